@@ -1,0 +1,1 @@
+"""Millpond: one calm pool out of a team's GPU machines."""

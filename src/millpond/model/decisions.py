@@ -1,0 +1,105 @@
+"""What the scheduler tells an engine to do. Each decision has an id and counts as done until the engine answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from millpond.model.reasons import Cause
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What a task may use of one device.
+
+    Attributes:
+        compute_milli: guaranteed compute.
+        limit_milli: the most it may use while others are idle.
+        memory_mib: device memory; 0 when the device's capacity is unknown.
+    """
+
+    device: str
+    compute_milli: int
+    limit_milli: int
+    memory_mib: int
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """One task on one node.
+
+    Attributes:
+        task: the task's number within its job, from 0; also its rank.
+        role: name of its role.
+    """
+
+    task: int
+    role: str
+    node: str
+    grants: tuple[Grant, ...] = ()
+
+
+class SuspendMode(StrEnum):
+    """How work leaves a card without ending."""
+
+    FREEZE = "freeze"
+    """Device memory stays on the device."""
+    SWAP = "swap"
+    """Device memory moves to host memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Base of all decisions.
+
+    Attributes:
+        id: rises by one with each decision of a scheduler.
+        job: the job it is about.
+        attempt: the job's run, counted from 1.
+        cause: why, in one word.
+    """
+
+    id: int
+    job: str
+    attempt: int
+    cause: Cause
+
+
+@dataclass(frozen=True, slots=True)
+class Start(Decision):
+    """Start all these tasks together.
+
+    Attributes:
+        joins: true when they join tasks of the same attempt that run already (growth, a restarted task).
+    """
+
+    placements: tuple[Placement, ...] = ()
+    joins: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Stop(Decision):
+    """End tasks after notice and grace.
+
+    Attributes:
+        tasks: which; empty means all that run.
+        grace_s: time from notice to the end by force.
+        for_job: the job that gets the room, when there is one.
+    """
+
+    tasks: tuple[int, ...] = ()
+    grace_s: float = 30.0
+    for_job: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Suspend(Decision):
+    """Take all tasks off their devices without ending them."""
+
+    mode: SuspendMode = SuspendMode.FREEZE
+    for_job: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Resume(Decision):
+    """Let suspended tasks go on where they were."""

@@ -1,0 +1,47 @@
+"""The contract between the core and whatever carries its decisions out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from millpond.model.decisions import Decision
+from millpond.model.events import Event
+from millpond.model.nodes import Node
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What an engine finds when it looks: one task that exists out there.
+
+    Attributes:
+        alive: its processes run; otherwise it has ended and its end was perhaps never reported.
+    """
+
+    job: str
+    attempt: int
+    task: int
+    node: str
+    alive: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """All machines and all tasks that an engine sees."""
+
+    nodes: tuple[Node, ...]
+    tasks: tuple[Observed, ...] = ()
+
+
+class Engine(Protocol):
+    """Carries decisions out and reports what happens; never chooses."""
+
+    def apply(self, decisions: Sequence[Decision]) -> None:
+        """Take decisions on. Returns soon; results arrive as events. Applying one twice is harmless."""
+
+    def events(self) -> list[Event]:
+        """Everything that happened since the last call, oldest first. Does not block."""
+
+    def inventory(self) -> Inventory:
+        """Look at what is really there, for settling after a crash."""

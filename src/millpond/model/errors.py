@@ -1,0 +1,49 @@
+"""The exception tree. Every error names its cause and the remedy, so that the last line a user sees is useful."""
+
+from __future__ import annotations
+
+
+class MillpondError(Exception):
+    """An error a user can act on.
+
+    Args:
+        cause: what is wrong, with the offending value in it.
+        remedy: what to do about it; empty when nothing can be advised.
+    """
+
+    exit_code = 1
+
+    def __init__(self, cause: str, remedy: str = "") -> None:
+        super().__init__(f"{cause}; {remedy}" if remedy else cause)
+        self.cause = cause
+        self.remedy = remedy
+
+
+class InvalidInputError(MillpondError):
+    """What the user wrote cannot be accepted: a value, a file, a combination."""
+
+    exit_code = 2
+
+
+class NotFoundError(MillpondError):
+    """The named object does not exist."""
+
+    exit_code = 4
+
+
+class ConflictError(MillpondError):
+    """The request contradicts the present state (a duplicate id, a job that has already ended)."""
+
+    exit_code = 5
+
+
+class UnavailableError(MillpondError):
+    """Something that is needed cannot be reached or used: a server, a port, a directory, a driver."""
+
+    exit_code = 2
+
+
+class InconsistentStateError(MillpondError):
+    """An internal promise is broken (a ledger below zero, an illegal transition). Always a defect of Millpond."""
+
+    exit_code = 70

@@ -1,0 +1,171 @@
+"""What happened: everything that reaches the scheduler. The same list of events always gives the same decisions.
+
+``at`` is the instant in seconds on the clock of the world that reports it; it never runs backwards within one log.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from millpond.model.devices import Health
+from millpond.model.nodes import Node, Pool
+from millpond.model.tenants import Queue
+from millpond.model.workloads import Job, Outcome
+
+ALL_TASKS = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Base of all events."""
+
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Tick(Event):
+    """``decide(at)`` was called: kept in the log so that a replay decides at the same instants."""
+
+
+@dataclass(frozen=True, slots=True)
+class PoolChanged(Event):
+    """A pool was defined or redefined."""
+
+    pool: Pool
+
+
+@dataclass(frozen=True, slots=True)
+class QueueChanged(Event):
+    """A queue was defined or redefined."""
+
+    queue: Queue
+
+
+@dataclass(frozen=True, slots=True)
+class NodeJoined(Event):
+    """A machine is there, or its description changed (same name): devices are matched by UUID."""
+
+    node: Node
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLost(Event):
+    """A machine is gone with all that ran on it."""
+
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceHealthChanged(Event):
+    """A device became usable or unusable."""
+
+    node: str
+    device: str
+    health: Health
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadSampled(Event):
+    """Measured load of a node.
+
+    Attributes:
+        load_milli: mean use of its devices, 0..1000.
+    """
+
+    node: str
+    load_milli: int
+
+
+@dataclass(frozen=True, slots=True)
+class JobSubmitted(Event):
+    """A job was handed in and stored."""
+
+    job: Job
+
+
+@dataclass(frozen=True, slots=True)
+class DurationPredicted(Event):
+    """A forecast of how long a job runs once started, in seconds.
+
+    Attributes:
+        expected_s: median of the whole run.
+        cautious_s: a length it exceeds only rarely (about the 90th percentile).
+    """
+
+    job: str
+    expected_s: float
+    cautious_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class StopRequested(Event):
+    """Somebody with the right to do so asked for the end of a job."""
+
+    job: str
+    by: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SuspendRequested(Event):
+    """Somebody asked that a job leave its cards and keep its processes."""
+
+    job: str
+    swap: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ResumeRequested(Event):
+    """Somebody asked that a suspended job go on as soon as it can."""
+
+    job: str
+
+
+@dataclass(frozen=True, slots=True)
+class DesiredCountChanged(Event):
+    """A role should have another number of tasks."""
+
+    job: str
+    role: str
+    desired: int
+
+
+@dataclass(frozen=True, slots=True)
+class Confirmed(Event):
+    """The engine carried a decision out: all tasks run, notice was given, all are suspended or resumed."""
+
+    decision: int
+
+
+@dataclass(frozen=True, slots=True)
+class Refused(Event):
+    """The engine could not carry a decision out; nothing of it remains.
+
+    Attributes:
+        device_fault: the cause lies with the node or device, not with the job.
+    """
+
+    decision: int
+    reason: str
+    device_fault: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Ended(Event):
+    """A task is over and holds nothing any more.
+
+    Attributes:
+        job, attempt: which run of which job; answers about an older run are ignored.
+        task: its number, or ``ALL_TASKS``.
+        exit_code: as a shell shows it; None when there was none (a lost node).
+        service_s: useful seconds of work it kept (a checkpoint); None means that all of this run counts when it
+            succeeded and none otherwise.
+    """
+
+    job: str
+    attempt: int
+    outcome: Outcome
+    task: int = ALL_TASKS
+    exit_code: int | None = None
+    detail: str = ""
+    service_s: float | None = None

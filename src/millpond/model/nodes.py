@@ -1,0 +1,71 @@
+"""A machine of the pool, and pools themselves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from millpond.model.devices import Device
+from millpond.model.resources import CARD_MILLI
+
+DEFAULT_POOL = "default"
+
+
+class SharingPolicy(StrEnum):
+    """What a pool does with one card."""
+
+    EXCLUSIVE = "exclusive"
+    """Whole cards only."""
+    SLICED = "sliced"
+    """Cards are cut; the sum of guarantees and the sum of limits stay within the card."""
+    OVERCOMMITTED = "overcommitted"
+    """Cards are cut; the sum of limits may exceed the card by the pool's factor."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """A named set of nodes with one sharing policy.
+
+    Attributes:
+        limit_factor_milli: how far the sum of compute limits on one card may go (2000 = twice the card).
+        suspends: running work may be suspended so that another shares the card in turns.
+    """
+
+    name: str = DEFAULT_POOL
+    sharing: SharingPolicy = SharingPolicy.SLICED
+    limit_factor_milli: int = 1000
+    suspends: bool = False
+
+    @property
+    def limit_capacity_milli(self) -> int:
+        """Sum of compute limits that one card of this pool carries."""
+        if self.sharing is SharingPolicy.OVERCOMMITTED:
+            return CARD_MILLI * self.limit_factor_milli // 1000
+        return CARD_MILLI
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A machine: its place, its resources, its devices.
+
+    Attributes:
+        devices: any number of them; their order fixes the node's device indices.
+        link_map: a name in ``topology.LINK_MAPS``; empty means by switch and socket.
+        swap_mib: host memory that may hold the device memory of suspended work.
+        extras: named extra resources as sorted (name, amount) pairs.
+        schedulable: false while cordoned or draining; what runs there goes on.
+        rack_name, zone_name: its place; empty means the one unnamed rack or zone.
+    """
+
+    name: str
+    cpu_milli: int
+    memory_mib: int
+    devices: tuple[Device, ...] = ()
+    pool: str = DEFAULT_POOL
+    rack_name: str = ""
+    zone_name: str = ""
+    link_map: str = ""
+    swap_mib: int = 0
+    extras: tuple[tuple[str, int], ...] = ()
+    schedulable: bool = True
+    unschedulable_reason: str = ""

@@ -1,0 +1,122 @@
+"""Why: the answer to every decision and to every job that waits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Cause(StrEnum):
+    """Why a decision was taken, or why a job waits."""
+
+    # decisions
+    FITS = "fits"
+    """It was next, and there was room."""
+    BACKFILLED = "backfilled"
+    """It runs in room that a job ahead of it cannot use yet."""
+    RECLAIMED = "reclaimed"
+    """It ran on borrowed room, and a queue asked for its guarantee."""
+    PREEMPTED = "preempted"
+    """A job of a higher class, or one that goes first under the ordering, needed the room."""
+    STOP_REQUESTED = "stop-requested"
+    SUSPEND_REQUESTED = "suspend-requested"
+    RESUME_REQUESTED = "resume-requested"
+    TIME_LIMIT = "time-limit"
+    GANG_BROKEN = "gang-broken"
+    """Another task of its gang was lost or failed."""
+    TURN_TAKEN = "turn-taken"
+    """An over-subscribed card goes round in turns."""
+    SHRUNK = "shrunk"
+
+    # waiting
+    NOT_CONSIDERED = "not-considered"
+    """It arrived after the last cycle."""
+    NO_ROOM = "no-room"
+    """No node, or not enough nodes, can take it now."""
+    IMPOSSIBLE = "impossible"
+    """The cluster could not take it even if it were empty."""
+    QUEUE_LIMIT = "queue-limit"
+    """Its queue, or one above, is at its limit."""
+    GUARANTEE_OF_OTHERS = "guarantee-of-others"
+    """It would have to borrow room that others are guaranteed and ask for."""
+    RESERVED = "reserved"
+    """There is room, but it is kept for a job ahead that would otherwise starve."""
+    ROOM_BEING_MADE = "room-being-made"
+    """Others are being ended or suspended for it."""
+    SUSPENDED = "suspended"
+    """It was asked to pause."""
+    VICTIMS_PROTECTED = "victims-protected"
+    """Only work that may not be ended (minimum run time, budget, not preemptible) stands in its way."""
+
+
+class Filter(StrEnum):
+    """The first thing about a node that a request fails on."""
+
+    UNSCHEDULABLE = "unschedulable"
+    OTHER_POOL = "other-pool"
+    KEPT_FOR_OTHERS = "kept-for-others"
+    CELLS_KEPT = "cells-kept"
+    CPU = "cpu"
+    MEMORY = "memory"
+    EXTRA_RESOURCE = "extra-resource"
+    DEVICE_MODEL = "device-model"
+    DEVICE_COUNT = "device-count"
+    DEVICE_UNUSABLE = "device-unusable"
+    DEVICE_COMPUTE = "device-compute"
+    DEVICE_MEMORY = "device-memory"
+    FRAGMENTED = "fragmented"
+    """Enough compute is free in sum, but in pieces."""
+    FITS = "fits"
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """The smallest change found that would start the job now, checked on the state.
+
+    Attributes:
+        change: what to change, for a person.
+        field, value: the same for a program: a field of the job file and its new value.
+    """
+
+    change: str
+    field: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class StartEstimate:
+    """When a waiting job will start, in seconds on the scheduler's clock.
+
+    Attributes:
+        earliest_at, latest_at: the interval; latest is None when no bound can be given.
+        basis: what the estimate rests on.
+    """
+
+    earliest_at: float
+    latest_at: float | None
+    basis: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why a job waits (or: why it was decided upon), with the numbers behind it.
+
+    Attributes:
+        cause: one word for it.
+        summary: one sentence with the numbers, for a person.
+        numbers: the same numbers by name.
+        nodes: how many nodes fail first on which filter, most frequent first.
+        position: its place in the order of those that wait, from 1; None when it does not wait.
+        remedy: what would help; None when none was found.
+        start: when it should start; None when unknown.
+        blocked_by: the job or queue in the way, when one is.
+    """
+
+    cause: Cause
+    summary: str
+    numbers: tuple[tuple[str, int], ...] = ()
+    nodes: tuple[tuple[Filter, int], ...] = ()
+    position: int | None = None
+    remedy: Remedy | None = None
+    start: StartEstimate | None = None
+    blocked_by: str = ""

@@ -1,0 +1,29 @@
+"""Who the pool is for: a tree of queues (organisation > group > user)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from millpond.model.resources import Amount
+
+ROOT_QUEUE = "root"
+DEFAULT_QUEUE = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """A node of the tenant tree; only leaves take jobs.
+
+    Attributes:
+        guarantee: what the queue gets whenever it asks.
+        limit: what it never exceeds; None is no limit.
+        weight: its part of what is left over, against its siblings.
+        borrows: may run beyond its guarantee on idle capacity; borrowed work is the first to leave.
+    """
+
+    name: str
+    parent: str = ROOT_QUEUE
+    guarantee: Amount = Amount()
+    limit: Amount | None = None
+    weight: float = 1.0
+    borrows: bool = True

@@ -1,0 +1,214 @@
+"""Jobs, roles and tasks: what people hand in, as the scheduler sees it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+from typing import Final
+
+from millpond.model.errors import InvalidInputError
+from millpond.model.nodes import DEFAULT_POOL
+from millpond.model.resources import TaskRequest
+from millpond.model.tenants import DEFAULT_QUEUE
+from millpond.model.topology import Level
+
+LONGEST_JOB_ID: Final = 120
+
+
+class Kind(StrEnum):
+    """What a job is for."""
+
+    TRAIN = "train"
+    """Batch work that runs to an end."""
+    DEV = "dev"
+    """Interactive work with idle and time limits."""
+    SERVICE = "service"
+    """Long-running replicas; latency first."""
+
+
+class Priority(IntEnum):
+    """Classes of urgency; a higher class goes first and may preempt a lower one."""
+
+    LOW = 0
+    NORMAL = 1
+    HIGH = 2
+    CRITICAL = 3
+
+
+class GangRule(StrEnum):
+    """What a gang does when it loses one task."""
+
+    ALL = "all"
+    RESTART_TASK = "restart-task"
+    SHRINK = "shrink"
+
+
+class CheckpointMode(StrEnum):
+    """How a job saves its work before it is ended."""
+
+    NONE = "none"
+    SIGNAL = "signal"
+    TRANSPARENT = "transparent"
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """How a job saves its work.
+
+    Attributes:
+        signal: name of the signal that gives notice.
+        grace_s: time between notice and the end by force.
+    """
+
+    mode: CheckpointMode = CheckpointMode.NONE
+    signal: str = "SIGTERM"
+    grace_s: float = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """Identical tasks of a job.
+
+    Attributes:
+        desired: how many tasks should run.
+        minimum, maximum: bounds of an elastic role; equal to ``desired`` for a rigid one.
+    """
+
+    request: TaskRequest
+    desired: int = 1
+    minimum: int = 1
+    maximum: int = 1
+    name: str = "worker"
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.minimum <= self.desired <= self.maximum:
+            raise InvalidInputError(
+                f"role {self.name!r} wants {self.desired} tasks between {self.minimum} and {self.maximum}",
+                "a gang needs 1 <= min <= tasks <= max",
+            )
+
+    @staticmethod
+    def rigid(request: TaskRequest, count: int, name: str = "worker") -> Role:
+        """A role of exactly ``count`` tasks."""
+        return Role(request, count, count, count, name)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A unit of submission: its roles start together or not at all.
+
+    Attributes:
+        id: unique for ever; the submitter's or the server's choice.
+        together: the level within which all tasks must (or, if not ``together_required``, should) lie.
+        retries: how often a failure of the program itself is tried again.
+        time_limit_s: end it after this long; also an upper bound for planning.
+        minimum_run_s: it is not preempted before it has run this long.
+        preemption_budget: how often it may be preempted in its life.
+        deadline_s: instant by which it should have ended, for policies that know deadlines.
+    """
+
+    id: str
+    roles: tuple[Role, ...]
+    user: str = ""
+    name: str = ""
+    queue: str = DEFAULT_QUEUE
+    pool: str = DEFAULT_POOL
+    kind: Kind = Kind.TRAIN
+    priority: Priority = Priority.NORMAL
+    together: Level = Level.ZONE
+    together_required: bool = False
+    gang_rule: GangRule = GangRule.ALL
+    retries: int = 0
+    time_limit_s: float | None = None
+    checkpoint: Checkpoint = Checkpoint()
+    preemptible: bool = True
+    minimum_run_s: float = 0.0
+    preemption_budget: int = 1_000_000
+    deadline_s: float | None = None
+
+    def __post_init__(self) -> None:
+        if not self.id or len(self.id) > LONGEST_JOB_ID:
+            raise InvalidInputError(f"a job id of {len(self.id)} characters", f"use 1 to {LONGEST_JOB_ID}")
+        if not self.roles:
+            raise InvalidInputError(
+                f"job {self.id!r} has no roles", "give it at least one role with one task"
+            )
+        if self.retries < 0:
+            raise InvalidInputError(f"job {self.id!r} has {self.retries} retries", "use zero or more")
+
+    @property
+    def task_count(self) -> int:
+        """Tasks it wants in all."""
+        return sum(role.desired for role in self.roles)
+
+    @property
+    def gpu_milli(self) -> int:
+        """Guaranteed compute it wants in all."""
+        return sum(role.desired * role.request.gpu_milli for role in self.roles)
+
+    @property
+    def elastic(self) -> bool:
+        """Whether it can run with fewer or more tasks than it wants."""
+        return any(role.minimum != role.maximum for role in self.roles)
+
+
+class TaskState(StrEnum):
+    """Where one task is in its life; ``scheduling.lifecycle`` holds the allowed transitions."""
+
+    QUEUED = "queued"
+    """Waits for a place; holds nothing."""
+    STARTING = "starting"
+    """A start was decided and not confirmed; holds its whole slice."""
+    RUNNING = "running"
+    """Its processes run; holds its whole slice."""
+    FROZEN = "frozen"
+    """Suspended; holds device memory and host memory, no compute."""
+    SWAPPED = "swapped"
+    """Suspended; its device memory lies in host memory; holds no device."""
+    STOPPING = "stopping"
+    """An end was decided; holds everything until the engine says that it ended."""
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+    @property
+    def ended(self) -> bool:
+        """Whether this is a final state."""
+        return self in _ENDED
+
+
+_ENDED = frozenset({TaskState.SUCCEEDED, TaskState.FAILED, TaskState.CANCELLED})
+
+
+class JobState(StrEnum):
+    """A job's state, derived from its tasks."""
+
+    QUEUED = "queued"
+    STARTING = "starting"
+    RUNNING = "running"
+    SUSPENDED = "suspended"
+    STOPPING = "stopping"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+    @property
+    def ended(self) -> bool:
+        """Whether this is a final state."""
+        return self in (JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED)
+
+
+class Outcome(StrEnum):
+    """How a task ended, as the engine saw it. The class of a failure decides about a retry."""
+
+    SUCCESS = "success"
+    USER_ERROR = "user-error"
+    """The program returned a non-zero code or died by its own signal."""
+    OUT_OF_MEMORY = "out-of-memory"
+    NODE_LOST = "node-lost"
+    DEVICE_LOST = "device-lost"
+    START_FAILED = "start-failed"
+    """The engine could not start it (no such directory, no such image)."""
+    TIME_LIMIT = "time-limit"
+    STOPPED = "stopped"
+    """It ended because it was told to (preempted, stopped, its gang ended)."""
