@@ -54,16 +54,12 @@ def from_plain(plain: Any) -> Any:
     name = plain.get("type", "")
     cls = _TYPES.get(name)
     if cls is None:
-        raise InvalidInputError(
-            f"unknown record type {name!r}", "it was written by a newer Millpond; upgrade this one"
-        )
+        raise InvalidInputError(f"unknown record type {name!r}", "it was written by a newer Millpond; upgrade this one")
     hints = _hints(cls)
     try:
         return cls(**{key: _convert(hints[key], item) for key, item in plain.items() if key != "type"})
     except (KeyError, TypeError, ValueError) as error:
-        raise InvalidInputError(
-            f"a broken {name} record ({error})", "restore the file from a backup"
-        ) from error
+        raise InvalidInputError(f"a broken {name} record ({error})", "restore the file from a backup") from error
 
 
 _REQUIRED = object()

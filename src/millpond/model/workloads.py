@@ -130,9 +130,7 @@ class Job:
         if not self.id or len(self.id) > LONGEST_JOB_ID:
             raise InvalidInputError(f"a job id of {len(self.id)} characters", f"use 1 to {LONGEST_JOB_ID}")
         if not self.roles:
-            raise InvalidInputError(
-                f"job {self.id!r} has no roles", "give it at least one role with one task"
-            )
+            raise InvalidInputError(f"job {self.id!r} has no roles", "give it at least one role with one task")
         if self.retries < 0:
             raise InvalidInputError(f"job {self.id!r} has {self.retries} retries", "use zero or more")
 

@@ -1,0 +1,1 @@
+"""What to do next: the pure core. Events in, decisions out; no I/O, no clock, no randomness of its own."""

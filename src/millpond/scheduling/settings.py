@@ -1,0 +1,62 @@
+"""Everything a scheduler can be told about its policies. Part of its snapshot: same settings, same log, same decisions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from millpond.model.errors import InvalidInputError
+from millpond.model.resources import TaskRequest
+
+ORDERINGS = ("default", "fifo", "sjf", "srtf", "srsf", "ssf", "tiresias", "edf", "fair")
+PLACEMENTS = ("default", "fgd", "best-fit", "dot-product", "random", "gandiva")
+
+
+@dataclass(frozen=True, slots=True)
+class PreemptionCost:
+    """What ending and restarting a job costs it, as the policy expects, in seconds of its run.
+
+    Attributes:
+        small_s: for jobs of up to ``large_above_gpus`` cards.
+        large_s: for larger ones.
+    """
+
+    small_s: float = 40.0
+    large_s: float = 60.0
+    large_above_gpus: int = 8
+
+    def of(self, gpu_milli: int) -> float:
+        """Seconds that a job of this size loses by one preemption."""
+        return self.large_s if gpu_milli > self.large_above_gpus * 1000 else self.small_s
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Policies of one scheduler.
+
+    Attributes:
+        ordering: who is next; one of ``ORDERINGS``.
+        placement: where it goes; one of ``PLACEMENTS``.
+        preempt: the ordering may end running work of the same class for work that goes before it.
+        preempt_by_priority: a higher class may end lower work.
+        reserve: keep room for the first job that does not fit (EASY), so that it cannot starve.
+        fair_half_life_s: time after which past usage counts half.
+        typical_mix: request shapes known beforehand with their counts; empty: learnt from what is submitted.
+        load_weight: how much measured node load counts against a node; 0 is not at all.
+        seed: for policies that draw lots.
+    """
+
+    ordering: str = "default"
+    placement: str = "default"
+    preempt: bool = False
+    preempt_by_priority: bool = True
+    reserve: bool = True
+    preemption_cost: PreemptionCost = PreemptionCost()
+    fair_half_life_s: float = 7 * 86400.0
+    typical_mix: tuple[tuple[TaskRequest, int], ...] = ()
+    load_weight: int = 0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for what, value, known in (("ordering", self.ordering, ORDERINGS), ("placement", self.placement, PLACEMENTS)):
+            if value not in known:
+                raise InvalidInputError(f"unknown {what} {value!r}", f"choose one of {', '.join(known)}")
