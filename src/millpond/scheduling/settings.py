@@ -1,4 +1,4 @@
-"""Everything a scheduler can be told about its policies. Part of its snapshot: same settings, same log, same decisions."""
+"""What a scheduler can be told about its policies: part of its snapshot, so same settings, same log, same decisions."""
 
 from __future__ import annotations
 
