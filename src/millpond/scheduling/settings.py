@@ -24,6 +24,11 @@ class PreemptionCost:
     large_s: float = 60.0
     large_above_gpus: int = 8
 
+    @property
+    def is_free(self) -> bool:
+        """Whether a preemption costs nothing."""
+        return self.small_s == 0.0 and self.large_s == 0.0
+
     def of(self, gpu_milli: int) -> float:
         """Seconds that a job of this size loses by one preemption."""
         return self.large_s if gpu_milli > self.large_above_gpus * 1000 else self.small_s
@@ -42,6 +47,8 @@ class Settings:
         fair_half_life_s: time after which past usage counts half.
         typical_mix: request shapes known beforehand with their counts; empty: learnt from what is submitted.
         load_weight: how much measured node load counts against a node; 0 is not at all.
+        tiresias_thresholds_gpu_s: attained GPU-seconds at which ``tiresias`` moves a job to its next queue.
+        replan_period_s: the published preemptive orderings look at everything at multiples of this; 0: at every event.
         seed: for policies that draw lots.
     """
 
@@ -54,6 +61,8 @@ class Settings:
     fair_half_life_s: float = 7 * 86400.0
     typical_mix: tuple[tuple[TaskRequest, int], ...] = ()
     load_weight: int = 0
+    tiresias_thresholds_gpu_s: tuple[float, ...] = (18_000.0,)
+    replan_period_s: float = 0.0
     seed: int = 0
 
     def __post_init__(self) -> None:

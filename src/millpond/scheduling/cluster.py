@@ -1,0 +1,414 @@
+"""The cluster's ledger: who holds how much of which node and device.
+
+A struct of arrays (``placement.arrays``) with names on top. It changes by holdings alone - taken, suspended, resumed,
+given back - inside a journal's transaction, and every change is logged for the caches that read it.
+
+What a task holds follows its state (``Hold``): running work holds everything; frozen work keeps its device memory and
+its host memory but no compute and no CPU; swapped work keeps host memory only, and its device memory moves to the
+node's swap space.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from enum import IntEnum
+
+import numpy as np
+
+from millpond.model.devices import Device, Health
+from millpond.model.errors import InconsistentStateError, InvalidInputError
+from millpond.model.nodes import DEFAULT_POOL, Node, Pool
+from millpond.model.resources import CARD_MILLI, SHARE_OF_CARD, TaskRequest
+from millpond.model.topology import LINK_MAPS
+from millpond.scheduling.journal import Journal
+from millpond.scheduling.placement.arrays import MODEL_LIMIT, ClusterArrays
+from millpond.scheduling.placement.links import LinkTables
+from millpond.scheduling.placement.shapes import ANY_MODEL, MEMORY_BY_SHARE, Shape
+
+EXTRA_LIMIT = 8
+"""How many kinds of named extra resources one cluster can have."""
+
+
+class Hold(IntEnum):
+    """How a holding counts in the ledger."""
+
+    NOTHING = 0
+    RUNNING = 1
+    FROZEN = 2
+    SWAPPED = 3
+
+
+class Holding:
+    """What one task has of one node.
+
+    Attributes:
+        devices: device indices in the cluster's arrays.
+        memory_mib: device memory taken, one entry a device.
+        hold: how it counts now.
+    """
+
+    __slots__ = (
+        "compute_milli",
+        "cpu_milli",
+        "devices",
+        "extras",
+        "hold",
+        "limit_milli",
+        "memory_mib",
+        "node",
+        "ram_mib",
+    )
+
+    def __init__(self, node: int, shape: Shape, devices: Sequence[int], memory_mib: Sequence[int]) -> None:
+        self.node = node
+        self.devices = tuple(devices)
+        self.memory_mib = tuple(memory_mib)
+        self.cpu_milli = shape.cpu_milli
+        self.ram_mib = shape.memory_mib
+        self.compute_milli = shape.compute_milli
+        self.limit_milli = shape.limit_milli
+        self.extras = shape.extras
+        self.hold = Hold.NOTHING
+
+
+class _Names:
+    """Numbers for names, in order of first use."""
+
+    def __init__(self, names: Iterable[str] = ()) -> None:
+        self.names: list[str] = []
+        self._numbers: dict[str, int] = {}
+        for name in names:
+            self.number(name)
+
+    def number(self, name: str) -> int:
+        """The number of ``name``, a new one if it was never seen."""
+        number = self._numbers.get(name)
+        if number is None:
+            number = self._numbers[name] = len(self.names)
+            self.names.append(name)
+        return number
+
+    def known(self, name: str) -> int | None:
+        """The number of ``name`` if it was seen."""
+        return self._numbers.get(name)
+
+
+class Cluster:
+    """Nodes, devices, pools and what is held of them."""
+
+    def __init__(self, journal: Journal) -> None:
+        self.journal = journal
+        self.arrays = ClusterArrays(extras=EXTRA_LIMIT)
+        self.links = LinkTables()
+        self.nodes: list[Node | None] = []
+        """By index; None for a node that is gone. Indices are never reused."""
+        self.pools: dict[str, Pool] = {DEFAULT_POOL: Pool()}
+        self.node_index: dict[str, int] = {}
+        self.device_index: dict[str, int] = {}
+        self.device_ids: list[str] = []
+        self._device_node: list[int] = []
+        self.free_gpu_milli = 0
+        """Guaranteed compute that nobody holds, over all devices of nodes that are there: a quick first look."""
+        self.releases = 0
+        """Rises whenever room appears: what did not fit need not be tried again before it does."""
+        self._models = _Names()
+        self._pools = _Names([DEFAULT_POOL])
+        self._racks = _Names()
+        self._zones = _Names()
+        self._extras = _Names()
+        self._shapes: dict[tuple[TaskRequest, str], Shape] = {}
+
+    # ---- what is there ------------------------------------------------------------------------------------------
+
+    @property
+    def gpu_capacity_milli(self) -> int:
+        """Compute of all devices that may be handed out."""
+        arrays, count = self.arrays, self.arrays.device_count
+        return int(arrays.device_usable[:count].sum()) * 1000
+
+    def model_names(self) -> Sequence[str]:
+        """Models ever seen, in order of first appearance."""
+        return self._models.names
+
+    def node_name(self, index: int) -> str:
+        """Name of the node at ``index``; empty when it is gone."""
+        node = self.nodes[index]
+        return "" if node is None else node.name
+
+    def names_plain(self) -> dict[str, list[str]]:
+        """Numbers given to models, pools, racks, zones and extras so far, as plain data: the name at each position."""
+        tables = {"models": self._models, "pools": self._pools, "racks": self._racks, "zones": self._zones}
+        return {kind: list(table.names) for kind, table in tables.items()} | {"extras": list(self._extras.names)}
+
+    def restore_names(self, plain: dict[str, list[str]]) -> None:
+        """Give the same names the same numbers again, before any node is added."""
+        self._models, self._pools = _Names(plain["models"]), _Names(plain["pools"])
+        self._racks, self._zones = _Names(plain["racks"]), _Names(plain["zones"])
+        self._extras = _Names(plain["extras"])
+        self._shapes.clear()
+
+    def shape_of(self, request: TaskRequest, pool: str) -> Shape:
+        """The request as kernels want it; equal requests give the same object."""
+        key = (request, pool)
+        shape = self._shapes.get(key)
+        if shape is None:
+            shape = self._shapes[key] = self._make_shape(request, pool)
+        return shape
+
+    def _make_shape(self, request: TaskRequest, pool: str) -> Shape:
+        mask = ANY_MODEL
+        if request.models:
+            mask = sum(1 << self._model_number(model) for model in set(request.models))
+        wanted = dict(request.extras)
+        for name in wanted:
+            self._extra_number(name)
+        piece = request.slice
+        return Shape(
+            cpu_milli=request.cpu_milli,
+            memory_mib=request.memory_mib,
+            devices=request.devices,
+            compute_milli=piece.compute_milli,
+            limit_milli=piece.limit_milli,
+            device_memory_mib=MEMORY_BY_SHARE if piece.memory_mib == SHARE_OF_CARD else piece.memory_mib,
+            model_mask=mask,
+            extras=tuple(wanted.get(name, 0) for name in self._extras.names) if wanted else (),
+            pool=self._pools.number(pool),
+        )
+
+    def _model_number(self, model: str) -> int:
+        number = self._models.number(model)
+        if number >= MODEL_LIMIT:
+            raise InconsistentStateError(f"more than {MODEL_LIMIT} device models in one cluster")
+        return number
+
+    def _extra_number(self, name: str) -> int:
+        number = self._extras.number(name)
+        if number >= EXTRA_LIMIT:
+            raise InvalidInputError(
+                f"extra resource {name!r} is one more than the {EXTRA_LIMIT} a cluster can name",
+                "use fewer kinds of extra resources",
+            )
+        return number
+
+    # ---- nodes come, change and go -------------------------------------------------------------------------------
+
+    def set_pool(self, pool: Pool) -> None:
+        """Define or redefine a pool; the room for compute limits on its devices follows."""
+        before = self.pools.get(pool.name, Pool(pool.name)).limit_capacity_milli
+        self.pools[pool.name] = pool
+        number = self._pools.number(pool.name)
+        difference = pool.limit_capacity_milli - before
+        for index, node in enumerate(self.nodes):
+            if node is not None and self.arrays.pool[index] == number:
+                first = int(self.arrays.first_device[index])
+                self.arrays.limit_free_milli[first : first + len(node.devices)] += difference
+                self._changed(index)
+
+    def add_node(self, node: Node) -> int:
+        """Enter a node that is not there; return its index."""
+        for name, _ in node.extras:
+            self._extra_number(name)
+        amounts = dict(node.extras)
+        pool = self.pools.get(node.pool) or self.pools.setdefault(node.pool, Pool(node.pool))
+        index = self.arrays.append_node(
+            cpu_milli=node.cpu_milli,
+            memory_mib=node.memory_mib,
+            models=[self._model_number(device.model) for device in node.devices],
+            device_memory_mib=[device.memory_mib for device in node.devices],
+            limit_milli=pool.limit_capacity_milli,
+            sockets=[device.socket for device in node.devices],
+            switches=[device.switch for device in node.devices],
+            rack=self._racks.number(f"{node.zone_name}/{node.rack_name}"),
+            zone=self._zones.number(node.zone_name),
+            pool=self._pools.number(node.pool),
+            swap_mib=node.swap_mib,
+            extras=[amounts.get(name, 0) for name in self._extras.names],
+        )
+        first = int(self.arrays.first_device[index])
+        self.nodes.append(node)
+        self.node_index[node.name] = index
+        for offset, device in enumerate(node.devices):
+            self.device_index[device.uuid] = first + offset
+            self.device_ids.append(device.uuid)
+            self._device_node.append(index)
+        self.free_gpu_milli += CARD_MILLI * len(node.devices)
+        self._set_links(index, node)
+        self._set_usable(index, node)
+        return index
+
+    def update_node(self, node: Node) -> None:
+        """Take over a changed description of a node with the same devices."""
+        index = self.node_index[node.name]
+        old = self.nodes[index]
+        if old is None or [d.uuid for d in old.devices] != [d.uuid for d in node.devices]:
+            raise InconsistentStateError(f"node {node.name!r} was updated with other devices")
+        arrays = self.arrays
+        arrays.cpu_free_milli[index] += node.cpu_milli - old.cpu_milli
+        arrays.memory_free_mib[index] += node.memory_mib - old.memory_mib
+        arrays.swap_free_mib[index] += node.swap_mib - old.swap_mib
+        before, after = dict(old.extras), dict(node.extras)
+        for name in after:
+            self._extra_number(name)
+        for column, name in enumerate(self._extras.names):
+            arrays.extra_free[index, column] += after.get(name, 0) - before.get(name, 0)
+        arrays.rack[index] = self._racks.number(f"{node.zone_name}/{node.rack_name}")
+        arrays.zone[index] = self._zones.number(node.zone_name)
+        self._set_links(index, node)
+        if node.pool != old.pool:
+            room = self.pools.setdefault(node.pool, Pool(node.pool)).limit_capacity_milli
+            first = int(arrays.first_device[index])
+            arrays.limit_free_milli[first : first + len(node.devices)] += (
+                room - self.pools[old.pool].limit_capacity_milli
+            )
+            arrays.pool[index] = self._pools.number(node.pool)
+        self.nodes[index] = node
+        self._set_usable(index, node)
+
+    def remove_node(self, name: str) -> None:
+        """A node is gone. Its row stays, unusable, until the last holding on it is released."""
+        index = self.node_index.pop(name)
+        node = self.nodes[index]
+        self.nodes[index] = None
+        if node is not None:
+            first = int(self.arrays.first_device[index])
+            self.free_gpu_milli -= int(self.arrays.compute_free_milli[first : first + len(node.devices)].sum())
+            for device in node.devices:
+                del self.device_index[device.uuid]
+        self.arrays.node_usable[index] = 0
+        self._changed(index)
+
+    def node_named(self, name: str) -> Node | None:
+        """The node's description; None when there is none of that name."""
+        index = self.node_index.get(name)
+        return None if index is None else self.nodes[index]
+
+    def rebase(self, holding: Holding, node: int, devices: Sequence[int]) -> None:
+        """The same devices, and so the holding, are now known under other indices (the node came back changed)."""
+        hold = holding.hold
+        self.change(holding, Hold.NOTHING)
+        holding.node, holding.devices = node, tuple(devices)
+        self.change(holding, hold)
+
+    def set_load(self, name: str, load_milli: int) -> None:
+        """Enter a node's decayed measured load."""
+        index = self.node_index[name]
+        self.arrays.load_milli[index] = load_milli
+        self.arrays.touch(index)
+
+    def _set_links(self, index: int, node: Node) -> None:
+        if node.link_map:
+            self.arrays.link_type[index] = self.links.register(LINK_MAPS[node.link_map])
+        elif node.devices:
+            self.links.adopt(self.arrays, index)
+
+    def _set_usable(self, index: int, node: Node) -> None:
+        first = int(self.arrays.first_device[index])
+        self.arrays.node_usable[index] = 1 if node.schedulable else 0
+        for offset, device in enumerate(node.devices):
+            self.arrays.device_usable[first + offset] = 1 if device.health is Health.OK else 0
+        self._changed(index)
+
+    def _changed(self, index: int) -> None:
+        self.arrays.touch(index)
+        self.releases += 1
+
+    def device(self, index: int) -> tuple[Node, Device] | None:
+        """Node and description of the device at ``index``; None when its node is gone."""
+        number = self._device_node[index]
+        node = self.nodes[number]
+        return None if node is None else (node, node.devices[index - int(self.arrays.first_device[number])])
+
+    # ---- holdings ------------------------------------------------------------------------------------------------
+
+    def holding(self, node: int, shape: Shape, devices: Sequence[int]) -> Holding:
+        """A holding of ``shape`` on ``node`` and ``devices``, not yet taken."""
+        capacity = self.arrays.device_memory_mib
+        return Holding(node, shape, devices, [shape.memory_on(int(capacity[device])) for device in devices])
+
+    def change(self, holding: Holding, hold: Hold) -> None:
+        """Take, suspend, resume or give back (``Hold.NOTHING``) a holding, within the open transaction."""
+        self.journal.record(self._move, holding, holding.hold)
+        self._move(holding, hold)
+
+    def _move(self, holding: Holding, hold: Hold) -> None:
+        before = holding.hold
+        if before is hold:
+            return
+        if before is not Hold.NOTHING:
+            self._count(holding, before, 1)
+        if hold is not Hold.NOTHING:
+            self._count(holding, hold, -1)
+        holding.hold = hold
+        self.arrays.touch(holding.node)
+        if hold is not Hold.RUNNING:
+            self.releases += 1
+
+    def _count(self, holding: Holding, hold: Hold, sign: int) -> None:
+        """Add ``sign`` times what ``holding`` takes in state ``hold`` to what is free."""
+        arrays, node = self.arrays, holding.node
+        if holding.ram_mib:
+            arrays.memory_free_mib[node] += sign * holding.ram_mib
+        if hold is Hold.SWAPPED:
+            arrays.swap_free_mib[node] += sign * sum(holding.memory_mib)
+            return
+        memory_free = arrays.device_memory_free_mib
+        if hold is Hold.FROZEN:
+            for device, memory in zip(holding.devices, holding.memory_mib, strict=True):
+                memory_free[device] += sign * memory
+            return
+        if holding.cpu_milli:
+            arrays.cpu_free_milli[node] += sign * holding.cpu_milli
+        for column, amount in enumerate(holding.extras):
+            if amount:
+                arrays.extra_free[node, column] += sign * amount
+        if self.nodes[node] is not None:
+            self.free_gpu_milli += sign * holding.compute_milli * len(holding.devices)
+        compute, limit = sign * holding.compute_milli, sign * holding.limit_milli
+        compute_free, limit_free = arrays.compute_free_milli, arrays.limit_free_milli
+        for device, memory in zip(holding.devices, holding.memory_mib, strict=True):
+            compute_free[device] += compute
+            limit_free[device] += limit
+            if memory:
+                memory_free[device] += sign * memory
+
+    def is_overdrawn(self, holding: Holding) -> bool:
+        """Whether anything this holding draws on has fallen below zero."""
+        arrays, node = self.arrays, holding.node
+        if arrays.cpu_free_milli[node] < 0 or arrays.memory_free_mib[node] < 0 or (arrays.extra_free[node] < 0).any():
+            return True
+        devices = list(holding.devices)
+        tables = (arrays.compute_free_milli, arrays.limit_free_milli, arrays.device_memory_free_mib)
+        return bool(arrays.node_usable[node] == 0) or any(bool((table[devices] < 0).any()) for table in tables)
+
+    def free_on(self, node: int) -> int:
+        """Guaranteed compute that is free on the usable devices of a node."""
+        first = int(self.arrays.first_device[node])
+        owned = slice(first, first + int(self.arrays.device_total[node]))
+        return int((self.arrays.compute_free_milli[owned] * self.arrays.device_usable[owned]).sum())
+
+    def capacity_by_model(self) -> dict[int, int]:
+        """Compute of the usable devices by number of their model."""
+        count = self.arrays.device_count
+        usable = self.arrays.device_usable[:count] != 0
+        models = self.arrays.device_model[:count][usable]
+        return {
+            int(model): int(total) * 1000 for model, total in zip(*np.unique(models, return_counts=True), strict=True)
+        }
+
+    def overdrawn(self) -> str:
+        """The first ledger entry below zero, in words; empty when there is none. For tests and after a crash."""
+        arrays = self.arrays
+        checks = (
+            ("CPU", arrays.cpu_free_milli[: arrays.node_count]),
+            ("memory", arrays.memory_free_mib[: arrays.node_count]),
+            ("swap space", arrays.swap_free_mib[: arrays.node_count]),
+            ("extra resource", arrays.extra_free[: arrays.node_count]),
+            ("device compute", arrays.compute_free_milli[: arrays.device_count]),
+            ("device compute limit", arrays.limit_free_milli[: arrays.device_count]),
+            ("device memory", arrays.device_memory_free_mib[: arrays.device_count]),
+        )
+        for what, values in checks:
+            if (values < 0).any():
+                where = int(values.argmin())
+                return f"{what} at {where} is {int(values.min())}"
+        return ""

@@ -1,0 +1,277 @@
+"""Why not me, and when? The reason a job waits, with numbers, a remedy that was tried, and an estimate.
+
+The cycle stores nothing about jobs that wait; this looks when somebody asks. Every remedy offered has been tried on the
+ledger, in a transaction that was rolled back, with the quotas in force.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from millpond.model.errors import NotFoundError
+from millpond.model.reasons import Cause, Filter, Reason, Remedy
+from millpond.model.resources import CARD_MILLI, SHARE_OF_CARD, TaskRequest
+from millpond.model.topology import Level
+from millpond.model.workloads import Job, JobState, Role, TaskState
+from millpond.scheduling import estimating
+from millpond.scheduling.capacity import Obstacle, largest_possible
+from millpond.scheduling.claims import Claims
+from millpond.scheduling.placement.filters import Filter as KernelFilter
+from millpond.scheduling.placing import Placer
+from millpond.scheduling.records import JobRecord
+from millpond.scheduling.state import State
+from millpond.scheduling.tenancy.standing import Standing
+
+_FILTERS = {
+    KernelFilter.FITS: Filter.FITS,
+    KernelFilter.UNUSABLE: Filter.UNSCHEDULABLE,
+    KernelFilter.WRONG_POOL: Filter.OTHER_POOL,
+    KernelFilter.MASKED: Filter.KEPT_FOR_OTHERS,
+    KernelFilter.CPU: Filter.CPU,
+    KernelFilter.MEMORY: Filter.MEMORY,
+    KernelFilter.EXTRAS: Filter.EXTRA_RESOURCE,
+    KernelFilter.DEVICE_COUNT: Filter.DEVICE_COUNT,
+    KernelFilter.MODEL: Filter.DEVICE_MODEL,
+    KernelFilter.DEVICE_HEALTH: Filter.DEVICE_UNUSABLE,
+    KernelFilter.DEVICE_COMPUTE: Filter.DEVICE_COMPUTE,
+    KernelFilter.FRAGMENTED: Filter.FRAGMENTED,
+    KernelFilter.DEVICE_LIMIT: Filter.DEVICE_COMPUTE,
+    KernelFilter.DEVICE_MEMORY: Filter.DEVICE_MEMORY,
+    KernelFilter.VETOED: Filter.CELLS_KEPT,
+}
+
+
+class Explainer:
+    """Answers questions about one state."""
+
+    def __init__(self, state: State, placer: Placer, claims: Claims) -> None:
+        self._state = state
+        self._placer = placer
+        self._claims = claims
+
+    # ---- before a job is accepted -------------------------------------------------------------------------------
+
+    def impossible(self, job: Job) -> Reason | None:
+        """Why the cluster could never take the job, were it empty; None if it could."""
+        obstacle = largest_possible(self._state, job)
+        return None if obstacle is None else _impossible(obstacle)
+
+    # ---- while it waits -----------------------------------------------------------------------------------------
+
+    def explain(self, job_id: str) -> Reason:
+        """The full answer for one job.
+
+        Raises:
+            NotFoundError: there is no such job.
+        """
+        record = self._state.jobs.get(job_id)
+        if record is None:
+            raise NotFoundError(f"no job {job_id!r}", "list them with `pond ps --all`")
+        if record.state is not JobState.QUEUED:
+            return self._explain_moving(record)
+        obstacle = largest_possible(self._state, record.job)
+        if obstacle is not None:
+            return replace(_impossible(obstacle), position=self._position(record))
+        self._placer.refresh()
+        reason = self._explain_waiting(record)
+        return replace(
+            reason,
+            position=self._position(record),
+            remedy=self._remedy(record),
+            start=estimating.start_of(self._state, self._placer, record),
+        )
+
+    def _explain_moving(self, record: JobRecord) -> Reason:
+        nodes = sorted({task.placement.node for task in record.tasks if task.placement is not None})
+        where = f" on {', '.join(nodes)}" if nodes else ""
+        if record.state is JobState.SUSPENDED:
+            return Reason(Cause.SUSPENDED, f"suspended{where}; it goes on when asked to and its devices are free")
+        if record.state is JobState.STOPPING:
+            cause = record.stop_cause or Cause.STOP_REQUESTED
+            return Reason(cause, f"being ended{where}: {cause.value}")
+        if record.state.ended:
+            return Reason(Cause.FITS, f"it has ended: {record.state.value}")
+        return Reason(Cause.FITS, f"{record.state.value}{where}, run {record.attempt}")
+
+    def _explain_waiting(self, record: JobRecord) -> Reason:
+        state = self._state
+        queued = [task for task in record.tasks if task.state is TaskState.QUEUED]
+        amount = state.amount_of(queued, record.job)
+        limiting = state.queues.limiting(record.queue, amount)
+        if limiting is not None and limiting.queue.limit is not None:
+            name, limit = limiting.queue.name, limiting.queue.limit
+            return Reason(
+                Cause.QUEUE_LIMIT,
+                f"queue {name} holds {_cards(limiting.gpu_milli)} of at most {_cards(limit.gpu_milli)} GPUs; "
+                f"the job asks for {_cards(amount.gpu_milli)}",
+                (
+                    ("held_milli", limiting.gpu_milli),
+                    ("limit_milli", limit.gpu_milli),
+                    ("asked_milli", amount.gpu_milli),
+                ),
+                blocked_by=name,
+            )
+        if not state.queues.may_borrow(record.queue) and state.queues.borrows(record.queue, amount):
+            return Reason(
+                Cause.GUARANTEE_OF_OTHERS,
+                f"queue {record.queue} may not borrow, and {_cards(amount.gpu_milli)} GPUs more exceed its guarantee",
+                (("asked_milli", amount.gpu_milli),),
+                blocked_by=record.queue,
+            )
+        claim = self._claims.by_job.get(record.id)
+        if claim is not None:
+            return Reason(
+                Cause.ROOM_BEING_MADE,
+                f"{len(claim.victims)} job{'s' * (len(claim.victims) != 1)} being ended to make room for it",
+                (("victims", len(claim.victims)),),
+                blocked_by=claim.victims[0][0],
+            )
+        mask = self._claims.mask(record)
+        if mask is not None and not self._fits(record) and self._fits(record, masked=False):
+            kept = self._claims.reservation
+            holder = kept.job if kept is not None else next(iter(self._claims.by_job))
+            return Reason(
+                Cause.RESERVED,
+                f"there is room, but it is kept for {holder}, which is ahead and would otherwise starve",
+                blocked_by=holder,
+                nodes=self._histogram(record),
+            )
+        if record.requeued_at == state.now and self._fits(record):
+            return Reason(Cause.NOT_CONSIDERED, "it came in just now; the next cycle looks at it")
+        return self._no_room(record, len(queued))
+
+    def _no_room(self, record: JobRecord, tasks: int) -> Reason:
+        state = self._state
+        nodes = self._histogram(record)
+        fitting = dict(nodes).get(Filter.FITS, 0)
+        free = state.cluster.free_gpu_milli
+        asked = sum(
+            record.job.roles[t.role_index].request.gpu_milli for t in record.tasks if t.state is TaskState.QUEUED
+        )
+        what = f"{tasks} tasks together, {_cards(asked)} GPUs" if tasks > 1 else f"{_cards(asked)} GPUs"
+        if asked == 0:
+            what = f"{tasks} CPU task{'s' * (tasks != 1)}"
+        numbers = (("asked_milli", asked), ("free_milli", free), ("nodes_that_fit_one_task", fitting), ("tasks", tasks))
+        summary = f"it asks for {what}; {_cards(free)} GPUs are free, and no node has room"
+        if fitting:
+            summary = f"it asks for {what}; {fitting} node{'s' * (fitting != 1)} could take one task now, not all"
+        return Reason(Cause.NO_ROOM, summary, numbers, nodes)
+
+    def _histogram(self, record: JobRecord) -> tuple[tuple[Filter, int], ...]:
+        """How many nodes fail first on what, for the most demanding role."""
+        role = max(record.job.roles, key=lambda role: (role.request.gpu_milli, role.request.cpu_milli))
+        shape = self._state.cluster.shape_of(role.request, record.job.pool)
+        counts = self._placer.selector.failures(shape, self._claims.mask(record))
+        merged: dict[Filter, int] = {}
+        for number, count in enumerate(counts.tolist()):
+            if count:
+                name = _FILTERS[KernelFilter(number)]
+                merged[name] = merged.get(name, 0) + count
+        gone = sum(node is None for node in self._state.cluster.nodes)
+        if gone and Filter.UNSCHEDULABLE in merged:
+            merged[Filter.UNSCHEDULABLE] -= gone
+        return tuple(sorted(((f, n) for f, n in merged.items() if n), key=lambda pair: (-pair[1], pair[0].value)))
+
+    def _position(self, record: JobRecord) -> int:
+        ranked = self._state.waiting.ranked(Standing(self._state).rank)
+        return next(place for place, other in enumerate(ranked, 1) if other is record)
+
+    # ---- remedies -----------------------------------------------------------------------------------------------
+
+    def _fits(self, record: JobRecord, job: Job | None = None, *, masked: bool = True) -> bool:
+        """Whether the job, or a variant of it, could start now within quota. Nothing is kept."""
+        state = self._state
+        variant = state.new_record(job or record.job, record.sequence, record.submitted_at)
+        variant.expected_s, variant.cautious_s = record.expected_s, record.cautious_s
+        amount = state.amount_of(variant.tasks, variant.job)
+        queues = state.queues
+        if queues.limiting(variant.queue, amount) is not None:
+            return False
+        if not queues.may_borrow(variant.queue) and queues.borrows(variant.queue, amount):
+            return False
+        mark = state.journal.begin()
+        placed = self._placer.place(variant, self._claims.mask(record) if masked else None)
+        state.journal.rollback(mark)
+        return placed is not None
+
+    def _remedy(self, record: JobRecord) -> Remedy | None:
+        """The first variant, from the smallest change to the largest, that would start now."""
+        for remedy, job in _variants(record.job):
+            if self._fits(record, job):
+                return remedy
+        return None
+
+
+def _variants(job: Job) -> Iterator[tuple[Remedy, Job]]:
+    """Changed jobs worth trying, the least change first."""
+    if job.together_required and job.together < Level.ZONE:
+        yield (
+            Remedy("let its tasks lie apart (topology: any)", "topology", "any"),
+            replace(job, together_required=False, together=Level.ZONE),
+        )
+    if len(job.roles) != 1:
+        return
+    role = job.roles[0]
+    request = role.request
+    if request.models:
+        yield Remedy("accept any device model", "gpu_models", "any"), _with(job, replace(request, models=()))
+    for part in (2, 4):
+        cpu = request.cpu_milli // part
+        if cpu >= 1000:
+            yield (
+                Remedy(
+                    f"ask for {cpu / 1000:g} CPUs a task instead of {request.cpu_milli / 1000:g}",
+                    "cpus",
+                    f"{cpu / 1000:g}",
+                ),
+                _with(job, replace(request, cpu_milli=cpu)),
+            )
+        memory = request.memory_mib // part
+        if memory >= 256:
+            yield (
+                Remedy(f"ask for {memory} MiB a task instead of {request.memory_mib}", "memory", f"{memory}MiB"),
+                _with(job, replace(request, memory_mib=memory)),
+            )
+    count = role.desired
+    while count > 1:
+        count //= 2
+        yield (
+            Remedy(f"run {count} task{'s' * (count != 1)} instead of {role.desired}", "tasks", str(count)),
+            replace(job, roles=(Role.rigid(request, count, role.name),)),
+        )
+    yield from _fewer_gpus(job, request)
+
+
+def _fewer_gpus(job: Job, request: TaskRequest) -> Iterator[tuple[Remedy, Job]]:
+    devices = request.devices
+    while devices > 1:
+        devices //= 2
+        yield (
+            Remedy(
+                f"ask for {devices} GPU{'s' * (devices != 1)} a task instead of {request.devices}", "gpus", str(devices)
+            ),
+            _with(job, replace(request, devices=devices)),
+        )
+    piece = request.slice
+    share = min(piece.compute_milli, CARD_MILLI)
+    while request.devices and share > 100 and piece.memory_mib == SHARE_OF_CARD:
+        share //= 2
+        smaller = replace(piece, compute_milli=share, limit_milli=max(share, min(piece.limit_milli, share)))
+        yield (
+            Remedy(f"ask for {share / 1000:g} of a GPU", "gpus", f"{share / 1000:g}"),
+            _with(job, replace(request, devices=1, slice=smaller)),
+        )
+
+
+def _with(job: Job, request: TaskRequest) -> Job:
+    return replace(job, roles=(replace(job.roles[0], request=request),))
+
+
+def _impossible(obstacle: Obstacle) -> Reason:
+    remedy = Remedy(obstacle.remedy, obstacle.field, obstacle.value) if obstacle.remedy else None
+    return Reason(Cause.IMPOSSIBLE, obstacle.what, obstacle.numbers, remedy=remedy)
+
+
+def _cards(milli: int) -> str:
+    return f"{milli / CARD_MILLI:g}"

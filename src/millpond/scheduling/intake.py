@@ -1,0 +1,375 @@
+"""What each event does to the state. One method per event; the table at the end says which."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from millpond.model import events
+from millpond.model.decisions import Start, Stop, Suspend, SuspendMode
+from millpond.model.devices import Health
+from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError
+from millpond.model.nodes import Node
+from millpond.model.reasons import Cause
+from millpond.model.workloads import GangRule, JobState, Outcome, TaskState
+from millpond.scheduling.cluster import Hold
+from millpond.scheduling.lifecycle import Trigger, is_retried
+from millpond.scheduling.ordering.base import whole_s
+from millpond.scheduling.placing import Placer
+from millpond.scheduling.records import JobRecord, TaskRecord
+from millpond.scheduling.state import ACTIVE, State
+
+LOAD_HALF_LIFE_S = 300.0
+"""Measured node load is remembered with this half-life."""
+
+
+class Intake:
+    """Applies events to a state, each within one transaction."""
+
+    def __init__(self, state: State, placer: Placer) -> None:
+        self.state = state
+        self._placer = placer
+        self.load: dict[str, tuple[float, float]] = {}
+        self._by_type: dict[type, Callable[[Any], None]] = {
+            events.PoolChanged: self._pool_changed,
+            events.QueueChanged: self._queue_changed,
+            events.NodeJoined: self._node_joined,
+            events.NodeLost: self._node_lost,
+            events.DeviceHealthChanged: self._device_health_changed,
+            events.LoadSampled: self._load_sampled,
+            events.JobSubmitted: self._job_submitted,
+            events.DurationPredicted: self._duration_predicted,
+            events.StopRequested: self._stop_requested,
+            events.SuspendRequested: self._suspend_requested,
+            events.ResumeRequested: self._resume_requested,
+            events.DesiredCountChanged: self._desired_count_changed,
+            events.Confirmed: self._confirmed,
+            events.Refused: self._refused,
+            events.Ended: self._ended,
+        }
+
+    def handle(self, event: events.Event) -> None:
+        """Apply one event.
+
+        Raises:
+            InvalidInputError: the event contradicts the model (an unknown queue, a duplicate id); nothing has changed.
+        """
+        state = self.state
+        if event.at > state.now:
+            state.now = event.at
+        journal = state.journal
+        journal.begin()
+        self._by_type[type(event)](event)
+        journal.commit()
+
+    # ---- the pool -----------------------------------------------------------------------------------------------
+
+    def _pool_changed(self, event: events.PoolChanged) -> None:
+        self.state.cluster.set_pool(event.pool)
+
+    def _queue_changed(self, event: events.QueueChanged) -> None:
+        self.state.queues.set_queue(event.queue)
+        self.state.cluster.releases += 1
+
+    def _node_joined(self, event: events.NodeJoined) -> None:
+        cluster, node = self.state.cluster, event.node
+        index = cluster.node_index.get(node.name)
+        if index is None:
+            cluster.add_node(node)
+            self._placer.capacity_changed()
+            return
+        old = cluster.nodes[index]
+        if old is not None and [d.uuid for d in old.devices] == [d.uuid for d in node.devices]:
+            cluster.update_node(node)
+        else:
+            self._replace_node(node, index)
+        self._placer.capacity_changed()
+
+    def _replace_node(self, node: Node, old_index: int) -> None:
+        """A node came back with other devices: move what still has its devices, the rest has lost them."""
+        cluster = self.state.cluster
+        moving = [(record, task) for record, task in self._tasks_on(old_index)]
+        uuids = {id(task): [cluster.device_ids[d] for d in task.holding.devices] for _, task in moving if task.holding}
+        cluster.remove_node(node.name)
+        new_index = cluster.add_node(node)
+        lost = []
+        for record, task in moving:
+            holding = task.holding
+            if holding is None:
+                continue
+            found = [cluster.device_index.get(uuid) for uuid in uuids[id(task)]]
+            if None in found:
+                lost.append((record, task))
+            else:
+                cluster.rebase(holding, new_index, [device for device in found if device is not None])
+        for record, task in lost:
+            self._end(record, [task], Outcome.DEVICE_LOST, None, "the device is gone from its node", None)
+
+    def _node_lost(self, event: events.NodeLost) -> None:
+        cluster = self.state.cluster
+        index = cluster.node_index.get(event.node)
+        if index is None:
+            return
+        cluster.remove_node(event.node)
+        self._placer.capacity_changed()
+        for record, task in self._tasks_on(index):
+            self._end(record, [task], Outcome.NODE_LOST, None, f"node {event.node} was lost", None)
+
+    def _device_health_changed(self, event: events.DeviceHealthChanged) -> None:
+        cluster = self.state.cluster
+        node = cluster.node_named(event.node)
+        if node is None:
+            return
+        devices = tuple(
+            replace(device, health=event.health, health_detail=event.detail) if device.uuid == event.device else device
+            for device in node.devices
+        )
+        cluster.update_node(replace(node, devices=devices))
+        self._placer.capacity_changed()
+        if event.health is Health.FAULTY:
+            index = cluster.device_index.get(event.device)
+            for record, task in self._tasks_on(cluster.node_index[event.node]):
+                if task.holding is not None and index in task.holding.devices and task.state is not TaskState.STOPPING:
+                    self._lose_device(record, event.detail)
+
+    def _lose_device(self, record: JobRecord, detail: str) -> None:
+        for task in record.tasks:
+            task.detail = detail
+        self.state.stop(record, Trigger.ENDED_FOR_RETRY, Cause.GANG_BROKEN)
+
+    def _tasks_on(self, node: int) -> list[tuple[JobRecord, TaskRecord]]:
+        return [
+            (record, task)
+            for record in self.state.running.values()
+            for task in record.tasks
+            if task.holding is not None and task.holding.node == node
+        ]
+
+    def _load_sampled(self, event: events.LoadSampled) -> None:
+        if event.node not in self.state.cluster.node_index:
+            return
+        load, since = self.load.get(event.node, (float(event.load_milli), event.at))
+        kept = 0.5 ** (max(event.at - since, 0.0) / LOAD_HALF_LIFE_S)
+        load = load * kept + event.load_milli * (1.0 - kept)
+        self.load[event.node] = (load, event.at)
+        self.state.cluster.set_load(event.node, round(load))
+
+    # ---- what people want ---------------------------------------------------------------------------------------
+
+    def _job_submitted(self, event: events.JobSubmitted) -> None:
+        job = event.job
+        if job.id in self.state.jobs:
+            raise ConflictError(f"a job {job.id!r} exists already", "choose another id")
+        if not self.state.queues.is_leaf(job.queue):
+            raise InvalidInputError(f"queue {job.queue!r} takes no jobs", "name a leaf of the queue tree")
+        self.state.submit(job)
+        self._placer.observe(job, event.at)
+
+    def _duration_predicted(self, event: events.DurationPredicted) -> None:
+        record = self.state.jobs.get(event.job)
+        if record is not None and not record.state.ended:
+            record.expected_s, record.cautious_s = event.expected_s, event.cautious_s
+            self.state.rekey(record)
+
+    def _stop_requested(self, event: events.StopRequested) -> None:
+        state = self.state
+        record = state.jobs.get(event.job)
+        if record is None:
+            raise NotFoundError(f"no job {event.job!r}")
+        if record.state.ended:
+            return
+        if record.id in state.running:
+            state.stop(record, Trigger.ENDED_CANCELLED, Cause.STOP_REQUESTED)
+            return
+        state.waiting.remove(record)
+        record.line = ()
+        for task in record.tasks:
+            task.move(Trigger.CANCELLED_WAITING)
+        record.refresh()
+        record.ended_at = state.now
+
+    def _suspend_requested(self, event: events.SuspendRequested) -> None:
+        record = self._running(event.job)
+        if record.state is not JobState.RUNNING:
+            raise ConflictError(f"job {record.id!r} is {record.state.value}", "only a running job can be suspended")
+        record.suspended_by = "request"
+        mode = SuspendMode.SWAP if event.swap else SuspendMode.FREEZE
+        self.state.suspend(record, mode, Cause.SUSPEND_REQUESTED)
+
+    def _resume_requested(self, event: events.ResumeRequested) -> None:
+        record = self._running(event.job)
+        if record.id not in self.state.suspended:
+            raise ConflictError(f"job {record.id!r} is {record.state.value}", "only a suspended job can be resumed")
+        record.suspended_by = ""
+        self.state.arrivals += 1
+
+    def _running(self, job: str) -> JobRecord:
+        record = self.state.jobs.get(job)
+        if record is None:
+            raise NotFoundError(f"no job {job!r}")
+        if record.id not in self.state.running:
+            raise ConflictError(f"job {job!r} is {record.state.value}", "it holds no devices")
+        return record
+
+    def _desired_count_changed(self, event: events.DesiredCountChanged) -> None:
+        record = self.state.jobs.get(event.job)
+        if record is None or record.state.ended:
+            raise NotFoundError(f"no job {event.job!r} that could change its size")
+        self.state.resize(record, event.role, event.desired)
+
+    # ---- what the engine says -----------------------------------------------------------------------------------
+
+    def _confirmed(self, event: events.Confirmed) -> None:
+        state = self.state
+        decision = state.pending.pop(event.decision, None)
+        if type(decision) is not Start:
+            return
+        record = state.jobs.get(decision.job)
+        if record is None or record.attempt != decision.attempt:
+            return
+        for placement in decision.placements:
+            task = record.tasks[placement.task]
+            if task.state is TaskState.STARTING:
+                task.move(Trigger.START_CONFIRMED)
+        record.refresh()
+        if record.started_at is None and record.id in state.running:
+            record.started_at = state.now
+            if record.first_started_at is None:
+                record.first_started_at = state.now
+            state.watch_deadline(record)
+        if record.state is JobState.RUNNING:
+            state.roster.add(record, state.now, whole_s(record))
+
+    def _refused(self, event: events.Refused) -> None:
+        state = self.state
+        decision = state.pending.pop(event.decision, None)
+        record = state.jobs.get(decision.job) if decision is not None else None
+        if decision is None or record is None or record.attempt != decision.attempt:
+            return
+        if isinstance(decision, Start):
+            tasks = [record.tasks[placement.task] for placement in decision.placements]
+            outcome = Outcome.NODE_LOST if event.device_fault else Outcome.START_FAILED
+            self._end(record, [t for t in tasks if t.state in ACTIVE], outcome, None, event.reason, None)
+        elif isinstance(decision, Suspend):
+            self._suspend_refused(record, event.reason)
+        elif isinstance(decision, Stop):
+            # What cannot be stopped because it is not there has ended; the engine reports its end itself.
+            return
+
+    def _suspend_refused(self, record: JobRecord, reason: str) -> None:
+        """It could not leave its devices: it runs on, and its holdings count as running again."""
+        state = self.state
+        for task in record.tasks:
+            if task.state in (TaskState.FROZEN, TaskState.SWAPPED) and task.holding is not None:
+                state.cluster.change(task.holding, Hold.RUNNING)
+                task.move(Trigger.RESUME_DECIDED)
+                task.detail = reason
+        state.suspended.pop(record.id, None)
+        record.started_at = state.now
+        record.refresh()
+        state.roster.add(record, state.now, whole_s(record))
+
+    def _ended(self, event: events.Ended) -> None:
+        record = self.state.jobs.get(event.job)
+        if record is None or record.attempt != event.attempt or record.id not in self.state.running:
+            return
+        if event.task == events.ALL_TASKS:
+            tasks = [task for task in record.tasks if task.state in ACTIVE]
+        else:
+            tasks = [record.tasks[event.task]] if event.task < len(record.tasks) else []
+            tasks = [task for task in tasks if task.state in ACTIVE]
+        if tasks:
+            self._end(record, tasks, event.outcome, event.exit_code, event.detail, event.service_s)
+
+    def _end(
+        self,
+        record: JobRecord,
+        tasks: list[TaskRecord],
+        outcome: Outcome,
+        exit_code: int | None,
+        detail: str,
+        service_s: float | None,
+    ) -> None:
+        """Tasks of a run are over: give back what they held, and decide what becomes of the job."""
+        state = self.state
+        for task in tasks:
+            task.outcome, task.exit_code = outcome, exit_code
+            if detail:
+                task.detail = detail
+            state.release(record, task)
+        if outcome is Outcome.SUCCESS:
+            for task in tasks:
+                task.move(Trigger.ENDED_WELL)
+        elif record.stop_trigger is not None or outcome is Outcome.STOPPED:
+            trigger = record.stop_trigger or Trigger.ENDED_CANCELLED
+            for task in tasks:
+                task.move(trigger)
+        else:
+            self._failed(record, tasks, outcome)
+        if any(task.state in ACTIVE for task in record.tasks):
+            record.refresh()
+            return
+        if outcome is Outcome.SUCCESS:
+            self._dismiss_late(record)
+        self._keep_service(record, outcome, service_s)
+        state.close_run(record)
+
+    def _dismiss_late(self, record: JobRecord) -> None:
+        """Tasks of an elastic gang that never got to join it are not missed once enough have succeeded."""
+        for index, role in enumerate(record.job.roles):
+            mine = [task for task in record.tasks if task.role_index == index]
+            if sum(task.state is TaskState.SUCCEEDED for task in mine) >= role.minimum:
+                for task in mine:
+                    if task.state is TaskState.QUEUED:
+                        task.surplus = True
+                        task.move(Trigger.CANCELLED_WAITING)
+
+    def _failed(self, record: JobRecord, tasks: list[TaskRecord], outcome: Outcome) -> None:
+        """A task failed by itself: by its gang's rule the others stop, and all run again if that is allowed."""
+        if outcome is Outcome.OUT_OF_MEMORY:
+            record.out_of_memory_failures += 1
+        elif outcome in (Outcome.USER_ERROR, Outcome.START_FAILED):
+            record.failures += 1
+        again = is_retried(
+            outcome,
+            failures=record.failures,
+            out_of_memory_failures=record.out_of_memory_failures,
+            retries=record.job.retries,
+        )
+        trigger = Trigger.ENDED_FOR_RETRY if again else Trigger.ENDED_BADLY
+        for task in tasks:
+            task.move(trigger)
+        alive = [task for task in record.tasks if task.state in ACTIVE]
+        if not alive:
+            self._fail_idle(record, again)
+            return
+        rule = record.job.gang_rule
+        if again and rule is GangRule.RESTART_TASK:
+            self.state.growing[record.id] = record  # the cycle starts the lost task again beside its mates
+            self.state.arrivals += 1
+        elif rule is GangRule.SHRINK and len(alive) >= sum(role.minimum for role in record.job.roles):
+            for task in tasks:
+                if task.state is TaskState.QUEUED:
+                    task.surplus = True
+                    task.move(Trigger.CANCELLED_WAITING)
+        else:
+            self.state.stop(record, trigger, Cause.GANG_BROKEN)
+            self._fail_idle(record, again)
+
+    def _fail_idle(self, record: JobRecord, again: bool) -> None:
+        """Tasks that wait beside a gang that failed for good never run."""
+        if not again:
+            for task in record.tasks:
+                if task.state is TaskState.QUEUED:
+                    task.move(Trigger.ENDED_BADLY)
+
+    def _keep_service(self, record: JobRecord, outcome: Outcome, service_s: float | None) -> None:
+        """Count the service of the run that is over."""
+        if record.started_at is None:
+            return
+        run_s = self.state.now - record.started_at
+        if service_s is not None:
+            record.attained_s += service_s
+        elif outcome is Outcome.SUCCESS:
+            record.attained_s += run_s

@@ -1,0 +1,138 @@
+"""What every ordering answers: where a job stands in line, and whether it may ask running work to leave for it.
+
+A key is a tuple of floats; the lower key goes first. The key of a job that waits changes only when ``next_rekey`` says
+so, so that waiting lines can stay sorted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from millpond.scheduling.placement.kernels import KernelSet
+from millpond.scheduling.reclaiming.roster import SLOT_ATTAINED, SLOT_DEBT, SLOT_STARTED, SLOT_WHOLE, FloatArray
+from millpond.scheduling.records import JobRecord
+from millpond.scheduling.settings import Settings
+
+Key = tuple[float, ...]
+BoolArray = NDArray[np.bool_]
+NEVER = float("inf")
+
+
+class Ordering:
+    """Base of all orderings: first come, first served; nobody is asked to leave.
+
+    Attributes:
+        needs_usage: it looks at decayed usage, which is kept only then.
+        share_decides: the decayed share goes before the key; otherwise it only stretches the key.
+        replans: it looks at all work, waiting and running, as if nothing ran, at every event (``replan_period_s`` 0) or
+            at multiples of a period; used by the published baselines.
+        selective: it picks single victims for a waiting job where that pays (see ``reclaiming.victims``).
+        strict: a job that does not fit blocks all behind it.
+    """
+
+    needs_usage = False
+    share_decides = False
+    replans = False
+    replan_period_s = 0.0
+    selective = False
+    strict = False
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+
+    def waiting_key(self, record: JobRecord, now: float) -> Key:
+        """Its place among those that wait."""
+        return (record.submitted_at,)
+
+    def running_key(self, record: JobRecord, now: float) -> Key:
+        """Its place if it had to wait now."""
+        return self.waiting_key(record, now)
+
+    def next_rekey(self, record: JobRecord, now: float) -> float:
+        """When a waiting job's key should be computed anew."""
+        return NEVER
+
+    def next_change(self, record: JobRecord, now: float) -> float:
+        """When a running job's place changes so that a cycle is worth running although nothing happened."""
+        return NEVER
+
+    def expected_end(self, record: JobRecord, now: float) -> float:
+        """When a running job is expected to end; ``NEVER`` when nothing is known."""
+        left = remaining_s(record, now)
+        return NEVER if left is None else now + left
+
+    def cautious_end(self, record: JobRecord, now: float) -> float:
+        """When it has ended with good certainty (about 9 times in 10)."""
+        if record.cautious_s is not None:
+            return now + max(record.cautious_s - record.service_s(now), 0.0) + debt_s(record, now)
+        return self.expected_end(record, now)
+
+    def victims(
+        self, record: JobRecord, slots: FloatArray, now: float
+    ) -> tuple[BoolArray, FloatArray, FloatArray] | None:
+        """Whom a waiting job may displace: (allowed, harm of each, who leaves first), each (slots,); None for nobody.
+
+        ``slots``: (10, slots), see ``reclaiming.roster``.
+        """
+        return None
+
+    def ends(self, slots: FloatArray, now: float) -> FloatArray:
+        """(slots,) when running jobs are expected to end; infinite when nothing is known."""
+        left = np.maximum(
+            slots[SLOT_WHOLE] - slots[SLOT_ATTAINED] + slots[SLOT_DEBT] - (now - slots[SLOT_STARTED]), 0.0
+        )
+        return now + left
+
+    def refresh(self, running: Iterable[JobRecord], now: float) -> None:
+        """A cycle begins: bring up to date what is learnt."""
+
+    def next_change_of_any(self, running: Iterable[JobRecord], now: float) -> float | None:
+        """The first ``next_change`` after ``now`` among running jobs; None when there is none."""
+        soonest = min(
+            (self.next_change(record, now) for record in running if record.started_at is not None), default=NEVER
+        )
+        return None if soonest == NEVER else max(soonest, now)
+
+    def left(self, record: JobRecord, now: float) -> None:
+        """A run is over, with its service added up; the job waits again or has ended."""
+
+    def use_kernels(self, kernels: KernelSet) -> None:
+        """Run on other kernels from now on; results are the same."""
+
+    def snapshot(self) -> dict[str, Any]:
+        """All it has learnt, as plain data."""
+        return {}
+
+    def restore(self, plain: dict[str, Any]) -> None:
+        """Take over what ``snapshot`` returned."""
+
+
+def debt_s(record: JobRecord, now: float) -> float:
+    """Seconds of the present or next run that go into catching up after a preemption, not into progress."""
+    if record.started_at is None:
+        return record.debt_s
+    return max(record.debt_s - (now - record.started_at), 0.0)
+
+
+def remaining_s(record: JobRecord, now: float) -> float | None:
+    """Seconds the job still has to run by its forecast (or time limit), catching up included; None when unknown."""
+    whole = whole_s(record)
+    if whole == NEVER:
+        return None
+    return max(whole - record.service_s(now), 0.0) + debt_s(record, now)
+
+
+def whole_s(record: JobRecord) -> float:
+    """Length of the whole run by forecast or time limit, ``NEVER`` when neither is there."""
+    if record.expected_s is not None:
+        return record.expected_s
+    return NEVER if record.job.time_limit_s is None else record.job.time_limit_s
+
+
+def cards(record: JobRecord) -> float:
+    """GPUs the job asks for, at least a hundredth of one, so that CPU work has a size too."""
+    return max(record.gpu_milli, 10) / 1000.0

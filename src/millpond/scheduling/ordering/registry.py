@@ -1,0 +1,25 @@
+"""Orderings by name."""
+
+from __future__ import annotations
+
+from millpond.scheduling.ordering import named
+from millpond.scheduling.ordering.base import Ordering
+from millpond.scheduling.ordering.default import Default
+from millpond.scheduling.settings import Settings
+
+_BY_NAME: dict[str, type[Ordering]] = {
+    "default": Default,
+    "fifo": named.Fifo,
+    "sjf": named.ShortestJobFirst,
+    "srtf": named.ShortestRemainingTime,
+    "srsf": named.SmallestRemainingService,
+    "ssf": named.SmallestServiceFirst,
+    "tiresias": named.Tiresias,
+    "edf": named.EarliestDeadline,
+    "fair": named.FairShare,
+}
+
+
+def make_ordering(settings: Settings) -> Ordering:
+    """The ordering that the settings name."""
+    return _BY_NAME[settings.ordering](settings)

@@ -1,0 +1,203 @@
+"""How much longer will it run? Learnt online from the jobs that have ended, and from those that still run.
+
+For each class of jobs (by number of cards) attained service is cut into bins of geometrically growing width; for every
+bin it is counted how many runs outlived it and how many ended in it. The ratio is the hazard of ending there. From the
+hazards follows, for a job that has attained so much already, the best ratio of expected service spent to chance of
+ending, over all ways of going on a little longer: the Gittins rank, which minimises the mean time in system when
+lengths are unknown (Gittins 1979; Aalto, Ayesta and Righter, QUESTA 2009). Classes with little history lean on all
+classes together, and those on a heavy-tailed prior in which every bin has the same hazard.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from millpond.scheduling.placement.kernels import KernelSet, interpreted, kernel
+from millpond.scheduling.records import JobRecord
+
+FloatArray = NDArray[np.float64]
+
+CLASSES = 5
+"""Job sizes: up to 1, 2, 4 and 8 cards, and more."""
+
+FIRST_BIN_S = 30.0
+BIN_RATIO = 2.0**0.25
+LAST_EDGE_S = 3e8
+PRIOR_HAZARD = 0.083
+"""Chance of ending within one bin before anything is known: a Pareto tail of index about one half."""
+
+PRIOR_WEIGHT = 4.0
+POOLED_WEIGHT = 8.0
+"""How many observations the prior, and the classes taken together, count for."""
+
+REFRESH_GROWTH = 0.02
+"""The ranks are computed anew when this much more has ended since the last time."""
+
+
+def size_class(gpu_milli: int) -> int:
+    """The class of a job by its cards."""
+    for index, most in enumerate((1000, 2000, 4000, 8000)):
+        if gpu_milli <= most:
+            return index
+    return CLASSES - 1
+
+
+def _edges() -> list[float]:
+    edges = [0.0, FIRST_BIN_S]
+    while edges[-1] < LAST_EDGE_S:
+        edges.append(edges[-1] * BIN_RATIO)
+    return edges
+
+
+EDGES = _edges()
+BINS = len(EDGES) - 1
+
+
+@kernel
+def gittins_ranks(
+    ended: FloatArray,
+    outlived: FloatArray,
+    edges: FloatArray,
+    prior: float,
+    prior_weight: float,
+    pooled_weight: float,
+    ranks: FloatArray,
+) -> None:
+    """Fill ``ranks`` (classes, bins), seconds: the index of a job of the class that has reached the bin.
+
+    ``ended``, ``outlived``: (classes, bins) counts. ``edges``: (bins + 1,) seconds.
+    """
+    classes, bins = ended.shape
+    pooled = np.empty(bins)
+    hazard = np.empty(bins)
+    for b in range(bins):
+        deaths = 0.0
+        trials = 0.0
+        for c in range(classes):
+            deaths += ended[c, b]
+            trials += ended[c, b] + outlived[c, b]
+        pooled[b] = (deaths + prior_weight * prior) / (trials + prior_weight)
+    for c in range(classes):
+        for b in range(bins):
+            hazard[b] = (ended[c, b] + pooled_weight * pooled[b]) / (ended[c, b] + outlived[c, b] + pooled_weight)
+        for b in range(bins):
+            alive = 1.0
+            chance = 0.0
+            spent = 0.0
+            best = 1e30
+            for e in range(b, bins):
+                width = edges[e + 1] - edges[e]
+                chance += alive * hazard[e]
+                spent += alive * width * (1.0 - 0.5 * hazard[e])
+                alive *= 1.0 - hazard[e]
+                if chance > 0.0:
+                    best = min(best, spent / chance)
+                if alive < 1e-4:
+                    break
+            ranks[c, b] = best
+
+
+class SurvivalTable:
+    """Counts and ranks. Feed it the service of every run; ask it for ranks."""
+
+    def __init__(self) -> None:
+        self.ended = np.zeros((CLASSES, BINS))
+        self.outlived = np.zeros((CLASSES, BINS))
+        self.endings = 0
+        self._refreshed_at = 0
+        self._edges = np.array(EDGES)
+        self._ranks = np.zeros((CLASSES, BINS))
+        self.ranks: list[list[float]] = []
+        self._fill = interpreted().call("gittins_ranks")
+        self.version = 0
+        self.refresh()
+
+    def use_kernels(self, kernels: KernelSet) -> None:
+        """Run on other kernels from now on; results are the same."""
+        self._fill = kernels.call("gittins_ranks")
+
+    def outlive(self, record: JobRecord, service_s: float) -> None:
+        """Count the bins that the job has outlived since it was last counted."""
+        c, b = record.size_class, record.bins_outlived
+        while b < BINS - 1 and EDGES[b + 1] <= service_s:
+            self.outlived[c, b] += 1.0
+            b += 1
+        record.bins_outlived = b
+
+    def end(self, record: JobRecord, service_s: float) -> None:
+        """Count the end of a job after so much service."""
+        self.outlive(record, service_s)
+        self.ended[record.size_class, record.bins_outlived] += 1.0
+        self.endings += 1
+
+    @property
+    def stale(self) -> bool:
+        """Whether enough has ended since the ranks were last computed."""
+        return self.endings >= self._refreshed_at * (1.0 + REFRESH_GROWTH) + 1.0
+
+    def refresh(self) -> None:
+        """Compute the ranks from the counts."""
+        self._fill(self.ended, self.outlived, self._edges, PRIOR_HAZARD, PRIOR_WEIGHT, POOLED_WEIGHT, self._ranks)
+        self.ranks = self._ranks.tolist()
+        self._refreshed_at = self.endings
+        self.version += 1
+
+    def rank(self, size: int, service_s: float) -> float:
+        """Seconds: how far the job is, in expectation, from the best moment to have stopped giving it service."""
+        return self.ranks[size][bin_of(service_s)]
+
+    def ranks_at(self, sizes: NDArray[np.int64], service_s: FloatArray) -> FloatArray:
+        """``rank`` for arrays of classes and service."""
+        bins = np.minimum(np.searchsorted(self._edges, service_s, side="right") - 1, BINS - 1)
+        ranks: FloatArray = self._ranks[sizes, bins]
+        return ranks
+
+    def quantile_s(self, size: int, service_s: float, alive_part: float) -> float:
+        """Seconds of further service after which only ``alive_part`` of such jobs still run."""
+        b = bin_of(service_s)
+        pooled_ended, pooled_outlived = self.ended.sum(axis=0), self.outlived.sum(axis=0)
+        alive = 1.0
+        while b < BINS - 1:
+            trials = pooled_ended[b] + pooled_outlived[b]
+            pooled = (pooled_ended[b] + PRIOR_WEIGHT * PRIOR_HAZARD) / (trials + PRIOR_WEIGHT)
+            own = self.ended[size, b] + self.outlived[size, b]
+            alive *= 1.0 - (self.ended[size, b] + POOLED_WEIGHT * pooled) / (own + POOLED_WEIGHT)
+            if alive <= alive_part:
+                break
+            b += 1
+        return max(EDGES[b + 1] - service_s, 0.0)
+
+    def next_rise(self, size: int, service_s: float, factor: float) -> float:
+        """Service at which the rank will have risen by ``factor``; infinite when it never does."""
+        ranks, b = self.ranks[size], bin_of(service_s)
+        limit = ranks[b] * factor
+        while b < BINS - 1 and ranks[b] <= limit:
+            b += 1
+        return EDGES[b] if b < BINS - 1 else float("inf")
+
+    def snapshot(self) -> dict[str, Any]:
+        """Plain data; ranks included, because they are as old as the last refresh."""
+        return {
+            "ended": self.ended.tolist(),
+            "outlived": self.outlived.tolist(),
+            "endings": self.endings,
+            "refreshed_at": self._refreshed_at,
+            "ranks": self.ranks,
+        }
+
+    def restore(self, plain: dict[str, Any]) -> None:
+        """Take over what ``snapshot`` returned."""
+        self.ended, self.outlived = np.array(plain["ended"]), np.array(plain["outlived"])
+        self.endings, self._refreshed_at = int(plain["endings"]), int(plain["refreshed_at"])
+        self._ranks = np.array(plain["ranks"])
+        self.ranks = self._ranks.tolist()
+        self.version += 1
+
+
+def bin_of(service_s: float) -> int:
+    """The bin that this much service lies in."""
+    return min(bisect_right(EDGES, service_s) - 1, BINS - 1)

@@ -1,0 +1,178 @@
+"""The cluster as arrays: what placement reads, and nothing else.
+
+Two tables, one row per field and one column per node or device, so that a kernel takes two arguments
+instead of twenty. Every field is also an attribute: a C-contiguous view of its row, to be written in
+place (``arrays.cpu_free_milli[node] -= 2000``). The views are replaced when a table grows, so hold the
+``ClusterArrays``, not a view. Whoever changes a node calls ``touch(node)``: the change log is how the
+cached scores of the selector stay exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+Int64Array = NDArray[np.int64]
+NodeMask = NDArray[np.uint8]
+
+NODE_FIELDS = (
+    "cpu_free_milli",
+    "memory_free_mib",
+    "first_device",
+    "device_total",
+    "node_usable",
+    "rack",
+    "zone",
+    "load_milli",
+    "pool",
+    "swap_free_mib",
+    "link_type",
+)
+DEVICE_FIELDS = (
+    "compute_free_milli",
+    "limit_free_milli",
+    "device_memory_free_mib",
+    "device_memory_mib",
+    "device_model",
+    "device_usable",
+    "socket",
+    "switch",
+)
+
+# Row numbers, spelled out because kernels need plain integers.
+CPU_FREE, MEMORY_FREE, FIRST_DEVICE, DEVICE_TOTAL, NODE_USABLE, RACK, ZONE, LOAD, POOL, SWAP_FREE, LINK_TYPE = range(11)
+FIRST_EXTRA = 11
+COMPUTE_FREE, LIMIT_FREE, DEVICE_MEMORY_FREE, DEVICE_MEMORY, DEVICE_MODEL, DEVICE_USABLE, SOCKET, SWITCH = range(8)
+
+WHOLE_CARD_MILLI = 1000
+MODEL_LIMIT = 63
+DEVICES_PER_NODE_LIMIT = 62
+
+
+class ClusterArrays:
+    """Struct-of-arrays state of the nodes and devices, with a change log.
+
+    Shapes: ``node_table`` (11 + extras, node capacity), ``device_table`` (8, device capacity), both int64;
+    attributes named in ``NODE_FIELDS`` and ``DEVICE_FIELDS`` are their rows. ``extra_free`` has shape (N, E).
+    Only the first ``node_count`` nodes and ``device_count`` devices are live; node n owns the devices
+    ``first_device[n] .. first_device[n] + device_total[n]``.
+
+    Units: CPU and compute in milli, memory in MiB. ``device_memory_mib`` 0 means unknown: memory then fits by
+    share only. ``device_memory_free_mib`` must be lowered by every holder, so that a card is wholly free
+    exactly when its compute and its memory both are.
+    """
+
+    node_table: Int64Array
+    device_table: Int64Array
+    cpu_free_milli: Int64Array
+    memory_free_mib: Int64Array
+    first_device: Int64Array
+    device_total: Int64Array
+    node_usable: Int64Array
+    rack: Int64Array
+    zone: Int64Array
+    load_milli: Int64Array
+    pool: Int64Array
+    swap_free_mib: Int64Array
+    link_type: Int64Array
+    extra_free: Int64Array
+    compute_free_milli: Int64Array
+    limit_free_milli: Int64Array
+    device_memory_free_mib: Int64Array
+    device_memory_mib: Int64Array
+    device_model: Int64Array
+    device_usable: Int64Array
+    socket: Int64Array
+    switch: Int64Array
+
+    def __init__(
+        self, node_capacity: int = 64, device_capacity: int = 512, *, extras: int = 0, log_size: int = 16_384
+    ) -> None:
+        self.node_count = 0
+        self.device_count = 0
+        self.extras = extras
+        self.changed: Int64Array = np.zeros(log_size, dtype=np.int64)
+        self.change_head = 0
+        self._hold_nodes(np.zeros((FIRST_EXTRA + extras, max(node_capacity, 1)), dtype=np.int64))
+        self._hold_devices(np.zeros((len(DEVICE_FIELDS), max(device_capacity, 1)), dtype=np.int64))
+
+    def touch(self, node: int) -> None:
+        """Log that ``node`` changed; call it after every mutation of the node or its devices."""
+        head = self.change_head
+        self.changed[head % self.changed.shape[0]] = node
+        self.change_head = head + 1
+
+    def reserve(self, nodes: int, devices: int) -> None:
+        """Make room for at least ``nodes`` and ``devices`` in all, doubling the tables when they are full."""
+        if nodes > self.node_table.shape[1]:
+            self._hold_nodes(_widened(self.node_table, max(nodes, 2 * self.node_table.shape[1])))
+        if devices > self.device_table.shape[1]:
+            self._hold_devices(_widened(self.device_table, max(devices, 2 * self.device_table.shape[1])))
+
+    def append_node(
+        self,
+        *,
+        cpu_milli: int,
+        memory_mib: int,
+        models: Sequence[int] = (),
+        device_memory_mib: Sequence[int] | int = 0,
+        limit_milli: int = WHOLE_CARD_MILLI,
+        sockets: Sequence[int] | None = None,
+        switches: Sequence[int] | None = None,
+        rack: int = 0,
+        zone: int = 0,
+        pool: int = 0,
+        link_type: int = 0,
+        swap_mib: int = 0,
+        extras: Sequence[int] = (),
+    ) -> int:
+        """Add an idle, usable node with one device per entry of ``models``; return its index."""
+        if len(models) > DEVICES_PER_NODE_LIMIT:
+            raise ValueError(f"a node holds at most {DEVICES_PER_NODE_LIMIT} devices, not {len(models)}")
+        node, first, count = self.node_count, self.device_count, len(models)
+        self.reserve(node + 1, first + count)
+        self.node_table[:, node] = [
+            cpu_milli, memory_mib, first, count, 1, rack, zone, 0, pool, swap_mib, link_type,
+            *extras, *([0] * (self.extras - len(extras))),
+        ]  # fmt: skip
+        owned = slice(first, first + count)
+        self.compute_free_milli[owned] = WHOLE_CARD_MILLI
+        self.limit_free_milli[owned] = limit_milli
+        self.device_memory_mib[owned] = device_memory_mib
+        self.device_memory_free_mib[owned] = device_memory_mib
+        self.device_model[owned] = models
+        self.device_usable[owned] = 1
+        self.socket[owned] = 0 if sockets is None else sockets
+        self.switch[owned] = 0 if switches is None else switches
+        self.node_count, self.device_count = node + 1, first + count
+        self.touch(node)
+        return node
+
+    def copy(self) -> ClusterArrays:
+        """An independent copy, for a fork of the scheduler."""
+        twin = ClusterArrays(1, 1, extras=self.extras, log_size=self.changed.shape[0])
+        twin._hold_nodes(self.node_table.copy())
+        twin._hold_devices(self.device_table.copy())
+        twin.changed = self.changed.copy()
+        twin.change_head = self.change_head
+        twin.node_count, twin.device_count = self.node_count, self.device_count
+        return twin
+
+    def _hold_nodes(self, table: Int64Array) -> None:
+        self.node_table = table
+        for row, name in enumerate(NODE_FIELDS):
+            setattr(self, name, table[row])
+        self.extra_free = table[FIRST_EXTRA:].T
+
+    def _hold_devices(self, table: Int64Array) -> None:
+        self.device_table = table
+        for row, name in enumerate(DEVICE_FIELDS):
+            setattr(self, name, table[row])
+
+
+def _widened(table: Int64Array, columns: int) -> Int64Array:
+    wider = np.zeros((table.shape[0], columns), dtype=np.int64)
+    wider[:, : table.shape[1]] = table
+    return wider

@@ -1,0 +1,96 @@
+"""One source, two speeds: the switch between interpreted and compiled kernels.
+
+A kernel is a plain Python function over int64 arrays, marked with ``@kernel``. ``interpreted()`` hands out the
+functions as they are; ``compiled()`` imports numba and hands out copies of the same code whose calls to other
+kernels go to compiled kernels too. Nothing else changes: no fast-math, integers only, so that both return
+identical results and a server may start interpreted and swap when the compiler is done.
+
+numba's own cache does not notice when a kernel in another file changes, so the compiled code is kept in a
+directory named after a digest of all kernel sources.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import FunctionType
+from typing import Any, TypeVar, cast
+
+Kernel = Callable[..., Any]
+K = TypeVar("K", bound=Kernel)
+
+_registry: dict[str, FunctionType] = {}
+_compiled: list[KernelSet] = []
+_compiling = threading.Lock()
+
+
+class KernelSet:
+    """Kernels by name: ``kernels.call("select_best")`` gives the callable."""
+
+    __slots__ = ("_functions", "is_compiled")
+
+    def __init__(self, functions: dict[str, Kernel], *, is_compiled: bool) -> None:
+        self._functions = functions
+        self.is_compiled = is_compiled
+
+    def __len__(self) -> int:
+        return len(self._functions)
+
+    def call(self, name: str) -> Kernel:
+        """The kernel of that name; KeyError if no module registered one."""
+        return self._functions[name]
+
+
+def kernel(function: K) -> K:
+    """Register ``function`` as a kernel and return it unchanged."""
+    plain = cast(FunctionType, function)
+    if _registry.setdefault(plain.__name__, plain).__code__.co_filename != plain.__code__.co_filename:
+        raise ValueError(f"two kernels are named {plain.__name__}")
+    return function
+
+
+def interpreted() -> KernelSet:
+    """The kernels as plain Python functions."""
+    return KernelSet(dict(_registry), is_compiled=False)
+
+
+def compiled() -> KernelSet:
+    """The kernels wrapped by numba; ImportError if numba is not installed.
+
+    Each is compiled on its first call, or loaded from the cache on disk. Safe to call from any thread.
+    """
+    with _compiling:
+        if not _compiled or len(_compiled[-1]) != len(_registry):
+            _compiled.append(_wrap(dict(_registry)))
+        return _compiled[-1]
+
+
+def _wrap(functions: dict[str, FunctionType]) -> KernelSet:
+    import numba
+
+    scopes: dict[str, dict[str, Any]] = {name: dict(plain.__globals__) for name, plain in functions.items()}
+    config: Any = numba.config
+    previous = config.CACHE_DIR
+    config.CACHE_DIR = str(_cache_directory(functions, numba.__version__))
+    try:
+        wrapped: dict[int, Kernel] = {}
+        for name, plain in functions.items():
+            twin = FunctionType(plain.__code__, scopes[name], plain.__name__, plain.__defaults__)
+            twin.__module__, twin.__qualname__ = plain.__module__, plain.__qualname__
+            wrapped[id(plain)] = numba.njit(cache=True, nogil=True)(twin)
+    finally:
+        config.CACHE_DIR = previous
+    for scope in scopes.values():
+        scope.update({name: wrapped[id(value)] for name, value in scope.items() if id(value) in wrapped})
+    return KernelSet({name: wrapped[id(plain)] for name, plain in functions.items()}, is_compiled=True)
+
+
+def _cache_directory(functions: dict[str, FunctionType], numba_version: str) -> Path:
+    digest = hashlib.sha256(numba_version.encode())
+    for path in sorted({plain.__code__.co_filename for plain in functions.values()}):
+        digest.update(Path(path).read_bytes())
+    root = os.environ.get("NUMBA_CACHE_DIR") or os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(root) / "millpond" / f"kernels-{digest.hexdigest()[:16]}"

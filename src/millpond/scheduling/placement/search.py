@@ -1,0 +1,290 @@
+"""Finding the best node of a class: cached scores, block maxima, and the exact argmax under masks and vetoes."""
+
+from __future__ import annotations
+
+from millpond.scheduling.placement.arrays import (
+    DEVICE_TOTAL,
+    FIRST_DEVICE,
+    SOCKET,
+    SWITCH,
+    Int64Array,
+    NodeMask,
+)
+from millpond.scheduling.placement.cells import (
+    SOCKET_LEVEL,
+    SWITCH_LEVEL,
+    broken_groups,
+    guarded_devices,
+    idle_groups,
+)
+from millpond.scheduling.placement.filters import device_fits, first_failure
+from millpond.scheduling.placement.kernels import kernel
+from millpond.scheduling.placement.links import closest_cards
+from millpond.scheduling.placement.scoring import NOWHERE, score_node
+from millpond.scheduling.placement.shapes import SHAPE_COMPUTE, SHAPE_DEVICES
+from millpond.scheduling.placement.tables import ScoreTables
+
+BLOCK = 64
+_FITS, _MASKED, _VETOED = 0, 3, 14
+_WHOLE = 1000
+
+
+@kernel
+def refresh_scores(
+    nodes: Int64Array,
+    devices: Int64Array,
+    changed: Int64Array,
+    begin: int,
+    head: int,
+    known: int,
+    count: int,
+    shape: Int64Array,
+    tables: ScoreTables,
+    scores: Int64Array,
+    block_best: Int64Array,
+) -> None:
+    """Bring a class up to the log's head: rescore what changed since ``begin`` (< 0: everything).
+
+    ``scores`` (N,), ``block_best`` (N / 64,): the class's cache. Nodes from ``known`` to ``count`` are new.
+    """
+    if begin < 0:
+        scores[:] = NOWHERE
+        block_best[:] = NOWHERE
+        known = 0
+        begin = head
+    size = changed.shape[0]
+    for entry in range(begin, head):
+        node = changed[entry % size]
+        if node < known:
+            rescore(nodes, devices, node, shape, tables, scores, block_best)
+    for node in range(known, count):
+        rescore(nodes, devices, node, shape, tables, scores, block_best)
+
+
+@kernel
+def rescore(
+    nodes: Int64Array,
+    devices: Int64Array,
+    node: int,
+    shape: Int64Array,
+    tables: ScoreTables,
+    scores: Int64Array,
+    block_best: Int64Array,
+) -> None:
+    """Recompute one node's score; look through its block only if the block's best may have gone."""
+    score, _ = score_node(nodes, devices, node, shape, tables, 0)
+    before = scores[node]
+    if score == before:
+        return
+    scores[node] = score
+    block = node // BLOCK
+    if score >= block_best[block]:
+        block_best[block] = score
+    elif before == block_best[block]:
+        best = NOWHERE
+        for other in range(block * BLOCK, min((block + 1) * BLOCK, scores.shape[0])):
+            best = max(best, scores[other])
+        block_best[block] = best
+
+
+@kernel
+def best_node(scores: Int64Array, block_best: Int64Array, count: int, mask: NodeMask) -> int:
+    """The node of the highest score, lowest index on ties; -1 if none. ``mask`` (N,), 0 = excluded, or empty."""
+    best = NOWHERE
+    found = -1
+    for block in range((count + BLOCK - 1) // BLOCK):
+        if block_best[block] <= best:
+            continue
+        for node in range(block * BLOCK, min((block + 1) * BLOCK, count)):
+            if scores[node] > best and (mask.shape[0] == 0 or mask[node] != 0):
+                best = scores[node]
+                found = node
+                if best == block_best[block]:
+                    break
+    return found
+
+
+@kernel
+def scattered_node(scores: Int64Array, count: int, mask: NodeMask, seed: int) -> int:
+    """A pseudo-random one of the nodes that fit, by ``seed``; -1 if none."""
+    best = -1
+    found = -1
+    for node in range(count):
+        if scores[node] > NOWHERE and (mask.shape[0] == 0 or mask[node] != 0):
+            number = scatter(seed, node)
+            if number > best:
+                best = number
+                found = node
+    return found
+
+
+@kernel
+def scatter(seed: int, node: int) -> int:
+    """A number in 0..2**31 - 1 that depends on both arguments without pattern; no product leaves 63 bits."""
+    state = (seed ^ (node * 2_654_435)) & 0x7FFFFFFF
+    for _ in range(3):
+        state = ((state ^ (state >> 15)) * 739_982_445) & 0x7FFFFFFF
+        state = ((state ^ (state >> 12)) * 695_872_825) & 0x7FFFFFFF
+    return int(state ^ (state >> 15))
+
+
+@kernel
+def guarded_node(
+    nodes: Int64Array,
+    devices: Int64Array,
+    count: int,
+    shape: Int64Array,
+    tables: ScoreTables,
+    scores: Int64Array,
+    block_best: Int64Array,
+    mask: NodeMask,
+    lookup: Int64Array,
+    costs: Int64Array,
+    spare: Int64Array,
+    occupied: Int64Array,
+) -> tuple[int, int]:
+    """As ``best_node``, under cell vetoes: (node, score), (-1, NOWHERE) if none.
+
+    A cached score is an upper bound of the score under a veto, so only nodes that could win are looked at.
+    """
+    best = NOWHERE
+    found = -1
+    for block in range((count + BLOCK - 1) // BLOCK):
+        if block_best[block] <= best:
+            continue
+        for node in range(block * BLOCK, min((block + 1) * BLOCK, count)):
+            if scores[node] <= best or (mask.shape[0] > 0 and mask[node] == 0):
+                continue
+            score, _ = guarded_choice(nodes, devices, node, shape, tables, lookup, costs, spare, occupied)
+            if score > best:
+                best = score
+                found = node
+    return found, best
+
+
+@kernel
+def guarded_choice(
+    nodes: Int64Array,
+    devices: Int64Array,
+    node: int,
+    shape: Int64Array,
+    tables: ScoreTables,
+    lookup: Int64Array,
+    costs: Int64Array,
+    spare: Int64Array,
+    occupied: Int64Array,
+) -> tuple[int, int]:
+    """Score and devices (bits) of the shape on the node without breaking more cells than ``spare`` allows.
+
+    (NOWHERE, 0) if it does not fit or every choice is vetoed. CPU-only shapes break no cell. The score of whole
+    cards is that of the node, whichever of its cards are taken.
+    """
+    score, device = score_node(nodes, devices, node, shape, tables, 0)
+    if score == NOWHERE or shape[SHAPE_DEVICES] == 0:
+        return score, 0
+    guarded = guarded_devices(nodes, devices, node, spare, occupied)
+    if shape[SHAPE_COMPUTE] < _WHOLE:
+        if guarded != 0:
+            score, device = score_node(nodes, devices, node, shape, tables, guarded)
+        if device < 0:
+            return NOWHERE, 0
+        return score, 1 << device
+    for _ in range(3):
+        free = fitting_devices(nodes, devices, node, shape) & ~guarded
+        cards = closest_cards(nodes, devices, lookup, costs, node, free, shape[SHAPE_DEVICES])
+        if cards == 0:
+            return NOWHERE, 0
+        if broken_groups(nodes, devices, node, SWITCH, cards) > spare[SWITCH_LEVEL]:
+            wider = guarded | idle_groups(nodes, devices, node, SWITCH)
+        elif broken_groups(nodes, devices, node, SOCKET, cards) > spare[SOCKET_LEVEL]:
+            wider = guarded | idle_groups(nodes, devices, node, SOCKET)
+        else:
+            return score, cards
+        guarded = wider
+    return NOWHERE, 0
+
+
+@kernel
+def fitting_devices(nodes: Int64Array, devices: Int64Array, node: int, shape: Int64Array) -> int:
+    """Devices of the node, as bits, that can each hold one device's part of the shape."""
+    first = nodes[FIRST_DEVICE, node]
+    fitting = 0
+    for index in range(nodes[DEVICE_TOTAL, node]):
+        if device_fits(devices, first + index, shape):
+            fitting |= 1 << index
+    return fitting
+
+
+@kernel
+def free_choice(
+    nodes: Int64Array,
+    devices: Int64Array,
+    node: int,
+    shape: Int64Array,
+    tables: ScoreTables,
+    lookup: Int64Array,
+    costs: Int64Array,
+) -> tuple[int, int]:
+    """Score and devices (bits) of the shape on the node; (NOWHERE, 0) if it does not fit."""
+    score, device = score_node(nodes, devices, node, shape, tables, 0)
+    if score == NOWHERE or shape[SHAPE_DEVICES] == 0:
+        return score, 0
+    if shape[SHAPE_COMPUTE] < _WHOLE:
+        return score, 1 << device
+    free = fitting_devices(nodes, devices, node, shape)
+    return score, closest_cards(nodes, devices, lookup, costs, node, free, shape[SHAPE_DEVICES])
+
+
+@kernel
+def count_failures(
+    nodes: Int64Array,
+    devices: Int64Array,
+    count: int,
+    shape: Int64Array,
+    tables: ScoreTables,
+    mask: NodeMask,
+    lookup: Int64Array,
+    costs: Int64Array,
+    spare: Int64Array,
+    occupied: Int64Array,
+    histogram: Int64Array,
+) -> None:
+    """Count the live nodes by the first ``Filter`` that refuses the shape, into ``histogram`` (15,).
+
+    ``spare`` empty: no vetoes.
+    """
+    for node in range(count):
+        failure = first_failure(nodes, devices, node, shape)
+        if failure != 1 and failure != 2 and mask.shape[0] > 0 and mask[node] == 0:
+            failure = _MASKED
+        elif failure == _FITS and spare.shape[0] > 0:
+            score, _ = guarded_choice(nodes, devices, node, shape, tables, lookup, costs, spare, occupied)
+            if score == NOWHERE:
+                failure = _VETOED
+        histogram[failure] += 1
+
+
+@kernel
+def select_best(
+    nodes: Int64Array,
+    devices: Int64Array,
+    changed: Int64Array,
+    begin: int,
+    head: int,
+    known: int,
+    count: int,
+    shape: Int64Array,
+    tables: ScoreTables,
+    scores: Int64Array,
+    block_best: Int64Array,
+    mask: NodeMask,
+    lookup: Int64Array,
+    costs: Int64Array,
+) -> tuple[int, int, int]:
+    """Refresh the class, then (node, score, devices as bits) of its best node; (-1, NOWHERE, 0) if none."""
+    refresh_scores(nodes, devices, changed, begin, head, known, count, shape, tables, scores, block_best)
+    node = best_node(scores, block_best, count, mask)
+    if node < 0:
+        return -1, NOWHERE, 0
+    score, cards = free_choice(nodes, devices, node, shape, tables, lookup, costs)
+    return node, score, cards

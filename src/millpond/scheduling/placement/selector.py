@@ -1,0 +1,268 @@
+"""The selector: for a shape, the best node now, at the price of what changed since the shape was last asked for.
+
+Each class of equal shapes keeps a score per node, the maximum of every block of 64, and its place in the change
+log. A selection rescores the nodes logged since then and looks through the block maxima: exact, and flat in the
+size of the cluster. Masks and cell vetoes act at the argmax, so they never cost a cached score.
+
+Source of the scheme: ``docs`` of the prototypes, measured at 5,000 nodes x 8 cards; nearest relative is the
+equivalence class of Borg, Verma et al., "Large-scale cluster management at Google with Borg", EuroSys 2015, 3.4.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from millpond.scheduling.placement.arrays import ClusterArrays, Int64Array, NodeMask
+from millpond.scheduling.placement.cells import LEVELS
+from millpond.scheduling.placement.filters import Filter
+from millpond.scheduling.placement.kernels import KernelSet, interpreted
+from millpond.scheduling.placement.links import LinkTables
+from millpond.scheduling.placement.scoring import NOWHERE
+from millpond.scheduling.placement.search import BLOCK
+from millpond.scheduling.placement.shapes import Shape
+from millpond.scheduling.placement.tables import SCORER, SEED, Scorer, ScoreTables
+
+NO_NODE = -1
+_NO_MASK: NodeMask = np.zeros(0, dtype=np.uint8)
+_NO_SPARE: Int64Array = np.zeros(0, dtype=np.int64)
+
+
+class Choice(NamedTuple):
+    """Where a task goes: the node, its score, and the devices by their index on the node."""
+
+    node: int
+    score: int
+    devices: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class _Class:
+    """Cache of one shape: ``seen`` is the place in the change log, -1 for never; ``known`` the nodes scored."""
+
+    shape: Int64Array
+    scores: Int64Array
+    block_best: Int64Array
+    seen: int = -1
+    known: int = 0
+
+
+class Selector:
+    """Exact best-node selection over ``ClusterArrays``, by the scorer that ``tables`` were built for."""
+
+    def __init__(
+        self,
+        arrays: ClusterArrays,
+        tables: ScoreTables,
+        *,
+        links: LinkTables | None = None,
+        kernels: KernelSet | None = None,
+        class_limit: int = 400,
+    ) -> None:
+        self.arrays = arrays
+        self.links = links or LinkTables()
+        self.rounds = 0  # random selections made; part of a snapshot
+        self._class_limit = class_limit
+        self._classes: OrderedDict[Shape, _Class] = OrderedDict()
+        self._occupied: Int64Array = np.zeros(1, dtype=np.int64)
+        self._busy: Int64Array = np.zeros(0, dtype=np.int64)
+        self._racks_seen = -1
+        self._racks_known = 0
+        self.use_tables(tables)
+        self.use_kernels(kernels or interpreted())
+
+    def use_tables(self, tables: ScoreTables) -> None:
+        """Score by other tables from now on; all cached scores are dropped."""
+        self.tables = tables
+        self._is_random = int(tables.settings[SCORER]) == Scorer.RANDOM
+        self._classes.clear()
+
+    def use_kernels(self, kernels: KernelSet) -> None:
+        """Run on other kernels from now on; results and caches are the same."""
+        self.kernels = kernels
+        self._select_best = kernels.call("select_best")
+
+    def select(
+        self, shape: Shape, node_mask: NodeMask | None = None, level_spare: Int64Array | None = None
+    ) -> tuple[int, int]:
+        """(node, score) of the best node, lowest index on ties; (-1, NOWHERE) if none fits.
+
+        ``node_mask``: uint8 (at least node_count,), 0 excludes a node. ``level_spare``: int64 (4,), by switch,
+        socket, node and rack: how many wholly free cells may still be broken.
+        """
+        choice = self.place(shape, node_mask, level_spare)
+        return (NO_NODE, NOWHERE) if choice is None else (choice.node, choice.score)
+
+    def place(
+        self, shape: Shape, node_mask: NodeMask | None = None, level_spare: Int64Array | None = None
+    ) -> Choice | None:
+        """As ``select``, with the devices to take; None if no node fits. Changes no cluster state."""
+        arrays, entry = self.arrays, self._class_of(shape)
+        if level_spare is not None or self._is_random:
+            return self._place_slowly(entry, node_mask, level_spare)
+        head, count = arrays.change_head, arrays.node_count
+        node, score, cards = self._select_best(
+            arrays.node_table, arrays.device_table, arrays.changed, self._begin(entry.seen, head), head,
+            entry.known, count, entry.shape, self.tables, entry.scores, entry.block_best,
+            _NO_MASK if node_mask is None else node_mask, self.links.lookup, self.links.costs,
+        )  # fmt: skip
+        entry.seen, entry.known = head, count
+        return None if node < 0 else Choice(int(node), int(score), _bits(int(cards)))
+
+    def choose_devices(
+        self, node: int, shape: Shape, level_spare: Int64Array | None = None
+    ) -> tuple[int, ...] | None:
+        """The devices, by index on the node, that the shape would take there; None if it does not fit."""
+        arrays, vector = self.arrays, shape.vector(self.arrays.extras)
+        if level_spare is None:
+            score, cards = self.kernels.call("free_choice")(
+                arrays.node_table, arrays.device_table, node, vector, self.tables, self.links.lookup, self.links.costs
+            )
+        else:
+            self._refresh_racks()
+            score, cards = self.kernels.call("guarded_choice")(
+                arrays.node_table, arrays.device_table, node, vector, self.tables, self.links.lookup,
+                self.links.costs, level_spare, self._occupied,
+            )  # fmt: skip
+        return None if score == NOWHERE else _bits(int(cards))
+
+    def vector(self, shape: Shape) -> Int64Array:
+        """The shape as kernels read it, for this cluster's extra resources."""
+        return shape.vector(self.arrays.extras)
+
+    def fit(self, node: int, shape: Shape) -> Filter:
+        """The first filter that keeps the shape off the node; ``Filter.FITS`` if it fits there now."""
+        arrays = self.arrays
+        failure = self.kernels.call("first_failure")(
+            arrays.node_table, arrays.device_table, node, shape.vector(arrays.extras)
+        )
+        return Filter(int(failure))
+
+    def failures(
+        self, shape: Shape, node_mask: NodeMask | None = None, level_spare: Int64Array | None = None
+    ) -> Int64Array:
+        """Live nodes by the first filter that refuses the shape: int64 (15,), indexed by ``Filter``."""
+        arrays = self.arrays
+        if level_spare is not None:
+            self._refresh_racks()
+        histogram = np.zeros(len(Filter), dtype=np.int64)
+        self.kernels.call("count_failures")(
+            arrays.node_table, arrays.device_table, arrays.node_count, shape.vector(arrays.extras), self.tables,
+            _NO_MASK if node_mask is None else node_mask, self.links.lookup, self.links.costs,
+            _NO_SPARE if level_spare is None else level_spare, self._occupied, histogram,
+        )  # fmt: skip
+        return histogram
+
+    def cells_broken(self, choice: Choice) -> Int64Array:
+        """Wholly free cells that taking the choice would break, by level: int64 (4,). Ask before applying it."""
+        self._refresh_racks()
+        broken = np.zeros(LEVELS, dtype=np.int64)
+        cards = sum(1 << device for device in choice.devices)
+        self.kernels.call("count_broken")(
+            self.arrays.node_table, self.arrays.device_table, choice.node, cards, self._occupied, broken
+        )
+        return broken
+
+    def member_room(self, shape: Shape, node_mask: NodeMask) -> Int64Array:
+        """How many tasks of the shape each node could hold at once: int64 (node_count,), 0 where masked out."""
+        arrays = self.arrays
+        room = np.zeros(arrays.node_count, dtype=np.int64)
+        self.kernels.call("count_room")(
+            arrays.node_table, arrays.device_table, arrays.node_count, shape.vector(arrays.extras), node_mask, room
+        )
+        return room
+
+    def free_compute(self) -> Int64Array:
+        """Free compute of the usable devices of each node, in milli: int64 (node_count,)."""
+        arrays = self.arrays
+        usable = arrays.compute_free_milli * (arrays.device_usable != 0)
+        upto = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(usable[: arrays.device_count])])
+        first = arrays.first_device[: arrays.node_count]
+        free: Int64Array = upto[first + arrays.device_total[: arrays.node_count]] - upto[first]
+        return free
+
+    def _place_slowly(self, entry: _Class, node_mask: NodeMask | None, level_spare: Int64Array | None) -> Choice | None:
+        arrays, call, links = self.arrays, self.kernels.call, self.links
+        nodes, devices = arrays.node_table, arrays.device_table
+        head, count = arrays.change_head, arrays.node_count
+        mask = _NO_MASK if node_mask is None else node_mask
+        call("refresh_scores")(
+            nodes, devices, arrays.changed, self._begin(entry.seen, head), head, entry.known, count,
+            entry.shape, self.tables, entry.scores, entry.block_best,
+        )  # fmt: skip
+        entry.seen, entry.known = head, count
+        if level_spare is None:
+            self.rounds += 1
+            seed = int(self.tables.settings[SEED]) * 7919 + self.rounds
+            node = int(call("scattered_node")(entry.scores, count, mask, seed))
+            if node < 0:
+                return None
+            return self._choice_at(node, entry.shape)
+        self._refresh_racks()
+        node, score = call("guarded_node")(
+            nodes, devices, count, entry.shape, self.tables, entry.scores, entry.block_best, mask,
+            links.lookup, links.costs, level_spare, self._occupied,
+        )  # fmt: skip
+        if node < 0:
+            return None
+        _, cards = call("guarded_choice")(
+            nodes, devices, node, entry.shape, self.tables, links.lookup, links.costs, level_spare, self._occupied
+        )
+        return Choice(int(node), int(score), _bits(int(cards)))
+
+    def _choice_at(self, node: int, vector: Int64Array) -> Choice:
+        score, cards = self.kernels.call("free_choice")(
+            self.arrays.node_table, self.arrays.device_table, node, vector, self.tables,
+            self.links.lookup, self.links.costs,
+        )  # fmt: skip
+        return Choice(node, int(score), _bits(int(cards)))
+
+    def _class_of(self, shape: Shape) -> _Class:
+        entry = self._classes.get(shape)
+        if entry is None:
+            if len(self._classes) >= self._class_limit:
+                self._classes.popitem(last=False)
+            entry = self._classes[shape] = _Class(shape.vector(self.arrays.extras), *self._room())
+        else:
+            self._classes.move_to_end(shape)
+            if entry.scores.shape[0] < self.arrays.node_count:
+                entry.scores, entry.block_best = self._room()
+                entry.seen = -1
+        return entry
+
+    def _room(self) -> tuple[Int64Array, Int64Array]:
+        capacity = self.arrays.node_table.shape[1]
+        return np.full(capacity, NOWHERE, dtype=np.int64), np.full(-(-capacity // BLOCK), NOWHERE, dtype=np.int64)
+
+    def _begin(self, seen: int, head: int) -> int:
+        """Where to start reading the log; -1 to rebuild, if the log overran or a rebuild reads less."""
+        lag = head - seen
+        if seen < 0 or lag > self.arrays.changed.shape[0] or lag > self.arrays.node_count:
+            return -1
+        return seen
+
+    def _refresh_racks(self) -> None:
+        arrays = self.arrays
+        head, count = arrays.change_head, arrays.node_count
+        racks = int(arrays.rack[:count].max(initial=0)) + 1
+        if self._busy.shape[0] < count or self._occupied.shape[0] < racks:
+            self._busy = np.zeros(arrays.node_table.shape[1], dtype=np.int64)
+            self._occupied = np.zeros(racks, dtype=np.int64)
+            self._racks_seen = -1
+        self.kernels.call("refresh_racks")(
+            arrays.node_table, arrays.device_table, arrays.changed, self._begin(self._racks_seen, head), head,
+            self._racks_known, count, self._occupied, self._busy,
+        )  # fmt: skip
+        self._racks_seen, self._racks_known = head, count
+
+
+def _bits(cards: int) -> tuple[int, ...]:
+    indices = []
+    while cards:
+        lowest = cards & -cards
+        indices.append(lowest.bit_length() - 1)
+        cards ^= lowest
+    return tuple(indices)

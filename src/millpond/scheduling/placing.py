@@ -1,0 +1,252 @@
+"""Where a job goes: all its tasks or none, tried on the ledger within a transaction.
+
+Single tasks take the best node by the chosen score. Gangs go largest task first; gangs of whole nodes take the tightest
+single rack, else the fewest racks; a gang that must or should lie together is tried rack by rack or node by node first.
+A node mask keeps out what reservations, quotas or cells forbid, without touching the cached scores.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from millpond.model.topology import Level
+from millpond.model.workloads import Job, TaskState
+from millpond.scheduling.cluster import Cluster, Hold, Holding
+from millpond.scheduling.placement import gangs
+from millpond.scheduling.placement.arrays import Int64Array
+from millpond.scheduling.placement.gangs import place_gang
+from millpond.scheduling.placement.kernels import KernelSet, interpreted
+from millpond.scheduling.placement.mix import LearntMix, TypicalMix
+from millpond.scheduling.placement.selector import Choice, Selector
+from millpond.scheduling.placement.shapes import Shape
+from millpond.scheduling.placement.tables import Scorer, Weights, build_tables
+from millpond.scheduling.records import JobRecord, TaskRecord
+from millpond.scheduling.settings import Settings
+
+NodeMask = NDArray[np.uint8]
+Placed = list[tuple[TaskRecord, Holding]]
+
+_GANG_LEVELS = {
+    Level.DEVICE: gangs.Level.NODE,
+    Level.SWITCH: gangs.Level.NODE,
+    Level.SOCKET: gangs.Level.NODE,
+    Level.NODE: gangs.Level.NODE,
+    Level.RACK: gangs.Level.RACK,
+}
+
+_SCORERS = {
+    "default": Scorer.DEFAULT,
+    "fgd": Scorer.FGD,
+    "best-fit": Scorer.BEST_FIT,
+    "dot-product": Scorer.DOT_PRODUCT,
+    "random": Scorer.RANDOM,
+    "gandiva": Scorer.BEST_FIT,
+}
+
+
+class Placer:
+    """Finds room for jobs on one cluster.
+
+    Attributes:
+        mix: the request shapes that scores are built on; learnt from what is submitted unless given.
+    """
+
+    def __init__(self, cluster: Cluster, settings: Settings) -> None:
+        self.cluster = cluster
+        self.settings = settings
+        self.kernels = interpreted()
+        self.mix = LearntMix()
+        if settings.typical_mix:
+            counts = [(cluster.shape_of(request, ""), count) for request, count in settings.typical_mix]
+            self.mix.current = TypicalMix.from_counts(counts)
+        self.selector = Selector(cluster.arrays, self._tables(), links=cluster.links)
+        self.tables_stale = False
+
+    # ---- the mix of requests ------------------------------------------------------------------------------------
+
+    def observe(self, job: Job, now: float) -> None:
+        """Count a submitted job's shapes towards the learnt mix."""
+        if self.settings.typical_mix:
+            return
+        for role in job.roles:
+            shape = self.cluster.shape_of(role.request, job.pool)
+            if self.mix.observe(shape, now, role.desired):
+                self.tables_stale = True
+
+    def capacity_changed(self) -> None:
+        """Nodes came or went: what is scarce may have changed."""
+        self.tables_stale = True
+
+    def _tables(self) -> Any:
+        settings = self.settings
+        weights = Weights(load=float(settings.load_weight))
+        return build_tables(
+            self.mix.current,
+            _SCORERS[settings.placement],
+            weights,
+            capacity_milli=self.cluster.capacity_by_model(),
+            seed=settings.seed,
+        )
+
+    def rebuild(self, *, stale: bool) -> None:
+        """Build the tables for a mix that was just restored; ``stale`` as it was when the mix was saved."""
+        self.selector.use_tables(self._tables())
+        self.tables_stale = stale
+
+    def refresh(self) -> None:
+        """Rebuild the score tables if the mix or the cluster has changed since."""
+        if self.tables_stale:
+            self.selector.use_tables(self._tables())
+            self.tables_stale = False
+
+    def use_kernels(self, kernels: KernelSet) -> None:
+        """Run on other kernels from now on; decisions are the same."""
+        self.kernels = kernels
+        self.selector.use_kernels(kernels)
+
+    # ---- placing ------------------------------------------------------------------------------------------------
+
+    def place(self, record: JobRecord, mask: NodeMask | None = None, spare: Int64Array | None = None) -> Placed | None:
+        """Take holdings for all tasks that wait, in the open transaction; None, and nothing taken, if they do not fit.
+
+        Args:
+            mask: (nodes,), 0 keeps a node out.
+            spare: (4,), wholly free cells that may still be broken, by switch, socket, node and rack.
+        """
+        tasks = record.tasks
+        if len(tasks) == 1:
+            if record.gpu_milli > self.cluster.free_gpu_milli:
+                return None
+            shape = self.cluster.shape_of(record.job.roles[0].request, record.job.pool)
+            choice = self.selector.place(shape, mask, spare)
+            return None if choice is None else [(tasks[0], self.take(shape, choice))]
+        waiting = [task for task in tasks if task.state is TaskState.QUEUED]
+        return self.place_gang(record.job, waiting, mask, spare)
+
+    def place_gang(
+        self, job: Job, tasks: list[TaskRecord], mask: NodeMask | None = None, spare: Int64Array | None = None
+    ) -> Placed | None:
+        """The same for some tasks of a job; an elastic role may get fewer than it wants, not fewer than its minimum."""
+        shapes = [self.cluster.shape_of(role.request, job.pool) for role in job.roles]
+        placed = self._place_all(job, tasks, shapes, mask, spare)
+        if placed is not None or not job.elastic:
+            return placed
+        spared = [
+            task
+            for role_index, role in enumerate(job.roles)
+            for task in [task for task in tasks if task.role_index == role_index][max(role.minimum, 0) :]
+        ]
+        # The most tasks that fit: the last that can be spared are left out first.
+        fewest, most = 1, len(spared)
+        best: Placed | None = None
+        while fewest <= most:
+            left_out = (fewest + most) // 2
+            without = {id(task) for task in spared[len(spared) - left_out :]}
+            mark = self.cluster.journal.begin()
+            trial = self._place_all(job, [task for task in tasks if id(task) not in without], shapes, mask, spare)
+            self.cluster.journal.rollback(mark)
+            if trial is None:
+                fewest = left_out + 1
+            else:
+                best, most = trial, left_out - 1
+        if best is None:
+            return None
+        chosen = {id(task) for task, _ in best}
+        return self._place_all(job, [task for task in tasks if id(task) in chosen], shapes, mask, spare)
+
+    def place_some(self, job: Job, tasks: list[TaskRecord], mask: NodeMask | None = None) -> Placed:
+        """Take holdings for as many of these tasks as fit, first to last."""
+        placed: Placed = []
+        for task in tasks:
+            shape = self.cluster.shape_of(job.roles[task.role_index].request, job.pool)
+            choice = self.selector.place(shape, mask)
+            if choice is None:
+                break
+            placed.append((task, self.take(shape, choice)))
+        return placed
+
+    def retake_all(self, record: JobRecord) -> bool:
+        """Let all suspended tasks of a job hold again what they held; False, and nothing taken, if they cannot."""
+        journal = self.cluster.journal
+        mark = journal.begin()
+        for task in record.tasks:
+            if task.holding is not None and task.state in (TaskState.FROZEN, TaskState.SWAPPED):
+                self.cluster.change(task.holding, Hold.RUNNING)
+                if self.cluster.is_overdrawn(task.holding):
+                    journal.rollback(mark)
+                    return False
+        journal.commit()
+        return True
+
+    def _place_all(
+        self, job: Job, tasks: list[TaskRecord], shapes: list[Shape], mask: NodeMask | None, spare: Int64Array | None
+    ) -> Placed | None:
+        members = [shapes[task.role_index] for task in tasks]
+        if not members or sum(shape.total_compute_milli for shape in members) > self.cluster.free_gpu_milli:
+            return None
+        transaction = _Taking(self)
+        found = place_gang(
+            self.selector,
+            members,
+            transaction,
+            level=_GANG_LEVELS.get(job.together, gangs.Level.ANY),
+            required=job.together_required,
+            node_mask=mask,
+            level_spare=spare,
+        )
+        transaction.close(keep=found is not None)
+        if found is None:
+            return None
+        return [(task, transaction.pop(choice)) for task, choice in zip(tasks, found.choices, strict=True)]
+
+    def take(self, shape: Shape, choice: Choice) -> Holding:
+        """Hold what a choice says."""
+        cluster = self.cluster
+        first = int(cluster.arrays.first_device[choice.node])
+        holding = cluster.holding(choice.node, shape, [first + device for device in choice.devices])
+        cluster.change(holding, Hold.RUNNING)
+        return holding
+
+    def take_on(self, node: int, shape: Shape) -> Holding | None:
+        """Hold room for the shape on this very node; None if there is none."""
+        devices = self.selector.choose_devices(node, shape)
+        return None if devices is None else self.take(shape, Choice(node, 0, devices))
+
+    def vector(self, shape: Shape) -> Int64Array:
+        """The shape as kernels read it."""
+        return self.selector.vector(shape)
+
+
+class _Taking:
+    """A gang's trial: what it takes, in the cluster's open transaction."""
+
+    def __init__(self, placer: Placer) -> None:
+        self._placer = placer
+        self._journal = placer.cluster.journal
+        self._mark = self._journal.begin()
+        self._taken: dict[tuple[int, tuple[int, ...]], list[Holding]] = {}
+
+    def apply(self, node: int, shape: Shape, devices: tuple[int, ...]) -> None:
+        """Hold the shape on the devices (by index on the node)."""
+        holding = self._placer.take(shape, Choice(node, 0, devices))
+        self._taken.setdefault((node, devices), []).append(holding)
+
+    def rollback(self) -> None:
+        """Give back everything taken so far."""
+        self._journal.rollback(self._mark)
+        self._mark = self._journal.begin()
+        self._taken.clear()
+
+    def close(self, *, keep: bool) -> None:
+        """End the trial."""
+        if keep:
+            self._journal.commit()
+        else:
+            self._journal.rollback(self._mark)
+
+    def pop(self, choice: Choice) -> Holding:
+        """The holding that realises a choice; each is handed out once."""
+        return self._taken[choice.node, choice.devices].pop(0)

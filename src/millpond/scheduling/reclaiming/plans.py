@@ -1,0 +1,198 @@
+"""Plans: whom to end so that one waiting job gets its whole placement, proved on the ledger before anyone is asked.
+
+Three rules say who may be asked. *Reclaim*: a queue within its guarantee takes back what others borrowed. *Priority*: a
+higher class ends lower work. *Ordering*: a selective ordering lets a waiting job displace running work whose key is
+enough worse to pay for the preemption. Work is protected during its minimum run time, when its budget of preemptions is
+used up, and when it is not preemptible.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from millpond.model.reasons import Cause
+from millpond.model.workloads import TaskState
+from millpond.scheduling.cluster import Hold
+from millpond.scheduling.placement.kernels import KernelSet, interpreted
+from millpond.scheduling.placement.selector import NO_NODE
+from millpond.scheduling.placement.shapes import Shape
+from millpond.scheduling.placing import NodeMask, Placer
+from millpond.scheduling.reclaiming.roster import (
+    SLOT_ALIVE,
+    SLOT_CARDS,
+    SLOT_PRIORITY,
+    SLOT_PROTECTED_UNTIL,
+    SLOT_STARTED,
+    FloatArray,
+)
+from millpond.scheduling.reclaiming.victims import MOST_ROWS
+from millpond.scheduling.records import JobRecord
+from millpond.scheduling.state import State
+
+BoolArray = NDArray[np.bool_]
+_NO_MASK: NodeMask = np.zeros(0, dtype=np.uint8)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A proved way to make room.
+
+    Attributes:
+        victims: jobs to end, in the order they were found.
+        nodes: where the job goes once they have.
+    """
+
+    record: JobRecord
+    victims: tuple[JobRecord, ...]
+    nodes: tuple[int, ...]
+    cause: Cause
+
+
+class Planner:
+    """Searches plans on a state. Each search costs one unit of the cycle's budget."""
+
+    def __init__(self, state: State, placer: Placer) -> None:
+        self.state = state
+        self.placer = placer
+        self.use_kernels(interpreted())
+        self._chosen = np.zeros(MOST_ROWS, dtype=np.int64)
+
+    def use_kernels(self, kernels: KernelSet) -> None:
+        """Run on other kernels from now on; plans are the same."""
+        self._cheapest_room = kernels.call("cheapest_room")
+
+    # ---- who may be asked ---------------------------------------------------------------------------------------
+
+    def by_guarantee(self, record: JobRecord, mask: NodeMask | None) -> Plan | None:
+        """Take back borrowed room for a queue that is within its guarantee."""
+        state = self.state
+        slots = state.roster.slots[:, : state.roster.used]
+        allowed = self._unprotected(slots)
+        for slot in np.flatnonzero(allowed):
+            victim = state.roster.records[slot]
+            if victim is None or victim.queue == record.queue or not self._is_borrowing(victim):
+                allowed[slot] = False
+        if not allowed.any():
+            return None
+        return self._search(record, allowed, *self._lost_work(slots), mask, Cause.RECLAIMED, self._is_borrowing)
+
+    def by_priority(self, record: JobRecord, mask: NodeMask | None) -> Plan | None:
+        """End work of lower classes."""
+        slots = self.state.roster.slots[:, : self.state.roster.used]
+        allowed = self._unprotected(slots) & (slots[SLOT_PRIORITY] < int(record.job.priority))
+        if not allowed.any():
+            return None
+        harm, preference = self._lost_work(slots)
+        # A lower class leaves before a higher one, whatever it costs.
+        classes = 1.0 + slots[SLOT_PRIORITY]
+        return self._search(record, allowed, harm * 10.0 ** (6.0 * classes), preference, mask, Cause.PREEMPTED)
+
+    def by_ordering(self, record: JobRecord, mask: NodeMask | None) -> Plan | None:
+        """End work of the same class whose turn is later, if that pays for itself."""
+        state = self.state
+        slots = state.roster.slots[:, : state.roster.used]
+        judged = state.ordering.victims(record, slots, state.now)
+        if judged is None:
+            return None
+        allowed, harm, preference = judged
+        allowed = allowed & self._unprotected(slots) & (slots[SLOT_PRIORITY] == int(record.job.priority))
+        if not allowed.any():
+            return None
+        return self._search(record, allowed, harm, preference, mask, Cause.PREEMPTED)
+
+    def _unprotected(self, slots: FloatArray) -> BoolArray:
+        free: BoolArray = (slots[SLOT_ALIVE] > 0.0) & (slots[SLOT_PROTECTED_UNTIL] <= self.state.now)
+        return free
+
+    def _lost_work(self, slots: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Harm: GPU-seconds of the present run, at least one. Preference: the youngest run leaves first."""
+        run = np.maximum(self.state.now - slots[SLOT_STARTED], 0.0) + 1.0
+        return run * slots[SLOT_CARDS], slots[SLOT_STARTED].copy()
+
+    def _is_borrowing(self, victim: JobRecord) -> bool:
+        """Whether the victim's queue is beyond its guarantee now, so that this work counts as borrowed."""
+        return self.state.queues.is_over_guarantee(victim.queue)
+
+    # ---- the search ---------------------------------------------------------------------------------------------
+
+    def _search(
+        self,
+        record: JobRecord,
+        allowed: BoolArray,
+        harm: FloatArray,
+        preference: FloatArray,
+        mask: NodeMask | None,
+        cause: Cause,
+        still: Callable[[JobRecord], bool] | None = None,
+    ) -> Plan | None:
+        """Place task after task on the ledger, making room where there is none; everything is undone at the end.
+
+        Args:
+            still: asked of each victim when its turn comes; earlier victims may have changed the answer.
+        """
+        journal = self.state.journal
+        harm = np.where(allowed, harm, np.inf)
+        victims: list[JobRecord] = []
+        nodes: list[int] = []
+        mark = journal.begin()
+        try:
+            cluster = self.state.cluster
+            shapes = [cluster.shape_of(role.request, record.job.pool) for role in record.job.roles]
+            tasks = [task for task in record.tasks if task.state is TaskState.QUEUED]
+            for task in sorted(tasks, key=lambda task: -shapes[task.role_index].devices):
+                shape = shapes[task.role_index]
+                choice = self.placer.selector.place(shape, mask)
+                if choice is not None:
+                    holding = self.placer.take(shape, choice)
+                else:
+                    node = self._make_room(shape, mask, harm, preference, victims, still)
+                    taken = None if node == NO_NODE else self.placer.take_on(node, shape)
+                    if taken is None:
+                        return None
+                    holding = taken
+                nodes.append(holding.node)
+        finally:
+            journal.rollback(mark)
+        return Plan(record, tuple(victims), tuple(dict.fromkeys(nodes)), cause) if victims else None
+
+    def _make_room(
+        self,
+        shape: Shape,
+        mask: NodeMask | None,
+        harm: FloatArray,
+        preference: FloatArray,
+        victims: list[JobRecord],
+        still: Callable[[JobRecord], bool] | None,
+    ) -> int:
+        """Release the cheapest victims on the trial ledger; returns the node with the room, or ``NO_NODE``."""
+        roster, arrays = self.state.roster, self.state.cluster.arrays
+        while True:
+            node, count = self._cheapest_room(
+                arrays.node_table, arrays.device_table, arrays.node_count, self.placer.vector(shape),
+                _NO_MASK if mask is None else mask, roster.rows, roster.row_devices, roster.row_memory,
+                roster.node_head, harm, preference, self._chosen,
+            )  # fmt: skip
+            if node < 0:
+                return NO_NODE
+            chosen = [int(slot) for slot in self._chosen[:count]]
+            refused = False
+            for slot in chosen:
+                victim = roster.records[slot]
+                if victim is None:
+                    continue
+                if still is not None and not still(victim):
+                    harm[slot] = np.inf
+                    refused = True
+                    break
+                harm[slot] = np.inf
+                victims.append(victim)
+                for task in victim.tasks:
+                    if task.holding is not None:
+                        self.state.cluster.change(task.holding, Hold.NOTHING)
+                self.state.queues.charge(victim.queue, self.state.amount_of(victim.tasks, victim.job), -1)
+            if not refused:
+                return int(node)

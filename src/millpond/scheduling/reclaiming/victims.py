@@ -1,0 +1,257 @@
+"""The kernels that look for room in occupied nodes: who would have to leave, and when it becomes free by itself."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from millpond.scheduling.placement.arrays import (
+    COMPUTE_FREE,
+    CPU_FREE,
+    DEVICE_MEMORY_FREE,
+    DEVICE_TOTAL,
+    FIRST_DEVICE,
+    FIRST_EXTRA,
+    LIMIT_FREE,
+    MEMORY_FREE,
+    NODE_USABLE,
+    Int64Array,
+)
+from millpond.scheduling.placement.filters import device_fits, first_failure
+from millpond.scheduling.placement.kernels import kernel
+from millpond.scheduling.placement.shapes import SHAPE_COMPUTE, SHAPE_CPU, SHAPE_DEVICES, SHAPE_MEMORY
+from millpond.scheduling.reclaiming.roster import (
+    ROW_COMPUTE,
+    ROW_CPU,
+    ROW_DEVICES,
+    ROW_FIRST_EXTRA,
+    ROW_LIMIT,
+    ROW_NEXT,
+    ROW_RAM,
+    ROW_SLOT,
+    FloatArray,
+)
+
+MOST_ROWS = 512
+"""Tasks looked at on one node; more than any node runs in practice."""
+
+
+@kernel
+def shift_row(
+    nodes: Int64Array,
+    devices: Int64Array,
+    node: int,
+    rows: Int64Array,
+    row_devices: Int64Array,
+    row_memory: Int64Array,
+    row: int,
+    sign: int,
+) -> None:
+    """Add ``sign`` times what a row holds to what is free."""
+    nodes[CPU_FREE, node] += sign * rows[ROW_CPU, row]
+    nodes[MEMORY_FREE, node] += sign * rows[ROW_RAM, row]
+    for extra in range(rows.shape[0] - ROW_FIRST_EXTRA):
+        nodes[FIRST_EXTRA + extra, node] += sign * rows[ROW_FIRST_EXTRA + extra, row]
+    for position in range(rows[ROW_DEVICES, row]):
+        device = row_devices[row, position]
+        devices[COMPUTE_FREE, device] += sign * rows[ROW_COMPUTE, row]
+        devices[LIMIT_FREE, device] += sign * rows[ROW_LIMIT, row]
+        devices[DEVICE_MEMORY_FREE, device] += sign * row_memory[row, position]
+
+
+@kernel
+def shift_slot(
+    nodes: Int64Array,
+    devices: Int64Array,
+    node: int,
+    rows: Int64Array,
+    row_devices: Int64Array,
+    row_memory: Int64Array,
+    head: int,
+    slot: int,
+    sign: int,
+) -> None:
+    """The same for all rows that one job has on the node."""
+    row = head
+    while row >= 0:
+        if rows[ROW_SLOT, row] == slot:
+            shift_row(nodes, devices, node, rows, row_devices, row_memory, row, sign)
+        row = rows[ROW_NEXT, row]
+
+
+@kernel
+def cheapest_room(
+    nodes: Int64Array,
+    devices: Int64Array,
+    count: int,
+    shape: Int64Array,
+    mask: NDArray[np.uint8],
+    rows: Int64Array,
+    row_devices: Int64Array,
+    row_memory: Int64Array,
+    node_head: Int64Array,
+    harm: FloatArray,
+    preference: FloatArray,
+    chosen: Int64Array,
+) -> tuple[int, int]:
+    """The node on which making room for one task does the least harm: (node, number of victims), (-1, 0) if none.
+
+    Args:
+        mask: (N,), 0 excludes a node; or empty.
+        harm: (slots,) cost of ending each job; infinite for those that may not be asked.
+        preference: (slots,) who leaves first on a node, highest first.
+        chosen: (MOST_ROWS,) receives the victims' slots.
+
+    The tables are changed and changed back. Ties: the least surplus of free compute, then the lowest node.
+    """
+    best_node = -1
+    best_harm = np.inf
+    best_surplus = 1 << 60
+    best_count = 0
+    victims = np.empty(MOST_ROWS, dtype=np.int64)
+    for node in range(min(count, node_head.shape[0])):
+        head = node_head[node]
+        if head < 0 or nodes[NODE_USABLE, node] == 0 or nodes[DEVICE_TOTAL, node] < shape[SHAPE_DEVICES]:
+            continue
+        if mask.shape[0] > 0 and mask[node] == 0:
+            continue
+        found = 0
+        row = head
+        while row >= 0 and found < MOST_ROWS:
+            slot = rows[ROW_SLOT, row]
+            if harm[slot] < np.inf:
+                known = False
+                for other in range(found):
+                    if victims[other] == slot:
+                        known = True
+                if not known:
+                    place = found
+                    while place > 0 and (
+                        preference[victims[place - 1]] < preference[slot]
+                        or (preference[victims[place - 1]] == preference[slot] and victims[place - 1] > slot)
+                    ):
+                        victims[place] = victims[place - 1]
+                        place -= 1
+                    victims[place] = slot
+                    found += 1
+            row = rows[ROW_NEXT, row]
+        if found == 0:
+            continue
+        taken = 0
+        fits = first_failure(nodes, devices, node, shape) == 0
+        while not fits and taken < found:
+            shift_slot(nodes, devices, node, rows, row_devices, row_memory, head, victims[taken], 1)
+            taken += 1
+            fits = first_failure(nodes, devices, node, shape) == 0
+        kept = taken
+        if fits:
+            position = taken - 2
+            while position >= 0:
+                slot = victims[position]
+                shift_slot(nodes, devices, node, rows, row_devices, row_memory, head, slot, -1)
+                if first_failure(nodes, devices, node, shape) == 0:
+                    for other in range(position, kept - 1):
+                        victims[other] = victims[other + 1]
+                    kept -= 1
+                else:
+                    shift_slot(nodes, devices, node, rows, row_devices, row_memory, head, slot, 1)
+                position -= 1
+            total = 0.0
+            for position in range(kept):
+                total += harm[victims[position]]
+            surplus = 0
+            first = nodes[FIRST_DEVICE, node]
+            for device in range(first, first + nodes[DEVICE_TOTAL, node]):
+                surplus += devices[COMPUTE_FREE, device]
+            if total < best_harm or (total == best_harm and surplus < best_surplus):
+                best_node = node
+                best_harm = total
+                best_surplus = surplus
+                best_count = kept
+                for position in range(kept):
+                    chosen[position] = victims[position]
+        for position in range(kept):
+            shift_slot(nodes, devices, node, rows, row_devices, row_memory, head, victims[position], -1)
+    return best_node, best_count
+
+
+@kernel
+def copies_that_fit(nodes: Int64Array, devices: Int64Array, node: int, shape: Int64Array) -> int:
+    """How many tasks of this shape the node could take side by side, judged by device, CPU and memory counts."""
+    if first_failure(nodes, devices, node, shape) != 0:
+        return 0
+    copies = 1 << 30
+    if shape[SHAPE_CPU] > 0:
+        copies = min(copies, nodes[CPU_FREE, node] // shape[SHAPE_CPU])
+    if shape[SHAPE_MEMORY] > 0:
+        copies = min(copies, nodes[MEMORY_FREE, node] // shape[SHAPE_MEMORY])
+    wanted = shape[SHAPE_DEVICES]
+    if wanted > 0:
+        first = nodes[FIRST_DEVICE, node]
+        places = 0
+        for device in range(first, first + nodes[DEVICE_TOTAL, node]):
+            if device_fits(devices, device, shape):
+                places += devices[COMPUTE_FREE, device] // max(shape[SHAPE_COMPUTE], 1)
+        copies = min(copies, places // wanted)
+    return int(copies)
+
+
+@kernel
+def room_times(
+    nodes: Int64Array,
+    devices: Int64Array,
+    count: int,
+    shape: Int64Array,
+    mask: NDArray[np.uint8],
+    rows: Int64Array,
+    row_devices: Int64Array,
+    row_memory: Int64Array,
+    node_head: Int64Array,
+    ends: FloatArray,
+    now: float,
+    wanted: int,
+    times: FloatArray,
+) -> None:
+    """Fill ``times`` (nodes, wanted): when the node has room for 1, 2, … tasks, if running work ends at ``ends``.
+
+    ``ends``: (slots,) seconds; infinite when unknown. A job counts as ended on a node as a whole.
+    """
+    order = np.empty(MOST_ROWS, dtype=np.int64)
+    for node in range(count):
+        for copy in range(wanted):
+            times[node, copy] = np.inf
+        if nodes[NODE_USABLE, node] == 0 or (mask.shape[0] > 0 and mask[node] == 0):
+            continue
+        have = min(copies_that_fit(nodes, devices, node, shape), wanted)
+        for copy in range(have):
+            times[node, copy] = now
+        if node >= node_head.shape[0]:
+            continue
+        head = node_head[node]
+        found = 0
+        row = head
+        while row >= 0 and found < MOST_ROWS:
+            slot = rows[ROW_SLOT, row]
+            known = False
+            for other in range(found):
+                if order[other] == slot:
+                    known = True
+            if not known and ends[slot] < np.inf:
+                place = found
+                while place > 0 and (
+                    ends[order[place - 1]] > ends[slot]
+                    or (ends[order[place - 1]] == ends[slot] and order[place - 1] > slot)
+                ):
+                    order[place] = order[place - 1]
+                    place -= 1
+                order[place] = slot
+                found += 1
+            row = rows[ROW_NEXT, row]
+        for position in range(found):
+            shift_slot(nodes, devices, node, rows, row_devices, row_memory, head, order[position], 1)
+            now_fit = min(copies_that_fit(nodes, devices, node, shape), wanted)
+            for copy in range(have, now_fit):
+                times[node, copy] = max(ends[order[position]], now)
+            have = max(have, now_fit)
+        for position in range(found):
+            shift_slot(nodes, devices, node, rows, row_devices, row_memory, head, order[position], -1)

@@ -1,0 +1,115 @@
+"""What the scheduler keeps of each job and task: mutable, private to the scheduling thread, read-only for others."""
+
+from __future__ import annotations
+
+from millpond.model.decisions import Placement
+from millpond.model.reasons import Cause
+from millpond.model.workloads import Job, JobState, Outcome, TaskState
+from millpond.scheduling.cluster import Holding
+from millpond.scheduling.lifecycle import Trigger, advance, job_state
+
+
+class TaskRecord:
+    """One task of a job.
+
+    Attributes:
+        surplus: its role was made smaller; its end says nothing about the job.
+    """
+
+    __slots__ = (
+        "detail", "exit_code", "holding", "number", "outcome", "placement", "role", "role_index", "state", "surplus",
+    )  # fmt: skip
+
+    def __init__(self, number: int, role: str, role_index: int) -> None:
+        self.number = number
+        self.role = role
+        self.role_index = role_index
+        self.state = TaskState.QUEUED
+        self.placement: Placement | None = None
+        self.holding: Holding | None = None
+        self.outcome: Outcome | None = None
+        self.exit_code: int | None = None
+        self.detail = ""
+        self.surplus = False
+
+    def move(self, trigger: Trigger) -> None:
+        """Go on to the next state by the lifecycle table."""
+        self.state = advance(self.state, trigger)
+
+
+class JobRecord:
+    """One job and all its runs.
+
+    Attributes:
+        sequence: order of arrival.
+        attempt: number of the current or last run, from 1; 0 before the first.
+        started_at: confirmed start of the current run; None while it does not run.
+        attained_s: seconds of service kept from earlier runs.
+        debt_s: seconds that the next or present run needs to catch up after a preemption.
+        expected_s, cautious_s: forecast of the whole run; None when there is none.
+        failures, out_of_memory_failures: runs that failed by the program's own fault.
+        key: its place in the order of those that wait; lower goes first.
+        line: which waiting line it stands in; empty while it does not wait.
+        rekey_at: when its key is computed anew.
+        slot: its place on the roster of running work, -1 when it is not on it.
+        bins_outlived, size_class: where the job stands in what the ordering learns (see ``ordering.survival``).
+        stop_trigger, stop_cause: what becomes of its tasks once the decided end has happened, and why.
+        suspended_by: who keeps it suspended; empty when it may go on.
+    """
+
+    __slots__ = (
+        "attained_s", "attempt", "bins_outlived", "cautious_s", "debt_s", "ended_at", "expected_s", "failures",
+        "first_started_at", "gpu_milli", "id", "job", "key", "line", "out_of_memory_failures", "preemptions", "queue",
+        "rekey_at", "requeued_at", "sequence", "size_class", "slot", "started_at", "state", "stop_cause",
+        "stop_trigger", "submitted_at", "suspended_by", "tasks",
+    )  # fmt: skip
+
+    def __init__(self, job: Job, sequence: int, submitted_at: float) -> None:
+        self.job = job
+        self.id = job.id
+        self.queue = job.queue
+        self.gpu_milli = job.gpu_milli
+        self.sequence = sequence
+        self.submitted_at = self.requeued_at = submitted_at
+        self.attempt = 0
+        self.state = JobState.QUEUED
+        self.first_started_at: float | None = None
+        self.started_at: float | None = None
+        self.ended_at: float | None = None
+        self.attained_s = 0.0
+        self.debt_s = 0.0
+        self.expected_s: float | None = None
+        self.cautious_s: float | None = None
+        self.preemptions = 0
+        self.failures = 0
+        self.out_of_memory_failures = 0
+        self.key: tuple[float, ...] = ()
+        self.line: tuple[object, ...] = ()
+        self.rekey_at = 0.0
+        self.slot = -1
+        self.bins_outlived = 0
+        self.size_class = 0
+        self.stop_trigger: Trigger | None = None
+        self.stop_cause: Cause | None = None
+        self.suspended_by = ""
+        self.tasks: list[TaskRecord] = []
+        for index, role in enumerate(job.roles):
+            for _ in range(role.desired):
+                self.tasks.append(TaskRecord(len(self.tasks), role.name, index))
+
+    def refresh(self) -> None:
+        """Derive the job's state from its tasks."""
+        tasks = self.tasks
+        if len(tasks) == 1:
+            self.state = _SINGLE[tasks[0].state]
+        else:
+            self.state = job_state(task.state for task in tasks if not task.surplus or not task.state.ended)
+
+    def service_s(self, now: float) -> float:
+        """Seconds of service so far, earlier runs and the current one together, without catching up."""
+        if self.started_at is None:
+            return self.attained_s
+        return self.attained_s + max(now - self.started_at - self.debt_s, 0.0)
+
+
+_SINGLE = {state: job_state((state,)) for state in TaskState}

@@ -1,0 +1,151 @@
+"""The cycle of the published preemptive orderings: look at all work, running and waiting, as if nothing ran.
+
+Where a preemption costs nothing, all work is placed anew from an empty cluster in order of the keys, and whatever does
+not keep its nodes moves (the convention of the Tiresias and Muri simulators). Where it costs something, jobs are chosen
+by counting cards in order of the keys; running work that is not chosen leaves, chosen work stays where it is, and the
+rest of the chosen is placed if it fits (the convention of the Lucid simulator, except that nobody is asked to leave
+unless somebody else is proved to fit).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from millpond.model.reasons import Cause
+from millpond.model.workloads import JobState, TaskState
+from millpond.scheduling.cluster import Hold
+from millpond.scheduling.lifecycle import Trigger
+from millpond.scheduling.placement.arrays import Int64Array
+from millpond.scheduling.placement.filters import first_failure
+from millpond.scheduling.placement.kernels import KernelSet, interpreted, kernel
+from millpond.scheduling.placing import Placer
+from millpond.scheduling.records import JobRecord
+from millpond.scheduling.state import State
+
+
+@kernel
+def first_fitting_node(nodes: Int64Array, devices: Int64Array, count: int, shape: Int64Array) -> int:
+    """The first node that the shape fits on; -1 if there is none."""
+    for node in range(count):
+        if first_failure(nodes, devices, node, shape) == 0:
+            return node
+    return -1
+
+
+class Replanner:
+    """Replans one state."""
+
+    def __init__(self, state: State, placer: Placer) -> None:
+        self._state = state
+        self._placer = placer
+        self.use_kernels(interpreted())
+
+    def use_kernels(self, kernels: KernelSet) -> None:
+        """Run on other kernels from now on; decisions are the same."""
+        self._first_fitting = kernels.call("first_fitting_node")
+
+    def is_due(self, now: float) -> bool:
+        """Whether replanning happens at this instant at all; some systems do it only at multiples of a period."""
+        period = self._state.settings.replan_period_s
+        return period <= 0 or now % period == 0
+
+    def next_due(self, now: float) -> float | None:
+        """The next multiple of the period; None when there is no period."""
+        period = self._state.settings.replan_period_s
+        return None if period <= 0 else (now // period + 1.0) * period
+
+    def replan(self) -> None:
+        """Start, stop and move so that the work with the lowest keys runs."""
+        state = self._state
+        if not self.is_due(state.now):
+            return
+        active = [*state.waiting, *(r for r in state.running.values() if r.state is JobState.RUNNING)]
+        ordering, now = state.ordering, state.now
+        active.sort(key=lambda record: (ordering.running_key(record, now), record.slot < 0, record.sequence))
+        if state.settings.preemption_cost.is_free:
+            self._repack(active)
+        else:
+            self._choose(active)
+
+    def _repack(self, ranked: list[JobRecord]) -> None:
+        """Place everything from an empty cluster; stop what lost its place or, if nothing did, start what fits."""
+        state, journal = self._state, self._state.journal
+        mark = journal.begin()
+        self._release(record for record in ranked if record.slot >= 0)
+        starts: list[JobRecord] = []
+        stops: list[JobRecord] = []
+        least_failed: dict[object, bool] = {}
+        for record in ranked:
+            kind = (record.job.roles, record.job.pool)
+            placed = None if kind in least_failed else self._place_anew(record)
+            if placed is None:
+                least_failed[kind] = True
+            if record.slot < 0:
+                if placed is not None:
+                    starts.append(record)
+            elif placed != self._nodes(record):
+                stops.append(record)
+        journal.rollback(mark)
+        if stops:
+            for record in stops:
+                state.stop(record, Trigger.ENDED_FOR_RETRY, Cause.PREEMPTED)
+            return
+        self._start(starts)
+
+    def _place_anew(self, record: JobRecord) -> list[int] | None:
+        """Nodes, sorted, that the job gets on the trial ledger, first fit in order of the nodes; None if none fit."""
+        cluster = self._state.cluster
+        nodes = []
+        for task in record.tasks:
+            shape = cluster.shape_of(record.job.roles[task.role_index].request, record.job.pool)
+            arrays = cluster.arrays
+            node = self._first_fitting(
+                arrays.node_table, arrays.device_table, arrays.node_count, self._placer.vector(shape)
+            )
+            holding = None if node < 0 else self._placer.take_on(int(node), shape)
+            if holding is None:
+                return None
+            nodes.append(holding.node)
+        return sorted(nodes)
+
+    def _choose(self, ranked: list[JobRecord]) -> None:
+        """Count cards in order of the keys; prove the placement of those who come in; then ask the others to leave."""
+        state, journal = self._state, self._state.journal
+        left = state.cluster.gpu_capacity_milli
+        incoming: list[JobRecord] = []
+        leaving: list[JobRecord] = []
+        for record in ranked:
+            if record.gpu_milli <= left:
+                left -= record.gpu_milli
+                if record.slot < 0:
+                    incoming.append(record)
+            elif record.slot >= 0:
+                leaving.append(record)
+        if not incoming:
+            return
+        if leaving:
+            mark = journal.begin()
+            self._release(leaving)
+            fits = any(self._placer.place(record) is not None for record in incoming)
+            journal.rollback(mark)
+            if fits:
+                for record in leaving:
+                    state.stop(record, Trigger.ENDED_FOR_RETRY, Cause.PREEMPTED)
+                return
+        self._start(incoming)
+
+    def _start(self, records: list[JobRecord]) -> None:
+        state = self._state
+        for record in records:
+            placed = self._placer.place(record)
+            if placed is not None:
+                state.outbox.append(state.start(record, placed, Cause.FITS))
+
+    def _release(self, records: Iterable[JobRecord]) -> None:
+        for record in records:
+            for task in record.tasks:
+                if task.holding is not None and task.state is TaskState.RUNNING:
+                    self._state.cluster.change(task.holding, Hold.NOTHING)
+
+    def _nodes(self, record: JobRecord) -> list[int]:
+        return sorted(task.holding.node for task in record.tasks if task.holding is not None)

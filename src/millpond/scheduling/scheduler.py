@@ -1,0 +1,296 @@
+"""The scheduler: events in, decisions out. Pure and deterministic; time is what the caller says it is.
+
+``decide`` is the cycle, and it reads as a list:
+
+1. end what has reached its time limit;
+2. let suspended work go on, and growing work grow, where there is room;
+3. walk the waiting lines in order. Each job is *admitted* (its queue's limit), *placed* if there is room that nobody
+   ahead has been promised; else room is made for it by the least disruptive means that is allowed and proved: taking
+   back what was borrowed, ending lower classes, ending work that the ordering puts later; else the first that is
+   blocked gets a *reservation* so that it cannot starve.
+
+Nothing is ended before the whole placement of its successor has been proved on the ledger.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import Any
+
+from millpond.model.decisions import Decision
+from millpond.model.events import Event
+from millpond.model.reasons import Cause, Reason
+from millpond.model.workloads import Job, JobState, TaskState
+from millpond.scheduling import snapshots
+from millpond.scheduling.claims import Claim, Claims
+from millpond.scheduling.explaining import Explainer
+from millpond.scheduling.intake import Intake
+from millpond.scheduling.lifecycle import Trigger
+from millpond.scheduling.placement.kernels import KernelSet
+from millpond.scheduling.placing import NodeMask, Placed, Placer
+from millpond.scheduling.reclaiming.plans import Plan, Planner
+from millpond.scheduling.records import JobRecord
+from millpond.scheduling.replanning import Replanner
+from millpond.scheduling.reserving import Reserver
+from millpond.scheduling.settings import Settings
+from millpond.scheduling.state import State
+from millpond.scheduling.tenancy.standing import Standing
+from millpond.scheduling.views import NodeView, node_views
+
+PLANS_PER_CYCLE = 32
+"""How many preemption plans one cycle tries: a bound on work, not on time."""
+
+BACKFILL_DEPTH = 64
+"""How far down a line one cycle looks for a job short enough to run in kept room."""
+
+
+class Scheduler:
+    """The core. One thread owns it; everybody else reads snapshots.
+
+    Attributes:
+        jobs: every job it knows, by id; to be read, not written. Ended jobs stay until ``forget``.
+    """
+
+    def __init__(self, settings: Settings | None = None) -> None:
+        self.settings = settings or Settings()
+        self._state = State(self.settings)
+        self._placer = Placer(self._state.cluster, self.settings)
+        self._claims = Claims(self._state)
+        self._intake = Intake(self._state, self._placer)
+        self._planner = Planner(self._state, self._placer)
+        self._reserver = Reserver(self._state, self._placer)
+        self._replanner = Replanner(self._state, self._placer)
+        self._explainer = Explainer(self._state, self._placer, self._claims)
+        self.jobs = self._state.jobs
+
+    # ---- the cycle ----------------------------------------------------------------------------------------------
+
+    def handle(self, event: Event) -> None:
+        """Take note of what happened.
+
+        Raises:
+            InvalidInputError, NotFoundError, ConflictError: the event contradicts the state; nothing has changed.
+        """
+        self._intake.handle(event)
+
+    def decide(self, now: float) -> list[Decision]:
+        """Everything that should happen next, as of ``now`` (seconds; never earlier than the last event)."""
+        state = self._state
+        if now > state.now:
+            state.now = now
+        state.journal.begin()
+        self._end_overdue()
+        self._continue_and_grow()
+        if state.waiting.count:
+            self._placer.refresh()
+            state.ordering.refresh(state.running.values(), state.now)
+            state.rekey_due()
+            if state.ordering.replans and self.settings.preempt:
+                self._replanner.replan()
+            else:
+                self._walk_the_lines()
+        state.journal.commit()
+        decisions, state.outbox = state.outbox, []
+        return decisions
+
+    def _walk_the_lines(self) -> None:
+        """Step 3 of the cycle."""
+        state, claims = self._state, self._claims
+        claims.prune()
+        heads = state.waiting.heads(Standing(state).rank)
+        plans_left = PLANS_PER_CYCLE
+        blocked = False
+        while (record := heads.pop()) is not None:
+            if not self._is_admitted(record):
+                continue
+            line = record.line
+            mask = claims.mask(record)
+            placed = self._placer.place(record, mask)
+            if placed is not None:
+                self._start(record, placed, Cause.BACKFILLED if blocked else Cause.FITS)
+                heads.push_next(line)
+                continue
+            claim = claims.by_job.get(record.id)
+            if claim is not None:
+                if not claims.is_settled(claim):
+                    heads.push_next(line, state.waiting.position(record) + 1)
+                    continue
+                del claims.by_job[record.id]
+            if plans_left:
+                plan = self._make_room(record, mask)
+                if plan is not None:
+                    plans_left -= 1
+                    self._carry_out(plan)
+                    heads.push_next(line, state.waiting.position(record) + 1)
+                    continue
+            if state.ordering.strict:
+                return
+            if not blocked:
+                blocked = True
+                self._reserve(record)
+            elif mask is not None:
+                self._backfill_deeper(record)
+
+    def _is_admitted(self, record: JobRecord) -> bool:
+        """Whether the job's queue, and all above it, may hold so much more."""
+        state = self._state
+        queues = state.queues
+        if not queues.has_bounds:
+            return True
+        amount = state.amount_of((task for task in record.tasks if task.state is TaskState.QUEUED), record.job)
+        if queues.limiting(record.queue, amount) is not None:
+            return False
+        return queues.may_borrow(record.queue) or not queues.borrows(record.queue, amount)
+
+    def _make_room(self, record: JobRecord, mask: NodeMask | None) -> Plan | None:
+        """The least disruptive allowed plan that gives the job its whole placement."""
+        state, settings = self._state, self.settings
+        if state.queues.has_guarantees:
+            amount = state.amount_of(record.tasks, record.job)
+            if not state.queues.borrows(record.queue, amount):
+                plan = self._planner.by_guarantee(record, mask)
+                if plan is not None:
+                    return plan
+        if settings.preempt_by_priority and state.roster.least_priority() < record.job.priority:
+            plan = self._planner.by_priority(record, mask)
+            if plan is not None:
+                return plan
+        if settings.preempt and state.ordering.selective:
+            return self._planner.by_ordering(record, mask)
+        return None
+
+    def _carry_out(self, plan: Plan) -> None:
+        """Ask the victims to leave and keep their nodes for the job."""
+        claim = Claim(plan.nodes, tuple((victim.id, victim.attempt) for victim in plan.victims))
+        self._claims.by_job[plan.record.id] = claim
+        for victim in plan.victims:
+            self._state.stop(victim, Trigger.ENDED_FOR_RETRY, plan.cause, for_job=plan.record.id)
+
+    def _start(self, record: JobRecord, placed: Placed, cause: Cause) -> None:
+        self._claims.by_job.pop(record.id, None)
+        self._state.outbox.append(self._state.start(record, placed, cause))
+
+    def _reserve(self, record: JobRecord) -> None:
+        """Keep room for the first blocked job, if that is wanted; an earlier promise to it stands until it is due."""
+        claims, state = self._claims, self._state
+        if not self.settings.reserve:
+            return
+        kept = claims.reservation
+        if kept is not None and kept.job == record.id and kept.at > state.now:
+            return
+        claims.reservation = self._reserver.reserve(record, None)
+
+    def _backfill_deeper(self, record: JobRecord) -> None:
+        """A line whose first job is kept out of promised room may hold shorter jobs that are not."""
+        state = self._state
+        position = state.waiting.position(record) + 1
+        for _ in range(BACKFILL_DEPTH):
+            candidate = state.waiting.at(record, position)
+            if candidate is None:
+                return
+            mask = self._claims.mask(candidate)
+            if mask is not None and self._claims.reservation is not None and not self._is_short(candidate):
+                position += 1
+                continue
+            placed = self._placer.place(candidate, mask) if self._is_admitted(candidate) else None
+            if placed is None:
+                return
+            self._start(candidate, placed, Cause.BACKFILLED)
+
+    def _is_short(self, record: JobRecord) -> bool:
+        kept = self._claims.reservation
+        return kept is None or self._state.ordering.cautious_end(record, self._state.now) <= kept.at
+
+    def _end_overdue(self) -> None:
+        """Step 1 of the cycle."""
+        state = self._state
+        while state.deadlines and state.deadlines[0][0] <= state.now:
+            _, job, attempt = heapq.heappop(state.deadlines)
+            record = state.running.get(job)
+            if record is None or record.attempt != attempt or record.state is JobState.STOPPING:
+                continue
+            if record.service_s(state.now) + 1e-6 >= (record.job.time_limit_s or 0.0):
+                state.stop(record, Trigger.ENDED_BADLY, Cause.TIME_LIMIT)
+            else:  # it was suspended for a while
+                state.watch_deadline(record)
+
+    def _continue_and_grow(self) -> None:
+        """Step 2 of the cycle."""
+        state = self._state
+        for record in [record for record in state.suspended.values() if not record.suspended_by]:
+            if self._placer.retake_all(record):
+                state.resume(record, Cause.RESUME_REQUESTED)
+        for record in list(state.growing.values()):
+            if record.state is not JobState.RUNNING or not self._is_admitted(record):
+                continue
+            missing = [task for task in record.tasks if task.state is TaskState.QUEUED]
+            placed = self._placer.place_some(record.job, missing, self._claims.mask(record))
+            if placed:
+                state.outbox.append(state.start(record, placed, Cause.FITS))
+
+    def next_wakeup(self, now: float) -> float | None:
+        """The instant at which a cycle is worth running although no event arrives; None when there is none."""
+        state = self._state
+        instants = [state.deadlines[0][0]] if state.deadlines else []
+        if state.waiting.count and self.settings.preempt:
+            change = state.ordering.next_change_of_any(state.running.values(), now)
+            if change is not None:
+                instants.append(change)
+        if state.waiting.count and state.ordering.replans:
+            due = self._replanner.next_due(now)
+            if due is not None:
+                instants.append(due)
+        if self._claims.reservation is not None and self._claims.reservation.at > now:
+            instants.append(self._claims.reservation.at)
+        return max(min(instants), now) if instants else None
+
+    # ---- questions ----------------------------------------------------------------------------------------------
+
+    def check(self, job: Job) -> Reason | None:
+        """Why the cluster could never take the job, were it empty and all healthy; None if it could."""
+        return self._explainer.impossible(job)
+
+    def explain(self, job_id: str, now: float) -> Reason:
+        """Why a job waits (or why it does not), with numbers, remedy, position and estimated start.
+
+        Raises:
+            NotFoundError: there is no such job.
+        """
+        state = self._state
+        if now > state.now:
+            state.now = now
+        return self._explainer.explain(job_id)
+
+    def node_views(self) -> list[NodeView]:
+        """Every node with what is free and who holds what, for display."""
+        return node_views(self._state)
+
+    # ---- upkeep -------------------------------------------------------------------------------------------------
+
+    def forget(self, job_id: str) -> None:
+        """Drop a job that has ended; others are kept."""
+        record = self.jobs.get(job_id)
+        if record is not None and record.state.ended:
+            del self.jobs[job_id]
+
+    def use_kernels(self, kernels: KernelSet) -> None:
+        """Run on other kernels (compiled or interpreted) from now on; decisions are the same."""
+        for part in (self._placer, self._planner, self._reserver, self._replanner, self._state.ordering):
+            part.use_kernels(kernels)
+
+    def snapshot(self) -> dict[str, Any]:
+        """Everything that decisions depend on, as JSON-able data."""
+        return snapshots.take(self._state, self._placer, self._claims, self._intake)
+
+    @classmethod
+    def restore(cls, plain: dict[str, Any]) -> Scheduler:
+        """A scheduler that goes on exactly where the one that gave ``snapshot`` was."""
+        scheduler = cls(snapshots.settings_of(plain))
+        snapshots.give(plain, scheduler._state, scheduler._placer, scheduler._claims, scheduler._intake)
+        return scheduler
+
+    def fork(self) -> Scheduler:
+        """An independent twin: what is tried on it changes nothing here."""
+        twin = Scheduler.restore(self.snapshot())
+        twin.use_kernels(self._placer.kernels)
+        return twin

@@ -1,0 +1,200 @@
+"""The whole scheduler as plain data, and back: for restarts, forks and what-if questions.
+
+What can be derived (cached scores, the ledger's free amounts, queue usage) is not written; holdings are, and the ledger
+is rebuilt by taking them again. Nodes keep their order, so that ties fall as before.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import Any
+
+from millpond.model.codec import from_plain, to_plain
+from millpond.model.errors import InvalidInputError
+from millpond.model.reasons import Cause
+from millpond.model.workloads import JobState, Outcome, TaskState
+from millpond.scheduling.claims import Claim, Claims
+from millpond.scheduling.cluster import Hold
+from millpond.scheduling.intake import Intake
+from millpond.scheduling.lifecycle import Trigger
+from millpond.scheduling.ordering.base import NEVER, whole_s
+from millpond.scheduling.placing import Placer
+from millpond.scheduling.records import JobRecord, TaskRecord
+from millpond.scheduling.reserving import Reservation
+from millpond.scheduling.settings import PreemptionCost, Settings
+from millpond.scheduling.state import State
+
+FORMAT = 1
+
+
+def take(state: State, placer: Placer, claims: Claims, intake: Intake) -> dict[str, Any]:
+    """Everything that decisions depend on."""
+    cluster = state.cluster
+    kept = claims.reservation
+    return {
+        "format": FORMAT,
+        "settings": _settings_plain(state.settings),
+        "now": state.now,
+        "next_decision": state.next_decision,
+        "next_sequence": state.next_sequence,
+        "pools": [to_plain(pool) for pool in cluster.pools.values()],
+        "queues": [to_plain(node.queue) for node in state.queues.by_name.values()],
+        "names": cluster.names_plain(),
+        "nodes": [to_plain(node) for node in cluster.nodes if node is not None],
+        "load": {name: list(load) for name, load in intake.load.items()},
+        "jobs": [_record_plain(state, record) for record in state.jobs.values()],
+        "running": list(state.running),
+        "suspended": list(state.suspended),
+        "growing": list(state.growing),
+        "outbox": [to_plain(decision) for decision in state.outbox],
+        "pending": [to_plain(decision) for decision in state.pending.values()],
+        "usage": state.usage.snapshot(),
+        "ordering": state.ordering.snapshot(),
+        "mix": placer.mix.snapshot(),
+        "rounds": placer.selector.rounds,
+        "tables_stale": placer.tables_stale,
+        "claims": [
+            [job, [cluster.node_name(n) for n in claim.nodes], [list(victim) for victim in claim.victims]]
+            for job, claim in claims.by_job.items()
+        ],
+        "reservation": None if kept is None else [kept.job, [cluster.node_name(n) for n in kept.nodes], kept.at],
+    }
+
+
+def settings_of(plain: dict[str, Any]) -> Settings:
+    """The settings a snapshot was taken under.
+
+    Raises:
+        InvalidInputError: the snapshot has another format.
+    """
+    if plain.get("format") != FORMAT:
+        raise InvalidInputError(
+            f"a snapshot of format {plain.get('format')!r}",
+            f"this Millpond reads format {FORMAT}; use the one that wrote it",
+        )
+    fields = dict(plain["settings"])
+    fields["preemption_cost"] = PreemptionCost(**fields["preemption_cost"])
+    fields["typical_mix"] = tuple((from_plain(request), count) for request, count in fields["typical_mix"])
+    return Settings(**fields)
+
+
+def give(plain: dict[str, Any], state: State, placer: Placer, claims: Claims, intake: Intake) -> None:
+    """Fill freshly made parts with what ``take`` wrote."""
+    cluster = state.cluster
+    state.now = plain["now"]
+    for pool in plain["pools"]:
+        cluster.set_pool(from_plain(pool))
+    for queue in plain["queues"]:
+        state.queues.set_queue(from_plain(queue))
+    cluster.restore_names(plain["names"])
+    for node in plain["nodes"]:
+        cluster.add_node(from_plain(node))
+    for name, load in plain["load"].items():
+        intake.load[name] = (load[0], load[1])
+        if name in cluster.node_index:
+            cluster.set_load(name, round(load[0]))
+    state.usage.restore(plain["usage"])
+    state.ordering.restore(plain["ordering"])
+    placer.mix.restore(plain["mix"])
+    placer.selector.rounds = plain["rounds"]
+    state.journal.begin()
+    for item in plain["jobs"]:
+        record = _record(state, item)
+        state.jobs[record.id] = record
+    state.running = {job: state.jobs[job] for job in plain["running"]}
+    state.suspended = {job: state.jobs[job] for job in plain["suspended"]}
+    state.growing = {job: state.jobs[job] for job in plain["growing"]}
+    for record in state.running.values():
+        holders = [task for task in record.tasks if task.holding is not None]
+        state.queues.charge(record.queue, state.amount_of(holders, record.job), 1)
+        if record.state is JobState.RUNNING:
+            state.roster.add(record, state.now, whole_s(record))
+        state.watch_deadline(record)
+    state.journal.commit()
+    state.outbox = [from_plain(item) for item in plain["outbox"]]
+    state.pending = {decision.id: decision for decision in map(from_plain, plain["pending"])}
+    state.next_decision, state.next_sequence = plain["next_decision"], plain["next_sequence"]
+    for job, nodes, victims in plain["claims"]:
+        indices = tuple(cluster.node_index[name] for name in nodes if name in cluster.node_index)
+        claims.by_job[job] = Claim(indices, tuple((victim, attempt) for victim, attempt in victims))
+    if plain["reservation"] is not None:
+        job, nodes, at = plain["reservation"]
+        indices = tuple(cluster.node_index[name] for name in nodes if name in cluster.node_index)
+        claims.reservation = Reservation(job, indices, at)
+    placer.rebuild(stale=plain["tables_stale"])
+
+
+_RECORD_FIELDS = (
+    "sequence", "submitted_at", "requeued_at", "attempt", "first_started_at", "started_at", "ended_at", "attained_s",
+    "debt_s", "bins_outlived", "expected_s", "cautious_s", "preemptions", "failures", "out_of_memory_failures",
+    "suspended_by", "rekey_at",
+)  # fmt: skip
+
+
+def _record_plain(state: State, record: JobRecord) -> dict[str, Any]:
+    plain: dict[str, Any] = {name: getattr(record, name) for name in _RECORD_FIELDS}
+    plain["job"] = to_plain(record.job)
+    plain["key"] = list(record.key) if record.line else None
+    plain["stop"] = [record.stop_trigger.value if record.stop_trigger else None, to_plain(record.stop_cause)]
+    plain["tasks"] = [_task_plain(state, task) for task in record.tasks]
+    return plain
+
+
+def _task_plain(state: State, task: TaskRecord) -> dict[str, Any]:
+    holding = task.holding
+    cluster = state.cluster
+    return {
+        "role": task.role_index,
+        "state": task.state.value,
+        "placement": None if task.placement is None else to_plain(task.placement),
+        "hold": None
+        if holding is None
+        else [int(holding.hold), cluster.node_name(holding.node), [cluster.device_ids[d] for d in holding.devices]],
+        "outcome": to_plain(task.outcome),
+        "exit_code": task.exit_code,
+        "detail": task.detail,
+        "surplus": task.surplus,
+    }
+
+
+def _record(state: State, plain: dict[str, Any]) -> JobRecord:
+    record = state.new_record(from_plain(plain["job"]), plain["sequence"], plain["submitted_at"])
+    for name in _RECORD_FIELDS:
+        setattr(record, name, plain[name])
+    trigger, cause = plain["stop"]
+    record.stop_trigger = Trigger(trigger) if trigger else None
+    record.stop_cause = Cause(cause) if cause else None
+    record.tasks = [_task(state, record, number, item) for number, item in enumerate(plain["tasks"])]
+    record.refresh()
+    if plain["key"] is not None:
+        record.key = tuple(plain["key"])
+        state.waiting.add(record)
+        if record.rekey_at and record.rekey_at < NEVER:
+            heapq.heappush(state.rekeys, (record.rekey_at, record.sequence, record))
+    return record
+
+
+def _task(state: State, record: JobRecord, number: int, plain: dict[str, Any]) -> TaskRecord:
+    role = record.job.roles[plain["role"]]
+    task = TaskRecord(number, role.name, plain["role"])
+    task.state = TaskState(plain["state"])
+    task.placement = from_plain(plain["placement"])
+    task.outcome = Outcome(plain["outcome"]) if plain["outcome"] else None
+    task.exit_code, task.detail, task.surplus = plain["exit_code"], plain["detail"], plain["surplus"]
+    if plain["hold"] is not None:
+        hold, node, devices = plain["hold"]
+        cluster = state.cluster
+        shape = cluster.shape_of(role.request, record.job.pool)
+        index = cluster.node_index.get(node)
+        if index is not None:
+            task.holding = cluster.holding(index, shape, [cluster.device_index[uuid] for uuid in devices])
+            cluster.change(task.holding, Hold(hold))
+    return task
+
+
+def _settings_plain(settings: Settings) -> dict[str, Any]:
+    cost = settings.preemption_cost
+    plain = {name: getattr(settings, name) for name in settings.__slots__}
+    plain["preemption_cost"] = {name: getattr(cost, name) for name in cost.__slots__}
+    plain["typical_mix"] = [[to_plain(request), count] for request, count in settings.typical_mix]
+    return plain

@@ -1,0 +1,325 @@
+"""Everything a scheduler knows, in one place, and the moves that keep its parts in step.
+
+The parts of the cycle (intake, placing, reclaiming, explaining) all work on one ``State``. Starting, suspending and
+ending tasks goes through the few methods here, so that ledger, queue usage, fairness and waiting lines never disagree.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from millpond.model.decisions import Decision, Grant, Placement, Resume, Start, Stop, Suspend, SuspendMode
+from millpond.model.errors import NotFoundError
+from millpond.model.reasons import Cause
+from millpond.model.resources import Amount
+from millpond.model.workloads import Job, JobState, TaskState
+from millpond.scheduling.cluster import Cluster, Hold, Holding
+from millpond.scheduling.journal import Journal
+from millpond.scheduling.lifecycle import Trigger
+from millpond.scheduling.ordering.base import NEVER, Ordering, whole_s
+from millpond.scheduling.ordering.registry import make_ordering
+from millpond.scheduling.ordering.survival import size_class
+from millpond.scheduling.reclaiming.roster import Roster
+from millpond.scheduling.records import JobRecord, TaskRecord
+from millpond.scheduling.settings import Settings
+from millpond.scheduling.tenancy.fairness import DecayedUsage
+from millpond.scheduling.tenancy.queues import QueueTree
+from millpond.scheduling.waiting import WaitingLines
+
+ACTIVE = frozenset({TaskState.STARTING, TaskState.RUNNING, TaskState.FROZEN, TaskState.SWAPPED, TaskState.STOPPING})
+"""States in which a task holds something."""
+
+
+class State:
+    """The scheduler's whole memory.
+
+    Attributes:
+        running: jobs that hold something, by id, in order of their start.
+        roster: the running work that victim rules look at.
+        suspended: jobs that may go on when there is room, by id.
+        growing: running jobs some of whose tasks wait to join them, by id.
+        outbox: decisions taken between cycles, handed out by the next one.
+        pending: decisions that wait for the engine's answer, by id.
+        deadlines: heap of (instant, job, attempt): time limits of running jobs.
+        rekeys: heap of (instant, sequence, job): when a waiting job's key is computed anew.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.now = 0.0
+        self.journal = Journal()
+        self.cluster = Cluster(self.journal)
+        self.queues = QueueTree(self.journal)
+        self.usage = DecayedUsage(settings.fair_half_life_s)
+        self.ordering: Ordering = make_ordering(settings)
+        self.jobs: dict[str, JobRecord] = {}
+        self.waiting = WaitingLines()
+        self.roster = Roster()
+        self.running: dict[str, JobRecord] = {}
+        self.suspended: dict[str, JobRecord] = {}
+        self.growing: dict[str, JobRecord] = {}
+        self.outbox: list[Decision] = []
+        self.pending: dict[int, Decision] = {}
+        self.deadlines: list[tuple[float, str, int]] = []
+        self.rekeys: list[tuple[float, int, JobRecord]] = []
+        self.next_decision = 1
+        self.next_sequence = 0
+        self.arrivals = 0
+        """Rises with every job that joins a waiting line."""
+
+    # ---- jobs enter and leave -----------------------------------------------------------------------------------
+
+    def submit(self, job: Job) -> JobRecord:
+        """Enter a new job and put it into its waiting line."""
+        record = self.new_record(job, self.next_sequence, self.now)
+        self.next_sequence += 1
+        self.jobs[job.id] = record
+        self.enqueue(record)
+        return record
+
+    def new_record(self, job: Job, sequence: int, submitted_at: float) -> JobRecord:
+        """A record of a job that nothing has happened to yet."""
+        record = JobRecord(job, sequence, submitted_at)
+        record.size_class = size_class(record.gpu_milli)
+        return record
+
+    def enqueue(self, record: JobRecord) -> None:
+        """Put a job whose tasks are queued into its waiting line, with its key as of now."""
+        record.key = self.ordering.waiting_key(record, self.now)
+        self.waiting.add(record)
+        self.arrivals += 1
+        due = self.ordering.next_rekey(record, self.now)
+        if due < NEVER:
+            record.rekey_at = due
+            heapq.heappush(self.rekeys, (due, record.sequence, record))
+
+    def rekey_due(self) -> None:
+        """Compute the keys anew whose time has come."""
+        rekeys = self.rekeys
+        while rekeys and rekeys[0][0] <= self.now:
+            due, _, record = heapq.heappop(rekeys)
+            if record.rekey_at == due:
+                self.rekey(record)
+
+    def rekey(self, record: JobRecord) -> None:
+        """Its place in the order may have changed (a forecast came, its spec changed)."""
+        if record.line and record in self.waiting:
+            self.waiting.remove(record)
+            self.enqueue(record)
+
+    # ---- starting -----------------------------------------------------------------------------------------------
+
+    def amount_of(self, tasks: Iterable[TaskRecord], job: Job) -> Amount:
+        """What these tasks count for in quotas."""
+        gpu = cpu = memory = 0
+        for task in tasks:
+            request = job.roles[task.role_index].request
+            gpu += request.gpu_milli
+            cpu += request.cpu_milli
+            memory += request.memory_mib
+        return Amount(gpu, cpu, memory)
+
+    def start(self, record: JobRecord, placed: Sequence[tuple[TaskRecord, Holding]], cause: Cause) -> Start:
+        """Commit a start whose holdings are already taken in the open transaction; returns the decision."""
+        joins = record.id in self.running
+        if not joins:
+            self.waiting.remove(record)
+            record.attempt += 1
+            record.line = ()
+            self.running[record.id] = record
+        placements = []
+        for task, holding in placed:
+            task.move(Trigger.START_DECIDED)
+            task.holding = holding
+            task.placement = self._placement(task, holding)
+            task.outcome = task.exit_code = None
+            placements.append(task.placement)
+        self._account(record, self.amount_of((task for task, _ in placed), record.job), 1)
+        record.refresh()
+        if any(task.state is TaskState.QUEUED for task in record.tasks):
+            self.growing[record.id] = record
+        else:
+            self.growing.pop(record.id, None)
+        decision = Start(self._id(), record.id, record.attempt, cause, tuple(placements), joins)
+        self.pending[decision.id] = decision
+        return decision
+
+    def _placement(self, task: TaskRecord, holding: Holding) -> Placement:
+        cluster = self.cluster
+        node = cluster.nodes[holding.node]
+        grants = tuple(
+            Grant(cluster.device_ids[device], holding.compute_milli, holding.limit_milli, memory)
+            for device, memory in zip(holding.devices, holding.memory_mib, strict=True)
+        )
+        return Placement(task.number, task.role, "" if node is None else node.name, grants)
+
+    # ---- suspending and resuming --------------------------------------------------------------------------------
+
+    def suspend(self, record: JobRecord, mode: SuspendMode, cause: Cause, for_job: str = "") -> None:
+        """Decide that a running job leaves its devices; its ledger entry follows at once."""
+        trigger, hold = (
+            (Trigger.FREEZE_DECIDED, Hold.FROZEN)
+            if mode is SuspendMode.FREEZE
+            else (Trigger.SWAP_DECIDED, Hold.SWAPPED)
+        )
+        for task in record.tasks:
+            if task.state is TaskState.RUNNING and task.holding is not None:
+                task.move(trigger)
+                self.cluster.change(task.holding, hold)
+        if record.started_at is not None:
+            record.attained_s = record.service_s(self.now)
+            record.started_at = None
+        record.refresh()
+        self.suspended[record.id] = record
+        self.roster.remove(record)
+        self._emit(Suspend(self._id(), record.id, record.attempt, cause, mode, for_job))
+
+    def resume(self, record: JobRecord, cause: Cause) -> None:
+        """Decide that a suspended job goes on; its holdings are already running in the open transaction."""
+        for task in record.tasks:
+            if task.state in (TaskState.FROZEN, TaskState.SWAPPED):
+                task.move(Trigger.RESUME_DECIDED)
+        record.started_at = self.now
+        record.debt_s = 0.0
+        record.refresh()
+        del self.suspended[record.id]
+        self.roster.add(record, self.now, whole_s(record))
+        self._emit(Resume(self._id(), record.id, record.attempt, cause))
+
+    # ---- ending -------------------------------------------------------------------------------------------------
+
+    def stop(
+        self, record: JobRecord, trigger: Trigger, cause: Cause, *, tasks: Sequence[TaskRecord] = (), for_job: str = ""
+    ) -> None:
+        """Decide the end of a job's run (or of some of its tasks); they hold everything until they have ended.
+
+        Args:
+            trigger: what becomes of the tasks once they have ended.
+        """
+        chosen = [
+            task for task in (tasks or record.tasks) if task.state in ACTIVE and task.state is not TaskState.STOPPING
+        ]
+        whole = not tasks
+        if whole:
+            record.stop_trigger, record.stop_cause = trigger, cause
+        if not chosen:
+            return
+        for task in chosen:
+            task.move(Trigger.STOP_DECIDED)
+        record.refresh()
+        if whole:
+            self.roster.remove(record)
+            self.growing.pop(record.id, None)
+        numbers = () if whole else tuple(task.number for task in chosen)
+        grace = record.job.checkpoint.grace_s
+        self._emit(Stop(self._id(), record.id, record.attempt, cause, numbers, grace, for_job))
+
+    def release(self, record: JobRecord, task: TaskRecord) -> None:
+        """A task holds nothing any more."""
+        holding = task.holding
+        if holding is None:
+            return
+        self.cluster.change(holding, Hold.NOTHING)
+        task.holding = None
+        self._account(record, self.amount_of((task,), record.job), -1)
+
+    def close_run(self, record: JobRecord) -> None:
+        """No task of the job holds anything any more: the run is over; the job waits again or has ended."""
+        self.running.pop(record.id, None)
+        self.suspended.pop(record.id, None)
+        self.growing.pop(record.id, None)
+        self.roster.remove(record)
+        record.started_at = None
+        displaced = record.stop_cause in (Cause.PREEMPTED, Cause.RECLAIMED)
+        record.stop_trigger = record.stop_cause = None
+        record.refresh()
+        if record.state is JobState.QUEUED:
+            for task in record.tasks:
+                if task.state is not TaskState.QUEUED:
+                    task.move(Trigger.ENDED_FOR_RETRY)
+            record.requeued_at = self.now
+            record.debt_s = 0.0
+            if displaced:
+                record.preemptions += 1
+                record.debt_s = self.settings.preemption_cost.of(record.gpu_milli)
+            self.ordering.left(record, self.now)
+            self.enqueue(record)
+        else:
+            record.ended_at = self.now
+            self.ordering.left(record, self.now)
+
+    # ---- changing size ------------------------------------------------------------------------------------------
+
+    def resize(self, record: JobRecord, role_name: str, desired: int) -> None:
+        """Give a role another number of tasks: surplus tasks of a running job end, missing ones wait to join it.
+
+        Raises:
+            NotFoundError: the job has no such role.
+            InvalidInputError: the number lies outside the role's bounds.
+        """
+        job = record.job
+        index = next((i for i, role in enumerate(job.roles) if role.name == role_name), None)
+        if index is None:
+            raise NotFoundError(f"job {job.id!r} has no role {role_name!r}")
+        role = replace(job.roles[index], desired=desired)
+        waits = record.id not in self.running
+        if waits:
+            self.waiting.remove(record)
+            record.line = ()
+        record.job = replace(job, roles=(*job.roles[:index], role, *job.roles[index + 1 :]))
+        record.gpu_milli = record.job.gpu_milli
+        mine = [task for task in record.tasks if task.role_index == index and not task.surplus]
+        for task in mine[desired:]:
+            task.surplus = True
+            if task.state is TaskState.QUEUED:
+                task.move(Trigger.CANCELLED_WAITING)
+        leaving = [task for task in mine[desired:] if task.state in ACTIVE]
+        for _ in range(desired - len(mine)):
+            record.tasks.append(TaskRecord(len(record.tasks), role.name, index))
+        if waits:
+            self.enqueue(record)
+            return
+        if leaving:
+            self.stop(record, Trigger.ENDED_CANCELLED, Cause.SHRUNK, tasks=leaving)
+        if desired > len(mine):
+            self.growing[record.id] = record
+            self.arrivals += 1
+        record.refresh()
+
+    # ---- small things -------------------------------------------------------------------------------------------
+
+    def _account(self, record: JobRecord, amount: Amount, sign: int) -> None:
+        self.queues.charge(record.queue, amount, sign)
+        if self.ordering.needs_usage:
+            self.usage.change(record.queue, amount, sign, self.now)
+            self.usage.change(user_account(record), amount, sign, self.now)
+
+    def capacity(self) -> Amount:
+        """All there is to share, for shares of it."""
+        arrays = self.cluster.arrays
+        count = arrays.node_count
+        held_cpu = sum(node.cpu_milli for node in self.cluster.nodes if node is not None) if count else 0
+        held_memory = sum(node.memory_mib for node in self.cluster.nodes if node is not None) if count else 0
+        return Amount(self.cluster.gpu_capacity_milli, held_cpu, held_memory)
+
+    def _id(self) -> int:
+        number = self.next_decision
+        self.next_decision += 1
+        return number
+
+    def _emit(self, decision: Decision) -> None:
+        self.pending[decision.id] = decision
+        self.outbox.append(decision)
+
+    def watch_deadline(self, record: JobRecord) -> None:
+        """Remember when the run that just began reaches its time limit."""
+        if record.job.time_limit_s is not None and record.started_at is not None:
+            left = record.job.time_limit_s - record.attained_s
+            heapq.heappush(self.deadlines, (record.started_at + left, record.id, record.attempt))
+
+
+def user_account(record: JobRecord) -> str:
+    """Name of the fairness account of a user within a queue."""
+    return f"{record.queue}/{record.job.user}"

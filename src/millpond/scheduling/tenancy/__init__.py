@@ -1,0 +1,1 @@
+"""Who gets how much: the queue tree, its usage, and fairness between queues and users."""

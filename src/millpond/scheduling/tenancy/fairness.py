@@ -1,0 +1,84 @@
+"""Decayed weighted fair share: who has had least of late goes first.
+
+Usage of each account (a queue, or a user within one) decays with a half-life, and its share is its dominant one: the
+largest of its parts of the cluster's GPUs, CPUs and memory (dominant resource fairness, Ghodsi et al., NSDI'11; decay
+as in Slurm's multifactor priority).
+"""
+
+from __future__ import annotations
+
+import math
+
+from millpond.model.resources import Amount
+
+_RESOURCES = 3
+
+
+class _Account:
+    __slots__ = ("decayed", "rate", "since")
+
+    def __init__(self, at: float) -> None:
+        self.rate = [0.0] * _RESOURCES
+        self.decayed = [0.0] * _RESOURCES
+        self.since = at
+
+
+class DecayedUsage:
+    """Running totals of resource-seconds that lose half of their weight every half-life.
+
+    Args:
+        half_life_s: seconds after which past usage counts half.
+    """
+
+    def __init__(self, half_life_s: float) -> None:
+        self.half_life_s = half_life_s
+        self._accounts: dict[str, _Account] = {}
+
+    @property
+    def accounts(self) -> int:
+        """How many accounts have ever used anything."""
+        return len(self._accounts)
+
+    def change(self, name: str, amount: Amount, sign: int, now: float) -> None:
+        """From ``now`` on the account uses ``amount`` more (or, with ``sign`` -1, less)."""
+        account = self._accounts.get(name)
+        if account is None:
+            account = self._accounts[name] = _Account(now)
+        self._advance(account, now)
+        rate = account.rate
+        rate[0] += sign * amount.gpu_milli
+        rate[1] += sign * amount.cpu_milli
+        rate[2] += sign * amount.memory_mib
+
+    def dominant_share(self, name: str, capacity: Amount, now: float) -> float:
+        """The account's largest part of the cluster: recent average use over capacity, about 0..1."""
+        account = self._accounts.get(name)
+        if account is None:
+            return 0.0
+        self._advance(account, now)
+        norm = self.half_life_s / math.log(2.0)
+        totals = (capacity.gpu_milli, capacity.cpu_milli, capacity.memory_mib)
+        return max(
+            used / (total * norm) if total > 0 else 0.0 for used, total in zip(account.decayed, totals, strict=True)
+        )
+
+    def _advance(self, account: _Account, now: float) -> None:
+        elapsed = now - account.since
+        if elapsed <= 0:
+            return
+        kept = 0.5 ** (elapsed / self.half_life_s)
+        gained = (1.0 - kept) * self.half_life_s / math.log(2.0)
+        for resource in range(_RESOURCES):
+            account.decayed[resource] = account.decayed[resource] * kept + account.rate[resource] * gained
+        account.since = now
+
+    def snapshot(self) -> dict[str, list[float]]:
+        """Plain data: per account three rates, three decayed totals and the instant they hold for."""
+        return {name: [*a.rate, *a.decayed, a.since] for name, a in self._accounts.items()}
+
+    def restore(self, plain: dict[str, list[float]]) -> None:
+        """Take over what ``snapshot`` returned."""
+        self._accounts = {}
+        for name, values in plain.items():
+            account = self._accounts[name] = _Account(values[6])
+            account.rate, account.decayed = list(values[0:3]), list(values[3:6])

@@ -1,0 +1,142 @@
+"""The queue tree: what each queue is promised, what it may not exceed, and what it uses.
+
+Usage is charged along the path from a leaf to the root, inside the journal's transaction, so a trial placement is
+charged and uncharged with the ledger.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from millpond.model.errors import InconsistentStateError, InvalidInputError
+from millpond.model.resources import Amount
+from millpond.model.tenants import DEFAULT_QUEUE, ROOT_QUEUE, Queue
+from millpond.scheduling.journal import Journal
+
+
+class QueueNode:
+    """One queue with its present usage (guaranteed GPU milli, CPU milli, memory MiB of what it holds)."""
+
+    __slots__ = ("children", "cpu_milli", "gpu_milli", "memory_mib", "parent", "path", "queue")
+
+    def __init__(self, queue: Queue, parent: QueueNode | None) -> None:
+        self.queue = queue
+        self.parent = parent
+        self.children: list[str] = []
+        self.gpu_milli = 0
+        self.cpu_milli = 0
+        self.memory_mib = 0
+        self.path: tuple[QueueNode, ...] = (self,) if parent is None else (self, *parent.path)
+        """From this queue up to the root."""
+
+    def exceeds_limit(self, amount: Amount) -> bool:
+        """Whether ``amount`` more would go beyond this queue's own limit."""
+        limit = self.queue.limit
+        return limit is not None and (
+            self.gpu_milli + amount.gpu_milli > limit.gpu_milli
+            or (limit.cpu_milli > 0 and self.cpu_milli + amount.cpu_milli > limit.cpu_milli)
+            or (limit.memory_mib > 0 and self.memory_mib + amount.memory_mib > limit.memory_mib)
+        )
+
+    def within_guarantee(self, amount: Amount) -> bool:
+        """Whether with ``amount`` more this queue still stays within its own guarantee of cards."""
+        return self.gpu_milli + amount.gpu_milli <= self.queue.guarantee.gpu_milli
+
+
+class QueueTree:
+    """All queues. There is always a root and, under it, the leaf that takes jobs naming no other."""
+
+    def __init__(self, journal: Journal) -> None:
+        self.journal = journal
+        self.by_name: dict[str, QueueNode] = {}
+        self._guarantees = 0
+        self.has_bounds = False
+        """Whether any queue has a limit or may not borrow."""
+        self.set_queue(Queue(ROOT_QUEUE, parent=""))
+        self.set_queue(Queue(DEFAULT_QUEUE))
+
+    def set_queue(self, queue: Queue) -> None:
+        """Define or redefine a queue; its parent comes first.
+
+        Raises:
+            InvalidInputError: the parent is unknown, or another than before.
+        """
+        self._define(queue)
+        self._guarantees = sum(node.queue.guarantee.gpu_milli > 0 for node in self.by_name.values())
+        self.has_bounds = any(node.queue.limit is not None or not node.queue.borrows for node in self.by_name.values())
+
+    def _define(self, queue: Queue) -> None:
+        existing = self.by_name.get(queue.name)
+        if existing is not None:
+            if existing.queue.parent != queue.parent:
+                raise InvalidInputError(
+                    f"queue {queue.name!r} would move from {existing.queue.parent!r} to {queue.parent!r}",
+                    "define a new queue under the new parent",
+                )
+            existing.queue = queue
+            return
+        if queue.name == ROOT_QUEUE:
+            self.by_name[queue.name] = QueueNode(queue, None)
+            return
+        parent = self.by_name.get(queue.parent)
+        if parent is None:
+            raise InvalidInputError(
+                f"queue {queue.name!r} names an unknown parent {queue.parent!r}", "define the parent first"
+            )
+        parent.children.append(queue.name)
+        self.by_name[queue.name] = QueueNode(queue, parent)
+
+    @property
+    def has_guarantees(self) -> bool:
+        """Whether any queue is guaranteed anything."""
+        return self._guarantees > 0
+
+    def is_leaf(self, name: str) -> bool:
+        """Whether the queue exists and takes jobs."""
+        node = self.by_name.get(name)
+        return node is not None and not node.children and name != ROOT_QUEUE
+
+    def leaves(self) -> Iterator[QueueNode]:
+        """Queues that take jobs, in order of definition."""
+        return (node for name, node in self.by_name.items() if self.is_leaf(name))
+
+    def charge(self, name: str, amount: Amount, sign: int) -> None:
+        """Count ``amount`` for a leaf and all queues above it (``sign`` -1: no longer)."""
+        self.journal.record(self._add, name, amount, -sign)
+        self._add(name, amount, sign)
+
+    def _add(self, name: str, amount: Amount, sign: int) -> None:
+        for node in self.by_name[name].path:
+            node.gpu_milli += sign * amount.gpu_milli
+            node.cpu_milli += sign * amount.cpu_milli
+            node.memory_mib += sign * amount.memory_mib
+            if node.gpu_milli < 0 or node.cpu_milli < 0 or node.memory_mib < 0:
+                raise InconsistentStateError(f"usage of queue {node.queue.name!r} fell below zero")
+
+    def limiting(self, name: str, amount: Amount) -> QueueNode | None:
+        """The first queue on the way up whose limit ``amount`` would break; None when all allow it."""
+        for node in self.by_name[name].path:
+            if node.exceeds_limit(amount):
+                return node
+        return None
+
+    def borrows(self, name: str, amount: Amount) -> bool:
+        """Whether ``amount`` more for this leaf would be beyond what it is guaranteed.
+
+        A leaf without a guarantee of its own lives on its parent's, and so on up; the root guarantees nothing.
+        """
+        for node in self.by_name[name].path:
+            if node.queue.guarantee.gpu_milli > 0:
+                return not node.within_guarantee(amount)
+        return True
+
+    def may_borrow(self, name: str) -> bool:
+        """Whether the leaf and every queue above it may run beyond their guarantees."""
+        return all(node.queue.borrows for node in self.by_name[name].path)
+
+    def is_over_guarantee(self, name: str) -> bool:
+        """Whether the leaf holds more than it is guaranteed, so that some of its work is borrowed."""
+        for node in self.by_name[name].path:
+            if node.queue.guarantee.gpu_milli > 0:
+                return node.gpu_milli > node.queue.guarantee.gpu_milli
+        return True

@@ -1,0 +1,75 @@
+"""Pictures of the nodes for people: what is there, what is free, who holds what."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from millpond.model.devices import Device
+from millpond.model.nodes import Node
+from millpond.scheduling.cluster import Hold
+from millpond.scheduling.state import State
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceUse:
+    """One device with its present use.
+
+    Attributes:
+        compute_free_milli, memory_free_mib: what may still be handed out of it.
+        holders: ids of the jobs that hold a part of it, suspended ones included.
+    """
+
+    device: Device
+    compute_free_milli: int
+    memory_free_mib: int
+    holders: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFree:
+    """What is free of a node besides its devices."""
+
+    cpu_milli: int
+    memory_mib: int
+    swap_mib: int
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """One node with its present use."""
+
+    node: Node
+    free: NodeFree
+    devices: tuple[DeviceUse, ...]
+
+
+def node_views(state: State) -> list[NodeView]:
+    """All nodes, in order of joining."""
+    holders: dict[int, list[str]] = {}
+    for record in state.running.values():
+        for task in record.tasks:
+            if task.holding is not None and task.holding.hold is not Hold.NOTHING:
+                for device in task.holding.devices:
+                    names = holders.setdefault(device, [])
+                    if record.id not in names:
+                        names.append(record.id)
+    arrays = state.cluster.arrays
+    views = []
+    for index, node in enumerate(state.cluster.nodes):
+        if node is None:
+            continue
+        first = int(arrays.first_device[index])
+        devices = tuple(
+            DeviceUse(
+                device,
+                int(arrays.compute_free_milli[first + offset]),
+                int(arrays.device_memory_free_mib[first + offset]),
+                tuple(holders.get(first + offset, ())),
+            )
+            for offset, device in enumerate(node.devices)
+        )
+        free = NodeFree(
+            int(arrays.cpu_free_milli[index]), int(arrays.memory_free_mib[index]), int(arrays.swap_free_mib[index])
+        )
+        views.append(NodeView(node, free, devices))
+    return views
