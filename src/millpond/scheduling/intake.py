@@ -169,7 +169,10 @@ class Intake:
     def _duration_predicted(self, event: events.DurationPredicted) -> None:
         record = self.state.jobs.get(event.job)
         if record is not None and not record.state.ended:
+            first = record.expected_s is None
             record.expected_s, record.cautious_s = event.expected_s, event.cautious_s
+            if first:
+                self.state.ordering.foretold(record)
             self.state.rekey(record)
 
     def _stop_requested(self, event: events.StopRequested) -> None:
@@ -237,6 +240,7 @@ class Intake:
             record.started_at = state.now
             if record.first_started_at is None:
                 record.first_started_at = state.now
+            state.ordering.started(record, state.now)
             state.watch_deadline(record)
         if record.state is JobState.RUNNING:
             state.roster.add(record, state.now, whole_s(record))

@@ -98,13 +98,19 @@ class Scheduler:
         state, claims = self._state, self._claims
         claims.prune()
         heads = state.waiting.heads(Standing(state).rank)
-        plans_left = PLANS_PER_CYCLE
+        plans_left, depth = PLANS_PER_CYCLE, BACKFILL_DEPTH
+        guarded = self.settings.reserve and not self.settings.preempt
         blocked = False
         while (record := heads.pop()) is not None:
             if not self._is_admitted(record):
                 continue
             line = record.line
             mask = claims.mask(record)
+            if guarded and self._is_held_back(record):
+                if depth:
+                    depth -= 1
+                    heads.push_next(line, state.waiting.position(record) + 1)
+                continue
             placed = self._placer.place(record, mask)
             if placed is not None:
                 self._start(record, placed, Cause.BACKFILLED if blocked else Cause.FITS)
@@ -130,6 +136,12 @@ class Scheduler:
                 self._reserve(record)
             elif mask is not None:
                 self._backfill_deeper(record)
+
+    def _is_held_back(self, record: JobRecord) -> bool:
+        """Whether the ordering wants the free room for others although the job might fit."""
+        state = self._state
+        cluster = state.cluster
+        return state.ordering.holds_back(record, cluster.free_gpu_milli, cluster.gpu_capacity_milli, state.now)
 
     def _is_admitted(self, record: JobRecord) -> bool:
         """Whether the job's queue, and all above it, may hold so much more."""
@@ -161,9 +173,9 @@ class Scheduler:
 
     def _carry_out(self, plan: Plan) -> None:
         """Ask the victims to leave and keep their nodes for the job."""
-        claim = Claim(plan.nodes, tuple((victim.id, victim.attempt) for victim in plan.victims))
+        claim = Claim(plan.nodes, tuple((victim.id, victim.attempt) for victim in (*plan.victims, *plan.moved)))
         self._claims.by_job[plan.record.id] = claim
-        for victim in plan.victims:
+        for victim in (*plan.victims, *plan.moved):
             self._state.stop(victim, Trigger.ENDED_FOR_RETRY, plan.cause, for_job=plan.record.id)
 
     def _start(self, record: JobRecord, placed: Placed, cause: Cause) -> None:
@@ -173,7 +185,7 @@ class Scheduler:
     def _reserve(self, record: JobRecord) -> None:
         """Keep room for the first blocked job, if that is wanted; an earlier promise to it stands until it is due."""
         claims, state = self._claims, self._state
-        if not self.settings.reserve:
+        if not self.settings.reserve or (self.settings.preempt and state.ordering.selective):
             return
         kept = claims.reservation
         if kept is not None and kept.job == record.id and kept.at > state.now:
@@ -233,7 +245,9 @@ class Scheduler:
         state = self._state
         instants = [state.deadlines[0][0]] if state.deadlines else []
         if state.waiting.count and self.settings.preempt:
-            change = state.ordering.next_change_of_any(state.running.values(), now)
+            change = state.ordering.next_change_of_any(
+                state.running.values(), state.roster.slots[:, : state.roster.used], now
+            )
             if change is not None:
                 instants.append(change)
         if state.waiting.count and state.ordering.replans:

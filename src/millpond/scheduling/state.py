@@ -76,6 +76,7 @@ class State:
         record = self.new_record(job, self.next_sequence, self.now)
         self.next_sequence += 1
         self.jobs[job.id] = record
+        self.ordering.submitted(record, self.now)
         self.enqueue(record)
         return record
 

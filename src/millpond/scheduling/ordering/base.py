@@ -7,6 +7,7 @@ so, so that waiting lines can stay sorted.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,25 @@ from millpond.scheduling.settings import Settings
 Key = tuple[float, ...]
 BoolArray = NDArray[np.bool_]
 NEVER = float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class Displaceable:
+    """Running work that a waiting job may displace, as arrays over the slots of the roster.
+
+    Attributes:
+        allowed: may be ended.
+        harm: cost of ending each.
+        preference: who leaves first on a node, highest first.
+        movable: may be moved aside to free room elsewhere instead; empty when nobody may.
+        move_harm: the part of its harm that moving costs.
+    """
+
+    allowed: BoolArray
+    harm: FloatArray
+    preference: FloatArray
+    movable: BoolArray
+    move_harm: float = 0.0
 
 
 class Ordering:
@@ -71,26 +91,42 @@ class Ordering:
             return now + max(record.cautious_s - record.service_s(now), 0.0) + debt_s(record, now)
         return self.expected_end(record, now)
 
-    def victims(
-        self, record: JobRecord, slots: FloatArray, now: float
-    ) -> tuple[BoolArray, FloatArray, FloatArray] | None:
-        """Whom a waiting job may displace: (allowed, harm of each, who leaves first), each (slots,); None for nobody.
+    def submitted(self, record: JobRecord, now: float) -> None:
+        """A job was handed in."""
 
-        ``slots``: (10, slots), see ``reclaiming.roster``.
+    def foretold(self, record: JobRecord) -> None:
+        """A job's length became known for the first time."""
+
+    def started(self, record: JobRecord, now: float) -> None:
+        """A run was confirmed."""
+
+    def holds_back(self, record: JobRecord, free_gpu_milli: int, capacity_milli: int, now: float) -> bool:
+        """Whether a job that fits should wait a little all the same; asked only where nothing is preempted."""
+        return False
+
+    def slot_keys(self, slots: FloatArray, now: float) -> FloatArray:
+        """(slots,) the keys that running jobs would have if they waited now; for selective orderings."""
+        keys: FloatArray = slots[SLOT_STARTED]
+        return keys
+
+    def victims(self, record: JobRecord, slots: FloatArray, keys: FloatArray, now: float) -> Displaceable | None:
+        """Whom a waiting job may displace; None for nobody.
+
+        Args:
+            slots: (10, slots), see ``reclaiming.roster``.
+            keys: what ``slot_keys`` gave.
         """
         return None
 
     def ends(self, slots: FloatArray, now: float) -> FloatArray:
         """(slots,) when running jobs are expected to end; infinite when nothing is known."""
-        left = np.maximum(
-            slots[SLOT_WHOLE] - slots[SLOT_ATTAINED] + slots[SLOT_DEBT] - (now - slots[SLOT_STARTED]), 0.0
-        )
-        return now + left
+        due: FloatArray = slots[SLOT_STARTED] + slots[SLOT_WHOLE] - slots[SLOT_ATTAINED] + slots[SLOT_DEBT]
+        return np.maximum(due, now)
 
     def refresh(self, running: Iterable[JobRecord], now: float) -> None:
         """A cycle begins: bring up to date what is learnt."""
 
-    def next_change_of_any(self, running: Iterable[JobRecord], now: float) -> float | None:
+    def next_change_of_any(self, running: Iterable[JobRecord], slots: FloatArray, now: float) -> float | None:
         """The first ``next_change`` after ``now`` among running jobs; None when there is none."""
         soonest = min(
             (self.next_change(record, now) for record in running if record.started_at is not None), default=NEVER

@@ -25,13 +25,13 @@ CLASSES = 5
 """Job sizes: up to 1, 2, 4 and 8 cards, and more."""
 
 FIRST_BIN_S = 30.0
-BIN_RATIO = 2.0**0.25
+BIN_RATIO = 2.0**0.5
 LAST_EDGE_S = 3e8
-PRIOR_HAZARD = 0.083
-"""Chance of ending within one bin before anything is known: a Pareto tail of index about one half."""
+PRIOR_HAZARD = 0.25
+"""Chance of ending within one bin before anything is known: a Pareto tail of index about 0.8."""
 
-PRIOR_WEIGHT = 4.0
-POOLED_WEIGHT = 8.0
+PRIOR_WEIGHT = 8.0
+POOLED_WEIGHT = 6.0
 """How many observations the prior, and the classes taken together, count for."""
 
 REFRESH_GROWTH = 0.02
@@ -113,7 +113,8 @@ class SurvivalTable:
         self._ranks = np.zeros((CLASSES, BINS))
         self.ranks: list[list[float]] = []
         self._fill = interpreted().call("gittins_ranks")
-        self.version = 0
+        self._rises = np.zeros((CLASSES, BINS))
+        self._rise_factor = 0.0
         self.refresh()
 
     def use_kernels(self, kernels: KernelSet) -> None:
@@ -144,7 +145,7 @@ class SurvivalTable:
         self._fill(self.ended, self.outlived, self._edges, PRIOR_HAZARD, PRIOR_WEIGHT, POOLED_WEIGHT, self._ranks)
         self.ranks = self._ranks.tolist()
         self._refreshed_at = self.endings
-        self.version += 1
+        self._rise_factor = 0.0
 
     def rank(self, size: int, service_s: float) -> float:
         """Seconds: how far the job is, in expectation, from the best moment to have stopped giving it service."""
@@ -179,6 +180,17 @@ class SurvivalTable:
             b += 1
         return EDGES[b] if b < BINS - 1 else float("inf")
 
+    def next_rises(self, sizes: NDArray[np.int64], service_s: FloatArray, factor: float) -> FloatArray:
+        """``next_rise`` for arrays of classes and service."""
+        if self._rise_factor != factor:
+            self._rises = np.array(
+                [[self.next_rise(size, edge, factor) for edge in EDGES[:-1]] for size in range(CLASSES)]
+            )
+            self._rise_factor = factor
+        bins = np.minimum(np.searchsorted(self._edges, service_s, side="right") - 1, BINS - 1)
+        rises: FloatArray = self._rises[sizes, bins]
+        return rises
+
     def snapshot(self) -> dict[str, Any]:
         """Plain data; ranks included, because they are as old as the last refresh."""
         return {
@@ -195,7 +207,7 @@ class SurvivalTable:
         self.endings, self._refreshed_at = int(plain["endings"]), int(plain["refreshed_at"])
         self._ranks = np.array(plain["ranks"])
         self.ranks = self._ranks.tolist()
-        self.version += 1
+        self._rise_factor = 0.0
 
 
 def bin_of(service_s: float) -> int:

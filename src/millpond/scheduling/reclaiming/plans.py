@@ -34,6 +34,7 @@ from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State
 
 BoolArray = NDArray[np.bool_]
+_NO_MOVES: FloatArray = np.zeros(0)
 _NO_MASK: NodeMask = np.zeros(0, dtype=np.uint8)
 
 
@@ -43,11 +44,13 @@ class Plan:
 
     Attributes:
         victims: jobs to end, in the order they were found.
+        moved: jobs to end here and start again at once where there is room for them.
         nodes: where the job goes once they have.
     """
 
     record: JobRecord
     victims: tuple[JobRecord, ...]
+    moved: tuple[JobRecord, ...]
     nodes: tuple[int, ...]
     cause: Cause
 
@@ -59,6 +62,8 @@ class Planner:
         self.state = state
         self.placer = placer
         self.use_kernels(interpreted())
+        self._keys: FloatArray = np.zeros(0)
+        self._keys_at = (-1.0, -1)
         self._chosen = np.zeros(MOST_ROWS, dtype=np.int64)
 
     def use_kernels(self, kernels: KernelSet) -> None:
@@ -95,14 +100,26 @@ class Planner:
         """End work of the same class whose turn is later, if that pays for itself."""
         state = self.state
         slots = state.roster.slots[:, : state.roster.used]
-        judged = state.ordering.victims(record, slots, state.now)
+        judged = state.ordering.victims(record, slots, self._running_keys(slots), state.now)
         if judged is None:
             return None
-        allowed, harm, preference = judged
-        allowed = allowed & self._unprotected(slots) & (slots[SLOT_PRIORITY] == int(record.job.priority))
+        open_to_it = self._unprotected(slots) & (slots[SLOT_PRIORITY] == int(record.job.priority))
+        allowed = judged.allowed & open_to_it
         if not allowed.any():
             return None
-        return self._search(record, allowed, harm, preference, mask, Cause.PREEMPTED)
+        move_harm = _NO_MOVES
+        if judged.movable.any():
+            move_harm = np.where(judged.movable & open_to_it, judged.move_harm * judged.harm, np.inf)
+        return self._search(record, allowed, judged.harm, judged.preference, mask, Cause.PREEMPTED, move_harm=move_harm)
+
+    def _running_keys(self, slots: FloatArray) -> FloatArray:
+        """Keys of running work, computed once an instant as long as the roster does not change."""
+        state = self.state
+        stamp = (state.now, state.roster.version)
+        if stamp != self._keys_at:
+            self._keys = state.ordering.slot_keys(slots, state.now)
+            self._keys_at = stamp
+        return self._keys
 
     def _unprotected(self, slots: FloatArray) -> BoolArray:
         free: BoolArray = (slots[SLOT_ALIVE] > 0.0) & (slots[SLOT_PROTECTED_UNTIL] <= self.state.now)
@@ -128,6 +145,7 @@ class Planner:
         mask: NodeMask | None,
         cause: Cause,
         still: Callable[[JobRecord], bool] | None = None,
+        move_harm: FloatArray = _NO_MOVES,
     ) -> Plan | None:
         """Place task after task on the ledger, making room where there is none; everything is undone at the end.
 
@@ -137,6 +155,7 @@ class Planner:
         journal = self.state.journal
         harm = np.where(allowed, harm, np.inf)
         victims: list[JobRecord] = []
+        moved: list[JobRecord] = []
         nodes: list[int] = []
         mark = journal.begin()
         try:
@@ -149,7 +168,7 @@ class Planner:
                 if choice is not None:
                     holding = self.placer.take(shape, choice)
                 else:
-                    node = self._make_room(shape, mask, harm, preference, victims, still)
+                    node = self._make_room(shape, mask, harm, preference, move_harm, victims, moved, still)
                     taken = None if node == NO_NODE else self.placer.take_on(node, shape)
                     if taken is None:
                         return None
@@ -157,7 +176,9 @@ class Planner:
                 nodes.append(holding.node)
         finally:
             journal.rollback(mark)
-        return Plan(record, tuple(victims), tuple(dict.fromkeys(nodes)), cause) if victims else None
+        if not victims and not moved:
+            return None
+        return Plan(record, tuple(victims), tuple(moved), tuple(dict.fromkeys(nodes)), cause)
 
     def _make_room(
         self,
@@ -165,7 +186,9 @@ class Planner:
         mask: NodeMask | None,
         harm: FloatArray,
         preference: FloatArray,
+        move_harm: FloatArray,
         victims: list[JobRecord],
+        moved: list[JobRecord],
         still: Callable[[JobRecord], bool] | None,
     ) -> int:
         """Release the cheapest victims on the trial ledger; returns the node with the room, or ``NO_NODE``."""
@@ -174,25 +197,35 @@ class Planner:
             node, count = self._cheapest_room(
                 arrays.node_table, arrays.device_table, arrays.node_count, self.placer.vector(shape),
                 _NO_MASK if mask is None else mask, roster.rows, roster.row_devices, roster.row_memory,
-                roster.node_head, harm, preference, self._chosen,
+                roster.node_head, harm, preference, move_harm, self._chosen,
             )  # fmt: skip
             if node < 0:
                 return NO_NODE
-            chosen = [int(slot) for slot in self._chosen[:count]]
-            refused = False
-            for slot in chosen:
-                victim = roster.records[slot]
-                if victim is None:
-                    continue
-                if still is not None and not still(victim):
-                    harm[slot] = np.inf
-                    refused = True
-                    break
-                harm[slot] = np.inf
-                victims.append(victim)
-                for task in victim.tasks:
-                    if task.holding is not None:
-                        self.state.cluster.change(task.holding, Hold.NOTHING)
-                self.state.queues.charge(victim.queue, self.state.amount_of(victim.tasks, victim.job), -1)
-            if not refused:
+            if self._release_all(self._chosen[:count].tolist(), harm, move_harm, victims, moved, still):
                 return int(node)
+
+    def _release_all(
+        self,
+        chosen: list[int],
+        harm: FloatArray,
+        move_harm: FloatArray,
+        victims: list[JobRecord],
+        moved: list[JobRecord],
+        still: Callable[[JobRecord], bool] | None,
+    ) -> bool:
+        """Take the chosen off the trial ledger; False if one of them may no longer be asked."""
+        state = self.state
+        for code in chosen:
+            slot, is_moved = code >> 1, code & 1
+            victim = state.roster.records[slot]
+            harm[slot] = np.inf
+            if is_moved:
+                move_harm[slot] = np.inf
+            if victim is None or (still is not None and not still(victim)):
+                return False
+            (moved if is_moved else victims).append(victim)
+            for task in victim.tasks:
+                if task.holding is not None:
+                    state.cluster.change(task.holding, Hold.NOTHING)
+            state.queues.charge(victim.queue, state.amount_of(victim.tasks, victim.job), -1)
+        return True

@@ -53,6 +53,8 @@ class Roster:
         self.node_head: Int64Array = np.full(64, -1, dtype=np.int64)
         self.slots: FloatArray = np.zeros((_SLOT_FIELDS, 64))
         self.records: list[JobRecord | None] = [None] * 64
+        self.version = 0
+        """Rises with every change."""
         self.used = 0
         """One more than the highest slot ever used: slots beyond it need not be read."""
         self._slot_rows: list[list[int]] = [[] for _ in range(64)]
@@ -87,6 +89,7 @@ class Roster:
             float("inf") if exempt else started + job.minimum_run_s,
             float(record.size_class),
         )
+        self.version += 1
         rows = self._slot_rows[slot]
         for task in record.tasks:
             if task.holding is not None:
@@ -104,6 +107,7 @@ class Roster:
         self.records[slot] = None
         self._free_slots.append(slot)
         record.slot = -1
+        self.version += 1
 
     def least_priority(self) -> float:
         """The lowest class among the jobs on the roster; infinite when it is empty."""

@@ -10,11 +10,13 @@ from millpond.scheduling.placement.arrays import (
     CPU_FREE,
     DEVICE_MEMORY_FREE,
     DEVICE_TOTAL,
+    DEVICE_USABLE,
     FIRST_DEVICE,
     FIRST_EXTRA,
     LIMIT_FREE,
     MEMORY_FREE,
     NODE_USABLE,
+    WHOLE_CARD_MILLI,
     Int64Array,
 )
 from millpond.scheduling.placement.filters import device_fits, first_failure
@@ -31,6 +33,9 @@ from millpond.scheduling.reclaiming.roster import (
     ROW_SLOT,
     FloatArray,
 )
+
+MOST_MOVED_CARDS = 7
+"""Only jobs of up to so many cards of one node are moved aside."""
 
 MOST_ROWS = 512
 """Tasks looked at on one node; more than any node runs in practice."""
@@ -80,6 +85,19 @@ def shift_slot(
 
 
 @kernel
+def free_cards(nodes: Int64Array, devices: Int64Array, node: int) -> int:
+    """Wholly free, usable cards of a usable node."""
+    if nodes[NODE_USABLE, node] == 0:
+        return 0
+    first = nodes[FIRST_DEVICE, node]
+    free = 0
+    for device in range(first, first + nodes[DEVICE_TOTAL, node]):
+        if devices[DEVICE_USABLE, device] != 0 and devices[COMPUTE_FREE, device] == WHOLE_CARD_MILLI:
+            free += 1
+    return free
+
+
+@kernel
 def cheapest_room(
     nodes: Int64Array,
     devices: Int64Array,
@@ -92,6 +110,7 @@ def cheapest_room(
     node_head: Int64Array,
     harm: FloatArray,
     preference: FloatArray,
+    move_harm: FloatArray,
     chosen: Int64Array,
 ) -> tuple[int, int]:
     """The node on which making room for one task does the least harm: (node, number of victims), (-1, 0) if none.
@@ -100,7 +119,9 @@ def cheapest_room(
         mask: (N,), 0 excludes a node; or empty.
         harm: (slots,) cost of ending each job; infinite for those that may not be asked.
         preference: (slots,) who leaves first on a node, highest first.
-        chosen: (MOST_ROWS,) receives the victims' slots.
+        move_harm: (slots,) cost of moving each aside to whole cards that are free elsewhere; infinite for those that
+            may not be moved; or empty.
+        chosen: (MOST_ROWS,) receives the victims: twice the slot, plus one if it is moved.
 
     The tables are changed and changed back. Ties: the least surplus of free compute, then the lowest node.
     """
@@ -109,6 +130,13 @@ def cheapest_room(
     best_surplus = 1 << 60
     best_count = 0
     victims = np.empty(MOST_ROWS, dtype=np.int64)
+    moves = move_harm.shape[0] > 0
+    roomy = np.zeros(MOST_MOVED_CARDS + 1, dtype=np.int64)
+    if moves:
+        for node in range(count):
+            free = min(free_cards(nodes, devices, node), MOST_MOVED_CARDS)
+            for some in range(1, free + 1):
+                roomy[some] += 1
     for node in range(min(count, node_head.shape[0])):
         head = node_head[node]
         if head < 0 or nodes[NODE_USABLE, node] == 0 or nodes[DEVICE_TOTAL, node] < shape[SHAPE_DEVICES]:
@@ -117,9 +145,15 @@ def cheapest_room(
             continue
         found = 0
         row = head
+        own_free = free_cards(nodes, devices, node) if moves else 0
         while row >= 0 and found < MOST_ROWS:
             slot = rows[ROW_SLOT, row]
-            if harm[slot] < np.inf:
+            wanted = harm[slot] < np.inf
+            if not wanted and moves and move_harm[slot] < np.inf:
+                some = rows[ROW_DEVICES, row]
+                if some > 0 and some <= MOST_MOVED_CARDS and rows[ROW_COMPUTE, row] == WHOLE_CARD_MILLI:
+                    wanted = roomy[some] > (1 if own_free >= some else 0)
+            if wanted:
                 known = False
                 for other in range(found):
                     if victims[other] == slot:
@@ -158,7 +192,8 @@ def cheapest_room(
                 position -= 1
             total = 0.0
             for position in range(kept):
-                total += harm[victims[position]]
+                slot = victims[position]
+                total += harm[slot] if harm[slot] < np.inf else move_harm[slot]
             surplus = 0
             first = nodes[FIRST_DEVICE, node]
             for device in range(first, first + nodes[DEVICE_TOTAL, node]):
@@ -169,7 +204,8 @@ def cheapest_room(
                 best_surplus = surplus
                 best_count = kept
                 for position in range(kept):
-                    chosen[position] = victims[position]
+                    slot = victims[position]
+                    chosen[position] = 2 * slot + (0 if harm[slot] < np.inf else 1)
         for position in range(kept):
             shift_slot(nodes, devices, node, rows, row_devices, row_memory, head, victims[position], -1)
     return best_node, best_count
