@@ -1,4 +1,4 @@
-"""Room that is spoken for: nodes kept for a job whose victims are leaving, and for the reserved head of the line."""
+"""Room that is spoken for: exact places of jobs whose victims are leaving, and nodes kept for the reserved head."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from millpond.scheduling.placing import NodeMask
+from millpond.model.reasons import Cause
+from millpond.model.workloads import JobState
+from millpond.scheduling.placing import NodeMask, Placed
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.reserving import Reservation
 from millpond.scheduling.state import State
@@ -14,14 +16,21 @@ from millpond.scheduling.state import State
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Nodes on which others are being ended for a job.
+    """The place a job gets once others have left it.
 
     Attributes:
-        victims: ids and attempts of the jobs that are leaving.
+        placed: its tasks and the holdings they will take.
+        victims: ids and runs of the jobs that are leaving.
     """
 
-    nodes: tuple[int, ...]
+    placed: Placed
     victims: tuple[tuple[str, int], ...]
+    cause: Cause
+
+    @property
+    def nodes(self) -> tuple[int, ...]:
+        """The nodes of the place."""
+        return tuple(dict.fromkeys(holding.node for _, holding in self.placed))
 
 
 class Claims:
@@ -42,20 +51,22 @@ class Claims:
         return True
 
     def prune(self) -> None:
-        """Forget claims and reservations of jobs that no longer wait."""
-        jobs = self._state.jobs
-        for job in [job for job in self.by_job if job not in jobs or not jobs[job].line]:
+        """Forget claims and reservations of jobs that neither wait nor are about to wait again."""
+        for job in [job for job in self.by_job if not self._waits(job)]:
             del self.by_job[job]
-        kept = self.reservation
-        if kept is not None and (kept.job not in jobs or not jobs[kept.job].line):
+        if self.reservation is not None and not self._waits(self.reservation.job):
             self.reservation = None
+
+    def _waits(self, job: str) -> bool:
+        record = self._state.jobs.get(job)
+        return record is not None and (bool(record.line) or record.state is JobState.STOPPING)
 
     def mask(self, record: JobRecord) -> NodeMask | None:
         """(nodes,), 0 where the job must stay out; None when it may go anywhere."""
         kept = self.reservation
         if kept is not None and (kept.job == record.id or self._is_over_by(record, kept.at)):
             kept = None
-        if kept is None and (not self.by_job or (len(self.by_job) == 1 and record.id in self.by_job)):
+        if kept is None and not self.by_job:
             return None
         mask = np.ones(self._state.cluster.arrays.node_count, dtype=np.uint8)
         for job, claim in self.by_job.items():
@@ -64,6 +75,11 @@ class Claims:
         if kept is not None:
             mask[list(kept.nodes)] = 0
         return mask
+
+    def keeps_out(self, record: JobRecord) -> bool:
+        """Whether the reservation alone keeps this job off its nodes."""
+        kept = self.reservation
+        return kept is not None and kept.job != record.id and not self._is_over_by(record, kept.at)
 
     def _is_over_by(self, record: JobRecord, instant: float) -> bool:
         """Whether the job, started now, would almost surely have ended by then."""

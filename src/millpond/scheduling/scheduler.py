@@ -4,10 +4,10 @@
 
 1. end what has reached its time limit;
 2. let suspended work go on, and growing work grow, where there is room;
-3. walk the waiting lines in order. Each job is *admitted* (its queue's limit), *placed* if there is room that nobody
-   ahead has been promised; else room is made for it by the least disruptive means that is allowed and proved: taking
-   back what was borrowed, ending lower classes, ending work that the ordering puts later; else the first that is
-   blocked gets a *reservation* so that it cannot starve.
+3. walk the waiting lines in order (``walking``). Each job is *admitted* (its queue's limit) and *placed* if there is
+   room that nobody ahead has been promised; else room is made for it by the least disruptive means that is allowed and
+   proved: taking back what was borrowed, ending lower classes, ending work that the ordering puts later; else the first
+   that is blocked gets a *reservation* so that it cannot starve.
 
 Nothing is ended before the whole placement of its successor has been proved on the ledger.
 """
@@ -22,26 +22,19 @@ from millpond.model.events import Event
 from millpond.model.reasons import Cause, Reason
 from millpond.model.workloads import Job, JobState, TaskState
 from millpond.scheduling import snapshots
-from millpond.scheduling.claims import Claim, Claims
+from millpond.scheduling.claims import Claims
 from millpond.scheduling.explaining import Explainer
 from millpond.scheduling.intake import Intake
 from millpond.scheduling.lifecycle import Trigger
 from millpond.scheduling.placement.kernels import KernelSet
-from millpond.scheduling.placing import NodeMask, Placed, Placer
-from millpond.scheduling.reclaiming.plans import Plan, Planner
-from millpond.scheduling.records import JobRecord
+from millpond.scheduling.placing import Placer
+from millpond.scheduling.reclaiming.plans import Planner
 from millpond.scheduling.replanning import Replanner
 from millpond.scheduling.reserving import Reserver
 from millpond.scheduling.settings import Settings
 from millpond.scheduling.state import State
-from millpond.scheduling.tenancy.standing import Standing
 from millpond.scheduling.views import NodeView, node_views
-
-PLANS_PER_CYCLE = 32
-"""How many preemption plans one cycle tries: a bound on work, not on time."""
-
-BACKFILL_DEPTH = 64
-"""How far down a line one cycle looks for a job short enough to run in kept room."""
+from millpond.scheduling.walking import Walk
 
 
 class Scheduler:
@@ -59,6 +52,7 @@ class Scheduler:
         self._intake = Intake(self._state, self._placer)
         self._planner = Planner(self._state, self._placer)
         self._reserver = Reserver(self._state, self._placer)
+        self._walk = Walk(self._state, self._placer, self._claims, self._planner, self._reserver)
         self._replanner = Replanner(self._state, self._placer)
         self._explainer = Explainer(self._state, self._placer, self._claims)
         self.jobs = self._state.jobs
@@ -88,130 +82,10 @@ class Scheduler:
             if state.ordering.replans and self.settings.preempt:
                 self._replanner.replan()
             else:
-                self._walk_the_lines()
+                self._walk.run()
         state.journal.commit()
         decisions, state.outbox = state.outbox, []
         return decisions
-
-    def _walk_the_lines(self) -> None:
-        """Step 3 of the cycle."""
-        state, claims = self._state, self._claims
-        claims.prune()
-        heads = state.waiting.heads(Standing(state).rank)
-        plans_left, depth = PLANS_PER_CYCLE, BACKFILL_DEPTH
-        guarded = self.settings.reserve and not self.settings.preempt
-        blocked = False
-        while (record := heads.pop()) is not None:
-            if not self._is_admitted(record):
-                continue
-            line = record.line
-            mask = claims.mask(record)
-            if guarded and self._is_held_back(record):
-                if depth:
-                    depth -= 1
-                    heads.push_next(line, state.waiting.position(record) + 1)
-                continue
-            placed = self._placer.place(record, mask)
-            if placed is not None:
-                self._start(record, placed, Cause.BACKFILLED if blocked else Cause.FITS)
-                heads.push_next(line)
-                continue
-            claim = claims.by_job.get(record.id)
-            if claim is not None:
-                if not claims.is_settled(claim):
-                    heads.push_next(line, state.waiting.position(record) + 1)
-                    continue
-                del claims.by_job[record.id]
-            if plans_left:
-                plan = self._make_room(record, mask)
-                if plan is not None:
-                    plans_left -= 1
-                    self._carry_out(plan)
-                    heads.push_next(line, state.waiting.position(record) + 1)
-                    continue
-            if state.ordering.strict:
-                return
-            if not blocked:
-                blocked = True
-                self._reserve(record)
-            elif mask is not None:
-                self._backfill_deeper(record)
-
-    def _is_held_back(self, record: JobRecord) -> bool:
-        """Whether the ordering wants the free room for others although the job might fit."""
-        state = self._state
-        cluster = state.cluster
-        return state.ordering.holds_back(record, cluster.free_gpu_milli, cluster.gpu_capacity_milli, state.now)
-
-    def _is_admitted(self, record: JobRecord) -> bool:
-        """Whether the job's queue, and all above it, may hold so much more."""
-        state = self._state
-        queues = state.queues
-        if not queues.has_bounds:
-            return True
-        amount = state.amount_of((task for task in record.tasks if task.state is TaskState.QUEUED), record.job)
-        if queues.limiting(record.queue, amount) is not None:
-            return False
-        return queues.may_borrow(record.queue) or not queues.borrows(record.queue, amount)
-
-    def _make_room(self, record: JobRecord, mask: NodeMask | None) -> Plan | None:
-        """The least disruptive allowed plan that gives the job its whole placement."""
-        state, settings = self._state, self.settings
-        if state.queues.has_guarantees:
-            amount = state.amount_of(record.tasks, record.job)
-            if not state.queues.borrows(record.queue, amount):
-                plan = self._planner.by_guarantee(record, mask)
-                if plan is not None:
-                    return plan
-        if settings.preempt_by_priority and state.roster.least_priority() < record.job.priority:
-            plan = self._planner.by_priority(record, mask)
-            if plan is not None:
-                return plan
-        if settings.preempt and state.ordering.selective:
-            return self._planner.by_ordering(record, mask)
-        return None
-
-    def _carry_out(self, plan: Plan) -> None:
-        """Ask the victims to leave and keep their nodes for the job."""
-        claim = Claim(plan.nodes, tuple((victim.id, victim.attempt) for victim in (*plan.victims, *plan.moved)))
-        self._claims.by_job[plan.record.id] = claim
-        for victim in (*plan.victims, *plan.moved):
-            self._state.stop(victim, Trigger.ENDED_FOR_RETRY, plan.cause, for_job=plan.record.id)
-
-    def _start(self, record: JobRecord, placed: Placed, cause: Cause) -> None:
-        self._claims.by_job.pop(record.id, None)
-        self._state.outbox.append(self._state.start(record, placed, cause))
-
-    def _reserve(self, record: JobRecord) -> None:
-        """Keep room for the first blocked job, if that is wanted; an earlier promise to it stands until it is due."""
-        claims, state = self._claims, self._state
-        if not self.settings.reserve or (self.settings.preempt and state.ordering.selective):
-            return
-        kept = claims.reservation
-        if kept is not None and kept.job == record.id and kept.at > state.now:
-            return
-        claims.reservation = self._reserver.reserve(record, None)
-
-    def _backfill_deeper(self, record: JobRecord) -> None:
-        """A line whose first job is kept out of promised room may hold shorter jobs that are not."""
-        state = self._state
-        position = state.waiting.position(record) + 1
-        for _ in range(BACKFILL_DEPTH):
-            candidate = state.waiting.at(record, position)
-            if candidate is None:
-                return
-            mask = self._claims.mask(candidate)
-            if mask is not None and self._claims.reservation is not None and not self._is_short(candidate):
-                position += 1
-                continue
-            placed = self._placer.place(candidate, mask) if self._is_admitted(candidate) else None
-            if placed is None:
-                return
-            self._start(candidate, placed, Cause.BACKFILLED)
-
-    def _is_short(self, record: JobRecord) -> bool:
-        kept = self._claims.reservation
-        return kept is None or self._state.ordering.cautious_end(record, self._state.now) <= kept.at
 
     def _end_overdue(self) -> None:
         """Step 1 of the cycle."""
@@ -233,11 +107,13 @@ class Scheduler:
             if self._placer.retake_all(record):
                 state.resume(record, Cause.RESUME_REQUESTED)
         for record in list(state.growing.values()):
-            if record.state is not JobState.RUNNING or not self._is_admitted(record):
+            if record.state is not JobState.RUNNING or not self._walk.is_admitted(record):
                 continue
             missing = [task for task in record.tasks if task.state is TaskState.QUEUED]
             placed = self._placer.place_some(record.job, missing, self._claims.mask(record))
             if placed:
+                amount = state.amount_of((task for task, _ in placed), record.job)
+                state.queues.charge(record.queue, amount, 1)
                 state.outbox.append(state.start(record, placed, Cause.FITS))
 
     def next_wakeup(self, now: float) -> float | None:

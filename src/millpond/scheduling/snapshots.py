@@ -14,7 +14,7 @@ from millpond.model.errors import InvalidInputError
 from millpond.model.reasons import Cause
 from millpond.model.workloads import JobState, Outcome, TaskState
 from millpond.scheduling.claims import Claim, Claims
-from millpond.scheduling.cluster import Hold
+from millpond.scheduling.cluster import Hold, Holding
 from millpond.scheduling.intake import Intake
 from millpond.scheduling.lifecycle import Trigger
 from millpond.scheduling.ordering.base import NEVER, whole_s
@@ -54,7 +54,12 @@ def take(state: State, placer: Placer, claims: Claims, intake: Intake) -> dict[s
         "rounds": placer.selector.rounds,
         "tables_stale": placer.tables_stale,
         "claims": [
-            [job, [cluster.node_name(n) for n in claim.nodes], [list(victim) for victim in claim.victims]]
+            [
+                job,
+                [_place_plain(state, task, holding) for task, holding in claim.placed],
+                claim.victims,
+                claim.cause.value,
+            ]
             for job, claim in claims.by_job.items()
         ],
         "reservation": None if kept is None else [kept.job, [cluster.node_name(n) for n in kept.nodes], kept.at],
@@ -114,9 +119,9 @@ def give(plain: dict[str, Any], state: State, placer: Placer, claims: Claims, in
     state.outbox = [from_plain(item) for item in plain["outbox"]]
     state.pending = {decision.id: decision for decision in map(from_plain, plain["pending"])}
     state.next_decision, state.next_sequence = plain["next_decision"], plain["next_sequence"]
-    for job, nodes, victims in plain["claims"]:
-        indices = tuple(cluster.node_index[name] for name in nodes if name in cluster.node_index)
-        claims.by_job[job] = Claim(indices, tuple((victim, attempt) for victim, attempt in victims))
+    for job, places, victims, cause in plain["claims"]:
+        placed = [_place(state, state.jobs[job], *place) for place in places]
+        claims.by_job[job] = Claim(placed, tuple((victim, attempt) for victim, attempt in victims), Cause(cause))
     if plain["reservation"] is not None:
         job, nodes, at = plain["reservation"]
         indices = tuple(cluster.node_index[name] for name in nodes if name in cluster.node_index)
@@ -198,3 +203,14 @@ def _settings_plain(settings: Settings) -> dict[str, Any]:
     plain["preemption_cost"] = {name: getattr(cost, name) for name in cost.__slots__}
     plain["typical_mix"] = [[to_plain(request), count] for request, count in settings.typical_mix]
     return plain
+
+
+def _place_plain(state: State, task: TaskRecord, holding: Holding) -> list[Any]:
+    cluster = state.cluster
+    return [task.number, cluster.node_name(holding.node), [cluster.device_ids[device] for device in holding.devices]]
+
+
+def _place(state: State, record: JobRecord, number: int, node: str, devices: list[str]) -> tuple[TaskRecord, Holding]:
+    cluster, task = state.cluster, record.tasks[number]
+    shape = cluster.shape_of(record.job.roles[task.role_index].request, record.job.pool)
+    return task, cluster.holding(cluster.node_index[node], shape, [cluster.device_index[uuid] for uuid in devices])

@@ -123,7 +123,7 @@ class State:
         return Amount(gpu, cpu, memory)
 
     def start(self, record: JobRecord, placed: Sequence[tuple[TaskRecord, Holding]], cause: Cause) -> Start:
-        """Commit a start whose holdings are already taken in the open transaction; returns the decision."""
+        """Commit a start whose holdings and queue charge are already taken in the open transaction."""
         joins = record.id in self.running
         if not joins:
             self.waiting.remove(record)
@@ -137,7 +137,8 @@ class State:
             task.placement = self._placement(task, holding)
             task.outcome = task.exit_code = None
             placements.append(task.placement)
-        self._account(record, self.amount_of((task for task, _ in placed), record.job), 1)
+        if self.ordering.needs_usage:
+            self._use(record, self.amount_of((task for task, _ in placed), record.job), 1)
         record.refresh()
         if any(task.state is TaskState.QUEUED for task in record.tasks):
             self.growing[record.id] = record
@@ -224,7 +225,10 @@ class State:
             return
         self.cluster.change(holding, Hold.NOTHING)
         task.holding = None
-        self._account(record, self.amount_of((task,), record.job), -1)
+        amount = self.amount_of((task,), record.job)
+        self.queues.charge(record.queue, amount, -1)
+        if self.ordering.needs_usage:
+            self._use(record, amount, -1)
 
     def close_run(self, record: JobRecord) -> None:
         """No task of the job holds anything any more: the run is over; the job waits again or has ended."""
@@ -291,11 +295,9 @@ class State:
 
     # ---- small things -------------------------------------------------------------------------------------------
 
-    def _account(self, record: JobRecord, amount: Amount, sign: int) -> None:
-        self.queues.charge(record.queue, amount, sign)
-        if self.ordering.needs_usage:
-            self.usage.change(record.queue, amount, sign, self.now)
-            self.usage.change(user_account(record), amount, sign, self.now)
+    def _use(self, record: JobRecord, amount: Amount, sign: int) -> None:
+        self.usage.change(record.queue, amount, sign, self.now)
+        self.usage.change(user_account(record), amount, sign, self.now)
 
     def capacity(self) -> Amount:
         """All there is to share, for shares of it."""

@@ -99,9 +99,7 @@ def refresh_busy(nodes: Int64Array, devices: Int64Array, node: int, occupied: In
 
 
 @kernel
-def guarded_devices(
-    nodes: Int64Array, devices: Int64Array, node: int, spare: Int64Array, occupied: Int64Array
-) -> int:
+def guarded_devices(nodes: Int64Array, devices: Int64Array, node: int, spare: Int64Array, occupied: Int64Array) -> int:
     """Devices of the node, as bits, that lie in a wholly free cell of a level without spare cells."""
     total = nodes[DEVICE_TOTAL, node]
     everything = (1 << total) - 1

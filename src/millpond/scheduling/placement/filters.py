@@ -63,10 +63,9 @@ _COUNT, _MODEL, _HEALTH, _COMPUTE, _FRAGMENTED, _LIMIT, _DEVICE_MEMORY, _VETOED 
 @kernel
 def device_fits(devices: Int64Array, device: int, shape: Int64Array) -> bool:
     """Whether one device can hold one device's part of the shape. A whole card must be wholly free."""
-    if devices[DEVICE_USABLE, device] == 0 or (shape[SHAPE_MODELS] >> devices[DEVICE_MODEL, device]) & 1 == 0:
+    if devices[COMPUTE_FREE, device] < shape[SHAPE_COMPUTE] or devices[LIMIT_FREE, device] < shape[SHAPE_LIMIT]:
         return False
-    compute = shape[SHAPE_COMPUTE]
-    if devices[COMPUTE_FREE, device] < compute or devices[LIMIT_FREE, device] < shape[SHAPE_LIMIT]:
+    if devices[DEVICE_USABLE, device] == 0 or (shape[SHAPE_MODELS] >> devices[DEVICE_MODEL, device]) & 1 == 0:
         return False
     return bool(memory_fits(devices, device, shape))
 

@@ -93,9 +93,7 @@ def _largest_first(shape: Shape) -> tuple[int, int, int, int]:
     return (-shape.devices, -shape.total_compute_milli, -shape.cpu_milli, -shape.memory_mib)
 
 
-def _place_all(
-    selector: Selector, request: _Request, transaction: Transaction, mask: NodeMask
-) -> list[Choice] | None:
+def _place_all(selector: Selector, request: _Request, transaction: Transaction, mask: NodeMask) -> list[Choice] | None:
     spare = None if request.level_spare is None else request.level_spare.copy()
     choices: list[Choice] = []
     for shape in request.members:

@@ -76,10 +76,7 @@ class LinkTables:
         """The type number for a node known only by the socket and switch of every card."""
         cards = range(len(sockets))
         return self.register(
-            [
-                [id_cost(switches[a], switches[b], sockets[a], sockets[b]) if a != b else 0 for b in cards]
-                for a in cards
-            ]
+            [[id_cost(switches[a], switches[b], sockets[a], sockets[b]) if a != b else 0 for b in cards] for a in cards]
         )
 
     def adopt(self, arrays: ClusterArrays, node: int) -> None:
@@ -128,9 +125,7 @@ def id_cost(switch_a: int, switch_b: int, socket_a: int, socket_b: int) -> int:
 
 
 @kernel
-def pair_cost(
-    nodes: Int64Array, devices: Int64Array, costs: Int64Array, node: int, card_a: int, card_b: int
-) -> int:
+def pair_cost(nodes: Int64Array, devices: Int64Array, costs: Int64Array, node: int, card_a: int, card_b: int) -> int:
     """Cost between two cards of a node, by its type or else by their switch and socket."""
     kind = nodes[LINK_TYPE, node]
     if kind != UNREGISTERED:

@@ -48,6 +48,44 @@ def score_node(
 
     ``excluded``: bit i set keeps device i of the node out. For whole cards and CPU-only shapes the device is -1.
     """
+    free, _, _, useful = summarise(nodes, devices, node, tables)
+    return score_summarised(nodes, devices, node, shape, tables, excluded, free, useful)
+
+
+@kernel
+def summarise(nodes: Int64Array, devices: Int64Array, node: int, tables: ScoreTables) -> tuple[int, int, int, int]:
+    """What every shape asks about a node: free compute, largest residual, free cards, useful compute."""
+    first = nodes[FIRST_DEVICE, node]
+    total = nodes[DEVICE_TOTAL, node]
+    free = 0
+    largest = -1
+    cards = 0
+    for device in range(first, first + total):
+        if devices[DEVICE_USABLE, device] != 0:
+            residual = devices[COMPUTE_FREE, device]
+            free += residual
+            largest = max(largest, residual)
+            if residual == 1000:
+                cards += 1
+    useful = 0
+    if free > 0:
+        level = cpu_level(tables.cpu_levels, nodes[CPU_FREE, node])
+        useful = useful_compute(devices, first, total, level, 0, 0, tables)
+    return free, largest, cards, useful
+
+
+@kernel
+def score_summarised(
+    nodes: Int64Array,
+    devices: Int64Array,
+    node: int,
+    shape: Int64Array,
+    tables: ScoreTables,
+    excluded: int,
+    free: int,
+    useful: int,
+) -> tuple[int, int]:
+    """As ``score_node``, given the node's free and useful compute from ``summarise``."""
     if host_failure(nodes, node, shape) != 0:
         return NOWHERE, -1
     wanted = shape[SHAPE_DEVICES]
@@ -63,12 +101,9 @@ def score_node(
         return NOWHERE, -1
     scorer = tables.settings[SCORER]
     if scorer in (_DEFAULT, _FGD):
-        return gradient_score(nodes, devices, node, shape, tables, fitting)
+        return gradient_score(nodes, devices, node, shape, tables, fitting, free, useful)
     best_device = -1
-    free = 0
     for device in range(first, last):
-        if devices[DEVICE_USABLE, device] != 0:
-            free += devices[COMPUTE_FREE, device]
         if (fitting >> (device - first)) & 1 == 0 or wanted != 1 or shape[SHAPE_COMPUTE] == 1000:
             continue
         if best_device < 0 or devices[COMPUTE_FREE, device] < devices[COMPUTE_FREE, first + best_device]:
@@ -91,23 +126,30 @@ def baseline_score(scorer: int, cpu: int, gpu: int, shape: Int64Array) -> int:
 
 @kernel
 def gradient_score(
-    nodes: Int64Array, devices: Int64Array, node: int, shape: Int64Array, tables: ScoreTables, fitting: int
+    nodes: Int64Array,
+    devices: Int64Array,
+    node: int,
+    shape: Int64Array,
+    tables: ScoreTables,
+    fitting: int,
+    free: int,
+    useful: int,
 ) -> tuple[int, int]:
     """FGD, or the default built on it, and the best device if one is asked for in part.
 
-    ``fitting``: bit i set if device i of the node can hold a part of the shape.
+    ``fitting``: bit i set if device i of the node can hold a part of the shape; ``free`` and ``useful`` compute as
+    the node is now.
     """
     first = nodes[FIRST_DEVICE, node]
     total = nodes[DEVICE_TOTAL, node]
     wanted = shape[SHAPE_DEVICES]
     compute = shape[SHAPE_COMPUTE]
     cpu = nodes[CPU_FREE, node]
-    before = useful_compute(devices, first, total, cpu_level(tables.cpu_levels, cpu), 0, 0, tables)
     level = cpu_level(tables.cpu_levels, cpu - shape[SHAPE_CPU])
     taken = wanted * compute
     # Fragmented = free * total weight - useful, so the gradient is what was fragmented less what will be.
-    base = taken * tables.settings[TOTAL_WEIGHT] - before
-    fixed = node_terms(nodes, devices, node, shape, tables)
+    base = taken * tables.settings[TOTAL_WEIGHT] - useful
+    fixed = node_terms(nodes, node, free - taken, cpu - shape[SHAPE_CPU], tables)
     if wanted != 1 or compute == 1000:
         cards = first_cards(fitting, wanted)
         after = useful_compute(devices, first, total, level, cards, compute, tables)
@@ -175,14 +217,8 @@ def useful_compute(
 
 
 @kernel
-def node_terms(nodes: Int64Array, devices: Int64Array, node: int, shape: Int64Array, tables: ScoreTables) -> int:
+def node_terms(nodes: Int64Array, node: int, gpu_left: int, cpu_left: int, tables: ScoreTables) -> int:
     """Terms of the default score that do not depend on the device: what is left free, and the measured load."""
-    free = 0
-    for device in range(nodes[FIRST_DEVICE, node], nodes[FIRST_DEVICE, node] + nodes[DEVICE_TOTAL, node]):
-        if devices[DEVICE_USABLE, device] != 0:
-            free += devices[COMPUTE_FREE, device]
-    gpu_left = free - shape[SHAPE_DEVICES] * shape[SHAPE_COMPUTE]
-    cpu_left = nodes[CPU_FREE, node] - shape[SHAPE_CPU]
     cost = tables.settings[GPU_WEIGHT] * gpu_left + tables.settings[CPU_WEIGHT] * cpu_left
     return int(-cost - tables.settings[LOAD_WEIGHT] * nodes[LOAD, node])
 

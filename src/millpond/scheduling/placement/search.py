@@ -10,6 +10,7 @@ from millpond.scheduling.placement.arrays import (
     Int64Array,
     NodeMask,
 )
+from millpond.scheduling.placement.caching import BLOCK, refresh_scores, refresh_summary
 from millpond.scheduling.placement.cells import (
     SOCKET_LEVEL,
     SWITCH_LEVEL,
@@ -24,67 +25,8 @@ from millpond.scheduling.placement.scoring import NOWHERE, score_node
 from millpond.scheduling.placement.shapes import SHAPE_COMPUTE, SHAPE_DEVICES
 from millpond.scheduling.placement.tables import ScoreTables
 
-BLOCK = 64
 _FITS, _MASKED, _VETOED = 0, 3, 14
 _WHOLE = 1000
-
-
-@kernel
-def refresh_scores(
-    nodes: Int64Array,
-    devices: Int64Array,
-    changed: Int64Array,
-    begin: int,
-    head: int,
-    known: int,
-    count: int,
-    shape: Int64Array,
-    tables: ScoreTables,
-    scores: Int64Array,
-    block_best: Int64Array,
-) -> None:
-    """Bring a class up to the log's head: rescore what changed since ``begin`` (< 0: everything).
-
-    ``scores`` (N,), ``block_best`` (N / 64,): the class's cache. Nodes from ``known`` to ``count`` are new.
-    """
-    if begin < 0:
-        scores[:] = NOWHERE
-        block_best[:] = NOWHERE
-        known = 0
-        begin = head
-    size = changed.shape[0]
-    for entry in range(begin, head):
-        node = changed[entry % size]
-        if node < known:
-            rescore(nodes, devices, node, shape, tables, scores, block_best)
-    for node in range(known, count):
-        rescore(nodes, devices, node, shape, tables, scores, block_best)
-
-
-@kernel
-def rescore(
-    nodes: Int64Array,
-    devices: Int64Array,
-    node: int,
-    shape: Int64Array,
-    tables: ScoreTables,
-    scores: Int64Array,
-    block_best: Int64Array,
-) -> None:
-    """Recompute one node's score; look through its block only if the block's best may have gone."""
-    score, _ = score_node(nodes, devices, node, shape, tables, 0)
-    before = scores[node]
-    if score == before:
-        return
-    scores[node] = score
-    block = node // BLOCK
-    if score >= block_best[block]:
-        block_best[block] = score
-    elif before == block_best[block]:
-        best = NOWHERE
-        for other in range(block * BLOCK, min((block + 1) * BLOCK, scores.shape[0])):
-            best = max(best, scores[other])
-        block_best[block] = best
 
 
 @kernel
@@ -194,9 +136,9 @@ def guarded_choice(
         cards = closest_cards(nodes, devices, lookup, costs, node, free, shape[SHAPE_DEVICES])
         if cards == 0:
             return NOWHERE, 0
-        if broken_groups(nodes, devices, node, SWITCH, cards) > spare[SWITCH_LEVEL]:
+        if broken_groups(nodes, devices, node, SWITCH, cards) > max(spare[SWITCH_LEVEL], 0):
             wider = guarded | idle_groups(nodes, devices, node, SWITCH)
-        elif broken_groups(nodes, devices, node, SOCKET, cards) > spare[SOCKET_LEVEL]:
+        elif broken_groups(nodes, devices, node, SOCKET, cards) > max(spare[SOCKET_LEVEL], 0):
             wider = guarded | idle_groups(nodes, devices, node, SOCKET)
         else:
             return score, cards
@@ -269,20 +211,24 @@ def select_best(
     nodes: Int64Array,
     devices: Int64Array,
     changed: Int64Array,
+    summary_begin: int,
+    summary_known: int,
     begin: int,
-    head: int,
     known: int,
+    head: int,
     count: int,
     shape: Int64Array,
     tables: ScoreTables,
+    summary: Int64Array,
     scores: Int64Array,
     block_best: Int64Array,
     mask: NodeMask,
     lookup: Int64Array,
     costs: Int64Array,
 ) -> tuple[int, int, int]:
-    """Refresh the class, then (node, score, devices as bits) of its best node; (-1, NOWHERE, 0) if none."""
-    refresh_scores(nodes, devices, changed, begin, head, known, count, shape, tables, scores, block_best)
+    """Refresh summary and class, then (node, score, devices as bits) of its best node; (-1, NOWHERE, 0) if none."""
+    refresh_summary(nodes, devices, changed, summary_begin, summary_known, head, count, tables, summary)
+    refresh_scores(nodes, devices, changed, begin, known, head, count, shape, tables, summary, scores, block_best)
     node = best_node(scores, block_best, count, mask)
     if node < 0:
         return -1, NOWHERE, 0

@@ -16,13 +16,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from millpond.scheduling.placement import search
 from millpond.scheduling.placement.arrays import ClusterArrays, Int64Array, NodeMask
+from millpond.scheduling.placement.caching import BLOCK, SUMMARY_ROWS
 from millpond.scheduling.placement.cells import LEVELS
 from millpond.scheduling.placement.filters import Filter
 from millpond.scheduling.placement.kernels import KernelSet, interpreted
 from millpond.scheduling.placement.links import LinkTables
 from millpond.scheduling.placement.scoring import NOWHERE
-from millpond.scheduling.placement.search import BLOCK
 from millpond.scheduling.placement.shapes import Shape
 from millpond.scheduling.placement.tables import SCORER, SEED, Scorer, ScoreTables
 
@@ -71,6 +72,9 @@ class Selector:
         self._busy: Int64Array = np.zeros(0, dtype=np.int64)
         self._racks_seen = -1
         self._racks_known = 0
+        self._summary: Int64Array
+        self._summary_seen = -1
+        self._summary_known = 0
         self.use_tables(tables)
         self.use_kernels(kernels or interpreted())
 
@@ -79,11 +83,12 @@ class Selector:
         self.tables = tables
         self._is_random = int(tables.settings[SCORER]) == Scorer.RANDOM
         self._classes.clear()
+        self._forget_summary()
 
     def use_kernels(self, kernels: KernelSet) -> None:
         """Run on other kernels from now on; results and caches are the same."""
         self.kernels = kernels
-        self._select_best = kernels.call("select_best")
+        self._select_best = kernels.call(search.select_best.__name__)
 
     def select(
         self, shape: Shape, node_mask: NodeMask | None = None, level_spare: Int64Array | None = None
@@ -104,17 +109,19 @@ class Selector:
         if level_spare is not None or self._is_random:
             return self._place_slowly(entry, node_mask, level_spare)
         head, count = arrays.change_head, arrays.node_count
+        if self._summary.shape[1] < count:
+            self._forget_summary()
         node, score, cards = self._select_best(
-            arrays.node_table, arrays.device_table, arrays.changed, self._begin(entry.seen, head), head,
-            entry.known, count, entry.shape, self.tables, entry.scores, entry.block_best,
+            arrays.node_table, arrays.device_table, arrays.changed,
+            self._begin(self._summary_seen, head), self._summary_known, self._begin(entry.seen, head), entry.known,
+            head, count, entry.shape, self.tables, self._summary, entry.scores, entry.block_best,
             _NO_MASK if node_mask is None else node_mask, self.links.lookup, self.links.costs,
         )  # fmt: skip
-        entry.seen, entry.known = head, count
+        self._summary_seen = entry.seen = head
+        self._summary_known = entry.known = count
         return None if node < 0 else Choice(int(node), int(score), _bits(int(cards)))
 
-    def choose_devices(
-        self, node: int, shape: Shape, level_spare: Int64Array | None = None
-    ) -> tuple[int, ...] | None:
+    def choose_devices(self, node: int, shape: Shape, level_spare: Int64Array | None = None) -> tuple[int, ...] | None:
         """The devices, by index on the node, that the shape would take there; None if it does not fit."""
         arrays, vector = self.arrays, shape.vector(self.arrays.extras)
         if level_spare is None:
@@ -189,11 +196,18 @@ class Selector:
         nodes, devices = arrays.node_table, arrays.device_table
         head, count = arrays.change_head, arrays.node_count
         mask = _NO_MASK if node_mask is None else node_mask
-        call("refresh_scores")(
-            nodes, devices, arrays.changed, self._begin(entry.seen, head), head, entry.known, count,
-            entry.shape, self.tables, entry.scores, entry.block_best,
+        if self._summary.shape[1] < count:
+            self._forget_summary()
+        call("refresh_summary")(
+            nodes, devices, arrays.changed, self._begin(self._summary_seen, head), self._summary_known, head, count,
+            self.tables, self._summary,
         )  # fmt: skip
-        entry.seen, entry.known = head, count
+        call("refresh_scores")(
+            nodes, devices, arrays.changed, self._begin(entry.seen, head), entry.known, head, count,
+            entry.shape, self.tables, self._summary, entry.scores, entry.block_best,
+        )  # fmt: skip
+        self._summary_seen = entry.seen = head
+        self._summary_known = entry.known = count
         if level_spare is None:
             self.rounds += 1
             seed = int(self.tables.settings[SEED]) * 7919 + self.rounds
@@ -236,6 +250,11 @@ class Selector:
     def _room(self) -> tuple[Int64Array, Int64Array]:
         capacity = self.arrays.node_table.shape[1]
         return np.full(capacity, NOWHERE, dtype=np.int64), np.full(-(-capacity // BLOCK), NOWHERE, dtype=np.int64)
+
+    def _forget_summary(self) -> None:
+        self._summary = np.zeros((SUMMARY_ROWS, self.arrays.node_table.shape[1]), dtype=np.int64)
+        self._summary_seen = -1
+        self._summary_known = 0
 
     def _begin(self, seen: int, head: int) -> int:
         """Where to start reading the log; -1 to rebuild, if the log overran or a rebuild reads less."""

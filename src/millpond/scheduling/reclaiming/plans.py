@@ -20,7 +20,7 @@ from millpond.scheduling.cluster import Hold
 from millpond.scheduling.placement.kernels import KernelSet, interpreted
 from millpond.scheduling.placement.selector import NO_NODE
 from millpond.scheduling.placement.shapes import Shape
-from millpond.scheduling.placing import NodeMask, Placer
+from millpond.scheduling.placing import NodeMask, Placed, Placer
 from millpond.scheduling.reclaiming.roster import (
     SLOT_ALIVE,
     SLOT_CARDS,
@@ -44,19 +44,25 @@ class Plan:
 
     Attributes:
         victims: jobs to end, in the order they were found.
-        moved: jobs to end here and start again at once where there is room for them.
-        nodes: where the job goes once they have.
+        moved: jobs to end here and start again elsewhere, with their new places.
+        placed: the place that the job gets.
     """
 
     record: JobRecord
     victims: tuple[JobRecord, ...]
-    moved: tuple[JobRecord, ...]
-    nodes: tuple[int, ...]
+    moved: tuple[tuple[JobRecord, Placed], ...]
+    placed: Placed
     cause: Cause
+    by_ordering: bool
+
+    @property
+    def leaving(self) -> tuple[JobRecord, ...]:
+        """Everybody who has to leave a node."""
+        return (*self.victims, *(job for job, _ in self.moved))
 
 
 class Planner:
-    """Searches plans on a state. Each search costs one unit of the cycle's budget."""
+    """Searches plans on a state. A plan that is found stays on the trial ledger; the walk decides about it."""
 
     def __init__(self, state: State, placer: Placer) -> None:
         self.state = state
@@ -64,11 +70,16 @@ class Planner:
         self.use_kernels(interpreted())
         self._keys: FloatArray = np.zeros(0)
         self._keys_at = (-1.0, -1)
+        self._leaving: list[int] = []
         self._chosen = np.zeros(MOST_ROWS, dtype=np.int64)
 
     def use_kernels(self, kernels: KernelSet) -> None:
         """Run on other kernels from now on; plans are the same."""
         self._cheapest_room = kernels.call("cheapest_room")
+
+    def begin(self) -> None:
+        """A walk begins: nobody has been asked to leave in it yet."""
+        self._leaving.clear()
 
     # ---- who may be asked ---------------------------------------------------------------------------------------
 
@@ -107,10 +118,14 @@ class Planner:
         allowed = judged.allowed & open_to_it
         if not allowed.any():
             return None
-        move_harm = _NO_MOVES
         if judged.movable.any():
             move_harm = np.where(judged.movable & open_to_it, judged.move_harm * judged.harm, np.inf)
-        return self._search(record, allowed, judged.harm, judged.preference, mask, Cause.PREEMPTED, move_harm=move_harm)
+            search = self._search(
+                record, allowed, judged.harm, judged.preference, mask, Cause.PREEMPTED, move_harm=move_harm
+            )
+            if search is not None:
+                return search
+        return self._search(record, allowed, judged.harm, judged.preference, mask, Cause.PREEMPTED)
 
     def _running_keys(self, slots: FloatArray) -> FloatArray:
         """Keys of running work, computed once an instant as long as the roster does not change."""
@@ -123,6 +138,7 @@ class Planner:
 
     def _unprotected(self, slots: FloatArray) -> BoolArray:
         free: BoolArray = (slots[SLOT_ALIVE] > 0.0) & (slots[SLOT_PROTECTED_UNTIL] <= self.state.now)
+        free[self._leaving] = False
         return free
 
     def _lost_work(self, slots: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -147,7 +163,7 @@ class Planner:
         still: Callable[[JobRecord], bool] | None = None,
         move_harm: FloatArray = _NO_MOVES,
     ) -> Plan | None:
-        """Place task after task on the ledger, making room where there is none; everything is undone at the end.
+        """Place task after task on the trial ledger, making room where there is none; undone only if it fails.
 
         Args:
             still: asked of each victim when its turn comes; earlier victims may have changed the answer.
@@ -156,29 +172,55 @@ class Planner:
         harm = np.where(allowed, harm, np.inf)
         victims: list[JobRecord] = []
         moved: list[JobRecord] = []
-        nodes: list[int] = []
         mark = journal.begin()
-        try:
-            cluster = self.state.cluster
-            shapes = [cluster.shape_of(role.request, record.job.pool) for role in record.job.roles]
-            tasks = [task for task in record.tasks if task.state is TaskState.QUEUED]
-            for task in sorted(tasks, key=lambda task: -shapes[task.role_index].devices):
-                shape = shapes[task.role_index]
-                choice = self.placer.selector.place(shape, mask)
-                if choice is not None:
-                    holding = self.placer.take(shape, choice)
-                else:
-                    node = self._make_room(shape, mask, harm, preference, move_harm, victims, moved, still)
-                    taken = None if node == NO_NODE else self.placer.take_on(node, shape)
-                    if taken is None:
-                        return None
-                    holding = taken
-                nodes.append(holding.node)
-        finally:
+        placed = self._place_all(record, mask, harm, preference, move_harm, victims, moved, still)
+        targets = [(job, self._place_elsewhere(job, mask)) for job in moved] if placed else []
+        if not placed or not (victims or moved) or not all(target for _, target in targets):
             journal.rollback(mark)
-        if not victims and not moved:
             return None
-        return Plan(record, tuple(victims), tuple(moved), tuple(dict.fromkeys(nodes)), cause)
+        journal.commit()
+        self._leaving.extend(job.slot for job in (*victims, *moved))
+        return Plan(record, tuple(victims), tuple(targets), placed, cause, still is None and cause is Cause.PREEMPTED)
+
+    def _place_all(
+        self,
+        record: JobRecord,
+        mask: NodeMask | None,
+        harm: FloatArray,
+        preference: FloatArray,
+        move_harm: FloatArray,
+        victims: list[JobRecord],
+        moved: list[JobRecord],
+        still: Callable[[JobRecord], bool] | None,
+    ) -> Placed:
+        """Take holdings for all tasks that wait, largest first, making room as needed; empty if that fails."""
+        cluster = self.state.cluster
+        shapes = [cluster.shape_of(role.request, record.job.pool) for role in record.job.roles]
+        tasks = [task for task in record.tasks if task.state is TaskState.QUEUED]
+        placed: Placed = []
+        for task in sorted(tasks, key=lambda task: -shapes[task.role_index].devices):
+            shape = shapes[task.role_index]
+            choice = self.placer.selector.place(shape, mask)
+            if choice is not None:
+                placed.append((task, self.placer.take(shape, choice)))
+                continue
+            node = self._make_room(shape, mask, harm, preference, move_harm, victims, moved, still)
+            taken = None if node == NO_NODE else self.placer.take_on(node, shape)
+            if taken is None:
+                return []
+            placed.append((task, taken))
+        return placed
+
+    def _place_elsewhere(self, record: JobRecord, mask: NodeMask | None) -> Placed:
+        """Where a job that is moved aside goes on the trial ledger; empty if nowhere."""
+        placed: Placed = []
+        for task in record.tasks:
+            shape = self.state.cluster.shape_of(record.job.roles[task.role_index].request, record.job.pool)
+            choice = self.placer.selector.place(shape, mask)
+            if choice is None:
+                return []
+            placed.append((task, self.placer.take(shape, choice)))
+        return placed
 
     def _make_room(
         self,

@@ -1,0 +1,1 @@
+"""The engine for one machine: every task is a real process tree on it."""

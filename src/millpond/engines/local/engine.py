@@ -1,0 +1,130 @@
+"""The engine for one machine, as the server sees it: thread-safe, never blocking, fit to be killed at any moment."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from millpond.engines.local.executor import Executor
+from millpond.engines.local.health import HealthWatch
+from millpond.engines.local.outbox import Outbox
+from millpond.model.decisions import Decision
+from millpond.model.engine import Inventory, Observed
+from millpond.model.errors import InconsistentStateError
+from millpond.model.events import Event
+from millpond.node import runner
+from millpond.node.launch import LaunchSpec
+from millpond.node.machine import Machine
+from millpond.node.records import TaskId, all_records
+
+
+def _nobody() -> None:
+    """Nobody wants to be woken."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """What surrounds an engine.
+
+    Attributes:
+        wake: called from the engine's threads whenever there are new events; must return at once.
+        clock: seconds, for the instants in events.
+        health_interval_s: time between two looks at the devices.
+    """
+
+    wake: Callable[[], None] = _nobody
+    clock: Callable[[], float] = time.time
+    health_interval_s: float = 10.0
+
+
+class LocalEngine:
+    """Carries decisions out on this machine (``model.engine.Engine``).
+
+    Tasks do not depend on it: when it is closed, or its process killed, they go on, and the next engine on the same
+    state directory adopts them.
+
+    Args:
+        state_dir: where records and logs lie; made if missing.
+        launch_of: what a job executes, by job id; called on the engine's thread. Raises a MillpondError when it does
+            not know, which refuses the start.
+
+    Raises:
+        UnavailableError: the kernel is too old.
+        OSError: the state directory cannot be made.
+    """
+
+    def __init__(
+        self,
+        machine: Machine,
+        state_dir: Path,
+        launch_of: Callable[[str], LaunchSpec],
+        options: EngineOptions = EngineOptions(),
+    ) -> None:
+        runner.require_pidfd()
+        self._state_dir = state_dir.resolve()
+        self._state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._outbox = Outbox(options.clock, options.wake)
+        self._loop = asyncio.new_event_loop()
+        self._loop.set_exception_handler(self._failed)
+        self._executor = Executor(machine, self._state_dir, launch_of, self._outbox, self._loop)
+        self._health = HealthWatch(
+            machine,
+            lambda: runner.running_now(self._executor.live.snapshot),
+            self._outbox.health,
+            self._outbox.fail,
+        )
+        self._thread = threading.Thread(target=self._loop.run_forever, name="local-engine", daemon=True)
+        self._thread.start()
+        self._health.start(options.health_interval_s)
+
+    def apply(self, decisions: Sequence[Decision]) -> None:
+        """Take decisions on, in the order of their ids. Returns at once; one that was applied before is let be."""
+        for decision in decisions:
+            self._loop.call_soon_threadsafe(self._executor.carry_out, decision)
+
+    def adopt(self, expected: Iterable[TaskId], unanswered: Sequence[Decision]) -> None:
+        """Go on where an earlier engine stopped. To be called once, before the first ``apply``. Returns at once.
+
+        Tasks that run and that nobody expects are ended, as the core counts what they hold as free.
+
+        Args:
+            expected: tasks that hold something by the core's account; those that are over are reported, each once.
+            unanswered: decisions that were neither confirmed nor refused, in their order; they are carried out now,
+                and what an earlier engine did of them is found, not done again.
+        """
+        self._loop.call_soon_threadsafe(self._executor.adopt, frozenset(expected), tuple(unanswered))
+
+    def events(self) -> list[Event]:
+        """Everything that happened since the last call, oldest first. Does not block.
+
+        Raises:
+            InconsistentStateError: the engine failed by a defect of its own.
+        """
+        return self._outbox.drain()
+
+    def inventory(self) -> Inventory:
+        """The nodes, and every task that this state directory knows, whoever started it."""
+        observed = tuple(
+            Observed(record.id.job, record.id.attempt, record.id.task, record.node, record.alive)
+            for record in all_records(self._state_dir)
+        )
+        return Inventory(self._health.nodes, observed)
+
+    def close(self) -> None:
+        """End the engine's threads. The tasks go on."""
+        self._health.close()
+        if self._loop.is_closed():
+            return
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._executor.live.release()
+        self._loop.close()
+
+    def _failed(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        self._outbox.fail(context.get("exception") or InconsistentStateError(str(context["message"])))
+        loop.stop()

@@ -1,0 +1,78 @@
+"""What the engine has to say: filled by its threads, emptied by the server's."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+from millpond.engines.local.verdicts import Refusal, Verdict
+from millpond.model.decisions import Decision
+from millpond.model.devices import Device
+from millpond.model.errors import InconsistentStateError
+from millpond.model.events import Confirmed, DeviceHealthChanged, Ended, Event, Refused
+from millpond.node.records import TaskId
+
+_log = logging.getLogger(__name__)
+
+
+class Outbox:
+    """Events in their order, each stamped when it is put in.
+
+    Args:
+        clock: seconds.
+        wake: called after each event, from the thread that put it in.
+    """
+
+    def __init__(self, clock: Callable[[], float], wake: Callable[[], None]) -> None:
+        self._clock = clock
+        self._wake = wake
+        self._lock = threading.Lock()
+        self._events: list[Event] = []
+        self._defect: BaseException | None = None
+
+    def confirm(self, decision: Decision) -> None:
+        """A decision was carried out."""
+        self._put(lambda at: Confirmed(at, decision.id))
+
+    def refuse(self, decision: Decision, refusal: Refusal) -> None:
+        """A decision could not be carried out, and nothing of it remains."""
+        self._put(lambda at: Refused(at, decision.id, refusal.reason, refusal.device_fault))
+
+    def ended(self, task: TaskId, verdict: Verdict) -> None:
+        """A task is over."""
+        outcome, code = verdict.outcome, verdict.exit_code
+        self._put(
+            lambda at: Ended(
+                at, task.job, task.attempt, outcome, task.task, code, verdict.detail, service_s=verdict.service_s
+            )
+        )
+
+    def health(self, node: str, device: Device) -> None:
+        """A device became usable or unusable."""
+        self._put(lambda at: DeviceHealthChanged(at, node, device.uuid, device.health, device.health_detail))
+
+    def fail(self, defect: BaseException) -> None:
+        """The engine cannot go on; whoever asks for events next learns so."""
+        _log.error("the local engine failed", exc_info=defect)
+        self._defect = self._defect or defect
+        self._wake()
+
+    def drain(self) -> list[Event]:
+        """Everything put in since the last call.
+
+        Raises:
+            InconsistentStateError: the engine failed.
+        """
+        if self._defect is not None:
+            raise InconsistentStateError(
+                f"the local engine failed: {self._defect}", "restart the server; tasks go on and are found again"
+            ) from self._defect
+        with self._lock:
+            events, self._events = self._events, []
+        return events
+
+    def _put(self, event: Callable[[float], Event]) -> None:
+        with self._lock:
+            self._events.append(event(self._clock()))
+        self._wake()

@@ -1,0 +1,92 @@
+"""Where the tasks of a gang meet, and what each is told about its place among them."""
+
+from __future__ import annotations
+
+import random
+import socket
+from collections.abc import Container
+from dataclasses import dataclass
+from pathlib import Path
+
+from millpond.model.errors import UnavailableError
+from millpond.node.files import read_json, write_json
+
+ADDRESS = "127.0.0.1"
+
+_FILE = "gang.json"
+_PORTS = range(20_000, 32_000)
+"""Below the range from which Linux takes the ports of outgoing connections (32768 on), so that none of those can sit on
+the chosen one before the first task listens."""
+_TRIES = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Rendezvous:
+    """The meeting point of one run of a job.
+
+    Attributes:
+        port: on ``ADDRESS``; the task of rank 0 is expected to listen there.
+        world_size: how many tasks the gang has.
+    """
+
+    port: int
+    world_size: int
+
+    def environment(self, task: int) -> dict[str, str]:
+        """The variables frameworks expect.
+
+        Each task counts as a machine of its own (``LOCAL_RANK`` 0 of 1, ``NODE_RANK`` its rank), wherever it is placed:
+        it sees only its own devices, numbered from 0, so that a program which picks its card by ``LOCAL_RANK`` picks
+        one that it has; and a launcher such as torchrun inside the task starts its workers below that rank.
+        """
+        return {
+            "MASTER_ADDR": ADDRESS,
+            "MASTER_PORT": str(self.port),
+            "WORLD_SIZE": str(self.world_size),
+            "RANK": str(task),
+            "NODE_RANK": str(task),
+            "LOCAL_RANK": "0",
+            "LOCAL_WORLD_SIZE": "1",
+        }
+
+
+def recall(attempt_dir: Path) -> Rendezvous | None:
+    """The meeting point agreed on earlier for this run; None when there is none yet."""
+    plain = read_json(attempt_dir / _FILE)
+    return None if plain is None else Rendezvous(plain["port"], plain["world_size"])
+
+
+def agree(attempt_dir: Path, tasks: int, taken: Container[int]) -> Rendezvous:
+    """The meeting point of a run for at least this many tasks: the one agreed on earlier, grown, or a new one.
+
+    Args:
+        taken: ports of gangs that live now, whether or not they listen yet.
+
+    Raises:
+        UnavailableError: no port is free.
+    """
+    earlier = recall(attempt_dir)
+    if earlier is not None and earlier.world_size >= tasks:
+        return earlier
+    agreed = Rendezvous(_free_port(taken) if earlier is None else earlier.port, tasks)
+    attempt_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    write_json(attempt_dir / _FILE, {"port": agreed.port, "world_size": agreed.world_size})
+    return agreed
+
+
+def _free_port(taken: Container[int]) -> int:
+    for port in random.sample(_PORTS, _TRIES):
+        if port not in taken and _is_free(port):
+            return port
+    raise UnavailableError(
+        f"no free port for a gang between {_PORTS.start} and {_PORTS.stop}", "end some programs that listen there"
+    )
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as candidate:
+        try:
+            candidate.bind((ADDRESS, port))
+        except OSError:
+            return False
+    return True

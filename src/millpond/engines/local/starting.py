@@ -1,0 +1,172 @@
+"""One start, from its decision to its answer: all of its tasks run, or nothing of it remains."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum, auto
+from pathlib import Path
+
+from millpond.engines.local.live import LiveTasks
+from millpond.engines.local.rendezvous import Rendezvous
+from millpond.engines.local.verdicts import Refusal, refusal_of
+from millpond.model.decisions import Decision, Placement, Start
+from millpond.model.devices import Device
+from millpond.model.errors import UnavailableError
+from millpond.node import runner
+from millpond.node.launch import LaunchSpec, base_environment
+from millpond.node.machine import Machine
+from millpond.node.records import RunRecord, TaskFiles, TaskId, read_record
+
+_CRASHED = Refusal("the task's supervisor did not come up; see supervisors.log in the state directory", True)
+_KILLED = Refusal("the task's supervisor was killed while it started", True)
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Where starts take place."""
+
+    machine: Machine
+    state_dir: Path
+    live: LiveTasks
+    loop: asyncio.AbstractEventLoop
+
+
+class StartState(Enum):
+    """How far a start is."""
+
+    SETTLING = auto()
+    """Some task's record does not tell yet whether it runs."""
+    CONFIRMED = auto()
+    """All tasks run or have run."""
+    UNDOING = auto()
+    """A task could not start; those that did are being ended."""
+    REFUSED = auto()
+    """A task could not start, and nothing is left."""
+
+
+class PendingStart:
+    """A start on its way.
+
+    Attributes:
+        refusal: why it fails, as soon as it does.
+        ended: records of tasks that were over before the start was answered.
+        deferred: decisions about the same job that wait for the answer.
+
+    Args:
+        on_answer: called once, when the state is ``CONFIRMED`` or ``REFUSED``.
+    """
+
+    def __init__(
+        self, decision: Start, launch: LaunchSpec, site: Site, on_answer: Callable[[PendingStart], None]
+    ) -> None:
+        self.decision = decision
+        self.refusal: Refusal | None = None
+        self.ended: list[RunRecord] = []
+        self.deferred: list[Decision] = []
+        self._launch = launch
+        self._site = site
+        self._on_answer = on_answer
+        self._settling = {TaskId(decision.job, decision.attempt, placed.task) for placed in decision.placements}
+        self._devices = _granted_devices(decision, site.machine)
+
+    @property
+    def state(self) -> StartState:
+        """How far it is."""
+        if self._settling:
+            return StartState.SETTLING
+        if self.refusal is None:
+            return StartState.CONFIRMED
+        return StartState.UNDOING if self._site.live.of_start(self.decision.id) else StartState.REFUSED
+
+    def begin(self, meeting: Rendezvous) -> None:
+        """Set all tasks off."""
+        for placed in self.decision.placements:
+            task = TaskId(self.decision.job, self.decision.attempt, placed.task)
+            try:
+                spawned = runner.spawn(self._site.state_dir, self._task_start(task, placed, meeting), self._launch)
+            except OSError as error:
+                self._settle(task, Refusal(f"node {placed.node} cannot start processes: {error}", True))
+            else:
+                self._site.loop.add_reader(spawned.settled, self._look, task, spawned)
+
+    def task_ended(self, record: RunRecord) -> None:
+        """One of its tasks is over before the start was answered."""
+        self.ended.append(record)
+        if self.state is StartState.REFUSED:
+            self._on_answer(self)
+
+    def _task_start(self, task: TaskId, placed: Placement, meeting: Rendezvous) -> runner.TaskStart:
+        devices = tuple(self._devices[grant.device] for grant in placed.grants)
+        env = {
+            **base_environment(),
+            **self._launch.env,
+            **meeting.environment(task.task),
+            **self._site.machine.environment(devices),
+            "MILLPOND_JOB_ID": task.job,
+            "MILLPOND_TASK": str(task.task),
+            "MILLPOND_ATTEMPT": str(task.attempt),
+            "MILLPOND_ROLE": placed.role,
+            "MILLPOND_NODE": placed.node,
+        }
+        uuids = tuple(device.uuid for device in devices)
+        return runner.TaskStart(task, placed.role, placed.node, self.decision.id, uuids, env)
+
+    def _look(self, task: TaskId, spawned: runner.Spawned) -> None:
+        """A supervisor closed its end of the pipe: the record tells how the start went."""
+        self._site.loop.remove_reader(spawned.settled)
+        os.close(spawned.settled)
+        self._settle(task, self._take_charge(task, spawned))
+
+    def _take_charge(self, task: TaskId, spawned: runner.Spawned) -> Refusal | None:
+        """Watch a task whose start is settled; says what is wrong when it did not start."""
+        record = read_record(TaskFiles.of(self._site.state_dir, task))
+        ours = record is not None and record.decision == self.decision.id
+        if record is not None and ours and record.error is None and record.supervisor_pid == spawned.pid:
+            self._site.live.watch(record, spawned.handle)
+            return None
+        self._site.loop.add_reader(spawned.handle, self._collect, spawned.handle)
+        if record is None or not ours:
+            return _CRASHED
+        refusal = refusal_of(record, self._launch)
+        if refusal is None and self._site.live.attach(record) is None:
+            # An earlier engine carried this decision out, and the task is over.
+            record = self._site.live.final_record(record)
+            self.ended.append(record)
+            refusal = None if record.over else _KILLED
+        return refusal
+
+    def _collect(self, handle: int) -> None:
+        self._site.loop.remove_reader(handle)
+        runner.reap(handle)
+
+    def _settle(self, task: TaskId, refusal: Refusal | None) -> None:
+        self._settling.discard(task)
+        self.refusal = self.refusal or refusal
+        if self.state is StartState.UNDOING:
+            for live in self._site.live.of_start(self.decision.id):
+                self._site.live.request_stop(live, 0.0)
+        elif self.state is not StartState.SETTLING:
+            self._on_answer(self)
+
+
+def _granted_devices(decision: Start, machine: Machine) -> dict[str, Device]:
+    """The devices a start is about, by UUID.
+
+    Raises:
+        UnavailableError: a node or device is not (or no more) part of this machine.
+    """
+    nodes = {node.name: {device.uuid: device for device in node.devices} for node in machine.nodes}
+    found = {}
+    for placed in decision.placements:
+        if placed.node not in nodes:
+            raise UnavailableError(f"node {placed.node} is not part of this machine", "restart the server there")
+        for grant in placed.grants:
+            if grant.device not in nodes[placed.node]:
+                raise UnavailableError(
+                    f"device {grant.device} is not on node {placed.node}", "restart the server to look again"
+                )
+            found[grant.device] = nodes[placed.node][grant.device]
+    return found

@@ -1,0 +1,125 @@
+"""What a supervisor's record means: how a task ended, or why it could not start."""
+
+from __future__ import annotations
+
+import errno
+import signal
+from dataclasses import dataclass
+from typing import Final
+
+from millpond.model.workloads import Outcome
+from millpond.node.launch import LaunchSpec
+from millpond.node.records import RunRecord, StartError
+
+_SIGNAL_BASE: Final = 128
+_NOT_FOUND, _NOT_EXECUTABLE = 127, 126
+_BY_COMMAND = (
+    errno.ENOENT,
+    errno.EACCES,
+    errno.ENOEXEC,
+    errno.ENOTDIR,
+    errno.EISDIR,
+    errno.E2BIG,
+    errno.ELOOP,
+    errno.ENAMETOOLONG,
+    None,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """How a task ended, in the words of ``model.events.Ended``."""
+
+    outcome: Outcome
+    exit_code: int | None = None
+    detail: str = ""
+    service_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a start failed.
+
+    Attributes:
+        device_fault: the machine is to blame, not the job.
+    """
+
+    reason: str
+    device_fault: bool
+
+
+NEVER_STARTED = Verdict(Outcome.NODE_LOST, None, "no trace of it is left on this machine")
+
+
+def verdict_on(record: RunRecord) -> Verdict:
+    """How an ended task ended.
+
+    Args:
+        record: of a task whose supervisor is gone.
+    """
+    if record.error is not None:
+        return Verdict(Outcome.START_FAILED, None, record.error.text)
+    if not record.over:
+        return Verdict(Outcome.NODE_LOST, None, "its supervisor was killed, or the machine went down")
+    code = record.exit_code
+    if record.notice_at is not None and not record.stop_wished:
+        return Verdict(Outcome.NODE_LOST, code, "it was ended from outside, as when the machine shuts down")
+    if record.notice_at is not None:
+        detail = f"killed, as it was not over within the grace after {record.notice_signal}" if record.forced else ""
+        return Verdict(Outcome.STOPPED, code, detail, _saved_s(record))
+    if code == 0:
+        return Verdict(Outcome.SUCCESS, 0)
+    if record.out_of_memory:
+        return Verdict(Outcome.OUT_OF_MEMORY, code, "the kernel killed it for want of host memory")
+    return Verdict(Outcome.USER_ERROR, code, exit_text(code))
+
+
+def refusal_of(record: RunRecord, launch: LaunchSpec) -> Refusal | None:
+    """Why this task did not start; None when it did."""
+    if record.error is None:
+        return None
+    return _refusal(record.error, launch.argv_of(record.role)[0], str(launch.workdir), record.node)
+
+
+def exit_text(code: int | None) -> str:
+    """An exit code in words."""
+    if code is None:
+        return "it left no exit code"
+    if code == _NOT_FOUND:
+        return "exit code 127: a command was not found"
+    if code == _NOT_EXECUTABLE:
+        return "exit code 126: a command could not be executed"
+    number = code - _SIGNAL_BASE
+    if number in signal.valid_signals():
+        return f"exit code {code}: ended by {signal.Signals(number).name}"
+    return f"exit code {code}"
+
+
+def _refusal(error: StartError, program: str, workdir: str, node: str) -> Refusal:
+    if error.path == workdir:
+        return Refusal(
+            f"working directory {workdir!r} on node {node}: {error.text}; "
+            "create it, or submit from a directory that exists there",
+            False,
+        )
+    if error.errno == errno.ENOENT:
+        return Refusal(
+            f"command {program!r} was not found on node {node}; check its spelling and PATH, or give its whole path "
+            "(of a script: also the interpreter in its first line)",
+            False,
+        )
+    if error.errno in _BY_COMMAND:
+        return Refusal(
+            f"command {program!r} cannot be executed on node {node}: {error.text}; "
+            "make it executable, or name its interpreter before it",
+            False,
+        )
+    return Refusal(f"node {node} cannot start processes: {error.text}", True)
+
+
+def _saved_s(record: RunRecord) -> float | None:
+    """Seconds of work that a stopped task kept: all up to the notice when it heeded a checkpoint signal."""
+    died_of_it = record.exit_code == _SIGNAL_BASE + signal.Signals[record.notice_signal]
+    if not record.saves or record.forced or died_of_it or record.notice_at is None or record.started_at is None:
+        return None
+    return max(0.0, record.notice_at - record.started_at)

@@ -1,0 +1,1 @@
+"""Accelerators of this machine, one file per vendor behind one interface."""

@@ -1,0 +1,69 @@
+"""What a task executes: the part of a job that the scheduler need not know."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeAlias
+
+from millpond.model.errors import InvalidInputError
+
+Command: TypeAlias = tuple[str, ...] | str
+"""A program with its arguments, or a line for ``/bin/sh``."""
+
+_INHERITED = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR", "LD_LIBRARY_PATH")
+_UNHEARD = ("SIGKILL", "SIGSTOP")
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchSpec:
+    """How a job's tasks are launched.
+
+    Attributes:
+        command: what every task runs, unless its role has a command of its own.
+        workdir: absolute; where it runs.
+        env: variables of the job; those that Millpond sets itself win.
+        checkpoint_signal: what tells the program to save its work, such as ``SIGUSR1``; empty means a plain SIGTERM,
+            after which nothing counts as saved.
+        role_commands: commands by role, for jobs whose roles differ.
+    """
+
+    command: Command
+    workdir: Path
+    env: Mapping[str, str] = field(default_factory=dict)
+    checkpoint_signal: str = ""
+    role_commands: Mapping[str, Command] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for command in (self.command, *self.role_commands.values()):
+            if not command:
+                raise InvalidInputError("an empty command", "name the program to run")
+        if not self.workdir.is_absolute():
+            raise InvalidInputError(f"the working directory {str(self.workdir)!r} is relative", "give the whole path")
+        name = self.checkpoint_signal
+        if name and (name not in signal.Signals.__members__ or name in _UNHEARD):
+            raise InvalidInputError(
+                f"{name!r} is no signal that a program can handle", "use one such as SIGTERM, SIGINT or SIGUSR1"
+            )
+
+    @property
+    def notice_signal(self) -> str:
+        """The signal that tells a task to end."""
+        return self.checkpoint_signal or "SIGTERM"
+
+    def argv_of(self, role: str) -> list[str]:
+        """Program and arguments of a role's tasks."""
+        command = self.role_commands.get(role, self.command)
+        return ["/bin/sh", "-c", command] if isinstance(command, str) else list(command)
+
+
+def base_environment() -> dict[str, str]:
+    """What tasks inherit of the server's environment: where programs lie and how to speak, none of its secrets.
+
+    Python's output is unbuffered by default, so that a log can be followed.
+    """
+    kept = {name: value for name, value in os.environ.items() if name in _INHERITED or name.startswith("LC_")}
+    return {"PYTHONUNBUFFERED": "1", **kept}

@@ -1,0 +1,53 @@
+"""The memory control group that this process and its tasks live in: its limit, and how often memory ran out in it.
+
+Both hierarchies are read: version 2 (``memory.max``, ``memory.events``) and version 1 (``memory.limit_in_bytes``,
+``memory.oom_control``). Source: Linux documentation, admin-guide/cgroup-v2.rst and cgroup-v1/memory.rst.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+_CGROUPS = Path("/sys/fs/cgroup")
+_MEMBERSHIP = Path("/proc/self/cgroup")
+_WHOLE_MACHINE = Path("/proc/vmstat")
+
+
+def limit_bytes(cgroups: Path = _CGROUPS, membership: Path = _MEMBERSHIP) -> int | None:
+    """The most memory that the group may use; None without a limit."""
+    limits = []
+    for directory, name in _places(cgroups, membership, "memory.max", "memory.limit_in_bytes"):
+        text = _read(directory / name).strip()
+        if text.isdecimal():
+            limits.append(int(text))
+    return min(limits, default=None)
+
+
+def kill_counter(cgroups: Path = _CGROUPS, membership: Path = _MEMBERSHIP) -> Path:
+    """The file whose ``oom_kill`` line counts kills in our group; the whole machine's where the group has none."""
+    for directory, name in _places(cgroups, membership, "memory.events", "memory.oom_control"):
+        if "oom_kill " in _read(directory / name):
+            return directory / name
+    return _WHOLE_MACHINE
+
+
+def _places(cgroups: Path, membership: Path, version_2: str, version_1: str) -> list[tuple[Path, str]]:
+    """Directories of our group, each with the file of that name in its hierarchy.
+
+    A container sees its own group as the root of the mounted tree, whatever its path on the host: both are tried.
+    """
+    places = []
+    for line in _read(membership).splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            places += [(cgroups / path.lstrip("/"), version_2), (cgroups, version_2)]
+        elif "memory" in controllers.split(","):
+            places += [(cgroups / "memory" / path.lstrip("/"), version_1), (cgroups / "memory", version_1)]
+    return places
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""  # no such file in this hierarchy, or not ours to read

@@ -1,0 +1,158 @@
+"""What is on disk about each run of each task: where, and what it says.
+
+``STATE/jobs/JOB/attempt-N/task-I.json`` is the record that the task's supervisor writes; beside it lies the output. It
+is all that a restarted server needs to find its tasks again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from millpond.node import procfs
+from millpond.node.files import read_json
+
+_LONGEST_NAME = 150
+
+
+@dataclass(frozen=True, slots=True)
+class TaskId:
+    """One run of one task."""
+
+    job: str
+    attempt: int
+    task: int
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFiles:
+    """The files of one run of one task.
+
+    Attributes:
+        record: what is known about it.
+    """
+
+    record: Path
+
+    @staticmethod
+    def of(state_dir: Path, task: TaskId) -> TaskFiles:
+        """Where they are, whether or not they exist."""
+        return TaskFiles(attempt_dir(state_dir, task.job, task.attempt) / f"task-{task.task}.json")
+
+    @property
+    def log(self) -> Path:
+        """Standard output and standard error of the task, as written."""
+        return self.record.with_suffix(".log")
+
+    @property
+    def stop(self) -> Path:
+        """The wish that it end."""
+        return self.record.with_suffix(".stop")
+
+
+@dataclass(frozen=True, slots=True)
+class StartError:
+    """Why a command could not be started, in the operating system's words.
+
+    Attributes:
+        path: the file or directory it stumbled over.
+    """
+
+    text: str
+    errno: int | None
+    path: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """A supervisor's record of its task.
+
+    Attributes:
+        decision: the decision that started it.
+        devices: UUIDs of what it was given.
+        notice_signal: what tells it to end.
+        saves: the notice makes it save its work.
+        pid: the command's process, also its process group; None before it runs.
+        notice_at: when it was told to end; None when it was not.
+        stop_wished: told so by an engine, not by somebody from outside.
+        exit_code: as a shell shows it; None while it runs and when it never ran.
+        forced: it had to be killed when the grace was over.
+    """
+
+    id: TaskId
+    role: str
+    node: str
+    decision: int
+    devices: tuple[str, ...]
+    notice_signal: str
+    saves: bool
+    boot_id: str
+    supervisor_pid: int
+    supervisor_start: int
+    pid: int | None = None
+    started_at: float | None = None
+    notice_at: float | None = None
+    stop_wished: bool = False
+    ended_at: float | None = None
+    exit_code: int | None = None
+    forced: bool = False
+    out_of_memory: bool = False
+    error: StartError | None = None
+
+    @property
+    def over(self) -> bool:
+        """Whether the record tells the end."""
+        return self.ended_at is not None
+
+    @property
+    def alive(self) -> bool:
+        """Whether its supervisor runs, by process id, start time and boot."""
+        return (
+            not self.over
+            and self.boot_id == procfs.boot_id()
+            and procfs.start_ticks(self.supervisor_pid) == self.supervisor_start
+        )
+
+
+def attempt_dir(state_dir: Path, job: str, attempt: int) -> Path:
+    """Where everything about one run of a job lies."""
+    return state_dir / "jobs" / _directory_name(job) / f"attempt-{attempt}"
+
+
+def read_record(files: TaskFiles) -> RunRecord | None:
+    """What is known about a task; None when it was never started."""
+    plain = read_json(files.record)
+    return None if plain is None else _record(plain)
+
+
+def all_records(state_dir: Path) -> Iterator[RunRecord]:
+    """Every task that was ever started with this state directory."""
+    for path in sorted(state_dir.glob("jobs/*/attempt-*/task-*.json")):
+        record = read_record(TaskFiles(path))
+        if record is not None:
+            yield record
+
+
+def _record(plain: dict[str, Any]) -> RunRecord:
+    known = {name: plain[name] for name in RunRecord.__slots__ if name in plain}
+    error = plain.get("error")
+    return RunRecord(
+        **{
+            **known,
+            "id": TaskId(plain["job"], plain["attempt"], plain["task"]),
+            "devices": tuple(plain["devices"]),
+            "error": None if error is None else StartError(**error),
+        }
+    )
+
+
+def _directory_name(job: str) -> str:
+    """A job id as one file name: readable where it can be, never outside its directory, never too long."""
+    name = quote(job, safe="")
+    if name.strip(".") and len(name) <= _LONGEST_NAME:
+        return name
+    return f"{name.strip('.')[:40]}%{hashlib.sha256(job.encode()).hexdigest()[:16]}"

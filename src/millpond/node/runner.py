@@ -1,0 +1,203 @@
+"""Starting, ending, freezing and finding tasks as process trees, each under its supervisor."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from millpond.model.errors import UnavailableError
+from millpond.node import memory_cgroup, procfs, supervisor
+from millpond.node.devices.vendor import Ours
+from millpond.node.files import write_json
+from millpond.node.launch import LaunchSpec
+from millpond.node.records import RunRecord, TaskFiles, TaskId, all_records
+
+LOG_VARIABLE = "MILLPOND_LOG"
+"""Names the task's log to itself; no two tasks share one, so it also marks all processes of a task."""
+
+_SUPERVISORS_LOG = "supervisors.log"
+_FREEZING_PASSES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class TaskStart:
+    """One task to be started.
+
+    Attributes:
+        decision: the decision it follows from; the same one never starts it twice.
+        env: its whole environment.
+    """
+
+    id: TaskId
+    role: str
+    node: str
+    decision: int
+    devices: tuple[str, ...]
+    env: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Spawned:
+    """A supervisor on its way; both file descriptors are the caller's to close.
+
+    Attributes:
+        pid: its process, a child of ours.
+        handle: becomes readable when it ends (a pidfd); to be let go of by ``reap``.
+        settled: reaches its end once the task's record tells how the start went.
+    """
+
+    pid: int
+    handle: int
+    settled: int
+
+
+def require_pidfd() -> None:
+    """Check that the kernel lets us wait for processes that are not our children.
+
+    Raises:
+        UnavailableError: it is too old.
+    """
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+    except (OSError, AttributeError) as error:
+        raise UnavailableError("this kernel has no pidfd_open", "run the server on Linux 5.3 or newer") from error
+
+
+def spawn(state_dir: Path, start: TaskStart, launch: LaunchSpec) -> Spawned:
+    """Start a task's supervisor, which starts the task. Returns in about a millisecond.
+
+    Raises:
+        OSError: the machine lacks room for it: processes, files, disk.
+    """
+    files = TaskFiles.of(state_dir, start.id)
+    files.record.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with contextlib.ExitStack() as always, contextlib.ExitStack() as on_failure:
+        settled, told = os.pipe()
+        always.callback(os.close, told)
+        on_failure.callback(os.close, settled)
+        order = os.memfd_create("order")  # holds the job's variables, which are nobody else's business
+        always.callback(os.close, order)
+        os.write(order, json.dumps(_order(start, launch, files)).encode())
+        os.lseek(order, 0, os.SEEK_SET)
+        log = os.open(state_dir / _SUPERVISORS_LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        always.callback(os.close, log)
+        pid = os.posix_spawn(
+            sys.executable,
+            [sys.executable, "-P", "-s", "-m", supervisor.__name__, str(files.record)],
+            os.environ,
+            file_actions=[
+                (os.POSIX_SPAWN_DUP2, order, 0),
+                (os.POSIX_SPAWN_DUP2, told, 1),
+                (os.POSIX_SPAWN_DUP2, log, 2),
+            ],
+            setsid=True,
+            setsigmask=supervisor.BLOCKED,
+            setsigdef=signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP},
+        )
+        on_failure.callback(_abort, pid)
+        spawned = Spawned(pid, os.pidfd_open(pid), settled)
+        on_failure.pop_all()
+        return spawned
+
+
+def attach(record: RunRecord) -> int | None:
+    """A file descriptor that becomes readable when the task's supervisor ends; None when it has."""
+    try:
+        handle = os.pidfd_open(record.supervisor_pid)
+    except ProcessLookupError:
+        return None
+    if record.alive:  # asked only now, as the handle cannot come to mean another process
+        return handle
+    reap(handle)
+    return None
+
+
+def reap(handle: int) -> None:
+    """Let go of an ended supervisor."""
+    with contextlib.suppress(ChildProcessError):  # an earlier server's child: not ours to collect
+        os.waitid(os.P_PIDFD, handle, os.WEXITED | os.WNOHANG)
+    os.close(handle)
+
+
+def request_stop(files: TaskFiles, handle: int, grace_s: float) -> None:
+    """Have the supervisor give notice now, and kill when the grace is over. Asked again, it can only get shorter."""
+    with contextlib.suppress(OSError):  # a full disk must not keep it alive: the supervisor has a grace of its own
+        write_json(files.stop, {"grace_s": grace_s})
+    with contextlib.suppress(ProcessLookupError):  # it ended first
+        signal.pidfd_send_signal(handle, signal.SIGTERM)
+
+
+def freeze(supervisor_pid: int) -> None:
+    """Halt all processes of a task, those it starts meanwhile too; device memory stays where it is."""
+    halted: set[int] = set()
+    for _ in range(_FREEZING_PASSES):
+        fresh = [pid for pid in procfs.descendants(supervisor_pid) if pid not in halted]
+        if not fresh:
+            return
+        _send(fresh, signal.SIGSTOP)
+        halted.update(fresh)
+
+
+def thaw(supervisor_pid: int) -> None:
+    """Let a frozen task go on."""
+    _send(procfs.descendants(supervisor_pid), signal.SIGCONT)
+
+
+def kill_remains(files: TaskFiles) -> None:
+    """End whatever is left of a task whose supervisor was killed."""
+    for _ in range(_FREEZING_PASSES):
+        remains = procfs.with_variable(LOG_VARIABLE, str(files.log))
+        if not remains:
+            return
+        _send(remains, signal.SIGKILL)
+
+
+def running_now(records: Iterable[RunRecord]) -> Ours:
+    """What these tasks hold of the machine."""
+    alive = [record for record in records if record.alive]
+    pids = {pid for record in alive for pid in procfs.descendants(record.supervisor_pid)}
+    return Ours(frozenset(pids), frozenset(uuid for record in alive for uuid in record.devices))
+
+
+def running_under(state_dir: Path) -> Ours:
+    """What tasks started earlier with this state directory hold still."""
+    return running_now(all_records(state_dir))
+
+
+def _order(start: TaskStart, launch: LaunchSpec, files: TaskFiles) -> dict[str, object]:
+    """What the supervisor is told; see there."""
+    return {
+        "record": {
+            "job": start.id.job,
+            "attempt": start.id.attempt,
+            "task": start.id.task,
+            "role": start.role,
+            "node": start.node,
+            "decision": start.decision,
+            "devices": start.devices,
+            "notice_signal": launch.notice_signal,
+            "saves": bool(launch.checkpoint_signal),
+        },
+        "command": launch.argv_of(start.role),
+        "workdir": str(launch.workdir),
+        "env": {**start.env, LOG_VARIABLE: str(files.log)},
+        "kill_counter": str(memory_cgroup.kill_counter()),
+    }
+
+
+def _abort(pid: int) -> None:
+    """Undo a spawn that nobody could watch; the kernel ends the task with its supervisor."""
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+
+
+def _send(pids: Iterable[int], number: int) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # ended first, or became another user's
+            os.kill(pid, number)

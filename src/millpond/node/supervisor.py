@@ -1,0 +1,263 @@
+"""The small process that stands above each task, so that its end is known even when no server lives to see it.
+
+It outlives the server. It starts the command in a session of its own, adopts whatever the command leaves behind, waits,
+and writes how it ended. It is told to end the task by SIGTERM: it then gives notice to the command's process group and,
+when the grace is over, kills everything below itself. Beside the task's record (``task-0.json``) lie its output
+(``.log``), the wish to stop it (``.stop``: ``{"grace_s": 30}``) and a lock (``.lock``) that is held while the task
+lives; record and lock together make sure that one decision never starts a task twice.
+
+Run as ``python -m millpond.node.supervisor RECORD`` with a JSON object on standard input: ``record`` (what identifies
+the task, ``decision`` among it), ``command``, ``workdir``, ``env``, ``kill_counter``. Standard output is closed as soon
+as the record tells whether the command runs. Standard library only; it must start in some 20 ms.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from millpond.node import procfs
+from millpond.node.files import read_json, write_json
+
+BLOCKED = frozenset({signal.SIGTERM, signal.SIGCHLD, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGPIPE})
+"""Signals that must not end a supervisor. Whoever starts one blocks them from its first instant on."""
+
+_AWAITED = (signal.SIGTERM, signal.SIGCHLD)
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
+_DEFAULT_GRACE_S = 30.0
+_LONGEST_START_S = 10.0
+_SETTLED = ("pid", "error", "ended_at")
+_FIRST_VICTIM = 500
+_FULL_DISK_PAUSE_S = 1.0
+_KILLED = 128 + signal.SIGKILL
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def main(argv: list[str]) -> int:
+    """Supervise one task from its start to its end."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, BLOCKED)
+    os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+    path = Path(argv[1])
+    order = json.load(sys.stdin)
+    with path.with_suffix(".lock").open("a") as lock:
+        decision = order["record"]["decision"]
+        if not _locked(lock.fileno()):
+            _await_settled(path, decision)
+        elif not _carried_out(path, decision):
+            _Supervisor(path, order).run()
+    return 0
+
+
+class _Supervisor:
+    """One task's life."""
+
+    def __init__(self, path: Path, order: dict[str, Any]) -> None:
+        self._path = path
+        self._order = order
+        self._kills_before = _kill_count(order["kill_counter"])
+        self._status: int | None = None
+        self._deadline: float | None = None
+        self._child: subprocess.Popen[bytes] | None = None
+        self._main = 0
+        own = os.getpid()
+        self._record: dict[str, Any] = {
+            **order["record"],
+            "boot_id": procfs.boot_id(),
+            "supervisor_pid": own,
+            "supervisor_start": procfs.start_ticks(own),
+        }
+
+    def run(self) -> None:
+        """Start, wait, end, write it all down."""
+        self._path.with_suffix(".stop").unlink(missing_ok=True)
+        write_json(self._path, self._record)
+        _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        started = self._start()
+        _close_standard_output()
+        if started:
+            self._wait()
+            self._record["forced"] = self._status is None
+            self._end_everything()
+            self._write_end()
+
+    def _start(self) -> bool:
+        """Start the command; when it cannot be started the record says why."""
+        order = self._order
+        try:
+            with self._open_log() as log:
+                child = subprocess.Popen(
+                    order["command"],
+                    cwd=order["workdir"],
+                    env=order["env"],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                    preexec_fn=_become_task,
+                )
+        except (OSError, ValueError, subprocess.SubprocessError) as error:
+            self._record["error"] = {
+                "text": getattr(error, "strerror", None) or str(error),
+                "errno": getattr(error, "errno", None),
+                "path": getattr(error, "filename", None),
+            }
+            self._record["ended_at"] = time.time()
+            self._write_for_good()
+            return False
+        self._child = child  # kept, as it would collect the exit code itself when dropped
+        self._main = child.pid
+        self._record.update(pid=child.pid, pid_start=procfs.start_ticks(child.pid), started_at=time.time())
+        write_json(self._path, self._record)
+        return True
+
+    def _open_log(self) -> Any:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+        return os.fdopen(os.open(self._path.with_suffix(".log"), flags, 0o600), "ab")
+
+    def _wait(self) -> None:
+        """Until the task is over, or its grace is.
+
+        What a task leaves behind when it ends by itself is over with it; while it is being ended, the rest of its
+        processes has the grace as well.
+        """
+        while True:
+            told = self._await_signal() == signal.SIGTERM
+            childless = self._reap()
+            if told and (self._status is None or self._deadline is not None):
+                self._give_notice()
+            if self._status is not None and (childless or self._deadline is None):
+                return
+            if self._deadline is not None and time.monotonic() >= self._deadline:
+                return
+
+    def _await_signal(self) -> int:
+        if self._deadline is None:
+            return signal.sigwaitinfo(_AWAITED).si_signo
+        got = signal.sigtimedwait(_AWAITED, max(0.0, self._deadline - time.monotonic()))
+        return 0 if got is None else got.si_signo
+
+    def _give_notice(self) -> None:
+        """Tell the task to end; told again, only shorten the grace."""
+        wish = read_json(self._path.with_suffix(".stop"))
+        deadline = time.monotonic() + (_DEFAULT_GRACE_S if wish is None else float(wish["grace_s"]))
+        if self._deadline is not None:
+            self._deadline = min(self._deadline, deadline)
+            return
+        self._deadline = deadline
+        self._record.update(notice_at=time.time(), stop_wished=wish is not None)
+        _send(-self._main, getattr(signal, self._record["notice_signal"]))
+        for pid in procfs.descendants(os.getpid()):
+            _send(pid, signal.SIGCONT)  # a frozen task cannot heed the notice
+
+    def _reap(self) -> bool:
+        """Collect what has ended. Returns whether nothing is left."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return True
+            if pid == 0:
+                return False
+            if pid == self._main:
+                self._status = status
+
+    def _end_everything(self) -> None:
+        """Kill all that is left below; new ones may appear while we look, hence again and again."""
+        while not self._reap():
+            for pid in procfs.descendants(os.getpid()):
+                _send(pid, signal.SIGKILL)
+            signal.sigtimedwait((signal.SIGCHLD,), 0.05)
+
+    def _write_end(self) -> None:
+        assert self._status is not None
+        code = os.waitstatus_to_exitcode(self._status)
+        code = code if code >= 0 else 128 - code
+        by_kernel = code == _KILLED and self._deadline is None
+        self._record.update(
+            exit_code=code,
+            ended_at=time.time(),
+            out_of_memory=by_kernel and _kill_count(self._order["kill_counter"]) > self._kills_before,
+        )
+        self._write_for_good()
+
+    def _write_for_good(self) -> None:
+        """Write the end down; on a full disk, wait for room."""
+        while True:
+            try:
+                write_json(self._path, self._record, durable=True)
+            except OSError as error:
+                if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                    raise
+                time.sleep(_FULL_DISK_PAUSE_S)
+            else:
+                return
+
+
+def _locked(lock: int) -> bool:
+    """Whether we are the one to look after this task."""
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _carried_out(path: Path, decision: int) -> bool:
+    """Whether this decision, or one after it, has been carried out before."""
+    record = read_json(path)
+    return record is not None and record["decision"] >= decision
+
+
+def _await_settled(path: Path, decision: int) -> None:
+    """Wait for the supervisor that was first to say how its start went; it takes milliseconds."""
+    give_up = time.monotonic() + _LONGEST_START_S
+    while time.monotonic() < give_up:
+        if _carried_out(path, decision) and any(key in (read_json(path) or {}) for key in _SETTLED):
+            return
+        time.sleep(0.005)
+
+
+def _become_task() -> None:
+    """In the child, before the command: die with the supervisor, be the kernel's first choice, hear all signals."""
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    score = Path("/proc/self/oom_score_adj")
+    with contextlib.suppress(OSError):  # a read-only /proc in a container: the kernel chooses as it likes
+        score.write_text(str(max(_FIRST_VICTIM, int(score.read_text()))))
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
+def _close_standard_output() -> None:
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, 1)
+    os.close(nothing)
+
+
+def _send(pid: int, number: int) -> None:
+    try:
+        os.kill(pid, number)
+    except (ProcessLookupError, PermissionError):
+        return  # it ended first, or became another user's (sudo) and can only be waited for
+
+
+def _kill_count(counter: str) -> int:
+    """Kills for want of memory so far, by the kernel's ``oom_kill`` line; 0 when it keeps none."""
+    try:
+        lines = Path(counter).read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))

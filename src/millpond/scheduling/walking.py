@@ -1,0 +1,212 @@
+"""The walk: from the first job in line to the last, admit, place, make room, reserve.
+
+The walk happens on a trial ledger. Where a plan ends or moves running work, its room counts as free for the rest of the
+walk and its successor as placed, so every job sees the cluster as it will be. If no plan was needed the trial is simply
+kept. If one was, the trial is rolled back: what depends on nobody's departure starts now, the victims are asked to
+leave, and the successors' exact places are claimed until they have.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from millpond.model.reasons import Cause
+from millpond.model.workloads import TaskState
+from millpond.scheduling.claims import Claim, Claims
+from millpond.scheduling.cluster import Hold
+from millpond.scheduling.lifecycle import Trigger
+from millpond.scheduling.placing import NodeMask, Placed, Placer
+from millpond.scheduling.reclaiming.plans import Plan, Planner
+from millpond.scheduling.records import JobRecord
+from millpond.scheduling.reserving import Reserver
+from millpond.scheduling.state import State
+from millpond.scheduling.tenancy.standing import Standing
+
+PLANS_PER_CYCLE = 32
+"""How many preemption plans one cycle tries: a bound on work, not on time."""
+
+LINE_DEPTH = 64
+"""How far down lines one cycle looks, in all, past jobs that are kept out although others of their line are not."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What one walk came to."""
+
+    placed: list[tuple[JobRecord, Placed, Cause]]
+    plans: list[Plan]
+
+
+class Walk:
+    """Walks the waiting lines of one state."""
+
+    def __init__(self, state: State, placer: Placer, claims: Claims, planner: Planner, reserver: Reserver) -> None:
+        self._state = state
+        self._placer = placer
+        self._claims = claims
+        self._planner = planner
+        self._reserver = reserver
+        self.displaced_at = -1.0
+        """The last instant at which running work was displaced; at one instant that happens in one cycle only."""
+
+    def run(self) -> None:
+        """One walk, with its decisions."""
+        self._claims.prune()
+        self._settle_claims()
+        journal = self._state.journal
+        mark = journal.begin()
+        outcome = Outcome([], [])
+        self._planner.begin()
+        self._walk(outcome)
+        if not outcome.plans:
+            journal.commit()
+            for record, placed, cause in outcome.placed:
+                self._start(record, placed, cause)
+            return
+        journal.rollback(mark)
+        self._carry_out(outcome)
+
+    # ---- claims -------------------------------------------------------------------------------------------------
+
+    def _settle_claims(self) -> None:
+        """Start what has been waiting for others to leave, if they have and its place is still good."""
+        claims = self._claims
+        for job, claim in list(claims.by_job.items()):
+            record = self._state.jobs[job]
+            if not record.line or not claims.is_settled(claim):
+                continue
+            del claims.by_job[job]
+            if self.is_admitted(record) and self._take_again(claim.placed):
+                self._charge(record, claim.placed)
+                self._start(record, claim.placed, claim.cause)
+
+    def _take_again(self, placed: Placed) -> bool:
+        """Take the very same places on the ledger as it is; False, and nothing taken, if that is not possible."""
+        cluster, journal = self._state.cluster, self._state.journal
+        mark = journal.begin()
+        for _, holding in placed:
+            cluster.change(holding, Hold.RUNNING)
+            if cluster.is_overdrawn(holding):
+                journal.rollback(mark)
+                return False
+        journal.commit()
+        return True
+
+    # ---- the walk itself ----------------------------------------------------------------------------------------
+
+    def _walk(self, outcome: Outcome) -> None:
+        state, claims = self._state, self._claims
+        settings = state.settings
+        heads = state.waiting.heads(Standing(state).rank)
+        depth = LINE_DEPTH
+        guarded = settings.reserve and not settings.preempt
+        blocked = False
+        while (record := heads.pop()) is not None:
+            line = record.line
+            if record.id in claims.by_job:
+                heads.push_next(line, state.waiting.position(record) + 1)
+                continue
+            if not self.is_admitted(record):
+                continue
+            if guarded and self._is_held_back(record):
+                if depth:
+                    depth -= 1
+                    heads.push_next(line, state.waiting.position(record) + 1)
+                continue
+            mask = claims.mask(record)
+            placed = self._placer.place(record, mask)
+            cause = Cause.BACKFILLED if blocked else Cause.FITS
+            if placed is None and len(outcome.plans) < PLANS_PER_CYCLE:
+                plan = self._make_room(record, mask)
+                if plan is not None:
+                    outcome.plans.append(plan)
+                    placed, cause = plan.placed, plan.cause
+            if placed is not None:
+                self._charge(record, placed)
+                outcome.placed.append((record, placed, cause))
+                heads.push_next(line, state.waiting.position(record) + 1)
+                continue
+            if state.ordering.strict:
+                return
+            if not blocked:
+                blocked = True
+                self._reserve(record)
+            elif depth and claims.keeps_out(record):
+                depth -= 1
+                heads.push_next(line, state.waiting.position(record) + 1)
+
+    def is_admitted(self, record: JobRecord) -> bool:
+        """Whether the job's queue, and all above it, may hold so much more."""
+        state = self._state
+        queues = state.queues
+        if not queues.has_bounds:
+            return True
+        amount = state.amount_of((task for task in record.tasks if task.state is TaskState.QUEUED), record.job)
+        if queues.limiting(record.queue, amount) is not None:
+            return False
+        return queues.may_borrow(record.queue) or not queues.borrows(record.queue, amount)
+
+    def _is_held_back(self, record: JobRecord) -> bool:
+        """Whether the ordering wants the free room for others although the job might fit."""
+        state = self._state
+        cluster = state.cluster
+        return state.ordering.holds_back(record, cluster.free_gpu_milli, cluster.gpu_capacity_milli, state.now)
+
+    def _make_room(self, record: JobRecord, mask: NodeMask | None) -> Plan | None:
+        """The least disruptive allowed plan that gives the job its whole place; kept on the trial ledger."""
+        state = self._state
+        settings = state.settings
+        if state.queues.has_guarantees:
+            amount = state.amount_of(record.tasks, record.job)
+            if not state.queues.borrows(record.queue, amount):
+                plan = self._planner.by_guarantee(record, mask)
+                if plan is not None:
+                    return plan
+        if settings.preempt_by_priority and state.roster.least_priority() < record.job.priority:
+            plan = self._planner.by_priority(record, mask)
+            if plan is not None:
+                return plan
+        if settings.preempt and state.ordering.selective and self.displaced_at < state.now:
+            return self._planner.by_ordering(record, mask)
+        return None
+
+    def _reserve(self, record: JobRecord) -> None:
+        """Keep room for the first blocked job, if that is wanted; an earlier promise to it stands until it is due.
+
+        Where the ordering may displace running work, ageing and displacement see to the head of the line instead.
+        """
+        claims, state = self._claims, self._state
+        if not state.settings.reserve or (state.settings.preempt and state.ordering.selective):
+            return
+        kept = claims.reservation
+        if kept is None or kept.job != record.id or kept.at <= state.now:
+            claims.reservation = self._reserver.reserve(record, None)
+
+    # ---- consequences -------------------------------------------------------------------------------------------
+
+    def _carry_out(self, outcome: Outcome) -> None:
+        """Ask the victims to leave; start what fits without that; claim the rest."""
+        state, claims = self._state, self._claims
+        if any(plan.by_ordering for plan in outcome.plans):
+            self.displaced_at = state.now
+        leaving = [victim for plan in outcome.plans for victim in plan.leaving]
+        victims = tuple((victim.id, victim.attempt) for victim in leaving)
+        for record, placed, cause in outcome.placed:
+            if self._take_again(placed):
+                self._charge(record, placed)
+                self._start(record, placed, cause)
+            else:
+                claims.by_job[record.id] = Claim(placed, victims, cause)
+        for plan in outcome.plans:
+            for moved, placed in plan.moved:
+                claims.by_job[moved.id] = Claim(placed, victims, Cause.FITS)
+            for victim in plan.leaving:
+                state.stop(victim, Trigger.ENDED_FOR_RETRY, plan.cause, for_job=plan.record.id)
+
+    def _charge(self, record: JobRecord, placed: Placed) -> None:
+        state = self._state
+        state.queues.charge(record.queue, state.amount_of((task for task, _ in placed), record.job), 1)
+
+    def _start(self, record: JobRecord, placed: Placed, cause: Cause) -> None:
+        self._claims.by_job.pop(record.id, None)
+        self._state.outbox.append(self._state.start(record, placed, cause))

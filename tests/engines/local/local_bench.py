@@ -1,0 +1,135 @@
+"""An engine with pretended cards, real processes, and waits that are bounded and end as soon as they can."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from millpond.engines.local.engine import EngineOptions, LocalEngine
+from millpond.model.decisions import Decision, Grant, Placement, Start, Stop
+from millpond.model.errors import NotFoundError
+from millpond.model.events import Event
+from millpond.model.reasons import Cause
+from millpond.node import procfs
+from millpond.node.launch import Command, LaunchSpec
+from millpond.node.machine import Machine, describe_machine
+from millpond.node.records import TaskFiles, TaskId
+
+LONGEST_WAIT_S = 20.0
+
+
+def eventually(condition: Callable[[], bool]) -> bool:
+    """Whether a condition about real processes comes true within the bounds of patience."""
+    give_up = time.monotonic() + LONGEST_WAIT_S
+    while time.monotonic() < give_up:
+        if condition():
+            return True
+        time.sleep(0.01)
+    return False
+
+
+class Bench:
+    """One state directory, its jobs, and the engine that looks after them at the moment."""
+
+    def __init__(self, directory: Path) -> None:
+        self.state_dir = directory / "state"
+        self.workdir = directory / "work"
+        self.workdir.mkdir()
+        self.machine: Machine = describe_machine("2x8:V100-32GB")
+        self.launches: dict[str, LaunchSpec] = {}
+        self.engine = self.new_engine()
+        self._seen: list[Event] = []
+        self._decisions = 0
+
+    def new_engine(self) -> LocalEngine:
+        self._woken = threading.Event()
+        options = EngineOptions(wake=self._woken.set)
+        self.engine = LocalEngine(self.machine, self.state_dir, self._launch_of, options)
+        return self.engine
+
+    def restart(self) -> LocalEngine:
+        """The engine goes away as with a killed server: nobody asks for its events any more."""
+        self.engine.close()
+        return self.new_engine()
+
+    def define(self, job: str, command: Command, **settings: object) -> None:
+        self.launches[job] = LaunchSpec(command, **{"workdir": self.workdir, **settings})  # type: ignore[arg-type]
+
+    def start(self, job: str, command: Command | None = None, tasks: Sequence[int] = (0,), attempt: int = 1) -> Start:
+        """Decide that tasks of a job start, one card each, on the two nodes by turns."""
+        if command is not None:
+            self.define(job, command)
+        decision = self.undelivered_start(job, tasks, attempt)
+        self.engine.apply([decision])
+        return decision
+
+    def undelivered_start(self, job: str, tasks: Sequence[int] = (0,), attempt: int = 1) -> Start:
+        """The same, decided only."""
+        placements = tuple(
+            Placement(
+                task, "worker", f"fake-{1 + task % 2}", (Grant(f"FAKE-fake-{1 + task % 2}-{task // 2}", 1000, 1000, 0),)
+            )
+            for task in tasks
+        )
+        return Start(self.next_id(), job, attempt, Cause.FITS, placements)
+
+    def stop(self, job: str, grace_s: float = 10.0, tasks: Sequence[int] = ()) -> Stop:
+        decision = self.undelivered_stop(job, grace_s, tasks)
+        self.engine.apply([decision])
+        return decision
+
+    def undelivered_stop(self, job: str, grace_s: float = 10.0, tasks: Sequence[int] = ()) -> Stop:
+        """A stop, decided only."""
+        return Stop(self.next_id(), job, 1, Cause.STOP_REQUESTED, tuple(tasks), grace_s)
+
+    def apply(self, decision: Decision) -> None:
+        self.engine.apply([decision])
+
+    def next_id(self) -> int:
+        self._decisions += 1
+        return self._decisions
+
+    def events(self, count: int) -> list[Event]:
+        """The next so many events."""
+        give_up = time.monotonic() + LONGEST_WAIT_S
+        while len(self._seen) < count:
+            self._woken.clear()
+            self._seen += self.engine.events()
+            if len(self._seen) < count and not self._woken.wait(max(0.0, give_up - time.monotonic())):
+                raise AssertionError(f"{len(self._seen)} of {count} events came: {self._seen}")
+        events, self._seen = self._seen[:count], self._seen[count:]
+        return events
+
+    def quiet(self) -> bool:
+        """Whether nothing more has happened, once the engine has done all it was told to."""
+        done = threading.Event()
+        self.engine._loop.call_soon_threadsafe(done.set)
+        assert done.wait(LONGEST_WAIT_S)
+        return not self._seen and not self.engine.events()
+
+    def log(self, job: str, task: int = 0) -> bytes:
+        return TaskFiles.of(self.state_dir, TaskId(job, 1, task)).log.read_bytes()
+
+    def pid_in(self, name: str) -> int:
+        """A process id that a task wrote to a file in its working directory."""
+        path = self.workdir / name
+        assert eventually(lambda: path.exists() and path.read_text().endswith("\n"))
+        return int(path.read_text())
+
+    def gone(self, pid: int) -> bool:
+        return eventually(lambda: procfs.start_ticks(pid) is None)
+
+    def _launch_of(self, job: str) -> LaunchSpec:
+        try:
+            return self.launches[job]
+        except KeyError:
+            raise NotFoundError(f"no job {job!r}", "submit it again") from None
+
+    def end_all(self) -> None:
+        self.engine.close()
+        engine = self.new_engine()
+        engine.adopt([], [])
+        assert eventually(lambda: not any(task.alive for task in engine.inventory().tasks))
+        engine.close()

@@ -1,0 +1,185 @@
+"""A server that goes away while its tasks run: the next engine finds them, and every end is told exactly once."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+
+import pytest
+from local_bench import Bench, eventually
+
+from millpond.model.events import Confirmed, Ended
+from millpond.model.workloads import Outcome
+from millpond.node.procfs import start_ticks
+from millpond.node.records import TaskFiles, TaskId, read_record
+from millpond.node.runner import running_under
+
+pytestmark = pytest.mark.end_to_end
+
+FIRST = TaskId("job", 1, 0)
+
+
+def released(name: str) -> str:
+    """A shell command that waits for a file."""
+    return f"while ! test -e {name}; do sleep 0.02; done"
+
+
+def over(bench: Bench, task: TaskId) -> bool:
+    record = read_record(TaskFiles.of(bench.state_dir, task))
+    return record is not None and record.over
+
+
+def test_a_task_that_runs_through_a_restart_is_reported_once(bench: Bench) -> None:
+    bench.start("job", f"{released('go')}; exit 4")
+    bench.events(1)
+    bench.restart().adopt([FIRST], [])
+    (bench.workdir / "go").touch()
+    (end,) = bench.events(1)
+    assert isinstance(end, Ended)
+    assert (end.outcome, end.exit_code) == (Outcome.USER_ERROR, 4)
+    assert bench.quiet()
+
+
+def test_ends_while_no_engine_looks_are_each_reported_once(bench: Bench) -> None:
+    bench.start("job", f'{released("go")}; exit "$RANK"', tasks=(0, 1))
+    bench.events(1)
+    bench.engine.close()
+    (bench.workdir / "go").touch()
+    tasks = [FIRST, TaskId("job", 1, 1)]
+    assert eventually(lambda: all(over(bench, task) for task in tasks))
+    bench.new_engine().adopt(tasks, [])
+    ends = [end for end in bench.events(2) if isinstance(end, Ended)]
+    assert {(end.task, end.outcome, end.exit_code) for end in ends} == {
+        (0, Outcome.SUCCESS, 0),
+        (1, Outcome.USER_ERROR, 1),
+    }
+    assert bench.quiet()
+
+
+def test_an_end_the_core_knows_already_is_not_reported_again(bench: Bench) -> None:
+    bench.start("job", ("true",))
+    bench.events(2)
+    bench.restart().adopt([], [])
+    assert bench.quiet()
+
+
+def test_a_start_without_an_answer_is_answered_by_the_next_engine_and_not_run_again(bench: Bench) -> None:
+    start = bench.start("job", f"echo ran >> ran; {released('go')}")
+    assert eventually(lambda: (bench.workdir / "ran").exists())
+    bench.restart().adopt([FIRST], [start])
+    (confirmed,) = bench.events(1)
+    assert confirmed == Confirmed(confirmed.at, start.id)
+    (bench.workdir / "go").touch()
+    (end,) = bench.events(1)
+    assert isinstance(end, Ended)
+    assert end.outcome is Outcome.SUCCESS
+    assert (bench.workdir / "ran").read_text() == "ran\n"
+
+
+def test_a_start_whose_tasks_ended_unseen_is_confirmed_before_their_ends(bench: Bench) -> None:
+    start = bench.start("job", "echo ran >> ran")
+    assert eventually(lambda: over(bench, FIRST))
+    bench.restart().adopt([FIRST], [start])
+    confirmed, end = bench.events(2)
+    assert confirmed == Confirmed(confirmed.at, start.id)
+    assert isinstance(end, Ended)
+    assert end.outcome is Outcome.SUCCESS
+    assert (bench.workdir / "ran").read_text() == "ran\n"
+
+
+def test_a_start_that_was_decided_and_never_begun_is_carried_out(bench: Bench) -> None:
+    bench.engine.close()
+    bench.define("job", ("true",))
+    start = bench.undelivered_start("job")
+    bench.new_engine().adopt([FIRST], [start])
+    assert [type(event) for event in bench.events(2)] == [Confirmed, Ended]
+
+
+def test_a_stop_without_an_answer_is_given_again(bench: Bench) -> None:
+    bench.start("job", ("sleep", "60"))
+    bench.events(1)
+    bench.engine.close()
+    stop = bench.undelivered_stop("job")
+    bench.new_engine().adopt([FIRST], [stop])
+    confirmed, end = bench.events(2)
+    assert confirmed == Confirmed(confirmed.at, stop.id)
+    assert isinstance(end, Ended)
+    assert end.outcome is Outcome.STOPPED
+
+
+def test_a_task_that_left_no_trace_is_lost(bench: Bench) -> None:
+    bench.engine.adopt([TaskId("ghost", 1, 0)], [])
+    (end,) = bench.events(1)
+    assert isinstance(end, Ended)
+    assert end.outcome is Outcome.NODE_LOST
+
+
+def test_a_task_from_before_a_reboot_is_lost_even_if_its_number_lives_again(bench: Bench) -> None:
+    bench.start("job", ("true",))
+    bench.events(2)
+    files = TaskFiles.of(bench.state_dir, FIRST)
+    record = json.loads(files.record.read_bytes())
+    unfinished = {key: record[key] for key in record if key not in ("ended_at", "exit_code")}
+    own = {"supervisor_pid": os.getpid(), "supervisor_start": start_ticks(os.getpid()), "boot_id": "an earlier boot"}
+    files.record.write_text(json.dumps({**unfinished, **own}))
+    bench.restart().adopt([FIRST], [])
+    (end,) = bench.events(1)
+    assert isinstance(end, Ended)
+    assert end.outcome is Outcome.NODE_LOST
+
+
+def test_a_running_task_that_nobody_expects_is_ended_without_a_word(bench: Bench) -> None:
+    bench.start("job", ("sleep", "60"))
+    bench.events(1)
+    bench.restart().adopt([], [])
+    assert eventually(lambda: over(bench, FIRST))
+    assert bench.quiet()
+
+
+def test_what_earlier_tasks_hold_is_known_before_there_is_an_engine(bench: Bench) -> None:
+    bench.start("job", ("sleep", "60"))
+    bench.events(1)
+    bench.engine.close()
+    record = read_record(TaskFiles.of(bench.state_dir, FIRST))
+    ours = running_under(bench.state_dir)
+    assert record is not None
+    assert record.pid in ours.pids
+    assert ours.devices == {"FAKE-fake-1-0"}
+
+
+SERVER = """
+import os, signal, sys, threading
+from pathlib import Path
+from millpond.engines.local.engine import EngineOptions, LocalEngine
+from millpond.model.decisions import Placement, Start
+from millpond.model.reasons import Cause
+from millpond.node.launch import LaunchSpec
+from millpond.node.machine import describe_machine
+
+state, work = Path(sys.argv[1]), Path(sys.argv[2])
+woken = threading.Event()
+launch = LaunchSpec("echo ran >> ran; while ! test -e go; do sleep 0.02; done; exit 5", work)
+machine = describe_machine("2x8:V100-32GB")
+engine = LocalEngine(machine, state, lambda job: launch, EngineOptions(wake=woken.set))
+engine.apply([Start(1, "job", 1, Cause.FITS, (Placement(0, "worker", "fake-1"),))])
+woken.wait(20)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_server_killed_by_force_leaves_its_tasks_to_the_next(bench: Bench) -> None:
+    command = [sys.executable, "-c", textwrap.dedent(SERVER), str(bench.state_dir), str(bench.workdir)]
+    server = subprocess.run(command, timeout=30, check=False)
+    assert server.returncode == -signal.SIGKILL
+    (task,) = bench.engine.inventory().tasks
+    assert task.alive
+    bench.engine.adopt([FIRST], [])
+    (bench.workdir / "go").touch()
+    (end,) = bench.events(1)
+    assert isinstance(end, Ended)
+    assert (end.outcome, end.exit_code) == (Outcome.USER_ERROR, 5)
+    assert (bench.workdir / "ran").read_text() == "ran\n"

@@ -1,0 +1,46 @@
+"""What a task executes, checked when it is handed in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from millpond.model.errors import InvalidInputError
+from millpond.node.launch import LaunchSpec, base_environment
+
+
+def test_a_line_goes_to_the_shell_and_words_are_taken_as_they_are() -> None:
+    assert LaunchSpec("a | b", Path("/")).argv_of("worker") == ["/bin/sh", "-c", "a | b"]
+    assert LaunchSpec(("a", "b c"), Path("/")).argv_of("worker") == ["a", "b c"]
+
+
+def test_a_role_may_have_a_command_of_its_own() -> None:
+    launch = LaunchSpec(("work",), Path("/"), role_commands={"ps": ("serve",)})
+    assert (launch.argv_of("ps"), launch.argv_of("worker")) == (["serve"], ["work"])
+
+
+@pytest.mark.parametrize(
+    ("launch", "cause"),
+    [
+        (lambda: LaunchSpec("", Path("/")), "an empty command"),
+        (lambda: LaunchSpec((), Path("/")), "an empty command"),
+        (lambda: LaunchSpec("a", Path("here")), "relative"),
+        (lambda: LaunchSpec("a", Path("/"), checkpoint_signal="SIGFOO"), "'SIGFOO' is no signal"),
+        (lambda: LaunchSpec("a", Path("/"), checkpoint_signal="SIGKILL"), "'SIGKILL' is no signal"),
+    ],
+)
+def test_what_cannot_be_launched_is_refused(launch: object, cause: str) -> None:
+    assert callable(launch)
+    with pytest.raises(InvalidInputError, match=cause) as caught:
+        launch()
+    assert caught.value.remedy
+
+
+def test_tasks_inherit_paths_and_language_but_no_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LC_TIME", "C")
+    monkeypatch.setenv("DATABASE_PASSWORD", "hunter2")
+    environment = base_environment()
+    assert environment["LC_TIME"] == "C"
+    assert "PATH" in environment
+    assert "DATABASE_PASSWORD" not in environment

@@ -1,0 +1,47 @@
+"""Where a task's files lie, and files that are never half written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from millpond.node.files import read_json, write_json
+from millpond.node.records import TaskFiles, TaskId, attempt_dir, read_record
+
+
+def test_the_log_lies_where_the_documentation_says(tmp_path: Path) -> None:
+    files = TaskFiles.of(tmp_path, TaskId("resnet", 2, 3))
+    assert files.log == tmp_path / "jobs" / "resnet" / "attempt-2" / "task-3.log"
+
+
+@pytest.mark.parametrize("job", ["../../etc", "..", ".", "a/b", "x" * 120, "\N{SNOWMAN}" * 120, "a\0b", "%2E"])
+def test_no_job_id_leads_out_of_its_directory_or_makes_too_long_a_name(tmp_path: Path, job: str) -> None:
+    directory = attempt_dir(tmp_path, job, 1)
+    directory.mkdir(parents=True)
+    assert directory.resolve().parent.parent == tmp_path / "jobs"
+
+
+def test_different_job_ids_have_different_directories(tmp_path: Path) -> None:
+    jobs = ["a/b", "a%2Fb", "A/b", ".", "..", "...", "\N{SNOWMAN}" * 119, "\N{SNOWMAN}" * 120]
+    assert len({attempt_dir(tmp_path, job, 1) for job in jobs}) == len(jobs)
+
+
+def test_a_task_that_never_started_has_no_record(tmp_path: Path) -> None:
+    assert read_record(TaskFiles.of(tmp_path, TaskId("a", 1, 0))) is None
+
+
+def test_a_file_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> None:
+    path = tmp_path / "record.json"
+    write_json(path, {"a": 1}, durable=True)
+    with pytest.raises(TypeError):
+        write_json(path, {"a": object()})
+    assert read_json(path) == {"a": 1}
+
+
+def test_a_file_torn_by_a_power_cut_counts_as_absent(tmp_path: Path) -> None:
+    path = tmp_path / "record.json"
+    path.write_bytes(b'{"a": ')
+    assert read_json(path) is None
+    path.write_bytes(b"")
+    assert read_json(path) is None
