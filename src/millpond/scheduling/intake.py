@@ -59,8 +59,12 @@ class Intake:
         if event.at > state.now:
             state.now = event.at
         journal = state.journal
-        journal.begin()
-        self._by_type[type(event)](event)
+        mark = journal.begin()
+        try:
+            self._by_type[type(event)](event)
+        except Exception:
+            journal.rollback(mark)
+            raise
         journal.commit()
 
     # ---- the pool -----------------------------------------------------------------------------------------------

@@ -122,7 +122,7 @@ class Scheduler:
         instants = [state.deadlines[0][0]] if state.deadlines else []
         if state.waiting.count and self.settings.preempt:
             change = state.ordering.next_change_of_any(
-                state.running.values(), state.roster.slots[:, : state.roster.used], now
+                state.running.values(), state.roster.slots[:, : state.roster.used], state.waiting.lowest_key, now
             )
             if change is not None:
                 instants.append(change)

@@ -46,6 +46,8 @@ class Walk:
         self._claims = claims
         self._planner = planner
         self._reserver = reserver
+        self._displaceable = -1.0
+        self._least_priority = float("inf")
         self.displaced_at = -1.0
         """The last instant at which running work was displaced; at one instant that happens in one cycle only."""
 
@@ -100,6 +102,10 @@ class Walk:
         heads = state.waiting.heads(Standing(state).rank)
         depth = LINE_DEPTH
         guarded = settings.reserve and not settings.preempt
+        self._displaceable = -1.0
+        if settings.preempt and state.ordering.selective and self.displaced_at < state.now:
+            self._displaceable = self._planner.highest_running_key()
+        self._least_priority = state.roster.least_priority() if settings.preempt_by_priority else float("inf")
         blocked = False
         while (record := heads.pop()) is not None:
             line = record.line
@@ -155,18 +161,17 @@ class Walk:
     def _make_room(self, record: JobRecord, mask: NodeMask | None) -> Plan | None:
         """The least disruptive allowed plan that gives the job its whole place; kept on the trial ledger."""
         state = self._state
-        settings = state.settings
         if state.queues.has_guarantees:
             amount = state.amount_of(record.tasks, record.job)
             if not state.queues.borrows(record.queue, amount):
                 plan = self._planner.by_guarantee(record, mask)
                 if plan is not None:
                     return plan
-        if settings.preempt_by_priority and state.roster.least_priority() < record.job.priority:
+        if self._least_priority < record.job.priority:
             plan = self._planner.by_priority(record, mask)
             if plan is not None:
                 return plan
-        if settings.preempt and state.ordering.selective and self.displaced_at < state.now:
+        if self._displaceable > 0.0 and state.ordering.displaces_above(record, state.now) < self._displaceable:
             return self._planner.by_ordering(record, mask)
         return None
 

@@ -109,6 +109,10 @@ class Ordering:
         keys: FloatArray = slots[SLOT_STARTED]
         return keys
 
+    def displaces_above(self, record: JobRecord, now: float) -> float:
+        """Only running work whose key is above this can be displaced by a waiting job."""
+        return NEVER
+
     def victims(self, record: JobRecord, slots: FloatArray, keys: FloatArray, now: float) -> Displaceable | None:
         """Whom a waiting job may displace; None for nobody.
 
@@ -126,8 +130,15 @@ class Ordering:
     def refresh(self, running: Iterable[JobRecord], now: float) -> None:
         """A cycle begins: bring up to date what is learnt."""
 
-    def next_change_of_any(self, running: Iterable[JobRecord], slots: FloatArray, now: float) -> float | None:
-        """The first ``next_change`` after ``now`` among running jobs; None when there is none."""
+    def next_change_of_any(
+        self, running: Iterable[JobRecord], slots: FloatArray, best_waiting: float, now: float
+    ) -> float | None:
+        """The first ``next_change`` after ``now`` among running jobs; None when there is none.
+
+        Args:
+            slots: the same jobs as ``reclaiming.roster`` has them.
+            best_waiting: the lowest key among those that wait.
+        """
         soonest = min(
             (self.next_change(record, now) for record in running if record.started_at is not None), default=NEVER
         )

@@ -14,7 +14,6 @@ How the parameters were chosen, and on which data: docs/ordering.md.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -25,6 +24,7 @@ from millpond.scheduling.ordering.guard import Guard
 from millpond.scheduling.ordering.survival import SurvivalTable
 from millpond.scheduling.placement.kernels import KernelSet
 from millpond.scheduling.reclaiming.roster import (
+    SLOT_ALIVE,
     SLOT_ATTAINED,
     SLOT_CARDS,
     SLOT_CLASS,
@@ -58,8 +58,8 @@ MOVE_HARM = 0.2
 MOVABLE_CARDS = 7
 """Only jobs of up to so many cards are moved aside."""
 
-WAIT_GRID_S, WAIT_RATIO = 60.0, 1.25
-"""Waiting counts in geometric steps from the first on, so that keys change only now and then."""
+AGEING_STEP = 0.05
+"""A waiting job's key is computed anew when its ageing term has grown by this part."""
 
 RANK_RISE = 1.3
 """A running job is looked at again when its rank has risen by this factor."""
@@ -87,15 +87,13 @@ class Default(Ordering):
     def waiting_key(self, record: JobRecord, now: float) -> Key:
         left = self._left(record, now)
         attained = record.service_s(now)
-        waited = _on_grid(now - record.submitted_at - attained)
+        waited = max(now - record.submitted_at - attained, 0.0)
         return (left * cards(record) ** SIZE_POWER / (1.0 + waited / (PATIENCE * (attained + left))),)
 
     def next_rekey(self, record: JobRecord, now: float) -> float:
-        attained = record.service_s(now)
-        waited = _on_grid(now - record.submitted_at - attained)
-        step = WAIT_GRID_S if waited <= 0.0 else waited * WAIT_RATIO
-        # A little past the grid point, so that rounding does not fall short of it.
-        return max(record.submitted_at + attained + step * (1.0 + 1e-9), math.nextafter(now, NEVER))
+        length = record.attained_s + self._left(record, now)
+        waited = max(now - record.submitted_at - record.attained_s, 0.0)
+        return now + AGEING_STEP * (waited + PATIENCE * length)
 
     def submitted(self, record: JobRecord, now: float) -> None:
         self.guard.arrive(record, now)
@@ -124,14 +122,29 @@ class Default(Ordering):
         at = self.survival.next_rise(record.size_class, record.service_s(now), RANK_RISE)
         return now + at - record.service_s(now) + debt_s(record, now)
 
-    def next_change_of_any(self, running: Iterable[JobRecord], slots: FloatArray, now: float) -> float | None:
-        guessed = (slots[0] > 0.0) & ~np.isfinite(slots[SLOT_WHOLE])
+    def next_change_of_any(
+        self, running: Iterable[JobRecord], slots: FloatArray, best_waiting: float, now: float
+    ) -> float | None:
+        """When a job of guessed length will have run so long that the first in line may displace it."""
+        guessed = (slots[SLOT_ALIVE] > 0.0) & ~np.isfinite(slots[SLOT_WHOLE])
         if not guessed.any():
             return None
+        slots = slots[:, guessed]
         service, debt = _service(slots, now)
-        rises = self.survival.next_rises(slots[SLOT_CLASS].astype(np.int64), service, RANK_RISE)
-        soonest = float(np.min(rises - service + debt, where=guessed, initial=NEVER))
+        classes = slots[SLOT_CLASS].astype(np.int64)
+        size = slots[SLOT_CARDS]
+        left = self.survival.ranks_at(classes, service)
+        ageing = 1.0 + slots[SLOT_WAITED] / (PATIENCE * (service + left))
+        needed = (MARGIN_GUESSED * best_waiting + COST_WEIGHT * self._costs(size) * size) * ageing / size**SIZE_POWER
+        rises = self.survival.next_above(classes, service, np.maximum(needed, RANK_RISE * left))
+        soonest = float(np.min(rises - service + debt))
         return None if soonest == NEVER else now + max(soonest, 0.0)
+
+    def _costs(self, size: FloatArray) -> FloatArray:
+        """(slots,) seconds that a preemption costs jobs of so many cards."""
+        cost = self.settings.preemption_cost
+        costs: FloatArray = np.where(size > cost.large_above_gpus, cost.large_s, cost.small_s)
+        return costs
 
     def expected_end(self, record: JobRecord, now: float) -> float:
         left = remaining_s(record, now)
@@ -168,13 +181,14 @@ class Default(Ordering):
         )
         return keys
 
+    def displaces_above(self, record: JobRecord, now: float) -> float:
+        return (MARGIN_GUESSED if remaining_s(record, now) is None else MARGIN_KNOWN) * record.key[0]
+
     def victims(self, record: JobRecord, slots: FloatArray, keys: FloatArray, now: float) -> Displaceable | None:
         own = record.key[0]
-        margin = MARGIN_GUESSED if remaining_s(record, now) is None else MARGIN_KNOWN
         size = slots[SLOT_CARDS]
-        cost = self.settings.preemption_cost
-        costs = np.where(size > cost.large_above_gpus, cost.large_s, cost.small_s)
-        allowed: BoolArray = keys > margin * own + COST_WEIGHT * costs * size
+        costs = self._costs(size)
+        allowed: BoolArray = keys > self.displaces_above(record, now) + COST_WEIGHT * costs * size
         if not allowed.any():
             return None
         movable: BoolArray = np.zeros(0, dtype=np.bool_)
@@ -199,14 +213,6 @@ class Default(Ordering):
     def restore(self, plain: dict[str, Any]) -> None:
         self.survival.restore(plain["survival"])
         self.guard.restore(plain["guard"])
-
-
-def _on_grid(waited_s: float) -> float:
-    """The largest of 0 and 60 * 1.25 ** i seconds that is not above ``waited_s``."""
-    if waited_s < WAIT_GRID_S:
-        return 0.0
-    step = math.floor(math.log(waited_s / WAIT_GRID_S, WAIT_RATIO) + 1e-9)
-    return WAIT_GRID_S * WAIT_RATIO**step
 
 
 def _service(slots: FloatArray, now: float) -> tuple[FloatArray, FloatArray]:

@@ -55,6 +55,7 @@ def _edges() -> list[float]:
 
 EDGES = _edges()
 BINS = len(EDGES) - 1
+_BIN_NUMBERS = np.arange(BINS)
 
 
 @kernel
@@ -113,8 +114,6 @@ class SurvivalTable:
         self._ranks = np.zeros((CLASSES, BINS))
         self.ranks: list[list[float]] = []
         self._fill = interpreted().call("gittins_ranks")
-        self._rises = np.zeros((CLASSES, BINS))
-        self._rise_factor = 0.0
         self.refresh()
 
     def use_kernels(self, kernels: KernelSet) -> None:
@@ -145,7 +144,6 @@ class SurvivalTable:
         self._fill(self.ended, self.outlived, self._edges, PRIOR_HAZARD, PRIOR_WEIGHT, POOLED_WEIGHT, self._ranks)
         self.ranks = self._ranks.tolist()
         self._refreshed_at = self.endings
-        self._rise_factor = 0.0
 
     def rank(self, size: int, service_s: float) -> float:
         """Seconds: how far the job is, in expectation, from the best moment to have stopped giving it service."""
@@ -180,16 +178,13 @@ class SurvivalTable:
             b += 1
         return EDGES[b] if b < BINS - 1 else float("inf")
 
-    def next_rises(self, sizes: NDArray[np.int64], service_s: FloatArray, factor: float) -> FloatArray:
-        """``next_rise`` for arrays of classes and service."""
-        if self._rise_factor != factor:
-            self._rises = np.array(
-                [[self.next_rise(size, edge, factor) for edge in EDGES[:-1]] for size in range(CLASSES)]
-            )
-            self._rise_factor = factor
-        bins = np.minimum(np.searchsorted(self._edges, service_s, side="right") - 1, BINS - 1)
-        rises: FloatArray = self._rises[sizes, bins]
-        return rises
+    def next_above(self, sizes: NDArray[np.int64], service_s: FloatArray, limits: FloatArray) -> FloatArray:
+        """(n,) service at which the rank of each job next exceeds its limit, in a later bin; infinite if never."""
+        bins = np.searchsorted(self._edges, service_s, side="right") - 1
+        above = (self._ranks[sizes] > limits[:, None]) & (_BIN_NUMBERS > bins[:, None])
+        first = above.argmax(axis=1)
+        found: FloatArray = np.where(above[np.arange(len(first)), first], self._edges[first], np.inf)
+        return found
 
     def snapshot(self) -> dict[str, Any]:
         """Plain data; ranks included, because they are as old as the last refresh."""
@@ -207,7 +202,6 @@ class SurvivalTable:
         self.endings, self._refreshed_at = int(plain["endings"]), int(plain["refreshed_at"])
         self._ranks = np.array(plain["ranks"])
         self.ranks = self._ranks.tolist()
-        self._rise_factor = 0.0
 
 
 def bin_of(service_s: float) -> int:

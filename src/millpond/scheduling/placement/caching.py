@@ -69,31 +69,33 @@ def refresh_scores(
         known = 0
         begin = head
     size = changed.shape[0]
-    for entry in range(begin, head):
-        node = changed[entry % size]
-        if node < known:
-            rescore(nodes, devices, node, shape, tables, summary, scores, block_best)
-    for node in range(known, count):
-        rescore(nodes, devices, node, shape, tables, summary, scores, block_best)
+    # First what the log names, then the new nodes.
+    logged = head - begin
+    for step in range(logged + count - known):
+        node = changed[(begin + step) % size] if step < logged else known + step - logged
+        if step < logged and node >= known:
+            continue
+        score = NOWHERE
+        if may_fit(summary, node, shape):
+            score, _ = score_summarised(
+                nodes, devices, node, shape, tables, 0, summary[FREE, node], summary[USEFUL, node]
+            )
+        keep_score(scores, block_best, node, score)
 
 
 @kernel
-def rescore(
-    nodes: Int64Array,
-    devices: Int64Array,
-    node: int,
-    shape: Int64Array,
-    tables: ScoreTables,
-    summary: Int64Array,
-    scores: Int64Array,
-    block_best: Int64Array,
-) -> None:
-    """Recompute one node's score; look through its block only if the block's best may have gone."""
-    score = NOWHERE
+def may_fit(summary: Int64Array, node: int, shape: Int64Array) -> bool:
+    """Whether the summary leaves it open that the shape fits the node: what keeps most full nodes cheap."""
     wanted = shape[SHAPE_DEVICES]
     compute = shape[SHAPE_COMPUTE]
-    if wanted == 0 or (summary[LARGEST, node] >= compute and (compute < _WHOLE or summary[CARDS, node] >= wanted)):
-        score, _ = score_summarised(nodes, devices, node, shape, tables, 0, summary[FREE, node], summary[USEFUL, node])
+    if wanted == 0:
+        return True
+    return bool(summary[LARGEST, node] >= compute and (compute < _WHOLE or summary[CARDS, node] >= wanted))
+
+
+@kernel
+def keep_score(scores: Int64Array, block_best: Int64Array, node: int, score: int) -> None:
+    """Enter one node's score; look through its block only if the block's best may have gone."""
     before = scores[node]
     if score == before:
         return

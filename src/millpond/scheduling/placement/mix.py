@@ -171,7 +171,8 @@ class LearntMix:
         return float(2.0 ** ((self._updated_s - self._epoch_s) / self.half_life_s))
 
     def _start_epoch(self) -> None:
-        scale = 1.0 / self._weight()
+        # The inverse of the weight, computed as a power below one: it may fall to zero, never overflow.
+        scale = float(2.0 ** ((self._epoch_s - self._updated_s) / self.half_life_s))
         self._epoch_s = self._updated_s
         least = 0.5 / _LEARNT_UNIT
         self._counts = {shape: count * scale for shape, count in self._counts.items() if count * scale >= least}

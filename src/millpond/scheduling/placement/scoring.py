@@ -93,7 +93,7 @@ def score_summarised(
     last = first + nodes[DEVICE_TOTAL, node]
     fitting = 0
     found = 0
-    for device in range(first, last):
+    for device in range(first, last if wanted > 0 else first):
         if (excluded >> (device - first)) & 1 == 0 and device_fits(devices, device, shape):
             fitting |= 1 << (device - first)
             found += 1
@@ -146,13 +146,19 @@ def gradient_score(
     compute = shape[SHAPE_COMPUTE]
     cpu = nodes[CPU_FREE, node]
     level = cpu_level(tables.cpu_levels, cpu - shape[SHAPE_CPU])
+    if level != cpu_level(tables.cpu_levels, cpu):
+        useful_then = useful_compute(devices, first, total, level, 0, 0, tables)
+    else:
+        useful_then = useful
     taken = wanted * compute
     # Fragmented = free * total weight - useful, so the gradient is what was fragmented less what will be.
     base = taken * tables.settings[TOTAL_WEIGHT] - useful
     fixed = node_terms(nodes, node, free - taken, cpu - shape[SHAPE_CPU], tables)
     if wanted != 1 or compute == 1000:
         cards = first_cards(fitting, wanted)
-        after = useful_compute(devices, first, total, level, cards, compute, tables)
+        after = useful_then
+        if cards != 0:
+            after = useful_compute(devices, first, total, level, cards, compute, tables)
         score = quantum(tables.quantum_floor, base + after)
         if tables.settings[SCORER] == _DEFAULT:
             return score * _QUANTUM + fixed - scarcity_cost(devices, first, cards, compute, tables), -1
@@ -168,7 +174,7 @@ def gradient_score(
         if kind == previous:
             continue
         previous = kind
-        after = useful_compute(devices, first, total, level, 1 << index, compute, tables)
+        after = useful_then + slice_effect(devices, first, total, index, level, compute, tables)
         score = quantum(tables.quantum_floor, base + after)
         if tables.settings[SCORER] == _DEFAULT:
             loss = tables.slice_value[residual] - tables.slice_value[residual - compute]
@@ -214,6 +220,35 @@ def useful_compute(
     if free_cards > 0:
         useful += 1000 * free_cards * tables.multi_weight[tables.model_class[run_model], level, min(free_cards, most)]
     return useful
+
+
+@kernel
+def slice_effect(
+    devices: Int64Array, first: int, total: int, index: int, level: int, milli: int, tables: ScoreTables
+) -> int:
+    """What ``useful_compute`` gains (less than 0: loses) when ``milli`` is taken of device ``index`` of the node."""
+    residual = devices[COMPUTE_FREE, first + index]
+    left = residual - milli
+    model = devices[DEVICE_MODEL, first + index]
+    weights = tables.single_weight[tables.model_class[model], level]
+    effect = left * weights[tables.size_rank[left]] - residual * weights[tables.size_rank[residual]]
+    if residual < 1000 or milli == 0:
+        return int(effect)
+    # One wholly free card less among its like: count them both ways, up to a free card of another model.
+    free_cards = 1
+    for step in (-1, 1):
+        other = index + step
+        while 0 <= other < total:
+            device = first + other
+            if devices[DEVICE_USABLE, device] != 0 and devices[COMPUTE_FREE, device] == 1000:
+                if devices[DEVICE_MODEL, device] != model:
+                    break
+                free_cards += 1
+            other += step
+    cards_weight = tables.multi_weight[tables.model_class[model], level]
+    most = cards_weight.shape[0] - 1
+    effect += 1000 * (free_cards - 1) * cards_weight[min(free_cards - 1, most)]
+    return int(effect - 1000 * free_cards * cards_weight[min(free_cards, most)])
 
 
 @kernel

@@ -82,7 +82,7 @@ class Shape:
         return self.devices * self.compute_milli
 
     def vector(self, extras: int) -> Int64Array:
-        """The int64 vector of shape (8 + ``extras``,) that kernels read.
+        """The int64 vector that kernels read: eight fields, then extras up to the last that is not 0.
 
         Raises ValueError if the shape names more extra resources than the cluster has.
         """
@@ -92,7 +92,8 @@ class Shape:
             self.cpu_milli, self.memory_mib, self.devices, self.compute_milli, self.limit_milli,
             self.device_memory_mib, self.model_mask, self.pool,
         ]  # fmt: skip
-        return np.array([*head, *self.extras, *([0] * (extras - len(self.extras)))], dtype=np.int64)
+        asked = max((place + 1 for place, amount in enumerate(self.extras) if amount), default=0)
+        return np.array([*head, *self.extras[:asked]], dtype=np.int64)
 
     def memory_on(self, device_memory_mib: int) -> int:
         """MiB of device memory that this shape takes of a card with that capacity (0 = unknown)."""

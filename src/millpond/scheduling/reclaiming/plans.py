@@ -69,6 +69,7 @@ class Planner:
         self.placer = placer
         self.use_kernels(interpreted())
         self._keys: FloatArray = np.zeros(0)
+        self._highest_key = 0.0
         self._keys_at = (-1.0, -1)
         self._leaving: list[int] = []
         self._chosen = np.zeros(MOST_ROWS, dtype=np.int64)
@@ -111,7 +112,8 @@ class Planner:
         """End work of the same class whose turn is later, if that pays for itself."""
         state = self.state
         slots = state.roster.slots[:, : state.roster.used]
-        judged = state.ordering.victims(record, slots, self._running_keys(slots), state.now)
+        keys = self._running_keys(slots)
+        judged = state.ordering.victims(record, slots, keys, state.now)
         if judged is None:
             return None
         open_to_it = self._unprotected(slots) & (slots[SLOT_PRIORITY] == int(record.job.priority))
@@ -127,12 +129,18 @@ class Planner:
                 return search
         return self._search(record, allowed, judged.harm, judged.preference, mask, Cause.PREEMPTED)
 
+    def highest_running_key(self) -> float:
+        """The highest key of running work: a waiting job that cannot displace that can displace nothing."""
+        self._running_keys(self.state.roster.slots[:, : self.state.roster.used])
+        return self._highest_key
+
     def _running_keys(self, slots: FloatArray) -> FloatArray:
         """Keys of running work, computed once an instant as long as the roster does not change."""
         state = self.state
         stamp = (state.now, state.roster.version)
         if stamp != self._keys_at:
             self._keys = state.ordering.slot_keys(slots, state.now)
+            self._highest_key = float(np.max(self._keys, where=slots[SLOT_ALIVE] > 0.0, initial=0.0))
             self._keys_at = stamp
         return self._keys
 

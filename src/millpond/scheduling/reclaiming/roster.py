@@ -55,6 +55,7 @@ class Roster:
         self.records: list[JobRecord | None] = [None] * 64
         self.version = 0
         """Rises with every change."""
+        self._least, self._least_at = 0.0, -1
         self.used = 0
         """One more than the highest slot ever used: slots beyond it need not be read."""
         self._slot_rows: list[list[int]] = [[] for _ in range(64)]
@@ -111,8 +112,11 @@ class Roster:
 
     def least_priority(self) -> float:
         """The lowest class among the jobs on the roster; infinite when it is empty."""
-        alive = self.slots[SLOT_ALIVE, : self.used] > 0.0
-        return float(np.min(self.slots[SLOT_PRIORITY, : self.used], where=alive, initial=np.inf))
+        if self._least_at != self.version:
+            alive = self.slots[SLOT_ALIVE, : self.used] > 0.0
+            self._least = float(np.min(self.slots[SLOT_PRIORITY, : self.used], where=alive, initial=np.inf))
+            self._least_at = self.version
+        return self._least
 
     def _add_row(self, slot: int, holding: Holding) -> int:
         if not self._free_rows:

@@ -1,0 +1,71 @@
+# What people type in a clone. Needs python3 (3.11 or newer), python3-venv and make; everything else goes into .venv.
+
+PYTHON ?= python3
+PORT ?= 7433
+# Cards that are pretended where there is no NVIDIA driver: nodes x cards : model.
+FAKE_GPUS ?= 4x8:V100-32GB
+
+VENV := .venv
+BIN := $(VENV)/bin
+STATE := $(CURDIR)/.millpond
+POND := env -u MILLPOND_URL -u MILLPOND_TOKEN MILLPOND_STATE=$(STATE) $(BIN)/pond
+CARDS := $(if $(wildcard /proc/driver/nvidia/version),,--fake-gpus $(FAKE_GPUS))
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+
+.PHONY: help install dev up down test lint types imports check clean
+
+help:
+	@echo 'make install   the environment in $(VENV), with $(BIN)/pond'
+	@echo 'make up        install, start a server here, train a small gang on it'
+	@echo 'make down      stop that server and its jobs, and nothing else'
+	@echo 'make test      all tests that need no outside service'
+	@echo 'make check     lint, types, import rules, tests'
+
+install: $(VENV)/.installed
+
+dev: $(VENV)/.installed-dev
+
+$(VENV)/.installed: pyproject.toml
+	@echo 'installing into $(VENV)'
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Millpond needs Python 3.11 or newer")'
+	@$(PYTHON) -m venv $(VENV)
+	@$(PIP) install --editable '.[server]'
+	@touch $@
+
+$(VENV)/.installed-dev: pyproject.toml | $(VENV)/.installed
+	@$(PIP) install --editable '.[dev]'
+	@touch $@
+
+up: install
+	@if $(POND) ps -o name >/dev/null 2>&1; then \
+	    echo 'the server is up already'; \
+	else \
+	    $(POND) up --detach --port $(PORT) $(CARDS); \
+	fi
+	@job=$$($(POND) submit examples/gang.yaml) && \
+	echo "submitted examples/gang.yaml as $$job; its output:" && \
+	$(POND) logs -f $$job && $(POND) wait $$job
+	@$(POND) nodes
+	@echo "the server listens at $$(sed -n 's/.*"url": *"\([^"]*\)".*/\1/p' $(STATE)/server.json)"
+	@echo 'go on with: export MILLPOND_STATE=$(STATE); $(BIN)/pond ps -a   (make down stops it)'
+
+down:
+	@if [ -x $(BIN)/pond ]; then $(POND) down; else echo 'nothing is installed here, so nothing runs'; fi
+
+test: dev
+	$(BIN)/pytest --numprocesses 2
+
+lint: dev
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+
+types: dev
+	$(BIN)/mypy
+
+imports: dev
+	$(BIN)/lint-imports
+
+check: lint types imports test
+
+clean: down
+	rm -rf $(VENV) .millpond build dist

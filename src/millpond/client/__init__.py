@@ -1,0 +1,1 @@
+"""What people type, and the Python client under it."""

@@ -1,0 +1,1 @@
+"""The command line ``pond``: one file per command, loaded when it is used."""

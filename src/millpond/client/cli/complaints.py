@@ -1,0 +1,55 @@
+"""How an error looks to a person: what is wrong, what to do, and nothing else.
+
+``MILLPOND_DEBUG=1`` adds the traceback, for those who mend Millpond itself.
+"""
+
+from __future__ import annotations
+
+import os
+import traceback
+
+import click
+
+from millpond.model.errors import MillpondError, UnavailableError
+
+INTERRUPTED = 130
+"""Exit code after Ctrl-C, as a shell shows it."""
+BROKEN_PIPE = 141
+"""Exit code when the reader of our output went away, as a shell shows it."""
+
+_MARK = "pond: "
+
+
+def complain(error: MillpondError) -> None:
+    """Print an error to standard error: its cause, then its remedy.
+
+    What cannot be reached or used is told in exactly one line, so that scripts and logs keep it together.
+    """
+    _trace(error)
+    lines = [str(error)] if isinstance(error, UnavailableError) else [error.cause, error.remedy]
+    say("\n".join(line for line in lines if line))
+
+
+def complain_about_defect(error: Exception) -> None:
+    """Print an error that nobody foresaw: its kind and words, and how to see where it comes from."""
+    _trace(error)
+    say(f"a defect of Millpond: {type(error).__name__}: {error}\nMILLPOND_DEBUG=1 shows where; please report it")
+
+
+def complain_about_usage(error: click.ClickException) -> None:
+    """Print a wrong use of the command line to standard error, with the help that explains it."""
+    message = error.format_message()
+    say(f"{message[:1].lower()}{message[1:].rstrip('.')}")
+    if isinstance(error, click.UsageError) and error.ctx is not None and error.ctx.parent is not None:
+        click.echo(f"{' ' * len(_MARK)}`{error.ctx.command_path} --help` explains it", err=True)
+
+
+def _trace(error: Exception) -> None:
+    if os.environ.get("MILLPOND_DEBUG") == "1":
+        traceback.print_exception(error)
+
+
+def say(text: str) -> None:
+    """Tell a person something on standard error: further lines stand under the first."""
+    first, *rest = text.splitlines()
+    click.echo("\n".join([f"{_MARK}{first}", *(f"{' ' * len(_MARK)}{line}" for line in rest)]), err=True)

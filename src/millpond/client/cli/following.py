@@ -1,0 +1,55 @@
+"""Following a job to its end: why it waits, what it writes, and the exit code that it leaves."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+from millpond.client.cli.interrupts import held_back
+from millpond.client.cli.output import Output
+from millpond.client.cli.waiting import WaitingLine
+from millpond.client.sdk import Client
+from millpond.client.sdk.logs import FIRST_CURSOR
+from millpond.specs.api import JobInfo
+
+STOPPED = 143
+"""Exit code of a job that was stopped, as a shell shows a program that was asked to end."""
+
+_NOT_STARTED = {"queued", "starting"}
+
+
+class Follower:
+    """Prints one job's output; after an interruption it can go on behind what it has printed."""
+
+    def __init__(self, client: Client, job: JobInfo) -> None:
+        self.job = job
+        self._client = client
+        self._output = Output(sys.stdout, labelled=len(job.tasks) > 1)
+        self._cursor = FIRST_CURSOR
+
+    def follow(self) -> int:
+        """Print up to the job's end; returns the exit code that it stands for."""
+        self._await_start()
+        for chunk in self._client.logs(self.job.id, follow=True, cursor=self._cursor):
+            # Printed and remembered, or neither: an interruption in between would have it printed again.
+            with held_back():
+                self._output.write(chunk)
+                self._cursor = chunk.cursor or self._cursor
+        self._output.finish()
+        return exit_code_of(self._client.wait(self.job.id))
+
+    def _await_start(self) -> None:
+        with WaitingLine(sys.stderr, interactive=sys.stderr.isatty()) as line:
+            for job in self._client.watch(self.job.id):
+                if job.state not in _NOT_STARTED:
+                    return
+                line.show(job, time.time())
+
+
+def exit_code_of(job: JobInfo) -> int:
+    """What a command should exit with that stands for an ended job."""
+    if job.state == "succeeded":
+        return 0
+    if job.state == "cancelled":
+        return STOPPED
+    return job.exit_code or 1

@@ -1,0 +1,95 @@
+"""``pond nodes``: machines, their cards, and what is free. Pretended cards are marked wherever they are shown."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import click
+
+from millpond.client.cli import wording
+from millpond.client.cli.connection import asks_server, connect
+from millpond.client.cli.tables import Column, show
+from millpond.specs.api import DeviceInfo, NodeInfo, NodeList
+
+_MACHINES = (
+    Column("NODE"),
+    Column("CARDS", gives_way=True),
+    Column("FREE", right=True),
+    Column("CPUS FREE", right=True),
+    Column("GIB FREE", right=True),
+    Column("STATE", gives_way=True),
+)
+_CARDS = (
+    Column("NODE"),
+    Column("CARD", right=True),
+    Column("MODEL"),
+    Column("FREE", right=True),
+    Column("GIB FREE", right=True),
+    Column("STATE", gives_way=True),
+    Column("JOBS", gives_way=True),
+)
+
+
+@click.command("nodes")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "cards", "json", "name"]),
+    default="table",
+    help="One row per machine, one row per card, everything, or names.",
+)
+@asks_server
+def command(output: str, state_dir: Path | None) -> None:
+    """List machines, their cards and what is free."""
+    with connect(state_dir) as client:
+        nodes = client.nodes()
+    match output:
+        case "json":
+            click.echo(NodeList(nodes=nodes).model_dump_json(indent=2))
+        case "name":
+            for node in nodes:
+                click.echo(node.name)
+        case "cards":
+            show(_CARDS, [_card_row(node, device) for node in nodes for device in node.devices])
+        case _:
+            show(_MACHINES, [_machine_row(node) for node in nodes])
+
+
+def _machine_row(node: NodeInfo) -> list[str]:
+    usable = [device for device in node.devices if device.health == "ok"]
+    return [
+        node.name,
+        _models(node),
+        wording.thousandth(sum(device.free_compute_milli for device in usable)) if node.devices else "",
+        f"{wording.thousandth(node.free_cpu_milli)}/{wording.thousandth(node.cpu_milli)}",
+        f"{wording.gib(node.free_memory_mib)}/{wording.gib(node.memory_mib)}",
+        _machine_state(node, len(node.devices) - len(usable)),
+    ]
+
+
+def _models(node: NodeInfo) -> str:
+    kinds = Counter((device.model, device.memory_mib, device.fake) for device in node.devices)
+    return ", ".join(
+        f"{number} x {model}" + (f" {wording.gib(memory)}GiB" if memory else "") + (" (fake)" if fake else "")
+        for (model, memory, fake), number in kinds.items()
+    )
+
+
+def _machine_state(node: NodeInfo, unusable: int) -> str:
+    if not node.schedulable:
+        return f"closed: {node.unschedulable_reason}" if node.unschedulable_reason else "closed"
+    return f"{wording.count(unusable, 'card')} unusable" if unusable else "open"
+
+
+def _card_row(node: NodeInfo, device: DeviceInfo) -> list[str]:
+    state = device.health if not device.health_detail else f"{device.health}: {device.health_detail}"
+    return [
+        node.name,
+        str(device.index),
+        f"{device.model} (fake)" if device.fake else device.model,
+        wording.thousandth(device.free_compute_milli),
+        f"{wording.gib(device.free_memory_mib)}/{wording.gib(device.memory_mib)}" if device.memory_mib else "",
+        state,
+        ", ".join(device.holders),
+    ]

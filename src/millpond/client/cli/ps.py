@@ -1,0 +1,90 @@
+"""``pond ps``: jobs at a glance."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import click
+
+from millpond.client.cli import wording
+from millpond.client.cli.connection import asks_server, connect
+from millpond.client.cli.tables import Column, show
+from millpond.client.sdk.client import MOST_JOBS
+from millpond.specs.api import JobInfo
+
+_NARROW = (
+    Column("ID"),
+    Column("STATE"),
+    Column("GPUS", right=True),
+    Column("AGE", right=True),
+    Column("RAN", right=True),
+    Column("WHERE", gives_way=True),
+)
+_WIDE = (
+    *_NARROW[:-1],
+    Column("USER"),
+    Column("QUEUE"),
+    Column("PRIORITY"),
+    Column("KIND"),
+    Column("RUN", right=True),
+    Column("PREEMPTED", right=True),
+    Column("EXIT", right=True),
+    _NARROW[-1],
+)
+
+
+@click.command("ps")
+@click.option("-a", "--all", "ended", is_flag=True, help="Show ended jobs too.")
+@click.option(
+    "-o", "--output", type=click.Choice(["table", "wide", "json", "name"]), default="table", help="Form of the list."
+)
+@click.option("--limit", type=click.IntRange(1, MOST_JOBS), default=200, show_default=True, help="Newest jobs to show.")
+@asks_server
+def command(ended: bool, output: str, limit: int, state_dir: Path | None) -> None:
+    """List jobs, newest first."""
+    with connect(state_dir) as client:
+        found = client.jobs(ended=ended, limit=limit)
+    if output == "json":
+        click.echo(found.model_dump_json(indent=2))
+    elif output == "name":
+        for job in found.jobs:
+            click.echo(job.id)
+    elif not found.jobs:
+        click.echo("no jobs" if ended else "no jobs wait or run (`pond ps -a` shows ended ones)", err=True)
+    else:
+        wide = output == "wide"
+        now = time.time()
+        show(_WIDE if wide else _NARROW, [_row(job, now, wide) for job in found.jobs], fitted=not wide)
+        if found.truncated:
+            click.echo(f"only the newest {wording.count(limit, 'job')}; --limit shows more", err=True)
+
+
+def _row(job: JobInfo, now: float, wide: bool) -> list[str]:
+    head = [job.id, job.state, job.gpus, wording.span(now - job.submitted_at), _ran(job, now)]
+    if not wide:
+        return [*head, _where(job)]
+    code = "" if job.exit_code is None else str(job.exit_code)
+    return [
+        *head,
+        *(job.user, job.queue, job.priority, job.kind, str(job.attempt), str(job.preemptions), code),
+        _where(job),
+    ]
+
+
+def _ran(job: JobInfo, now: float) -> str:
+    """How long the present or last run took."""
+    started_at = job.first_started_at if job.started_at is None and job.attempt == 1 else job.started_at
+    if started_at is None:
+        return ""
+    return wording.span((now if job.ended_at is None else job.ended_at) - started_at)
+
+
+def _where(job: JobInfo) -> str:
+    """The machines it runs on, or why it waits, or how it ended."""
+    if job.state == "failed":
+        detail = next((task.detail for task in job.tasks if task.exit_code and task.detail), "")
+        return detail or f"exit code {job.exit_code}"
+    if job.reason:
+        return job.reason
+    return ", ".join(dict.fromkeys(task.node for task in job.tasks if task.node))

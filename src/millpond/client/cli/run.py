@@ -1,0 +1,145 @@
+"""``pond run``: a command in the pool as if it ran here: its output, its exit code.
+
+Ctrl-C leaves the job running and says how to return to it; ``--stop-on-interrupt`` ends it instead.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import click
+
+from millpond.client.cli.complaints import INTERRUPTED, say
+from millpond.client.cli.connection import asks_server, connect
+from millpond.client.cli.following import Follower
+from millpond.client.cli.interrupts import held_back, silence
+from millpond.client.sdk import Client
+from millpond.model.errors import ConflictError, InvalidInputError
+from millpond.specs.api import JobInfo
+
+CARRIED_VARIABLES = ("PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONPATH", "LD_LIBRARY_PATH", "LANG")
+"""Variables of this shell that the command gets, so that it finds the programs that it would find here."""
+
+
+@click.command("run", context_settings={"allow_interspersed_args": False})
+@click.option("-g", "--gpus", default="0", show_default=True, help="Cards for each task; 0.25 is a quarter card.")
+@click.option(
+    "-n", "--tasks", type=click.IntRange(min=1), default=1, show_default=True, help="Tasks, started together."
+)
+@click.option("--cpus", help="CPU cores for each task.")
+@click.option("--memory", help="Memory for each task, such as 8GiB.")
+@click.option("--gpu-model", "gpu_models", multiple=True, help="Allowed card model; may be repeated.")
+@click.option("--name", help="Name of the job [default: the program's].")
+@click.option("--queue", help="Queue to join.")
+@click.option("--priority", type=click.Choice(["low", "normal", "high", "critical"]), help="Class of urgency.")
+@click.option("--retries", type=click.IntRange(min=0), help="How often a failed run is tried again.")
+@click.option("--time-limit", help="End it after this long, such as 2h.")
+@click.option("-e", "--env", "variables", multiple=True, metavar="NAME[=VALUE]", help="Set or pass on a variable.")
+@click.option("-w", "--workdir", type=click.Path(path_type=Path), help="Directory to run in [default: this one].")
+@click.option("-d", "--detach", is_flag=True, help="Print the job's id and leave it to itself.")
+@click.option("--stop-on-interrupt", is_flag=True, help="Ctrl-C ends the job instead of leaving it.")
+@click.argument("words", nargs=-1, required=True, metavar="COMMAND...")
+@asks_server
+def command(detach: bool, stop_on_interrupt: bool, state_dir: Path | None, **fields: Any) -> int:
+    """Run COMMAND in the pool, follow its output, and exit with its exit code."""
+    spec = job_from(**fields)
+    with connect(state_dir) as client:
+        follower: Follower | None = None
+        try:
+            with held_back():
+                job = client.submit(spec)
+                follower = Follower(client, job)
+            for warning in job.warnings:
+                say(warning)
+            if detach:
+                click.echo(job.id)
+                return 0
+            say(f"job {job.id}")
+            return follower.follow()
+        except KeyboardInterrupt:
+            if follower is None:
+                raise
+            return _stop(client, follower) if stop_on_interrupt else _leave(follower.job)
+
+
+def job_from(
+    gpus: str,
+    tasks: int,
+    gpu_models: tuple[str, ...],
+    variables: tuple[str, ...],
+    workdir: Path | None,
+    words: tuple[str, ...],
+    **named: Any,
+) -> dict[str, Any]:
+    """The fields of a job file for what was asked on the command line; ``named`` are those taken as they are.
+
+    Raises:
+        InvalidInputError: a variable to pass on is not set here.
+    """
+    spec: dict[str, Any] = {
+        "gpus": _number(gpus),
+        "tasks": tasks,
+        "command": list(words),
+        "workdir": str((workdir or Path.cwd()).resolve()),
+        "env": _environment(variables),
+    }
+    if gpu_models:
+        spec["gpu_models"] = list(gpu_models)
+    spec.update({name: value for name, value in named.items() if value is not None})
+    if "cpus" in spec:
+        spec["cpus"] = _number(spec["cpus"])
+    spec.setdefault("name", _name(words[0]))
+    return spec
+
+
+def _number(text: str) -> int | float | str:
+    """A number where ``text`` is one; other texts are judged by whoever reads the job."""
+    try:
+        return int(text)
+    except ValueError:
+        pass
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def _environment(variables: tuple[str, ...]) -> dict[str, str]:
+    environment = {name: os.environ[name] for name in CARRIED_VARIABLES if name in os.environ}
+    for variable in variables:
+        name, given, value = variable.partition("=")
+        if not given and name not in os.environ:
+            raise InvalidInputError(f"--env {name}: no such variable is set here", f"write --env {name}=VALUE")
+        environment[name] = value if given else os.environ[name]
+    return environment
+
+
+def _name(program: str) -> str:
+    """A job name from the program's: letters, digits and dashes."""
+    return re.sub(r"[^a-z0-9]+", "-", Path(program).stem.lower()).strip("-")[:40] or "job"
+
+
+def _leave(job: JobInfo) -> int:
+    silence()
+    say(f"left {job.id} to itself; return to it with `pond logs -f {job.id}`")
+    return INTERRUPTED
+
+
+def _stop(client: Client, follower: Follower) -> int:
+    """End the job and see it to its end; another Ctrl-C leaves it to end by itself."""
+    job = follower.job
+    try:
+        with held_back():
+            try:
+                client.stop(job.id)
+                say(f"stopping {job.id}; Ctrl-C again leaves it to end by itself")
+            except ConflictError as ended:
+                say(ended.cause)
+        follower.follow()
+    except KeyboardInterrupt:
+        silence()
+        say(f"{job.id} is being stopped; see it with `pond logs -f {job.id}`")
+    return INTERRUPTED

@@ -1,0 +1,132 @@
+"""Options that ``pond replay`` and ``pond compare`` share, and how they become a scenario."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from millpond.model.errors import InvalidInputError, UnavailableError
+
+if TYPE_CHECKING:
+    from millpond.simulation.scenario import Scenario
+
+FORMATS = ("openb", "muri", "philly", "chronus", "native", "synthetic")
+KNOWLEDGE = ("none", "predicted", "exact")
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+_FILE = click.Path(exists=True, dir_okay=False)
+_OPTIONS = (
+    click.option("--format", "trace_format", type=click.Choice(FORMATS), required=True, help="Form of the trace."),
+    click.option("--jobs", required=True, help="The trace file; for synthetic, how many jobs to make."),
+    click.option("--cluster", default="", metavar="NxG[:MODEL]", help="N nodes of G cards each, such as 30x8."),
+    click.option("--nodes", type=_FILE, help="A node list (openb form) instead of --cluster."),
+    click.option("--arrivals", type=click.Choice(["inflate"]), help="openb: all pods once, then clones (default)."),
+    click.option("--until", type=float, help="openb: arrivals ask for this many times the GPUs.  [default: 1.3]"),
+    click.option("--order", type=_FILE, help="openb: an arrival order (seq,source_pod) instead of --arrivals."),
+    click.option(
+        "--durations", type=click.Choice(KNOWLEDGE), help="What the policy knows of durations.  [default: none]"
+    ),
+    click.option("--preempt/--no-preempt", default=None, help="May running jobs be preempted?  [default: as ordering]"),
+    click.option("--preemption-cost", type=float, metavar="S", help="Extra work of a preempted or moved job."),
+    click.option("--start-cost", type=float, metavar="S", help="From decision to work.  [default: 0]"),
+    click.option("--restore-cost", type=float, metavar="S", help="The same again after a preemption.  [default: 0]"),
+    click.option("--lost-work", type=float, metavar="S", help="Work repeated after a preemption.  [default: 0]"),
+    click.option("--sharing-speed", type=float, metavar="X", help="Speed of jobs that share a card.  [default: 1]"),
+    click.option("--replan-period", type=float, metavar="S", help="How often published preemptive orderings look."),
+    click.option("--load", type=float, help="synthetic: offered load.  [default: 0.9]"),
+    click.option("--skip-bad-rows", is_flag=True, help="Leave wrong rows out, and count them."),
+)  # fmt: skip
+_QUEUEING_ONLY = (
+    "ordering", "durations", "preempt", "preemption_cost", "start_cost", "restore_cost", "lost_work", "sharing_speed",
+    "replan_period",
+)  # fmt: skip
+_PACKING_ONLY = ("arrivals", "until", "order")
+
+
+def simulation_options(function: Function) -> Function:
+    """Add the shared options to a command; they arrive as keyword arguments."""
+    for option in reversed(_OPTIONS):
+        function = option(function)
+    return function
+
+
+def require_simulator() -> None:
+    """Say what to install where the simulator's libraries are missing.
+
+    Raises:
+        UnavailableError: they are.
+    """
+    try:
+        import jinja2  # noqa: F401
+        import numpy  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise UnavailableError(
+            f"the simulator needs {error.name}, which is not installed", "run: pip install 'millpond[sim]'"
+        ) from error
+
+
+def scenario_of(
+    *,
+    trace_format: str,
+    jobs: str,
+    placement: str = "default",
+    ordering: str | None = None,
+    seed: int = 0,
+    **given: Any,
+) -> Scenario:
+    """The scenario that the options describe; what was not given takes the format's defaults.
+
+    Raises:
+        InvalidInputError: an option does not belong to the format, or a value is out of range.
+    """
+    from millpond.scheduling.settings import PreemptionCost, Settings
+    from millpond.simulation.costs import Costs
+    from millpond.simulation.scenario import PREEMPTIVE_ORDERINGS, SYNTHETIC_FORMAT, Scenario, default_preemption
+
+    _refuse_strangers(trace_format, {**given, "ordering": ordering})
+    if trace_format != SYNTHETIC_FORMAT and not Path(jobs).is_file():
+        raise InvalidInputError(f"there is no trace file {jobs!r}", "check the path given to --jobs")
+    ordering = ordering or "default"
+    cost = given["preemption_cost"]
+    preemption = default_preemption(trace_format) if cost is None else PreemptionCost(cost, cost)
+    preempt = ordering in PREEMPTIVE_ORDERINGS if given["preempt"] is None else given["preempt"]
+    settings = Settings(
+        ordering=ordering,
+        placement=placement,
+        preempt=preempt,
+        preemption_cost=preemption,
+        **_named(given, replan_period_s="replan_period"),
+    )
+    costs = Costs(preemption=preemption, **_named(given, start_s="start_cost", restore_s="restore_cost",
+                                                  lost_work_s="lost_work", sharing_speed="sharing_speed"))  # fmt: skip
+    return Scenario(
+        trace_format=trace_format,
+        jobs=jobs,
+        seed=seed,
+        settings=settings,
+        costs=costs,
+        cluster=given["cluster"],
+        nodes=given["nodes"] or "",
+        order=given["order"] or "",
+        skip_bad_rows=given["skip_bad_rows"],
+        **_named(given, until="until", durations="durations", load="load"),
+    )
+
+
+def _named(given: dict[str, Any], **names: str) -> dict[str, Any]:
+    """The options that were given, under the names that the model uses."""
+    return {field: given[option] for field, option in names.items() if given[option] is not None}
+
+
+def _refuse_strangers(trace_format: str, given: dict[str, Any]) -> None:
+    packs = trace_format == "openb"
+    strangers = [name for name in (_QUEUEING_ONLY if packs else _PACKING_ONLY) if given.get(name) is not None]
+    if given["load"] is not None and trace_format != "synthetic":
+        strangers.append("load")
+    if strangers:
+        option = "--" + strangers[0].replace("_", "-")
+        raise InvalidInputError(f"{option} has no meaning for --format {trace_format}", f"leave {option} out")

@@ -1,0 +1,88 @@
+"""``pond up``: the server on this machine, in this terminal or in the background."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from millpond.client.cli import background, wording
+from millpond.client.cli.connection import state_dir_option
+from millpond.client.sdk import Client, default_state_dir
+from millpond.scheduling.settings import ORDERINGS, PLACEMENTS
+from millpond.server.options import DEFAULT_HOST, DEFAULT_PORT
+from millpond.specs.api import NodeInfo
+
+
+@click.command("up")
+@click.option("--host", default=DEFAULT_HOST, show_default=True, help="Address to listen on.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=DEFAULT_PORT,
+    show_default=True,
+    envvar="MILLPOND_PORT",
+    help="Port to listen on; 0 takes a free one.",
+)
+@state_dir_option
+@click.option(
+    "--fake-gpus", metavar="SPEC", help="Pretend cards, such as 8:A100-80GB or 4x8:V100-32GB (nodes x cards : model)."
+)
+@click.option(
+    "--config",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="Pools and queues (YAML).",
+)
+@click.option("--ordering", type=click.Choice(ORDERINGS), default="default", show_default=True, help="Who is next.")
+@click.option("--placement", type=click.Choice(PLACEMENTS), default="default", show_default=True, help="Where it goes.")
+@click.option("--store", metavar="URL", help="PostgreSQL database to remember in, instead of SQLite.")
+@click.option("--stop-jobs-on-exit", is_flag=True, help="End running jobs when the server ends.")
+@click.option("-d", "--detach", is_flag=True, help="Run in the background; `pond down` stops it.")
+def command(
+    host: str,
+    port: int,
+    state_dir: Path | None,
+    fake_gpus: str | None,
+    config: Path | None,
+    ordering: str,
+    placement: str,
+    store: str | None,
+    stop_jobs_on_exit: bool,
+    detach: bool,
+) -> int:
+    """Start the server on this machine.
+
+    It runs in this terminal until Ctrl-C; its jobs go on, and the next `pond up` takes them over.
+    """
+    directory = (state_dir or default_state_dir()).absolute()
+    named = {"--fake-gpus": fake_gpus, "--config": config, "--store": store}
+    arguments = ["--host", host, "--port", str(port), "--state-dir", str(directory)]
+    arguments += ["--ordering", ordering, "--placement", placement]
+    for name, value in named.items():
+        if value is not None:
+            arguments += [name, str(value)]
+    if stop_jobs_on_exit:
+        arguments.append("--stop-jobs-on-exit")
+    if detach:
+        _start_detached(arguments, directory)
+        return 0
+    from millpond.server.process import run
+
+    return run(arguments)
+
+
+def _start_detached(arguments: list[str], directory: Path) -> None:
+    left = background.start(arguments, directory)
+    click.echo(f"Millpond is up at {left.url}")
+    with Client(state_dir=directory) as client:
+        click.echo(summary(client.nodes()))
+
+
+def summary(nodes: list[NodeInfo]) -> str:
+    """One line about the machines; pretended cards are called so."""
+    cards = [device for node in nodes for device in node.devices]
+    fake = sum(device.fake for device in cards)
+    parts = [wording.count(len(nodes), "node"), wording.count(len(cards), "card")]
+    if fake:
+        parts.append("all fake (pretended, no GPU is used)" if fake == len(cards) else f"{fake} of them fake")
+    return ", ".join(parts)

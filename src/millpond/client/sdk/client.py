@@ -1,0 +1,257 @@
+"""A server's REST API as Python methods: typed answers, errors as ``MillpondError``.
+
+Submissions carry an idempotency key, so that a submission whose answer was lost is repeated safely. Everything else a
+caller may repeat by itself.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+from urllib.parse import quote, urlsplit
+
+import httpx2
+from pydantic import ValidationError
+
+from millpond.client.sdk import failures, logs
+from millpond.client.sdk.discovery import Address, find_server
+from millpond.client.sdk.patience import Patience
+from millpond.model.errors import ConflictError, NotFoundError, UnavailableError
+from millpond.model.workloads import JobState
+from millpond.specs.api import (
+    API_PREFIX,
+    IDEMPOTENCY_HEADER,
+    Body,
+    EventInfo,
+    EventList,
+    JobInfo,
+    JobList,
+    LogChunk,
+    NodeInfo,
+    NodeList,
+    ReasonInfo,
+    ServerInfo,
+)
+
+_Answer = TypeVar("_Answer", bound=Body)
+_LOOPBACK = {"127.0.0.1", "localhost", "::1"}
+_FIRST_LOOK_S = 0.05
+
+MOST_JOBS = 10_000
+"""The longest list that a server gives at once."""
+ENDED = frozenset(state.value for state in JobState if state.ended)
+"""States in which a job stays for ever."""
+
+
+class Client:
+    """A connection to one server.
+
+    Args:
+        url, token, state_dir: which server; see ``find_server`` for what counts when they are not given.
+        timeout_s: how long one answer may take.
+        transport: how requests travel, for tests that carry them to a server in the same process.
+
+    Raises:
+        UnavailableError: no server is running there.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        token: str | None = None,
+        state_dir: Path | None = None,
+        timeout_s: float = 15.0,
+        transport: httpx2.BaseTransport | None = None,
+    ) -> None:
+        self._where = (url, token, state_dir)
+        self._timeout_s = timeout_s
+        self._transport = transport
+        self.address = find_server(*self._where)
+        self._http = self._connect(self.address)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._http.close()
+
+    def submit(self, job: Mapping[str, Any]) -> JobInfo:
+        """Hand in a job: the fields of a job file.
+
+        Raises:
+            InvalidInputError: something in it is wrong, or the cluster could never run it.
+        """
+        headers = {IDEMPOTENCY_HEADER: uuid.uuid4().hex}
+        try:
+            return self._ask(JobInfo, "POST", "/jobs", json=dict(job), headers=headers)
+        except UnavailableError as error:
+            if not isinstance(error.__cause__, httpx2.ReadError | httpx2.RemoteProtocolError):
+                raise
+            return self._ask(JobInfo, "POST", "/jobs", json=dict(job), headers=headers)
+
+    def jobs(self, *, ended: bool = False, limit: int = 1000) -> JobList:
+        """The newest jobs first: those that wait or run, or with ``ended`` all of them."""
+        return self._ask(JobList, "GET", "/jobs", params={"all": ended, "limit": limit})
+
+    def job(self, job_id: str) -> JobInfo:
+        """One job.
+
+        Raises:
+            NotFoundError: there is none of this id.
+        """
+        return self._ask(JobInfo, "GET", f"/jobs/{_segment(job_id)}")
+
+    def find(self, prefix: str) -> JobInfo:
+        """The one job whose id is ``prefix`` or begins with it.
+
+        Raises:
+            NotFoundError: there is none.
+            ConflictError: there are several.
+        """
+        try:
+            return self.job(prefix)
+        except NotFoundError as error:
+            found = [job for job in self.jobs(ended=True, limit=MOST_JOBS).jobs if job.id.startswith(prefix)]
+            if not found:
+                raise error
+        if len(found) > 1:
+            some = ", ".join(sorted(job.id for job in found)[:4])
+            raise ConflictError(f"{len(found)} jobs begin with {prefix!r} ({some})", "write more of the id")
+        return found[0]
+
+    def why(self, job_id: str) -> ReasonInfo:
+        """Why a job waits or runs, and what would help."""
+        return self._ask(ReasonInfo, "GET", f"/jobs/{_segment(job_id)}/why")
+
+    def stop(self, job_id: str) -> JobInfo:
+        """Ask for the end of a job; it gets notice and its grace period.
+
+        Raises:
+            ConflictError: it has already ended.
+        """
+        return self._ask(JobInfo, "POST", f"/jobs/{_segment(job_id)}/stop")
+
+    def events(self, job_id: str) -> list[EventInfo]:
+        """A job's history, oldest first."""
+        return self._ask(EventList, "GET", f"/jobs/{_segment(job_id)}/events").events
+
+    def nodes(self) -> list[NodeInfo]:
+        """All machines of the cluster."""
+        return self._ask(NodeList, "GET", "/nodes").nodes
+
+    def server(self) -> ServerInfo:
+        """The server itself."""
+        return self._ask(ServerInfo, "GET", "/server")
+
+    def logs(
+        self,
+        job_id: str,
+        *,
+        task: int | None = None,
+        attempt: int | None = None,
+        follow: bool = False,
+        cursor: str = "",
+    ) -> Iterator[LogChunk]:
+        """What a job's tasks wrote, piece by piece.
+
+        With ``follow`` it goes on until the job has ended (or the attempt, when one is named), through lost
+        connections and server restarts, without a piece missing or coming twice. ``cursor`` is that of the last piece a
+        caller has; what comes is what stands behind it.
+
+        Raises:
+            NotFoundError: no such job, task or attempt.
+            UnavailableError: the server stayed away for too long.
+        """
+        path = f"/jobs/{_segment(job_id)}/logs"
+        params = {"task": task, "attempt": attempt, "follow": follow, "cursor": cursor or None}
+        wanted = {name: value for name, value in params.items() if value is not None}
+        if follow:
+            yield from logs.follow(self, Patience(self), path, wanted)
+            return
+        try:
+            yield from logs.read(self, path, wanted)
+        except httpx2.TransportError as error:
+            raise failures.from_transport(error, self.address.url) from error
+
+    def watch(self, job_id: str, every_s: float = 1.0) -> Iterator[JobInfo]:
+        """The job as it is now, again and again, often at first and then every ``every_s`` seconds, up to its end.
+
+        Raises:
+            UnavailableError: the server stayed away for too long.
+        """
+        patience = Patience(self)
+        pause_s = min(_FIRST_LOOK_S, every_s)
+        while True:
+            try:
+                job = self.job(job_id)
+            except UnavailableError as error:
+                patience.lost(error)
+                continue
+            patience.found()
+            yield job
+            if job.state in ENDED:
+                return
+            time.sleep(pause_s)
+            pause_s = min(pause_s * 1.5, every_s)
+
+    def wait(self, job_id: str) -> JobInfo:
+        """The job once it has ended."""
+        *_, job = self.watch(job_id)
+        return job
+
+    def reconnect(self) -> None:
+        """Find the server anew and connect: it may have been restarted on another port.
+
+        Raises:
+            UnavailableError: no server is running.
+        """
+        self.address = find_server(*self._where)
+        self._http.close()
+        self._http = self._connect(self.address)
+
+    def stream(self, path: str, params: Mapping[str, Any], silence_s: float) -> Iterator[bytes]:
+        """The raw body of a streamed answer; fails when nothing comes for ``silence_s``."""
+        timeout = httpx2.Timeout(self._timeout_s, read=silence_s)
+        with self._http.stream("GET", API_PREFIX + path, params=dict(params), timeout=timeout) as response:
+            if not response.is_success:
+                response.read()
+                raise failures.from_response(response, self.address.url)
+            yield from response.iter_bytes()
+
+    def _connect(self, address: Address) -> httpx2.Client:
+        local = urlsplit(address.url).hostname in _LOOPBACK
+        return httpx2.Client(
+            base_url=address.url,
+            headers={"Authorization": f"Bearer {address.token}"},
+            timeout=self._timeout_s,
+            transport=self._transport,
+            # A proxy meant for the outer world must not get requests for this machine.
+            trust_env=not local,
+        )
+
+    def _ask(self, answer: type[_Answer], method: str, path: str, **request: Any) -> _Answer:
+        try:
+            response = self._http.request(method, API_PREFIX + path, **request)
+        except httpx2.TransportError as error:
+            raise failures.from_transport(error, self.address.url) from error
+        if not response.is_success:
+            raise failures.from_response(response, self.address.url)
+        try:
+            return answer.model_validate_json(response.content)
+        except ValidationError as error:
+            raise UnavailableError(
+                f"the answer of {self.address.url} is not understood", "client and server should be of one version"
+            ) from error
+
+
+def _segment(text: str) -> str:
+    """``text`` as one segment of a path."""
+    return quote(text, safe="")

@@ -1,0 +1,87 @@
+"""Where the server is: what the caller says, else the environment, else the state directory of this user.
+
+A running server leaves ``server.json`` in its state directory, readable by its owner only, with its address and the
+place of the token. Finding it anew after a lost connection finds a restarted server, on whatever port it listens.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from millpond.model.errors import UnavailableError
+from millpond.specs.api import SERVER_FILE, ServerFile
+
+NO_SERVER_REMEDY = "start one with `pond up`"
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """How to reach a server: its base address without a slash at the end, and the API token."""
+
+    url: str
+    token: str
+
+
+def default_state_dir() -> Path:
+    """The state directory where none is named: ``$MILLPOND_STATE``, else one under the user's state home."""
+    if chosen := os.environ.get("MILLPOND_STATE"):
+        return Path(chosen)
+    home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(home) / "millpond"
+
+
+def find_server(url: str | None = None, token: str | None = None, state_dir: Path | None = None) -> Address:
+    """The address of the server that is meant.
+
+    Args:
+        url: base address; default: that of the server of ``state_dir``.
+        token: API token; default: the one that server left in its state directory.
+        state_dir: default ``default_state_dir()``. Where it is not given, ``$MILLPOND_URL`` and ``$MILLPOND_TOKEN``
+            stand in for the other two.
+
+    Raises:
+        UnavailableError: no server runs on the state directory, or its files cannot be read.
+    """
+    if state_dir is None:
+        url = url or os.environ.get("MILLPOND_URL")
+        token = token or os.environ.get("MILLPOND_TOKEN")
+    if url and token:
+        return Address(url.rstrip("/"), token)
+    left = read_server_file(state_dir or default_state_dir())
+    if left is None:
+        if url:
+            raise UnavailableError(f"no token for the server at {url}", "set MILLPOND_TOKEN to its API token")
+        raise UnavailableError("no Millpond server is running here", NO_SERVER_REMEDY)
+    return Address((url or left.url).rstrip("/"), token or _read_token(Path(left.token_path)))
+
+
+def read_server_file(state_dir: Path) -> ServerFile | None:
+    """What the server of a state directory left about itself; None when there is none.
+
+    Raises:
+        UnavailableError: the file is there and cannot be read.
+    """
+    path = state_dir / SERVER_FILE
+    try:
+        return ServerFile.model_validate_json(path.read_bytes())
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValidationError) as error:
+        raise UnavailableError(f"{path} cannot be read ({_first_line(error)})", "run `pond up` as its owner") from error
+
+
+def _read_token(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError as error:
+        raise UnavailableError(
+            f"the API token in {path} cannot be read ({error.strerror})", "set MILLPOND_TOKEN, or be its owner"
+        ) from error
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0]

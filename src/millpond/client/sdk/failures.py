@@ -1,0 +1,59 @@
+"""From HTTP to the errors of this house: every failure of a request names its cause and its remedy."""
+
+from __future__ import annotations
+
+import httpx2
+from pydantic import ValidationError
+
+from millpond.client.sdk.discovery import NO_SERVER_REMEDY
+from millpond.model.errors import ConflictError, InvalidInputError, MillpondError, NotFoundError, UnavailableError
+from millpond.specs.api import ErrorBody, ErrorDetail, ErrorInfo
+
+_KINDS: dict[int, type[MillpondError]] = {
+    400: InvalidInputError,
+    401: UnavailableError,
+    403: UnavailableError,
+    404: NotFoundError,
+    409: ConflictError,
+    413: InvalidInputError,
+    422: InvalidInputError,
+    503: UnavailableError,
+}
+
+
+def from_transport(error: httpx2.TransportError, url: str) -> UnavailableError:
+    """The error for a request that got no answer."""
+    if isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout):
+        return UnavailableError(f"no Millpond server answers at {url}", NO_SERVER_REMEDY)
+    if isinstance(error, httpx2.TimeoutException):
+        return UnavailableError(f"the server at {url} did not answer in time", "try again; its log says what it does")
+    return UnavailableError(f"the connection to {url} broke ({error})", "try again")
+
+
+def from_response(response: httpx2.Response, url: str) -> MillpondError:
+    """The error for an answer that is not a success; its body must have been read."""
+    try:
+        body = ErrorInfo.model_validate_json(response.content).error
+    except ValidationError:
+        return UnavailableError(
+            f"what answers at {url} is not a Millpond server (status {response.status_code})",
+            "check MILLPOND_URL",
+        )
+    kind = _KINDS.get(response.status_code, MillpondError)
+    return kind(body.cause, _remedy(body))
+
+
+def _remedy(body: ErrorBody) -> str:
+    lines = [_detail(detail) for detail in body.details]
+    if body.remedy:
+        lines.append(body.remedy)
+    if body.id:
+        lines.append(f"the server's log says more about error {body.id}")
+    return "\n".join(lines)
+
+
+def _detail(detail: ErrorDetail) -> str:
+    where = f"line {detail.line}, column {detail.column}: " if detail.line else ""
+    field = f"{detail.loc}: " if detail.loc else ""
+    hint = f" ({detail.hint})" if detail.hint else ""
+    return f"{where}{field}{detail.message}{hint}"

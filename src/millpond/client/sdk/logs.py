@@ -1,0 +1,80 @@
+"""A job's output as a stream that survives lost connections.
+
+Each piece carries a cursor; after a loss the next request goes on behind the last piece that arrived whole. A silent
+connection counts as lost too: asking again costs one request and loses nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol
+
+import httpx2
+from pydantic import ValidationError
+
+from millpond.client.sdk.patience import Patience, Reconnecting
+from millpond.model.errors import MillpondError, UnavailableError
+from millpond.specs.api import LogChunk
+
+SILENCE_S = 60.0
+"""A followed stream without a byte for so long is asked for anew."""
+
+FIRST_CURSOR = "1:"
+"""The cursor in front of everything: a stream from here begins with a job's first run, not with its present one."""
+
+
+class Streaming(Reconnecting, Protocol):
+    """What the stream needs of a client."""
+
+    def stream(self, path: str, params: Mapping[str, Any], silence_s: float) -> Iterator[bytes]: ...
+
+
+def follow(connection: Streaming, patience: Patience, path: str, params: Mapping[str, Any]) -> Iterator[LogChunk]:
+    """Pieces of output until the last one, in order, each once, through losses of the connection.
+
+    Args:
+        params: the request's parameters; with an ``attempt`` the end of that attempt is the end.
+
+    Raises:
+        UnavailableError: the server stayed away.
+    """
+    asked = dict(params)
+    while True:
+        failure: httpx2.TransportError | UnavailableError | None = None
+        attempt_over = False
+        try:
+            for chunk in read(connection, path, asked):
+                patience.found()
+                if chunk.cursor:
+                    asked["cursor"] = chunk.cursor
+                yield chunk
+                if chunk.job_over:
+                    return
+                attempt_over = chunk.attempt_over
+            if attempt_over and "attempt" in asked:
+                return
+        except httpx2.ReadTimeout:
+            continue
+        except (httpx2.TransportError, UnavailableError) as error:
+            failure = error
+        patience.lost(failure)
+
+
+def read(connection: Streaming, path: str, params: Mapping[str, Any]) -> Iterator[LogChunk]:
+    """The pieces of one request: whole lines only; what a loss cut off is asked for again."""
+    rest = b""
+    for data in connection.stream(path, params, SILENCE_S):
+        # Not by str.splitlines: JSON strings may hold other line separators raw.
+        *lines, rest = (rest + data).split(b"\n")
+        for line in lines:
+            if line.strip():
+                yield _parsed(line)
+
+
+def _parsed(line: bytes) -> LogChunk:
+    try:
+        return LogChunk.model_validate_json(line)
+    except ValidationError as error:
+        raise MillpondError(
+            "a piece of the log stream is not understood", "client and server should be of one version"
+        ) from error

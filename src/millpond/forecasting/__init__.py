@@ -1,0 +1,1 @@
+"""What will come, learnt from what was: how long jobs run."""

@@ -1,0 +1,1 @@
+"""What remembers and answers: the store, the scheduler's thread, and the REST API."""

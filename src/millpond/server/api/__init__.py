@@ -1,0 +1,1 @@
+"""The REST API: HTTP in, ``server.service`` behind it, HTTP out."""

@@ -1,0 +1,115 @@
+"""The ASGI application: routes, errors, and who may come in."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import HTMLResponse, JSONResponse
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp
+
+from millpond.model.errors import (
+    ConflictError,
+    InvalidInputError,
+    MillpondError,
+    NotFoundError,
+    UnavailableError,
+)
+from millpond.server.api import jobs, machines
+from millpond.server.api.description import DescribedApi
+from millpond.server.api.reference import reference_page
+from millpond.server.auth import Guard
+from millpond.server.service import Service
+from millpond.server.version import VERSION
+from millpond.specs.api import API_PREFIX, ErrorBody, ErrorDetail, ErrorInfo
+from millpond.specs.errors import SpecError
+
+log = logging.getLogger(__name__)
+
+_STATUS = (
+    (NotFoundError, 404),
+    (ConflictError, 409),
+    (InvalidInputError, 422),
+    (UnavailableError, 503),
+)
+
+
+def make_app(service: Service, token: str, bound_to: str) -> ASGIApp:
+    """The whole application.
+
+    Args:
+        bound_to: the address that the server listens on.
+    """
+    return Guard(make_routes(service), token, bound_to)
+
+
+def make_routes(service: Service) -> FastAPI:
+    """The routes alone, with nobody at the door."""
+    app = DescribedApi(
+        title="Millpond",
+        version=VERSION,
+        description="One calm pool out of a team's GPU machines.",
+        docs_url=None,
+        redoc_url=None,
+    )
+    app.state.service = service
+    for status in (404, 409, 422, 503):
+        app.router.responses[status] = {"model": ErrorInfo}
+    app.include_router(machines.health)
+    app.include_router(machines.router, prefix=API_PREFIX)
+    app.include_router(jobs.router, prefix=API_PREFIX)
+    app.add_exception_handler(MillpondError, _refused)
+    app.add_exception_handler(RequestValidationError, _malformed)
+    app.add_exception_handler(HTTPException, _no_such_route)
+    app.add_exception_handler(Exception, _unexpected)
+
+    @app.get("/docs", include_in_schema=False)
+    def docs() -> HTMLResponse:
+        return HTMLResponse(reference_page(app.openapi()))
+
+    return app
+
+
+def _answer(status: int, body: ErrorBody) -> JSONResponse:
+    return JSONResponse(ErrorInfo(error=body).model_dump(), status_code=status)
+
+
+def _refused(_request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, MillpondError)
+    status = next((status for kind, status in _STATUS if isinstance(error, kind)), None)
+    if status is None:
+        return _unexpected(_request, error)
+    if isinstance(error, SpecError):
+        details = [
+            ErrorDetail(loc=item.loc, line=item.line, column=item.column, message=item.message, hint=item.hint)
+            for item in error.problems
+        ]
+        return _answer(status, ErrorBody(cause="the job file is not valid", details=details))
+    return _answer(status, ErrorBody(cause=error.cause, remedy=error.remedy))
+
+
+def _malformed(_request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, RequestValidationError)
+    details = [
+        ErrorDetail(loc=".".join(str(part) for part in fault["loc"]), message=fault["msg"]) for fault in error.errors()
+    ]
+    return _answer(422, ErrorBody(cause="the request is not valid", details=details))
+
+
+def _no_such_route(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, HTTPException)
+    remedy = "see /docs for what there is"
+    return _answer(
+        error.status_code, ErrorBody(cause=f"{request.method} {request.url.path}: {error.detail}", remedy=remedy)
+    )
+
+
+def _unexpected(request: Request, error: Exception) -> JSONResponse:
+    """Nothing of a defect's inside goes out; its id finds it in the log."""
+    number = secrets.token_hex(4)
+    log.error("error %s in %s %s", number, request.method, request.url.path, exc_info=error)
+    body = ErrorBody(cause="a defect of the server", remedy=f"look for {number} in the server's log", id=number)
+    return _answer(500, body)

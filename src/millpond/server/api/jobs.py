@@ -1,0 +1,109 @@
+"""Routes about jobs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Query, Request
+from fastapi.responses import StreamingResponse
+
+from millpond.model.workloads import JobState
+from millpond.server.api.dependencies import ServiceOf
+from millpond.server.api.description import JOB_FILE_BODY
+from millpond.server.logs import Wish
+from millpond.specs.api import IDEMPOTENCY_HEADER, EventList, JobInfo, JobList, LogChunk, ReasonInfo
+from millpond.specs.errors import Problem, SpecError
+from millpond.specs.locate import LARGEST_TEXT
+
+router = APIRouter(prefix="/jobs", tags=["jobs"])
+
+
+@router.post("", status_code=201, openapi_extra=JOB_FILE_BODY)
+async def submit(
+    request: Request,
+    service: ServiceOf,
+    key: Annotated[str, Header(alias=IDEMPOTENCY_HEADER, max_length=200)] = "",
+) -> JobInfo:
+    """Submit a job. The body is a job file as JSON; repeating the key gives the same job, never a second one."""
+    return await service.submit(await _document(request), key)
+
+
+@router.get("")
+async def list_jobs(
+    service: ServiceOf,
+    state: JobState | None = None,
+    everything: Annotated[bool, Query(alias="all")] = False,
+    limit: Annotated[int, Query(ge=1, le=100_000)] = 1_000,
+) -> JobList:
+    """Jobs, the newest first: those that have not ended; those in one state; or all."""
+    return await service.jobs(state.value if state else "", everything, limit)
+
+
+@router.get("/{job}")
+async def show(job: str, service: ServiceOf) -> JobInfo:
+    """One job."""
+    return await service.job(job)
+
+
+@router.get("/{job}/why")
+async def why(job: str, service: ServiceOf) -> ReasonInfo:
+    """Why a job waits, with the numbers, what would help, and when it should start."""
+    return await service.why(job)
+
+
+@router.post("/{job}/stop", status_code=202)
+async def stop(job: str, service: ServiceOf) -> JobInfo:
+    """Ask for the end of a job: it gets notice, and after its grace it is ended by force."""
+    return await service.stop(job)
+
+
+@router.get("/{job}/events")
+async def events(job: str, service: ServiceOf) -> EventList:
+    """A job's history: what happened and what was decided."""
+    return EventList(events=await service.events(job))
+
+
+@router.get(
+    "/{job}/logs",
+    response_class=StreamingResponse,
+    responses={200: {"model": LogChunk, "content": {"application/x-ndjson": {}}, "description": "One chunk per line"}},
+)
+async def logs(
+    job: str,
+    service: ServiceOf,
+    task: Annotated[int | None, Query(ge=0)] = None,
+    attempt: Annotated[int | None, Query(ge=1)] = None,
+    offset: Annotated[int, Query(ge=0, lt=2**62)] = 0,
+    follow: bool = False,
+    cursor: Annotated[str, Query(max_length=1_000_000)] = "",
+) -> StreamingResponse:
+    """A job's output, one JSON chunk per line; with ``follow`` until the job is over, through all its attempts."""
+    chunks = await service.logs(job, Wish(task, attempt, offset, follow, cursor))
+    return StreamingResponse(_lines(chunks), media_type="application/x-ndjson")
+
+
+async def _lines(chunks: AsyncIterator[LogChunk]) -> AsyncIterator[str]:
+    async for chunk in chunks:
+        yield chunk.model_dump_json() + "\n"
+
+
+async def _document(request: Request) -> Any:
+    """The body as plain data."""
+    body = bytearray()
+    async for part in request.stream():
+        body += part
+        if len(body) > LARGEST_TEXT:
+            raise SpecError([Problem(f"the body is larger than {LARGEST_TEXT // 2**20} MiB", "a job file is a page")])
+    try:
+        return json.loads(body.decode(), parse_constant=_no_constant)
+    except json.JSONDecodeError as error:
+        fault = Problem(f"the body is not JSON: {error.msg}", "", "", error.lineno, error.colno)
+        raise SpecError([fault]) from error
+    except (ValueError, RecursionError) as error:
+        raise SpecError([Problem(f"the body is not JSON: {error}", "send a job file as JSON in UTF-8")]) from error
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not a JSON value")

@@ -1,0 +1,161 @@
+"""What one turn of the scheduler's thread makes durable together, and whom it has to answer afterwards."""
+
+from __future__ import annotations
+
+import dataclasses
+from concurrent.futures import Future
+
+from millpond.model import events
+from millpond.model.errors import ConflictError, InvalidInputError, MillpondError, NotFoundError
+from millpond.model.reasons import Reason
+from millpond.server.board import Board
+from millpond.server.core import Core
+from millpond.server.inbox import StopJob, Submission
+from millpond.server.store.store import LogEntry, NewJob, Store
+from millpond.specs.api import JobInfo
+
+
+class Batch:
+    """Events that become log entries, in order; requests are checked here, before anything is stored.
+
+    Attributes:
+        entries: the log entries, the closing tick last.
+        reported: events that came from the engine or the server itself: they must not get lost.
+    """
+
+    def __init__(self, core: Core, store: Store, now: float) -> None:
+        self.now = now
+        self.entries: list[LogEntry] = []
+        self.new_jobs: list[NewJob] = []
+        self.reported: list[events.Event] = []
+        self._core = core
+        self._store = store
+        self._latest = core.now
+        self._waiting: dict[int, list[tuple[str, Future[JobInfo]]]] = {}
+        self._repeated: list[tuple[str, Future[JobInfo]]] = []
+        self._by_key: dict[str, tuple[int, str, str]] = {}
+        self._stopping: dict[str, int] = {}
+
+    @property
+    def handled(self) -> list[LogEntry]:
+        """The entries without the closing tick."""
+        return self.entries[:-1]
+
+    def add_event(self, event: events.Event) -> None:
+        """Take an event from the engine or the server."""
+        self.reported.append(event)
+        self._append(event)
+
+    def add_submission(self, submission: Submission) -> None:
+        """Check a submission against the cluster and take it, or answer why not."""
+        try:
+            if not self._is_repeated(submission):
+                self._admit(submission)
+        except MillpondError as error:
+            submission.answer.set_exception(error)
+
+    def add_stop(self, message: StopJob) -> None:
+        """Take the wish to end a job, or answer why not."""
+        record = self._core.scheduler.jobs.get(message.job)
+        if record is None or record.state.ended:
+            message.answer.set_exception(self._not_stoppable(message.job))
+            return
+        seq = self._stopping.get(message.job)
+        if seq is None:
+            seq = self._stopping[message.job] = self._append(events.StopRequested(self.now, message.job, message.by))
+        self._waiting.setdefault(seq, []).append((message.job, message.answer))
+
+    def close(self) -> LogEntry:
+        """Add the tick that ends the batch; it is later than everything in it."""
+        self._append(events.Tick(max(self.now, self._latest)))
+        return self.entries[-1]
+
+    # ---- afterwards ---------------------------------------------------------------------------------------------
+
+    def turn_down(self, seq: int, error: MillpondError) -> None:
+        """The core did not accept an entry: whoever asked for it is told."""
+        for _, answer in self._waiting.pop(seq, []):
+            answer.set_exception(error)
+
+    def acknowledge(self, board: Board) -> None:
+        """Everything left is durable and handled."""
+        for waiting in self._waiting.values():
+            for name, answer in waiting:
+                info = board.get(name)
+                assert info is not None, "a handled job is on the board until the decisions are stored"
+                answer.set_result(info)
+        self.answer_repeated(board)
+
+    def answer_repeated(self, board: Board) -> None:
+        """Submissions that were made before get the job they got then."""
+        for name, answer in self._repeated:
+            info = board.get(name) or self._store.ended_job(name)
+            if info is None:
+                answer.set_exception(NotFoundError(f"no job {name!r}", "submit it with a new key"))
+            else:
+                answer.set_result(info)
+
+    def turn_away(self, error: MillpondError) -> None:
+        """Nothing became durable: everybody who waits is told."""
+        for waiting in (*self._waiting.values(), self._repeated):
+            for _, answer in waiting:
+                answer.set_exception(error)
+
+    # ---- inside -------------------------------------------------------------------------------------------------
+
+    def _append(self, event: events.Event) -> int:
+        if event.at < self._latest:  # reported late: the log's clock does not run back
+            event = dataclasses.replace(event, at=self._latest)
+        self._latest = event.at
+        seq = self._core.seq + len(self.entries) + 1
+        self.entries.append(LogEntry(seq, event, self._core.job_of(event)))
+        return seq
+
+    def _is_repeated(self, submission: Submission) -> bool:
+        if not submission.key:
+            return False
+        earlier = self._by_key.get(submission.key)
+        if earlier is not None:
+            seq, name, digest = earlier
+            self._same_content(submission, digest)
+            self._waiting[seq].append((name, submission.answer))
+            return True
+        stored = self._store.repeated(submission.key)
+        if stored is None:
+            return False
+        self._same_content(submission, stored[1])
+        self._repeated.append((stored[0], submission.answer))
+        return True
+
+    def _same_content(self, submission: Submission, digest: str) -> None:
+        if submission.digest != digest:
+            raise ConflictError(
+                f"the key {submission.key!r} was used for another submission", "use a new key for each submission"
+            )
+
+    def _admit(self, submission: Submission) -> None:
+        job = submission.job
+        taken = job.id in self._core.scheduler.jobs or any(new.id == job.id for new in self.new_jobs)
+        if taken or self._store.is_job(job.id):
+            raise ConflictError(f"a job {job.id!r} exists already", "submit it again")
+        reason = self._core.scheduler.check(job)
+        if reason is not None:
+            raise _refusal(reason)
+        seq = self._append(events.JobSubmitted(self.now, job))
+        self.new_jobs.append(
+            NewJob(job.id, job.user, self.entries[-1].event.at, submission.document, submission.key, submission.digest)
+        )
+        self._waiting[seq] = [(job.id, submission.answer)]
+        if submission.key:
+            self._by_key[submission.key] = (seq, job.id, submission.digest)
+
+    def _not_stoppable(self, name: str) -> MillpondError:
+        info = self._store.ended_job(name)
+        if info is None:
+            return NotFoundError(f"no job {name!r}", "list the jobs with pond ps --all")
+        return ConflictError(f"job {name!r} has ended already ({info.state})")
+
+
+def _refusal(reason: Reason) -> InvalidInputError:
+    """Why the cluster could never take a job, as an error of the request."""
+    return InvalidInputError(reason.summary, reason.remedy.change if reason.remedy else "")

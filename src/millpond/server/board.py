@@ -1,0 +1,144 @@
+"""What readers see of the jobs that live: immutable pictures, redrawn by the scheduler's thread as jobs change."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Mapping
+
+from millpond.model.decisions import Placement
+from millpond.model.devices import Device
+from millpond.model.resources import CARD_MILLI
+from millpond.model.workloads import Job, JobState, Outcome
+from millpond.scheduling.records import JobRecord, TaskRecord
+from millpond.specs.api import DeviceGrant, JobInfo, TaskInfo
+
+FAILED_WITHOUT_CODE = 1
+STOPPED_WITHOUT_CODE = 143
+"""As a shell shows a program that was ended by SIGTERM."""
+
+_OWN_FAULT = (Outcome.USER_ERROR, Outcome.OUT_OF_MEMORY, Outcome.START_FAILED)
+
+
+class Board:
+    """Pictures of all jobs that have not ended, in the order of their submission."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._jobs: dict[str, JobInfo] = {}
+
+    def put(self, info: JobInfo) -> None:
+        """Show a job, or its new look."""
+        with self._lock:
+            self._jobs[info.id] = info
+
+    def drop(self, job: str) -> None:
+        """No longer show a job (it has ended, and the store has it)."""
+        with self._lock:
+            self._jobs.pop(job, None)
+
+    def get(self, job: str) -> JobInfo | None:
+        """A job's latest look; None when it is not here."""
+        return self._jobs.get(job)
+
+    def newest_first(self) -> list[JobInfo]:
+        """All of them."""
+        with self._lock:
+            return list(reversed(self._jobs.values()))
+
+    def counts(self) -> Counter[str]:
+        """How many are in which state."""
+        return Counter(info.state for info in self.newest_first())
+
+
+def picture(record: JobRecord, devices: Mapping[str, Device], before: JobInfo | None = None) -> JobInfo:
+    """A job as the API shows it.
+
+    Args:
+        before: its look until now; tells when a run that is over had started.
+    """
+    job = record.job
+    started_at = record.started_at
+    if started_at is None and before is not None and before.attempt == record.attempt:
+        started_at = before.started_at
+    return JobInfo(
+        id=record.id,
+        name=job.name,
+        queue=job.queue,
+        pool=job.pool,
+        user=job.user,
+        kind=job.kind.value,
+        priority=job.priority.name.lower(),
+        state=record.state.value,
+        attempt=record.attempt,
+        submitted_at=record.submitted_at,
+        first_started_at=record.first_started_at,
+        started_at=started_at,
+        ended_at=record.ended_at,
+        gpus=gpus_text(job),
+        gpu_milli=record.gpu_milli,
+        tasks=[_task(task, devices) for task in record.tasks],
+        preemptions=record.preemptions,
+        failures=record.failures,
+        exit_code=_exit_code(record),
+    )
+
+
+def gpus_text(job: Job) -> str:
+    """What a job asks for: ``0``, ``0.25``, ``2``, ``4 x 2`` (tasks x cards), roles joined by ``+``."""
+    parts = []
+    for role in job.roles:
+        request = role.request
+        if request.devices == 0:
+            continue
+        each = str(request.devices)
+        if request.slice.compute_milli == 0:
+            each = f"{request.slice.memory_mib} MiB"
+        elif request.slice.compute_milli < CARD_MILLI:
+            each = f"{request.slice.compute_milli / CARD_MILLI:g}"
+        parts.append(each if role.desired == 1 else f"{role.desired} x {each}")
+    return " + ".join(parts) or "0"
+
+
+def _task(task: TaskRecord, devices: Mapping[str, Device]) -> TaskInfo:
+    placement = task.placement
+    return TaskInfo(
+        task=task.number,
+        role=task.role,
+        state=task.state.value,
+        node=placement.node if placement else "",
+        devices=_grants(placement, devices) if placement else [],
+        exit_code=task.exit_code,
+        detail=task.detail,
+    )
+
+
+def _grants(placement: Placement, devices: Mapping[str, Device]) -> list[DeviceGrant]:
+    grants = []
+    for grant in placement.grants:
+        device = devices.get(grant.device)
+        grants.append(
+            DeviceGrant(
+                uuid=grant.device,
+                index=device.index if device else -1,
+                model=device.model if device else "",
+                compute_milli=grant.compute_milli,
+                limit_milli=grant.limit_milli,
+                memory_mib=grant.memory_mib,
+                fake=device.fake if device else False,
+            )
+        )
+    return grants
+
+
+def _exit_code(record: JobRecord) -> int | None:
+    """One code for the job: of the task whose own fault it was, else of the first that did not return 0."""
+    if not record.state.ended:
+        return None
+    if record.state is JobState.SUCCEEDED:
+        return 0
+    guilty = [task for task in record.tasks if task.outcome in _OWN_FAULT] or record.tasks
+    for task in guilty:
+        if task.exit_code:
+            return task.exit_code
+    return FAILED_WITHOUT_CODE if record.state is JobState.FAILED else STOPPED_WITHOUT_CODE

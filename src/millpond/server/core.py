@@ -1,0 +1,110 @@
+"""The scheduler with what the log needs beside it: place in the log, clock that never runs back, open decisions.
+
+Live operation and replay after a crash go through the same two methods, ``handle`` and ``decide``, so that they cannot
+differ.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from millpond.model import events
+from millpond.model.codec import from_plain, to_plain
+from millpond.model.decisions import Decision
+from millpond.model.devices import Device
+from millpond.model.errors import InconsistentStateError, MillpondError
+from millpond.scheduling.scheduler import Scheduler
+
+log = logging.getLogger(__name__)
+
+
+class Core:
+    """One scheduler and its place in the log.
+
+    Attributes:
+        seq: number of the last log entry that was handled.
+        now: instant of the latest event; later ones are never earlier.
+        unanswered: decisions that the engine has neither confirmed nor refused, by id.
+        devices: every device of every node, by UUID.
+    """
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self.scheduler = scheduler
+        self.seq = 0
+        self.now = 0.0
+        self.unanswered: dict[int, Decision] = {}
+        self.devices: dict[str, Device] = {}
+
+    def job_of(self, event: events.Event) -> str:
+        """The job that an event concerns; empty when none."""
+        match event:
+            case events.JobSubmitted(job=job):
+                return job.id
+            case events.Confirmed(decision=number) | events.Refused(decision=number):
+                decision = self.unanswered.get(number)
+                return decision.job if decision else ""
+            case _:
+                return getattr(event, "job", "")
+
+    def handle(self, event: events.Event) -> set[str] | MillpondError:
+        """Handle the next event of the log; returns the jobs it may have changed, or why it was turned down."""
+        self.seq += 1
+        self.now = max(self.now, event.at)
+        touched = {name} if (name := self.job_of(event)) else set()
+        try:
+            self.scheduler.handle(event)
+        except InconsistentStateError:
+            raise
+        except MillpondError as error:
+            return error
+        match event:
+            case events.Confirmed(decision=number) | events.Refused(decision=number):
+                self.unanswered.pop(number, None)
+            case events.NodeJoined(node=node):
+                self.devices.update((device.uuid, device) for device in node.devices)
+                touched.update(self._placed())
+            case events.NodeLost() | events.DeviceHealthChanged():
+                touched.update(self._placed())
+        return touched
+
+    def decide(self, tick: events.Tick) -> list[Decision]:
+        """Run one cycle at the log's next entry."""
+        self.seq += 1
+        self.now = max(self.now, tick.at)
+        decisions = self.scheduler.decide(tick.at)
+        for decision in decisions:
+            self.unanswered[decision.id] = decision
+        return decisions
+
+    def forget(self, job: str) -> None:
+        """Drop a job that has ended, and what was still open about it."""
+        self.scheduler.forget(job)
+        for number in [number for number, decision in self.unanswered.items() if decision.job == job]:
+            del self.unanswered[number]
+
+    def snapshot(self) -> dict[str, Any]:
+        """Everything, as JSON-able data."""
+        return {
+            "scheduler": self.scheduler.snapshot(),
+            "now": self.now,
+            "unanswered": [to_plain(decision) for decision in self.unanswered.values()],
+        }
+
+    @classmethod
+    def restore(cls, seq: int, data: dict[str, Any]) -> Core:
+        """The core as it was after log entry ``seq``."""
+        core = cls(Scheduler.restore(data["scheduler"]))
+        core.seq, core.now = seq, data["now"]
+        core.unanswered = {decision.id: decision for decision in map(from_plain, data["unanswered"])}
+        for view in core.scheduler.node_views():
+            core.devices.update((device.uuid, device) for device in view.node.devices)
+        return core
+
+    def _placed(self) -> list[str]:
+        """Jobs that hold something somewhere."""
+        return [
+            name
+            for name, record in self.scheduler.jobs.items()
+            if any(task.placement is not None for task in record.tasks)
+        ]

@@ -1,0 +1,96 @@
+"""One job's story for people: what happened and what was decided, in order, a sentence each."""
+
+from __future__ import annotations
+
+from millpond.model import events
+from millpond.model.codec import to_plain
+from millpond.model.decisions import Decision, Resume, Start, Stop, Suspend
+from millpond.server.store.store import DecisionEntry, LogEntry
+from millpond.specs.api import EventInfo
+
+
+def story(happened: list[LogEntry], decided: list[DecisionEntry]) -> list[EventInfo]:
+    """Events and decisions merged: a decision comes after the events of its turn."""
+    known = {entry.decision.id: entry.decision for entry in decided}
+    lines = [(entry.seq, 0, entry.event.at, _event_text(entry.event, known), entry.event) for entry in happened] + [
+        (entry.seq, entry.decision.id, entry.at, _decision_text(entry.decision), entry.decision) for entry in decided
+    ]
+    lines.sort(key=lambda line: line[:2])
+    return [
+        EventInfo(
+            seq=number,
+            at=at,
+            what=type(what).__name__,
+            decided=isinstance(what, Decision),
+            text=text,
+            data=to_plain(what),
+        )
+        for number, (_, _, at, text, what) in enumerate(lines, start=1)
+    ]
+
+
+def _event_text(event: events.Event, decisions: dict[int, Decision]) -> str:
+    match event:
+        case events.JobSubmitted(job=job):
+            return f"submitted by {job.user or 'somebody'} to queue {job.queue}"
+        case events.DurationPredicted(expected_s=expected, cautious_s=cautious):
+            return f"expected to run {expected:.0f} s, rarely more than {cautious:.0f} s"
+        case events.StopRequested(by=by):
+            return f"{by or 'somebody'} asked for its end"
+        case events.SuspendRequested():
+            return "somebody asked that it leave its cards"
+        case events.ResumeRequested():
+            return "somebody asked that it go on"
+        case events.DesiredCountChanged(role=role, desired=desired):
+            return f"role {role} should have {desired} tasks"
+        case events.Confirmed(decision=number):
+            return _confirmed_text(decisions.get(number))
+        case events.Refused(reason=reason):
+            return f"could not be done: {reason}"
+        case events.Ended():
+            return _ended_text(event)
+        case _:
+            return type(event).__name__
+
+
+def _confirmed_text(decision: Decision | None) -> str:
+    match decision:
+        case Start(placements=placements):
+            return f"{_count(len(placements), 'task')} running"
+        case Stop():
+            return "told to end"
+        case Suspend():
+            return "left its cards"
+        case Resume():
+            return "goes on"
+        case _:
+            return "done"
+
+
+def _ended_text(event: events.Ended) -> str:
+    who = "all tasks" if event.task == events.ALL_TASKS else f"task {event.task}"
+    code = "" if event.exit_code is None else f", exit code {event.exit_code}"
+    detail = f": {event.detail}" if event.detail else ""
+    return f"{who} ended ({event.outcome.value}{code}){detail}"
+
+
+def _decision_text(decision: Decision) -> str:
+    match decision:
+        case Start(placements=placements, attempt=attempt):
+            nodes = ", ".join(dict.fromkeys(placement.node for placement in placements))
+            return f"start {_count(len(placements), 'task')} on {nodes} (attempt {attempt}, {decision.cause.value})"
+        case Stop(tasks=tasks, grace_s=grace, for_job=successor):
+            which = "all tasks" if not tasks else f"task {', '.join(map(str, tasks))}"
+            room = f" for {successor}" if successor else ""
+            return f"end {which} within {grace:g} s{room} ({decision.cause.value})"
+        case Suspend(mode=mode, for_job=successor):
+            room = f" for {successor}" if successor else ""
+            return f"suspend it ({mode.value}){room} ({decision.cause.value})"
+        case Resume():
+            return f"let it go on ({decision.cause.value})"
+        case _:
+            return f"{type(decision).__name__} ({decision.cause.value})"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"

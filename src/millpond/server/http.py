@@ -1,0 +1,107 @@
+"""The HTTP server around the application: one listening socket, two signals, a bounded end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import socket
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Final
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from millpond.model.errors import UnavailableError
+
+END_WITHIN_S: Final = 5
+"""Requests that are under way when the server is told to end get so long."""
+_BACKLOG: Final = 512
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket.
+
+    Raises:
+        UnavailableError: the port is taken or not allowed, or the address is not this machine's.
+    """
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, _, _, _, address = found[0]
+        listener = socket.socket(family, socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        raise UnavailableError(f"no address {host!r} ({error})", "choose another with --host") from error
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(_BACKLOG)
+    except OSError as error:
+        listener.close()
+        where = f"port {port} on {host}"
+        raise UnavailableError(
+            f"{where} cannot be used ({error.strerror})", "stop what listens there, or choose another with --port"
+        ) from error
+    return listener
+
+
+def url_of(listener: socket.socket) -> str:
+    """The base address by which this machine reaches the socket."""
+    host, port = listener.getsockname()[:2]
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+class HttpServer:
+    """Serves one application until it is told to stop.
+
+    Args:
+        on_ready: called once requests are taken.
+        on_stop: called at once when a signal asks for the end.
+    """
+
+    def __init__(self, app: ASGIApp, on_ready: Callable[[], None], on_stop: Callable[[], None]) -> None:
+        config = uvicorn.Config(
+            app,
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            server_header=False,
+            timeout_graceful_shutdown=END_WITHIN_S,
+        )
+        self._server = _QuietServer(config)
+        self._on_ready = on_ready
+        self._on_stop = on_stop
+
+    def run(self, listener: socket.socket) -> None:
+        """Serve until SIGINT, SIGTERM or ``stop``; a second signal does not wait for open requests."""
+        with asyncio.Runner() as runner:
+            runner.run(self._serve(listener))
+
+    def stop(self) -> None:
+        """Take no more requests, finish those under way, return from ``run``. Any thread."""
+        self._server.should_exit = True
+
+    async def _serve(self, listener: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._told_to_end)
+        serving: Awaitable[None] = asyncio.ensure_future(self._server.serve(sockets=[listener]))
+        while not self._server.started and not self._server.should_exit:
+            await asyncio.sleep(0.005)
+        if self._server.started:
+            self._on_ready()
+        await serving
+
+    def _told_to_end(self) -> None:
+        self._server.force_exit = self._server.should_exit
+        self._on_stop()
+        self.stop()
+
+
+class _QuietServer(uvicorn.Server):
+    """Leaves signals alone: uvicorn raises them again at its end, which would cut our own short."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Do nothing."""
+        yield

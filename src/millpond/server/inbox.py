@@ -1,0 +1,89 @@
+"""What reaches the scheduler's thread from others, and the future by which each is answered."""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any
+
+from millpond.model.events import Event
+from millpond.model.workloads import Job
+from millpond.server.core import Core
+from millpond.specs.api import JobInfo
+
+
+@dataclass(slots=True, eq=False)
+class Submission:
+    """A checked job that wants in.
+
+    Attributes:
+        key, digest: the client's idempotency key (or empty) and the hash of what it sent with it.
+    """
+
+    job: Job
+    document: dict[str, Any]
+    key: str = ""
+    digest: str = ""
+    answer: Future[JobInfo] = field(default_factory=Future)
+
+
+@dataclass(slots=True, eq=False)
+class StopJob:
+    """Somebody wants a job to end."""
+
+    job: str
+    by: str
+    answer: Future[JobInfo] = field(default_factory=Future)
+
+
+@dataclass(slots=True, eq=False)
+class Question:
+    """Something only the scheduler's thread may look up; it must not change anything."""
+
+    ask: Callable[[Core], Any]
+    answer: Future[Any] = field(default_factory=Future)
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """Events from the server itself: its configuration, what settling found."""
+
+    events: tuple[Event, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Wake:
+    """The engine has events, or the loop should look at its flags."""
+
+
+Message = Submission | StopJob | Question | Told | Wake
+
+
+class Inbox:
+    """A queue that is emptied in one go."""
+
+    def __init__(self) -> None:
+        self._queue: queue.SimpleQueue[Message] = queue.SimpleQueue()
+
+    def put(self, message: Message) -> None:
+        """Hand a message over; any thread, also within a signal handler."""
+        self._queue.put(message)
+
+    def drain(self, timeout_s: float | None) -> list[Message]:
+        """All messages that are there; waits for the first at most ``timeout_s`` (None: until there is one)."""
+        messages: list[Message] = []
+        wait = timeout_s
+        while True:
+            try:
+                messages.append(self._queue.get(block=wait is None or wait > 0, timeout=wait))
+            except queue.Empty:
+                return messages
+            wait = 0.0
+
+
+def wall_clock() -> float:
+    """Seconds since 1970."""
+    return time.time()

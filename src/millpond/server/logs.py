@@ -1,0 +1,188 @@
+"""Following the output of a job's tasks, from attempt to attempt, as a stream of chunks."""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+import os
+import re
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from millpond.model.errors import InvalidInputError, NotFoundError
+from millpond.model.workloads import JobState, TaskState
+from millpond.node.records import TaskFiles, TaskId
+from millpond.specs.api import JobInfo, LogChunk
+
+CHUNK_BYTES: Final = 65_536
+POLL_S: Final = 0.1
+KEEP_ALIVE_S: Final = 15.0
+"""A silent stream says something this often, so that a vanished client is noticed."""
+
+_CURSOR: Final = re.compile(r"(\d{1,9}):((?:\d{1,9}=\d{1,18})(?:,\d{1,9}=\d{1,18})*)?")
+
+
+@dataclass(slots=True)
+class Position:
+    """Where a reader stands: in which attempt, and how far in each task's log."""
+
+    attempt: int
+    offsets: dict[int, int] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return f"{self.attempt}:" + ",".join(f"{task}={offset}" for task, offset in sorted(self.offsets.items()))
+
+    @staticmethod
+    def parse(text: str) -> Position:
+        """What ``str`` wrote.
+
+        Raises:
+            InvalidInputError: it is something else.
+        """
+        match = _CURSOR.fullmatch(text)
+        if match is None:
+            raise InvalidInputError(f"{text[:60]!r} is not a cursor", "pass on the cursor of the last chunk you got")
+        pairs = [pair.split("=") for pair in (match.group(2) or "").split(",") if pair]
+        return Position(int(match.group(1)), {int(task): int(offset) for task, offset in pairs})
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a reader asked for.
+
+    Attributes:
+        task: None is all of them.
+        attempt: None is the present one, and with ``follow`` those after it too.
+        offset: where to begin in the log of ``task``, in bytes.
+        cursor: of an earlier chunk; goes on behind it, whatever ``offset`` says.
+    """
+
+    task: int | None = None
+    attempt: int | None = None
+    offset: int = 0
+    follow: bool = False
+    cursor: str = ""
+
+
+class LogReader:
+    """Reads the logs of one job.
+
+    Args:
+        look: the job's present look.
+        closing: whether the server goes away; followers then end without a last word and come back later.
+
+    Raises:
+        NotFoundError, InvalidInputError: there is no such task, attempt or place.
+    """
+
+    def __init__(self, state_dir: Path, look: Callable[[], JobInfo], wish: Wish, closing: Callable[[], bool]) -> None:
+        self._state_dir = state_dir
+        self._look = look
+        self._wish = wish
+        self._closing = closing
+        info = look()
+        if wish.task is not None and not 0 <= wish.task < len(info.tasks):
+            raise NotFoundError(f"job {info.id!r} has no task {wish.task}", f"tasks are 0 to {len(info.tasks) - 1}")
+        if wish.attempt is not None and not 1 <= wish.attempt <= max(info.attempt, 1):
+            raise NotFoundError(f"job {info.id!r} has no attempt {wish.attempt}", f"attempts are 1 to {info.attempt}")
+        if wish.cursor:
+            self._position = Position.parse(wish.cursor)
+        else:
+            self._position = Position(wish.attempt or max(info.attempt, 1))
+            if wish.task is not None:
+                self._position.offsets[wish.task] = wish.offset
+
+    async def chunks(self) -> AsyncIterator[LogChunk]:
+        """Everything there is; with ``follow`` also what comes, until the job (or the attempt asked for) is over."""
+        told: set[int] = set()
+        silent_s = 0.0
+        while True:
+            info = self._look()  # before reading: what an ended task wrote is then all there
+            attempt = self._position.attempt
+            tasks = [self._wish.task] if self._wish.task is not None else range(len(info.tasks))
+            spoke = False
+            for task in tasks:
+                over = _is_over(info, attempt, task)
+                for chunk in self._read(info.id, task, over):
+                    spoke = True
+                    yield chunk
+                if over and task not in told:
+                    told.add(task)
+                    yield self._chunk(info.id, task, attempt_over=True)
+            if all(_is_over(info, attempt, task) for task in tasks):
+                if info.attempt > attempt and self._wish.attempt is None and self._wish.follow:
+                    self._position = Position(attempt + 1)
+                    told.clear()
+                    continue
+                if JobState(info.state).ended:
+                    last = self._wish.task or 0
+                    yield self._chunk(info.id, last, job_over=True, exit_code=info.exit_code)
+                    return
+                if self._wish.attempt is not None:
+                    return
+            if not self._wish.follow or self._closing():
+                return
+            silent_s = 0.0 if spoke else silent_s + POLL_S
+            if silent_s >= KEEP_ALIVE_S:
+                silent_s = 0.0
+                yield self._chunk(info.id, self._wish.task or 0)
+            await asyncio.sleep(POLL_S)
+
+    def _read(self, job: str, task: int, over: bool) -> Iterator[LogChunk]:
+        """What is new in one task's log; a character that is not complete yet is left for later."""
+        path = TaskFiles.of(self._state_dir, TaskId(job, self._position.attempt, task)).log
+        offset = self._position.offsets.get(task, 0)
+        try:
+            file = path.open("rb")
+        except FileNotFoundError:
+            return
+        with file:
+            size = os.fstat(file.fileno()).st_size  # what is written from now on waits for the next round
+            while offset < size:
+                file.seek(offset)
+                data = file.read(min(CHUNK_BYTES, size - offset))
+                decoder = codecs.getincrementaldecoder("utf-8")("replace")
+                text = decoder.decode(data, final=over and offset + len(data) >= size)
+                used = len(data) - len(decoder.getstate()[0])
+                if not used:
+                    return
+                self._position.offsets[task] = offset + used
+                yield self._chunk(job, task, data=text, offset=offset)
+                offset += used
+
+    def _chunk(
+        self,
+        job: str,
+        task: int,
+        *,
+        data: str = "",
+        offset: int | None = None,
+        attempt_over: bool = False,
+        job_over: bool = False,
+        exit_code: int | None = None,
+    ) -> LogChunk:
+        end = self._position.offsets.get(task, 0)
+        return LogChunk(
+            job=job,
+            task=task,
+            attempt=self._position.attempt,
+            offset=end if offset is None else offset,
+            next_offset=end,
+            data=data,
+            cursor=str(self._position),
+            attempt_over=attempt_over,
+            job_over=job_over,
+            exit_code=exit_code,
+        )
+
+
+def _is_over(info: JobInfo, attempt: int, task: int) -> bool:
+    """Whether a task writes no more in this attempt."""
+    if info.attempt > attempt or JobState(info.state).ended:
+        return True
+    if info.attempt < attempt or task >= len(info.tasks):
+        return False
+    state = TaskState(info.tasks[task].state)
+    return state.ended or (state is TaskState.QUEUED and info.state == JobState.QUEUED)

@@ -1,0 +1,290 @@
+"""The scheduler's thread: the only one that touches the core, and the only one that writes to the store.
+
+One turn: gather what came in, make it durable in one transaction, handle it, acknowledge it, decide, make the
+decisions durable, hand them to the engine. A crash between any two of these steps loses nothing and does nothing twice
+(``recovery``).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
+from typing import Any, Final, Protocol
+
+from sqlalchemy.exc import DBAPIError
+
+from millpond.model import events
+from millpond.model.decisions import Decision
+from millpond.model.engine import Engine
+from millpond.model.errors import MillpondError, UnavailableError
+from millpond.node.records import TaskId
+from millpond.server import recovery
+from millpond.server.batch import Batch
+from millpond.server.board import Board, picture
+from millpond.server.core import Core
+from millpond.server.inbox import Inbox, Message, Question, StopJob, Submission, Told, Wake, wall_clock
+from millpond.server.store.store import DecisionEntry, LogEntry, Snapshot, Store
+from millpond.server.version import VERSION
+from millpond.specs.api import JobInfo
+
+log = logging.getLogger(__name__)
+
+SNAPSHOT_EVERY: Final = 5_000
+"""Log entries between two snapshots: what a restart replays at most."""
+RETRY_STORE_S: Final = 1.0
+LONGEST_SLEEP_S: Final = 3_600.0
+
+
+class AdoptingEngine(Engine, Protocol):
+    """An engine that finds its tasks again after the server was killed."""
+
+    def adopt(self, expected: Iterable[TaskId], unanswered: Sequence[Decision]) -> None:
+        """Report what became of the expected tasks, carry the unanswered decisions out, end everything else.
+
+        To be called once, before the first ``apply``.
+        """
+
+
+class Loop:
+    """Owns the core.
+
+    Args:
+        core: as ``recovery.recover`` gives it.
+        board: where the looks of living jobs are put for readers.
+        clock: seconds since 1970.
+
+    Attributes:
+        trouble: why nothing can be accepted now (the store cannot be written); empty when all is well.
+        failure: what ended the thread when it ended by itself: always a defect.
+    """
+
+    def __init__(self, store: Store, core: Core, board: Board, clock: Callable[[], float] = wall_clock) -> None:
+        self.store = store
+        self.core = core
+        self.board = board
+        self.clock = clock
+        self.engine: AdoptingEngine
+        self.inbox = Inbox()
+        self.trouble = ""
+        self.failure: Exception | None = None
+        self.on_failure: Callable[[], None] = lambda: None
+        self._unstored: list[events.Event] = []
+        self._decided: list[DecisionEntry] = []
+        self._ended: dict[str, JobInfo] = {}
+        self._snapshot_seq = core.seq
+        self._closing = False
+        self._taken: list[Message] = []
+        self._thread = threading.Thread(target=self._run, name="scheduler", daemon=True)
+
+    # ---- from any thread ----------------------------------------------------------------------------------------
+
+    def submit(self, submission: Submission) -> Future[JobInfo]:
+        """Hand in a job; answered once it is durable."""
+        self.inbox.put(submission)
+        return submission.answer
+
+    def stop_job(self, job: str, by: str) -> Future[JobInfo]:
+        """Ask for the end of a job; answered once the wish is durable."""
+        message = StopJob(job, by)
+        self.inbox.put(message)
+        return message.answer
+
+    def ask(self, question: Callable[[Core], Any]) -> Future[Any]:
+        """Look something up in the core, between two turns."""
+        message = Question(question)
+        self.inbox.put(message)
+        return message.answer
+
+    def wake(self) -> None:
+        """The engine has events."""
+        self.inbox.put(Wake())
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def close(self, timeout_s: float = 30.0) -> None:
+        """Finish what is in the queue, keep a last snapshot, and end the thread."""
+        self._closing = True
+        self.wake()
+        self._thread.join(timeout_s)
+
+    @property
+    def alive(self) -> bool:
+        """Whether the thread runs."""
+        return self._thread.is_alive()
+
+    # ---- the scheduler's thread ---------------------------------------------------------------------------------
+
+    def settle(self, engine: AdoptingEngine, configured: Sequence[events.Event] = ()) -> None:
+        """Make core and engine agree after a start: the first thing that happens, before any request.
+
+        Args:
+            engine: carries out what the core decides from now on.
+            configured: pools and queues of the configuration.
+        """
+        self.engine = engine
+        self._redraw(set(self.core.scheduler.jobs))
+        nodes = self.engine.inventory().nodes
+        told = (*configured, *recovery.node_changes(self.core, nodes, self._now()))
+        self.engine.adopt(recovery.expected_tasks(self.core, nodes), recovery.to_repeat(self.core, nodes))
+        self.inbox.put(Told(told))
+        self.turn(0.0)
+
+    def turn(self, timeout_s: float | None) -> None:
+        """One turn; waits for something to do at most ``timeout_s``."""
+        self._taken = messages = [message for message in self.inbox.drain(timeout_s) if _wanted(message)]
+        questions = [message for message in messages if isinstance(message, Question)]
+        if self._flush():
+            self._take(messages)
+        else:
+            _turn_away(messages, self.trouble)
+            self._unstored += _told(messages)
+        for question in questions:
+            _answer(question, self.core)
+
+    def _run(self) -> None:
+        try:
+            while not self._closing:
+                self.turn(self._sleep_s())
+            self.turn(0.0)
+            self._keep_snapshot()
+        except Exception as error:
+            self.failure = error
+            log.critical("the scheduler stopped by a defect", exc_info=error)
+            _abandon([*self._taken, *self.inbox.drain(0.0)])
+            self.on_failure()
+
+    def _now(self) -> float:
+        return max(self.clock(), self.core.now)
+
+    def _sleep_s(self) -> float:
+        if self.trouble:
+            return RETRY_STORE_S
+        now = self._now()
+        due = self.core.scheduler.next_wakeup(now)
+        return LONGEST_SLEEP_S if due is None else min(max(due - now, 0.0), LONGEST_SLEEP_S)
+
+    def _take(self, messages: Sequence[Message]) -> None:
+        """Everything between receiving a batch and having its decisions carried out."""
+        batch = Batch(self.core, self.store, self._now())
+        for event in (*self._unstored, *self.engine.events(), *_told(messages)):
+            batch.add_event(event)
+        for message in messages:
+            match message:
+                case Submission():
+                    batch.add_submission(message)
+                case StopJob():
+                    batch.add_stop(message)
+        due = self.core.scheduler.next_wakeup(batch.now)
+        if not batch.entries and (due is None or due > batch.now):
+            batch.answer_repeated(self.board)
+            return
+        tick = batch.close()
+        try:
+            self.store.append(batch.entries, batch.new_jobs)
+        except DBAPIError as error:
+            self._unstored = batch.reported
+            self._store_fails(error)
+            batch.turn_away(UnavailableError(self.trouble, "see the server's log"))
+            return
+        self._unstored = []
+        self._handle(batch)
+        self._decide(tick)
+
+    def _handle(self, batch: Batch) -> None:
+        """Handle what has just become durable, and acknowledge it."""
+        touched: set[str] = set()
+        for entry in batch.handled:
+            result = self.core.handle(entry.event)
+            if isinstance(result, MillpondError):
+                batch.turn_down(entry.seq, result)
+            else:
+                touched |= result
+        self._redraw(touched)
+        batch.acknowledge(self.board)
+
+    def _decide(self, tick: LogEntry) -> None:
+        assert isinstance(tick.event, events.Tick)
+        decisions = self.core.decide(tick.event)
+        self._decided += [DecisionEntry(tick.seq, tick.event.at, decision) for decision in decisions]
+        self._redraw({decision.job for decision in decisions})
+        self._flush()
+        if self.core.seq - self._snapshot_seq >= SNAPSHOT_EVERY:
+            self._keep_snapshot()
+
+    def _redraw(self, jobs: set[str]) -> None:
+        known = self.core.scheduler.jobs
+        records = [known[name] for name in jobs if name in known]
+        for record in sorted(records, key=lambda record: record.sequence):
+            info = picture(record, self.core.devices, self.board.get(record.id))
+            self.board.put(info)
+            if record.state.ended:
+                self._ended[record.id] = info
+
+    def _flush(self) -> bool:
+        """Store what was decided and what has ended, then let the engine have it; false when it cannot be stored."""
+        if self._decided or self._ended:
+            try:
+                self.store.record(self._decided, list(self._ended.values()))
+            except DBAPIError as error:
+                self._store_fails(error)
+                return False
+        decisions: list[Decision] = [entry.decision for entry in self._decided]
+        ended = list(self._ended)
+        self._decided, self._ended, self.trouble = [], {}, ""
+        if decisions:
+            self.engine.apply(decisions)
+        for name in ended:
+            self.core.forget(name)
+            self.board.drop(name)
+        return True
+
+    def _keep_snapshot(self) -> None:
+        if self.core.seq == self._snapshot_seq or not self._flush():
+            return
+        try:
+            self.store.save_snapshot(Snapshot(self.core.seq, self.core.now, VERSION, self.core.snapshot()))
+        except DBAPIError as error:
+            self._store_fails(error)
+            return
+        self._snapshot_seq = self.core.seq
+
+    def _store_fails(self, error: DBAPIError) -> None:
+        self.trouble = f"the store cannot be written ({error.orig})"
+        log.error("%s; trying again every %g s", self.trouble, RETRY_STORE_S)
+
+
+def _wanted(message: Message) -> bool:
+    """Whether somebody still waits for the answer; from here on the wish cannot be withdrawn."""
+    if isinstance(message, (Submission, StopJob, Question)):
+        return message.answer.set_running_or_notify_cancel()
+    return True
+
+
+def _abandon(messages: Sequence[Message]) -> None:
+    """Nobody will answer these any more; what was stored of them is found by the next server."""
+    for message in messages:
+        if isinstance(message, (Submission, StopJob, Question)) and not message.answer.done():
+            message.answer.set_exception(
+                UnavailableError("the scheduler stopped by a defect", "see the server's log, then start it again")
+            )
+
+
+def _told(messages: Sequence[Message]) -> list[events.Event]:
+    return [event for message in messages if isinstance(message, Told) for event in message.events]
+
+
+def _turn_away(messages: Sequence[Message], trouble: str) -> None:
+    for message in messages:
+        if isinstance(message, (Submission, StopJob)):
+            message.answer.set_exception(UnavailableError(trouble, "see the server's log"))
+
+
+def _answer(question: Question, core: Core) -> None:
+    try:
+        question.answer.set_result(question.ask(core))
+    except Exception as error:
+        question.answer.set_exception(error)

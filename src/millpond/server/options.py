@@ -1,0 +1,65 @@
+"""What a server can be told when it starts."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from millpond.scheduling.settings import ORDERINGS, PLACEMENTS
+
+DEFAULT_HOST: Final = "127.0.0.1"
+DEFAULT_PORT: Final = 7433
+
+
+@dataclass(frozen=True, slots=True)
+class ServerOptions:
+    """How to serve.
+
+    Attributes:
+        state_dir: where everything is remembered; one server at a time.
+        port: 0 takes a free one.
+        fake_gpus: pretended devices, such as ``4x8:V100-32GB``; empty: this machine's own.
+        config: file with pools, queues and pretended nodes.
+        ordering, placement: policies; empty: those this state directory was begun with, at first ``default``.
+        store: URL of a PostgreSQL database; empty: SQLite in the state directory.
+        stop_jobs_on_exit: end all jobs when the server ends; otherwise they go on and the next server finds them.
+    """
+
+    state_dir: Path
+    host: str = DEFAULT_HOST
+    port: int = DEFAULT_PORT
+    fake_gpus: str = ""
+    config: Path | None = None
+    ordering: str = ""
+    placement: str = ""
+    store: str = ""
+    stop_jobs_on_exit: bool = False
+
+
+def parse_options(arguments: Sequence[str]) -> ServerOptions:
+    """Options from a command line; exits with code 2 when it cannot be understood."""
+    parser = argparse.ArgumentParser("millpond-server", description="Serve a pool of GPU machines.", allow_abbrev=False)
+    parser.add_argument("--host", default=DEFAULT_HOST, help="address to listen on")
+    parser.add_argument("--port", type=_port, default=DEFAULT_PORT, help="port to listen on; 0 takes a free one")
+    parser.add_argument("--state-dir", type=Path, help="where everything is remembered")
+    parser.add_argument("--fake-gpus", default="", help="pretended devices, such as 4x8:V100-32GB")
+    parser.add_argument("--config", type=Path, help="file with pools, queues and pretended nodes")
+    parser.add_argument("--ordering", default="", choices=ORDERINGS, help="who is next")
+    parser.add_argument("--placement", default="", choices=PLACEMENTS, help="where it goes")
+    parser.add_argument("--store", default="", help="URL of a PostgreSQL database instead of SQLite")
+    parser.add_argument("--stop-jobs-on-exit", action="store_true", help="end all jobs when the server ends")
+    found = parser.parse_args(arguments)
+    if found.state_dir is None:
+        from millpond.client.sdk.discovery import default_state_dir
+
+        found.state_dir = default_state_dir()
+    return ServerOptions(**vars(found))
+
+
+def _port(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or int(text) > 65_535:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port; use 0 to 65535")
+    return int(text)

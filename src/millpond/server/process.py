@@ -1,0 +1,158 @@
+"""A server from start to end: state directory, store, core, engine, HTTP; and back in the opposite order."""
+
+from __future__ import annotations
+
+import getpass
+import logging
+import os
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from starlette.types import ASGIApp
+
+from millpond.model import events
+from millpond.model.errors import InconsistentStateError, MillpondError
+from millpond.model.nodes import Node
+from millpond.node.machine import Machine
+from millpond.scheduling.settings import Settings
+from millpond.server.api.app import make_app
+from millpond.server.auth import TOKEN_FILE, token_in
+from millpond.server.board import Board
+from millpond.server.http import HttpServer, listen, url_of
+from millpond.server.inbox import wall_clock
+from millpond.server.local import describe, make_engine
+from millpond.server.loop import Loop
+from millpond.server.options import ServerOptions, parse_options
+from millpond.server.recovery import recover
+from millpond.server.service import Identity, Service
+from millpond.server.state_dir import StateDir
+from millpond.server.store.connecting import sqlite_url
+from millpond.server.store.store import Store
+from millpond.server.version import VERSION
+from millpond.specs.api import ServerFile
+from millpond.specs.cluster import ClusterConfig, load_cluster
+
+log = logging.getLogger(__name__)
+
+DATABASE_FILE: Final = "millpond.db"
+JOBS_END_WITHIN_S: Final = 90.0
+_INTERRUPTED: Final = 130
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Serve as a command line says; returns the exit code. Errors are one line on standard error."""
+    options = parse_options(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    for talkative in ("alembic", "uvicorn"):
+        logging.getLogger(talkative).setLevel(logging.WARNING)
+    try:
+        serve(options)
+    except MillpondError as error:
+        if isinstance(error, InconsistentStateError):
+            log.critical("a defect", exc_info=error)
+        print(f"pond: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:  # before the server itself listens to signals
+        return _INTERRUPTED
+    return 0
+
+
+def serve(options: ServerOptions) -> None:
+    """Serve until SIGINT or SIGTERM.
+
+    Raises:
+        UnavailableError: the state directory, the port or the database cannot be used.
+        InvalidInputError: the options or the configuration file are wrong.
+        InconsistentStateError: the scheduler stopped by a defect; its jobs go on.
+    """
+    config = load_cluster(options.config) if options.config else ClusterConfig()
+    with StateDir(options.state_dir) as state, listen(options.host, options.port) as listener:
+        machine = describe(options.fake_gpus, config, state.path)
+        token = token_in(state.path)
+        store = Store(options.store or sqlite_url(state.path / DATABASE_FILE))
+        try:
+            loop = Loop(store, recover(store, options.ordering, options.placement), Board())
+            engine = make_engine(machine, state.path, store, loop.wake)
+            try:
+                loop.settle(engine, _configured(config))
+                loop.start()
+                identity = _identity(url_of(listener), state.path, loop.core.scheduler.settings)
+                service = Service(loop, store, identity, _user())
+                app = make_app(service, token, options.host)
+                http = _http_server(app, service, state, identity, machine)
+                loop.on_failure = http.stop
+                try:
+                    http.run(listener)
+                finally:
+                    service.closing = True
+                    state.withdraw()
+                if options.stop_jobs_on_exit and loop.alive:
+                    _stop_jobs(loop)
+                loop.close()
+            finally:
+                engine.close()
+        finally:
+            store.close()
+    if loop.failure is not None:
+        raise InconsistentStateError(
+            f"the scheduler stopped by a defect ({loop.failure})",
+            "its log says more; jobs go on; start the server again",
+        ) from loop.failure
+
+
+def _http_server(app: ASGIApp, service: Service, state: StateDir, identity: Identity, machine: Machine) -> HttpServer:
+    left = ServerFile(
+        url=identity.url, pid=identity.pid, token_path=str(state.path / TOKEN_FILE), version=identity.version
+    )
+
+    def ready() -> None:
+        state.announce(left)
+        print(f"Millpond {VERSION} is up at {identity.url}", flush=True)
+        for note in machine.notes or (_summary(machine.nodes),):
+            print(note, flush=True)
+
+    def stopping() -> None:
+        service.closing = True
+
+    return HttpServer(app, ready, stopping)
+
+
+def _summary(nodes: Sequence[Node]) -> str:
+    cards = [device for node in nodes for device in node.devices]
+    return f"{len(nodes)} node{'s' * (len(nodes) != 1)}, {len(cards)} GPU{'s' * (len(cards) != 1)}"
+
+
+def _identity(url: str, state_dir: Path, settings: Settings) -> Identity:
+    return Identity(VERSION, url, "local", os.getpid(), state_dir, wall_clock(), settings.ordering, settings.placement)
+
+
+def _configured(config: ClusterConfig) -> list[events.Event]:
+    """The configuration as events; the same ones again change nothing."""
+    now = wall_clock()
+    return [
+        *(events.PoolChanged(now, pool) for pool in config.pools),
+        *(events.QueueChanged(now, queue) for queue in config.queues),
+    ]
+
+
+def _stop_jobs(loop: Loop) -> None:
+    """End all jobs, those that wait first, so that none starts in the room that becomes free."""
+    jobs = sorted(loop.board.newest_first(), key=lambda info: info.state != "queued")
+    for info in jobs:
+        loop.stop_job(info.id, _user())
+    give_up_at = time.monotonic() + JOBS_END_WITHIN_S
+    while loop.board.newest_first() and loop.alive:
+        if time.monotonic() > give_up_at:
+            log.warning("%d jobs have not ended in time and go on", len(loop.board.newest_first()))
+            return
+        time.sleep(0.05)
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a user id without a name, as in some containers
+        return str(os.getuid())

@@ -1,0 +1,131 @@
+"""From the store back to a running core: restore, replay, compare, and settle with what the engine really sees."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from millpond.model import events
+from millpond.model.codec import to_plain
+from millpond.model.decisions import Decision, Start
+from millpond.model.errors import InconsistentStateError, InvalidInputError, MillpondError, UnavailableError
+from millpond.model.nodes import Node
+from millpond.model.workloads import TaskState
+from millpond.node.records import TaskId
+from millpond.scheduling.scheduler import Scheduler
+from millpond.scheduling.settings import Settings
+from millpond.server.core import Core
+from millpond.server.store.store import DecisionEntry, Snapshot, Store
+from millpond.server.version import VERSION
+
+_HOLDING = (TaskState.STARTING, TaskState.RUNNING, TaskState.FROZEN, TaskState.SWAPPED, TaskState.STOPPING)
+"""States in which a task's processes should exist."""
+
+_KEEP: Final = "this is a defect of Millpond; keep the state directory and report it"
+
+
+def recover(store: Store, ordering: str = "", placement: str = "") -> Core:
+    """The core as it was when the last event was stored; a new one in a new store.
+
+    Decisions that were taken and not stored any more (the server died between the two) are stored now: the replay
+    takes the same ones, and no engine has seen them.
+
+    Args:
+        ordering, placement: policies; empty: those the store was begun with.
+
+    Raises:
+        UnavailableError: the replay decides otherwise than was decided, because another version wrote the log.
+        InvalidInputError: the store was begun with other policies.
+    """
+    snapshot = store.latest_snapshot()
+    if snapshot is None:
+        core = Core(Scheduler(Settings(ordering=ordering or "default", placement=placement or "default")))
+        store.save_snapshot(Snapshot(0, 0.0, VERSION, core.snapshot()))
+        return core
+    core = Core.restore(snapshot.seq, snapshot.data)
+    _begun_with(core.scheduler.settings, ordering, placement)
+    try:
+        missing = _replay(core, store, snapshot)
+    except MillpondError:
+        raise
+    except Exception as error:
+        raise InconsistentStateError(
+            f"the stored log cannot be replayed behind entry {core.seq} ({error!r})", _KEEP
+        ) from error
+    if missing:
+        store.record(missing)
+    return core
+
+
+def _replay(core: Core, store: Store, snapshot: Snapshot) -> list[DecisionEntry]:
+    """Go through the log behind the snapshot; returns the decisions that were not stored any more."""
+    stored = store.decisions_after(snapshot.seq)
+    missing: list[DecisionEntry] = []
+    for entry in store.events_after(snapshot.seq):
+        if not isinstance(entry.event, events.Tick):
+            core.handle(entry.event)
+            continue
+        for decision in core.decide(entry.event):
+            known = stored.pop(decision.id, None)
+            if known is None:
+                missing.append(DecisionEntry(entry.seq, entry.event.at, decision))
+            elif known != decision:
+                raise _differs(snapshot, f"{to_plain(known)} was decided, {to_plain(decision)} is now")
+    if stored:
+        raise _differs(snapshot, f"{to_plain(next(iter(stored.values())))} was decided, nothing is now")
+    return missing
+
+
+def node_changes(core: Core, nodes: Sequence[Node], now: float) -> list[events.Event]:
+    """What the core must be told so that it knows the machines that are really there."""
+    known = {view.node.name: view.node for view in core.scheduler.node_views()}
+    there = {node.name for node in nodes}
+    return [
+        *(events.NodeLost(now, name) for name in known if name not in there),
+        *(events.NodeJoined(now, node) for node in nodes if known.get(node.name) != node),
+    ]
+
+
+def expected_tasks(core: Core, nodes: Sequence[Node]) -> frozenset[TaskId]:
+    """Tasks that hold something of these nodes by the core's account."""
+    there = {node.name for node in nodes}
+    return frozenset(
+        TaskId(record.id, record.attempt, task.number)
+        for record in core.scheduler.jobs.values()
+        for task in record.tasks
+        if task.state in _HOLDING and task.placement is not None and task.placement.node in there
+    )
+
+
+def to_repeat(core: Core, nodes: Sequence[Node]) -> list[Decision]:
+    """Decisions that the engine has not answered and that still mean something, in the order they were taken."""
+    there = {node.name for node in nodes}
+    return [
+        decision
+        for _, decision in sorted(core.unanswered.items())
+        if (record := core.scheduler.jobs.get(decision.job)) is not None
+        and record.attempt == decision.attempt
+        and not record.state.ended
+        and not (isinstance(decision, Start) and any(placed.node not in there for placed in decision.placements))
+    ]
+
+
+def _begun_with(settings: Settings, ordering: str, placement: str) -> None:
+    """Policies are part of the state; the log means what it means under them alone."""
+    for what, begun, wanted in (
+        ("ordering", settings.ordering, ordering),
+        ("placement", settings.placement, placement),
+    ):
+        if wanted not in ("", begun):
+            raise InvalidInputError(
+                f"this state directory was begun with the {what} {begun!r}, not {wanted!r}",
+                f"leave --{what} out, or choose another state directory",
+            )
+
+
+def _differs(snapshot: Snapshot, what: str) -> UnavailableError:
+    if snapshot.version == VERSION:
+        hint = _KEEP
+    else:
+        hint = f"the state was written by version {snapshot.version}: start and stop that one once, then upgrade"
+    return UnavailableError(f"the stored log does not lead to the stored decisions ({what})", hint)

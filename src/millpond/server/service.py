@@ -1,0 +1,231 @@
+"""What the API can be asked, in terms of jobs and nodes; knows nothing of HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import re
+import secrets
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from millpond.model.errors import NotFoundError, UnavailableError
+from millpond.model.workloads import JobState
+from millpond.server.board import Board
+from millpond.server.core import Core
+from millpond.server.history import story
+from millpond.server.inbox import Submission
+from millpond.server.logs import LogReader, Wish
+from millpond.server.loop import Loop
+from millpond.server.store.store import Store
+from millpond.server.views import node_info, reason_info
+from millpond.specs.api import EventInfo, JobInfo, JobList, LogChunk, NodeInfo, ReasonInfo, ServerInfo
+from millpond.specs.job import JobSpec, check_job
+
+T = TypeVar("T")
+
+ANSWER_WITHIN_S: Final = 30.0
+REASONS_IN_A_LIST: Final = 20
+"""Reasons cost the scheduler's thread time; in a list the first so many waiting jobs get one."""
+
+_ID_LETTERS: Final = "abcdefghijklmnopqrstuvwxyz234567"
+_UNNAMED: Final = "job"
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What the server says about itself that does not change while it runs."""
+
+    version: str
+    url: str
+    engine: str
+    pid: int
+    state_dir: Path
+    started_at: float
+    ordering: str
+    placement: str
+
+
+class Service:
+    """Answers requests.
+
+    Args:
+        user: whose jobs these are; everybody who holds the API token acts as this user.
+    """
+
+    def __init__(self, loop: Loop, store: Store, identity: Identity, user: str) -> None:
+        self._loop = loop
+        self._store = store
+        self._identity = identity
+        self._user = user
+        self._explainer = _Explainer()
+        self.closing = False
+
+    @property
+    def _board(self) -> Board:
+        return self._loop.board
+
+    def unready(self) -> str:
+        """Why no work can be taken on; empty when it can."""
+        if self.closing:
+            return "the server is stopping"
+        if not self._loop.alive:
+            return "the scheduler is not running"
+        return self._loop.trouble
+
+    async def info(self) -> ServerInfo:
+        """The server itself."""
+        ended, nodes = await asyncio.to_thread(self._store.ended_counts), await self.nodes()
+        identity = self._identity
+        return ServerInfo(
+            version=identity.version,
+            url=identity.url,
+            engine=identity.engine,
+            fake=any(node.fake for node in nodes),
+            pid=identity.pid,
+            state_dir=str(identity.state_dir),
+            started_at=identity.started_at,
+            ordering=identity.ordering,
+            placement=identity.placement,
+            jobs=dict(sorted((self._board.counts() | ended).items())),
+        )
+
+    async def submit(self, document: Any, key: str = "") -> JobInfo:
+        """Take a job on.
+
+        Args:
+            document: a job file as plain data.
+            key: repeating it with the same document gives the same job.
+
+        Raises:
+            SpecError, InvalidInputError: the document is wrong, or the cluster can never run it.
+            ConflictError: the key was used with another document.
+        """
+        spec = check_job(document)
+        digest = hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
+        job = spec.to_job(_new_id(spec), self._user)
+        info = await self._answer(self._loop.submit(Submission(job, spec.document, key, digest)))
+        return info.model_copy(update={"warnings": list(spec.warnings)}) if spec.warnings else info
+
+    async def stop(self, job: str) -> JobInfo:
+        """Ask for the end of a job.
+
+        Raises:
+            NotFoundError, ConflictError: it never was, or has ended already.
+        """
+        return await self._answer(self._loop.stop_job(job, self._user))
+
+    def look(self, job: str) -> JobInfo:
+        """A job's present look, or its last.
+
+        Raises:
+            NotFoundError: there never was such a job.
+        """
+        info = self._board.get(job) or self._store.ended_job(job)
+        if info is None:
+            raise NotFoundError(f"no job {job!r}", "list the jobs with pond ps --all")
+        return info
+
+    async def job(self, job: str) -> JobInfo:
+        """A job with the reason why it waits."""
+        info = await asyncio.to_thread(self.look, job)
+        return (await self._with_reasons([info]))[0]
+
+    async def jobs(self, state: str, everything: bool, limit: int) -> JobList:
+        """Jobs, the newest first: those in ``state``, or those that have not ended, or with ``everything`` all."""
+        live = [info for info in self._board.newest_first() if not state or info.state == state]
+        ended: list[JobInfo] = []
+        if everything or (state and JobState(state).ended):
+            ended = await asyncio.to_thread(self._store.ended_jobs, limit + 1, state)
+        merged = {info.id: info for info in (*live, *ended)}
+        newest = sorted(merged.values(), key=lambda info: info.submitted_at, reverse=True)
+        return JobList(jobs=await self._with_reasons(newest[:limit]), truncated=len(newest) > limit)
+
+    async def why(self, job: str) -> ReasonInfo:
+        """Why a job waits, or runs, or how it ended."""
+        info = await asyncio.to_thread(self.look, job)
+        if JobState(info.state).ended:
+            return _last_word(info)
+        reason = await self._reason(job)
+        if reason is None:  # it ended in between
+            return _last_word(await asyncio.to_thread(self.look, job))
+        return reason
+
+    async def events(self, job: str) -> list[EventInfo]:
+        """A job's history."""
+        await asyncio.to_thread(self.look, job)
+        return story(*await asyncio.to_thread(self._store.history, job))
+
+    async def nodes(self) -> list[NodeInfo]:
+        """All machines with who holds what."""
+        return await self._ask(lambda core: [node_info(view) for view in core.scheduler.node_views()])
+
+    async def logs(self, job: str, wish: Wish) -> AsyncIterator[LogChunk]:
+        """A job's output; everything that can be wrong with the request is raised before the first chunk."""
+        state_dir = self._identity.state_dir
+        reader = await asyncio.to_thread(LogReader, state_dir, lambda: self.look(job), wish, lambda: self.closing)
+        return reader.chunks()
+
+    async def _with_reasons(self, infos: list[JobInfo]) -> list[JobInfo]:
+        """Each reason is a question of its own, so that the scheduler does not stand still for a whole list."""
+        waiting = [info.id for info in infos if info.state == JobState.QUEUED][:REASONS_IN_A_LIST]
+        reasons = {name: await self._reason(name) for name in waiting}
+        return [
+            info.model_copy(update={"reason": reason.summary}) if (reason := reasons.get(info.id)) else info
+            for info in infos
+        ]
+
+    async def _reason(self, job: str) -> ReasonInfo | None:
+        return await self._ask(lambda core: self._explainer.explain(core, job))
+
+    async def _ask(self, question: Callable[[Core], T]) -> T:
+        return await self._answer(self._loop.ask(question))
+
+    async def _answer(self, future: Future[T]) -> T:
+        if not self._loop.alive:
+            raise UnavailableError("the scheduler is not running", "see the server's log, then start it again")
+        try:
+            return await asyncio.wait_for(asyncio.wrap_future(future), ANSWER_WITHIN_S)
+        except TimeoutError as error:
+            hint = "look whether it was done before you try again"
+            raise UnavailableError(f"no answer from the scheduler within {ANSWER_WITHIN_S:g} s", hint) from error
+
+
+def _new_id(spec: JobSpec) -> str:
+    """The job's name, fit for ids and paths, and five letters by chance."""
+    name = re.sub(r"[^a-z0-9-]+", "-", (spec.file.name or _UNNAMED).lower()).strip("-") or _UNNAMED
+    return f"{name}-{''.join(secrets.choice(_ID_LETTERS) for _ in range(5))}"
+
+
+class _Explainer:
+    """Reasons, kept until anything happens: many clients wait for the same answer. For the scheduler's thread."""
+
+    def __init__(self) -> None:
+        self._seq = -1
+        self._known: dict[str, ReasonInfo] = {}
+
+    def explain(self, core: Core, job: str) -> ReasonInfo | None:
+        """Why a job waits or runs; None when it has ended."""
+        if core.seq != self._seq:
+            self._seq = core.seq
+            self._known.clear()
+        record = core.scheduler.jobs.get(job)
+        if record is None or record.state.ended:
+            return None
+        if job not in self._known:
+            self._known[job] = reason_info(job, record.state, core.scheduler.explain(job, core.now))
+        return self._known[job]
+
+
+def _last_word(info: JobInfo) -> ReasonInfo:
+    """How a job ended."""
+    summary = "it was cancelled" if info.state == JobState.CANCELLED else f"it {info.state}"
+    if info.state == JobState.FAILED:
+        summary += f" with exit code {info.exit_code}"
+        detail = next((task.detail for task in info.tasks if task.detail), "")
+        summary += f": {detail}" if detail else ""
+    return ReasonInfo(job=info.id, state=info.state, cause=info.state, summary=summary)

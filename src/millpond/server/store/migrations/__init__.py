@@ -1,0 +1,1 @@
+"""Alembic's scripts; ``store.connecting`` runs them when a server starts."""

@@ -1,0 +1,262 @@
+"""What the server remembers, and in which transactions.
+
+One thread writes (the scheduler's), any thread reads. A batch of events becomes durable in one transaction before any
+of them is acknowledged or handled; decisions become durable before an engine sees them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import sqlalchemy as sa
+
+from millpond.model.codec import from_plain, to_plain
+from millpond.model.decisions import Decision
+from millpond.model.events import Event
+from millpond.server.store import schema
+from millpond.server.store.connecting import connect, hold
+from millpond.specs.api import JobInfo
+
+KEPT_EVENTS: Final = 1_000_000
+"""The newest events that are kept behind a snapshot, for job histories and for replay in the simulator."""
+KEPT_SNAPSHOTS: Final = 2
+LIVE: Final = "live"
+_DAY_S: Final = 86_400.0
+_KEYS_KEPT_S: Final = 7 * _DAY_S
+
+
+@dataclass(frozen=True, slots=True)
+class LogEntry:
+    """An event at its place in the log; ``job`` is the job it concerns, for histories."""
+
+    seq: int
+    event: Event
+    job: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionEntry:
+    """A decision and the log entry (a tick) at which it was taken."""
+
+    seq: int
+    at: float
+    decision: Decision
+
+
+@dataclass(frozen=True, slots=True)
+class NewJob:
+    """A submission as it was accepted.
+
+    Attributes:
+        key, digest: the client's idempotency key (or empty) and the hash of what it sent with it.
+    """
+
+    id: str
+    user: str
+    submitted_at: float
+    document: dict[str, Any]
+    key: str = ""
+    digest: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The scheduler's state after log entry ``seq``, and the version of Millpond that wrote it."""
+
+    seq: int
+    at: float
+    version: str
+    data: dict[str, Any]
+
+
+class Store:
+    """One open database.
+
+    Args:
+        url: an SQLAlchemy URL of SQLite or PostgreSQL.
+
+    Raises:
+        UnavailableError: it cannot be opened, or another server holds it.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._engine = connect(url)
+        self._hold = hold(self._engine)
+
+    def close(self) -> None:
+        """Let go of the database."""
+        if self._hold is not None:
+            self._hold.close()
+        self._engine.dispose()
+
+    # ---- writing ------------------------------------------------------------------------------------------------
+
+    def append(self, entries: Sequence[LogEntry], new_jobs: Sequence[NewJob] = ()) -> None:
+        """Make a batch of events and the jobs they submit durable, all or nothing."""
+        with self._engine.begin() as connection:
+            if new_jobs:
+                connection.execute(
+                    schema.jobs.insert(),
+                    [
+                        {
+                            "id": job.id,
+                            "user": job.user,
+                            "submitted_at": job.submitted_at,
+                            "document": json.dumps(job.document),
+                            "state": LIVE,
+                        }
+                        for job in new_jobs
+                    ],
+                )
+            keys = [
+                {"key": job.key, "job": job.id, "digest": job.digest, "at": job.submitted_at}
+                for job in new_jobs
+                if job.key
+            ]
+            if keys:
+                connection.execute(schema.idempotency_keys.insert(), keys)
+            if entries:
+                connection.execute(schema.events.insert(), [_event_row(entry) for entry in entries])
+
+    def record(self, decisions: Sequence[DecisionEntry], ended: Sequence[JobInfo] = ()) -> None:
+        """Make what a cycle decided, and the last look of jobs that have ended, durable."""
+        with self._engine.begin() as connection:
+            if decisions:
+                connection.execute(schema.decisions.insert(), [_decision_row(entry) for entry in decisions])
+            for info in ended:
+                connection.execute(
+                    schema.jobs.update()
+                    .where(schema.jobs.c.id == info.id)
+                    .values(state=info.state, ended_at=info.ended_at, info=info.model_dump_json())
+                )
+
+    def save_snapshot(self, snapshot: Snapshot) -> None:
+        """Keep a snapshot, and drop what is too old to be needed."""
+        events, snapshots, keys = schema.events, schema.snapshots, schema.idempotency_keys
+        with self._engine.begin() as connection:
+            connection.execute(snapshots.delete().where(snapshots.c.seq == snapshot.seq))
+            connection.execute(
+                snapshots.insert().values(
+                    seq=snapshot.seq, at=snapshot.at, version=snapshot.version, data=json.dumps(snapshot.data)
+                )
+            )
+            kept = sa.select(snapshots.c.seq).order_by(snapshots.c.seq.desc()).limit(KEPT_SNAPSHOTS)
+            oldest = min(connection.execute(kept).scalars())
+            connection.execute(snapshots.delete().where(snapshots.c.seq < oldest))
+            connection.execute(events.delete().where(events.c.seq <= min(oldest, snapshot.seq - KEPT_EVENTS)))
+            connection.execute(keys.delete().where(keys.c.at < snapshot.at - _KEYS_KEPT_S))
+
+    # ---- reading ------------------------------------------------------------------------------------------------
+
+    def latest_snapshot(self) -> Snapshot | None:
+        """The newest snapshot; None in a new database."""
+        query = sa.select(schema.snapshots).order_by(schema.snapshots.c.seq.desc()).limit(1)
+        with self._engine.connect() as connection:
+            row = connection.execute(query).first()
+        return None if row is None else Snapshot(row.seq, row.at, row.version, json.loads(row.data))
+
+    def events_after(self, seq: int) -> Iterator[LogEntry]:
+        """The log behind an entry, oldest first."""
+        table = schema.events
+        query = sa.select(table).where(table.c.seq > seq).order_by(table.c.seq)
+        with self._engine.connect() as connection:
+            for row in connection.execution_options(yield_per=1000).execute(query):
+                yield LogEntry(row.seq, from_plain(json.loads(row.data)), row.job)
+
+    def decisions_after(self, seq: int) -> dict[int, Decision]:
+        """Decisions taken behind a log entry, by id."""
+        table = schema.decisions
+        query = sa.select(table).where(table.c.seq > seq).order_by(table.c.id)
+        with self._engine.connect() as connection:
+            return {row.id: from_plain(json.loads(row.data)) for row in connection.execute(query)}
+
+    def history(self, job: str) -> tuple[list[LogEntry], list[DecisionEntry]]:
+        """Everything the log and the decisions say about one job, oldest first."""
+        with self._engine.connect() as connection:
+            rows = connection.execute(
+                sa.select(schema.events).where(schema.events.c.job == job).order_by(schema.events.c.seq)
+            ).all()
+            decided = connection.execute(
+                sa.select(schema.decisions).where(schema.decisions.c.job == job).order_by(schema.decisions.c.id)
+            ).all()
+        return (
+            [LogEntry(row.seq, from_plain(json.loads(row.data)), row.job) for row in rows],
+            [DecisionEntry(row.seq, row.at, from_plain(json.loads(row.data))) for row in decided],
+        )
+
+    def document(self, job: str) -> dict[str, Any] | None:
+        """The job file of a job as it was submitted."""
+        query = sa.select(schema.jobs.c.document).where(schema.jobs.c.id == job)
+        with self._engine.connect() as connection:
+            text = connection.execute(query).scalar_one_or_none()
+        return None if text is None else json.loads(text)
+
+    def ended_job(self, job: str) -> JobInfo | None:
+        """A job that has ended; None when it lives or never was."""
+        query = sa.select(schema.jobs.c.info).where(schema.jobs.c.id == job)
+        with self._engine.connect() as connection:
+            text = connection.execute(query).scalar_one_or_none()
+        return None if text is None else JobInfo.model_validate_json(text)
+
+    def ended_jobs(self, limit: int, state: str = "") -> list[JobInfo]:
+        """Jobs that have ended, the latest submitted first."""
+        table = schema.jobs
+        query = sa.select(table.c.info).where(table.c.info.is_not(None))
+        if state:
+            query = query.where(table.c.state == state)
+        query = query.order_by(table.c.submitted_at.desc(), table.c.id).limit(limit)
+        with self._engine.connect() as connection:
+            return [JobInfo.model_validate_json(text) for text in connection.execute(query).scalars()]
+
+    def ended_counts(self) -> dict[str, int]:
+        """How many jobs ended in which state."""
+        table = schema.jobs
+        query = sa.select(table.c.state, sa.func.count()).where(table.c.state != LIVE).group_by(table.c.state)
+        with self._engine.connect() as connection:
+            return {row[0]: row[1] for row in connection.execute(query)}
+
+    def is_job(self, job: str) -> bool:
+        """Whether a job of this id was ever submitted."""
+        query = sa.select(schema.jobs.c.id).where(schema.jobs.c.id == job)
+        with self._engine.connect() as connection:
+            return connection.execute(query).first() is not None
+
+    def live_jobs(self) -> list[str]:
+        """Ids of jobs that have not been recorded as ended."""
+        query = sa.select(schema.jobs.c.id).where(schema.jobs.c.state == LIVE)
+        with self._engine.connect() as connection:
+            return list(connection.execute(query).scalars())
+
+    def repeated(self, key: str) -> tuple[str, str] | None:
+        """Job and digest of the submission that came with this idempotency key before."""
+        table = schema.idempotency_keys
+        query = sa.select(table.c.job, table.c.digest).where(table.c.key == key)
+        with self._engine.connect() as connection:
+            row = connection.execute(query).first()
+        return None if row is None else (row.job, row.digest)
+
+
+def _event_row(entry: LogEntry) -> dict[str, Any]:
+    event = entry.event
+    return {
+        "seq": entry.seq,
+        "at": event.at,
+        "type": type(event).__name__,
+        "job": entry.job,
+        "data": json.dumps(to_plain(event)),
+    }
+
+
+def _decision_row(entry: DecisionEntry) -> dict[str, Any]:
+    decision = entry.decision
+    return {
+        "id": decision.id,
+        "seq": entry.seq,
+        "at": entry.at,
+        "type": type(decision).__name__,
+        "job": decision.job,
+        "data": json.dumps(to_plain(decision)),
+    }

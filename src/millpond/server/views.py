@@ -1,0 +1,61 @@
+"""Nodes and reasons as the API shows them."""
+
+from __future__ import annotations
+
+from millpond.model.reasons import Reason
+from millpond.model.workloads import JobState
+from millpond.scheduling.views import DeviceUse, NodeView
+from millpond.specs.api import DeviceInfo, NodeInfo, ReasonInfo, RemedyInfo, StartInfo
+
+
+def node_info(view: NodeView) -> NodeInfo:
+    """A machine with what is free of it."""
+    node = view.node
+    return NodeInfo(
+        name=node.name,
+        pool=node.pool,
+        cpu_milli=node.cpu_milli,
+        free_cpu_milli=view.free.cpu_milli,
+        memory_mib=node.memory_mib,
+        free_memory_mib=view.free.memory_mib,
+        devices=[_device_info(use) for use in view.devices],
+        rack=node.rack_name,
+        zone=node.zone_name,
+        schedulable=node.schedulable,
+        unschedulable_reason=node.unschedulable_reason,
+        fake=any(device.fake for device in node.devices),
+    )
+
+
+def _device_info(use: DeviceUse) -> DeviceInfo:
+    device = use.device
+    return DeviceInfo(
+        uuid=device.uuid,
+        index=device.index,
+        vendor=device.vendor,
+        model=device.model,
+        memory_mib=device.memory_mib,
+        free_memory_mib=use.memory_free_mib,
+        free_compute_milli=use.compute_free_milli,
+        health=device.health.value,
+        health_detail=device.health_detail,
+        fake=device.fake,
+        holders=list(use.holders),
+    )
+
+
+def reason_info(job: str, state: JobState, reason: Reason) -> ReasonInfo:
+    """Why a job waits or runs."""
+    remedy, start = reason.remedy, reason.start
+    return ReasonInfo(
+        job=job,
+        state=state.value,
+        cause=reason.cause.value,
+        summary=reason.summary,
+        numbers=dict(reason.numbers),
+        nodes={failed.value: count for failed, count in reason.nodes},
+        position=reason.position,
+        remedy=RemedyInfo(change=remedy.change, field=remedy.field, value=remedy.value) if remedy else None,
+        start=StartInfo(earliest_at=start.earliest_at, latest_at=start.latest_at, basis=start.basis) if start else None,
+        blocked_by=reason.blocked_by,
+    )

@@ -1,0 +1,40 @@
+"""What the pretended world charges: the parameters by which a simulated cluster differs from an ideal one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from millpond.model.errors import InvalidInputError
+from millpond.scheduling.settings import PreemptionCost
+
+NO_PREEMPTION_COST = PreemptionCost(0.0, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """All in seconds, and all zero by default.
+
+    Attributes:
+        start_s: from the decision to start a job until its work begins; cards are held meanwhile.
+        restore_s: the same again for a job that ran before.
+        preemption: extra work that a job has to do after it was preempted or moved.
+        grace_s: how long a job that is told to end holds its cards on.
+        lost_work_s: work since the last checkpoint that a preempted job repeats; infinity keeps nothing.
+        sharing_speed: speed of a job on a card that another job uses too, above 0 and up to 1.
+    """
+
+    start_s: float = 0.0
+    restore_s: float = 0.0
+    preemption: PreemptionCost = NO_PREEMPTION_COST
+    grace_s: float = 0.0
+    lost_work_s: float = 0.0
+    sharing_speed: float = 1.0
+
+    def __post_init__(self) -> None:
+        charged = (self.start_s, self.restore_s, self.preemption.small_s, self.preemption.large_s)
+        if min(*charged, self.grace_s, self.lost_work_s) < 0:
+            raise InvalidInputError("a negative cost", "costs are seconds, zero or more")
+        if not 0 < self.sharing_speed <= 1:
+            raise InvalidInputError(
+                f"a speed of {self.sharing_speed} on shared cards", "use a number above 0 and up to 1"
+            )

@@ -1,0 +1,307 @@
+"""An engine that only pretends: it answers decisions on a virtual clock, after the costs it was given.
+
+It keeps for every job how much work is left, and turns that into the instant of its end. Work is measured in
+seconds at full speed; a preemption adds work, sharing a card and missing tasks slow it down.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Iterable, Sequence
+
+from millpond.model.decisions import Decision, Placement, Resume, Start, Stop, Suspend
+from millpond.model.engine import Inventory, Observed
+from millpond.model.events import Confirmed, Ended, Event
+from millpond.model.nodes import Node
+from millpond.model.reasons import Cause
+from millpond.model.workloads import Job, Outcome
+from millpond.simulation.costs import Costs
+
+NEVER = math.inf
+
+# Answers of one instant come in this order: ends first, for they make room.
+_END, _STOPPED, _CONFIRM = range(3)
+_FINAL_STOPS = frozenset({Cause.STOP_REQUESTED, Cause.TIME_LIMIT})
+
+
+class Work:
+    """What the engine knows of one job.
+
+    Attributes:
+        remaining_s: work left at full speed, unpaid overhead included.
+        overhead_s: the part of it that comes from preemptions.
+        placements: its tasks that run, start or are suspended; empty when it has none.
+        version: rises whenever the instant of its end changes; older entries of the agenda are void.
+        held_since: since when it holds cards; ``NEVER`` while it holds none.
+        held_s, preemptions, lost_s, first_start_at, ended_at: its history; NaN is not yet.
+    """
+
+    __slots__ = (
+        "attempt", "ended_at", "first_start_at", "held_s", "held_since", "index", "job", "lost_s", "overhead_s",
+        "placements", "preemptions", "rate", "remaining_s", "run_service_s", "since", "started", "task_count",
+        "version",
+    )  # fmt: skip
+
+    def __init__(self, index: int, job: Job, duration_s: float) -> None:
+        self.index = index
+        self.job = job
+        self.task_count = job.task_count
+        self.remaining_s = duration_s
+        self.overhead_s = 0.0
+        self.placements: tuple[Placement, ...] = ()
+        self.attempt = 0
+        self.version = 0
+        self.started = False
+        self.since = 0.0
+        self.rate = 0.0
+        self.run_service_s = 0.0
+        self.held_since = NEVER
+        self.held_s = 0.0
+        self.preemptions = 0
+        self.lost_s = 0.0
+        self.first_start_at = math.nan
+        self.ended_at = math.nan
+
+    def advance(self, now: float) -> None:
+        """Book the work done since the last call. Overhead is worked off first."""
+        done = (now - self.since) * self.rate
+        self.since = now
+        self.remaining_s = max(self.remaining_s - done, 0.0)
+        paid = min(self.overhead_s, done)
+        self.overhead_s -= paid
+        self.run_service_s += done - paid
+
+
+class PretendEngine:
+    """Implements ``model.engine.Engine`` on a clock that its owner moves by setting ``now``.
+
+    Args:
+        jobs: every job that may be started, with its duration in seconds.
+
+    Attributes:
+        runs: (job index, start, end, placements) of every stretch in which a job held cards.
+    """
+
+    def __init__(self, nodes: tuple[Node, ...], jobs: Iterable[tuple[Job, float]], costs: Costs) -> None:
+        self.now = 0.0
+        self.works = {job.id: Work(index, job, duration) for index, (job, duration) in enumerate(jobs)}
+        self.runs: list[tuple[int, float, float, tuple[Placement, ...]]] = []
+        self._nodes = nodes
+        self._costs = costs
+        self._agenda: list[tuple[float, int, int, Work, int, int]] = []
+        self._answers: list[Event] = []
+        self._sequence = 0
+        self._last_decision = -1
+        self._shares = costs.sharing_speed < 1
+        self._users_of: dict[str, set[Work]] = {}
+
+    def next_at(self) -> float:
+        """The instant of the next event, ``NEVER`` if none is to come."""
+        if self._answers:
+            return self.now
+        agenda = self._agenda
+        while agenda and agenda[0][4] != agenda[0][3].version:
+            heapq.heappop(agenda)
+        return agenda[0][0] if agenda else NEVER
+
+    def events(self) -> list[Event]:
+        """Everything due by ``now``, oldest first."""
+        found, self._answers = self._answers, []
+        agenda, now = self._agenda, self.now
+        while agenda and agenda[0][0] <= now:
+            at, kind, _, work, version, decision = heapq.heappop(agenda)
+            if version != work.version:
+                continue
+            if kind == _END:
+                self._release(work, at)
+                work.ended_at = at
+                found.append(Ended(at, work.job.id, work.attempt, Outcome.SUCCESS, exit_code=0))
+            elif kind == _CONFIRM:
+                self._begin(work, at)
+                found.append(Confirmed(at, decision))
+            else:
+                found.append(self._stopped(work, at))
+        return found
+
+    def apply(self, decisions: Sequence[Decision]) -> None:
+        """Answer decisions, now or after their cost. A decision that was taken on before is passed over."""
+        for decision in decisions:
+            if decision.id <= self._last_decision:
+                continue
+            self._last_decision = decision.id
+            work = self.works[decision.job]
+            match decision:
+                case Start():
+                    self._start(work, decision)
+                case Stop():
+                    self._stop(work, decision)
+                case Suspend():
+                    self._suspend(work, decision)
+                case Resume():
+                    self._resume(work, decision)
+
+    def inventory(self) -> Inventory:
+        """All nodes, and all tasks that hold something."""
+        tasks = tuple(
+            Observed(work.job.id, work.attempt, placement.task, placement.node, True)
+            for work in self.works.values()
+            for placement in work.placements
+        )
+        return Inventory(self._nodes, tasks)
+
+    def _plan(self, at: float, kind: int, work: Work, decision: int = 0) -> None:
+        self._sequence += 1
+        heapq.heappush(self._agenda, (at, kind, self._sequence, work, work.version, decision))
+
+    def _start(self, work: Work, decision: Start) -> None:
+        if decision.joins:
+            self._resize(work, (*work.placements, *decision.placements))
+            self._answers.append(Confirmed(self.now, decision.id))
+            return
+        ran_before = work.first_start_at == work.first_start_at
+        delay = self._costs.start_s + (self._costs.restore_s if ran_before else 0.0)
+        if not ran_before:
+            work.first_start_at = self.now
+        work.attempt = decision.attempt
+        work.placements = decision.placements
+        work.held_since = self.now
+        work.run_service_s = 0.0
+        work.started = False
+        work.version += 1
+        if delay:
+            self._plan(self.now + delay, _CONFIRM, work, decision.id)
+        else:
+            self._begin(work, self.now)
+            self._answers.append(Confirmed(self.now, decision.id))
+
+    def _begin(self, work: Work, at: float) -> None:
+        """Work starts, or goes on after a suspension."""
+        work.started = True
+        work.since = at
+        if self._shares:
+            for other in self._join_cards(work):
+                self._retime(other)
+        work.rate = self._rate(work)
+        self._plan(at + work.remaining_s / work.rate, _END, work)
+
+    def _stop(self, work: Work, decision: Stop) -> None:
+        leaving = set(decision.tasks)
+        staying = tuple(placement for placement in work.placements if leaving and placement.task not in leaving)
+        self._answers.append(Confirmed(self.now, decision.id))
+        if staying:
+            self._answers.extend(
+                Ended(self.now, decision.job, decision.attempt, Outcome.STOPPED, task=task) for task in decision.tasks
+            )
+            self._resize(work, staying)
+            return
+        if work.started:
+            work.advance(self.now)
+        work.rate = 0.0
+        work.version += 1
+        if decision.cause in _FINAL_STOPS:
+            work.remaining_s = NEVER
+        elif work.started:
+            self._charge_preemption(work)
+        grace_s = min(decision.grace_s, self._costs.grace_s)
+        if grace_s:
+            self._plan(self.now + grace_s, _STOPPED, work)
+        else:
+            self._answers.append(self._stopped(work, self.now))
+
+    def _charge_preemption(self, work: Work) -> None:
+        lost_s = min(work.run_service_s, self._costs.lost_work_s)
+        cost_s = self._costs.preemption.of(work.job.gpu_milli)
+        work.preemptions += 1
+        work.lost_s += lost_s
+        work.run_service_s -= lost_s
+        work.overhead_s += cost_s
+        work.remaining_s += lost_s + cost_s
+
+    def _stopped(self, work: Work, at: float) -> Ended:
+        self._release(work, at)
+        if work.remaining_s == NEVER:
+            work.ended_at = at
+        return Ended(at, work.job.id, work.attempt, Outcome.STOPPED, service_s=work.run_service_s)
+
+    def _suspend(self, work: Work, decision: Suspend) -> None:
+        work.advance(self.now)
+        work.rate = 0.0
+        work.version += 1
+        self._close_run(work, self.now)
+        if self._shares:
+            for other in self._leave_cards(work):
+                self._retime(other)
+        self._answers.append(Confirmed(self.now, decision.id))
+
+    def _resume(self, work: Work, decision: Resume) -> None:
+        work.version += 1
+        work.held_since = self.now
+        if self._costs.restore_s:
+            self._plan(self.now + self._costs.restore_s, _CONFIRM, work, decision.id)
+        else:
+            self._begin(work, self.now)
+            self._answers.append(Confirmed(self.now, decision.id))
+
+    def _resize(self, work: Work, placements: tuple[Placement, ...]) -> None:
+        """Tasks joined or left: the work goes on, faster or slower."""
+        touched = self._leave_cards(work) if self._shares else set()
+        self._close_run(work, self.now)
+        work.placements = placements
+        work.held_since = self.now
+        if self._shares:
+            touched |= self._join_cards(work)
+        for other in (work, *touched):
+            self._retime(other)
+
+    def _retime(self, work: Work) -> None:
+        """The speed of a job may have changed: book what it did and plan its end anew."""
+        if work.started and work.rate:
+            work.advance(self.now)
+            work.rate = self._rate(work)
+            work.version += 1
+            self._plan(self.now + work.remaining_s / work.rate, _END, work)
+
+    def _rate(self, work: Work) -> float:
+        rate = len(work.placements) / work.task_count
+        if self._shares and any(len(self._users_of[card]) > 1 for card in _cards(work)):
+            rate *= self._costs.sharing_speed
+        return rate
+
+    def _release(self, work: Work, at: float) -> None:
+        """The job holds nothing any more."""
+        self._close_run(work, at)
+        work.started = False
+        work.version += 1
+        touched = self._leave_cards(work) if self._shares else ()
+        work.placements = ()
+        for other in touched:
+            self._retime(other)
+
+    def _close_run(self, work: Work, at: float) -> None:
+        if at > work.held_since:
+            self.runs.append((work.index, work.held_since, at, work.placements))
+            work.held_s += at - work.held_since
+        work.held_since = NEVER
+
+    def _join_cards(self, work: Work) -> set[Work]:
+        """Enter the job as a user of its cards; returns the others on them."""
+        touched: set[Work] = set()
+        for card in _cards(work):
+            users = self._users_of.setdefault(card, set())
+            touched |= users
+            users.add(work)
+        return touched - {work}
+
+    def _leave_cards(self, work: Work) -> set[Work]:
+        """The reverse of ``_join_cards``."""
+        touched: set[Work] = set()
+        for card in _cards(work):
+            users = self._users_of.get(card, set())
+            users.discard(work)
+            touched |= users
+        return touched
+
+
+def _cards(work: Work) -> list[str]:
+    return [grant.device for placement in work.placements for grant in placement.grants]

@@ -1,0 +1,199 @@
+"""The simulator: one loop that moves a virtual clock from event to event and asks the scheduler what to do.
+
+The scheduler cannot tell this world from a live one. What differs is who answers (``PretendEngine``) and where
+the time comes from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from millpond.forecasting.durations import DurationPredictor, Forecast
+from millpond.model.decisions import Decision
+from millpond.model.errors import InvalidInputError
+from millpond.model.events import (
+    Confirmed,
+    DurationPredicted,
+    Ended,
+    Event,
+    JobSubmitted,
+    NodeJoined,
+    PoolChanged,
+    QueueChanged,
+    Tick,
+)
+from millpond.model.nodes import Node
+from millpond.model.workloads import Job, Outcome
+from millpond.simulation.costs import Costs
+from millpond.simulation.engine import NEVER, PretendEngine, Work
+from millpond.simulation.trace import Workload, anonymous
+
+KNOWLEDGE = ("none", "predicted", "exact")
+LEAST_STEP_S = 0.001
+IDLE_WAKEUPS = 1000
+PROGRESS_EVERY = 64
+
+
+class Core(Protocol):
+    """What the simulator needs of a scheduler."""
+
+    def handle(self, event: Event) -> None:
+        """Take note of an event."""
+
+    def decide(self, now: float) -> list[Decision]:
+        """Run one cycle."""
+
+    def next_wakeup(self, now: float) -> float | None:
+        """An instant at which a cycle is worth running although no event arrives."""
+
+    def forget(self, job_id: str) -> None:
+        """Drop an ended job."""
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """What a replay rests on, beside the scheduler.
+
+    Attributes:
+        durations: what the policy learns about durations, one of ``KNOWLEDGE``. With ``none`` it sees nothing
+            of a job but when it came and how many cards it asks for.
+    """
+
+    nodes: tuple[Node, ...]
+    workload: Workload
+    durations: str = "none"
+    costs: Costs = Costs()
+
+    def __post_init__(self) -> None:
+        if self.durations not in KNOWLEDGE:
+            raise InvalidInputError(f"unknown durations {self.durations!r}", f"choose one of {', '.join(KNOWLEDGE)}")
+
+    def opening(self) -> list[Event]:
+        """The events that tell a scheduler the cluster and the queues."""
+        at = self.start_at
+        queues = () if self.durations == "none" else self.workload.queues()
+        return [
+            PoolChanged(at, self.workload.pool()),
+            *(QueueChanged(at, queue) for queue in queues),
+            *(NodeJoined(at, node) for node in self.nodes),
+        ]
+
+    @property
+    def start_at(self) -> float:
+        """The first submission."""
+        return self.workload.jobs[0].submit_at
+
+
+class Simulation:
+    """One replay of a world by one scheduler, which must be fresh.
+
+    Args:
+        record: keep every event that the scheduler saw, ticks included, in ``log``.
+
+    Attributes:
+        works: what became of each job, in order of submission.
+        forecasts: what was predicted for each job, by its index (with durations ``predicted`` only).
+    """
+
+    def __init__(self, world: World, scheduler: Core, *, record: bool = False) -> None:
+        entries = world.workload.jobs
+        self.world = world
+        self.cycles = 0
+        self.log: list[Event] = []
+        self.forecasts: dict[int, Forecast] = {}
+        self._scheduler = scheduler
+        self._record = record
+        self._jobs: list[Job] = anonymous(entries) if world.durations == "none" else [entry.job for entry in entries]
+        lengths = (entry.duration_s for entry in entries)
+        self.engine = PretendEngine(world.nodes, zip(self._jobs, lengths, strict=True), world.costs)
+        self._predictor = DurationPredictor() if world.durations == "predicted" else None
+        self._exact = world.durations == "exact"
+        self._ended = 0
+
+    @property
+    def works(self) -> list[Work]:
+        """What the engine noted about each job, in order of submission."""
+        return list(self.engine.works.values())
+
+    def run(self, progress: Callable[[int], None] | None = None) -> None:
+        """Play the whole workload.
+
+        Args:
+            progress: called now and then with the number of jobs that have ended.
+        """
+        for event in self.world.opening():
+            self._tell(event)
+        arrivals = [entry.submit_at for entry in self.world.workload.jobs]
+        arrived, total = 0, len(arrivals)
+        engine, scheduler = self.engine, self._scheduler
+        wake = NEVER
+        idle_wakeups = reported = 0
+        while True:
+            next_arrival = arrivals[arrived] if arrived < total else NEVER
+            next_answer = engine.next_at()
+            now = min(next_arrival, next_answer, wake)
+            if now == NEVER or idle_wakeups > IDLE_WAKEUPS:
+                break
+            engine.now = now
+            changed = now >= wake
+            if next_answer <= now:
+                changed = self._take_answers() or changed
+            while arrived < total and arrivals[arrived] <= now:
+                self._submit(arrived, now)
+                arrived += 1
+                changed = True
+            if changed:
+                self.cycles += 1
+                if self._record:
+                    self.log.append(Tick(now))
+                decisions = scheduler.decide(now)
+                engine.apply(decisions)
+                stuck = not decisions and arrived == total and engine.next_at() == NEVER
+                idle_wakeups = idle_wakeups + 1 if stuck else 0
+            wake = self._next_wakeup(now)
+            if progress is not None and self._ended >= reported + PROGRESS_EVERY:
+                reported = self._ended
+                progress(reported)
+
+    def _next_wakeup(self, now: float) -> float:
+        """The scheduler's next wish, but never the present instant again: the clock has to move on."""
+        wake = self._scheduler.next_wakeup(now)
+        return NEVER if wake is None else max(wake, now + LEAST_STEP_S)
+
+    def _tell(self, event: Event) -> None:
+        if self._record:
+            self.log.append(event)
+        self._scheduler.handle(event)
+
+    def _submit(self, index: int, now: float) -> None:
+        job = self._jobs[index]
+        self._tell(JobSubmitted(now, job))
+        if self._exact:
+            length = self.world.workload.jobs[index].duration_s
+            self._tell(DurationPredicted(now, job.id, length, length))
+        elif self._predictor is not None:
+            forecast = self._predictor.predict(job)
+            if forecast is not None:
+                self.forecasts[index] = forecast
+                self._tell(DurationPredicted(now, job.id, forecast.expected_s, forecast.cautious_s))
+
+    def _take_answers(self) -> bool:
+        """Hand the engine's answers on; whether any could change what is decided (a mere confirmation does not)."""
+        changed = False
+        for event in self.engine.events():
+            self._tell(event)
+            if type(event) is not Confirmed:
+                changed = True
+            if type(event) is Ended and event.outcome is Outcome.SUCCESS:
+                self._finish(event)
+        return changed
+
+    def _finish(self, event: Ended) -> None:
+        self._ended += 1
+        self._scheduler.forget(event.job)
+        if self._predictor is not None:
+            index = self.engine.works[event.job].index
+            entry = self.world.workload.jobs[index]
+            self._predictor.observe(entry.job, entry.duration_s)

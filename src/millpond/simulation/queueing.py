@@ -1,0 +1,77 @@
+"""Replaying a trace of arrivals and durations: how long do jobs wait and take under a policy?"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from millpond.forecasting.accuracy import Accuracy, accuracy
+from millpond.scheduling.scheduler import Scheduler
+from millpond.scheduling.settings import Settings
+from millpond.simulation.core import make_scheduler
+from millpond.simulation.history import History, history_of
+from millpond.simulation.kernel import Simulation, World
+from millpond.simulation.metrics import Metrics, measure
+from millpond.simulation.trace import admissible
+from millpond.simulation.warming import warm_up
+
+
+@dataclass(frozen=True, slots=True)
+class QueueingResult:
+    """What a policy made of a trace.
+
+    Attributes:
+        cycles: how often the scheduler was asked to decide.
+        cpu_s: processor time, user and system, from the first event to the last.
+        forecasts: how good the forecasts were, with durations ``predicted``.
+        stuck: why the first job that never ended waits; empty when all ended.
+    """
+
+    metrics: Metrics
+    history: History
+    cycles: int
+    cpu_s: float
+    forecasts: Accuracy | None
+    stuck: str
+
+
+def admissible_world(world: World, *, skip_bad_rows: bool) -> World:
+    """The world without jobs that its cluster could never take; refused unless they are to be skipped."""
+    scheduler = make_scheduler(Settings())
+    for event in replace(world, durations="exact").opening():
+        scheduler.handle(event)
+    return replace(world, workload=admissible(world.workload, scheduler.check, skip_bad_rows=skip_bad_rows))
+
+
+def replay(world: World, settings: Settings, progress: Callable[[int], None] | None = None) -> QueueingResult:
+    """Play the world under one policy and measure it.
+
+    Args:
+        progress: called now and then with the number of jobs that have ended.
+    """
+    warm_up(settings)
+    scheduler = make_scheduler(settings)
+    simulation = Simulation(world, scheduler)
+    before = time.process_time()
+    simulation.run(progress)
+    cpu_s = time.process_time() - before
+    history = history_of(simulation)
+    lengths = world.workload.jobs
+    return QueueingResult(
+        metrics=measure(history),
+        history=history,
+        cycles=simulation.cycles,
+        cpu_s=cpu_s,
+        forecasts=accuracy(
+            list(simulation.forecasts.values()), [lengths[index].duration_s for index in simulation.forecasts]
+        ),
+        stuck=_why_stuck(simulation, scheduler),
+    )
+
+
+def _why_stuck(simulation: Simulation, scheduler: Scheduler) -> str:
+    for work in simulation.works:
+        if work.ended_at != work.ended_at:
+            return f"job {work.job.id!r}: {scheduler.explain(work.job.id, simulation.engine.now).summary}"
+    return ""

@@ -1,0 +1,24 @@
+"""The traces of Muri (SIGCOMM'22): Philly arrivals with times in milliseconds."""
+
+from __future__ import annotations
+
+from millpond.model.workloads import Job
+from millpond.simulation.readers.rows import Row, Table, read_rows
+from millpond.simulation.trace import TraceJob, Workload, WorkloadBuilder, gang_roles
+
+COLUMNS = ("job_id", "num_gpu", "submit_time", "duration")
+
+
+def read(table: Table, cards_per_node: int, *, skip_bad_rows: bool) -> Workload:
+    """Jobs of a Muri trace. Its ``model_name`` becomes the job's name; its ``priority`` has no published meaning."""
+    table.require(COLUMNS)
+    builder = WorkloadBuilder(str(table.path), skip_bad_rows)
+
+    def take(row: Row) -> None:
+        roles = gang_roles(row.integer("num_gpu", least=1), cards_per_node)
+        job = Job(row.text("job_id"), roles, name=row.text("model_name"))
+        submit_at, duration_s = row.number("submit_time", least=0) / 1000, row.number("duration", least=0) / 1000
+        builder.add(TraceJob(job, submit_at, duration_s, row.where))
+
+    read_rows(table, builder, take)
+    return builder.build()

@@ -1,0 +1,62 @@
+"""Microsoft's Philly trace in two forms that its users publish, told apart by their headers.
+
+*Reduced*: ``timestamp, duration, num_gpus, gpu_time, cluster``; instants count from the first row's midnight and
+``cluster`` (a virtual cluster) becomes the queue. *Case*: ``job_id, gpu_num, submit_time, duration`` in seconds.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from millpond.model.errors import InvalidInputError
+from millpond.model.tenants import DEFAULT_QUEUE
+from millpond.model.workloads import Job
+from millpond.simulation.readers.rows import Row, Table, read_rows
+from millpond.simulation.trace import TraceJob, Workload, WorkloadBuilder, gang_roles
+
+REDUCED = ("timestamp", "duration", "num_gpus", "cluster")
+CASE = ("job_id", "gpu_num", "submit_time", "duration")
+
+
+def read(table: Table, cards_per_node: int, *, skip_bad_rows: bool) -> Workload:
+    """Jobs of a Philly trace in either form."""
+    builder = WorkloadBuilder(str(table.path), skip_bad_rows)
+    if "timestamp" in table.header:
+        table.require(REDUCED)
+        _read_reduced(table, builder, cards_per_node)
+    elif "gpu_num" in table.header:
+        table.require(CASE)
+        _read_case(table, builder, cards_per_node)
+    else:
+        raise InvalidInputError(
+            f"{table.path}:1: neither form of the Philly trace (found: {', '.join(table.header)})",
+            f"the reduced form has {', '.join(REDUCED)}; the case form has {', '.join(CASE)}",
+        )
+    return builder.build()
+
+
+def _read_reduced(table: Table, builder: WorkloadBuilder, cards_per_node: int) -> None:
+    midnight: datetime | None = None
+
+    def take(row: Row) -> None:
+        nonlocal midnight
+        try:
+            submitted = datetime.strptime(row.text("timestamp"), "%Y-%m-%d %H:%M:%S").replace(tzinfo=UTC)
+        except ValueError:
+            raise row.error("timestamp", "an instant such as 2017-09-04 10:30:41") from None
+        midnight = midnight or submitted.replace(hour=0, minute=0, second=0)
+        roles = gang_roles(row.integer("num_gpus", least=1), cards_per_node)
+        job = Job(f"philly-{row.line}", roles, queue=row.text("cluster", DEFAULT_QUEUE))
+        submit_at = (submitted - midnight).total_seconds()
+        builder.add(TraceJob(job, submit_at, row.number("duration", least=0), row.where))
+
+    read_rows(table, builder, take)
+
+
+def _read_case(table: Table, builder: WorkloadBuilder, cards_per_node: int) -> None:
+    def take(row: Row) -> None:
+        job = Job(row.text("job_id"), gang_roles(row.integer("gpu_num", least=1), cards_per_node))
+        submit_at, duration_s = row.number("submit_time", least=0), row.number("duration", least=0)
+        builder.add(TraceJob(job, submit_at, duration_s, row.where))
+
+    read_rows(table, builder, take)

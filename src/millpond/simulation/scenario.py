@@ -1,0 +1,149 @@
+"""One replay as a value: which trace, which cluster, which policy, which costs. Small enough to send to a process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from millpond.model.errors import InvalidInputError
+from millpond.model.nodes import Node
+from millpond.scheduling.settings import PreemptionCost, Settings
+from millpond.simulation import packing, queueing
+from millpond.simulation.arrivals import inflate
+from millpond.simulation.clusters import capacity_milli, cards_per_node, uniform_cluster
+from millpond.simulation.costs import NO_PREEMPTION_COST, Costs
+from millpond.simulation.kernel import World
+from millpond.simulation.readers import QUEUEING_FORMATS, openb, read_workload
+from millpond.simulation.synthetic import SyntheticOptions, synthesise
+from millpond.simulation.trace import Workload
+
+PACKING_FORMAT = "openb"
+SYNTHETIC_FORMAT = "synthetic"
+FORMATS = (PACKING_FORMAT, *QUEUEING_FORMATS, SYNTHETIC_FORMAT)
+PREEMPTIVE_ORDERINGS = frozenset({"default", "srtf", "srsf", "tiresias"})
+"""Orderings that preempt unless told otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """What to replay.
+
+    Attributes:
+        jobs: path of the trace; for synthetic workloads, how many jobs.
+        nodes: path of a node list; or empty, then ``cluster`` says ``NxG``.
+        order: path of an arrival order (packing only); or empty, then arrivals are inflated to ``until``.
+        seed: of the arrival order, of synthetic workloads, and of policies that draw lots.
+        settings: the policy; ``replay`` fills in the seed and, for packing, the mix.
+        load: offered load of a synthetic workload.
+    """
+
+    trace_format: str
+    jobs: str
+    nodes: str = ""
+    cluster: str = ""
+    order: str = ""
+    until: float = 1.3
+    seed: int = 0
+    settings: Settings = Settings()
+    durations: str = "none"
+    costs: Costs = Costs()
+    skip_bad_rows: bool = False
+    load: float = 0.9
+
+    def __post_init__(self) -> None:
+        if self.trace_format not in FORMATS:
+            raise InvalidInputError(
+                f"unknown trace format {self.trace_format!r}", f"choose one of {', '.join(FORMATS)}"
+            )
+        if bool(self.nodes) == bool(self.cluster):
+            raise InvalidInputError(
+                "no cluster is given" if not self.nodes else "two clusters are given",
+                "give either --cluster NxG, such as 30x8, or --nodes FILE",
+            )
+        if self.until <= 0:
+            raise InvalidInputError(f"arrivals until {self.until} times the cluster", "use a number above 0")
+        if self.seed < 0:
+            raise InvalidInputError(f"a seed of {self.seed}", "use zero or more")
+
+    @property
+    def packs(self) -> bool:
+        """Whether this is a packing trace (pods, no durations)."""
+        return self.trace_format == PACKING_FORMAT
+
+    @property
+    def seed_matters(self) -> bool:
+        """Whether another seed can change anything."""
+        drawn = self.packs and not self.order
+        return drawn or self.trace_format == SYNTHETIC_FORMAT or self.settings.placement == "random"
+
+    def seeded(self) -> Settings:
+        """The policy with this scenario's seed."""
+        return replace(self.settings, seed=self.seed)
+
+
+@dataclass(frozen=True, slots=True)
+class Packing:
+    """A packing trace that was read: who arrives on which cluster, in which order."""
+
+    nodes: tuple[Node, ...]
+    pods: Workload
+    order: tuple[int, ...]
+
+    def run(
+        self, settings: Settings, *, mix_known: bool = True, progress: Callable[[int], None] | None = None
+    ) -> packing.PackingResult:
+        """Let the pods arrive; with ``mix_known`` the policy knows their shapes beforehand."""
+        settings = packing.packing_settings(settings, self.pods, mix_known=mix_known)
+        return packing.pack(self.nodes, self.pods, self.order, settings, progress)
+
+
+def default_preemption(trace_format: str) -> PreemptionCost:
+    """What a preemption costs where the user does not say: the conventions under which peers published."""
+    return NO_PREEMPTION_COST if trace_format == "muri" else PreemptionCost()
+
+
+def read_packing(scenario: Scenario) -> Packing:
+    """Read the pods and draw their order.
+
+    Raises:
+        InvalidInputError: a file is wrong, or a pod could run on no node.
+    """
+    nodes = _nodes(scenario)
+    pods = openb.read_pods(Path(scenario.jobs), skip_bad_rows=scenario.skip_bad_rows)
+    pods = packing.admissible_pods(nodes, pods, skip_bad_rows=scenario.skip_bad_rows)
+    if scenario.order:
+        order = openb.read_order(Path(scenario.order), pods)
+    else:
+        gpu_milli = [entry.job.gpu_milli for entry in pods.jobs]
+        order = inflate(gpu_milli, capacity_milli(nodes), scenario.until, scenario.seed)
+    return Packing(nodes, pods, tuple(order))
+
+
+def read_world(scenario: Scenario) -> World:
+    """Read or make the jobs of a queueing trace.
+
+    Raises:
+        InvalidInputError: a file is wrong, or a job could never run on this cluster.
+    """
+    nodes = _nodes(scenario)
+    if not capacity_milli(nodes):
+        raise InvalidInputError(f"the nodes of {scenario.nodes} have no cards", "give nodes with at least one card")
+    world = World(nodes, _workload(scenario, nodes), scenario.durations, scenario.costs)
+    return queueing.admissible_world(world, skip_bad_rows=scenario.skip_bad_rows)
+
+
+def _nodes(scenario: Scenario) -> tuple[Node, ...]:
+    return openb.read_nodes(Path(scenario.nodes)) if scenario.nodes else uniform_cluster(scenario.cluster)
+
+
+def _workload(scenario: Scenario, nodes: tuple[Node, ...]) -> Workload:
+    cards = cards_per_node(nodes)
+    if scenario.trace_format != SYNTHETIC_FORMAT:
+        return read_workload(scenario.trace_format, Path(scenario.jobs), cards, skip_bad_rows=scenario.skip_bad_rows)
+    if not scenario.jobs.isdigit():
+        raise InvalidInputError(
+            f"--jobs {scenario.jobs!r} for a synthetic workload", "give the number of jobs, such as --jobs 2000"
+        )
+    options = SyntheticOptions(jobs=int(scenario.jobs), load=scenario.load)
+    return synthesise(options, capacity_milli(nodes) // 1000, cards, scenario.seed)

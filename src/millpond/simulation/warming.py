@@ -1,0 +1,19 @@
+"""Getting compiled kernels ready before time is taken, as a server has them ready when work arrives."""
+
+from __future__ import annotations
+
+from millpond.scheduling.settings import Settings
+from millpond.simulation.clusters import uniform_cluster
+from millpond.simulation.core import make_scheduler
+from millpond.simulation.kernel import Simulation, World
+from millpond.simulation.synthetic import SyntheticOptions, synthesise
+
+
+def warm_up(settings: Settings) -> None:
+    """Play a small crowded workload, in which jobs wait and are preempted, so that every kernel has run.
+
+    The first time on a machine this compiles them, which takes some ten seconds; later they come from a cache.
+    """
+    crowd = synthesise(SyntheticOptions(jobs=80, load=3.0), total_cards=16, cards_per_node=4, seed=0)
+    for durations in ("none", "exact"):
+        Simulation(World(uniform_cluster("4x4"), crowd, durations), make_scheduler(settings)).run()

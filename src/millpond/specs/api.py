@@ -1,0 +1,304 @@
+"""The bodies of the REST API, shared by the server and its clients.
+
+Instants are seconds since 1970 (UTC). Shares of a card are milli (1000 = one card), memory is MiB, CPU is milli-cores.
+The body of a submission is a job file (``specs.job.JobFile``) as JSON.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+API_PREFIX = "/api/v1"
+IDEMPOTENCY_HEADER = "Idempotency-Key"
+"""Request header of a submission: repeating it with the same key gives the same job, never a second one."""
+
+SERVER_FILE = "server.json"
+"""Name of the file in the state directory by which clients find a running server (``ServerFile``)."""
+
+
+class Body(BaseModel):
+    """Base of all bodies: a newer server may add fields, an older client ignores them."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+class ServerFile(Body):
+    """``server.json`` in the state directory while a server runs.
+
+    Attributes:
+        url: base address, without a slash at the end.
+        token_path: file whose content is the API token.
+    """
+
+    url: str
+    pid: int
+    token_path: str
+    version: str
+
+
+class DeviceGrant(Body):
+    """What a task holds of one device."""
+
+    uuid: str
+    index: int
+    model: str
+    compute_milli: int
+    limit_milli: int
+    memory_mib: int
+    fake: bool = False
+
+
+class TaskInfo(Body):
+    """One task of a job in its present (or last) attempt.
+
+    Attributes:
+        state: a ``model.workloads.TaskState``.
+        node: empty while it has no place.
+        exit_code: as a shell shows it, once it has ended.
+        detail: what the engine said about its end.
+    """
+
+    task: int
+    role: str
+    state: str
+    node: str = ""
+    devices: list[DeviceGrant] = []
+    exit_code: int | None = None
+    detail: str = ""
+
+
+class JobInfo(Body):
+    """A job as lists and details show it.
+
+    Attributes:
+        name: the name its submitter gave; empty when none.
+        state: a ``model.workloads.JobState``.
+        attempt: its present run, from 1; 0 before the first.
+        gpus: what it asks for, for people: ``2``, ``0.25``, ``4 x 2`` (tasks x cards), ``0``.
+        exit_code: of an ended job: 0, or the code of the first task that failed.
+        reason: while it waits, why, in one sentence.
+        warnings: what was ignored in its job file; only in the answer to a submission.
+    """
+
+    id: str
+    name: str
+    queue: str
+    pool: str
+    user: str
+    kind: str
+    priority: str
+    state: str
+    attempt: int
+    submitted_at: float
+    first_started_at: float | None = None
+    started_at: float | None = None
+    ended_at: float | None = None
+    gpus: str = "0"
+    gpu_milli: int = 0
+    tasks: list[TaskInfo] = []
+    preemptions: int = 0
+    failures: int = 0
+    exit_code: int | None = None
+    reason: str = ""
+    warnings: list[str] = []
+
+
+class JobList(Body):
+    """Jobs, newest first; ``truncated`` says that ``limit`` cut the list."""
+
+    jobs: list[JobInfo]
+    truncated: bool = False
+
+
+class RemedyInfo(Body):
+    """The smallest change found that would start a job now.
+
+    Attributes:
+        field, value: for programs: a field of the job file and its new value.
+    """
+
+    change: str
+    field: str = ""
+    value: str = ""
+
+
+class StartInfo(Body):
+    """When a waiting job should start, and what this rests on; ``latest_at`` is None without a bound."""
+
+    earliest_at: float
+    latest_at: float | None = None
+    basis: str = ""
+
+
+class ReasonInfo(Body):
+    """Why a job waits or runs.
+
+    Attributes:
+        cause: one word, a ``model.reasons.Cause``.
+        numbers: the numbers of the summary by name.
+        nodes: how many nodes fail first on which filter (``fits``: on none), most frequent first.
+        position: place among those that wait, from 1.
+    """
+
+    job: str
+    state: str
+    cause: str
+    summary: str
+    numbers: dict[str, int] = {}
+    nodes: dict[str, int] = {}
+    position: int | None = None
+    remedy: RemedyInfo | None = None
+    start: StartInfo | None = None
+    blocked_by: str = ""
+
+
+class DeviceInfo(Body):
+    """One device, its capacity, what is free of it, and who holds it.
+
+    Attributes:
+        health: a ``model.devices.Health``; only an ``ok`` device is handed out.
+        holders: ids of the jobs with a slice of it.
+    """
+
+    uuid: str
+    index: int
+    vendor: str
+    model: str
+    memory_mib: int
+    free_memory_mib: int
+    free_compute_milli: int
+    health: str = "ok"
+    health_detail: str = ""
+    fake: bool = False
+    holders: list[str] = []
+
+
+class NodeInfo(Body):
+    """One machine. ``fake`` is true when any of its devices is pretended."""
+
+    name: str
+    pool: str
+    cpu_milli: int
+    free_cpu_milli: int
+    memory_mib: int
+    free_memory_mib: int
+    devices: list[DeviceInfo] = []
+    rack: str = ""
+    zone: str = ""
+    schedulable: bool = True
+    unschedulable_reason: str = ""
+    fake: bool = False
+
+
+class NodeList(Body):
+    """All machines of the cluster."""
+
+    nodes: list[NodeInfo]
+
+
+class EventInfo(Body):
+    """One entry of a job's history: something that happened, or something that was decided.
+
+    Attributes:
+        seq: rises within one history.
+        what: the event's or decision's type (``JobSubmitted``, ``Start``).
+        decided: true for a decision of the scheduler, false for an event.
+        text: one sentence for people.
+        data: the record itself.
+    """
+
+    seq: int
+    at: float
+    what: str
+    decided: bool
+    text: str
+    data: dict[str, Any]
+
+
+class EventList(Body):
+    """A job's history, oldest first."""
+
+    events: list[EventInfo]
+
+
+class LogChunk(Body):
+    """A piece of a task's output: one line of an NDJSON stream.
+
+    Attributes:
+        offset, next_offset: where the piece begins and ends in the task's log file, in bytes.
+        data: the text; bytes that are not UTF-8 become U+FFFD.
+        cursor: ask with ``?cursor=`` to go on behind this piece after a lost connection.
+        attempt_over: everything of this task in this attempt has been sent.
+        job_over: the last line of the stream: the job has ended. ``exit_code`` is then the job's.
+    """
+
+    job: str
+    task: int
+    attempt: int
+    offset: int
+    next_offset: int
+    data: str = ""
+    cursor: str = ""
+    attempt_over: bool = False
+    job_over: bool = False
+    exit_code: int | None = None
+
+
+class ServerInfo(Body):
+    """The server itself.
+
+    Attributes:
+        engine: what carries decisions out: ``local``.
+        fake: whether any device is pretended.
+        jobs: how many jobs are in which state.
+    """
+
+    version: str
+    url: str
+    engine: str
+    fake: bool
+    pid: int
+    state_dir: str
+    started_at: float
+    ordering: str
+    placement: str
+    jobs: dict[str, int] = {}
+
+
+class HealthInfo(Body):
+    """Answer of ``/healthz`` and ``/readyz``."""
+
+    status: str
+
+
+class ErrorDetail(Body):
+    """One thing that is wrong in what was sent.
+
+    Attributes:
+        loc: path of the field (``tasks.min``); empty for the whole.
+        line, column: from 1; 0 when unknown.
+        hint: the nearest valid name, the allowed values, or what to do.
+    """
+
+    loc: str = ""
+    line: int = 0
+    column: int = 0
+    message: str
+    hint: str = ""
+
+
+class ErrorBody(Body):
+    """What is wrong and what to do about it; ``id`` finds an unexpected error in the server's log."""
+
+    cause: str
+    remedy: str = ""
+    details: list[ErrorDetail] = []
+    id: str = ""
+
+
+class ErrorInfo(Body):
+    """Body of every answer that is not a success."""
+
+    error: ErrorBody

@@ -1,0 +1,71 @@
+"""From a checked job file to the scheduler's ``Job``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from millpond.model.resources import CARD_MILLI, SHARE_OF_CARD, SliceRequest, TaskRequest
+from millpond.model.topology import Level
+from millpond.model.workloads import Checkpoint, CheckpointMode, Job, Kind, Priority, Role
+
+if TYPE_CHECKING:
+    from millpond.specs import fields
+    from millpond.specs.job import JobFile, RoleFile
+
+_LEVELS = {"node": Level.NODE, "rack": Level.RACK, "zone": Level.ZONE, "any": Level.ZONE}
+
+
+def build_job(file: JobFile, job_id: str, user: str) -> Job:
+    """The job for the scheduler.
+
+    Raises:
+        InvalidInputError: the parts contradict each other in a way that only the model knows.
+    """
+    place = file.topology.require or file.topology.prefer or "any"
+    return Job(
+        id=job_id,
+        roles=tuple(_role(role) for role in file.all_roles()),
+        user=user,
+        name=file.name or "",
+        queue=file.queue,
+        pool=file.pool,
+        kind=Kind(file.kind),
+        priority=Priority[file.priority.upper()],
+        together=_LEVELS[place],
+        together_required=file.topology.require not in (None, "any"),
+        retries=file.retries,
+        time_limit_s=file.time_limit,
+        checkpoint=_checkpoint(file.checkpoint),
+        preemptible=file.preemptible,
+        minimum_run_s=file.min_run_time,
+    )
+
+
+def _role(role: RoleFile) -> Role:
+    assert role.tasks is not None, "all_roles fills this in"
+    request = TaskRequest(
+        cpu_milli=role.cpus or 0,
+        memory_mib=role.memory or 0,
+        devices=role.gpus.cards if role.gpus else 0,
+        slice=_slice(role.gpus) if role.gpus else SliceRequest(),
+        models=tuple(role.gpu_models or ()),
+        extras=tuple(sorted((role.extras or {}).items())),
+    )
+    return Role(request, role.tasks.count, role.tasks.min, role.tasks.max, role.name)
+
+
+def _slice(gpus: fields.Gpus) -> SliceRequest:
+    """Whole cards unless a part was named; memory alone guarantees no compute."""
+    if gpus.compute is None and gpus.memory is None:
+        return SliceRequest()
+    compute = 0 if gpus.compute is None else gpus.compute
+    limit = compute if gpus.limit is None else gpus.limit
+    memory = SHARE_OF_CARD if gpus.memory is None else gpus.memory
+    if compute == CARD_MILLI:
+        return SliceRequest(memory_mib=memory)
+    return SliceRequest(compute, memory, limit)
+
+
+def _checkpoint(written: fields.Checkpoint) -> Checkpoint:
+    mode = written.mode or ("signal" if "signal" in written.model_fields_set else "none")
+    return Checkpoint(CheckpointMode(mode), written.signal, written.grace)

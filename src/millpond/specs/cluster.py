@@ -1,0 +1,224 @@
+"""The server's configuration file: pools, the tenant tree, and pretended nodes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path as FilePath
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field
+
+from millpond.model.devices import Device
+from millpond.model.errors import UnavailableError
+from millpond.model.nodes import DEFAULT_POOL, Node, Pool, SharingPolicy
+from millpond.model.resources import Amount
+from millpond.model.tenants import DEFAULT_QUEUE, ROOT_QUEUE, Queue
+from millpond.model.topology import LINK_MAPS
+from millpond.specs.errors import BadValueError, Problem, SpecError, suggest
+from millpond.specs.fields import Cpus, Extras, Memory, Name
+from millpond.specs.locate import Located, read_documents
+from millpond.specs.validation import Strict, validate
+
+_UNLIMITED = 2**50
+
+
+class AmountFile(Strict):
+    """A sum of resources; what is left out is nothing in a guarantee and no bound in a limit."""
+
+    gpus: Annotated[float, Field(ge=0, le=1_000_000)] | None = None
+    cpus: Cpus | None = None
+    memory: Memory | None = None
+
+    def amount(self, unwritten: int) -> Amount:
+        """The model's form."""
+        return Amount(
+            unwritten if self.gpus is None else round(self.gpus * 1000),
+            unwritten if self.cpus is None else self.cpus,
+            unwritten if self.memory is None else self.memory,
+        )
+
+
+class PoolFile(Strict):
+    """A set of nodes with one sharing policy."""
+
+    name: Name = DEFAULT_POOL
+    sharing: Literal["exclusive", "sliced", "overcommitted"] = "sliced"
+    limit_factor: Annotated[float, Field(ge=1, le=100)] = 1.0
+    suspends: bool = False
+
+
+class QueueFile(Strict):
+    """A node of the tenant tree."""
+
+    name: Name
+    parent: Name = ROOT_QUEUE
+    guarantee: AmountFile = AmountFile()
+    limit: AmountFile | None = None
+    weight: Annotated[float, Field(gt=0, le=1_000_000)] = 1.0
+    borrows: bool = True
+
+
+def _link_map(value: Any) -> Any:
+    if isinstance(value, str) and value not in LINK_MAPS:
+        raise BadValueError(f"unknown link map {value!r}", suggest(value, LINK_MAPS))
+    return value
+
+
+class NodeFile(Strict):
+    """A pretended machine with ``devices`` pretended cards of one model.
+
+    Attributes:
+        device_memory: of each card; left out: unknown.
+    """
+
+    name: Name
+    devices: Annotated[int, Field(ge=0, le=62)] = 0
+    model: Annotated[str, Field(min_length=1, max_length=60)] = "V100"
+    device_memory: Memory = 0
+    cpus: Cpus = 64_000
+    memory: Memory = 512 * 1024
+    pool: Name = DEFAULT_POOL
+    rack: str = ""
+    zone: str = ""
+    link_map: Annotated[str, BeforeValidator(_link_map)] = ""
+    extras: Extras = Field(default={})
+
+    def node(self) -> Node:
+        """The model's form, every device marked as pretended."""
+        cards = tuple(
+            Device(f"FAKE-{self.name}-{index}", index, "fake", self.model, self.device_memory, fake=True)
+            for index in range(self.devices)
+        )
+        return Node(
+            self.name,
+            self.cpus,
+            self.memory,
+            cards,
+            pool=self.pool,
+            rack_name=self.rack,
+            zone_name=self.zone,
+            link_map=self.link_map,
+            extras=tuple(sorted(self.extras.items())),
+        )
+
+
+class ClusterFile(Strict):
+    """The whole file."""
+
+    pools: list[PoolFile] = Field(default=[])
+    queues: list[QueueFile] = Field(default=[])
+    nodes: list[NodeFile] = Field(default=[])
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterConfig:
+    """A checked configuration; queues come after their parents."""
+
+    pools: tuple[Pool, ...] = ()
+    queues: tuple[Queue, ...] = ()
+    nodes: tuple[Node, ...] = ()
+
+
+def load_cluster(path: FilePath) -> ClusterConfig:
+    """The configuration in a file.
+
+    Raises:
+        UnavailableError: the file cannot be read.
+        SpecError: it is wrong, with every fault found.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise UnavailableError(f"cannot read {path} ({reason})", "name a readable configuration file") from error
+    return read_cluster(text, str(path))
+
+
+def read_cluster(text: str, source: str = "") -> ClusterConfig:
+    """The configuration in a text.
+
+    Raises:
+        SpecError: it is wrong, with every fault found.
+    """
+    documents = read_documents(text, source)
+    if len(documents) > 1:
+        raise SpecError([documents[1].problem((), "a second document", "keep the configuration in one")])
+    located = documents[0]
+    file = validate(ClusterFile, located)
+    problems = [*_repeated_names(file, located), *_unknown_names(file, located)]
+    if problems:
+        raise SpecError(problems)
+    return ClusterConfig(
+        tuple(
+            Pool(pool.name, SharingPolicy(pool.sharing), round(pool.limit_factor * 1000), pool.suspends)
+            for pool in file.pools
+        ),
+        tuple(_parents_first([_queue(queue) for queue in file.queues])),
+        tuple(node.node() for node in file.nodes),
+    )
+
+
+def _queue(queue: QueueFile) -> Queue:
+    return Queue(
+        queue.name,
+        queue.parent,
+        queue.guarantee.amount(0),
+        queue.limit.amount(_UNLIMITED) if queue.limit else None,
+        queue.weight,
+        queue.borrows,
+    )
+
+
+def _repeated_names(file: ClusterFile, located: Located) -> list[Problem]:
+    problems = []
+    names = {
+        "pools": [pool.name for pool in file.pools],
+        "queues": [queue.name for queue in file.queues],
+        "nodes": [node.name for node in file.nodes],
+    }
+    for section, entries in names.items():
+        seen: set[str] = {ROOT_QUEUE} if section == "queues" else set()
+        for index, name in enumerate(entries):
+            if name in seen:
+                message = f"the name {name!r} is taken"
+                problems.append(located.problem((section, index, "name"), message, "choose another name"))
+            seen.add(name)
+    return problems
+
+
+def _unknown_names(file: ClusterFile, located: Located) -> list[Problem]:
+    problems = []
+    pools = {DEFAULT_POOL, *(pool.name for pool in file.pools)}
+    for index, node in enumerate(file.nodes):
+        if node.pool not in pools:
+            message = f"unknown pool {node.pool!r}"
+            problems.append(located.problem(("nodes", index, "pool"), message, suggest(node.pool, sorted(pools))))
+    parents = {queue.name: queue.parent for queue in file.queues}
+    for index, queue in enumerate(file.queues):
+        at = ("queues", index, "parent")
+        if queue.parent not in (ROOT_QUEUE, DEFAULT_QUEUE, *parents):
+            hint = suggest(queue.parent, [ROOT_QUEUE, *parents])
+            problems.append(located.problem(at, f"unknown queue {queue.parent!r}", hint))
+            continue
+        above, steps = queue.parent, 0
+        while above in parents and steps <= len(parents):
+            above, steps = parents[above], steps + 1
+        if steps > len(parents):
+            problems.append(located.problem(at, f"queue {queue.name!r} is below itself", f"end at {ROOT_QUEUE!r}"))
+    return problems
+
+
+def _parents_first(queues: list[Queue]) -> list[Queue]:
+    """The same queues in an order in which each parent comes before its children."""
+    by_name = {queue.name: queue for queue in queues}
+    ordered: dict[str, Queue] = {}
+
+    def add(queue: Queue) -> None:
+        if queue.name not in ordered:
+            if queue.parent in by_name:
+                add(by_name[queue.parent])
+            ordered[queue.name] = queue
+
+    for queue in queues:
+        add(queue)
+    return list(ordered.values())

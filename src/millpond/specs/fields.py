@@ -1,0 +1,214 @@
+"""The parts of a job file: quantities, counts, slices, places, checkpoints, as validated types."""
+
+from __future__ import annotations
+
+import math
+import signal
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
+
+from millpond.model.resources import CARD_MILLI
+from millpond.specs import quantities
+from millpond.specs.errors import BadValueError, suggest
+from millpond.specs.validation import Strict
+
+MOST_TASKS = 100_000
+MOST_CARDS = 1_024
+
+_AMOUNT = {"oneOf": [{"type": "string", "minLength": 1}, {"type": "number", "minimum": 0}]}
+
+
+def _or_short(*forms: dict[str, Any]) -> ConfigDict:
+    """Settings of a model that may also be written in a short form: says so in its JSON schema."""
+
+    def extend(schema: dict[str, Any]) -> None:
+        full = dict(schema)
+        schema.clear()
+        schema.update(title=full["title"], anyOf=[*forms, full])
+
+    return ConfigDict(json_schema_extra=extend)
+
+
+Memory = Annotated[
+    int,
+    BeforeValidator(quantities.memory_mib),
+    WithJsonSchema({"type": "string", "examples": ["32GiB", "512MiB"]}),
+]
+Cpus = Annotated[int, BeforeValidator(quantities.cpu_milli), WithJsonSchema({**_AMOUNT, "examples": [8, "500m"]})]
+Compute = Annotated[int, BeforeValidator(quantities.compute_milli), WithJsonSchema({**_AMOUNT, "examples": ["25%"]})]
+Duration = Annotated[float, BeforeValidator(quantities.seconds), WithJsonSchema({**_AMOUNT, "examples": ["2h", 90]})]
+
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
+"""A name that is safe in ids, paths and URLs."""
+
+Extras = dict[Name, Annotated[int, Field(ge=0, le=2**40)]]
+"""Named extra resources (RDMA cards, licences) and how much of each."""
+
+
+class Gpus(Strict):
+    """What one task takes of the cards.
+
+    Attributes:
+        cards: how many; more than one means whole cards.
+        compute: guaranteed part of the card; left out together with ``memory``: the whole card.
+        memory: device memory; left out: the same part of the card as of its compute.
+        limit: the most compute it may use while others are idle; default: ``compute``.
+    """
+
+    model_config = _or_short({"type": "number", "minimum": 0}, {"type": "string", "pattern": "%$"})
+
+    cards: Annotated[int, Field(ge=0, le=MOST_CARDS)] = 1
+    compute: Compute | None = None
+    memory: Memory | None = None
+    limit: Compute | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short_form(cls, value: Any) -> Any:
+        """``2`` and ``0.25`` as the long form."""
+        if isinstance(value, dict):
+            return value
+        hint = "write cards (2), a part of one card (0.25 or 25%), or {cards: 1, memory: 4GiB, compute: 25%}"
+        if isinstance(value, str) and value.strip().endswith("%"):
+            return {"compute": value}
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+            raise BadValueError(f"{value!r} is not a number of GPUs", hint)
+        if value < 0:
+            raise BadValueError(f"a negative share of GPUs ({value})", hint)
+        if value == int(value):
+            return {"cards": int(value)}
+        if value > 1:
+            raise BadValueError(
+                f"{value} GPUs: a fraction of several cards", "ask for whole cards, or for a part of one card"
+            )
+        return {"compute": value}
+
+    @model_validator(mode="after")
+    def _parts_of_one_card(self) -> Gpus:
+        if self.cards != 1 and not self.whole:
+            raise BadValueError(
+                f"a part of each of {self.cards} cards", "ask for whole cards, or for a part of one card"
+            )
+        if self.compute == 0 and self.memory is None:
+            raise BadValueError("a slice without compute and memory", "leave gpus out, or name its memory")
+        if self.limit is not None and self.limit < (self.compute or 0):
+            raise BadValueError("a compute limit below the guarantee", "raise limit to at least compute")
+        return self
+
+    @property
+    def whole(self) -> bool:
+        """Whether it takes whole cards."""
+        return self.memory is None and self.compute in (None, CARD_MILLI)
+
+
+class Tasks(Strict):
+    """How many identical tasks; ``min`` and ``max`` make the gang elastic."""
+
+    model_config = _or_short({"type": "integer", "minimum": 1, "maximum": MOST_TASKS})
+
+    desired: Annotated[int, Field(ge=1, le=MOST_TASKS)] | None = None
+    min: Annotated[int, Field(ge=1, le=MOST_TASKS)] = 1
+    max: Annotated[int, Field(ge=1, le=MOST_TASKS)]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short_form(cls, value: Any) -> Any:
+        """``4`` is exactly four."""
+        if isinstance(value, dict):
+            return value
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST_TASKS:
+            hint = f"write a whole number from 1 to {MOST_TASKS}, or {{min: 2, max: 8}}"
+            raise BadValueError(f"{value!r} is not a number of tasks", hint)
+        return {"desired": value, "min": value, "max": value}
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Tasks:
+        if not self.min <= self.count <= self.max:
+            raise BadValueError(
+                f"{self.count} tasks between {self.min} and {self.max}", "an elastic gang needs min <= desired <= max"
+            )
+        return self
+
+    @property
+    def count(self) -> int:
+        """Tasks wanted: the most it can use unless said otherwise."""
+        return self.max if self.desired is None else self.desired
+
+
+_PLACES = ("node", "rack", "zone", "any")
+
+
+def _place(value: Any) -> Any:
+    if isinstance(value, str):
+        word = value.removeprefix("same-")
+        if word not in _PLACES:
+            near = suggest(word, _PLACES)
+            raise BadValueError(f"{value!r} is not a place", f"{near} allowed: {', '.join(_PLACES)}")
+        return word
+    return value
+
+
+Place = Annotated[
+    Literal["node", "rack", "zone", "any"], BeforeValidator(_place), WithJsonSchema({"enum": list(_PLACES)})
+]
+
+
+class Topology(Strict):
+    """Within what all tasks must lie (``require``) or should lie (``prefer``); a bare word is required."""
+
+    model_config = _or_short({"type": "string", "enum": [*_PLACES, *(f"same-{place}" for place in _PLACES[:-1])]})
+
+    prefer: Place | None = None
+    require: Place | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short_form(cls, value: Any) -> Any:
+        if isinstance(value, dict):
+            return value
+        if not isinstance(value, str):
+            raise BadValueError(f"{value!r} is not a place", "write node, rack or any, or {prefer: rack}")
+        return {"require": value}
+
+    @model_validator(mode="after")
+    def _one_of(self) -> Topology:
+        if (self.prefer is None) == (self.require is None):
+            raise BadValueError("a topology with neither or both of prefer and require", "write {prefer: rack}")
+        return self
+
+
+def _signal(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    name = value.upper() if value.upper().startswith("SIG") else f"SIG{value.upper()}"
+    known = [item.name for item in signal.Signals if item not in (signal.SIGKILL, signal.SIGSTOP)]
+    if name not in known:
+        near = suggest(name, known)
+        hint = near if near.endswith("?") and name not in ("SIGKILL", "SIGSTOP") else "use SIGTERM, SIGINT or SIGUSR1"
+        raise BadValueError(f"{value!r} is not a signal that a program can catch", hint)
+    return name
+
+
+class Checkpoint(Strict):
+    """How a job is told to save its work, and how long that may take before it is ended by force."""
+
+    model_config = _or_short({"type": "string", "enum": ["none", "signal"]})
+
+    mode: Literal["none", "signal"] | None = None
+    signal: Annotated[str, BeforeValidator(_signal), WithJsonSchema({"type": "string"})] = "SIGTERM"
+    grace: Annotated[Duration, Field(le=86_400)] = 30.0
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short_form(cls, value: Any) -> Any:
+        mode = value.get("mode") if isinstance(value, dict) else value
+        if mode == "transparent":
+            raise BadValueError("transparent checkpoints are not supported yet", "use signal or none")
+        if isinstance(value, dict):
+            return value
+        if not isinstance(value, str):
+            raise BadValueError(
+                f"{value!r} is not a checkpoint", "write none, signal, or {signal: SIGUSR1, grace: 60s}"
+            )
+        return {"mode": value}

@@ -1,0 +1,247 @@
+"""The job file: what somebody wants to run, from text to the scheduler's ``Job`` and the launcher's ``Launch``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path as FilePath
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BeforeValidator, Field, WithJsonSchema
+
+from millpond.model.errors import InvalidInputError
+from millpond.model.nodes import DEFAULT_POOL
+from millpond.model.tenants import DEFAULT_QUEUE
+from millpond.model.workloads import Job
+from millpond.specs import flat
+from millpond.specs.building import build_job
+from millpond.specs.errors import BadValueError, Problem, SpecError
+from millpond.specs.fields import MOST_TASKS, Checkpoint, Cpus, Duration, Extras, Gpus, Memory, Name, Tasks, Topology
+from millpond.specs.locate import Located, Path, read_documents
+from millpond.specs.validation import Strict, same_path, validate
+
+_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def _command(value: Any) -> Any:
+    """A shell line as text, a program with arguments as a tuple."""
+    words = value if isinstance(value, list) else [value]
+    if any(not isinstance(word, (str, int, float)) or isinstance(word, bool) for word in words):
+        raise BadValueError(
+            f"{value!r} is not a command", "write a shell line, or a list of a program and its arguments"
+        )
+    texts = tuple(str(word) for word in words)
+    if not texts or not texts[0].strip():
+        raise BadValueError("an empty command", "say what to run")
+    if any("\0" in text for text in texts):
+        raise BadValueError("a command with a NUL character", "remove it")
+    return texts if isinstance(value, list) else texts[0]
+
+
+def _env(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    for name, content in value.items():
+        if not isinstance(name, str) or not _ENV_NAME.fullmatch(name):
+            raise BadValueError(f"{name!r} is not a name of a variable", "use letters, digits and _")
+        if isinstance(content, bool) or not isinstance(content, (str, int)) or "\0" in str(content):
+            raise BadValueError(f"the value {content!r} of {name} is not text", "put it in quotes")
+    return {name: str(content) for name, content in value.items()}
+
+
+Command = Annotated[
+    str | tuple[str, ...],
+    BeforeValidator(_command),
+    WithJsonSchema({"oneOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}),
+]
+
+
+class RoleFile(Strict):
+    """One role of a job with several; what it leaves out comes from the job's own fields."""
+
+    name: Name
+    tasks: Tasks | None = None
+    gpus: Gpus | None = None
+    gpu_models: list[str] | None = None
+    cpus: Cpus | None = None
+    memory: Memory | None = None
+    extras: Extras | None = None
+    command: Command | None = None
+
+
+class JobFile(Strict):
+    """A job as people write it. Amounts (``gpus``, ``cpus``, ``memory``, ``extras``) are per task.
+
+    Attributes:
+        gpu_models: any of these; empty is any.
+        tasks: identical tasks that start together.
+        roles: several kinds of tasks instead of ``tasks``.
+        command: a shell line, or a program and its arguments.
+        workdir: where it runs; default: the folder of the job file.
+        retries: how often a failure of the program itself is tried again.
+        time_limit: it is ended after this long.
+        min_run_time: it is not preempted before it has run this long.
+    """
+
+    not_built: ClassVar[Mapping[str, str]] = {
+        "window": "leave it out; the job may run at any hour",
+        "image": "leave it out; the command runs in the machine's own environment",
+        "data": "leave it out and use paths of the machine",
+        "output": "leave it out and write below workdir",
+    }
+
+    kind: Literal["train", "dev", "service"] = "train"
+    name: Name | None = None
+    queue: Name = DEFAULT_QUEUE
+    pool: Name = DEFAULT_POOL
+    priority: Literal["low", "normal", "high", "critical"] = "normal"
+    gpus: Gpus = Gpus(cards=0)
+    gpu_models: list[str] = Field(default=[])
+    cpus: Cpus = 1000
+    memory: Memory = 1024
+    tasks: Tasks | None = None
+    roles: Annotated[list[RoleFile], Field(min_length=1, max_length=100)] | None = None
+    topology: Topology = Topology(prefer="any")
+    command: Command | None = None
+    workdir: Annotated[str, Field(min_length=1, pattern=r"^[^\x00]*$")] | None = None
+    env: Annotated[dict[str, str], BeforeValidator(_env)] = Field(default={})
+    retries: Annotated[int, Field(ge=0, le=1_000)] = 0
+    time_limit: Annotated[Duration, Field(gt=0)] | None = None
+    checkpoint: Checkpoint = Checkpoint()
+    min_run_time: Duration = 0.0
+    preemptible: bool = True
+    extras: Extras = Field(default={})
+
+    def all_roles(self) -> list[RoleFile]:
+        """Its roles with everything they inherit filled in."""
+        written = self.roles or [RoleFile(name="worker", tasks=self.tasks)]
+        inherited = {
+            name: getattr(self, name) for name in ("gpus", "gpu_models", "cpus", "memory", "extras", "command")
+        }
+        one = Tasks(desired=1, min=1, max=1)
+        return [
+            role.model_copy(
+                update={
+                    "tasks": role.tasks or one,
+                    **{name: value for name, value in inherited.items() if getattr(role, name) is None},
+                }
+            )
+            for role in written
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """What the scheduler need not know: how to start the tasks.
+
+    Attributes:
+        commands: by role; text is a shell line, a tuple a program with its arguments.
+        workdir: absolute; empty: a fresh folder of the job's own.
+    """
+
+    commands: dict[str, str | tuple[str, ...]]
+    workdir: str
+    env: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class JobSpec:
+    """A checked job file.
+
+    Attributes:
+        document: the file as plain data, as a client sends it; ``workdir`` in it is absolute.
+        warnings: what was accepted and has no effect here.
+    """
+
+    document: dict[str, Any]
+    file: JobFile
+    warnings: tuple[str, ...] = ()
+
+    def to_job(self, job_id: str, user: str = "") -> Job:
+        """The job for the scheduler."""
+        return build_job(self.file, job_id, user)
+
+    @property
+    def launch(self) -> Launch:
+        """The part for whoever starts it."""
+        commands = {role.name: role.command for role in self.file.all_roles() if role.command is not None}
+        return Launch(commands, self.file.workdir or "", dict(self.file.env))
+
+
+def read_jobs(text: str, source: str = "", base: FilePath | None = None) -> list[JobSpec]:
+    """All jobs of a YAML or JSON text, in Millpond's or in the older flat form.
+
+    Args:
+        source: the file's name, for messages.
+        base: folder that a relative ``workdir`` (default: ``.``) refers to; None leaves it as written.
+
+    Raises:
+        SpecError: with every fault of every document.
+    """
+    jobs: list[JobSpec] = []
+    problems: list[Problem] = []
+    for located in read_documents(text, source):
+        try:
+            jobs.append(_read_one(located, base))
+        except SpecError as error:
+            problems.extend(error.problems)
+    if problems:
+        raise SpecError(problems)
+    return jobs
+
+
+def check_job(document: Any, base: FilePath | None = None) -> JobSpec:
+    """A job from plain data (the body of a request, a command line), checked like a file.
+
+    Raises:
+        SpecError: with every fault found; lines and columns are 0.
+    """
+    return _read_one(Located(document), base)
+
+
+def _read_one(located: Located, base: FilePath | None) -> JobSpec:
+    warnings: tuple[str, ...] = ()
+    written: Callable[[Path], Path] = same_path
+    if flat.is_flat(located.value):
+        document, warnings = flat.translate(located)
+        located = Located(document, located.source, located.values, located.keys)
+        written = flat.written
+    if isinstance(located.value, dict) and base is not None:
+        workdir = located.value.get("workdir", ".")
+        if isinstance(workdir, str):
+            absolute = str(base.absolute().joinpath(FilePath(workdir).expanduser()))
+            located.value = {**located.value, "workdir": absolute}
+    file = validate(JobFile, located, written)
+    problems = _cross_checks(file, located, written)
+    if not problems:
+        try:
+            build_job(file, "check", "")
+        except InvalidInputError as error:
+            problems = [located.problem((), error.cause, error.remedy)]
+    if problems:
+        raise SpecError(problems)
+    return JobSpec(located.value, file, warnings)
+
+
+def _cross_checks(file: JobFile, located: Located, written: Callable[[Path], Path]) -> list[Problem]:
+    """Faults between fields."""
+    problems = []
+    if file.roles is not None and file.tasks is not None:
+        hint = "give each role its own tasks"
+        problems.append(located.problem(written(("tasks",)), "both tasks and roles", hint, at_key=True))
+    seen: set[str] = set()
+    for index, role in enumerate(file.all_roles()):
+        at: Path = ("roles", index) if file.roles is not None else ()
+        if role.command is None:
+            problems.append(located.problem(written(at), "the field 'command' is missing", "say what to run"))
+        if role.name in seen:
+            message = f"two roles are called {role.name!r}"
+            problems.append(located.problem(written((*at, "name")), message, "give each its own name"))
+        seen.add(role.name)
+    if (count := sum(role.tasks.max for role in file.all_roles() if role.tasks)) > MOST_TASKS:
+        problems.append(located.problem((), f"{count} tasks in all", f"use at most {MOST_TASKS}"))
+    if file.workdir is not None and not FilePath(file.workdir).is_absolute():
+        message = f"the working directory {file.workdir!r} is relative"
+        problems.append(located.problem(written(("workdir",)), message, "write an absolute path"))
+    return problems

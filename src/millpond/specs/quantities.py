@@ -1,0 +1,130 @@
+"""Quantities with units as people write them: ``32GiB``, ``500m`` of a CPU, ``25%`` of a card, ``2h``."""
+
+from __future__ import annotations
+
+import math
+import re
+from fractions import Fraction
+from typing import Any, Final
+
+from millpond.model.resources import CARD_MILLI
+from millpond.specs.errors import BadValueError
+
+LARGEST_MEMORY_MIB: Final = 2**40
+LARGEST_CPU_MILLI: Final = 10**9
+LONGEST_S: Final = 100 * 365 * 86400
+
+_NUMBER: Final = r"(\d+(?:\.\d+)?)"
+_MEMORY: Final = re.compile(rf"{_NUMBER}\s*([kmgtp])(i?)b?", re.IGNORECASE)
+_CPU: Final = re.compile(rf"{_NUMBER}\s*(m?)")
+_PART: Final = re.compile(rf"{_NUMBER}\s*(%|m?)")
+_CLOCK: Final = re.compile(r"(\d+):([0-5]\d):([0-5]\d)")
+_SPAN: Final = re.compile(rf"{_NUMBER}\s*([a-z]+)\s*", re.IGNORECASE)
+_SECONDS: Final = {
+    **dict.fromkeys(("s", "sec", "second", "seconds"), 1),
+    **dict.fromkeys(("m", "min", "minute", "minutes"), 60),
+    **dict.fromkeys(("h", "hour", "hours"), 3600),
+    **dict.fromkeys(("d", "day", "days"), 86400),
+    **dict.fromkeys(("w", "week", "weeks"), 604800),
+}
+
+
+def memory_mib(value: Any) -> int:
+    """``32GiB``, ``512Mi``, ``1.5TB`` in MiB, rounded up.
+
+    Raises:
+        BadValueError: no unit, a negative amount, or not an amount of memory at all.
+    """
+    hint = "write a number with a unit, such as 512MiB or 32GiB"
+    match = _MEMORY.fullmatch(value.strip()) if isinstance(value, str) else None
+    if match is None:
+        raise BadValueError(f"{value!r} is not an amount of memory", hint)
+    number, letter, binary = match.groups()
+    base = 1024 if binary else 1000
+    size = Fraction(number) * base ** ("kmgtp".index(letter.lower()) + 1)
+    return _at_most(math.ceil(size / 2**20), LARGEST_MEMORY_MIB, value, hint)
+
+
+def cpu_milli(value: Any) -> int:
+    """``8``, ``0.5``, ``500m`` in milli-cores.
+
+    Raises:
+        BadValueError: negative, finer than a milli-core, or not a number.
+    """
+    hint = "write cores (8, 0.5) or milli-cores (500m)"
+    number, unit = _number(value, _CPU, f"{value!r} is not a number of CPUs", hint)
+    milli = number if unit == "m" else number * 1000
+    if milli.denominator != 1:
+        raise BadValueError(f"{value!r} is finer than a thousandth of a CPU", hint)
+    return _at_most(int(milli), LARGEST_CPU_MILLI, value, hint)
+
+
+def compute_milli(value: Any) -> int:
+    """A part of one card, ``25%``, ``0.25`` or ``250m``, in milli; the step is one percent.
+
+    Raises:
+        BadValueError: outside 0..100 %, finer than one percent, or not a part.
+    """
+    hint = "write a part of one card in steps of one percent, such as 25% or 0.25"
+    number, unit = _number(value, _PART, f"{value!r} is not a part of a card", hint)
+    milli = number * {"%": 10, "m": 1, "": CARD_MILLI}[unit]
+    if milli > CARD_MILLI:
+        raise BadValueError(f"{value!r} is more than one card", hint)
+    if milli % 10:
+        raise BadValueError(f"{value!r} is finer than one percent of a card", hint)
+    return int(milli)
+
+
+def seconds(value: Any) -> float:
+    """``60s``, ``2h``, ``1h30m``, ``1:30:00`` or a plain number of seconds.
+
+    Raises:
+        BadValueError: negative, too long, or not a length of time.
+    """
+    hint = "write a length of time such as 90s, 30m, 2h, 1d12h or 1:30:00"
+    problem = BadValueError(f"{value!r} is not a length of time", hint)
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        total = _finite(value, problem)
+    elif isinstance(value, str) and (clock := _CLOCK.fullmatch(value.strip())):
+        hours, minutes, rest = (int(part) for part in clock.groups())
+        total = Fraction(hours * 3600 + minutes * 60 + rest)
+    elif isinstance(value, str) and value.strip():
+        total, text = Fraction(0), value.strip()
+        while text:
+            match = _SPAN.match(text)
+            if match is None or match.group(2).lower() not in _SECONDS:
+                raise problem
+            total += Fraction(match.group(1)) * _SECONDS[match.group(2).lower()]
+            text = text[match.end() :]
+    else:
+        raise problem
+    if not 0 <= total <= LONGEST_S:
+        raise BadValueError(f"{value!r} is not between 0 and 100 years", hint)
+    return float(total)
+
+
+def _number(value: Any, pattern: re.Pattern[str], cause: str, hint: str) -> tuple[Fraction, str]:
+    """A non-negative number and its unit, from a number or from text."""
+    problem = BadValueError(cause, hint)
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        number = _finite(value, problem)
+        if number < 0:
+            raise BadValueError(f"{value!r} is negative", hint)
+        return number, ""
+    match = pattern.fullmatch(value.strip()) if isinstance(value, str) else None
+    if match is None:
+        raise problem
+    return Fraction(match.group(1)), match.group(2)
+
+
+def _finite(value: float, problem: BadValueError) -> Fraction:
+    """The number exactly as it was written (0.1 is a tenth)."""
+    if isinstance(value, float) and not math.isfinite(value):
+        raise problem
+    return Fraction(str(value))
+
+
+def _at_most(amount: int, largest: int, value: Any, hint: str) -> int:
+    if amount > largest:
+        raise BadValueError(f"{value!r} is more than any machine has", hint)
+    return amount

@@ -1,0 +1,116 @@
+"""The entry point: quick, and never a traceback."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from millpond.client.cli import main
+from millpond.client.cli.complaints import complain
+from millpond.model.errors import InvalidInputError, MillpondError, UnavailableError
+
+HEAVY = ("pydantic", "httpx2", "rich", "numpy", "yaml", "sqlalchemy", "fastapi")
+
+
+@pytest.fixture
+def run_pond(capsys):
+    def run(*arguments):
+        code = main._run(list(arguments))
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return run
+
+
+@pytest.mark.parametrize("argument", ["--version", "--help"])
+def test_version_and_help_load_click_and_nothing_heavy(argument):
+    program = (
+        "import sys; from millpond.client.cli import main; code = main._run(sys.argv[2:])\n"
+        "sys.exit(code or ', '.join(name for name in sys.argv[1].split(',') if name in sys.modules) or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", program, ",".join(HEAVY), argument], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_every_command_of_the_table_is_listed_with_its_line(run_pond):
+    code, out, _ = run_pond("--help")
+    assert code == 0
+    for name, entry in main.COMMANDS.items():
+        assert name in out
+        assert entry.help in out
+
+
+def test_every_command_of_the_table_explains_itself(run_pond):
+    for name in main.COMMANDS:
+        code, out, _ = run_pond(name, "--help")
+        assert code == 0
+        assert "Usage: pond" in out
+        assert max(len(line) for line in out.splitlines()) <= 100
+
+
+def test_an_unknown_command_names_the_nearest(run_pond):
+    assert run_pond("lgos") == (2, "", "pond: no command 'lgos'; did you mean `pond logs`?\n")
+
+
+def test_an_unknown_command_like_no_other_points_to_the_list(run_pond):
+    assert run_pond("xyzzy")[2] == "pond: no command 'xyzzy'; `pond --help` lists the commands\n"
+
+
+def test_a_wrong_option_points_to_the_commands_help(run_pond):
+    code, _, err = run_pond("ps", "--foo")
+    assert code == 2
+    assert "--foo" in err.splitlines()[0]
+    assert err.splitlines()[1].strip() == "`pond ps --help` explains it"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["ps"], ["nodes"], ["logs", "x"], ["why", "x"], ["stop", "x"], ["wait", "x"], ["run", "--", "true"]],
+    ids=lambda arguments: arguments[0],
+)
+def test_with_nobody_listening_one_line_says_pond_up(run_pond, arguments):
+    assert run_pond(*arguments) == (2, "", "pond: no Millpond server is running here; start one with `pond up`\n")
+
+
+def test_an_unusable_thing_is_told_in_one_line(capsys):
+    complain(UnavailableError("port 80 is taken", "choose another"))
+    assert capsys.readouterr().err == "pond: port 80 is taken; choose another\n"
+
+
+def test_a_wrong_input_is_told_with_its_remedy_below(capsys):
+    complain(InvalidInputError("a fault\nanother", "mend both"))
+    assert capsys.readouterr().err == "pond: a fault\n      another\n      mend both\n"
+
+
+def test_the_traceback_is_for_those_who_ask(capsys, monkeypatch):
+    monkeypatch.setenv("MILLPOND_DEBUG", "1")
+    complain(MillpondError("broken"))
+    assert "MillpondError: broken" in capsys.readouterr().err
+
+
+def test_a_full_disk_is_one_line():
+    pond = Path(sys.executable).with_name("pond")
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run([pond, "--help"], stdout=full, stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stderr) == (1, "pond: the system says: [Errno 28] No space left on device\n")
+
+
+def test_a_defect_is_two_lines_and_its_own_exit_code(run_pond, monkeypatch):
+    monkeypatch.setattr(main, "cli", None)
+    code, _, err = run_pond("ps")
+    assert code == 70
+    assert err.splitlines()[0].startswith("pond: a defect of Millpond: AttributeError")
+    assert len(err.splitlines()) == 2
+
+
+def test_a_reader_who_leaves_early_is_no_error():
+    pond = Path(sys.executable).with_name("pond")
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    done = subprocess.run([pond, "--help"], stdout=write_end, stderr=subprocess.PIPE, text=True)
+    os.close(write_end)
+    assert (done.returncode, done.stderr) == (141, "")

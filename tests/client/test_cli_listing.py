@@ -1,0 +1,153 @@
+"""What ``ps``, ``nodes``, ``why`` and ``stop`` print of a server's answers."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from millpond.client.cli import main
+
+CARD = {
+    "uuid": "FAKE-a-0",
+    "index": 0,
+    "vendor": "fake",
+    "model": "V100",
+    "memory_mib": 32768,
+    "free_memory_mib": 16384,
+    "free_compute_milli": 500,
+    "fake": True,
+    "holders": ["train-abcde", "eval-abcde"],
+}
+MACHINE = {
+    "name": "a",
+    "pool": "default",
+    "cpu_milli": 8000,
+    "free_cpu_milli": 7500,
+    "memory_mib": 65536,
+    "free_memory_mib": 64512,
+}
+
+
+@pytest.fixture
+def run_pond(client, capsys, monkeypatch):
+    monkeypatch.setattr("millpond.client.cli.connection.Client", lambda state_dir: client)
+    monkeypatch.setattr("millpond.client.cli.ps.time.time", lambda: 1070.0)
+
+    def run(*arguments):
+        code = main._run(list(arguments))
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return run
+
+
+def test_jobs_are_listed_with_where_they_run_or_why_they_wait(server, run_pond, make_job):
+    tasks = [{"task": i, "role": "worker", "state": "running", "node": node} for i, node in enumerate("aab")]
+    jobs = [
+        make_job("late-abcde", "queued", attempt=0, gpus="2", reason="no node has 2 free cards"),
+        make_job("train-abcde", started_at=1010.0, gpus="3 x 1", tasks=tasks),
+    ]
+    server.will(200, {"jobs": [job.model_dump() for job in jobs]})
+    code, out, err = run_pond("ps")
+    assert (code, err) == (0, "")
+    assert [line.split(maxsplit=5) for line in out.splitlines()] == [
+        ["ID", "STATE", "GPUS", "AGE", "RAN", "WHERE"],
+        ["late-abcde", "queued", "2", "1m10s", "-", "no node has 2 free cards"],
+        ["train-abcde", "running", "3", "x", "1", "1m10s  1m00s  a, b"],
+    ]
+
+
+def test_a_failed_job_tells_its_exit_code_and_what_the_engine_saw(server, run_pond, make_job):
+    tasks = [{"task": 0, "role": "worker", "state": "failed", "exit_code": 137, "detail": "out of memory"}]
+    job = make_job(state="failed", started_at=1000.0, ended_at=1005.0, exit_code=137, tasks=tasks)
+    server.will(200, {"jobs": [job.model_dump()]})
+    assert run_pond("ps", "-a")[1].splitlines()[1].split(maxsplit=4)[-1] == "5s  out of memory"
+
+
+def test_a_cut_list_says_so(server, run_pond, make_job):
+    server.will(200, {"jobs": [make_job().model_dump()], "truncated": True})
+    assert run_pond("ps", "--limit", "1")[2] == "only the newest 1 job; --limit shows more\n"
+
+
+def test_an_empty_list_is_said_and_prints_nothing(server, run_pond):
+    server.will(200, {"jobs": []})
+    code, out, err = run_pond("ps")
+    assert (code, out) == (0, "")
+    assert "pond ps -a" in err
+
+
+def test_jobs_come_as_the_apis_own_json(server, run_pond, make_job):
+    server.will(200, {"jobs": [make_job().model_dump()]})
+    assert json.loads(run_pond("ps", "-o", "json")[1])["jobs"][0]["user"] == "ada"
+
+
+def test_jobs_come_as_names_for_other_programs(server, run_pond, make_job):
+    server.will(200, {"jobs": [make_job().model_dump()]})
+    assert run_pond("ps", "-o", "name")[1] == "train-abcde\n"
+
+
+def test_machines_are_listed_with_their_cards_and_what_is_free(server, run_pond):
+    broken = CARD | {"index": 1, "health": "faulty", "free_compute_milli": 1000}
+    server.will(200, {"nodes": [MACHINE | {"devices": [CARD, broken]}, MACHINE | {"name": "cpu"}]})
+    header, first, second = run_pond("nodes")[1].splitlines()
+    assert header.split() == ["NODE", "CARDS", "FREE", "CPUS", "FREE", "GIB", "FREE", "STATE"]
+    assert first.split("  ")[0] == "a"
+    assert "2 x V100 32GiB (fake)" in first
+    assert first.split("  ")[-1].strip() == "1 card unusable"
+    assert [part for part in first.split() if part in ("0.5", "7.5/8", "63/64")] == ["0.5", "7.5/8", "63/64"]
+    assert second.split() == ["cpu", "-", "-", "7.5/8", "63/64", "open"]
+
+
+def test_a_closed_machine_says_why(server, run_pond):
+    server.will(200, {"nodes": [MACHINE | {"schedulable": False, "unschedulable_reason": "repair"}]})
+    assert run_pond("nodes")[1].splitlines()[1].endswith("closed: repair")
+
+
+def test_cards_are_listed_with_who_holds_them(server, run_pond):
+    busy = CARD | {
+        "index": 1,
+        "fake": False,
+        "health": "busy-elsewhere",
+        "health_detail": "python (4711)",
+        "holders": [],
+    }
+    server.will(200, {"nodes": [MACHINE | {"devices": [CARD, busy]}]})
+    _, first, second = run_pond("nodes", "-o", "cards")[1].splitlines()
+    assert "V100 (fake)" in first
+    assert first.endswith("train-abcde, eval-abcde")
+    assert "busy-elsewhere: python (4711)" in second
+
+
+def test_why_tells_the_numbers_the_remedy_and_the_start_within_80_columns(server, run_pond, make_job, monkeypatch):
+    monkeypatch.setattr("millpond.client.cli.why.time.time", lambda: 1000.0)
+    server.will(200, make_job(state="queued").model_dump())
+    reason = {
+        "job": "train-abcde",
+        "state": "queued",
+        "cause": "no-room",
+        "summary": "it wants 8 cards on one node; the most that any of the 12 nodes has free is 6",
+        "nodes": {"device-compute": 10, "cpu": 2},
+        "position": 3,
+        "remedy": {"change": "ask for 6 cards", "field": "gpus", "value": "6"},
+        "start": {"earliest_at": 1060.0, "latest_at": 4600.0, "basis": "time limits of what runs"},
+        "blocked_by": "big-abcde",
+    }
+    server.will(200, reason)
+    assert run_pond("why", "train-abcde")[1].splitlines() == [
+        "train-abcde: queued, number 3 in line",
+        "  why     it wants 8 cards on one node; the most that any of the 12 nodes has",
+        "          free is 6",
+        "  nodes   10 without enough free on a card; 2 without enough free CPU cores",
+        "  behind  big-abcde",
+        "  remedy  ask for 6 cards (gpus: 6)",
+        "  start   in 1m00s to 1h00m (time limits of what runs)",
+    ]
+
+
+def test_stopping_goes_on_after_one_that_cannot_be_stopped(server, run_pond, make_job):
+    server.will(200, make_job("a-1", "failed").model_dump())
+    server.will(409, {"error": {"cause": "a-1 has ended"}})
+    server.will(200, make_job("b-1").model_dump())
+    server.will(200, make_job("b-1", "stopping").model_dump())
+    assert run_pond("stop", "a-1", "b-1") == (5, "b-1: stopping\n", "pond: a-1 has ended\n")

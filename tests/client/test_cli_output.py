@@ -1,0 +1,109 @@
+"""What a job's output, its waiting and the tables look like."""
+
+from __future__ import annotations
+
+import io
+
+import click
+import pytest
+
+from millpond.client.cli import wording
+from millpond.client.cli.output import Output
+from millpond.client.cli.tables import Column, show
+from millpond.client.cli.waiting import WaitingLine
+
+
+def printed(chunks, labelled):
+    stream, told = io.StringIO(), []
+    output = Output(stream, labelled, told.append)
+    for chunk in chunks:
+        output.write(chunk)
+    output.finish()
+    return stream.getvalue(), told
+
+
+def test_one_tasks_output_is_printed_exactly_as_written(make_chunk):
+    assert printed([make_chunk("a\r50 %"), make_chunk("\rb"), make_chunk("")], False)[0] == "a\r50 %\rb"
+
+
+def test_lines_of_several_tasks_do_not_mix(make_chunk):
+    chunks = [make_chunk("a", task=0), make_chunk("b\nc", task=1), make_chunk("A\n", task=0)]
+    assert printed(chunks, True)[0] == "[1] b\n[0] aA\n[1] c\n"
+
+
+def test_an_unfinished_line_is_printed_when_its_task_ends(make_chunk):
+    assert printed([make_chunk("no newline", attempt_over=True)], True)[0] == "[0] no newline\n"
+
+
+def test_another_run_is_announced_once(make_chunk):
+    chunks = [make_chunk("a\n"), make_chunk("b\n", attempt=2), make_chunk("c\n", attempt=2)]
+    assert printed(chunks, False) == ("a\nb\nc\n", ["train-abcde was started again, run 2"])
+
+
+def test_on_a_terminal_the_reason_is_one_line_that_goes_away(make_job):
+    stream = io.StringIO()
+    with WaitingLine(stream, interactive=True) as line:
+        line.show(make_job(state="queued", reason="soon"), 1060.0)
+        line.show(make_job(state="queued", reason="no room " * 40), 1065.0)
+        line.show(make_job(state="queued", reason="almost"), 1066.0)
+    parts = stream.getvalue().split("\r\x1b[2K")
+    assert parts[1].startswith("queued for 1m05s: no room")
+    assert len(parts[1]) <= 79
+    assert parts[2:] == ["queued for 1m06s: almost", ""]
+    assert "\n" not in stream.getvalue()
+
+
+def test_without_a_terminal_the_reason_is_said_once(make_job):
+    stream = io.StringIO()
+    with WaitingLine(stream, interactive=False) as line:
+        line.show(make_job(state="queued", reason="just a moment"), 1000.0)
+        line.show(make_job(state="starting", reason="starting on a"), 1001.0)
+        for reason in ("", "no room", "still no room"):
+            line.show(make_job(state="queued", reason=reason), 1002.0)
+    assert stream.getvalue() == "pond: train-abcde waits: no room\n"
+
+
+def test_a_table_in_a_pipe_is_plain_and_complete(capsys):
+    long = "x" * 200
+    show(
+        [Column("ID"), Column("GPUS", right=True), Column("WHERE", gives_way=True)], [["a", "10", long], ["bb", "", ""]]
+    )
+    assert capsys.readouterr().out == f"ID  GPUS  WHERE\na     10  {long}\nbb     -  -\n"
+
+
+def test_a_table_on_a_terminal_keeps_ids_whole_and_fits(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    show([Column("ID"), Column("WHERE", gives_way=True)], [["a-rather-long-name-abcde", "y" * 100]])
+    lines = click.unstyle(capsys.readouterr().out).splitlines()
+    assert max(len(line) for line in lines) <= 40
+    assert "a-rather-long-name-abcde" in lines[1]
+    assert lines[1].rstrip().endswith("…")
+
+
+def test_an_overlong_id_leaves_room_for_the_other_columns(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    show([Column("ID"), Column("STATE"), Column("WHERE", gives_way=True)], [["x" * 100, "running", "on node-1"]])
+    line = click.unstyle(capsys.readouterr().out).splitlines()[1]
+    assert len(line) <= 80
+    assert "…  running  on node-1" in line
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(-1, "0s"), (59.9, "59s"), (130, "2m10s"), (3 * 3600 + 300, "3h05m"), (2 * 86400 + 4 * 3600, "2d04h")],
+)
+def test_spans_take_two_units_at_most(seconds, text):
+    assert wording.span(seconds) == text
+
+
+def test_amounts_have_no_needless_zeros():
+    assert [wording.gib(32768), wording.gib(1536), wording.thousandth(250), wording.thousandth(8000)] == [
+        "32",
+        "1.5",
+        "0.25",
+        "8",
+    ]

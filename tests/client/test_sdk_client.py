@@ -1,0 +1,132 @@
+"""The client's requests, and what it makes of the answers."""
+
+from __future__ import annotations
+
+import json
+
+import httpx2
+import pytest
+
+from millpond.model.errors import ConflictError, InvalidInputError, MillpondError, NotFoundError, UnavailableError
+
+
+def test_a_request_carries_the_token(client, server, make_job):
+    server.will(200, make_job().model_dump())
+    assert client.job("train-abcde").state == "running"
+    assert server.requests[0].headers["authorization"] == "Bearer secret"
+    assert server.requests[0].url.path == "/api/v1/jobs/train-abcde"
+
+
+def test_an_id_with_a_slash_stays_one_segment_of_the_path(client, server, make_job):
+    server.will(200, make_job().model_dump())
+    client.job("../x")
+    assert server.requests[0].url.raw_path == b"/api/v1/jobs/..%2Fx"
+
+
+def test_a_submission_whose_answer_was_lost_is_repeated_under_the_same_key(client, server, make_job):
+    server.will_fail(httpx2.ReadError("gone"))
+    server.will(201, make_job(state="queued").model_dump())
+    assert client.submit({"command": "true"}).state == "queued"
+    keys = {request.headers["idempotency-key"] for request in server.requests}
+    assert len(server.requests) == 2
+    assert len(keys) == 1
+
+
+def test_two_submissions_have_different_keys(client, server, make_job):
+    for _ in range(2):
+        server.will(201, make_job().model_dump())
+        client.submit({"command": "true"})
+    assert len({request.headers["idempotency-key"] for request in server.requests}) == 2
+
+
+def test_a_submission_to_nobody_is_not_repeated(client, server):
+    server.will_fail(httpx2.ConnectError("refused"))
+    with pytest.raises(UnavailableError, match="pond up"):
+        client.submit({"command": "true"})
+    assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (401, UnavailableError),
+        (404, NotFoundError),
+        (409, ConflictError),
+        (422, InvalidInputError),
+        (500, MillpondError),
+    ],
+)
+def test_a_refusal_becomes_an_error_with_cause_and_remedy(client, server, status, kind):
+    server.will(status, {"error": {"cause": "no such thing", "remedy": "ask for another"}})
+    with pytest.raises(kind) as caught:
+        client.job("x")
+    assert (caught.value.cause, caught.value.remedy) == ("no such thing", "ask for another")
+
+
+def test_every_fault_of_a_refused_job_is_told(client, server):
+    faults = [
+        {"loc": "gpus", "message": "a fraction of several cards", "hint": "ask for whole cards"},
+        {"loc": "tasks.min", "line": 3, "column": 9, "message": "too small"},
+    ]
+    server.will(422, {"error": {"cause": "the job is refused", "details": faults}})
+    with pytest.raises(InvalidInputError) as caught:
+        client.submit({})
+    assert caught.value.remedy.splitlines() == [
+        "gpus: a fraction of several cards (ask for whole cards)",
+        "line 3, column 9: tasks.min: too small",
+    ]
+
+
+def test_another_kind_of_server_is_called_so(client, server):
+    server.answers.append(httpx2.Response(404, content=b"<html>not found</html>"))
+    with pytest.raises(UnavailableError, match="not a Millpond server"):
+        client.nodes()
+
+
+def test_an_answer_that_is_not_understood_is_no_traceback(client, server):
+    server.will(200, {"surprise": 1})
+    with pytest.raises(UnavailableError, match="not understood"):
+        client.server()
+
+
+def test_a_slow_server_is_told_from_an_absent_one(client, server):
+    server.will_fail(httpx2.ReadTimeout("slow"))
+    with pytest.raises(UnavailableError, match="did not answer in time"):
+        client.server()
+
+
+def test_a_job_is_found_by_the_beginning_of_its_id(client, server, make_job):
+    server.will(404, {"error": {"cause": "no job 'train-a'"}})
+    server.will(200, {"jobs": [make_job("train-abcde").model_dump(), make_job("eval-abcde").model_dump()]})
+    assert client.find("train-a").id == "train-abcde"
+    assert dict(server.requests[1].url.params)["all"] == "true"
+
+
+def test_a_beginning_that_several_jobs_share_is_refused_with_some_of_them(client, server, make_job):
+    server.will(404, {"error": {"cause": "no job 'train'"}})
+    server.will(200, {"jobs": [make_job("train-a").model_dump(), make_job("train-b").model_dump()]})
+    with pytest.raises(ConflictError, match=r"2 jobs begin with 'train' \(train-a, train-b\)"):
+        client.find("train")
+
+
+def test_an_unknown_job_keeps_the_servers_words(client, server):
+    server.will(404, {"error": {"cause": "no job 'x'", "remedy": "`pond ps -a` lists them"}})
+    server.will(200, {"jobs": []})
+    with pytest.raises(NotFoundError, match="no job 'x'"):
+        client.find("x")
+
+
+def test_waiting_ends_with_the_job(client, server, make_job, monkeypatch):
+    pauses: list[float] = []
+    monkeypatch.setattr("millpond.client.sdk.client.time.sleep", pauses.append)
+    for state in ("queued", "running", "running", "failed"):
+        server.will(200, make_job(state=state).model_dump())
+    assert client.wait("train-abcde").state == "failed"
+    assert len(pauses) == 3
+    assert pauses == sorted(pauses)
+
+
+def test_a_submission_is_the_job_file_as_json(client, server, make_job):
+    server.will(201, make_job().model_dump())
+    client.submit({"command": ["echo", "ä"], "gpus": 0.25})
+    assert json.loads(server.requests[0].content) == {"command": ["echo", "ä"], "gpus": 0.25}

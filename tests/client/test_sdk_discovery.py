@@ -1,0 +1,67 @@
+"""Which server a client talks to."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from millpond.client.sdk import default_state_dir, find_server
+from millpond.model.errors import UnavailableError
+
+
+@pytest.fixture
+def left_by_a_server(tmp_path):
+    """A state directory as a running server leaves it."""
+    (tmp_path / "token").write_text("secret\n")
+    body = {"url": "http://127.0.0.1:5000", "pid": 1, "token_path": str(tmp_path / "token"), "version": "0.1"}
+    (tmp_path / "server.json").write_text(json.dumps(body))
+    return tmp_path
+
+
+def test_the_server_of_a_state_directory_is_found(left_by_a_server):
+    found = find_server(state_dir=left_by_a_server)
+    assert (found.url, found.token) == ("http://127.0.0.1:5000", "secret")
+
+
+def test_the_environment_names_a_server(monkeypatch):
+    monkeypatch.setenv("MILLPOND_URL", "http://pool.example:80/")
+    monkeypatch.setenv("MILLPOND_TOKEN", "t")
+    assert find_server().url == "http://pool.example:80"
+
+
+def test_a_named_state_directory_beats_the_environment(monkeypatch, left_by_a_server):
+    monkeypatch.setenv("MILLPOND_URL", "http://pool.example")
+    monkeypatch.setenv("MILLPOND_TOKEN", "t")
+    assert find_server(state_dir=left_by_a_server).token == "secret"
+
+
+def test_an_address_without_a_token_asks_for_one(monkeypatch):
+    monkeypatch.setenv("MILLPOND_URL", "http://pool.example")
+    with pytest.raises(UnavailableError, match="MILLPOND_TOKEN"):
+        find_server()
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_without_a_server_the_remedy_is_pond_up(tmp_path, there):
+    directory = tmp_path if there else tmp_path / "missing"
+    with pytest.raises(UnavailableError, match="pond up"):
+        find_server(state_dir=directory)
+
+
+def test_a_broken_server_file_is_named(tmp_path):
+    (tmp_path / "server.json").write_text('{"url": 1')
+    with pytest.raises(UnavailableError, match=r"server\.json cannot be read"):
+        find_server(state_dir=tmp_path)
+
+
+def test_a_token_that_cannot_be_read_is_named(left_by_a_server):
+    (left_by_a_server / "token").unlink()
+    with pytest.raises(UnavailableError, match="API token"):
+        find_server(state_dir=left_by_a_server)
+
+
+def test_the_state_directory_follows_the_users_state_home(monkeypatch, tmp_path):
+    monkeypatch.delenv("MILLPOND_STATE")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    assert default_state_dir() == tmp_path / "millpond"

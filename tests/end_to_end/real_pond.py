@@ -1,0 +1,93 @@
+"""The real command line, a state directory of its own, and waiting for what real processes do."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+POND = Path(sys.executable).with_name("pond")
+REPOSITORY = Path(__file__).resolve().parents[2]
+FAKE_GPUS = "2x4:V100-32GB"
+
+
+def until(condition: Callable[[], object], within_s: float = 20.0) -> None:
+    """Wait until something is so; fail when it is not so in time."""
+    give_up_at = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < give_up_at, "it did not come about in time"
+        time.sleep(0.05)
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+class Pond:
+    """The command line, talking to the server of one state directory."""
+
+    def __init__(self, state_dir: Path) -> None:
+        self.state_dir = state_dir
+        drop = ("MILLPOND_URL", "MILLPOND_TOKEN", "MILLPOND_DEBUG", "PYTHONPATH")
+        kept = {name: value for name, value in os.environ.items() if name not in drop}
+        self.env = kept | {"MILLPOND_STATE": str(state_dir), "MILLPOND_PORT": "0", "COLUMNS": "80"}
+
+    def __call__(
+        self, *arguments: str, cwd: Path | None = None, timeout_s: float = 60.0
+    ) -> subprocess.CompletedProcess:
+        """Run a command to its end."""
+        return subprocess.run(
+            [POND, *arguments],
+            env=self.env,
+            cwd=cwd,
+            timeout=timeout_s,
+            capture_output=True,
+            text=True,
+            stdin=subprocess.DEVNULL,
+        )
+
+    def start(self, *arguments: str, cwd: Path | None = None) -> subprocess.Popen[str]:
+        """Start a command and leave it running; it listens to Ctrl-C even where these tests do not."""
+        return subprocess.Popen(
+            [POND, *arguments],
+            env=self.env,
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        )
+
+    def up(self) -> None:
+        """Start the server."""
+        done = self("up", "--detach", "--fake-gpus", FAKE_GPUS)
+        assert done.returncode == 0, done.stderr
+
+    @property
+    def server_pid(self) -> int:
+        """The server's process, 0 when none is there."""
+        try:
+            return json.loads((self.state_dir / "server.json").read_text())["pid"]
+        except FileNotFoundError:
+            return 0
+
+    def kill_server(self) -> None:
+        """End the server without a chance to tidy up."""
+        pid = self.server_pid
+        os.kill(pid, signal.SIGKILL)
+        until(lambda: not alive(pid))
+
+    def job(self, job_id: str) -> dict:
+        """A job as ``ps`` lists it."""
+        listed = json.loads(self("ps", "-a", "-o", "json").stdout)["jobs"]
+        return next(job for job in listed if job["id"] == job_id)

@@ -1,0 +1,56 @@
+"""The server is killed without warning: jobs go on, nothing is lost, nothing comes twice."""
+
+from __future__ import annotations
+
+from real_pond import until
+
+
+def test_a_followed_job_outlives_its_server(running, tmp_path):
+    script = f"echo one; while [ ! -e {tmp_path}/go ]; do sleep 0.1; done; echo two; exit 5"
+    job_id = running("run", "--detach", "--", "sh", "-c", script).stdout.strip()
+    follower = running.start("logs", "-f", job_id)
+    assert follower.stdout.readline() == "one\n"
+    running.kill_server()
+    (tmp_path / "go").touch()
+    running.up()
+    out, err = follower.communicate(timeout=40)
+    assert (follower.returncode, out, err) == (0, "two\n", "")
+    assert running("wait", job_id).returncode == 5
+    assert running("logs", job_id).stdout == "one\ntwo\n"
+    assert running.job(job_id)["attempt"] == 1
+
+
+def test_a_job_that_ended_while_no_server_ran_keeps_its_exit_code(running, tmp_path):
+    script = f"echo begun; while [ ! -e {tmp_path}/go ]; do sleep 0.1; done; touch {tmp_path}/gone; exit 9"
+    job_id = running("run", "--detach", "--", "sh", "-c", script).stdout.strip()
+    until(lambda: running.job(job_id)["state"] == "running")
+    running.kill_server()
+    (tmp_path / "go").touch()
+    until((tmp_path / "gone").exists)
+    assert running("ps").returncode == 2
+    running.up()
+    ended = running("wait", job_id)
+    assert (ended.returncode, ended.stdout) == (9, f"{job_id}: failed\n")
+    assert running.job(job_id)["attempt"] == 1
+
+
+def test_waiting_jobs_are_still_in_line_after_a_kill(running):
+    holder = running("run", "--detach", "--gpus", "4", "--tasks", "2", "--", "sleep", "300").stdout.strip()
+    until(lambda: running.job(holder)["state"] == "running")
+    process = running.start("run", "--gpus", "1", "--", "echo", "late")
+    job_id = process.stderr.readline().split()[-1]
+    assert "waits" in process.stderr.readline()
+    running.kill_server()
+    running.up()
+    assert running.job(job_id)["state"] == "queued"
+    assert running("stop", holder).returncode == 0
+    out, _ = process.communicate(timeout=40)
+    assert (process.returncode, out) == (0, "late\n")
+
+
+def test_commands_to_a_killed_server_say_pond_up_in_one_line(running):
+    running.kill_server()
+    done = running("ps")
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+    assert "pond up" in done.stderr

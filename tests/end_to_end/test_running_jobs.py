@@ -1,0 +1,171 @@
+"""Jobs on a real server: their output, their exit codes, their surroundings, their refusals."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+
+import pytest
+from real_pond import REPOSITORY, until
+
+
+def test_the_output_and_the_exit_code_are_the_commands(shared):
+    done = shared("run", "--", "sh", "-c", "echo out; echo err >&2; exit 7")
+    assert done.returncode == 7
+    assert sorted(done.stdout.splitlines()) == ["err", "out"]
+    assert re.fullmatch(r"pond: job sh-\w+\n", done.stderr)
+
+
+def test_a_command_that_succeeds_ends_with_zero(shared):
+    assert shared("run", "--", "true").returncode == 0
+
+
+def test_a_signal_is_shown_as_a_shell_shows_it(shared):
+    assert shared("run", "--", "sh", "-c", "kill -SEGV $$").returncode == 128 + signal.SIGSEGV
+
+
+def test_a_command_runs_in_the_directory_it_was_typed_in(shared, tmp_path):
+    assert shared("run", "--", "pwd", cwd=tmp_path).stdout == f"{tmp_path}\n"
+
+
+def test_a_command_gets_the_variables_it_was_given(shared):
+    assert shared("run", "-e", "GREETING=grüß dich", "--", "printenv", "GREETING").stdout == "grüß dich\n"
+
+
+def test_a_task_with_a_fake_card_sees_no_real_one(shared):
+    script = 'echo "cuda=[$CUDA_VISIBLE_DEVICES] fake=[$MILLPOND_FAKE_DEVICES]"'
+    assert re.fullmatch(r"cuda=\[\] fake=\[\S+\]\n", shared("run", "--gpus", "1", "--", "sh", "-c", script).stdout)
+
+
+def test_a_program_that_does_not_exist_fails_with_its_name(shared):
+    done = shared("run", "--", "no-such-program")
+    assert done.returncode not in (0, 70)
+    assert "no-such-program" in done.stderr + done.stdout
+    assert "Traceback" not in done.stderr + done.stdout
+
+
+def test_a_gang_gets_its_ranks_and_its_lines_carry_them(shared):
+    done = shared("run", "--tasks", "3", "--", "sh", "-c", 'echo "$RANK of $WORLD_SIZE at $MASTER_ADDR"')
+    assert done.returncode == 0
+    assert sorted(done.stdout.splitlines()) == [f"[{rank}] {rank} of 3 at 127.0.0.1" for rank in range(3)]
+
+
+def test_the_example_gang_trains_and_agrees(shared):
+    submitted = shared("submit", "examples/gang.yaml", cwd=REPOSITORY)
+    job_id = submitted.stdout.strip()
+    assert (submitted.returncode, submitted.stderr) == (0, "")
+    log = shared("logs", "--follow", job_id).stdout
+    assert "[0] all ranks ended with equal weights" in log
+    assert float(re.search(r"result: loss=[\d.]+ accuracy=([\d.]+)", log)[1]) > 0.95
+    ended = shared("wait", job_id)
+    assert (ended.returncode, ended.stdout) == (0, f"{job_id}: succeeded\n")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--gpus", "64"),
+        ("--gpus", "1", "--tasks", "9"),
+        ("--gpus", "1", "--gpu-model", "V10O"),
+        ("--gpus", "1.5"),
+        ("--gpus", "-1"),
+        ("--queue", "nobody"),
+    ],
+    ids=" ".join,
+)
+def test_what_the_pool_could_never_run_is_refused_with_a_remedy(shared, arguments):
+    before = shared("ps", "-a", "-o", "name").stdout
+    done = shared("run", *arguments, "--", "true")
+    assert (done.returncode, done.stdout) == (2, "")
+    cause, *remedy = done.stderr.splitlines()
+    assert cause.startswith("pond: ")
+    assert remedy
+    assert all(line.startswith("      ") for line in remedy)
+    assert shared("ps", "-a", "-o", "name").stdout == before
+
+
+def test_ctrl_c_leaves_the_job_running_and_says_how_to_return(shared):
+    process = shared.start("run", "--", "sh", "-c", "echo begun; sleep 60")
+    assert process.stdout.readline() == "begun\n"
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=20)
+    job_id = re.search(r"return to it with `pond logs -f (\S+)`", err)[1]
+    assert process.returncode == 130
+    assert "Traceback" not in err
+    assert shared.job(job_id)["state"] == "running"
+    assert shared("stop", job_id).returncode == 0
+    ended = shared("wait", job_id)
+    assert (ended.returncode, ended.stdout) == (143, f"{job_id}: cancelled\n")
+
+
+def test_ctrl_c_ends_the_job_where_that_was_asked_for(shared):
+    process = shared.start("run", "--stop-on-interrupt", "--", "sh", "-c", "echo begun; sleep 60")
+    assert process.stdout.readline() == "begun\n"
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=20)
+    job_id = re.search(r"stopping (\S+);", err)[1]
+    assert (process.returncode, out) == (130, "")
+    assert shared.job(job_id)["state"] == "cancelled"
+
+
+def test_a_job_that_waits_says_why_and_starts_when_there_is_room(shared):
+    holder = shared("run", "--detach", "--gpus", "4", "--tasks", "2", "--", "sleep", "60").stdout.strip()
+    process = shared.start("run", "--gpus", "1", "--", "echo", "my turn")
+    job_line, reason = process.stderr.readline(), process.stderr.readline()
+    job_id = job_line.split()[-1]
+    assert reason.startswith(f"pond: {job_id} waits: ")
+    why = shared("why", job_id)
+    assert why.returncode == 0
+    assert why.stdout.startswith(f"{job_id}: queued, number 1 in line\n  why     ")
+    assert max(len(line) for line in why.stdout.splitlines()) <= 80
+    assert shared("stop", holder[:-1]).returncode == 0
+    out, _ = process.communicate(timeout=30)
+    assert (process.returncode, out) == (0, "my turn\n")
+
+
+def test_detached_work_is_listed_and_stopped(shared):
+    job_id = shared("run", "--detach", "--name", "nap", "--", "sleep", "60").stdout.strip()
+    until(lambda: shared.job(job_id)["state"] == "running")
+    assert re.search(rf"^{job_id} +running ", shared("ps").stdout, re.MULTILINE)
+    assert shared("ps", "-o", "name").stdout.split() == [job_id]
+    assert shared("stop", job_id).returncode == 0
+    assert shared("wait", job_id).returncode == 143
+    assert job_id not in shared("ps", "-o", "name").stdout
+    again = shared("stop", job_id)
+    assert again.returncode == 5
+    assert job_id in again.stderr
+
+
+def test_a_job_that_does_not_exist_has_its_own_exit_code(shared):
+    for command in ("logs", "why", "wait", "stop"):
+        done = shared(command, "no-such-job")
+        assert (done.returncode, done.stdout) == (4, "")
+        assert "no-such-job" in done.stderr
+
+
+def test_nodes_are_listed_and_pretended_cards_are_called_fake(shared):
+    table = shared("nodes").stdout.splitlines()
+    assert len(table) == 3
+    assert all("4 x V100 32GiB (fake)" in line for line in table[1:])
+    cards = shared("nodes", "-o", "cards").stdout.splitlines()
+    assert len(cards) == 9
+    nodes = json.loads(shared("nodes", "-o", "json").stdout)["nodes"]
+    assert all(device["fake"] for node in nodes for device in node["devices"])
+
+
+def test_retried_work_shows_every_run_in_one_stream(shared, tmp_path):
+    script = "if [ -e again ]; then echo second; else touch again; echo first; exit 3; fi"
+    done = shared("run", "--retries", "1", "--", "sh", "-c", script, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "first\nsecond\n")
+    assert "run 2" in done.stderr
+
+
+def test_output_that_nobody_reads_on_does_not_end_the_job(shared):
+    process = shared.start("run", "--", "sh", "-c", "yes | head -100000; sleep 1; echo end")
+    process.stdout.read(10)
+    process.stdout.close()
+    process.wait(timeout=30)
+    assert process.returncode == 141
+    job_id = process.stderr.read().split()[-1]
+    assert shared("wait", job_id).returncode == 0

@@ -1,0 +1,83 @@
+"""Starting and stopping the server: what is in the way is told in one line."""
+
+from __future__ import annotations
+
+import signal
+import socket
+
+import pytest
+from real_pond import FAKE_GPUS, Pond, alive, until
+
+WAYS = pytest.mark.parametrize("way", [["--detach"], []], ids=["detached", "in the foreground"])
+
+
+def refused(done) -> str:
+    """The one line of a server that did not start."""
+    assert done.returncode == 2, done.stderr
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+    assert done.stderr.startswith("pond: ")
+    return done.stderr
+
+
+@WAYS
+def test_a_second_server_on_one_state_directory_is_refused(running, way):
+    assert str(running.state_dir) in refused(running("up", *way))
+    assert running("ps").returncode == 0
+
+
+@WAYS
+def test_a_port_in_use_is_named(pond, way):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        assert port in refused(pond("up", *way, "--port", port))
+
+
+@WAYS
+def test_a_state_directory_that_cannot_be_made_is_named(tmp_path, way):
+    (tmp_path / "file").write_text("")
+    inside = tmp_path / "file" / "state"
+    assert str(inside) in refused(Pond(inside)("up", *way))
+
+
+@WAYS
+def test_a_wrong_description_of_cards_is_told_with_its_form(pond, way):
+    done = pond("up", *way, "--fake-gpus", "many")
+    assert done.returncode == 2
+    assert "many" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_ctrl_c_ends_a_server_in_the_foreground_without_a_traceback(pond):
+    process = pond.start("up", "--fake-gpus", FAKE_GPUS)
+    until(lambda: pond.server_pid == process.pid and pond("ps").returncode == 0)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == 0, err
+    assert "http://127.0.0.1:" in out
+    assert "Traceback" not in out + err
+    assert not pond.server_pid
+
+
+def test_down_stops_the_server_and_its_jobs(running):
+    running("run", "--detach", "--", "sleep", "300")
+    waiting = [running("run", "--detach", "--gpus", "4", "--tasks", "2", "--", "sleep", "300") for _ in range(2)]
+    assert all(done.returncode == 0 for done in waiting)
+    pid = running.server_pid
+    done = running("down")
+    assert done.returncode == 0
+    assert done.stdout.splitlines()[0] == "stopping 3 jobs"
+    assert not alive(pid)
+    assert running("down").stdout.startswith("no server is running")
+    assert running("ps").returncode == 2
+
+
+def test_down_can_leave_jobs_to_the_next_server(running, tmp_path):
+    script = f"while [ ! -e {tmp_path}/go ]; do sleep 0.1; done; echo done"
+    job_id = running("run", "--detach", "--", "sh", "-c", script).stdout.strip()
+    until(lambda: running.job(job_id)["state"] == "running")
+    assert running("down", "--keep-jobs").returncode == 0
+    running.up()
+    assert running.job(job_id)["state"] == "running"
+    (tmp_path / "go").touch()
+    assert running("logs", "-f", job_id).stdout == "done\n"
+    assert running("wait", job_id).returncode == 0

@@ -1,0 +1,215 @@
+"""The cached, compiled selection gives what a plain search over all nodes gives."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from naive_placement import Naive, hold
+
+from millpond.scheduling.placement import kernels
+from millpond.scheduling.placement.arrays import ClusterArrays
+from millpond.scheduling.placement.filters import Filter
+from millpond.scheduling.placement.links import LinkTables
+from millpond.scheduling.placement.mix import TypicalMix
+from millpond.scheduling.placement.selector import Selector
+from millpond.scheduling.placement.shapes import Shape
+from millpond.scheduling.placement.tables import Scorer, Weights, build_tables
+
+SHAPES = [
+    Shape(cpu_milli=2_000, memory_mib=4_096),
+    Shape(cpu_milli=16_000),
+    Shape(4_000, 8_192, 1, 250),
+    Shape(4_000, 8_192, 1, 460),
+    Shape(2_000, 0, 1, 810, model_mask=0b01),
+    Shape(2_000, 0, 1, 500, limit_milli=1_000),
+    Shape(1_000, 0, 1, 0, limit_milli=300, device_memory_mib=4_096),
+    Shape(1_000, 0, 1, 200, device_memory_mib=10_000),
+    Shape(8_000, 16_384, 1),
+    Shape(8_000, 16_384, 1, device_memory_mib=20_000),
+    Shape(4_000, 0, 2, model_mask=0b10),
+    Shape(4_000, 0, 2, extras=(1,)),
+    Shape(8_000, 0, 3),
+    Shape(8_000, 0, 4),
+    Shape(8_000, 0, 8),
+    Shape(4_000, 0, 1, 500, pool=1),
+]
+KERNELS = ["interpreted", "compiled"]
+
+
+def kernel_set(name: str) -> kernels.KernelSet:
+    if name == "compiled":
+        pytest.importorskip("numba")
+        return kernels.compiled()
+    return kernels.interpreted()
+
+
+def add_node(arrays: ClusterArrays, links: LinkTables, rng: random.Random) -> None:
+    cards = rng.choice([0, 1, 2, 4, 8])
+    switches = [card // 2 for card in range(cards)]
+    node = arrays.append_node(
+        cpu_milli=rng.choice([16_000, 32_000, 64_000]),
+        memory_mib=rng.choice([65_536, 131_072]),
+        models=[rng.randrange(2)] * cards,
+        device_memory_mib=rng.choice([0, 16_384, 32_768]),
+        limit_milli=rng.choice([1_000, 1_500]),
+        sockets=[card // 4 for card in range(cards)],
+        switches=switches,
+        rack=rng.randrange(3),
+        pool=rng.randrange(2),
+        extras=(rng.randrange(3),),
+    )
+    if cards:
+        links.adopt(arrays, node)
+
+
+def mix_of(rng: random.Random) -> TypicalMix:
+    return TypicalMix.from_counts([(shape, rng.randrange(1, 40)) for shape in rng.sample(SHAPES, 9)])
+
+
+def build(seed: int, scorer: Scorer, kernel_name: str, **options: Any) -> tuple[Selector, Naive, random.Random]:
+    rng = random.Random(seed)
+    arrays = ClusterArrays(2, 8, extras=1, log_size=options.pop("log_size", 64))
+    links = LinkTables()
+    for _ in range(rng.randrange(1, 7)):
+        add_node(arrays, links, rng)
+    mix, weights = mix_of(rng), Weights(load=2.0)
+    tables = build_tables(mix, scorer, weights, capacity_milli={0: 9_000, 1: 4_000}, seed=seed)
+    selector = Selector(arrays, tables, links=links, kernels=kernel_set(kernel_name), **options)
+    return selector, Naive(arrays, mix, scorer, weights, tables, links), rng
+
+
+def random_change(selector: Selector, naive: Naive, held: list[Any], rng: random.Random) -> None:
+    arrays = selector.arrays
+    node = rng.randrange(arrays.node_count)
+    kind = rng.randrange(8)
+    if kind == 0:
+        add_node(arrays, selector.links, rng)
+    elif kind == 1:
+        arrays.node_usable[node] ^= 1
+        arrays.touch(node)
+    elif kind == 2 and arrays.device_total[node]:
+        arrays.device_usable[arrays.first_device[node]] ^= 1
+        arrays.touch(node)
+    elif kind == 3:
+        arrays.load_milli[node] = rng.randrange(1_001)
+        arrays.touch(node)
+    elif kind <= 5 and held:
+        hold(arrays, *held.pop(rng.randrange(len(held))), sign=-1)
+
+
+@pytest.mark.parametrize("kernel_name", KERNELS)
+@pytest.mark.parametrize("scorer", [Scorer.DEFAULT, Scorer.FGD, Scorer.BEST_FIT, Scorer.DOT_PRODUCT])
+@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+@given(seed=st.integers(0, 10**6))
+def test_a_selection_is_the_best_node_of_a_plain_search(kernel_name: str, scorer: Scorer, seed: int) -> None:
+    # A log of 8 entries overflows often, and 3 classes evict each other.
+    selector, naive, rng = build(seed, scorer, kernel_name, log_size=8, class_limit=3)
+    held: list[Any] = []
+    for _ in range(20):
+        shape = rng.choice(SHAPES)
+        count = selector.arrays.node_count
+        mask = np.array([rng.random() < 0.7 for _ in range(count)], dtype=np.uint8) if rng.random() < 0.4 else None
+        spare = np.array([rng.randrange(-1, 3) for _ in range(4)]) if rng.random() < 0.4 else None
+        choice = selector.place(shape, mask, spare)
+        expected = naive.best(shape, None if mask is None else mask.tolist(), None if spare is None else spare.tolist())
+        assert (None if choice is None else tuple(choice)) == expected
+        if choice is not None:
+            if spare is not None:
+                devices = [int(selector.arrays.first_device[choice.node]) + device for device in choice.devices]
+                assert selector.cells_broken(choice).tolist() == naive.broken(devices)
+            hold(selector.arrays, choice.node, shape, choice.devices)
+            held.append((choice.node, shape, choice.devices))
+        random_change(selector, naive, held, rng)
+
+
+@pytest.mark.parametrize("kernel_name", KERNELS)
+@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+@given(seed=st.integers(0, 10**6))
+def test_the_histogram_of_failures_accounts_for_every_node(kernel_name: str, seed: int) -> None:
+    selector, naive, rng = build(seed, Scorer.DEFAULT, kernel_name)
+    held: list[Any] = []
+    for _ in range(10):
+        shape = rng.choice(SHAPES)
+        mask = [int(rng.random() < 0.7) for _ in range(selector.arrays.node_count)]
+        spare = [rng.randrange(-1, 3) for _ in range(4)]
+        counts = selector.failures(shape, np.array(mask, dtype=np.uint8), np.array(spare))
+        assert counts.sum() == selector.arrays.node_count
+        fitting = {failure: counts[failure] for failure in (Filter.FITS, Filter.VETOED)}
+        assert fitting == naive.failures(shape, mask, spare)
+        for node in range(selector.arrays.node_count):
+            assert (selector.fit(node, shape) is Filter.FITS) == naive.fits(node, shape)
+        choice = selector.place(shape)
+        if choice is not None:
+            hold(selector.arrays, choice.node, shape, choice.devices)
+        random_change(selector, naive, held, rng)
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+@given(seed=st.integers(0, 10**6))
+def test_random_selection_is_the_same_for_the_same_seed_compiled_or_not(seed: int) -> None:
+    outcomes = []
+    for name in KERNELS:
+        selector, _, rng = build(seed, Scorer.RANDOM, name)
+        placed = []
+        for _ in range(15):
+            shape = rng.choice(SHAPES)
+            choice = selector.place(shape)
+            placed.append(choice)
+            if choice is not None:
+                assert selector.fit(choice.node, shape) is Filter.FITS
+                hold(selector.arrays, choice.node, shape, choice.devices)
+        outcomes.append(placed)
+    assert outcomes[0] == outcomes[1]
+
+
+def test_random_selection_spreads_over_the_nodes_that_fit() -> None:
+    arrays = ClusterArrays(8, 64)
+    for _ in range(8):
+        arrays.append_node(cpu_milli=1_000, memory_mib=0)
+    selector = Selector(arrays, build_tables(TypicalMix(), Scorer.RANDOM, seed=3))
+    nodes = [selector.select(Shape(cpu_milli=1))[0] for _ in range(400)]
+    assert min(nodes.count(node) for node in range(8)) > 20
+
+
+def test_kernels_can_be_swapped_in_the_middle_without_a_different_choice() -> None:
+    outcomes = []
+    for swap in (False, True):
+        selector, _, rng = build(7, Scorer.DEFAULT, "interpreted")
+        placed = []
+        for step in range(20):
+            if swap and step == 10:
+                selector.use_kernels(kernel_set("compiled"))
+            shape = rng.choice(SHAPES)
+            choice = selector.place(shape)
+            placed.append(choice)
+            if choice is not None:
+                hold(selector.arrays, choice.node, shape, choice.devices)
+        outcomes.append(placed)
+    assert outcomes[0] == outcomes[1]
+
+
+def test_the_lowest_node_wins_a_tie() -> None:
+    arrays = ClusterArrays()
+    for _ in range(130):
+        arrays.append_node(cpu_milli=8_000, memory_mib=1_024, models=[0])
+    selector = Selector(arrays, build_tables(TypicalMix()))
+    assert selector.select(Shape(1_000, 0, 1))[0] == 0
+    mask = np.ones(130, dtype=np.uint8)
+    mask[:65] = 0
+    assert selector.select(Shape(1_000, 0, 1), mask)[0] == 65
+
+
+def test_a_loaded_node_is_avoided_only_if_load_weighs() -> None:
+    for weight, expected in ((0.0, 0), (5.0, 1)):
+        arrays = ClusterArrays()
+        for _ in range(2):
+            arrays.append_node(cpu_milli=8_000, memory_mib=1_024, models=[0])
+        arrays.load_milli[0] = 900
+        arrays.touch(0)
+        selector = Selector(arrays, build_tables(TypicalMix(), weights=Weights(load=weight)))
+        assert selector.select(Shape(1_000, 0, 1))[0] == expected

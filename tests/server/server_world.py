@@ -1,0 +1,199 @@
+"""A world without processes for the server's tests: it outlives servers, and remembers what was ever started."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from millpond.model.decisions import Decision, Start, Stop
+from millpond.model.devices import Device
+from millpond.model.engine import Inventory, Observed
+from millpond.model.events import Confirmed, Ended, Event
+from millpond.model.nodes import Node
+from millpond.model.workloads import Outcome
+from millpond.node.records import TaskId
+from millpond.server.board import Board
+from millpond.server.inbox import Submission
+from millpond.server.loop import Loop
+from millpond.server.recovery import recover
+from millpond.server.store.connecting import sqlite_url
+from millpond.server.store.store import Store
+from millpond.specs.job import check_job
+
+
+class KilledError(Exception):
+    """The server was killed here."""
+
+
+class Clock:
+    """Stands still until it is moved."""
+
+    def __init__(self, now: float = 1_000.0) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def node(name: str = "n1", cards: int = 4) -> Node:
+    """A machine with pretended cards."""
+    devices = tuple(Device(f"{name}-{index}", index, "fake", "V100", 32_768, fake=True) for index in range(cards))
+    return Node(name, 64_000, 262_144, devices)
+
+
+@dataclass
+class World:
+    """What is really there: tasks by id, with how they ended, or None while they run.
+
+    Attributes:
+        starts: how often each was started; more than once is the error these tests are after.
+    """
+
+    nodes: tuple[Node, ...] = (node(),)
+    tasks: dict[TaskId, Ended | None] = field(default_factory=dict)
+    starts: Counter[TaskId] = field(default_factory=Counter)
+
+    def end(self, task: TaskId, outcome: Outcome = Outcome.SUCCESS, exit_code: int = 0, at: float = 0.0) -> Ended:
+        """A task ends by itself."""
+        event = Ended(at, task.job, task.attempt, outcome, task.task, exit_code)
+        self.tasks[task] = event
+        return event
+
+    @property
+    def running(self) -> list[TaskId]:
+        """Tasks that run."""
+        return [task for task, end in self.tasks.items() if end is None]
+
+
+class WorldEngine:
+    """One server's engine on a world: does at once what it is told."""
+
+    def __init__(self, world: World, clock: Clock) -> None:
+        self.world = world
+        self.clock = clock
+        self.outbox: list[Event] = []
+        self.applied: list[Decision] = []
+        self.wake: Callable[[], None] = lambda: None
+
+    def apply(self, decisions: Sequence[Decision]) -> None:
+        for decision in decisions:
+            self.applied.append(decision)
+            if isinstance(decision, Start):
+                self._start(decision)
+            elif isinstance(decision, Stop):
+                self._stop(decision)
+            self.outbox.append(Confirmed(self.clock(), decision.id))
+        self.wake()
+
+    def adopt(self, expected: Iterable[TaskId], unanswered: Sequence[Decision]) -> None:
+        wanted = set(expected)
+        for task in sorted(wanted, key=lambda task: (task.job, task.task)):
+            end = self.world.tasks.get(task)
+            if end is not None:
+                self.outbox.append(end)
+        for task in self.world.running:
+            if task not in wanted:
+                self.world.end(task, Outcome.STOPPED, 143)
+        self.apply(unanswered)
+
+    def events(self) -> list[Event]:
+        events, self.outbox = self.outbox, []
+        return events
+
+    def inventory(self) -> Inventory:
+        seen = (Observed(task.job, task.attempt, task.task, "", end is None) for task, end in self.world.tasks.items())
+        return Inventory(self.world.nodes, tuple(seen))
+
+    def finish(self, task: TaskId, outcome: Outcome = Outcome.SUCCESS, exit_code: int = 0) -> None:
+        """A task ends by itself, and this engine notices."""
+        self.outbox.append(self.world.end(task, outcome, exit_code, self.clock()))
+        self.wake()
+
+    def _start(self, decision: Start) -> None:
+        for placed in decision.placements:
+            task = TaskId(decision.job, decision.attempt, placed.task)
+            if task not in self.world.tasks:
+                self.world.tasks[task] = None
+                self.world.starts[task] += 1
+
+    def _stop(self, decision: Stop) -> None:
+        for task in list(self.world.running):
+            of_job = (task.job, task.attempt) == (decision.job, decision.attempt)
+            if of_job and (not decision.tasks or task.task in decision.tasks):
+                self.outbox.append(self.world.end(task, Outcome.STOPPED, 143, self.clock()))
+
+
+class Server:
+    """Everything but HTTP, driven turn by turn; ``killed`` leaves it where it stands and starts the next one."""
+
+    def __init__(self, state_dir: Path, world: World, clock: Clock, trip: Callable[[str], None] | None = None) -> None:
+        self.state_dir = state_dir
+        self.clock = clock
+        self.world = world
+        self.store = TrippingStore(sqlite_url(state_dir / "millpond.db"), trip)
+        self.engine = TrippingEngine(world, clock, trip)
+        self.loop = Loop(self.store, recover(self.store), Board(), clock)
+        self.loop.settle(self.engine)
+
+    def submit(self, job_id: str, key: str = "", **fields: Any) -> Submission:
+        """Hand a job in; it is taken with the next turn."""
+        document = {"command": "work", **fields}
+        submission = Submission(check_job(document).to_job(job_id, "ada"), document, key, str(sorted(document.items())))
+        self.loop.submit(submission)
+        return submission
+
+    def turn(self, turns: int = 1) -> None:
+        """Some turns, a second apart."""
+        for _ in range(turns):
+            self.clock.now += 1.0
+            self.loop.turn(0.0)
+
+    def run_to_the_end(self) -> None:
+        """Every running task ends well, until no job is left."""
+        for _ in range(100):
+            self.turn(2)
+            for task in self.world.running:
+                self.engine.finish(task)
+            if not self.loop.core.scheduler.jobs:
+                return
+        raise AssertionError(f"jobs never ended: {list(self.loop.core.scheduler.jobs)}")
+
+
+class TrippingStore(Store):
+    """A store in which the server can be killed before and after each write."""
+
+    def __init__(self, url: str, trip: Callable[[str], None] | None = None) -> None:
+        super().__init__(url)
+        self.trip = trip or (lambda _: None)
+
+    def append(self, *arguments: Any) -> None:
+        self.trip("before append")
+        super().append(*arguments)
+        self.trip("after append")
+
+    def record(self, *arguments: Any) -> None:
+        self.trip("before record")
+        super().record(*arguments)
+        self.trip("after record")
+
+
+class TrippingEngine(WorldEngine):
+    """An engine in which the server can be killed around each call."""
+
+    def __init__(self, world: World, clock: Clock, trip: Callable[[str], None] | None = None) -> None:
+        super().__init__(world, clock)
+        self.trip = trip or (lambda _: None)
+
+    def apply(self, decisions: Sequence[Decision]) -> None:
+        self.trip("before apply")
+        super().apply(decisions)
+        self.trip("after apply")
+
+    def events(self) -> list[Event]:
+        events = super().events()
+        if events:
+            self.trip("after events")
+        return events

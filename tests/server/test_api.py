@@ -1,0 +1,269 @@
+"""The REST API as a client sees it, with the real scheduler and store behind it and a world without processes."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+from server_world import Clock, World, WorldEngine
+
+from millpond.node.records import TaskFiles, TaskId
+from millpond.server.api.app import make_app
+from millpond.server.board import Board
+from millpond.server.loop import Loop
+from millpond.server.recovery import recover
+from millpond.server.service import Identity, Service
+from millpond.server.store.connecting import sqlite_url
+from millpond.server.store.store import Store
+from millpond.specs.api import ErrorBody, ErrorInfo, JobInfo, LogChunk
+
+TOKEN = "secret"
+JOBS = "/api/v1/jobs"
+
+
+class Api:
+    """A running server without a socket."""
+
+    def __init__(self, state_dir: Path) -> None:
+        self.state_dir = state_dir
+        self.clock = Clock()
+        self.world = World()
+        self.engine = WorldEngine(self.world, self.clock)
+        self.store = Store(sqlite_url(state_dir / "millpond.db"))
+        self.loop = Loop(self.store, recover(self.store), Board(), self.clock)
+        self.engine.wake = self.loop.wake
+        self.loop.settle(self.engine)
+        self.loop.start()
+        identity = Identity("1", "http://testserver", "local", 1, state_dir, 0.0, "default", "default")
+        self.service = Service(self.loop, self.store, identity, "ada")
+        app = make_app(self.service, TOKEN, "testserver")
+        self.client = TestClient(app, headers={"Authorization": f"Bearer {TOKEN}"}, raise_server_exceptions=False)
+
+    def submit(self, **fields: Any) -> JobInfo:
+        answer = self.client.post(JOBS, json={"command": "work", **fields})
+        assert answer.status_code == 201, answer.text
+        return JobInfo.model_validate_json(answer.content)
+
+    def job(self, name: str) -> JobInfo:
+        """A job's look after everything that is under way has been handled."""
+        for _ in range(3):
+            self.loop.ask(lambda core: None).result(5)
+        return JobInfo.model_validate_json(self.client.get(f"{JOBS}/{name}").content)
+
+    def close(self) -> None:
+        self.loop.close()
+        self.store.close()
+
+
+@pytest.fixture
+def api(tmp_path: Path) -> Iterator[Api]:
+    made = Api(tmp_path)
+    yield made
+    made.close()
+
+
+def error_of(answer: Any) -> ErrorBody:
+    return ErrorInfo.model_validate_json(answer.content).error
+
+
+def test_a_submitted_job_is_shown_listed_explained_stopped_and_told(api: Api) -> None:
+    job = api.submit(name="train", gpus=2)
+    assert re.fullmatch(r"train-[a-z2-7]{5}", job.id)
+    shown = api.job(job.id)
+    assert (shown.state, shown.user, shown.gpus) == ("running", "ada", "2")
+    assert shown.tasks[0].node == "n1"
+    assert all(grant.fake for grant in shown.tasks[0].devices)
+    assert [item["id"] for item in api.client.get(JOBS).json()["jobs"]] == [job.id]
+    assert api.client.get(f"{JOBS}/{job.id}/why").json()["state"] == "running"
+    assert api.client.post(f"{JOBS}/{job.id}/stop").status_code == 202
+    assert api.job(job.id).state == "cancelled"
+    assert api.client.get(JOBS).json()["jobs"] == []
+    assert [item["state"] for item in api.client.get(JOBS, params={"all": True}).json()["jobs"]] == ["cancelled"]
+    assert [item["id"] for item in api.client.get(JOBS, params={"state": "cancelled"}).json()["jobs"]] == [job.id]
+    told = [item["what"] for item in api.client.get(f"{JOBS}/{job.id}/events").json()["events"]]
+    assert told[0] == "JobSubmitted"
+    assert "StopRequested" in told
+
+
+def test_a_waiting_job_says_why_in_lists_and_in_full(api: Api) -> None:
+    api.submit(gpus=4)
+    waiting = api.submit(gpus=4)
+    shown = api.job(waiting.id)
+    assert shown.state == "queued"
+    assert shown.reason
+    reason = api.client.get(f"{JOBS}/{waiting.id}/why").json()
+    assert reason["summary"] == shown.reason
+    assert reason["position"] == 1
+    listed = api.client.get(JOBS).json()["jobs"]
+    assert [item["reason"] for item in listed if item["id"] == waiting.id] == [shown.reason]
+
+
+def test_the_newest_jobs_come_first_and_a_cut_list_says_so(api: Api) -> None:
+    ids = []
+    for _ in range(4):
+        api.clock.now += 1
+        ids.append(api.submit().id)
+    found = api.client.get(JOBS, params={"limit": 3}).json()
+    assert [item["id"] for item in found["jobs"]] == ids[:0:-1]
+    assert found["truncated"]
+
+
+def test_repeating_an_idempotency_key_gives_the_same_job(api: Api) -> None:
+    headers = {"Idempotency-Key": "once"}
+    first, second = (api.client.post(JOBS, json={"command": "x"}, headers=headers) for _ in range(2))
+    assert (first.status_code, second.status_code) == (201, 201)
+    assert first.json()["id"] == second.json()["id"]
+    other = api.client.post(JOBS, json={"command": "y"}, headers=headers)
+    assert other.status_code == 409
+
+
+def test_nodes_and_server_tell_what_is_free_and_that_it_is_fake(api: Api) -> None:
+    job = api.submit(gpus=1)
+    api.job(job.id)
+    (node,) = api.client.get("/api/v1/nodes").json()["nodes"]
+    assert node["fake"]
+    assert [device["holders"] for device in node["devices"]] == [[job.id], [], [], []]
+    server = api.client.get("/api/v1/server").json()
+    assert (server["fake"], server["jobs"]) == (True, {"running": 1})
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Authorization": ""}, 401),
+        ({"Authorization": "Bearer wrong"}, 401),
+        ({"Authorization": f"Basic {TOKEN}"}, 401),
+        ({"Host": "rebound.example"}, 421),
+        ({"Host": "127.0.0.1:7433"}, 200),
+        ({"Host": "[::1]:7433"}, 200),
+        ({"Host": "localhost"}, 200),
+    ],
+)
+def test_only_who_has_the_token_and_knows_our_name_comes_in(api: Api, headers: dict[str, str], status: int) -> None:
+    answer = api.client.get(JOBS, headers=headers)
+    assert answer.status_code == status
+    if status != 200:
+        assert error_of(answer).cause
+
+
+def test_health_needs_no_token(api: Api) -> None:
+    for path in ("/healthz", "/readyz"):
+        assert api.client.get(path, headers={"Authorization": ""}).status_code == 200
+
+
+def test_a_server_that_cannot_take_work_is_not_ready(api: Api) -> None:
+    api.loop.trouble = "the store cannot be written (disk full)"
+    answer = api.client.get("/readyz")
+    assert answer.status_code == 503
+    assert "disk full" in answer.json()["status"]
+
+
+def test_a_wrong_job_file_is_answered_with_every_fault(api: Api) -> None:
+    answer = api.client.post(JOBS, json={"comand": "x", "gpus": -1})
+    assert answer.status_code == 422
+    details = {detail.loc: detail for detail in error_of(answer).details}
+    assert "did you mean 'command'?" in details["comand"].hint
+    assert "negative" in details["gpus"].message
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"gpus": 9}, "9 GPUs"),
+        ({"gpus": 1, "gpu_models": ["V10"]}, "V10"),
+        ({"queue": "nowhere"}, "nowhere"),
+        ({"pool": "nowhere"}, "nowhere"),
+        ({"memory": "64TiB"}, "memory"),
+        ({"cpus": 10_000}, "CPU"),
+    ],
+)
+def test_what_the_cluster_can_never_run_is_refused_with_a_remedy(api: Api, fields: dict[str, Any], words: str) -> None:
+    answer = api.client.post(JOBS, json={"command": "x", **fields})
+    assert answer.status_code == 422
+    assert words.lower() in error_of(answer).cause.lower()
+    assert error_of(answer).remedy
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b'{"command": "x", "gpus": NaN}', b"\xff", b"[]", b"1", b"[" * 5000])
+def test_a_body_that_is_no_job_file_is_refused_in_our_form(api: Api, body: bytes) -> None:
+    answer = api.client.post(JOBS, content=body)
+    assert answer.status_code == 422
+    assert error_of(answer).details
+
+
+def test_a_body_without_end_is_cut_off(api: Api) -> None:
+    answer = api.client.post(JOBS, content=b" " * (5 * 2**20))
+    assert answer.status_code in (413, 422)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", f"{JOBS}/nobody", 404),
+        ("GET", f"{JOBS}/nobody/why", 404),
+        ("GET", f"{JOBS}/nobody/events", 404),
+        ("GET", f"{JOBS}/nobody/logs", 404),
+        ("POST", f"{JOBS}/nobody/stop", 404),
+        ("GET", "/api/v1/nothing", 404),
+        ("DELETE", JOBS, 405),
+        ("GET", f"{JOBS}?state=sleeping", 422),
+        ("GET", f"{JOBS}?limit=0", 422),
+        ("GET", f"{JOBS}/..%2F..%2Fetc%2Fpasswd/logs", 404),
+    ],
+)
+def test_what_is_not_there_or_not_allowed_is_an_error_in_our_form(
+    api: Api, method: str, path: str, status: int
+) -> None:
+    answer = api.client.request(method, path)
+    assert answer.status_code == status
+    assert error_of(answer).cause
+
+
+def test_a_defect_shows_an_id_and_nothing_of_its_inside(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any) -> None:
+        raise RuntimeError("inside")
+
+    monkeypatch.setattr(api.store, "history", broken)
+    job = api.submit()
+    answer = api.client.get(f"{JOBS}/{job.id}/events")
+    assert answer.status_code == 500
+    assert "inside" not in answer.text
+    assert error_of(answer).id
+
+
+def test_a_dead_scheduler_is_said_at_once(api: Api) -> None:
+    api.loop.close()
+    answer = api.client.post(JOBS, json={"command": "x"})
+    assert answer.status_code == 503
+    assert api.client.get("/readyz").status_code == 503
+
+
+def test_logs_are_lines_of_json_that_end_with_the_job(api: Api) -> None:
+    job = api.submit()
+    api.job(job.id)
+    log = TaskFiles.of(api.state_dir, TaskId(job.id, 1, 0)).log
+    log.parent.mkdir(parents=True)
+    log.write_bytes(b"hello\n")
+    api.engine.finish(TaskId(job.id, 1, 0))
+    answer = api.client.get(f"{JOBS}/{job.id}/logs", params={"follow": True})
+    assert answer.headers["content-type"].startswith("application/x-ndjson")
+    chunks = [LogChunk.model_validate_json(line) for line in answer.text.splitlines()]
+    assert "".join(chunk.data for chunk in chunks) == "hello\n"
+    assert (chunks[-1].job_over, chunks[-1].exit_code) == (True, 0)
+    assert api.client.get(f"{JOBS}/{job.id}/logs", params={"cursor": "nonsense"}).status_code == 422
+
+
+def test_the_description_is_complete_and_the_reference_needs_nothing_from_elsewhere(api: Api) -> None:
+    described = api.client.get("/openapi.json").json()
+    text = json.dumps(described)
+    for name in set(re.findall(r"#/components/schemas/(\w+)", text)):
+        assert name in described["components"]["schemas"], name
+    page = api.client.get("/docs").text
+    assert "POST /api/v1/jobs" in page
+    assert "JobFile" in page
+    assert not re.search(r"(src|href)=.https?:", page)

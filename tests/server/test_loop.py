@@ -1,0 +1,290 @@
+"""The scheduler's thread: what is durable when, who is answered when, and what a killed server leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from server_world import Clock, KilledError, Server, World, node
+from sqlalchemy.exc import OperationalError
+
+from millpond.model.decisions import Start
+from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
+from millpond.model.workloads import Outcome
+from millpond.node.records import TaskId
+from millpond.server import loop as loop_module
+from millpond.server.history import story
+from millpond.server.inbox import Submission
+from millpond.server.recovery import recover
+from millpond.server.store.connecting import sqlite_url
+from millpond.server.store.store import Store
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    made = Server(tmp_path, World(), Clock())
+    yield made
+    made.store.close()
+
+
+def test_a_submitted_job_starts_runs_and_ends(server: Server) -> None:
+    answer = server.submit("a", gpus=2, tasks=2).answer
+    server.turn()
+    assert answer.result(0).state == "queued"
+    assert server.loop.board.get("a").state == "starting"
+    server.turn()
+    assert server.loop.board.get("a").state == "running"
+    for task in server.world.running:
+        server.engine.finish(task)
+    server.turn()
+    server.turn()
+    assert server.loop.board.get("a") is None
+    ended = server.store.ended_job("a")
+    assert (ended.state, ended.exit_code, ended.attempt) == ("succeeded", 0, 1)
+    assert ended.started_at is not None
+    assert server.loop.core.scheduler.jobs == {}
+
+
+def test_the_exit_code_of_a_gang_is_that_of_the_task_whose_fault_it_was(server: Server) -> None:
+    server.submit("a", tasks=2)
+    server.turn(2)
+    server.engine.finish(TaskId("a", 1, 1), Outcome.USER_ERROR, 7)
+    server.turn(3)
+    assert server.store.ended_job("a").exit_code == 7
+
+
+def test_a_job_the_cluster_can_never_run_is_refused_and_leaves_nothing(server: Server) -> None:
+    answer = server.submit("big", gpus=9).answer
+    server.turn()
+    with pytest.raises(InvalidInputError, match="9 GPUs"):
+        answer.result(0)
+    assert not server.store.is_job("big")
+
+
+def test_an_id_is_used_once_even_after_its_job_has_ended(server: Server) -> None:
+    server.submit("a")
+    server.run_to_the_end()
+    server.turn()
+    again = server.submit("a").answer
+    server.turn()
+    with pytest.raises(ConflictError):
+        again.result(0)
+
+
+def test_repeating_a_key_gives_the_same_job_before_and_after_its_end(server: Server) -> None:
+    first, same_batch = server.submit("a", key="k").answer, server.submit("b", key="k").answer
+    server.turn()
+    assert first.result(0).id == same_batch.result(0).id == "a"
+    later = server.submit("c", key="k").answer
+    server.turn()
+    assert later.result(0).id == "a"
+    server.run_to_the_end()
+    server.turn()
+    after = server.submit("d", key="k").answer
+    server.turn()
+    assert (after.result(0).id, after.result(0).state) == ("a", "succeeded")
+    assert sum(server.world.starts.values()) == 1
+
+
+def test_a_key_used_for_another_submission_is_a_conflict(server: Server) -> None:
+    server.submit("a", key="k")
+    other = server.submit("b", key="k", gpus=1).answer
+    server.turn()
+    with pytest.raises(ConflictError, match="new key"):
+        other.result(0)
+
+
+def test_stopping_ends_a_running_job_and_withdraws_a_waiting_one(server: Server) -> None:
+    server.submit("runs", gpus=4)
+    server.submit("waits", gpus=4)
+    server.turn(2)
+    answers = [server.loop.stop_job(name, "ada") for name in ("runs", "waits", "waits")]
+    server.turn(4)
+    assert all(answer.result(0) for answer in answers)
+    assert server.store.ended_job("runs").state == "cancelled"
+    assert server.store.ended_job("runs").exit_code == 143
+    assert server.store.ended_job("waits").attempt == 0
+
+
+def test_stopping_what_is_not_there_or_has_ended_says_so(server: Server) -> None:
+    server.submit("a")
+    server.run_to_the_end()
+    server.turn()
+    ended, unknown = server.loop.stop_job("a", "ada"), server.loop.stop_job("b", "ada")
+    server.turn()
+    with pytest.raises(ConflictError, match="succeeded"):
+        ended.result(0)
+    with pytest.raises(NotFoundError):
+        unknown.result(0)
+
+
+def test_the_engine_gets_decisions_only_once_they_are_stored(server: Server) -> None:
+    seen: list[bool] = []
+
+    def trip(where: str) -> None:
+        if where == "before apply":
+            seen.append(len(server.store.history("a")[1]) == 1)
+
+    server.engine.trip = trip
+    server.submit("a")
+    server.turn()
+    assert seen == [True]
+
+
+def test_while_the_store_cannot_be_written_nothing_is_accepted_and_nothing_is_lost(server: Server) -> None:
+    server.submit("a")
+    server.turn(2)
+    full = True
+
+    def trip(where: str) -> None:
+        if full and where.startswith("before"):
+            raise OperationalError("INSERT", {}, Exception("disk full"))
+
+    server.store.trip = trip
+    server.engine.finish(TaskId("a", 1, 0))
+    refused = server.submit("b").answer
+    server.turn()
+    with pytest.raises(UnavailableError, match="disk full"):
+        refused.result(0)
+    assert "disk full" in server.loop.trouble
+    server.turn(3)
+    full = False
+    server.turn(2)
+    assert server.loop.trouble == ""
+    assert server.store.ended_job("a").state == "succeeded"
+    assert not server.store.is_job("b")
+
+
+def test_decisions_that_could_not_be_stored_reach_the_engine_later_and_once(server: Server) -> None:
+    failing = ["before record"]
+
+    def trip(where: str) -> None:
+        if where in failing:
+            raise OperationalError("INSERT", {}, Exception("disk full"))
+
+    server.store.trip = trip
+    server.submit("a")
+    server.turn(3)
+    assert server.engine.applied == []
+    failing.clear()
+    server.turn(2)
+    assert [type(decision) for decision in server.engine.applied] == [Start]
+
+
+def test_a_clock_that_is_set_back_does_not_turn_the_log_back(server: Server) -> None:
+    server.submit("a")
+    server.turn()
+    server.clock.now -= 500.0
+    server.run_to_the_end()
+    instants = [entry.event.at for entry in server.store.events_after(0)]
+    assert instants == sorted(instants)
+
+
+def test_a_lost_node_gives_its_jobs_back_to_the_queue(tmp_path: Path) -> None:
+    world, clock = World((node("n1"), node("n2"))), Clock()
+    first = Server(tmp_path, world, clock)
+    first.submit("a", gpus=4)
+    first.submit("b", gpus=4)
+    first.turn(2)
+    world.nodes = (node("n1"),)
+    second = Server(tmp_path, world, clock)
+    second.turn(2)
+    second.run_to_the_end()
+    assert {second.store.ended_job(name).state for name in ("a", "b")} == {"succeeded"}
+    assert sum(world.starts.values()) == 3
+
+
+def test_a_job_tells_its_story(server: Server) -> None:
+    server.submit("a", gpus=1)
+    server.run_to_the_end()
+    server.turn()
+    lines = [event.text for event in story(*server.store.history("a"))]
+    assert lines == [
+        "submitted by ada to queue default",
+        "start 1 task on n1 (attempt 1, fits)",
+        "1 task running",
+        "task 0 ended (success, exit code 0)",
+    ]
+
+
+def test_a_restart_goes_on_from_a_snapshot_and_the_log_behind_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop_module, "SNAPSHOT_EVERY", 7)
+    world, clock = World(), Clock()
+    first = Server(tmp_path, world, clock)
+    for number in range(6):
+        first.submit(f"j{number}", gpus=2)
+        first.turn()
+    assert first.store.latest_snapshot().seq > 0
+    second = Server(tmp_path, world, clock)
+    assert set(second.loop.core.scheduler.jobs) == set(first.loop.core.scheduler.jobs)
+    second.run_to_the_end()
+    assert all(count == 1 for count in world.starts.values())
+    assert len(world.starts) == 6
+
+
+def test_a_log_that_leads_to_other_decisions_is_not_followed(tmp_path: Path) -> None:
+    first = Server(tmp_path, World(), Clock())
+    first.submit("a")
+    first.turn()
+    with sa.create_engine(f"sqlite:///{tmp_path / 'millpond.db'}").begin() as connection:
+        connection.execute(sa.text("UPDATE decisions SET data = replace(data, '\"n1\"', '\"n9\"')"))
+    with pytest.raises(UnavailableError, match="does not lead to the stored decisions"):
+        Server(tmp_path, World(), Clock())
+
+
+def test_other_policies_than_the_state_was_begun_with_are_refused(tmp_path: Path) -> None:
+    store = Store(sqlite_url(tmp_path / "millpond.db"))
+    recover(store, "fifo")
+    assert recover(store).scheduler.settings.ordering == "fifo"
+    with pytest.raises(InvalidInputError, match="begun with the ordering 'fifo'"):
+        recover(store, "sjf")
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(kills=st.lists(st.integers(1, 25), min_size=1, max_size=6))
+def test_wherever_the_server_is_killed_nothing_is_lost_and_nothing_runs_twice(
+    tmp_path_factory: pytest.TempPathFactory, kills: list[int]
+) -> None:
+    state_dir, world, clock = tmp_path_factory.mktemp("state"), World((node(cards=32),)), Clock()
+    countdown = [*kills]
+
+    def trip(_where: str) -> None:
+        if countdown:
+            countdown[0] -= 1
+            if countdown[0] == 0:
+                countdown.pop(0)
+                raise KilledError
+
+    submissions: list[Submission] = []
+    server: Server | None = None
+    for _ in range(200):
+        try:
+            if server is None:
+                server = Server(state_dir, world, clock, trip)
+            if len(submissions) < 8:
+                number = len(submissions)
+                submissions.append(server.submit(f"j{number}", gpus=1 + number % 3, tasks=1 + number % 2))
+            server.turn()
+            for task in world.running[:1]:
+                server.engine.finish(task)
+        except KilledError:
+            if server is not None:
+                server.store.close()
+            server = None
+            continue
+        if len(submissions) == 8 and not server.loop.core.scheduler.jobs:
+            break
+    assert server is not None
+    assert not server.loop.core.scheduler.jobs
+    answers = [submission.answer for submission in submissions]
+    accepted = [answer.result().id for answer in answers if answer.done() and answer.exception() is None]
+    assert all(server.store.ended_job(name).state == "succeeded" for name in accepted)
+    assert all(count == 1 for count in world.starts.values())
+    assert all(task.attempt == 1 for task in world.starts)
+    server.store.close()

@@ -1,0 +1,129 @@
+"""What a server needs to start: its directory, its port, its token; each failure is one clear line."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from millpond.model.errors import InvalidInputError, UnavailableError
+from millpond.server.auth import token_in
+from millpond.server.http import listen, url_of
+from millpond.server.local import describe, launch_of
+from millpond.server.options import ServerOptions, parse_options
+from millpond.server.process import run
+from millpond.server.state_dir import StateDir
+from millpond.server.store.connecting import sqlite_url
+from millpond.server.store.store import NewJob, Store
+from millpond.specs.api import ServerFile
+from millpond.specs.cluster import ClusterConfig, read_cluster
+
+
+def test_a_state_directory_is_made_for_its_owner_and_used_by_one_server_at_a_time(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "state"
+    with StateDir(path):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o700
+        with pytest.raises(UnavailableError, match="another server"):
+            StateDir(path)
+    with StateDir(path):
+        pass
+
+
+def test_a_state_directory_that_cannot_be_made_is_one_clear_error(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UnavailableError, match="Not a directory"):
+        StateDir(tmp_path / "file" / "state")
+
+
+def test_the_address_is_left_for_clients_and_taken_away(tmp_path: Path) -> None:
+    with StateDir(tmp_path) as state:
+        left = ServerFile(url="http://127.0.0.1:1", pid=1, token_path="t", version="1")
+        state.announce(left)
+        path = tmp_path / "server.json"
+        assert ServerFile.model_validate_json(path.read_bytes()) == left
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        state.withdraw()
+        assert not path.exists()
+
+
+def test_a_token_is_made_once_and_readable_by_its_owner_alone(tmp_path: Path) -> None:
+    token = token_in(tmp_path)
+    assert len(token) > 30
+    assert token_in(tmp_path) == token
+    assert stat.S_IMODE((tmp_path / "token").stat().st_mode) == 0o600
+
+
+def test_a_port_in_use_is_one_clear_error() -> None:
+    with listen("127.0.0.1", 0) as listener:
+        assert url_of(listener).startswith("http://127.0.0.1:")
+        with pytest.raises(UnavailableError, match="in use"):
+            listen("127.0.0.1", listener.getsockname()[1])
+
+
+def test_an_address_that_is_not_ours_is_one_clear_error() -> None:
+    with pytest.raises(UnavailableError):
+        listen("192.0.2.1", 0)
+
+
+@pytest.mark.parametrize(
+    ("problem", "words"),
+    [("port", "in use"), ("directory", "cannot be used"), ("config", "cannot read"), ("fakes", "fake")],
+)
+def test_what_stops_a_start_is_one_line_and_exit_code_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], problem: str, words: str
+) -> None:
+    (tmp_path / "file").touch()
+    with listen("127.0.0.1", 0) as taken:
+        port = str(taken.getsockname()[1]) if problem == "port" else "0"
+        state = tmp_path / "file" / "x" if problem == "directory" else tmp_path / "state"
+        arguments = [
+            "--port",
+            port,
+            "--state-dir",
+            str(state),
+            "--fake-gpus",
+            "x" if problem == "fakes" else "1:V100-1GB",
+        ]
+        arguments += ["--config", str(tmp_path / "none.yaml")] if problem == "config" else []
+        assert run(arguments) == 2
+    lines = capsys.readouterr().err.strip().splitlines()
+    assert len(lines) == 1
+    assert lines[0].startswith("pond: ")
+    assert words in lines[0]
+
+
+def test_options_are_read_from_a_command_line(tmp_path: Path) -> None:
+    options = parse_options(["--port", "0", "--state-dir", str(tmp_path), "--ordering", "fifo", "--stop-jobs-on-exit"])
+    assert options == ServerOptions(tmp_path, port=0, ordering="fifo", stop_jobs_on_exit=True)
+
+
+@pytest.mark.parametrize("arguments", [["--port", "70000"], ["--ordering", "luck"], ["--nothing"]])
+def test_options_that_make_no_sense_end_with_code_2(arguments: list[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        parse_options(arguments)
+    assert caught.value.code == 2
+
+
+def test_pretended_nodes_of_the_configuration_stand_in_for_the_machine(tmp_path: Path) -> None:
+    config = read_cluster("nodes:\n- {name: a, devices: 2}\n")
+    machine = describe("3:A100-80GB", config, tmp_path)
+    assert [(node.name, len(node.devices)) for node in machine.nodes] == [("a", 2), ("fake-1", 3)]
+    with pytest.raises(InvalidInputError, match="two nodes"):
+        describe("3:A100-80GB", read_cluster("nodes:\n- {name: fake-1}\n"), tmp_path)
+    assert describe("", ClusterConfig(), tmp_path).nodes
+
+
+def test_a_job_is_launched_as_its_file_says(tmp_path: Path) -> None:
+    store = Store(sqlite_url(tmp_path / "millpond.db"))
+    document = {
+        "roles": [{"name": "ps", "command": "serve"}, {"name": "worker", "command": ["work", "1"]}],
+        "env": {"A": "1"},
+        "checkpoint": {"signal": "SIGUSR1"},
+    }
+    store.append([], [NewJob("j", "ada", 1.0, document)])
+    launch = launch_of("j", store, tmp_path)
+    assert launch.argv_of("ps") == ["/bin/sh", "-c", "serve"]
+    assert launch.argv_of("worker") == ["work", "1"]
+    assert (launch.notice_signal, launch.env) == ("SIGUSR1", {"A": "1"})
+    assert launch.workdir.is_dir()

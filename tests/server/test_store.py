@@ -1,0 +1,158 @@
+"""What the store keeps: every kind of record comes back as it went in."""
+
+from __future__ import annotations
+
+import dataclasses
+import stat
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from millpond.model import decisions, events
+from millpond.model.codec import from_plain, to_plain
+from millpond.model.decisions import Grant, Placement, SuspendMode
+from millpond.model.devices import Device, Health
+from millpond.model.errors import UnavailableError
+from millpond.model.nodes import Node, Pool, SharingPolicy
+from millpond.model.reasons import Cause
+from millpond.model.resources import Amount, SliceRequest, TaskRequest
+from millpond.model.tenants import Queue
+from millpond.model.topology import Level
+from millpond.model.workloads import Checkpoint, CheckpointMode, Job, Kind, Outcome, Priority, Role
+from millpond.server.store.connecting import sqlite_url
+from millpond.server.store.schema import metadata
+from millpond.server.store.store import DecisionEntry, LogEntry, NewJob, Snapshot, Store
+
+JOB = Job(
+    "j",
+    (
+        Role(TaskRequest(2000, 4096, 1, SliceRequest(250, 1024, 500), ("A100",), (("rdma", 1),)), 3, 2, 4, "ps"),
+        Role.rigid(TaskRequest(devices=2), 2),
+    ),
+    user="ada",
+    kind=Kind.SERVICE,
+    priority=Priority.CRITICAL,
+    together=Level.RACK,
+    together_required=True,
+    time_limit_s=1.5,
+    checkpoint=Checkpoint(CheckpointMode.SIGNAL, "SIGUSR1", 5.0),
+    deadline_s=9.0,
+)
+DEVICE = Device("u", 0, "fake", "V100", 32_768, 1, 1, Health.FAULTY, "broken", True)
+NODE = Node("n", 1000, 1024, (DEVICE,), "p", "r", "z", "nvswitch-8", 5, (("rdma", 2),), False, "drained")
+PLACEMENT = Placement(1, "ps", "n", (Grant("u", 250, 500, 1024),))
+
+EVENTS: tuple[events.Event, ...] = (
+    events.Tick(1.0),
+    events.PoolChanged(1.0, Pool("p", SharingPolicy.OVERCOMMITTED, 2000, True)),
+    events.QueueChanged(1.0, Queue("q", "root", Amount(1, 2, 3), Amount(4, 5, 6), 0.5, False)),
+    events.NodeJoined(1.0, NODE),
+    events.NodeLost(1.0, "n"),
+    events.DeviceHealthChanged(1.0, "n", "u", Health.BUSY_ELSEWHERE, "somebody"),
+    events.LoadSampled(1.0, "n", 500),
+    events.JobSubmitted(1.0, JOB),
+    events.DurationPredicted(1.0, "j", 10.0, 20.0),
+    events.StopRequested(1.0, "j", "ada"),
+    events.SuspendRequested(1.0, "j", True),
+    events.ResumeRequested(1.0, "j"),
+    events.DesiredCountChanged(1.0, "j", "ps", 4),
+    events.Confirmed(1.0, 7),
+    events.Refused(1.0, 7, "no such folder", True),
+    events.Ended(1.0, "j", 1, Outcome.OUT_OF_MEMORY, 2, 137, "killed", 3.5),
+)
+DECISIONS: tuple[decisions.Decision, ...] = (
+    decisions.Start(1, "j", 1, Cause.FITS, (PLACEMENT,), True),
+    decisions.Stop(2, "j", 1, Cause.PREEMPTED, (0, 1), 5.0, "k"),
+    decisions.Suspend(3, "j", 1, Cause.TURN_TAKEN, SuspendMode.SWAP, "k"),
+    decisions.Resume(4, "j", 1, Cause.RESUME_REQUESTED),
+)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(sqlite_url(tmp_path / "millpond.db"))
+
+
+def test_every_kind_of_event_and_decision_is_tried_here() -> None:
+    for module, examples in ((events, EVENTS), (decisions, DECISIONS)):
+        base = vars(module).get("Event") or vars(module)["Decision"]
+        kinds = {kind for kind in vars(module).values() if isinstance(kind, type) and issubclass(kind, base)}
+        assert {type(example) for example in examples} == kinds - {base}
+
+
+def test_events_come_back_as_they_went_in(store: Store) -> None:
+    store.append([LogEntry(seq, event, "j") for seq, event in enumerate(EVENTS, start=1)])
+    assert [entry.event for entry in store.events_after(0)] == list(EVENTS)
+    assert [entry.seq for entry in store.events_after(14)] == [15, 16]
+
+
+def test_decisions_come_back_as_they_went_in(store: Store) -> None:
+    store.record([DecisionEntry(5, 1.0, decision) for decision in DECISIONS])
+    assert list(store.decisions_after(4).values()) == list(DECISIONS)
+    assert store.decisions_after(5) == {}
+
+
+def test_defaults_are_not_written_and_read_all_the_same() -> None:
+    plain = to_plain(Job("j", (Role.rigid(TaskRequest(), 1),)))
+    assert "queue" not in plain
+    assert from_plain(plain) == Job("j", (Role.rigid(TaskRequest(), 1),))
+
+
+def test_a_batch_is_stored_whole_or_not_at_all(store: Store) -> None:
+    store.append([LogEntry(1, events.Tick(1.0))])
+    with pytest.raises(sa.exc.IntegrityError):
+        store.append([LogEntry(2, EVENTS[7], "j"), LogEntry(1, events.Tick(1.0))], [NewJob("j", "ada", 1.0, {})])
+    assert [entry.seq for entry in store.events_after(0)] == [1]
+    assert not store.is_job("j")
+
+
+def test_the_latest_snapshot_is_found_and_old_ones_go(store: Store) -> None:
+    for seq in (1, 2, 3):
+        store.save_snapshot(Snapshot(seq, float(seq), "v", {"seq": seq}))
+    assert store.latest_snapshot() == Snapshot(3, 3.0, "v", {"seq": 3})
+
+
+def test_the_files_are_for_their_owner_alone(tmp_path: Path) -> None:
+    store = Store(sqlite_url(tmp_path / "millpond.db"))
+    store.append([LogEntry(1, events.Tick(1.0))])
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
+    assert modes == dict.fromkeys(modes, 0o600)
+
+
+def test_the_migrations_make_the_tables_that_the_code_expects(tmp_path: Path) -> None:
+    from alembic.autogenerate import compare_metadata
+    from alembic.migration import MigrationContext
+
+    url = sqlite_url(tmp_path / "millpond.db")
+    Store(url).close()
+    with sa.create_engine(url).connect() as connection:
+        assert compare_metadata(MigrationContext.configure(connection), metadata) == []
+
+
+def test_a_file_that_is_no_database_is_one_clear_error(tmp_path: Path) -> None:
+    path = tmp_path / "millpond.db"
+    path.write_bytes(b"not a database at all, and long enough to be looked at" * 20)
+    with pytest.raises(UnavailableError, match="cannot be opened"):
+        Store(sqlite_url(path))
+
+
+def test_a_database_of_a_newer_version_is_not_touched(tmp_path: Path) -> None:
+    url = sqlite_url(tmp_path / "millpond.db")
+    Store(url).close()
+    with sa.create_engine(url).begin() as connection:
+        connection.execute(sa.text("UPDATE alembic_version SET version_num = '9999'"))
+    with pytest.raises(UnavailableError, match="another version"):
+        Store(url)
+
+
+@pytest.mark.parametrize("url", ["nonsense", "mysql://x/y", "postgresql+nodriver://x/y"])
+def test_a_database_url_that_cannot_work_is_one_clear_error(url: str) -> None:
+    with pytest.raises(UnavailableError):
+        Store(url)
+
+
+def test_examples_differ_from_the_defaults_in_every_field() -> None:
+    for value in (JOB.roles[0].request, JOB.roles[0].request.slice, DEVICE, NODE):
+        for field in dataclasses.fields(value):
+            assert field.default is dataclasses.MISSING or getattr(value, field.name) != field.default, field.name

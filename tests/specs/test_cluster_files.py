@@ -1,0 +1,71 @@
+"""The server's configuration file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from millpond.model.errors import UnavailableError
+from millpond.model.nodes import SharingPolicy
+from millpond.specs.cluster import load_cluster, read_cluster
+from millpond.specs.errors import SpecError
+
+FULL = """\
+pools:
+- {name: shared, sharing: overcommitted, limit_factor: 2, suspends: true}
+queues:
+- {name: ada, parent: vision}
+- {name: vision, guarantee: {gpus: 4}, limit: {gpus: 8}, weight: 2, borrows: false}
+nodes:
+- {name: n1, devices: 8, model: A100, device_memory: 80GiB, cpus: 96, memory: 1TiB, pool: shared, rack: r1}
+"""
+
+
+def test_pools_queues_and_pretended_nodes_are_read() -> None:
+    config = read_cluster(FULL)
+    (pool,) = config.pools
+    assert (pool.sharing, pool.limit_factor_milli, pool.suspends) == (SharingPolicy.OVERCOMMITTED, 2000, True)
+    (node,) = config.nodes
+    assert len(node.devices) == 8
+    assert all(device.fake and device.memory_mib == 80 * 1024 for device in node.devices)
+    assert (node.cpu_milli, node.pool, node.rack_name) == (96_000, "shared", "r1")
+
+
+def test_parents_come_before_their_children() -> None:
+    assert [queue.name for queue in read_cluster(FULL).queues] == ["vision", "ada"]
+
+
+def test_a_limit_bounds_only_what_it_names_and_a_guarantee_gives_only_that() -> None:
+    vision = read_cluster(FULL).queues[0]
+    assert vision.guarantee.gpu_milli == 4000
+    assert vision.guarantee.cpu_milli == 0
+    assert vision.limit is not None
+    assert vision.limit.gpu_milli == 8000
+    assert vision.limit.cpu_milli > 10**12
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "words"),
+    [
+        ("queues:\n- {name: a, parent: b}\n", 2, "unknown queue 'b'"),
+        ("queues:\n- {name: a, parent: b}\n- {name: b, parent: a}\n", 2, "below itself"),
+        ("queues:\n- {name: a}\n- {name: a}\n", 3, "is taken"),
+        ("queues:\n- {name: root}\n", 2, "is taken"),
+        ("nodes:\n- {name: a, pool: x}\n", 2, "unknown pool 'x'"),
+        ("nodes:\n- {name: a, link_map: v100}\n", 2, "unknown link map"),
+        ("pools:\n- {name: a, sharing: sliecd}\n", 2, "not allowed"),
+        ("pool: []\n", 1, "unknown field 'pool'"),
+        ("queues:\n- {name: a, weight: 0}\n", 2, "too small"),
+    ],
+)
+def test_faults_are_told_with_their_line(text: str, line: int, words: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        read_cluster(text, "cluster.yaml")
+    assert words in caught.value.problems[0].message
+    assert caught.value.problems[0].line == line
+
+
+def test_a_file_that_cannot_be_read_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(UnavailableError, match="No such file"):
+        load_cluster(tmp_path / "none.yaml")

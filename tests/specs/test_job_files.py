@@ -1,0 +1,279 @@
+"""Job files become jobs, and everything wrong with one is said with its place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from millpond.model.topology import Level
+from millpond.model.workloads import CheckpointMode, Kind, Priority
+from millpond.specs.errors import Problem, SpecError
+from millpond.specs.job import check_job, read_jobs
+
+FULL = """\
+kind: train
+name: resnet50
+queue: vision
+priority: high
+gpus: {cards: 1, memory: 4GiB, compute: 25%}
+gpu_models: [A100, H100]
+cpus: 8
+memory: 32GiB
+tasks: {min: 2, max: 8}
+topology: same-rack
+command: torchrun train.py
+workdir: code
+env: {SEED: 1, NAME: x}
+retries: 3
+time_limit: 2h
+checkpoint: {signal: SIGUSR1, grace: 60s}
+min_run_time: 5m
+preemptible: false
+extras: {rdma: 1}
+"""
+
+
+def problems(text: str) -> tuple[Problem, ...]:
+    with pytest.raises(SpecError) as caught:
+        read_jobs(text, "job.yaml")
+    return caught.value.problems
+
+
+def only_problem(text: str) -> Problem:
+    (problem,) = problems(text)
+    return problem
+
+
+def test_every_field_of_a_job_file_reaches_the_job() -> None:
+    (spec,) = read_jobs(FULL, "job.yaml", Path("/srv/code"))
+    job = spec.to_job("resnet50-abcde", "ada")
+    (role,) = job.roles
+    assert (job.id, job.user, job.name, job.queue) == ("resnet50-abcde", "ada", "resnet50", "vision")
+    assert (job.kind, job.priority) == (Kind.TRAIN, Priority.HIGH)
+    assert (role.minimum, role.desired, role.maximum) == (2, 8, 8)
+    assert (role.request.cpu_milli, role.request.memory_mib, role.request.devices) == (8000, 32768, 1)
+    assert (role.request.slice.compute_milli, role.request.slice.memory_mib) == (250, 4096)
+    assert role.request.models == ("A100", "H100")
+    assert role.request.extras == (("rdma", 1),)
+    assert (job.together, job.together_required) == (Level.RACK, True)
+    assert (job.retries, job.time_limit_s, job.minimum_run_s, job.preemptible) == (3, 7200.0, 300.0, False)
+    assert (job.checkpoint.mode, job.checkpoint.signal, job.checkpoint.grace_s) == (
+        CheckpointMode.SIGNAL,
+        "SIGUSR1",
+        60.0,
+    )
+    assert spec.launch.commands == {"worker": "torchrun train.py"}
+    assert spec.launch.workdir == "/srv/code/code"
+    assert spec.launch.env == {"SEED": "1", "NAME": "x"}
+
+
+def test_what_a_client_sends_on_reads_as_the_same_job() -> None:
+    (spec,) = read_jobs(FULL, "job.yaml", Path("/srv/code"))
+    again = check_job(spec.document)
+    assert again.to_job("a", "b") == spec.to_job("a", "b")
+    assert again.launch == spec.launch
+
+
+@pytest.mark.parametrize(
+    ("gpus", "devices", "compute", "memory"),
+    [
+        ("2", 2, 1000, -1),
+        ("0", 0, 1000, -1),
+        ("2.0", 2, 1000, -1),
+        ("0.25", 1, 250, -1),
+        ("25%", 1, 250, -1),
+        ("{cards: 1, memory: 4GiB}", 1, 0, 4096),
+        ("{compute: 50%, memory: 4GiB}", 1, 500, 4096),
+        ("{cards: 3}", 3, 1000, -1),
+    ],
+)
+def test_gpus_are_cards_a_part_of_one_or_spelt_out(gpus: str, devices: int, compute: int, memory: int) -> None:
+    (spec,) = read_jobs(f"command: x\ngpus: {gpus}")
+    request = spec.to_job("j").roles[0].request
+    assert request.devices == devices
+    if devices:
+        assert (request.slice.compute_milli, request.slice.memory_mib) == (compute, memory)
+
+
+def test_a_job_needs_no_more_than_a_command() -> None:
+    (spec,) = read_jobs("command: hostname")
+    job = spec.to_job("j")
+    assert job.task_count == 1
+    assert job.gpu_milli == 0
+    assert spec.launch.workdir == ""
+
+
+def test_roles_inherit_what_they_leave_out() -> None:
+    (spec,) = read_jobs(
+        "gpus: 1\ncommand: work\nroles:\n- {name: ps, gpus: 0, command: [serve, '1']}\n- {name: worker, tasks: 4}\n"
+    )
+    ps, worker = spec.to_job("j").roles
+    assert (ps.name, ps.desired, ps.request.devices) == ("ps", 1, 0)
+    assert (worker.name, worker.desired, worker.request.devices) == ("worker", 4, 1)
+    assert spec.launch.commands == {"ps": ("serve", "1"), "worker": "work"}
+
+
+@pytest.mark.parametrize(
+    ("written", "level", "required"),
+    [("node", Level.NODE, True), ("{prefer: rack}", Level.RACK, False), ("any", Level.ZONE, False)],
+)
+def test_topology_is_required_as_a_bare_word_and_wished_with_prefer(written: str, level: Level, required: bool) -> None:
+    (spec,) = read_jobs(f"command: x\ntopology: {written}")
+    job = spec.to_job("j")
+    assert (job.together, job.together_required) == (level, required)
+
+
+def test_an_unknown_field_is_refused_with_its_place_and_the_nearest_name() -> None:
+    problem = only_problem("command: x\n  \ngpuss: 2\n")
+    assert (problem.source, problem.line, problem.column) == ("job.yaml", 3, 1)
+    assert "gpuss" in problem.message
+    assert "'gpus'" in problem.hint
+    assert str(problem).startswith("job.yaml:3:1: gpuss: ")
+
+
+def test_a_wrong_value_in_a_nested_field_is_placed_at_the_value() -> None:
+    problem = only_problem("command: x\ntasks:\n  min: 1\n  max: many\n")
+    assert (problem.loc, problem.line, problem.column) == ("tasks.max", 4, 8)
+
+
+def test_all_faults_of_all_documents_are_reported_at_once() -> None:
+    found = problems("gpus: -1\npriority: hihg\ncommand: x\n---\ncommand: y\nworkdirr: /\n")
+    assert {(problem.line, problem.loc) for problem in found} == {(1, "gpus"), (2, "priority"), (6, "workdirr")}
+
+
+def test_a_word_that_is_not_allowed_gets_the_allowed_ones_and_the_nearest() -> None:
+    problem = only_problem("command: x\npriority: hihg\n")
+    assert "did you mean 'high'?" in problem.hint
+    assert "low, normal, high, critical" in problem.hint
+
+
+@pytest.mark.parametrize("field", ["window", "image", "data", "output"])
+def test_fields_of_the_design_that_are_not_built_are_refused_by_name(field: str) -> None:
+    problem = only_problem(f"command: x\n{field}: something\n")
+    assert problem.message == f"'{field}' is not supported yet"
+    assert problem.hint
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("gpus: 1\n", "'command' is missing"),
+        ("command: ''\n", "empty command"),
+        ("command: x\ngpus: 1.5\n", "a fraction of several cards"),
+        ("command: x\ngpus: {cards: 2, compute: 50%}\n", "a part of each of 2 cards"),
+        ("command: x\ngpus: true\n", "not a number of GPUs"),
+        ("command: x\ntasks: 0\n", "not a number of tasks"),
+        ("command: x\ntasks: {min: 5, max: 2}\n", "between 5 and 2"),
+        ("command: x\ntasks: 2\nroles: [{name: a}]\n", "both tasks and roles"),
+        ("command: x\nroles: [{name: a}, {name: a}]\n", "two roles"),
+        ("command: x\nretries: '3'\n", "not a whole number"),
+        ("command: x\nretries: -1\n", "too small"),
+        ("command: x\npreemptible: yes\n", "neither true nor false"),
+        ("command: x\nmemory: 12\n", "not an amount of memory"),
+        ("command: x\ncheckpoint: transparent\n", "not supported yet"),
+        ("command: x\ncheckpoint: {signal: SIGKILL}\n", "not a signal that a program can catch"),
+        ("command: x\ntopology: {prefer: rack, require: node}\n", "neither or both"),
+        ("command: x\nname: ../etc\n", "characters that are not allowed"),
+        ("command: x\nenv: {1A: x}\n", "not a name of a variable"),
+        ("command: x\nenv: {A: 1.10}\n", "not text"),
+        ("command: x\nworkdir: here\n", "is relative"),
+        ("command: x\ncommand: y\n", "written twice"),
+        ("command: x\ntime_limit: 0s\n", "too small"),
+    ],
+)
+def test_contradictions_and_wrong_values_are_refused_in_words(text: str, words: str) -> None:
+    problem = only_problem(text)
+    assert words in problem.message
+    assert problem.line >= 1
+    assert problem.hint
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "# nothing\n",
+        "- 1\n",
+        "just words",
+        "a: [",
+        "\tcommand: x",
+        "a: &a [*a]",
+        "[" * 2000,
+        "command: !!python/object/apply:os.system [ls]",
+        "? [a]\n: b",
+        "{" * 500,
+        '{"command": "x", "gpus": NaN}',
+        "gpus: " + "9" * 5000,
+        "command: \x00",
+        "command: x\nenv: {<<: 3}",
+    ],
+)
+def test_what_is_no_job_file_at_all_is_refused_and_nothing_else_happens(text: str) -> None:
+    assert problems(text)
+
+
+def test_aliases_of_aliases_do_not_blow_up() -> None:
+    levels = "\n".join(f"l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 10)}]" for n in range(1, 9))
+    assert "repeats itself" in problems(f"l0: &l0 [x]\n{levels}\n")[0].message
+
+
+def test_anchors_and_merge_keys_work() -> None:
+    text = "roles:\n- &one {name: a, command: x, cpus: 2}\n- {<<: *one, name: b}\n"
+    (spec,) = read_jobs(text)
+    first, second = spec.to_job("j").roles
+    assert first.request == second.request
+    assert second.name == "b"
+
+
+def test_json_with_tabs_and_unicode_escapes_is_placed_too() -> None:
+    (spec,) = read_jobs('{\n\t"command": "echo \\ud83d\\ude00"\n}')
+    assert spec.launch.commands["worker"] == "echo \U0001f600"
+    problem = only_problem('{\n\t"command": "x",\n\t"gpuss": 1\n}')
+    assert (problem.line, problem.column) == (3, 2)
+
+
+FLAT: dict[str, Any] = {
+    "jobName": "old-job",
+    "image": "pytorch:1.0",
+    "dataDir": "/data/in",
+    "outputDir": "/data/out",
+    "virtualCluster": "vision",
+    "gpuType": "V100",
+    "retryCount": 2,
+    "taskRoles": [
+        {"name": "ps", "taskNumber": 1, "cpuNumber": 2, "memoryMB": 4096, "gpuNumber": 0, "command": "serve"},
+        {"name": "worker", "taskNumber": 4, "cpuNumber": 8, "memoryMB": 8192, "gpuNumber": 1, "command": "work"},
+    ],
+}
+
+
+def test_the_flat_form_is_taken_with_warnings_for_what_has_no_effect() -> None:
+    spec = check_job(FLAT)
+    job = spec.to_job("old-job-abcde")
+    assert [(role.name, role.desired, role.request.devices) for role in job.roles] == [("ps", 1, 0), ("worker", 4, 1)]
+    assert (job.name, job.queue, job.retries) == ("old-job", "vision", 2)
+    assert job.roles[1].request.models == ("V100",)
+    assert job.roles[1].request.memory_mib == 8192
+    assert spec.launch.env["PAI_DATA_DIR"] == "/data/in"
+    assert any("pytorch:1.0" in warning for warning in spec.warnings)
+    assert any("dataDir" in warning for warning in spec.warnings)
+    assert check_job(spec.document).to_job("x") == spec.to_job("x")
+
+
+def test_faults_of_the_flat_form_are_told_in_its_own_names() -> None:
+    text = """{"jobName": "no good", "taskRoles": [
+        {"name": "a", "taskNumber": 1, "cpuNumber": 1, "memoryMB": 1, "command": ""}]}"""
+    found = problems(text)
+    assert {problem.loc for problem in found} == {"jobName", "taskRoles.0.command"}
+    assert all(problem.line for problem in found)
+    wrong = check_fails({**FLAT, "taskRoles": [{**FLAT["taskRoles"][0], "gpuNumbr": 1}]})
+    assert wrong[0].loc == "taskRoles.0.gpuNumbr"
+    assert "gpuNumber" in wrong[0].hint
+
+
+def check_fails(document: Any) -> tuple[Problem, ...]:
+    with pytest.raises(SpecError) as caught:
+        check_job(document)
+    return caught.value.problems
