@@ -15,7 +15,6 @@ from millpond.model.reasons import Cause
 from millpond.model.workloads import GangRule, JobState, Outcome, TaskState
 from millpond.scheduling.cluster import Hold
 from millpond.scheduling.lifecycle import Trigger, is_retried
-from millpond.scheduling.ordering.base import whole_s
 from millpond.scheduling.placing import Placer
 from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.state import ACTIVE, State
@@ -247,7 +246,7 @@ class Intake:
             state.ordering.started(record, state.now)
             state.watch_deadline(record)
         if record.state is JobState.RUNNING:
-            state.roster.add(record, state.now, whole_s(record))
+            state.enroll(record)
 
     def _refused(self, event: events.Refused) -> None:
         state = self.state
@@ -276,7 +275,7 @@ class Intake:
         state.suspended.pop(record.id, None)
         record.started_at = state.now
         record.refresh()
-        state.roster.add(record, state.now, whole_s(record))
+        state.enroll(record)
 
     def _ended(self, event: events.Ended) -> None:
         record = self.state.jobs.get(event.job)

@@ -58,6 +58,7 @@ class Placer:
         self.cluster = cluster
         self.settings = settings
         self.kernels = interpreted()
+        self._vectors: dict[Shape, Int64Array] = {}
         self.mix = LearntMix()
         if settings.typical_mix:
             counts = [(cluster.shape_of(request, ""), count) for request, count in settings.typical_mix]
@@ -217,7 +218,10 @@ class Placer:
 
     def vector(self, shape: Shape) -> Int64Array:
         """The shape as kernels read it."""
-        return self.selector.vector(shape)
+        vector = self._vectors.get(shape)
+        if vector is None:
+            vector = self._vectors[shape] = self.selector.vector(shape)
+        return vector
 
 
 class _Taking:

@@ -56,6 +56,8 @@ class Scheduler:
         self._replanner = Replanner(self._state, self._placer)
         self._explainer = Explainer(self._state, self._placer, self._claims)
         self.jobs = self._state.jobs
+        self._change_stamp: tuple[float, ...] = ()
+        self._change_at: float | None = None
 
     # ---- the cycle ----------------------------------------------------------------------------------------------
 
@@ -121,9 +123,7 @@ class Scheduler:
         state = self._state
         instants = [state.deadlines[0][0]] if state.deadlines else []
         if state.waiting.count and self.settings.preempt:
-            change = state.ordering.next_change_of_any(
-                state.running.values(), state.roster.slots[:, : state.roster.used], state.waiting.lowest_key, now
-            )
+            change = self._next_change(now)
             if change is not None:
                 instants.append(change)
         if state.waiting.count and state.ordering.replans:
@@ -133,6 +133,17 @@ class Scheduler:
         if self._claims.reservation is not None and self._claims.reservation.at > now:
             instants.append(self._claims.reservation.at)
         return max(min(instants), now) if instants else None
+
+    def _next_change(self, now: float) -> float | None:
+        """When running work changes its place in the order by itself; looked for anew only if something changed."""
+        state = self._state
+        lowest = state.waiting.lowest_key
+        stamp = (state.roster.version, lowest, state.ordering.version)
+        if stamp != self._change_stamp or (self._change_at is not None and self._change_at <= now):
+            slots = state.roster.slots[:, : state.roster.used]
+            self._change_at = state.ordering.next_change_of_any(state.running.values(), slots, lowest, now)
+            self._change_stamp = stamp
+        return self._change_at
 
     # ---- questions ----------------------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ from millpond.scheduling.claims import Claim, Claims
 from millpond.scheduling.cluster import Hold, Holding
 from millpond.scheduling.intake import Intake
 from millpond.scheduling.lifecycle import Trigger
-from millpond.scheduling.ordering.base import NEVER, whole_s
+from millpond.scheduling.ordering.base import NEVER
 from millpond.scheduling.placing import Placer
 from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.reserving import Reservation
@@ -113,7 +113,7 @@ def give(plain: dict[str, Any], state: State, placer: Placer, claims: Claims, in
         holders = [task for task in record.tasks if task.holding is not None]
         state.queues.charge(record.queue, state.amount_of(holders, record.job), 1)
         if record.state is JobState.RUNNING:
-            state.roster.add(record, state.now, whole_s(record))
+            state.enroll(record)
         state.watch_deadline(record)
     state.journal.commit()
     state.outbox = [from_plain(item) for item in plain["outbox"]]

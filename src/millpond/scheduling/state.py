@@ -187,8 +187,12 @@ class State:
         record.debt_s = 0.0
         record.refresh()
         del self.suspended[record.id]
-        self.roster.add(record, self.now, whole_s(record))
+        self.enroll(record)
         self._emit(Resume(self._id(), record.id, record.attempt, cause))
+
+    def enroll(self, record: JobRecord) -> None:
+        """Put a job that runs on the roster, as it is now."""
+        self.roster.add(record, self.now, whole_s(record), self.ordering.weight(record))
 
     # ---- ending -------------------------------------------------------------------------------------------------
 

@@ -84,7 +84,7 @@ def run_one(label: str, scenario: Scenario, with_gantt: bool) -> Replay:
         known = packing.run(scenario.seeded())
         learnt = packing.run(scenario.seeded(), mix_known=False)
         summary = packing_summary(scenario, packing, known, learnt, time.process_time() - before)
-        return Replay(label, scenario.seed, summary, packing_figures(known), packing.pods.skipped)
+        return Replay(label, scenario.seed, summary, packing_figures(known, learnt), packing.pods.skipped)
     world = read_world(scenario)
     result = queueing.replay(world, scenario.seeded())
     summary = queueing_summary(scenario, world, result, time.process_time() - before)

@@ -52,6 +52,7 @@ class Ordering:
             at multiples of a period; used by the published baselines.
         selective: it picks single victims for a waiting job where that pays (see ``reclaiming.victims``).
         strict: a job that does not fit blocks all behind it.
+        version: rises when what it has learnt changes the keys of running work.
     """
 
     needs_usage = False
@@ -60,6 +61,7 @@ class Ordering:
     replan_period_s = 0.0
     selective = False
     strict = False
+    version = 0
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -104,10 +106,14 @@ class Ordering:
         """Whether a job that fits should wait a little all the same; asked only where nothing is preempted."""
         return False
 
-    def slot_keys(self, slots: FloatArray, now: float) -> FloatArray:
-        """(slots,) the keys that running jobs would have if they waited now; for selective orderings."""
+    def weight(self, record: JobRecord) -> float:
+        """By what a running job's seconds are multiplied in ``slot_keys``."""
+        return 1.0
+
+    def slot_keys(self, slots: FloatArray, now: float) -> tuple[FloatArray, float]:
+        """(slots,) keys of running jobs if they waited now, and the highest of them; for selective orderings."""
         keys: FloatArray = slots[SLOT_STARTED]
-        return keys
+        return keys, float(keys.max(initial=0.0))
 
     def displaces_above(self, record: JobRecord, now: float) -> float:
         """Only running work whose key is above this can be displaced by a waiting job."""
@@ -117,7 +123,7 @@ class Ordering:
         """Whom a waiting job may displace; None for nobody.
 
         Args:
-            slots: (10, slots), see ``reclaiming.roster``.
+            slots: (11, slots), see ``reclaiming.roster``.
             keys: what ``slot_keys`` gave.
         """
         return None

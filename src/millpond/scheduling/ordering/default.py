@@ -21,19 +21,10 @@ import numpy as np
 
 from millpond.scheduling.ordering.base import NEVER, BoolArray, Displaceable, Key, Ordering, cards, debt_s, remaining_s
 from millpond.scheduling.ordering.guard import Guard
+from millpond.scheduling.ordering.running import running_keys, soonest_displaceable
 from millpond.scheduling.ordering.survival import SurvivalTable
-from millpond.scheduling.placement.kernels import KernelSet
-from millpond.scheduling.reclaiming.roster import (
-    SLOT_ALIVE,
-    SLOT_ATTAINED,
-    SLOT_CARDS,
-    SLOT_CLASS,
-    SLOT_DEBT,
-    SLOT_STARTED,
-    SLOT_WAITED,
-    SLOT_WHOLE,
-    FloatArray,
-)
+from millpond.scheduling.placement.kernels import KernelSet, interpreted
+from millpond.scheduling.reclaiming.roster import SLOT_CARDS, FloatArray
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.settings import Settings
 
@@ -75,6 +66,8 @@ class Default(Ordering):
         super().__init__(settings)
         self.survival = SurvivalTable()
         self.guard = Guard()
+        self._keys, self._left_s = np.zeros(64), np.zeros(64)
+        self.use_kernels(interpreted())
 
     # ---- waiting ------------------------------------------------------------------------------------------------
 
@@ -126,19 +119,17 @@ class Default(Ordering):
         self, running: Iterable[JobRecord], slots: FloatArray, best_waiting: float, now: float
     ) -> float | None:
         """When a job of guessed length will have run so long that the first in line may displace it."""
-        guessed = (slots[SLOT_ALIVE] > 0.0) & ~np.isfinite(slots[SLOT_WHOLE])
-        if not guessed.any():
-            return None
-        slots = slots[:, guessed]
-        service, debt = _service(slots, now)
-        classes = slots[SLOT_CLASS].astype(np.int64)
-        size = slots[SLOT_CARDS]
-        left = self.survival.ranks_at(classes, service)
-        ageing = 1.0 + slots[SLOT_WAITED] / (PATIENCE * (service + left))
-        needed = (MARGIN_GUESSED * best_waiting + COST_WEIGHT * self._costs(size) * size) * ageing / size**SIZE_POWER
-        rises = self.survival.next_above(classes, service, np.maximum(needed, RANK_RISE * left))
-        soonest = float(np.min(rises - service + debt))
-        return None if soonest == NEVER else now + max(soonest, 0.0)
+        table = self.survival
+        threshold = MARGIN_GUESSED * best_waiting
+        soonest = self._soonest(
+            slots, now, table.edges, table.rank_table, PATIENCE, threshold, self._charges(slots), RANK_RISE
+        )
+        return None if soonest == NEVER else now + max(float(soonest), 0.0)
+
+    def _charges(self, slots: FloatArray) -> FloatArray:
+        """(slots,) how much the cost of displacing a job adds to the key it must exceed."""
+        charges: FloatArray = COST_WEIGHT * self._costs(slots[SLOT_CARDS]) * slots[SLOT_CARDS]
+        return charges
 
     def _costs(self, size: FloatArray) -> FloatArray:
         """(slots,) seconds that a preemption costs jobs of so many cards."""
@@ -160,26 +151,26 @@ class Default(Ordering):
         return now + self.survival.quantile_s(record.size_class, service, 0.1) + debt_s(record, now)
 
     def ends(self, slots: FloatArray, now: float) -> FloatArray:
-        return now + self._slots_left(slots, now)
+        _, left = self._fill_keys(slots, now)
+        ends: FloatArray = now + left
+        return ends
 
-    def _slots_left(self, slots: FloatArray, now: float) -> FloatArray:
-        """(slots,) seconds left: to the forecast end, or the rank where there is no forecast."""
-        service, debt = _service(slots, now)
-        whole = slots[SLOT_WHOLE]
-        left: FloatArray = whole - service
-        guessed = ~np.isfinite(whole)
-        if guessed.any():
-            ranks = self.survival.ranks_at(slots[SLOT_CLASS].astype(np.int64), service)
-            left = np.where(guessed, ranks, left)
-        return np.maximum(np.maximum(left, 0.0) + debt, 1.0)
+    def weight(self, record: JobRecord) -> float:
+        return float(cards(record) ** SIZE_POWER)
 
-    def slot_keys(self, slots: FloatArray, now: float) -> FloatArray:
-        left = self._slots_left(slots, now)
-        service, _ = _service(slots, now)
-        keys: FloatArray = (
-            left * slots[SLOT_CARDS] ** SIZE_POWER / (1.0 + slots[SLOT_WAITED] / (PATIENCE * (service + left)))
-        )
-        return keys
+    def slot_keys(self, slots: FloatArray, now: float) -> tuple[FloatArray, float]:
+        highest, _ = self._fill_keys(slots, now)
+        return self._keys[: slots.shape[1]], highest
+
+    def _fill_keys(self, slots: FloatArray, now: float) -> tuple[float, FloatArray]:
+        """The highest key, and (slots,) seconds left; the keys are in ``_keys``."""
+        count = slots.shape[1]
+        if count > len(self._keys):
+            self._keys, self._left_s = np.zeros(2 * count), np.zeros(2 * count)
+        table = self.survival
+        keys, left = self._keys[:count], self._left_s[:count]
+        highest = self._running_keys(slots, now, table.edges, table.rank_table, PATIENCE, keys, left)
+        return float(highest), left
 
     def displaces_above(self, record: JobRecord, now: float) -> float:
         return (MARGIN_GUESSED if remaining_s(record, now) is None else MARGIN_KNOWN) * record.key[0]
@@ -188,7 +179,7 @@ class Default(Ordering):
         own = record.key[0]
         size = slots[SLOT_CARDS]
         costs = self._costs(size)
-        allowed: BoolArray = keys > self.displaces_above(record, now) + COST_WEIGHT * costs * size
+        allowed: BoolArray = keys > self.displaces_above(record, now) + self._charges(slots)
         if not allowed.any():
             return None
         movable: BoolArray = np.zeros(0, dtype=np.bool_)
@@ -203,9 +194,12 @@ class Default(Ordering):
             for record in running:
                 self.survival.outlive(record, record.service_s(now))
             self.survival.refresh()
+            self.version += 1
 
     def use_kernels(self, kernels: KernelSet) -> None:
         self.survival.use_kernels(kernels)
+        self._running_keys = kernels.call(running_keys.__name__)
+        self._soonest = kernels.call(soonest_displaceable.__name__)
 
     def snapshot(self) -> dict[str, Any]:
         return {"survival": self.survival.snapshot(), "guard": self.guard.snapshot()}
@@ -213,10 +207,3 @@ class Default(Ordering):
     def restore(self, plain: dict[str, Any]) -> None:
         self.survival.restore(plain["survival"])
         self.guard.restore(plain["guard"])
-
-
-def _service(slots: FloatArray, now: float) -> tuple[FloatArray, FloatArray]:
-    """(slots,) attained service and what is left of the debt, both in seconds."""
-    run = np.maximum(now - slots[SLOT_STARTED], 0.0)
-    debt = slots[SLOT_DEBT]
-    return slots[SLOT_ATTAINED] + np.maximum(run - debt, 0.0), np.maximum(debt - run, 0.0)

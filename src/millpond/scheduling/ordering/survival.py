@@ -55,7 +55,6 @@ def _edges() -> list[float]:
 
 EDGES = _edges()
 BINS = len(EDGES) - 1
-_BIN_NUMBERS = np.arange(BINS)
 
 
 @kernel
@@ -110,8 +109,8 @@ class SurvivalTable:
         self.outlived = np.zeros((CLASSES, BINS))
         self.endings = 0
         self._refreshed_at = 0
-        self._edges = np.array(EDGES)
-        self._ranks = np.zeros((CLASSES, BINS))
+        self.edges = np.array(EDGES)
+        self.rank_table = np.zeros((CLASSES, BINS))
         self.ranks: list[list[float]] = []
         self._fill = interpreted().call("gittins_ranks")
         self.refresh()
@@ -141,19 +140,13 @@ class SurvivalTable:
 
     def refresh(self) -> None:
         """Compute the ranks from the counts."""
-        self._fill(self.ended, self.outlived, self._edges, PRIOR_HAZARD, PRIOR_WEIGHT, POOLED_WEIGHT, self._ranks)
-        self.ranks = self._ranks.tolist()
+        self._fill(self.ended, self.outlived, self.edges, PRIOR_HAZARD, PRIOR_WEIGHT, POOLED_WEIGHT, self.rank_table)
+        self.ranks = self.rank_table.tolist()
         self._refreshed_at = self.endings
 
     def rank(self, size: int, service_s: float) -> float:
         """Seconds: how far the job is, in expectation, from the best moment to have stopped giving it service."""
         return self.ranks[size][bin_of(service_s)]
-
-    def ranks_at(self, sizes: NDArray[np.int64], service_s: FloatArray) -> FloatArray:
-        """``rank`` for arrays of classes and service."""
-        bins = np.minimum(np.searchsorted(self._edges, service_s, side="right") - 1, BINS - 1)
-        ranks: FloatArray = self._ranks[sizes, bins]
-        return ranks
 
     def quantile_s(self, size: int, service_s: float, alive_part: float) -> float:
         """Seconds of further service after which only ``alive_part`` of such jobs still run."""
@@ -178,14 +171,6 @@ class SurvivalTable:
             b += 1
         return EDGES[b] if b < BINS - 1 else float("inf")
 
-    def next_above(self, sizes: NDArray[np.int64], service_s: FloatArray, limits: FloatArray) -> FloatArray:
-        """(n,) service at which the rank of each job next exceeds its limit, in a later bin; infinite if never."""
-        bins = np.searchsorted(self._edges, service_s, side="right") - 1
-        above = (self._ranks[sizes] > limits[:, None]) & (_BIN_NUMBERS > bins[:, None])
-        first = above.argmax(axis=1)
-        found: FloatArray = np.where(above[np.arange(len(first)), first], self._edges[first], np.inf)
-        return found
-
     def snapshot(self) -> dict[str, Any]:
         """Plain data; ranks included, because they are as old as the last refresh."""
         return {
@@ -200,8 +185,8 @@ class SurvivalTable:
         """Take over what ``snapshot`` returned."""
         self.ended, self.outlived = np.array(plain["ended"]), np.array(plain["outlived"])
         self.endings, self._refreshed_at = int(plain["endings"]), int(plain["refreshed_at"])
-        self._ranks = np.array(plain["ranks"])
-        self.ranks = self._ranks.tolist()
+        self.rank_table = np.array(plain["ranks"])
+        self.ranks = self.rank_table.tolist()
 
 
 def bin_of(service_s: float) -> int:

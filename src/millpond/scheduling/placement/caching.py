@@ -6,10 +6,9 @@ Per node, for all classes: a summary. Per class: a score for every node, and the
 from __future__ import annotations
 
 from millpond.scheduling.placement.arrays import Int64Array
-from millpond.scheduling.placement.kernels import kernel
+from millpond.scheduling.placement.kernels import lean_kernel
 from millpond.scheduling.placement.scoring import NOWHERE, score_summarised, summarise
 from millpond.scheduling.placement.shapes import SHAPE_COMPUTE, SHAPE_DEVICES
-from millpond.scheduling.placement.tables import ScoreTables
 
 BLOCK = 64
 # Rows of the summary.
@@ -18,7 +17,7 @@ SUMMARY_ROWS = 4
 _WHOLE = 1000
 
 
-@kernel
+@lean_kernel
 def refresh_summary(
     nodes: Int64Array,
     devices: Int64Array,
@@ -27,7 +26,7 @@ def refresh_summary(
     known: int,
     head: int,
     count: int,
-    tables: ScoreTables,
+    tables: Int64Array,
     summary: Int64Array,
 ) -> None:
     """Bring ``summary`` (4, N), what every class asks about a node, up to the log's head; as ``refresh_scores``."""
@@ -35,15 +34,18 @@ def refresh_summary(
         known = 0
         begin = head
     size = changed.shape[0]
-    for entry in range(begin, head):
-        node = changed[entry % size]
-        if node < known:
-            summary[:, node] = summarise(nodes, devices, node, tables)
-    for node in range(known, count):
-        summary[:, node] = summarise(nodes, devices, node, tables)
+    logged = head - begin
+    for step in range(logged + count - known):
+        node = changed[(begin + step) % size] if step < logged else known + step - logged
+        if step >= logged or node < known:
+            free, largest, cards, useful = summarise(nodes, devices, node, tables)
+            summary[FREE, node] = free
+            summary[LARGEST, node] = largest
+            summary[CARDS, node] = cards
+            summary[USEFUL, node] = useful
 
 
-@kernel
+@lean_kernel
 def refresh_scores(
     nodes: Int64Array,
     devices: Int64Array,
@@ -53,7 +55,7 @@ def refresh_scores(
     head: int,
     count: int,
     shape: Int64Array,
-    tables: ScoreTables,
+    tables: Int64Array,
     summary: Int64Array,
     scores: Int64Array,
     block_best: Int64Array,
@@ -83,7 +85,7 @@ def refresh_scores(
         keep_score(scores, block_best, node, score)
 
 
-@kernel
+@lean_kernel
 def may_fit(summary: Int64Array, node: int, shape: Int64Array) -> bool:
     """Whether the summary leaves it open that the shape fits the node: what keeps most full nodes cheap."""
     wanted = shape[SHAPE_DEVICES]
@@ -93,7 +95,7 @@ def may_fit(summary: Int64Array, node: int, shape: Int64Array) -> bool:
     return bool(summary[LARGEST, node] >= compute and (compute < _WHOLE or summary[CARDS, node] >= wanted))
 
 
-@kernel
+@lean_kernel
 def keep_score(scores: Int64Array, block_best: Int64Array, node: int, score: int) -> None:
     """Enter one node's score; look through its block only if the block's best may have gone."""
     before = scores[node]

@@ -23,14 +23,14 @@ from millpond.scheduling.placement.arrays import (
     SWITCH,
     Int64Array,
 )
-from millpond.scheduling.placement.kernels import kernel
+from millpond.scheduling.placement.kernels import lean_kernel
 
 # Positions in ``level_spare``.
 SWITCH_LEVEL, SOCKET_LEVEL, NODE_LEVEL, RACK_LEVEL = range(4)
 LEVELS = 4
 
 
-@kernel
+@lean_kernel
 def device_idle(devices: Int64Array, device: int) -> bool:
     """Whether a device is usable and holds nothing."""
     return bool(
@@ -40,7 +40,7 @@ def device_idle(devices: Int64Array, device: int) -> bool:
     )
 
 
-@kernel
+@lean_kernel
 def node_idle(nodes: Int64Array, devices: Int64Array, node: int) -> bool:
     """Whether a node is usable, has devices, and all of them are idle."""
     if nodes[NODE_USABLE, node] == 0 or nodes[DEVICE_TOTAL, node] == 0:
@@ -52,7 +52,7 @@ def node_idle(nodes: Int64Array, devices: Int64Array, node: int) -> bool:
     return True
 
 
-@kernel
+@lean_kernel
 def refresh_racks(
     nodes: Int64Array,
     devices: Int64Array,
@@ -82,7 +82,7 @@ def refresh_racks(
         refresh_busy(nodes, devices, node, occupied, busy)
 
 
-@kernel
+@lean_kernel
 def refresh_busy(nodes: Int64Array, devices: Int64Array, node: int, occupied: Int64Array, busy: Int64Array) -> None:
     """Recompute one node's share in ``occupied``; ``busy`` remembers which rack it counted in, plus one."""
     now = 0
@@ -98,7 +98,7 @@ def refresh_busy(nodes: Int64Array, devices: Int64Array, node: int, occupied: In
     busy[node] = now
 
 
-@kernel
+@lean_kernel
 def guarded_devices(nodes: Int64Array, devices: Int64Array, node: int, spare: Int64Array, occupied: Int64Array) -> int:
     """Devices of the node, as bits, that lie in a wholly free cell of a level without spare cells."""
     total = nodes[DEVICE_TOTAL, node]
@@ -115,7 +115,7 @@ def guarded_devices(nodes: Int64Array, devices: Int64Array, node: int, spare: In
     return guarded
 
 
-@kernel
+@lean_kernel
 def count_broken(
     nodes: Int64Array, devices: Int64Array, node: int, cards: int, occupied: Int64Array, broken: Int64Array
 ) -> None:
@@ -131,7 +131,7 @@ def count_broken(
             broken[RACK_LEVEL] = 1
 
 
-@kernel
+@lean_kernel
 def idle_groups(nodes: Int64Array, devices: Int64Array, node: int, field: int) -> int:
     """Devices of the node, as bits, whose whole switch or socket (``field``) is idle."""
     first = nodes[FIRST_DEVICE, node]
@@ -147,7 +147,7 @@ def idle_groups(nodes: Int64Array, devices: Int64Array, node: int, field: int) -
     return idle
 
 
-@kernel
+@lean_kernel
 def broken_groups(nodes: Int64Array, devices: Int64Array, node: int, field: int, cards: int) -> int:
     """How many wholly idle switches or sockets (``field``) taking ``cards`` would break."""
     first = nodes[FIRST_DEVICE, node]

@@ -21,7 +21,7 @@ from millpond.scheduling.placement.arrays import (
     Int64Array,
     NodeMask,
 )
-from millpond.scheduling.placement.kernels import kernel
+from millpond.scheduling.placement.kernels import lean_kernel
 from millpond.scheduling.placement.shapes import (
     FIRST_SHAPE_EXTRA,
     SHAPE_COMPUTE,
@@ -60,7 +60,7 @@ _FITS, _UNUSABLE, _WRONG_POOL, _MASKED, _CPU, _MEMORY, _EXTRAS = range(7)
 _COUNT, _MODEL, _HEALTH, _COMPUTE, _FRAGMENTED, _LIMIT, _DEVICE_MEMORY, _VETOED = range(7, 15)
 
 
-@kernel
+@lean_kernel
 def device_fits(devices: Int64Array, device: int, shape: Int64Array) -> bool:
     """Whether one device can hold one device's part of the shape. A whole card must be wholly free."""
     if devices[COMPUTE_FREE, device] < shape[SHAPE_COMPUTE] or devices[LIMIT_FREE, device] < shape[SHAPE_LIMIT]:
@@ -70,7 +70,7 @@ def device_fits(devices: Int64Array, device: int, shape: Int64Array) -> bool:
     return bool(memory_fits(devices, device, shape))
 
 
-@kernel
+@lean_kernel
 def memory_fits(devices: Int64Array, device: int, shape: Int64Array) -> bool:
     """Whether the device's free memory suffices; for a whole card it must be all of its memory."""
     capacity = devices[DEVICE_MEMORY, device]
@@ -84,7 +84,7 @@ def memory_fits(devices: Int64Array, device: int, shape: Int64Array) -> bool:
     return bool(free >= shape[SHAPE_DEVICE_MEMORY])
 
 
-@kernel
+@lean_kernel
 def host_failure(nodes: Int64Array, node: int, shape: Int64Array) -> int:
     """First filter of the node itself, its devices aside, that refuses the shape; 0 if none."""
     if nodes[NODE_USABLE, node] == 0:
@@ -101,7 +101,7 @@ def host_failure(nodes: Int64Array, node: int, shape: Int64Array) -> int:
     return _FITS
 
 
-@kernel
+@lean_kernel
 def device_failure(nodes: Int64Array, devices: Int64Array, node: int, shape: Int64Array) -> int:
     """First filter of the node's devices that refuses the shape; 0 if none."""
     wanted = shape[SHAPE_DEVICES]
@@ -147,7 +147,7 @@ def device_failure(nodes: Int64Array, devices: Int64Array, node: int, shape: Int
     return _DEVICE_MEMORY
 
 
-@kernel
+@lean_kernel
 def count_room(
     nodes: Int64Array, devices: Int64Array, count: int, shape: Int64Array, mask: NodeMask, room: Int64Array
 ) -> None:
@@ -173,7 +173,7 @@ def count_room(
         room[node] = held
 
 
-@kernel
+@lean_kernel
 def parts_held(devices: Int64Array, device: int, shape: Int64Array) -> int:
     """How many one-device parts of the shape a device could hold at once."""
     if not device_fits(devices, device, shape):
@@ -192,7 +192,7 @@ def parts_held(devices: Int64Array, device: int, shape: Int64Array) -> int:
     return int(held)
 
 
-@kernel
+@lean_kernel
 def first_failure(nodes: Int64Array, devices: Int64Array, node: int, shape: Int64Array) -> int:
     """The first ``Filter`` that refuses the shape on the node, masks and vetoes aside; 0 if it fits."""
     failure = host_failure(nodes, node, shape)

@@ -23,6 +23,7 @@ Kernel = Callable[..., Any]
 K = TypeVar("K", bound=Kernel)
 
 _registry: dict[str, FunctionType] = {}
+_lean: set[str] = set()
 _compiled: list[KernelSet] = []
 _compiling = threading.Lock()
 
@@ -52,6 +53,15 @@ def kernel(function: K) -> K:
     return function
 
 
+def lean_kernel(function: K) -> K:
+    """As ``kernel``, for a kernel that allocates nothing and takes no views of its arrays.
+
+    It is compiled without reference counting, which otherwise costs more than the arithmetic of a small kernel.
+    """
+    _lean.add(cast(FunctionType, function).__name__)
+    return kernel(function)
+
+
 def interpreted() -> KernelSet:
     """The kernels as plain Python functions."""
     return KernelSet(dict(_registry), is_compiled=False)
@@ -73,6 +83,7 @@ def _wrap(functions: dict[str, FunctionType]) -> KernelSet:
 
     scopes: dict[str, dict[str, Any]] = {name: dict(plain.__globals__) for name, plain in functions.items()}
     config: Any = numba.config
+    njit: Any = numba.njit
     previous = config.CACHE_DIR
     config.CACHE_DIR = str(_cache_directory(functions, numba.__version__))
     try:
@@ -80,7 +91,9 @@ def _wrap(functions: dict[str, FunctionType]) -> KernelSet:
         for name, plain in functions.items():
             twin = FunctionType(plain.__code__, scopes[name], plain.__name__, plain.__defaults__)
             twin.__module__, twin.__qualname__ = plain.__module__, plain.__qualname__
-            wrapped[id(plain)] = numba.njit(cache=True, nogil=True)(twin)
+            # "_nrt" is the switch of numba's reference counting.
+            lean = {"_nrt": False} if name in _lean else {}
+            wrapped[id(plain)] = njit(cache=True, nogil=True, **lean)(twin)
     finally:
         config.CACHE_DIR = previous
     for scope in scopes.values():

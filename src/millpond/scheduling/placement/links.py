@@ -22,7 +22,7 @@ from millpond.scheduling.placement.arrays import (
     ClusterArrays,
     Int64Array,
 )
-from millpond.scheduling.placement.kernels import kernel
+from millpond.scheduling.placement.kernels import lean_kernel
 
 # Cost of the best path between two cards, lowest common level first.
 DOUBLE_NVLINK, NVLINK, SAME_SWITCH, SAME_SOCKET, CROSS_SOCKET = 0, 1, 2, 4, 8
@@ -114,7 +114,7 @@ def _best_sets(key: tuple[tuple[int, ...], ...]) -> Int64Array:
     return table
 
 
-@kernel
+@lean_kernel
 def id_cost(switch_a: int, switch_b: int, socket_a: int, socket_b: int) -> int:
     """Pair cost by switch and socket numbers alone."""
     if socket_a != socket_b:
@@ -124,7 +124,7 @@ def id_cost(switch_a: int, switch_b: int, socket_a: int, socket_b: int) -> int:
     return SAME_SWITCH
 
 
-@kernel
+@lean_kernel
 def pair_cost(nodes: Int64Array, devices: Int64Array, costs: Int64Array, node: int, card_a: int, card_b: int) -> int:
     """Cost between two cards of a node, by its type or else by their switch and socket."""
     kind = nodes[LINK_TYPE, node]
@@ -135,7 +135,7 @@ def pair_cost(nodes: Int64Array, devices: Int64Array, costs: Int64Array, node: i
     return int(id_cost(devices[SWITCH, a], devices[SWITCH, b], devices[SOCKET, a], devices[SOCKET, b]))
 
 
-@kernel
+@lean_kernel
 def closest_cards(
     nodes: Int64Array, devices: Int64Array, lookup: Int64Array, costs: Int64Array, node: int, free: int, wanted: int
 ) -> int:
@@ -171,7 +171,7 @@ def closest_cards(
     return best
 
 
-@kernel
+@lean_kernel
 def nearest_card(
     nodes: Int64Array, devices: Int64Array, costs: Int64Array, node: int, free: int, cards: int
 ) -> tuple[int, int, int]:

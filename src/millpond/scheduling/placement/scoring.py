@@ -21,17 +21,27 @@ from millpond.scheduling.placement.arrays import (
     Int64Array,
 )
 from millpond.scheduling.placement.filters import device_fits, host_failure
-from millpond.scheduling.placement.kernels import kernel
+from millpond.scheduling.placement.kernels import lean_kernel
 from millpond.scheduling.placement.shapes import SHAPE_COMPUTE, SHAPE_CPU, SHAPE_DEVICES
 from millpond.scheduling.placement.tables import (
     BID_WEIGHT,
     CPU_WEIGHT,
+    FLOOR_AT,
     GPU_WEIGHT,
+    LEVEL_AT,
+    LEVEL_COUNT,
     LOAD_WEIGHT,
+    MODEL_CLASS_AT,
+    MULTI_AT,
+    MULTI_WIDTH,
+    RANK_AT,
+    SCARCITY_AT,
     SCARCITY_WEIGHT,
     SCORER,
+    SINGLE_AT,
+    SINGLE_WIDTH,
     TOTAL_WEIGHT,
-    ScoreTables,
+    VALUE_AT,
 )
 
 NOWHERE = -(1 << 62)
@@ -40,9 +50,9 @@ _DEFAULT, _FGD, _BEST_FIT, _DOT_PRODUCT = range(4)
 _QUANTUM = 8_000_000
 
 
-@kernel
+@lean_kernel
 def score_node(
-    nodes: Int64Array, devices: Int64Array, node: int, shape: Int64Array, tables: ScoreTables, excluded: int
+    nodes: Int64Array, devices: Int64Array, node: int, shape: Int64Array, tables: Int64Array, excluded: int
 ) -> tuple[int, int]:
     """Score of the shape on the node, and the device that earns it.
 
@@ -52,8 +62,8 @@ def score_node(
     return score_summarised(nodes, devices, node, shape, tables, excluded, free, useful)
 
 
-@kernel
-def summarise(nodes: Int64Array, devices: Int64Array, node: int, tables: ScoreTables) -> tuple[int, int, int, int]:
+@lean_kernel
+def summarise(nodes: Int64Array, devices: Int64Array, node: int, tables: Int64Array) -> tuple[int, int, int, int]:
     """What every shape asks about a node: free compute, largest residual, free cards, useful compute."""
     first = nodes[FIRST_DEVICE, node]
     total = nodes[DEVICE_TOTAL, node]
@@ -69,18 +79,18 @@ def summarise(nodes: Int64Array, devices: Int64Array, node: int, tables: ScoreTa
                 cards += 1
     useful = 0
     if free > 0:
-        level = cpu_level(tables.cpu_levels, nodes[CPU_FREE, node])
+        level = cpu_level(tables, nodes[CPU_FREE, node])
         useful = useful_compute(devices, first, total, level, 0, 0, tables)
     return free, largest, cards, useful
 
 
-@kernel
+@lean_kernel
 def score_summarised(
     nodes: Int64Array,
     devices: Int64Array,
     node: int,
     shape: Int64Array,
-    tables: ScoreTables,
+    tables: Int64Array,
     excluded: int,
     free: int,
     useful: int,
@@ -99,7 +109,7 @@ def score_summarised(
             found += 1
     if found < wanted:
         return NOWHERE, -1
-    scorer = tables.settings[SCORER]
+    scorer = tables[SCORER]
     if scorer in (_DEFAULT, _FGD):
         return gradient_score(nodes, devices, node, shape, tables, fitting, free, useful)
     best_device = -1
@@ -111,7 +121,7 @@ def score_summarised(
     return baseline_score(scorer, nodes[CPU_FREE, node], free, shape), best_device
 
 
-@kernel
+@lean_kernel
 def baseline_score(scorer: int, cpu: int, gpu: int, shape: Int64Array) -> int:
     """Best-fit and dot-product as in the paper's simulator, 0..100; for random 0, the choice is made later."""
     if scorer == _BEST_FIT:
@@ -124,13 +134,13 @@ def baseline_score(scorer: int, cpu: int, gpu: int, shape: Int64Array) -> int:
     return 0
 
 
-@kernel
+@lean_kernel
 def gradient_score(
     nodes: Int64Array,
     devices: Int64Array,
     node: int,
     shape: Int64Array,
-    tables: ScoreTables,
+    tables: Int64Array,
     fitting: int,
     free: int,
     useful: int,
@@ -145,22 +155,22 @@ def gradient_score(
     wanted = shape[SHAPE_DEVICES]
     compute = shape[SHAPE_COMPUTE]
     cpu = nodes[CPU_FREE, node]
-    level = cpu_level(tables.cpu_levels, cpu - shape[SHAPE_CPU])
-    if level != cpu_level(tables.cpu_levels, cpu):
+    level = cpu_level(tables, cpu - shape[SHAPE_CPU])
+    if level != cpu_level(tables, cpu):
         useful_then = useful_compute(devices, first, total, level, 0, 0, tables)
     else:
         useful_then = useful
     taken = wanted * compute
     # Fragmented = free * total weight - useful, so the gradient is what was fragmented less what will be.
-    base = taken * tables.settings[TOTAL_WEIGHT] - useful
+    base = taken * tables[TOTAL_WEIGHT] - useful
     fixed = node_terms(nodes, node, free - taken, cpu - shape[SHAPE_CPU], tables)
     if wanted != 1 or compute == 1000:
         cards = first_cards(fitting, wanted)
         after = useful_then
         if cards != 0:
             after = useful_compute(devices, first, total, level, cards, compute, tables)
-        score = quantum(tables.quantum_floor, base + after)
-        if tables.settings[SCORER] == _DEFAULT:
+        score = quantum(tables, base + after)
+        if tables[SCORER] == _DEFAULT:
             return score * _QUANTUM + fixed - scarcity_cost(devices, first, cards, compute, tables), -1
         return score, -1
     best = NOWHERE
@@ -175,10 +185,10 @@ def gradient_score(
             continue
         previous = kind
         after = useful_then + slice_effect(devices, first, total, index, level, compute, tables)
-        score = quantum(tables.quantum_floor, base + after)
-        if tables.settings[SCORER] == _DEFAULT:
-            loss = tables.slice_value[residual] - tables.slice_value[residual - compute]
-            score = score * _QUANTUM + fixed - tables.settings[BID_WEIGHT] * loss
+        score = quantum(tables, base + after)
+        if tables[SCORER] == _DEFAULT:
+            loss = tables[tables[VALUE_AT] + residual] - tables[tables[VALUE_AT] + residual - compute]
+            score = score * _QUANTUM + fixed - tables[BID_WEIGHT] * loss
             score -= scarcity_cost(devices, first, 1 << index, compute, tables)
         if score > best:
             best = score
@@ -186,9 +196,9 @@ def gradient_score(
     return best, best_device
 
 
-@kernel
+@lean_kernel
 def useful_compute(
-    devices: Int64Array, first: int, total: int, level: int, cards: int, milli: int, tables: ScoreTables
+    devices: Int64Array, first: int, total: int, level: int, cards: int, milli: int, tables: Int64Array
 ) -> int:
     """Free compute that the typical mix can use, milli times weight, after ``milli`` was taken of each of ``cards``.
 
@@ -197,7 +207,6 @@ def useful_compute(
     useful = 0
     free_cards = 0
     run_model = -1
-    most = tables.multi_weight.shape[2] - 1
     for index in range(total):
         device = first + index
         if devices[DEVICE_USABLE, device] == 0:
@@ -205,33 +214,45 @@ def useful_compute(
         residual = devices[COMPUTE_FREE, device]
         if (cards >> index) & 1 == 1:
             residual -= milli
-        model = devices[DEVICE_MODEL, device]
         if residual <= 0:
             continue
-        useful += residual * tables.single_weight[tables.model_class[model], level, tables.size_rank[residual]]
+        model = devices[DEVICE_MODEL, device]
+        useful += single_use(tables, model, level, residual)
         if residual == 1000:
             if model != run_model:
-                if free_cards > 0:
-                    weight = tables.multi_weight[tables.model_class[run_model], level, min(free_cards, most)]
-                    useful += 1000 * free_cards * weight
+                useful += multi_use(tables, run_model, level, free_cards)
                 free_cards = 0
                 run_model = model
             free_cards += 1
-    if free_cards > 0:
-        useful += 1000 * free_cards * tables.multi_weight[tables.model_class[run_model], level, min(free_cards, most)]
-    return useful
+    return int(useful + multi_use(tables, run_model, level, free_cards))
 
 
-@kernel
+@lean_kernel
+def single_use(tables: Int64Array, model: int, level: int, residual: int) -> int:
+    """Use of one device's free compute to the typical shapes of one device, milli times weight."""
+    row = tables[tables[MODEL_CLASS_AT] + model] * (tables[LEVEL_COUNT] + 1) + level
+    rank = tables[tables[RANK_AT] + residual]
+    return int(residual * tables[tables[SINGLE_AT] + row * tables[SINGLE_WIDTH] + rank])
+
+
+@lean_kernel
+def multi_use(tables: Int64Array, model: int, level: int, cards: int) -> int:
+    """Use of ``cards`` wholly free cards of one model to the typical shapes of several, milli times weight."""
+    if cards < 2:
+        return 0
+    row = tables[tables[MODEL_CLASS_AT] + model] * (tables[LEVEL_COUNT] + 1) + level
+    width = tables[MULTI_WIDTH]
+    return int(1000 * cards * tables[tables[MULTI_AT] + row * width + min(cards, width - 1)])
+
+
+@lean_kernel
 def slice_effect(
-    devices: Int64Array, first: int, total: int, index: int, level: int, milli: int, tables: ScoreTables
+    devices: Int64Array, first: int, total: int, index: int, level: int, milli: int, tables: Int64Array
 ) -> int:
     """What ``useful_compute`` gains (less than 0: loses) when ``milli`` is taken of device ``index`` of the node."""
     residual = devices[COMPUTE_FREE, first + index]
-    left = residual - milli
     model = devices[DEVICE_MODEL, first + index]
-    weights = tables.single_weight[tables.model_class[model], level]
-    effect = left * weights[tables.size_rank[left]] - residual * weights[tables.size_rank[residual]]
+    effect = single_use(tables, model, level, residual - milli) - single_use(tables, model, level, residual)
     if residual < 1000 or milli == 0:
         return int(effect)
     # One wholly free card less among its like: count them both ways, up to a free card of another model.
@@ -245,34 +266,31 @@ def slice_effect(
                     break
                 free_cards += 1
             other += step
-    cards_weight = tables.multi_weight[tables.model_class[model], level]
-    most = cards_weight.shape[0] - 1
-    effect += 1000 * (free_cards - 1) * cards_weight[min(free_cards - 1, most)]
-    return int(effect - 1000 * free_cards * cards_weight[min(free_cards, most)])
+    return int(effect + multi_use(tables, model, level, free_cards - 1) - multi_use(tables, model, level, free_cards))
 
 
-@kernel
-def node_terms(nodes: Int64Array, node: int, gpu_left: int, cpu_left: int, tables: ScoreTables) -> int:
+@lean_kernel
+def node_terms(nodes: Int64Array, node: int, gpu_left: int, cpu_left: int, tables: Int64Array) -> int:
     """Terms of the default score that do not depend on the device: what is left free, and the measured load."""
-    cost = tables.settings[GPU_WEIGHT] * gpu_left + tables.settings[CPU_WEIGHT] * cpu_left
-    return int(-cost - tables.settings[LOAD_WEIGHT] * nodes[LOAD, node])
+    cost = tables[GPU_WEIGHT] * gpu_left + tables[CPU_WEIGHT] * cpu_left
+    return int(-cost - tables[LOAD_WEIGHT] * nodes[LOAD, node])
 
 
-@kernel
-def scarcity_cost(devices: Int64Array, first: int, cards: int, milli: int, tables: ScoreTables) -> int:
+@lean_kernel
+def scarcity_cost(devices: Int64Array, first: int, cards: int, milli: int, tables: Int64Array) -> int:
     """Cost of taking ``milli`` of each of ``cards`` from models that constrained demand needs."""
-    if tables.settings[SCARCITY_WEIGHT] == 0:
+    if tables[SCARCITY_WEIGHT] == 0:
         return 0
     cost = 0
     index = 0
     while (cards >> index) != 0:
         if (cards >> index) & 1 == 1:
-            cost += tables.scarcity[devices[DEVICE_MODEL, first + index]]
+            cost += tables[tables[SCARCITY_AT] + devices[DEVICE_MODEL, first + index]]
         index += 1
-    return int(cost * milli * tables.settings[SCARCITY_WEIGHT])
+    return int(cost * milli * tables[SCARCITY_WEIGHT])
 
 
-@kernel
+@lean_kernel
 def first_cards(fitting: int, wanted: int) -> int:
     """The lowest ``wanted`` bits of ``fitting``."""
     cards = 0
@@ -285,28 +303,28 @@ def first_cards(fitting: int, wanted: int) -> int:
     return cards
 
 
-@kernel
-def cpu_level(levels: Int64Array, cpu_milli: int) -> int:
-    """How many of the ascending ``levels`` are <= ``cpu_milli``."""
+@lean_kernel
+def cpu_level(tables: Int64Array, cpu_milli: int) -> int:
+    """How many CPU levels of the mix are <= ``cpu_milli``."""
     low = 0
-    high = levels.shape[0]
+    high = tables[LEVEL_COUNT]
     while low < high:
         middle = (low + high) >> 1
-        if levels[middle] <= cpu_milli:
+        if tables[tables[LEVEL_AT] + middle] <= cpu_milli:
             low = middle + 1
         else:
             high = middle
-    return low
+    return int(low)
 
 
-@kernel
-def quantum(floors: Int64Array, gradient: int) -> int:
+@lean_kernel
+def quantum(tables: Int64Array, gradient: int) -> int:
     """int(100 * sigmoid(gradient)), by the table of step edges."""
     low = 0
-    high = floors.shape[0] - 1
+    high = 99
     while low < high:
         middle = (low + high + 1) >> 1
-        if floors[middle] <= gradient:
+        if tables[tables[FLOOR_AT] + middle] <= gradient:
             low = middle
         else:
             high = middle - 1

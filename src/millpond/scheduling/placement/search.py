@@ -19,17 +19,16 @@ from millpond.scheduling.placement.cells import (
     idle_groups,
 )
 from millpond.scheduling.placement.filters import device_fits, first_failure
-from millpond.scheduling.placement.kernels import kernel
+from millpond.scheduling.placement.kernels import lean_kernel
 from millpond.scheduling.placement.links import closest_cards
 from millpond.scheduling.placement.scoring import NOWHERE, score_node
 from millpond.scheduling.placement.shapes import SHAPE_COMPUTE, SHAPE_DEVICES
-from millpond.scheduling.placement.tables import ScoreTables
 
 _FITS, _MASKED, _VETOED = 0, 3, 14
 _WHOLE = 1000
 
 
-@kernel
+@lean_kernel
 def best_node(scores: Int64Array, block_best: Int64Array, count: int, mask: NodeMask) -> int:
     """The node of the highest score, lowest index on ties; -1 if none. ``mask`` (N,), 0 = excluded, or empty."""
     best = NOWHERE
@@ -46,7 +45,7 @@ def best_node(scores: Int64Array, block_best: Int64Array, count: int, mask: Node
     return found
 
 
-@kernel
+@lean_kernel
 def scattered_node(scores: Int64Array, count: int, mask: NodeMask, seed: int) -> int:
     """A pseudo-random one of the nodes that fit, by ``seed``; -1 if none."""
     best = -1
@@ -60,7 +59,7 @@ def scattered_node(scores: Int64Array, count: int, mask: NodeMask, seed: int) ->
     return found
 
 
-@kernel
+@lean_kernel
 def scatter(seed: int, node: int) -> int:
     """A number in 0..2**31 - 1 that depends on both arguments without pattern; no product leaves 63 bits."""
     state = (seed ^ (node * 2_654_435)) & 0x7FFFFFFF
@@ -70,13 +69,13 @@ def scatter(seed: int, node: int) -> int:
     return int(state ^ (state >> 15))
 
 
-@kernel
+@lean_kernel
 def guarded_node(
     nodes: Int64Array,
     devices: Int64Array,
     count: int,
     shape: Int64Array,
-    tables: ScoreTables,
+    tables: Int64Array,
     scores: Int64Array,
     block_best: Int64Array,
     mask: NodeMask,
@@ -104,13 +103,13 @@ def guarded_node(
     return found, best
 
 
-@kernel
+@lean_kernel
 def guarded_choice(
     nodes: Int64Array,
     devices: Int64Array,
     node: int,
     shape: Int64Array,
-    tables: ScoreTables,
+    tables: Int64Array,
     lookup: Int64Array,
     costs: Int64Array,
     spare: Int64Array,
@@ -146,7 +145,7 @@ def guarded_choice(
     return NOWHERE, 0
 
 
-@kernel
+@lean_kernel
 def fitting_devices(nodes: Int64Array, devices: Int64Array, node: int, shape: Int64Array) -> int:
     """Devices of the node, as bits, that can each hold one device's part of the shape."""
     first = nodes[FIRST_DEVICE, node]
@@ -157,13 +156,13 @@ def fitting_devices(nodes: Int64Array, devices: Int64Array, node: int, shape: In
     return fitting
 
 
-@kernel
+@lean_kernel
 def free_choice(
     nodes: Int64Array,
     devices: Int64Array,
     node: int,
     shape: Int64Array,
-    tables: ScoreTables,
+    tables: Int64Array,
     lookup: Int64Array,
     costs: Int64Array,
 ) -> tuple[int, int]:
@@ -177,13 +176,13 @@ def free_choice(
     return score, closest_cards(nodes, devices, lookup, costs, node, free, shape[SHAPE_DEVICES])
 
 
-@kernel
+@lean_kernel
 def count_failures(
     nodes: Int64Array,
     devices: Int64Array,
     count: int,
     shape: Int64Array,
-    tables: ScoreTables,
+    tables: Int64Array,
     mask: NodeMask,
     lookup: Int64Array,
     costs: Int64Array,
@@ -206,7 +205,7 @@ def count_failures(
         histogram[failure] += 1
 
 
-@kernel
+@lean_kernel
 def select_best(
     nodes: Int64Array,
     devices: Int64Array,
@@ -218,7 +217,7 @@ def select_best(
     head: int,
     count: int,
     shape: Int64Array,
-    tables: ScoreTables,
+    tables: Int64Array,
     summary: Int64Array,
     scores: Int64Array,
     block_best: Int64Array,

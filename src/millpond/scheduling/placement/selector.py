@@ -25,7 +25,7 @@ from millpond.scheduling.placement.kernels import KernelSet, interpreted
 from millpond.scheduling.placement.links import LinkTables
 from millpond.scheduling.placement.scoring import NOWHERE
 from millpond.scheduling.placement.shapes import Shape
-from millpond.scheduling.placement.tables import SCORER, SEED, Scorer, ScoreTables
+from millpond.scheduling.placement.tables import Scorer, ScoreTables
 
 NO_NODE = -1
 _NO_MASK: NodeMask = np.zeros(0, dtype=np.uint8)
@@ -81,7 +81,8 @@ class Selector:
     def use_tables(self, tables: ScoreTables) -> None:
         """Score by other tables from now on; all cached scores are dropped."""
         self.tables = tables
-        self._is_random = int(tables.settings[SCORER]) == Scorer.RANDOM
+        self._flat = tables.flat
+        self._is_random = tables.scorer is Scorer.RANDOM
         self._classes.clear()
         self._forget_summary()
 
@@ -114,7 +115,7 @@ class Selector:
         node, score, cards = self._select_best(
             arrays.node_table, arrays.device_table, arrays.changed,
             self._begin(self._summary_seen, head), self._summary_known, self._begin(entry.seen, head), entry.known,
-            head, count, entry.shape, self.tables, self._summary, entry.scores, entry.block_best,
+            head, count, entry.shape, self._flat, self._summary, entry.scores, entry.block_best,
             _NO_MASK if node_mask is None else node_mask, self.links.lookup, self.links.costs,
         )  # fmt: skip
         self._summary_seen = entry.seen = head
@@ -126,12 +127,12 @@ class Selector:
         arrays, vector = self.arrays, shape.vector(self.arrays.extras)
         if level_spare is None:
             score, cards = self.kernels.call("free_choice")(
-                arrays.node_table, arrays.device_table, node, vector, self.tables, self.links.lookup, self.links.costs
+                arrays.node_table, arrays.device_table, node, vector, self._flat, self.links.lookup, self.links.costs
             )
         else:
             self._refresh_racks()
             score, cards = self.kernels.call("guarded_choice")(
-                arrays.node_table, arrays.device_table, node, vector, self.tables, self.links.lookup,
+                arrays.node_table, arrays.device_table, node, vector, self._flat, self.links.lookup,
                 self.links.costs, level_spare, self._occupied,
             )  # fmt: skip
         return None if score == NOWHERE else _bits(int(cards))
@@ -157,7 +158,7 @@ class Selector:
             self._refresh_racks()
         histogram = np.zeros(len(Filter), dtype=np.int64)
         self.kernels.call("count_failures")(
-            arrays.node_table, arrays.device_table, arrays.node_count, shape.vector(arrays.extras), self.tables,
+            arrays.node_table, arrays.device_table, arrays.node_count, shape.vector(arrays.extras), self._flat,
             _NO_MASK if node_mask is None else node_mask, self.links.lookup, self.links.costs,
             _NO_SPARE if level_spare is None else level_spare, self._occupied, histogram,
         )  # fmt: skip
@@ -200,36 +201,36 @@ class Selector:
             self._forget_summary()
         call("refresh_summary")(
             nodes, devices, arrays.changed, self._begin(self._summary_seen, head), self._summary_known, head, count,
-            self.tables, self._summary,
+            self._flat, self._summary,
         )  # fmt: skip
         call("refresh_scores")(
             nodes, devices, arrays.changed, self._begin(entry.seen, head), entry.known, head, count,
-            entry.shape, self.tables, self._summary, entry.scores, entry.block_best,
+            entry.shape, self._flat, self._summary, entry.scores, entry.block_best,
         )  # fmt: skip
         self._summary_seen = entry.seen = head
         self._summary_known = entry.known = count
         if level_spare is None:
             self.rounds += 1
-            seed = int(self.tables.settings[SEED]) * 7919 + self.rounds
+            seed = self.tables.seed * 7919 + self.rounds
             node = int(call("scattered_node")(entry.scores, count, mask, seed))
             if node < 0:
                 return None
             return self._choice_at(node, entry.shape)
         self._refresh_racks()
         node, score = call("guarded_node")(
-            nodes, devices, count, entry.shape, self.tables, entry.scores, entry.block_best, mask,
+            nodes, devices, count, entry.shape, self._flat, entry.scores, entry.block_best, mask,
             links.lookup, links.costs, level_spare, self._occupied,
         )  # fmt: skip
         if node < 0:
             return None
         _, cards = call("guarded_choice")(
-            nodes, devices, node, entry.shape, self.tables, links.lookup, links.costs, level_spare, self._occupied
+            nodes, devices, node, entry.shape, self._flat, links.lookup, links.costs, level_spare, self._occupied
         )
         return Choice(int(node), int(score), _bits(int(cards)))
 
     def _choice_at(self, node: int, vector: Int64Array) -> Choice:
         score, cards = self.kernels.call("free_choice")(
-            self.arrays.node_table, self.arrays.device_table, node, vector, self.tables,
+            self.arrays.node_table, self.arrays.device_table, node, vector, self._flat,
             self.links.lookup, self.links.costs,
         )  # fmt: skip
         return Choice(node, int(score), _bits(int(cards)))

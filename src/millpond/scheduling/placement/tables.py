@@ -15,17 +15,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal, localcontext
 from enum import IntEnum
-from typing import NamedTuple
 
 import numpy as np
 
 from millpond.scheduling.placement.arrays import MODEL_LIMIT, WHOLE_CARD_MILLI, Int64Array
-from millpond.scheduling.placement.bid_price import slice_values
+from millpond.scheduling.placement.bid_price import VALUE_OF_CARD, slice_values
 from millpond.scheduling.placement.mix import TypicalMix, TypicalShape
 from millpond.scheduling.placement.shapes import ANY_MODEL
 
-# Positions in the settings vector.
+# Positions in the flat vector that kernels read: settings, then where each table begins and how wide it is.
 SCORER, TOTAL_WEIGHT, BID_WEIGHT, GPU_WEIGHT, CPU_WEIGHT, SCARCITY_WEIGHT, LOAD_WEIGHT, SEED = range(8)
+MODEL_CLASS_AT, RANK_AT, FLOOR_AT, VALUE_AT, SCARCITY_AT, LEVEL_AT, LEVEL_COUNT = range(8, 15)
+SINGLE_AT, SINGLE_WIDTH, MULTI_AT, MULTI_WIDTH = range(15, 19)
+_HEADER = 19
+_STEPS = 100
 # One step of the quantised fragmentation gradient in the units of the default score: chosen so that one milli of
 # GPU (8,000 = a full node) and one milli of CPU (128,000) tie-break in whole numbers.
 QUANTUM = 8_000_000
@@ -57,24 +60,22 @@ class Weights:
     load: float = 0.0
 
 
-class ScoreTables(NamedTuple):
-    """Read-only int64 arrays that the scoring kernels share.
+@dataclass(frozen=True, slots=True)
+class ScoreTables:
+    """Look-up tables of one scorer under one mix.
 
-    ``settings`` (8,); ``model_class`` (63,): models that the mix treats alike; ``cpu_levels`` (L,) ascending;
-    ``size_rank`` (1001,): how many typical shares are <= r; ``single_weight`` (classes, L + 1, ranks + 1) and
-    ``multi_weight`` (classes, L + 1, most cards + 1): summed weights; ``quantum_floor`` (100,): least gradient of
-    each step; ``slice_value`` (1001,): value of a residual; ``scarcity`` (63,): 0..1000 per model.
+    ``flat``: int64, all that kernels read, in one vector because every array argument of a compiled call costs time:
+    the settings, then model_class (63,): models that the mix treats alike; size_rank (1001,): how many typical
+    shares are <= r; quantum_floor (100,): least gradient of each step; slice_value (1001,): value of a residual;
+    scarcity (63,): 0..1000 per model; cpu_levels (L,) ascending; single_weight (classes, L + 1, ranks + 1) and
+    multi_weight (classes, L + 1, most cards + 1): summed weights.
     """
 
-    settings: Int64Array
-    model_class: Int64Array
-    cpu_levels: Int64Array
-    size_rank: Int64Array
-    single_weight: Int64Array
-    multi_weight: Int64Array
-    quantum_floor: Int64Array
+    scorer: Scorer
+    seed: int
     slice_value: Int64Array
     scarcity: Int64Array
+    flat: Int64Array
 
 
 def build_tables(
@@ -109,26 +110,33 @@ def build_tables(
                 single[index, from_cpu:, from_rank:] += shape.weight
             else:
                 multi[index, from_cpu:, shape.devices :] += shape.weight
-    settings = np.zeros(8, dtype=np.int64)
-    settings[SCORER] = scorer
-    settings[TOTAL_WEIGHT] = total
-    settings[BID_WEIGHT] = round(weights.bid_price * QUANTUM / 10_000)
-    settings[GPU_WEIGHT] = round(weights.gpu_left * QUANTUM / 8_000)
-    settings[CPU_WEIGHT] = round(weights.cpu_left * QUANTUM / 128_000)
-    settings[SCARCITY_WEIGHT] = round(weights.scarcity * QUANTUM / 1_000_000)
-    settings[LOAD_WEIGHT] = round(weights.load * QUANTUM / 1_000)
-    settings[SEED] = seed
-    return ScoreTables(
-        settings=settings,
-        model_class=model_class,
-        cpu_levels=cpu_levels,
-        size_rank=np.searchsorted(sizes, np.arange(WHOLE_CARD_MILLI + 1), side="right").astype(np.int64),
-        single_weight=single,
-        multi_weight=multi,
-        quantum_floor=quantum_floors(total),
-        slice_value=slice_values(mix.slices),
-        scarcity=model_scarcity(mix.demand_milli, capacity_milli or {}),
-    )
+    settings = {
+        SCORER: int(scorer),
+        TOTAL_WEIGHT: total,
+        BID_WEIGHT: round(weights.bid_price * QUANTUM / VALUE_OF_CARD),
+        GPU_WEIGHT: round(weights.gpu_left * QUANTUM / 8_000),
+        CPU_WEIGHT: round(weights.cpu_left * QUANTUM / 128_000),
+        SCARCITY_WEIGHT: round(weights.scarcity * QUANTUM / 1_000_000),
+        LOAD_WEIGHT: round(weights.load * QUANTUM / 1_000),
+        SEED: seed,
+        LEVEL_COUNT: len(cpu_levels),
+        SINGLE_WIDTH: single.shape[2],
+        MULTI_WIDTH: multi.shape[2],
+    }
+    slice_value = slice_values(mix.slices)
+    scarcity = model_scarcity(mix.demand_milli, capacity_milli or {})
+    size_rank = np.searchsorted(sizes, np.arange(WHOLE_CARD_MILLI + 1), side="right").astype(np.int64)
+    parts = {
+        MODEL_CLASS_AT: model_class,
+        RANK_AT: size_rank,
+        FLOOR_AT: quantum_floors(total),
+        VALUE_AT: slice_value,
+        SCARCITY_AT: scarcity,
+        LEVEL_AT: cpu_levels,
+        SINGLE_AT: single,
+        MULTI_AT: multi,
+    }
+    return ScoreTables(scorer, seed, slice_value, scarcity, _flattened(settings, parts))
 
 
 def quantum_floors(total_weight: int) -> Int64Array:
@@ -136,11 +144,11 @@ def quantum_floors(total_weight: int) -> Int64Array:
 
     The gradient is an integer, milli times ``total_weight``. Step q begins at 1000 * total * ln(q / (100 - q)).
     """
-    floors = np.full(100, -(1 << 62), dtype=np.int64)
+    floors = np.full(_STEPS, -(1 << 62), dtype=np.int64)
     with localcontext() as context:
         context.prec = 40
-        for step in range(1, 100):
-            edge = Decimal(1000 * total_weight) * (Decimal(step) / Decimal(100 - step)).ln()
+        for step in range(1, _STEPS):
+            edge = Decimal(1000 * total_weight) * (Decimal(step) / Decimal(_STEPS - step)).ln()
             floors[step] = int(edge.to_integral_value(rounding="ROUND_CEILING"))
     return floors
 
@@ -167,6 +175,17 @@ def model_scarcity(demand_milli: Mapping[int, int], capacity_milli: Mapping[int,
         if capacity_milli[model]:
             scarcity[model] = min(round(1000 * milli_wanted / capacity_milli[model]), 1000)
     return scarcity
+
+
+def _flattened(settings: Mapping[int, int], parts: Mapping[int, Int64Array]) -> Int64Array:
+    header = np.zeros(_HEADER, dtype=np.int64)
+    for position, value in settings.items():
+        header[position] = value
+    end = _HEADER
+    for position, part in parts.items():
+        header[position] = end
+        end += part.size
+    return np.concatenate([header, *(part.ravel() for part in parts.values())])
 
 
 def _model_classes(shapes: list[TypicalShape]) -> tuple[Int64Array, list[int]]:

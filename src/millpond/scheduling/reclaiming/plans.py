@@ -139,8 +139,7 @@ class Planner:
         state = self.state
         stamp = (state.now, state.roster.version)
         if stamp != self._keys_at:
-            self._keys = state.ordering.slot_keys(slots, state.now)
-            self._highest_key = float(np.max(self._keys, where=slots[SLOT_ALIVE] > 0.0, initial=0.0))
+            self._keys, self._highest_key = state.ordering.slot_keys(slots, state.now)
             self._keys_at = stamp
         return self._keys
 

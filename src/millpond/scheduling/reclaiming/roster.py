@@ -32,8 +32,9 @@ _ROW_FIELDS = ROW_FIRST_EXTRA + EXTRA_LIMIT
     SLOT_PRIORITY,
     SLOT_PROTECTED_UNTIL,
     SLOT_CLASS,  # size class, see ordering.survival
-) = range(10)
-_SLOT_FIELDS = 10
+    SLOT_WEIGHT,  # by which the ordering multiplies seconds left, for the size of the job
+) = range(11)
+_SLOT_FIELDS = 11
 
 
 class Roster:
@@ -42,7 +43,7 @@ class Roster:
     Attributes:
         rows: int64 (17, rows); row_devices, row_memory: int64 (rows, most devices of a task).
         node_head: int64 (nodes,), the first row of each node, -1 for none.
-        slots: float64 (10, slots).
+        slots: float64 (11, slots).
         records: the job of each slot, None where it is free.
     """
 
@@ -62,11 +63,12 @@ class Roster:
         self._free_rows = list(range(63, -1, -1))
         self._free_slots = list(range(63, -1, -1))
 
-    def add(self, record: JobRecord, now: float, whole_s: float) -> None:
+    def add(self, record: JobRecord, now: float, whole_s: float, weight: float) -> None:
         """Enter a job that runs, with all its holdings.
 
         Args:
             whole_s: its length by forecast or time limit; infinite when unknown.
+            weight: what the ordering makes of its size.
         """
         if record.slot >= 0:
             self.remove(record)
@@ -89,6 +91,7 @@ class Roster:
             float(job.priority),
             float("inf") if exempt else started + job.minimum_run_s,
             float(record.size_class),
+            weight,
         )
         self.version += 1
         rows = self._slot_rows[slot]

@@ -44,6 +44,14 @@ def linear(values: Sequence[float], *, low: float = 0.0, unit: str = "") -> Axis
     return Axis(low, ticks[-1][0], ticks)
 
 
+def within(low: float, high: float, unit: str = "") -> Axis:
+    """Exactly from ``low`` to ``high``, with ticks at round numbers in between."""
+    step = _round_step(max(high - low, 1e-9) / 5)
+    first = math.ceil(low / step - 1e-9)
+    ticks = (index * step for index in range(first, first + 12))
+    return Axis(low, high, tuple((tick, f"{tick:,.10g}{unit}") for tick in ticks if tick <= high + 1e-9))
+
+
 def percent() -> Axis:
     """0 to 100 %."""
     return Axis(0.0, 100.0, tuple((float(value), f"{value} %") for value in (0, 25, 50, 75, 100)))
@@ -62,6 +70,15 @@ def log_time(values: Sequence[float]) -> Axis:
     low, high = max(min(values, default=1.0), 1.0), max(max(values, default=10.0), 10.0)
     ticks = tuple((value, label) for value, label in _LOG_TICKS if low <= value <= high)
     return Axis(low, high, ticks, logarithmic=True)
+
+
+def log_ratio(values: Sequence[float]) -> Axis:
+    """Ratios on a logarithmic axis that covers ``values`` and 1."""
+    low, high = min([1.0, *values]), max([1.0, *values])
+    low, high = max(low, 1e-3) / 1.15, high * 1.15
+    factors = (1, 2, 5) if high / low < 200 else (1,)
+    values_at = (factor * 10.0**power for power in range(-3, 10) for factor in factors)
+    return Axis(low, high, tuple((value, f"{value:g}") for value in values_at if low <= value <= high), True)
 
 
 def _round_step(rough: float) -> float:

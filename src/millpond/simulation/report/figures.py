@@ -18,6 +18,8 @@ GANTT_BINS = 360
 SIZE_CLASSES = (1000, 2000, 4000, 8000)
 """Upper bounds in GPU milli of the first classes of job size; larger jobs make one more."""
 
+SIZE_NAMES = ("1 GPU", "2 GPUs", "3 to 4 GPUs", "5 to 8 GPUs", "more GPUs")
+
 Points = list[tuple[float, float]]
 
 
@@ -38,31 +40,33 @@ class GanttNode:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Curves of one replay; a queueing replay has all but ``packing``, a packing replay that alone.
+    """Curves of one replay; a packing replay has the last two, a queueing replay all others.
 
     Attributes:
         span_s: from the first submission to the last end.
         queue: (seconds, mean jobs waiting).
         allocation: (seconds, mean percent of GPUs held).
         completion: (seconds, percent of jobs that took no longer).
-        tenants: (name, finish-time fairness) of every user or queue.
+        fairness: (name, mean finish-time fairness) of every user or queue; where there is only one, of job sizes.
         gantt: some nodes, evenly chosen, of ``node_count``.
-        packing: (percent of GPUs asked for, percent allocated).
+        packing, packing_learnt: (percent of GPUs asked for, percent allocated), with the mix of shapes known
+            beforehand and with it learnt.
     """
 
     span_s: float = 0.0
     queue: Points = field(default_factory=list)
     allocation: Points = field(default_factory=list)
     completion: Points = field(default_factory=list)
-    tenants: tuple[tuple[str, float], ...] = ()
+    fairness: tuple[tuple[str, float], ...] = ()
     gantt: tuple[GanttNode, ...] = ()
     node_count: int = 0
     packing: Points = field(default_factory=list)
+    packing_learnt: Points = field(default_factory=list)
 
 
-def packing_figures(result: PackingResult) -> Figures:
-    """The curve of a packing replay."""
-    return Figures(packing=list(result.curve))
+def packing_figures(known: PackingResult, learnt: PackingResult) -> Figures:
+    """The curves of a packing replay."""
+    return Figures(packing=list(known.curve), packing_learnt=list(learnt.curve))
 
 
 def queueing_figures(history: History, *, with_gantt: bool) -> Figures:
@@ -82,10 +86,20 @@ def queueing_figures(history: History, *, with_gantt: bool) -> Figures:
         queue=_points(middles, queue_length(history).means(edges)),
         allocation=_points(middles, held),
         completion=_points(taken, parts),
-        tenants=tuple((share.name, round(share.rho, 4)) for share in tenant_shares(history)),
+        fairness=_fairness(history),
         gantt=_gantt(history, start_at, end_at) if with_gantt else (),
         node_count=len(history.nodes),
     )
+
+
+def _fairness(history: History) -> tuple[tuple[str, float], ...]:
+    shares = tenant_shares(history)
+    if len(shares) < 2:
+        sizes = tuple(SIZE_NAMES[_size_class(gpu_milli)] for gpu_milli in history.gpu_milli)
+        slowdown = history.jct_s / np.maximum(history.duration_s, 1.0)
+        groups = {name: history.finished & (np.array(sizes) == name) for name in SIZE_NAMES}
+        return tuple((name, round(float(slowdown[of].mean()), 4)) for name, of in groups.items() if of.any())
+    return tuple((share.name, round(share.rho, 4)) for share in shares)
 
 
 def _points(horizontal: np.ndarray, vertical: np.ndarray) -> Points:

@@ -10,11 +10,13 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from millpond.simulation.comparison import Replay
-from millpond.simulation.report.axes import elapsed, linear, log_time, percent
-from millpond.simulation.report.svg import Series, dot_chart, gantt_chart, line_chart
+from millpond.simulation.report.axes import elapsed, linear, log_time, percent, within
+from millpond.simulation.report.figures import Points
+from millpond.simulation.report.svg import Dots, Series, dot_chart, gantt_chart, line_chart
 from millpond.simulation.report.table import PACKING_METRICS, QUEUEING_METRICS, table_rows
 
-COLOURS = 8
+COLOURS = 10
+CROWDED_PERCENT = 75.0
 
 
 def render(title: str, replays: Sequence[Replay], source: str) -> str:
@@ -49,13 +51,21 @@ def render(title: str, replays: Sequence[Replay], source: str) -> str:
 
 
 def _packing_charts(drawn: list[tuple[int, Replay]]) -> list[dict[str, Any]]:
-    series = [Series(run.label, style, run.figures.packing) for style, run in drawn]
-    asked = linear([x for one in series for x, _ in one.points], unit=" %")
+    """The last stretch of the curves, where policies part."""
+    known = [Series(run.label, style, _crowded(run.figures.packing)) for style, run in drawn]
+    learnt = [Series(run.label, style, _crowded(run.figures.packing_learnt)) for style, run in drawn]
+    points = [point for one in (*known, *learnt) for point in one.points]
+    asked = within(min(x for x, _ in points), max(x for x, _ in points), " %")
+    held = within(min(y for _, y in points), 100, " %")
+    note = "percent of all GPUs, over the percent asked for"
     return [
-        _chart(
-            "GPUs allocated", "percent of all, over percent asked for", series, asked, percent(), "percent", "percent"
-        )
+        _chart("GPUs allocated, shapes known", note, known, asked, held, "percent", "percent"),
+        _chart("GPUs allocated, shapes learnt", note, learnt, asked, held, "percent", "percent"),
     ]
+
+
+def _crowded(curve: Points) -> Points:
+    return [point for point in curve if point[0] >= CROWDED_PERCENT] or curve
 
 
 def _queueing_charts(drawn: list[tuple[int, Replay]]) -> list[dict[str, Any]]:
@@ -88,12 +98,9 @@ def _chart(
     }
 
 
-def _fairness(drawn: list[tuple[int, Replay]]) -> Markup | None:
-    """Finish-time fairness of each tenant; None where there is only one to compare."""
-    if any(len(run.figures.tenants) < 2 for _, run in drawn):
-        return None
-    rows = [Series(run.label, style, [(rho, 0.0) for _, rho in run.figures.tenants]) for style, run in drawn]
-    return dot_chart("Finish-time fairness of each tenant", rows)
+def _fairness(drawn: list[tuple[int, Replay]]) -> Markup:
+    rows = [Dots(run.label, style, run.figures.fairness) for style, run in drawn]
+    return dot_chart("Finish-time fairness", rows)
 
 
 def _gantts(drawn: list[tuple[int, Replay]]) -> list[dict[str, Any]]:

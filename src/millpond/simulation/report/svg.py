@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 from markupsafe import Markup, escape
 
-from millpond.simulation.report.axes import Axis, linear
+from millpond.simulation.report.axes import Axis, log_ratio
 from millpond.simulation.report.figures import GANTT_BINS, GanttNode, Points
 
 WIDTH, HEIGHT = 640, 300
-LEFT, RIGHT, TOP, BOTTOM = 56, 14, 12, 34
+LEFT, RIGHT, TOP, BOTTOM = 56, 24, 12, 34
 LANE_HEIGHT, LANE_GAP, NODE_GAP, NODE_LABEL = 4, 1, 5, 90
+ROW_HEIGHT, ROW_LABEL = 26, 130
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,23 +44,35 @@ def line_chart(title: str, series: Sequence[Series], across: Axis, up: Axis) -> 
     )
 
 
-def dot_chart(title: str, rows: Sequence[Series]) -> Markup:
-    """One row of dots for each series; a point is (value, unused). A rule marks the value 1."""
-    values = [x for row in rows for x, _ in row.points]
-    across = linear(values)
-    height = TOP + BOTTOM + 34 * len(rows)
+@dataclass(frozen=True, slots=True)
+class Dots:
+    """A row of named ratios."""
+
+    label: str
+    style: int
+    ratios: Sequence[tuple[str, float]]
+
+
+def dot_chart(title: str, rows: Sequence[Dots]) -> Markup:
+    """One row of dots for each policy on a logarithmic axis; a rule marks 1. Pointing at a dot names it."""
+    across = log_ratio([ratio for row in rows for _, ratio in row.ratios])
+    height = TOP + BOTTOM + ROW_HEIGHT * len(rows)
+
+    def place(ratio: float) -> float:
+        return ROW_LABEL + across.part(ratio) * (WIDTH - RIGHT - ROW_LABEL)
+
     body = []
     for value, label in across.ticks:
-        x = _x(across, value)
-        body.append(f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="{TOP}" y2="{height - BOTTOM}"/>')
-        body.append(f'<text class="tick" x="{x:.1f}" y="{height - BOTTOM + 16}" text-anchor="middle">{label}</text>')
-    one = _x(across, 1.0)
-    body.append(f'<line class="rule" x1="{one:.1f}" x2="{one:.1f}" y1="{TOP}" y2="{height - BOTTOM}"/>')
+        x, kind = place(value), "rule" if value == 1 else "grid"
+        body.append(f'<line class="{kind}" x1="{x:.1f}" x2="{x:.1f}" y1="{TOP}" y2="{height - BOTTOM}"/>')
+        body.append(f'<text class="tick" x="{x:.1f}" y="{height - BOTTOM + 18}" text-anchor="middle">{label}</text>')
     for index, row in enumerate(rows):
-        y = TOP + 34 * index + 23
-        body.append(f'<text class="row" x="{LEFT}" y="{y - 10}">{escape(row.label)}</text>')
+        y = TOP + ROW_HEIGHT * (index + 0.5)
+        body.append(f'<text class="row" x="{ROW_LABEL - 12}" y="{y + 4}" text-anchor="end">{escape(row.label)}</text>')
         body.extend(
-            f'<circle class="dot s{row.style}" cx="{_x(across, x):.1f}" cy="{y}" r="4"/>' for x, _ in row.points
+            f'<circle class="dot s{row.style}" cx="{place(ratio):.1f}" cy="{y}" r="5">'
+            f"<title>{escape(name)}: {ratio:.3g}</title></circle>"
+            for name, ratio in row.ratios
         )
     return Markup(
         f'<svg class="chart" viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{escape(title)}">'

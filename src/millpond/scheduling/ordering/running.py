@@ -1,0 +1,106 @@
+"""Kernels of the default ordering over all running work: keys now, and when the next of them becomes displaceable."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from millpond.scheduling.placement.kernels import kernel
+from millpond.scheduling.reclaiming.roster import (
+    SLOT_ALIVE,
+    SLOT_ATTAINED,
+    SLOT_CLASS,
+    SLOT_DEBT,
+    SLOT_STARTED,
+    SLOT_WAITED,
+    SLOT_WEIGHT,
+    SLOT_WHOLE,
+    FloatArray,
+)
+
+
+@kernel
+def bin_at(edges: FloatArray, service_s: float) -> int:
+    """The bin that this much service lies in; ``edges`` (bins + 1,) ascending from 0."""
+    low = 0
+    high = edges.shape[0] - 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        if edges[middle] <= service_s:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+@kernel
+def running_keys(
+    slots: FloatArray,
+    now: float,
+    edges: FloatArray,
+    ranks: FloatArray,
+    patience: float,
+    keys: FloatArray,
+    left: FloatArray,
+) -> float:
+    """Fill ``keys`` and ``left`` (slots,) for running work as if it waited now; returns the highest key.
+
+    ``slots``: (11, slots), see ``reclaiming.roster``. ``ranks``: (classes, bins) seconds.
+    """
+    highest = 0.0
+    for slot in range(slots.shape[1]):
+        if slots[SLOT_ALIVE, slot] == 0.0:
+            keys[slot] = 0.0
+            left[slot] = 0.0
+            continue
+        run = max(now - slots[SLOT_STARTED, slot], 0.0)
+        debt = max(slots[SLOT_DEBT, slot] - run, 0.0)
+        service = slots[SLOT_ATTAINED, slot] + max(run - slots[SLOT_DEBT, slot], 0.0)
+        whole = slots[SLOT_WHOLE, slot]
+        if whole < np.inf:
+            seconds = max(whole - service, 0.0)
+        else:
+            seconds = ranks[int(slots[SLOT_CLASS, slot]), bin_at(edges, service)]
+        seconds = max(seconds + debt, 1.0)
+        left[slot] = seconds
+        keys[slot] = (
+            seconds * slots[SLOT_WEIGHT, slot] / (1.0 + slots[SLOT_WAITED, slot] / (patience * (service + seconds)))
+        )
+        highest = max(highest, keys[slot])
+    return highest
+
+
+@kernel
+def soonest_displaceable(
+    slots: FloatArray,
+    now: float,
+    edges: FloatArray,
+    ranks: FloatArray,
+    patience: float,
+    threshold: float,
+    charges: FloatArray,
+    rise: float,
+) -> float:
+    """Seconds from ``now`` until the key of some running job of guessed length exceeds what displaces it; or infinity.
+
+    ``threshold``: the key above which work is displaced for nothing; ``charges`` (slots,): what its cost adds.
+    ``rise``: the rank has to rise by this factor at least, so that the same job does not count again and again.
+    """
+    soonest = np.inf
+    bins = ranks.shape[1]
+    for slot in range(slots.shape[1]):
+        if slots[SLOT_ALIVE, slot] == 0.0 or slots[SLOT_WHOLE, slot] < np.inf:
+            continue
+        run = max(now - slots[SLOT_STARTED, slot], 0.0)
+        debt = max(slots[SLOT_DEBT, slot] - run, 0.0)
+        service = slots[SLOT_ATTAINED, slot] + max(run - slots[SLOT_DEBT, slot], 0.0)
+        size = int(slots[SLOT_CLASS, slot])
+        here = bin_at(edges, service)
+        seconds = ranks[size, here]
+        ageing = 1.0 + slots[SLOT_WAITED, slot] / (patience * (service + seconds))
+        limit = max((threshold + charges[slot]) * ageing / slots[SLOT_WEIGHT, slot], rise * seconds)
+        later = here + 1
+        while later < bins and ranks[size, later] <= limit:
+            later += 1
+        if later < bins:
+            soonest = min(soonest, edges[later] - service + debt)
+    return soonest
