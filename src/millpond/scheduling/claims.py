@@ -40,6 +40,8 @@ class Claims:
         self._state = state
         self.by_job: dict[str, Claim] = {}
         self.reservation: Reservation | None = None
+        self._mask: NodeMask | None = None
+        self._stamp: tuple[int, int, int] | None = None
 
     def is_settled(self, claim: Claim) -> bool:
         """Whether all victims have left."""
@@ -54,6 +56,7 @@ class Claims:
         """Forget claims and reservations of jobs that neither wait nor are about to wait again."""
         for job in [job for job in self.by_job if not self._waits(job)]:
             del self.by_job[job]
+        self._stamp = None
         if self.reservation is not None and not self._waits(self.reservation.job):
             self.reservation = None
 
@@ -62,15 +65,24 @@ class Claims:
         return record is not None and (bool(record.line) or record.state is JobState.STOPPING)
 
     def mask(self, record: JobRecord) -> NodeMask | None:
-        """(nodes,), 0 where the job must stay out; None when it may go anywhere."""
-        kept = self.reservation
-        if kept is not None and (kept.job == record.id or self._is_over_by(record, kept.at)):
-            kept = None
+        """(nodes,), 0 where the job must stay out; None when it may go anywhere.
+
+        Masks are kept between calls until ``prune``; claims are only added between two walks.
+        """
+        kept = self.reservation if self.keeps_out(record) else None
         if kept is None and not self.by_job:
             return None
+        if record.id in self.by_job:
+            return self._mask_without(record.id, kept)
+        stamp = (len(self.by_job), id(kept), self._state.cluster.arrays.node_count)
+        if stamp != self._stamp:
+            self._mask, self._stamp = self._mask_without("", kept), stamp
+        return self._mask
+
+    def _mask_without(self, own: str, kept: Reservation | None) -> NodeMask:
         mask = np.ones(self._state.cluster.arrays.node_count, dtype=np.uint8)
         for job, claim in self.by_job.items():
-            if job != record.id:
+            if job != own:
                 mask[list(claim.nodes)] = 0
         if kept is not None:
             mask[list(kept.nodes)] = 0

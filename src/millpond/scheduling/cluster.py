@@ -109,6 +109,8 @@ class Cluster:
         self._device_node: list[int] = []
         self.free_gpu_milli = 0
         """Guaranteed compute that nobody holds, over all devices of nodes that are there: a quick first look."""
+        self._structure = 0
+        self._capacity, self._capacity_at = 0, -1
         self.releases = 0
         """Rises whenever room appears: what did not fit need not be tried again before it does."""
         self._models = _Names()
@@ -124,7 +126,10 @@ class Cluster:
     def gpu_capacity_milli(self) -> int:
         """Compute of all devices that may be handed out."""
         arrays, count = self.arrays, self.arrays.device_count
-        return int(arrays.device_usable[:count].sum()) * 1000
+        if self._capacity_at != self._structure:
+            self._capacity = int(arrays.device_usable[:count].sum()) * CARD_MILLI
+            self._capacity_at = self._structure
+        return self._capacity
 
     def model_names(self) -> Sequence[str]:
         """Models ever seen, in order of first appearance."""
@@ -309,6 +314,7 @@ class Cluster:
         self._changed(index)
 
     def _changed(self, index: int) -> None:
+        self._structure += 1
         self.arrays.touch(index)
         self.releases += 1
 

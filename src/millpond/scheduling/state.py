@@ -192,7 +192,8 @@ class State:
 
     def enroll(self, record: JobRecord) -> None:
         """Put a job that runs on the roster, as it is now."""
-        self.roster.add(record, self.now, whole_s(record), self.ordering.weight(record))
+        ordering = self.ordering
+        self.roster.add(record, self.now, whole_s(record), ordering.weight(record), ordering.charge(record))
 
     # ---- ending -------------------------------------------------------------------------------------------------
 

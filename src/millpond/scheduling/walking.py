@@ -15,7 +15,7 @@ from millpond.model.workloads import TaskState
 from millpond.scheduling.claims import Claim, Claims
 from millpond.scheduling.cluster import Hold
 from millpond.scheduling.lifecycle import Trigger
-from millpond.scheduling.placing import NodeMask, Placed, Placer
+from millpond.scheduling.placing import Placed, Placer
 from millpond.scheduling.reclaiming.plans import Plan, Planner
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.reserving import Reserver
@@ -98,7 +98,7 @@ class Walk:
 
     def _walk(self, outcome: Outcome) -> None:
         state, claims = self._state, self._claims
-        settings = state.settings
+        settings, cluster = state.settings, state.cluster
         heads = state.waiting.heads(Standing(state).rank)
         depth = LINE_DEPTH
         guarded = settings.reserve and not settings.preempt
@@ -114,16 +114,17 @@ class Walk:
                 continue
             if not self.is_admitted(record):
                 continue
-            if guarded and self._is_held_back(record):
-                if depth:
-                    depth -= 1
-                    heads.push_next(line, state.waiting.position(record) + 1)
-                continue
-            mask = claims.mask(record)
-            placed = self._placer.place(record, mask)
-            cause = Cause.BACKFILLED if blocked else Cause.FITS
+            crowded = record.gpu_milli > cluster.free_gpu_milli and not record.job.elastic
+            placed, cause = None, Cause.BACKFILLED if blocked else Cause.FITS
+            if not crowded:
+                if guarded and self._is_held_back(record):
+                    if depth:
+                        depth -= 1
+                        heads.push_next(line, state.waiting.position(record) + 1)
+                    continue
+                placed = self._placer.place(record, claims.mask(record))
             if placed is None and len(outcome.plans) < PLANS_PER_CYCLE:
-                plan = self._make_room(record, mask)
+                plan = self._make_room(record)
                 if plan is not None:
                     outcome.plans.append(plan)
                     placed, cause = plan.placed, plan.cause
@@ -137,7 +138,7 @@ class Walk:
             if not blocked:
                 blocked = True
                 self._reserve(record)
-            elif depth and claims.keeps_out(record):
+            elif depth and not crowded and claims.keeps_out(record):
                 depth -= 1
                 heads.push_next(line, state.waiting.position(record) + 1)
 
@@ -158,21 +159,21 @@ class Walk:
         cluster = state.cluster
         return state.ordering.holds_back(record, cluster.free_gpu_milli, cluster.gpu_capacity_milli, state.now)
 
-    def _make_room(self, record: JobRecord, mask: NodeMask | None) -> Plan | None:
+    def _make_room(self, record: JobRecord) -> Plan | None:
         """The least disruptive allowed plan that gives the job its whole place; kept on the trial ledger."""
         state = self._state
         if state.queues.has_guarantees:
             amount = state.amount_of(record.tasks, record.job)
             if not state.queues.borrows(record.queue, amount):
-                plan = self._planner.by_guarantee(record, mask)
+                plan = self._planner.by_guarantee(record, self._claims.mask(record))
                 if plan is not None:
                     return plan
         if self._least_priority < record.job.priority:
-            plan = self._planner.by_priority(record, mask)
+            plan = self._planner.by_priority(record, self._claims.mask(record))
             if plan is not None:
                 return plan
         if self._displaceable > 0.0 and state.ordering.displaces_above(record, state.now) < self._displaceable:
-            return self._planner.by_ordering(record, mask)
+            return self._planner.by_ordering(record, self._claims.mask(record))
         return None
 
     def _reserve(self, record: JobRecord) -> None:

@@ -110,6 +110,10 @@ class Ordering:
         """By what a running job's seconds are multiplied in ``slot_keys``."""
         return 1.0
 
+    def charge(self, record: JobRecord) -> float:
+        """By how much more than the newcomer's a running job's key must exceed it, for the cost of its preemption."""
+        return 0.0
+
     def slot_keys(self, slots: FloatArray, now: float) -> tuple[FloatArray, float]:
         """(slots,) keys of running jobs if they waited now, and the highest of them; for selective orderings."""
         keys: FloatArray = slots[SLOT_STARTED]
@@ -123,7 +127,7 @@ class Ordering:
         """Whom a waiting job may displace; None for nobody.
 
         Args:
-            slots: (11, slots), see ``reclaiming.roster``.
+            slots: (12, slots), see ``reclaiming.roster``.
             keys: what ``slot_keys`` gave.
         """
         return None

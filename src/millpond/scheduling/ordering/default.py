@@ -24,7 +24,7 @@ from millpond.scheduling.ordering.guard import Guard
 from millpond.scheduling.ordering.running import running_keys, soonest_displaceable
 from millpond.scheduling.ordering.survival import SurvivalTable
 from millpond.scheduling.placement.kernels import KernelSet, interpreted
-from millpond.scheduling.reclaiming.roster import SLOT_CARDS, FloatArray
+from millpond.scheduling.reclaiming.roster import SLOT_CARDS, SLOT_CHARGE, FloatArray
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.settings import Settings
 
@@ -121,34 +121,21 @@ class Default(Ordering):
         """When a job of guessed length will have run so long that the first in line may displace it."""
         table = self.survival
         threshold = MARGIN_GUESSED * best_waiting
-        soonest = self._soonest(
-            slots, now, table.edges, table.rank_table, PATIENCE, threshold, self._charges(slots), RANK_RISE
-        )
+        soonest = self._soonest(slots, now, table.edges, table.rank_table, PATIENCE, threshold, RANK_RISE)
         return None if soonest == NEVER else now + max(float(soonest), 0.0)
-
-    def _charges(self, slots: FloatArray) -> FloatArray:
-        """(slots,) how much the cost of displacing a job adds to the key it must exceed."""
-        charges: FloatArray = COST_WEIGHT * self._costs(slots[SLOT_CARDS]) * slots[SLOT_CARDS]
-        return charges
-
-    def _costs(self, size: FloatArray) -> FloatArray:
-        """(slots,) seconds that a preemption costs jobs of so many cards."""
-        cost = self.settings.preemption_cost
-        costs: FloatArray = np.where(size > cost.large_above_gpus, cost.large_s, cost.small_s)
-        return costs
 
     def expected_end(self, record: JobRecord, now: float) -> float:
         left = remaining_s(record, now)
         if left is None:
             service = record.service_s(now)
-            left = self.survival.quantile_s(record.size_class, service, 0.5) + debt_s(record, now)
+            left = self.survival.half_life_s(record.size_class, service) + debt_s(record, now)
         return now + left
 
     def cautious_end(self, record: JobRecord, now: float) -> float:
         if remaining_s(record, now) is not None:
             return super().cautious_end(record, now)
         service = record.service_s(now)
-        return now + self.survival.quantile_s(record.size_class, service, 0.1) + debt_s(record, now)
+        return now + self.survival.long_life_s(record.size_class, service) + debt_s(record, now)
 
     def ends(self, slots: FloatArray, now: float) -> FloatArray:
         _, left = self._fill_keys(slots, now)
@@ -157,6 +144,9 @@ class Default(Ordering):
 
     def weight(self, record: JobRecord) -> float:
         return float(cards(record) ** SIZE_POWER)
+
+    def charge(self, record: JobRecord) -> float:
+        return COST_WEIGHT * self.settings.preemption_cost.of(record.gpu_milli) * cards(record)
 
     def slot_keys(self, slots: FloatArray, now: float) -> tuple[FloatArray, float]:
         highest, _ = self._fill_keys(slots, now)
@@ -178,14 +168,14 @@ class Default(Ordering):
     def victims(self, record: JobRecord, slots: FloatArray, keys: FloatArray, now: float) -> Displaceable | None:
         own = record.key[0]
         size = slots[SLOT_CARDS]
-        costs = self._costs(size)
-        allowed: BoolArray = keys > self.displaces_above(record, now) + self._charges(slots)
+        allowed: BoolArray = keys > self.displaces_above(record, now) + slots[SLOT_CHARGE]
         if not allowed.any():
             return None
         movable: BoolArray = np.zeros(0, dtype=np.bool_)
         if record.gpu_milli >= 2000:
-            movable = ~allowed & (size <= MOVABLE_CARDS) & (costs <= MOVE_GATE * own / cards(record))
-        return Displaceable(allowed, size / keys, keys, movable, MOVE_HARM)
+            gate = COST_WEIGHT * MOVE_GATE * own / cards(record)
+            movable = ~allowed & (size <= MOVABLE_CARDS) & (slots[SLOT_CHARGE] <= gate * size)
+        return Displaceable(allowed, size / np.maximum(keys, 1e-9), keys, movable, MOVE_HARM)
 
     # ---- upkeep -------------------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from millpond.scheduling.placement.kernels import kernel
 from millpond.scheduling.reclaiming.roster import (
     SLOT_ALIVE,
     SLOT_ATTAINED,
+    SLOT_CHARGE,
     SLOT_CLASS,
     SLOT_DEBT,
     SLOT_STARTED,
@@ -44,7 +45,7 @@ def running_keys(
 ) -> float:
     """Fill ``keys`` and ``left`` (slots,) for running work as if it waited now; returns the highest key.
 
-    ``slots``: (11, slots), see ``reclaiming.roster``. ``ranks``: (classes, bins) seconds.
+    ``slots``: (12, slots), see ``reclaiming.roster``. ``ranks``: (classes, bins) seconds.
     """
     highest = 0.0
     for slot in range(slots.shape[1]):
@@ -77,12 +78,11 @@ def soonest_displaceable(
     ranks: FloatArray,
     patience: float,
     threshold: float,
-    charges: FloatArray,
     rise: float,
 ) -> float:
     """Seconds from ``now`` until the key of some running job of guessed length exceeds what displaces it; or infinity.
 
-    ``threshold``: the key above which work is displaced for nothing; ``charges`` (slots,): what its cost adds.
+    ``threshold``: the key above which work that costs nothing to preempt is displaced.
     ``rise``: the rank has to rise by this factor at least, so that the same job does not count again and again.
     """
     soonest = np.inf
@@ -97,7 +97,7 @@ def soonest_displaceable(
         here = bin_at(edges, service)
         seconds = ranks[size, here]
         ageing = 1.0 + slots[SLOT_WAITED, slot] / (patience * (service + seconds))
-        limit = max((threshold + charges[slot]) * ageing / slots[SLOT_WEIGHT, slot], rise * seconds)
+        limit = max((threshold + slots[SLOT_CHARGE, slot]) * ageing / slots[SLOT_WEIGHT, slot], rise * seconds)
         later = here + 1
         while later < bins and ranks[size, later] <= limit:
             later += 1

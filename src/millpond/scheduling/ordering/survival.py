@@ -66,10 +66,12 @@ def gittins_ranks(
     prior_weight: float,
     pooled_weight: float,
     ranks: FloatArray,
+    ends: FloatArray,
 ) -> None:
     """Fill ``ranks`` (classes, bins), seconds: the index of a job of the class that has reached the bin.
 
-    ``ended``, ``outlived``: (classes, bins) counts. ``edges``: (bins + 1,) seconds.
+    ``ended``, ``outlived``: (classes, bins) counts. ``edges``: (bins + 1,) seconds. ``ends`` (2, classes, bins)
+    receives the service after which half, and all but a tenth, of such jobs have ended.
     """
     classes, bins = ended.shape
     pooled = np.empty(bins)
@@ -89,6 +91,8 @@ def gittins_ranks(
             chance = 0.0
             spent = 0.0
             best = 1e30
+            ends[0, c, b] = edges[bins]
+            ends[1, c, b] = edges[bins]
             for e in range(b, bins):
                 width = edges[e + 1] - edges[e]
                 chance += alive * hazard[e]
@@ -96,6 +100,10 @@ def gittins_ranks(
                 alive *= 1.0 - hazard[e]
                 if chance > 0.0:
                     best = min(best, spent / chance)
+                if alive <= 0.5:
+                    ends[0, c, b] = min(ends[0, c, b], edges[e + 1])
+                if alive <= 0.1:
+                    ends[1, c, b] = min(ends[1, c, b], edges[e + 1])
                 if alive < 1e-4:
                     break
             ranks[c, b] = best
@@ -112,6 +120,8 @@ class SurvivalTable:
         self.edges = np.array(EDGES)
         self.rank_table = np.zeros((CLASSES, BINS))
         self.ranks: list[list[float]] = []
+        self._end_table = np.zeros((2, CLASSES, BINS))
+        self._ends: list[list[list[float]]] = []
         self._fill = interpreted().call("gittins_ranks")
         self.refresh()
 
@@ -140,28 +150,31 @@ class SurvivalTable:
 
     def refresh(self) -> None:
         """Compute the ranks from the counts."""
-        self._fill(self.ended, self.outlived, self.edges, PRIOR_HAZARD, PRIOR_WEIGHT, POOLED_WEIGHT, self.rank_table)
+        self._fill(
+            self.ended,
+            self.outlived,
+            self.edges,
+            PRIOR_HAZARD,
+            PRIOR_WEIGHT,
+            POOLED_WEIGHT,
+            self.rank_table,
+            self._end_table,
+        )
         self.ranks = self.rank_table.tolist()
+        self._ends = self._end_table.tolist()
         self._refreshed_at = self.endings
 
     def rank(self, size: int, service_s: float) -> float:
         """Seconds: how far the job is, in expectation, from the best moment to have stopped giving it service."""
         return self.ranks[size][bin_of(service_s)]
 
-    def quantile_s(self, size: int, service_s: float, alive_part: float) -> float:
-        """Seconds of further service after which only ``alive_part`` of such jobs still run."""
-        b = bin_of(service_s)
-        pooled_ended, pooled_outlived = self.ended.sum(axis=0), self.outlived.sum(axis=0)
-        alive = 1.0
-        while b < BINS - 1:
-            trials = pooled_ended[b] + pooled_outlived[b]
-            pooled = (pooled_ended[b] + PRIOR_WEIGHT * PRIOR_HAZARD) / (trials + PRIOR_WEIGHT)
-            own = self.ended[size, b] + self.outlived[size, b]
-            alive *= 1.0 - (self.ended[size, b] + POOLED_WEIGHT * pooled) / (own + POOLED_WEIGHT)
-            if alive <= alive_part:
-                break
-            b += 1
-        return max(EDGES[b + 1] - service_s, 0.0)
+    def half_life_s(self, size: int, service_s: float) -> float:
+        """Seconds of further service after which half of such jobs have ended."""
+        return max(self._ends[0][size][bin_of(service_s)] - service_s, 0.0)
+
+    def long_life_s(self, size: int, service_s: float) -> float:
+        """Seconds of further service after which all but a tenth of such jobs have ended."""
+        return max(self._ends[1][size][bin_of(service_s)] - service_s, 0.0)
 
     def next_rise(self, size: int, service_s: float, factor: float) -> float:
         """Service at which the rank will have risen by ``factor``; infinite when it never does."""
@@ -179,6 +192,7 @@ class SurvivalTable:
             "endings": self.endings,
             "refreshed_at": self._refreshed_at,
             "ranks": self.ranks,
+            "ends": self._ends,
         }
 
     def restore(self, plain: dict[str, Any]) -> None:
@@ -186,6 +200,8 @@ class SurvivalTable:
         self.ended, self.outlived = np.array(plain["ended"]), np.array(plain["outlived"])
         self.endings, self._refreshed_at = int(plain["endings"]), int(plain["refreshed_at"])
         self.rank_table = np.array(plain["ranks"])
+        self._end_table = np.array(plain["ends"])
+        self._ends = self._end_table.tolist()
         self.ranks = self.rank_table.tolist()
 
 

@@ -164,7 +164,7 @@ def _rack_sets(selector: Selector, request: _Request, room: Int64Array) -> Itera
     missing = len(request.members)
     for place, rack in enumerate(largest_first):
         completing = [other for other in largest_first[place:] if held[other] >= missing]
-        chosen.append(completing[-1] if completing else rack)
+        chosen.append(min(completing, key=lambda other: (held[other], other)) if completing else rack)
         missing -= int(held[chosen[-1]])
         if missing <= 0:
             yield _only(request.base, np.isin(racks, chosen))

@@ -144,6 +144,11 @@ def closest_cards(
     kind = nodes[LINK_TYPE, node]
     if kind != UNREGISTERED and total <= 8:
         return int(lookup[kind, free, wanted]) if wanted <= 8 else 0
+    count = 0
+    for card in range(total):
+        count += (free >> card) & 1
+    if count <= wanted:
+        return free if count == wanted else 0
     best = 0
     best_worst = 0
     best_sum = 0
@@ -155,8 +160,6 @@ def closest_cards(
         added = 0
         for _ in range(wanted - 1):
             card, card_worst, card_sum = nearest_card(nodes, devices, costs, node, free & ~cards, cards)
-            if card < 0:
-                return 0
             cards |= 1 << card
             worst = max(worst, card_worst)
             added += card_sum

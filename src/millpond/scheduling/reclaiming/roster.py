@@ -33,8 +33,9 @@ _ROW_FIELDS = ROW_FIRST_EXTRA + EXTRA_LIMIT
     SLOT_PROTECTED_UNTIL,
     SLOT_CLASS,  # size class, see ordering.survival
     SLOT_WEIGHT,  # by which the ordering multiplies seconds left, for the size of the job
-) = range(11)
-_SLOT_FIELDS = 11
+    SLOT_CHARGE,  # what the cost of its preemption adds to the key that displaces it
+) = range(12)
+_SLOT_FIELDS = 12
 
 
 class Roster:
@@ -43,7 +44,7 @@ class Roster:
     Attributes:
         rows: int64 (17, rows); row_devices, row_memory: int64 (rows, most devices of a task).
         node_head: int64 (nodes,), the first row of each node, -1 for none.
-        slots: float64 (11, slots).
+        slots: float64 (12, slots).
         records: the job of each slot, None where it is free.
     """
 
@@ -63,12 +64,12 @@ class Roster:
         self._free_rows = list(range(63, -1, -1))
         self._free_slots = list(range(63, -1, -1))
 
-    def add(self, record: JobRecord, now: float, whole_s: float, weight: float) -> None:
+    def add(self, record: JobRecord, now: float, whole_s: float, weight: float, charge: float) -> None:
         """Enter a job that runs, with all its holdings.
 
         Args:
             whole_s: its length by forecast or time limit; infinite when unknown.
-            weight: what the ordering makes of its size.
+            weight, charge: what the ordering makes of its size and of the cost of its preemption.
         """
         if record.slot >= 0:
             self.remove(record)
@@ -92,6 +93,7 @@ class Roster:
             float("inf") if exempt else started + job.minimum_run_s,
             float(record.size_class),
             weight,
+            charge,
         )
         self.version += 1
         rows = self._slot_rows[slot]

@@ -17,7 +17,7 @@ class Metric:
 
     Attributes:
         path: keys into a summary.
-        form: ``time``, ``percent`` or ``number``.
+        form: ``time``, ``percent``, ``index`` or ``number``.
         better: whether less or more is better, or neither.
     """
 
@@ -57,7 +57,7 @@ QUEUEING_METRICS = (
     Metric("GPU time allocated", ("allocation_percent",), "percent", MORE),
     Metric("GPU time of useful work", ("utilisation_percent",), "percent", MORE),
     Metric("GPUs fragmented", ("fragmentation_percent",), "percent", LESS),
-    Metric("Jain index", ("jain_index",), "number", MORE),
+    Metric("Jain index", ("jain_index",), "index", MORE),
     Metric("Worst finish-time fairness", ("worst_rho",), "number", LESS),
     Metric("Deadlines missed", ("deadline_misses",), "number", LESS),
     Metric("Preemptions", ("preemptions",), "number"),
@@ -129,6 +129,8 @@ def _show(value: float, form: str) -> str:
         return "-"
     if form == "percent":
         return f"{value:.2f} %"
+    if form == "index":
+        return f"{value:.4f}"
     if form == "time":
         return f"{value:,.0f} s" if value >= 100 else f"{value:.1f} s"
     return f"{value:,.0f}" if abs(value) >= 1000 or value == int(value) else f"{value:.3g}"
