@@ -97,7 +97,7 @@ class Explainer:
     def _explain_waiting(self, record: JobRecord) -> Reason:
         state = self._state
         queued = [task for task in record.tasks if task.state is TaskState.QUEUED]
-        amount = state.amount_of(queued, record.job)
+        amount = state.amount_of(record, queued)
         limiting = state.queues.limiting(record.queue, amount)
         if limiting is not None and limiting.queue.limit is not None:
             name, limit = limiting.queue.name, limiting.queue.limit
@@ -184,7 +184,7 @@ class Explainer:
         state = self._state
         variant = state.new_record(job or record.job, record.sequence, record.submitted_at)
         variant.expected_s, variant.cautious_s = record.expected_s, record.cautious_s
-        amount = state.amount_of(variant.tasks, variant.job)
+        amount = state.amount_of(variant, variant.tasks)
         queues = state.queues
         if queues.limiting(variant.queue, amount) is not None:
             return False

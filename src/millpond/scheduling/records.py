@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from millpond.model.decisions import Placement
 from millpond.model.reasons import Cause
+from millpond.model.resources import Amount
 from millpond.model.workloads import Job, JobState, Outcome, TaskState
 from millpond.scheduling.cluster import Holding
 from millpond.scheduling.lifecycle import Trigger, advance, job_state
@@ -41,6 +42,7 @@ class JobRecord:
     """One job and all its runs.
 
     Attributes:
+        amount: what all its tasks together count for in quotas, once it was asked for.
         sequence: order of arrival.
         attempt: number of the current or last run, from 1; 0 before the first.
         started_at: confirmed start of the current run; None while it does not run.
@@ -50,7 +52,7 @@ class JobRecord:
         failures, out_of_memory_failures: runs that failed by the program's own fault.
         key: its place in the order of those that wait; lower goes first.
         line: which waiting line it stands in; empty while it does not wait.
-        rekey_at: when its key is computed anew.
+        rekey_at: when its key is computed anew; 0 when that is not settled yet.
         slot: its place on the roster of running work, -1 when it is not on it.
         bins_outlived, size_class: where the job stands in what the ordering learns (see ``ordering.survival``).
         stop_trigger, stop_cause: what becomes of its tasks once the decided end has happened, and why.
@@ -58,7 +60,7 @@ class JobRecord:
     """
 
     __slots__ = (
-        "attained_s", "attempt", "bins_outlived", "cautious_s", "debt_s", "ended_at", "expected_s", "failures",
+        "amount", "attained_s", "attempt", "bins_outlived", "cautious_s", "debt_s", "ended_at", "expected_s", "failures",
         "first_started_at", "gpu_milli", "id", "job", "key", "line", "out_of_memory_failures", "preemptions", "queue",
         "rekey_at", "requeued_at", "sequence", "size_class", "slot", "started_at", "state", "stop_cause",
         "stop_trigger", "submitted_at", "suspended_by", "tasks",
@@ -69,6 +71,7 @@ class JobRecord:
         self.id = job.id
         self.queue = job.queue
         self.gpu_milli = job.gpu_milli
+        self.amount: Amount | None = None
         self.sequence = sequence
         self.submitted_at = self.requeued_at = submitted_at
         self.attempt = 0

@@ -139,7 +139,7 @@ class Replanner:
         for record in records:
             placed = self._placer.place(record)
             if placed is not None:
-                state.queues.charge(record.queue, state.amount_of((task for task, _ in placed), record.job), 1)
+                state.queues.charge(record.queue, state.amount_of(record, [task for task, _ in placed]), 1)
                 state.outbox.append(state.start(record, placed, Cause.FITS))
 
     def _release(self, records: Iterable[JobRecord]) -> None:

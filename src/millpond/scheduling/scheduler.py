@@ -79,12 +79,13 @@ class Scheduler:
         self._continue_and_grow()
         if state.waiting.count:
             self._placer.refresh()
-            state.ordering.refresh(state.running.values(), state.now)
+            state.ordering.refresh(state.roster.slots[:, : state.roster.used], state.now)
             state.rekey_due()
             if state.ordering.replans and self.settings.preempt:
                 self._replanner.replan()
             else:
                 self._walk.run()
+        state.watch_fresh()
         state.journal.commit()
         decisions, state.outbox = state.outbox, []
         return decisions
@@ -114,7 +115,7 @@ class Scheduler:
             missing = [task for task in record.tasks if task.state is TaskState.QUEUED]
             placed = self._placer.place_some(record.job, missing, self._claims.mask(record))
             if placed:
-                amount = state.amount_of((task for task, _ in placed), record.job)
+                amount = state.amount_of(record, [task for task, _ in placed])
                 state.queues.charge(record.queue, amount, 1)
                 state.outbox.append(state.start(record, placed, Cause.FITS))
 

@@ -17,8 +17,8 @@ from millpond.scheduling.claims import Claim, Claims
 from millpond.scheduling.cluster import Hold, Holding
 from millpond.scheduling.intake import Intake
 from millpond.scheduling.lifecycle import Trigger
-from millpond.scheduling.ordering.base import NEVER
 from millpond.scheduling.placing import Placer
+from millpond.scheduling.reclaiming.roster import SLOT_BIN
 from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.reserving import Reservation
 from millpond.scheduling.settings import PreemptionCost, Settings
@@ -46,6 +46,7 @@ def take(state: State, placer: Placer, claims: Claims, intake: Intake) -> dict[s
         "running": list(state.running),
         "suspended": list(state.suspended),
         "growing": list(state.growing),
+        "fresh": [record.id for record in state.fresh],
         "outbox": [to_plain(decision) for decision in state.outbox],
         "pending": [to_plain(decision) for decision in state.pending.values()],
         "usage": state.usage.snapshot(),
@@ -109,9 +110,10 @@ def give(plain: dict[str, Any], state: State, placer: Placer, claims: Claims, in
     state.running = {job: state.jobs[job] for job in plain["running"]}
     state.suspended = {job: state.jobs[job] for job in plain["suspended"]}
     state.growing = {job: state.jobs[job] for job in plain["growing"]}
+    state.fresh = [state.jobs[job] for job in plain["fresh"] if job in state.jobs]
     for record in state.running.values():
         holders = [task for task in record.tasks if task.holding is not None]
-        state.queues.charge(record.queue, state.amount_of(holders, record.job), 1)
+        state.queues.charge(record.queue, state.amount_of(record, holders), 1)
         if record.state is JobState.RUNNING:
             state.enroll(record)
         state.watch_deadline(record)
@@ -138,6 +140,8 @@ _RECORD_FIELDS = (
 
 def _record_plain(state: State, record: JobRecord) -> dict[str, Any]:
     plain: dict[str, Any] = {name: getattr(record, name) for name in _RECORD_FIELDS}
+    if record.slot >= 0:
+        plain["bins_outlived"] = int(state.roster.slots[SLOT_BIN, record.slot])
     plain["job"] = to_plain(record.job)
     plain["key"] = list(record.key) if record.line else None
     plain["stop"] = [record.stop_trigger.value if record.stop_trigger else None, to_plain(record.stop_cause)]
@@ -174,7 +178,7 @@ def _record(state: State, plain: dict[str, Any]) -> JobRecord:
     if plain["key"] is not None:
         record.key = tuple(plain["key"])
         state.waiting.add(record)
-        if record.rekey_at and record.rekey_at < NEVER:
+        if record.rekey_at:
             heapq.heappush(state.rekeys, (record.rekey_at, record.sequence, record))
     return record
 

@@ -7,7 +7,7 @@ ending tasks goes through the few methods here, so that ledger, queue usage, fai
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from millpond.model.decisions import Decision, Grant, Placement, Resume, Start, Stop, Suspend, SuspendMode
@@ -43,6 +43,7 @@ class State:
         outbox: decisions taken between cycles, handed out by the next one.
         pending: decisions that wait for the engine's answer, by id.
         deadlines: heap of (instant, job, attempt): time limits of running jobs.
+        fresh: jobs that joined a waiting line since the last cycle.
         rekeys: heap of (instant, sequence, job): when a waiting job's key is computed anew.
     """
 
@@ -63,6 +64,7 @@ class State:
         self.outbox: list[Decision] = []
         self.pending: dict[int, Decision] = {}
         self.deadlines: list[tuple[float, str, int]] = []
+        self.fresh: list[JobRecord] = []
         self.rekeys: list[tuple[float, int, JobRecord]] = []
         self.next_decision = 1
         self.next_sequence = 0
@@ -91,10 +93,18 @@ class State:
         record.key = self.ordering.waiting_key(record, self.now)
         self.waiting.add(record)
         self.arrivals += 1
-        due = self.ordering.next_rekey(record, self.now)
-        if due < NEVER:
-            record.rekey_at = due
-            heapq.heappush(self.rekeys, (due, record.sequence, record))
+        record.rekey_at = 0.0
+        self.fresh.append(record)
+
+    def watch_fresh(self) -> None:
+        """Remember when to renew the keys of those that joined a line since the last cycle and still wait."""
+        for record in self.fresh:
+            if record.line:
+                due = self.ordering.next_rekey(record, self.now)
+                if due < NEVER:
+                    record.rekey_at = due
+                    heapq.heappush(self.rekeys, (due, record.sequence, record))
+        self.fresh.clear()
 
     def rekey_due(self) -> None:
         """Compute the keys anew whose time has come."""
@@ -112,15 +122,20 @@ class State:
 
     # ---- starting -----------------------------------------------------------------------------------------------
 
-    def amount_of(self, tasks: Iterable[TaskRecord], job: Job) -> Amount:
-        """What these tasks count for in quotas."""
+    def amount_of(self, record: JobRecord, tasks: Sequence[TaskRecord]) -> Amount:
+        """What these tasks of a job count for in quotas."""
+        if len(tasks) == len(record.tasks) and record.amount is not None:
+            return record.amount
         gpu = cpu = memory = 0
         for task in tasks:
-            request = job.roles[task.role_index].request
+            request = record.job.roles[task.role_index].request
             gpu += request.gpu_milli
             cpu += request.cpu_milli
             memory += request.memory_mib
-        return Amount(gpu, cpu, memory)
+        amount = Amount(gpu, cpu, memory)
+        if len(tasks) == len(record.tasks):
+            record.amount = amount
+        return amount
 
     def start(self, record: JobRecord, placed: Sequence[tuple[TaskRecord, Holding]], cause: Cause) -> Start:
         """Commit a start whose holdings and queue charge are already taken in the open transaction."""
@@ -138,7 +153,7 @@ class State:
             task.outcome = task.exit_code = None
             placements.append(task.placement)
         if self.ordering.needs_usage:
-            self._use(record, self.amount_of((task for task, _ in placed), record.job), 1)
+            self._use(record, self.amount_of(record, [task for task, _ in placed]), 1)
         record.refresh()
         if any(task.state is TaskState.QUEUED for task in record.tasks):
             self.growing[record.id] = record
@@ -230,7 +245,7 @@ class State:
             return
         self.cluster.change(holding, Hold.NOTHING)
         task.holding = None
-        amount = self.amount_of((task,), record.job)
+        amount = self.amount_of(record, (task,))
         self.queues.charge(record.queue, amount, -1)
         if self.ordering.needs_usage:
             self._use(record, amount, -1)
@@ -288,6 +303,7 @@ class State:
         leaving = [task for task in mine[desired:] if task.state in ACTIVE]
         for _ in range(desired - len(mine)):
             record.tasks.append(TaskRecord(len(record.tasks), role.name, index))
+        record.amount = None
         if waits:
             self.enqueue(record)
             return
@@ -302,7 +318,8 @@ class State:
 
     def _use(self, record: JobRecord, amount: Amount, sign: int) -> None:
         self.usage.change(record.queue, amount, sign, self.now)
-        self.usage.change(user_account(record), amount, sign, self.now)
+        if record.job.user:
+            self.usage.change(user_account(record), amount, sign, self.now)
 
     def capacity(self) -> Amount:
         """All there is to share, for shares of it."""

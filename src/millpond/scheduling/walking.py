@@ -148,7 +148,7 @@ class Walk:
         queues = state.queues
         if not queues.has_bounds:
             return True
-        amount = state.amount_of((task for task in record.tasks if task.state is TaskState.QUEUED), record.job)
+        amount = state.amount_of(record, [task for task in record.tasks if task.state is TaskState.QUEUED])
         if queues.limiting(record.queue, amount) is not None:
             return False
         return queues.may_borrow(record.queue) or not queues.borrows(record.queue, amount)
@@ -163,7 +163,7 @@ class Walk:
         """The least disruptive allowed plan that gives the job its whole place; kept on the trial ledger."""
         state = self._state
         if state.queues.has_guarantees:
-            amount = state.amount_of(record.tasks, record.job)
+            amount = state.amount_of(record, record.tasks)
             if not state.queues.borrows(record.queue, amount):
                 plan = self._planner.by_guarantee(record, self._claims.mask(record))
                 if plan is not None:
@@ -211,7 +211,7 @@ class Walk:
 
     def _charge(self, record: JobRecord, placed: Placed) -> None:
         state = self._state
-        state.queues.charge(record.queue, state.amount_of((task for task, _ in placed), record.job), 1)
+        state.queues.charge(record.queue, state.amount_of(record, [task for task, _ in placed]), 1)
 
     def _start(self, record: JobRecord, placed: Placed, cause: Cause) -> None:
         self._claims.by_job.pop(record.id, None)

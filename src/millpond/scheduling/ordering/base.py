@@ -127,7 +127,7 @@ class Ordering:
         """Whom a waiting job may displace; None for nobody.
 
         Args:
-            slots: (12, slots), see ``reclaiming.roster``.
+            slots: (13, slots), see ``reclaiming.roster``.
             keys: what ``slot_keys`` gave.
         """
         return None
@@ -137,8 +137,8 @@ class Ordering:
         due: FloatArray = slots[SLOT_STARTED] + slots[SLOT_WHOLE] - slots[SLOT_ATTAINED] + slots[SLOT_DEBT]
         return np.maximum(due, now)
 
-    def refresh(self, running: Iterable[JobRecord], now: float) -> None:
-        """A cycle begins: bring up to date what is learnt."""
+    def refresh(self, slots: FloatArray, now: float) -> None:
+        """A cycle begins: bring up to date what is learnt. ``slots``: running work, see ``reclaiming.roster``."""
 
     def next_change_of_any(
         self, running: Iterable[JobRecord], slots: FloatArray, best_waiting: float, now: float

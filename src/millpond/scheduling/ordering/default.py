@@ -21,7 +21,7 @@ import numpy as np
 
 from millpond.scheduling.ordering.base import NEVER, BoolArray, Displaceable, Key, Ordering, cards, debt_s, remaining_s
 from millpond.scheduling.ordering.guard import Guard
-from millpond.scheduling.ordering.running import running_keys, soonest_displaceable
+from millpond.scheduling.ordering.running import count_outlived, running_keys, soonest_displaceable
 from millpond.scheduling.ordering.survival import SurvivalTable
 from millpond.scheduling.placement.kernels import KernelSet, interpreted
 from millpond.scheduling.reclaiming.roster import SLOT_CARDS, SLOT_CHARGE, FloatArray
@@ -179,16 +179,17 @@ class Default(Ordering):
 
     # ---- upkeep -------------------------------------------------------------------------------------------------
 
-    def refresh(self, running: Iterable[JobRecord], now: float) -> None:
-        if self.survival.stale:
-            for record in running:
-                self.survival.outlive(record, record.service_s(now))
+    def refresh(self, slots: FloatArray, now: float) -> None:
+        # Looking at all running work is worth it only once enough has ended since the last time.
+        if self.survival.is_stale(slots.shape[1]):
+            self._count_outlived(slots, now, self.survival.edges, self.survival.outlived)
             self.survival.refresh()
             self.version += 1
 
     def use_kernels(self, kernels: KernelSet) -> None:
         self.survival.use_kernels(kernels)
         self._running_keys = kernels.call(running_keys.__name__)
+        self._count_outlived = kernels.call(count_outlived.__name__)
         self._soonest = kernels.call(soonest_displaceable.__name__)
 
     def snapshot(self) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from millpond.scheduling.placement.kernels import kernel
 from millpond.scheduling.reclaiming.roster import (
     SLOT_ALIVE,
     SLOT_ATTAINED,
+    SLOT_BIN,
     SLOT_CHARGE,
     SLOT_CLASS,
     SLOT_DEBT,
@@ -34,6 +35,22 @@ def bin_at(edges: FloatArray, service_s: float) -> int:
 
 
 @kernel
+def count_outlived(slots: FloatArray, now: float, edges: FloatArray, outlived: FloatArray) -> None:
+    """Add to ``outlived`` (classes, bins) the bins that running jobs have outlived since they were last counted."""
+    last = outlived.shape[1] - 1
+    for slot in range(slots.shape[1]):
+        if slots[SLOT_ALIVE, slot] == 0.0:
+            continue
+        service = slots[SLOT_ATTAINED, slot] + max(now - slots[SLOT_STARTED, slot] - slots[SLOT_DEBT, slot], 0.0)
+        size = int(slots[SLOT_CLASS, slot])
+        here = int(slots[SLOT_BIN, slot])
+        while here < last and edges[here + 1] <= service:
+            outlived[size, here] += 1.0
+            here += 1
+        slots[SLOT_BIN, slot] = here
+
+
+@kernel
 def running_keys(
     slots: FloatArray,
     now: float,
@@ -45,7 +62,7 @@ def running_keys(
 ) -> float:
     """Fill ``keys`` and ``left`` (slots,) for running work as if it waited now; returns the highest key.
 
-    ``slots``: (12, slots), see ``reclaiming.roster``. ``ranks``: (classes, bins) seconds.
+    ``slots``: (13, slots), see ``reclaiming.roster``. ``ranks``: (classes, bins) seconds.
     """
     highest = 0.0
     for slot in range(slots.shape[1]):

@@ -37,6 +37,9 @@ POOLED_WEIGHT = 6.0
 REFRESH_GROWTH = 0.02
 """The ranks are computed anew when this much more has ended since the last time."""
 
+RUNNING_PER_ENDING = 1000
+"""... and one job more for so many that run, so that the cost per ended job stays bounded."""
+
 
 def size_class(gpu_milli: int) -> int:
     """The class of a job by its cards."""
@@ -143,10 +146,9 @@ class SurvivalTable:
         self.ended[record.size_class, record.bins_outlived] += 1.0
         self.endings += 1
 
-    @property
-    def stale(self) -> bool:
-        """Whether enough has ended since the ranks were last computed."""
-        return self.endings >= self._refreshed_at * (1.0 + REFRESH_GROWTH) + 1.0
+    def is_stale(self, running: int) -> bool:
+        """Whether enough has ended since the ranks were last computed, given how much running work has to be read."""
+        return self.endings >= self._refreshed_at * (1.0 + REFRESH_GROWTH) + 1.0 + running / RUNNING_PER_ENDING
 
     def refresh(self) -> None:
         """Compute the ranks from the counts."""

@@ -1,7 +1,8 @@
 """Where: which node and which of its devices a task goes to.
 
 ``arrays`` and ``shapes`` are the words (what is there, what is asked); ``filters`` says whether it fits, ``scoring``
-how well, from the ``tables`` that ``mix`` and ``bid_price`` are folded into; ``links`` and ``cells`` choose devices;
-``caching``, ``search`` and ``selector`` find the best node at the price of what changed; ``gangs`` places several
-tasks or none. ``kernels`` switches all of it between interpreted and compiled, ``warming`` compiles ahead.
+and ``fragmentation`` how well, from the ``tables`` that ``mix`` and ``bid_price`` are folded into; ``links`` and
+``cells`` choose devices; ``caching``, ``search`` and ``selector`` find the best node at the price of what changed;
+``gangs`` places several tasks or none. ``kernels`` switches all of it between interpreted and compiled, ``warming``
+compiles ahead.
 """

@@ -6,8 +6,9 @@ Per node, for all classes: a summary. Per class: a score for every node, and the
 from __future__ import annotations
 
 from millpond.scheduling.placement.arrays import Int64Array
+from millpond.scheduling.placement.fragmentation import summarise
 from millpond.scheduling.placement.kernels import lean_kernel
-from millpond.scheduling.placement.scoring import NOWHERE, score_summarised, summarise
+from millpond.scheduling.placement.scoring import NOWHERE, score_summarised
 from millpond.scheduling.placement.shapes import SHAPE_COMPUTE, SHAPE_DEVICES
 
 BLOCK = 64

@@ -5,14 +5,15 @@ functions as they are; ``compiled()`` imports numba and hands out copies of the 
 kernels go to compiled kernels too. Nothing else changes: no fast-math, integers only, so that both return
 identical results and a server may start interpreted and swap when the compiler is done.
 
-numba's own cache does not notice when a kernel in another file changes, so the compiled code is kept in a
-directory named after a digest of all kernel sources.
+numba's own cache does not notice when a kernel or a constant in another file changes, so the compiled code is kept in
+a directory named after a digest of all kernel sources and of the constants they read.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import tempfile
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -105,5 +106,14 @@ def _cache_directory(functions: dict[str, FunctionType], numba_version: str) -> 
     digest = hashlib.sha256(numba_version.encode())
     for path in sorted({plain.__code__.co_filename for plain in functions.values()}):
         digest.update(Path(path).read_bytes())
+    for name, plain in sorted(functions.items()):
+        values = [(used, plain.__globals__.get(used)) for used in plain.__code__.co_names]
+        digest.update(repr([name, *((used, value) for used, value in values if isinstance(value, int))]).encode())
     root = os.environ.get("NUMBA_CACHE_DIR") or os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(root) / "millpond" / f"kernels-{digest.hexdigest()[:16]}"
+    directory = Path(root) / "millpond" / f"kernels-{digest.hexdigest()[:16]}"
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return Path(tempfile.mkdtemp(prefix="millpond-kernels-"))
+    # A cache holds code, so one that cannot be written is replaced by a private one, never by a shared one.
+    return directory if os.access(directory, os.W_OK) else Path(tempfile.mkdtemp(prefix="millpond-kernels-"))

@@ -4,8 +4,8 @@ Each class of equal shapes keeps a score per node, the maximum of every block of
 log. A selection rescores the nodes logged since then and looks through the block maxima: exact, and flat in the
 size of the cluster. Masks and cell vetoes act at the argmax, so they never cost a cached score.
 
-Source of the scheme: ``docs`` of the prototypes, measured at 5,000 nodes x 8 cards; nearest relative is the
-equivalence class of Borg, Verma et al., "Large-scale cluster management at Google with Borg", EuroSys 2015, 3.4.
+Nearest relative: score caching and equivalence classes in Verma et al., "Large-scale cluster management at Google with
+Borg", EuroSys 2015, section 3.4.
 """
 
 from __future__ import annotations

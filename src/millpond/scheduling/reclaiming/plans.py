@@ -273,8 +273,9 @@ class Planner:
             if victim is None or (still is not None and not still(victim)):
                 return False
             (moved if is_moved else victims).append(victim)
-            for task in victim.tasks:
+            holders = [task for task in victim.tasks if task.holding is not None]
+            for task in holders:
                 if task.holding is not None:
                     state.cluster.change(task.holding, Hold.NOTHING)
-            state.queues.charge(victim.queue, state.amount_of(victim.tasks, victim.job), -1)
+            state.queues.charge(victim.queue, state.amount_of(victim, holders), -1)
         return True

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from millpond.model.workloads import Priority
 from millpond.scheduling.cluster import EXTRA_LIMIT, Holding
 from millpond.scheduling.placement.arrays import Int64Array
 from millpond.scheduling.records import JobRecord
@@ -34,8 +35,9 @@ _ROW_FIELDS = ROW_FIRST_EXTRA + EXTRA_LIMIT
     SLOT_CLASS,  # size class, see ordering.survival
     SLOT_WEIGHT,  # by which the ordering multiplies seconds left, for the size of the job
     SLOT_CHARGE,  # what the cost of its preemption adds to the key that displaces it
-) = range(12)
-_SLOT_FIELDS = 12
+    SLOT_BIN,  # up to which bin of service it has been counted, see ordering.survival
+) = range(13)
+_SLOT_FIELDS = 13
 
 
 class Roster:
@@ -44,7 +46,7 @@ class Roster:
     Attributes:
         rows: int64 (17, rows); row_devices, row_memory: int64 (rows, most devices of a task).
         node_head: int64 (nodes,), the first row of each node, -1 for none.
-        slots: float64 (12, slots).
+        slots: float64 (13, slots).
         records: the job of each slot, None where it is free.
     """
 
@@ -57,7 +59,7 @@ class Roster:
         self.records: list[JobRecord | None] = [None] * 64
         self.version = 0
         """Rises with every change."""
-        self._least, self._least_at = 0.0, -1
+        self._by_priority = [0] * len(Priority)
         self.used = 0
         """One more than the highest slot ever used: slots beyond it need not be read."""
         self._slot_rows: list[list[int]] = [[] for _ in range(64)]
@@ -94,8 +96,10 @@ class Roster:
             float(record.size_class),
             weight,
             charge,
+            float(record.bins_outlived),
         )
         self.version += 1
+        self._by_priority[job.priority] += 1
         rows = self._slot_rows[slot]
         for task in record.tasks:
             if task.holding is not None:
@@ -110,6 +114,8 @@ class Roster:
             self._remove_row(row)
         self._slot_rows[slot].clear()
         self.slots[SLOT_ALIVE, slot] = 0.0
+        self._by_priority[record.job.priority] -= 1
+        record.bins_outlived = int(self.slots[SLOT_BIN, slot])
         self.records[slot] = None
         self._free_slots.append(slot)
         record.slot = -1
@@ -117,11 +123,10 @@ class Roster:
 
     def least_priority(self) -> float:
         """The lowest class among the jobs on the roster; infinite when it is empty."""
-        if self._least_at != self.version:
-            alive = self.slots[SLOT_ALIVE, : self.used] > 0.0
-            self._least = float(np.min(self.slots[SLOT_PRIORITY, : self.used], where=alive, initial=np.inf))
-            self._least_at = self.version
-        return self._least
+        for priority, count in enumerate(self._by_priority):
+            if count:
+                return float(priority)
+        return float("inf")
 
     def _add_row(self, slot: int, holding: Holding) -> int:
         if not self._free_rows:

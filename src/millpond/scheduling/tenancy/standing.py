@@ -23,7 +23,7 @@ class Standing:
 
     def __init__(self, state: State) -> None:
         self._state = state
-        self._by_share = state.ordering.needs_usage and state.usage.accounts > 2
+        self._by_share = state.ordering.needs_usage and state.usage.accounts > 1
         self._strict = state.ordering.share_decides
         self._capacity = state.capacity() if self._by_share else Amount()
         self._stretch: dict[str, float] = {}
@@ -37,7 +37,7 @@ class Standing:
         job = record.job
         tier = 1.0
         if self._has_guarantees:
-            tier = float(self._state.queues.borrows(record.queue, self._state.amount_of(record.tasks, job)))
+            tier = float(self._state.queues.borrows(record.queue, self._state.amount_of(record, record.tasks)))
         key = record.key[0]
         if not self._by_share:
             return (tier, -float(job.priority), key)

@@ -1,0 +1,196 @@
+"""Speed of the scheduling core: place and release at 85 % load, and one gang of 512 tasks.
+
+A cluster of nodes with eight cards is filled with the shapes of an openb pod list, drawn by weight, until 85 % of its
+compute is held. Then one job ends and one is submitted, again and again, through ``handle`` and ``decide``: journal,
+ordering, reasons and decision objects included. One *decision* is one job placed; its submission, its confirmation and
+the end of another job are part of its time. Latency is that of ``decide`` alone and of the whole step.
+
+Beside the rates stands that of a calibration loop (pure Python arithmetic), so that runs on different machines, or on a
+busy one, can be compared.
+
+    python benchmarks/core_speed.py --pods openb_pod_list_default.csv [--nodes 500 5000 50000] [--json FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from reporting import Table, emit
+
+from millpond.model.decisions import Decision
+from millpond.model.devices import Device
+from millpond.model.events import Confirmed, Ended, JobSubmitted, NodeJoined
+from millpond.model.nodes import Node
+from millpond.model.resources import TaskRequest
+from millpond.model.workloads import Job, Outcome, Role
+from millpond.scheduling.placement.kernels import compiled, interpreted
+from millpond.scheduling.scheduler import Scheduler
+from millpond.scheduling.settings import Settings
+from millpond.simulation.readers import openb
+
+CARDS = 8
+LOAD = 0.85
+CALIBRATION_STEPS = 2_000_000
+
+
+def calibration_rate() -> float:
+    """Additions a second of a plain Python loop: what this machine gives right now."""
+    began = time.perf_counter()
+    total = 0
+    for number in range(CALIBRATION_STEPS):
+        total += number & 7
+    return CALIBRATION_STEPS / (time.perf_counter() - began)
+
+
+def cluster(count: int) -> list[Node]:
+    """``count`` nodes of eight cards, sixteen to a rack."""
+    return [
+        Node(
+            f"n{number}",
+            cpu_milli=128_000,
+            memory_mib=1_048_576,
+            devices=tuple(
+                Device(f"n{number}-{card}", card, "fake", "A100", 0, card // 2, card // 4, fake=True)
+                for card in range(CARDS)
+            ),
+            rack_name=f"r{number // 16}",
+        )
+        for number in range(count)
+    ]
+
+
+class Driver:
+    """Feeds a scheduler and answers it, as an engine would that never fails."""
+
+    def __init__(self, nodes: int, requests: Sequence[TaskRequest], weights: Sequence[int], *, fast: bool) -> None:
+        self.random = np.random.default_rng(0)
+        mix = tuple(zip(requests, weights, strict=True))
+        self.scheduler = Scheduler(Settings(typical_mix=mix))
+        self.scheduler.use_kernels(compiled() if fast else interpreted())
+        for node in cluster(nodes):
+            self.scheduler.handle(NodeJoined(0.0, node))
+        self.roles = [(Role.rigid(request, 1),) for request in requests]
+        self.chances = np.array(weights, dtype=float) / sum(weights)
+        self.running: list[tuple[str, int]] = []
+        self.held_milli = 0
+        self.now = 0.0
+        self.number = 0
+        self.draws: list[int] = []
+
+    def submit(self) -> list[Decision]:
+        """One job of a shape drawn by weight, and the cycle it causes."""
+        if not self.draws:
+            self.draws = self.random.choice(len(self.roles), size=4096, p=self.chances).tolist()
+        self.number += 1
+        self.now += 0.001
+        self.scheduler.handle(JobSubmitted(self.now, Job(f"j{self.number}", self.roles[self.draws.pop()])))
+        return self.scheduler.decide(self.now)
+
+    def confirm(self, decisions: Sequence[Decision]) -> int:
+        """Confirm all starts; returns how many there were."""
+        for decision in decisions:
+            self.scheduler.handle(Confirmed(self.now, decision.id))
+            self.held_milli += self.scheduler.jobs[decision.job].gpu_milli
+            self.running.append((decision.job, decision.attempt))
+        return len(decisions)
+
+    def end_one(self) -> None:
+        """A random running job ends."""
+        position = int(self.random.integers(len(self.running)))
+        self.running[position], self.running[-1] = self.running[-1], self.running[position]
+        job, attempt = self.running.pop()
+        self.held_milli -= self.scheduler.jobs[job].gpu_milli
+        self.scheduler.handle(Ended(self.now, job, attempt, Outcome.SUCCESS))
+        self.scheduler.forget(job)
+
+
+def steady_state(nodes: int, pods: Path, steps: int) -> dict[str, float]:
+    """Rates and latencies at 85 % load."""
+    counts: dict[TaskRequest, int] = {}
+    for entry in openb.read_pods(pods, skip_bad_rows=False).jobs:
+        request = entry.job.roles[0].request
+        if request.devices:
+            counts[request] = counts.get(request, 0) + 1
+    driver = Driver(nodes, list(counts), list(counts.values()), fast=True)
+    began = time.perf_counter()
+    while driver.held_milli < LOAD * nodes * CARDS * 1000:
+        driver.confirm(driver.submit())
+    filled = time.perf_counter() - began
+    for _ in range(200):
+        driver.end_one()
+        driver.confirm(driver.submit())
+    decide, whole, placed = [], [], 0
+    cpu = time.process_time()
+    for _ in range(steps):
+        start = time.perf_counter()
+        driver.end_one()
+        before = time.perf_counter()
+        decisions = driver.submit()
+        after = time.perf_counter()
+        placed += driver.confirm(decisions)
+        decide.append(after - before)
+        whole.append(time.perf_counter() - start)
+    cpu = time.process_time() - cpu
+    return {
+        "nodes": nodes,
+        "shapes": len(counts),
+        "decisions_per_cpu_s": placed / cpu,
+        "submit_and_decide_p50_ms": 1e3 * float(np.percentile(decide, 50)),
+        "submit_and_decide_p99_ms": 1e3 * float(np.percentile(decide, 99)),
+        "step_p99_ms": 1e3 * float(np.percentile(whole, 99)),
+        "step_max_ms": 1e3 * max(whole),
+        "jobs_running": len(driver.running),
+        "jobs_waiting": sum(record.state.value == "queued" for record in driver.scheduler.jobs.values()),
+        "fill_placements_per_s": len(driver.running) / filled,
+    }
+
+
+def gang(tasks: int) -> float:
+    """Seconds from the submission of one whole-node gang to its decision, on as many empty nodes."""
+    driver = Driver(tasks, [TaskRequest(1000, 1024, CARDS)], [1], fast=True)
+    job = Job("gang", (Role.rigid(TaskRequest(1000, 1024, CARDS), tasks),))
+    driver.scheduler.decide(0.0)
+    began = time.perf_counter()
+    driver.scheduler.handle(JobSubmitted(1.0, job))
+    (decision,) = driver.scheduler.decide(1.0)
+    took = time.perf_counter() - began
+    if len(decision.placements) != tasks:  # type: ignore[attr-defined]
+        raise SystemExit("the gang was not placed whole")
+    return took
+
+
+def main() -> None:
+    """Run it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pods", type=Path, required=True, help="an openb pod list")
+    parser.add_argument("--nodes", type=int, nargs="+", default=[500, 5000, 50_000])
+    parser.add_argument("--steps", type=int, default=20_000)
+    parser.add_argument("--json", help="write the result here; - is standard output")
+    options = parser.parse_args()
+    gang(8)  # compiles, or loads from the cache, what the measurement uses
+    rows = []
+    for nodes in options.nodes:
+        row = steady_state(nodes, options.pods, options.steps)
+        row["calibration_per_s"] = calibration_rate()
+        rows.append(row)
+    gangs = [gang(512) for _ in range(3)]
+    result = {"steady_state": rows, "gang_512_s": min(gangs), "gang_512_all_s": gangs}
+    table = Table("nodes", "decisions/cpu s", "p50 ms", "p99 ms", "step p99 ms", "calibration/s")
+    for row in rows:
+        table.add(
+            f"{row['nodes']:,.0f}",
+            f"{row['decisions_per_cpu_s']:,.0f}",
+            f"{row['submit_and_decide_p50_ms']:.3f}",
+            f"{row['submit_and_decide_p99_ms']:.3f}",
+            f"{row['step_p99_ms']:.3f}",
+            f"{row['calibration_per_s']:,.0f}",
+        )
+    emit(result, options.json, [table, f"gang of 512 on 512 nodes: {min(gangs):.3f} s"])
+
+
+if __name__ == "__main__":
+    main()
