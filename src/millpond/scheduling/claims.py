@@ -43,12 +43,14 @@ class Claims:
         self._mask: NodeMask | None = None
         self._stamp: tuple[int, int, int] | None = None
 
-    def is_settled(self, claim: Claim) -> bool:
-        """Whether all victims have left."""
+    def is_settled(self, job_id: str, claim: Claim) -> bool:
+        """Whether all victims have left: ended, or suspended and confirmed to be."""
+        if self._state.suspended and self._state.is_suspending_for(job_id):
+            return False
         running = self._state.running
         for job, attempt in claim.victims:
             victim = running.get(job)
-            if victim is not None and victim.attempt == attempt:
+            if victim is not None and victim.attempt == attempt and victim.state is not JobState.SUSPENDED:
                 return False
         return True
 

@@ -392,6 +392,11 @@ class Cluster:
         owned = slice(first, first + int(self.arrays.device_total[node]))
         return int((self.arrays.compute_free_milli[owned] * self.arrays.device_usable[owned]).sum())
 
+    def held_on(self, node: int) -> int:
+        """Guaranteed compute that is held on the node."""
+        first, total = int(self.arrays.first_device[node]), int(self.arrays.device_total[node])
+        return CARD_MILLI * total - int(self.arrays.compute_free_milli[first : first + total].sum())
+
     def capacity_by_model(self) -> dict[int, int]:
         """Compute of the usable devices by number of their model."""
         count = self.arrays.device_count

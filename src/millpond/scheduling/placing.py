@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from millpond.model.topology import Level
 from millpond.model.workloads import Job, TaskState
+from millpond.scheduling.affinity import Affinities
 from millpond.scheduling.cluster import Cluster, Hold, Holding
 from millpond.scheduling.placement import gangs
 from millpond.scheduling.placement.arrays import Int64Array
@@ -57,6 +58,7 @@ class Placer:
     def __init__(self, cluster: Cluster, settings: Settings) -> None:
         self.cluster = cluster
         self.settings = settings
+        self.affinities = Affinities(cluster) if settings.placement == "gandiva" else None
         self.kernels = interpreted()
         self._vectors: dict[Shape, Int64Array] = {}
         self.mix = LearntMix()
@@ -117,6 +119,15 @@ class Placer:
             mask: (nodes,), 0 keeps a node out.
             spare: (4,), wholly free cells that may still be broken, by switch, socket, node and rack.
         """
+        if self.affinities is None:
+            return self._place(record, mask, spare)
+        for step in self.affinities.masks(record, mask):
+            placed = self._place(record, step, spare)
+            if placed is not None:
+                return placed
+        return None
+
+    def _place(self, record: JobRecord, mask: NodeMask | None, spare: Int64Array | None) -> Placed | None:
         tasks = record.tasks
         if len(tasks) == 1:
             if record.gpu_milli > self.cluster.free_gpu_milli:

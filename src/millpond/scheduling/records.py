@@ -56,14 +56,15 @@ class JobRecord:
         slot: its place on the roster of running work, -1 when it is not on it.
         bins_outlived, size_class: where the job stands in what the ordering learns (see ``ordering.survival``).
         stop_trigger, stop_cause: what becomes of its tasks once the decided end has happened, and why.
+        suspended_at: when it was last suspended.
         suspended_by: who keeps it suspended; empty when it may go on.
     """
 
     __slots__ = (
-        "amount", "attained_s", "attempt", "bins_outlived", "cautious_s", "debt_s", "ended_at", "expected_s", "failures",
-        "first_started_at", "gpu_milli", "id", "job", "key", "line", "out_of_memory_failures", "preemptions", "queue",
-        "rekey_at", "requeued_at", "sequence", "size_class", "slot", "started_at", "state", "stop_cause",
-        "stop_trigger", "submitted_at", "suspended_by", "tasks",
+        "amount", "attained_s", "attempt", "bins_outlived", "cautious_s", "debt_s", "ended_at", "expected_s",
+        "failures", "first_started_at", "gpu_milli", "id", "job", "key", "line", "out_of_memory_failures",
+        "preemptions", "queue", "rekey_at", "requeued_at", "sequence", "size_class", "slot", "started_at", "state",
+        "stop_cause", "stop_trigger", "submitted_at", "suspended_at", "suspended_by", "tasks",
     )  # fmt: skip
 
     def __init__(self, job: Job, sequence: int, submitted_at: float) -> None:
@@ -94,6 +95,7 @@ class JobRecord:
         self.size_class = 0
         self.stop_trigger: Trigger | None = None
         self.stop_cause: Cause | None = None
+        self.suspended_at = 0.0
         self.suspended_by = ""
         self.tasks: list[TaskRecord] = []
         for index, role in enumerate(job.roles):

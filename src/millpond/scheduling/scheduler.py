@@ -33,6 +33,7 @@ from millpond.scheduling.replanning import Replanner
 from millpond.scheduling.reserving import Reserver
 from millpond.scheduling.settings import Settings
 from millpond.scheduling.state import State
+from millpond.scheduling.turns import Turns
 from millpond.scheduling.views import NodeView, node_views
 from millpond.scheduling.walking import Walk
 
@@ -52,7 +53,10 @@ class Scheduler:
         self._intake = Intake(self._state, self._placer)
         self._planner = Planner(self._state, self._placer)
         self._reserver = Reserver(self._state, self._placer)
-        self._walk = Walk(self._state, self._placer, self._claims, self._planner, self._reserver)
+        self._turns: Turns | None = None
+        if self._placer.affinities is not None:
+            self._turns = Turns(self._state, self._placer, self._claims, self._placer.affinities)
+        self._walk = Walk(self._state, self._placer, self._claims, self._planner, self._reserver, self._turns)
         self._replanner = Replanner(self._state, self._placer)
         self._explainer = Explainer(self._state, self._placer, self._claims)
         self.jobs = self._state.jobs
@@ -85,6 +89,8 @@ class Scheduler:
                 self._replanner.replan()
             else:
                 self._walk.run()
+        if self._turns is not None and state.suspended:
+            self._turns.rotate()
         state.watch_fresh()
         state.journal.commit()
         decisions, state.outbox = state.outbox, []
@@ -127,6 +133,10 @@ class Scheduler:
             change = self._next_change(now)
             if change is not None:
                 instants.append(change)
+        if self._turns is not None:
+            turn = self._turns.next_due(now)
+            if turn is not None:
+                instants.append(turn)
         if state.waiting.count and state.ordering.replans:
             due = self._replanner.next_due(now)
             if due is not None:

@@ -52,6 +52,7 @@ def take(state: State, placer: Placer, claims: Claims, intake: Intake) -> dict[s
         "usage": state.usage.snapshot(),
         "ordering": state.ordering.snapshot(),
         "mix": placer.mix.snapshot(),
+        "affinities": {} if placer.affinities is None else placer.affinities.by_node,
         "rounds": placer.selector.rounds,
         "tables_stale": placer.tables_stale,
         "claims": [
@@ -102,6 +103,8 @@ def give(plain: dict[str, Any], state: State, placer: Placer, claims: Claims, in
     state.usage.restore(plain["usage"])
     state.ordering.restore(plain["ordering"])
     placer.mix.restore(plain["mix"])
+    if placer.affinities is not None:
+        placer.affinities.by_node = dict(plain["affinities"])
     placer.selector.rounds = plain["rounds"]
     state.journal.begin()
     for item in plain["jobs"]:
@@ -134,7 +137,7 @@ def give(plain: dict[str, Any], state: State, placer: Placer, claims: Claims, in
 _RECORD_FIELDS = (
     "sequence", "submitted_at", "requeued_at", "attempt", "first_started_at", "started_at", "ended_at", "attained_s",
     "debt_s", "bins_outlived", "expected_s", "cautious_s", "preemptions", "failures", "out_of_memory_failures",
-    "suspended_by", "rekey_at",
+    "suspended_at", "suspended_by", "rekey_at",
 )  # fmt: skip
 
 

@@ -189,9 +189,14 @@ class State:
             record.attained_s = record.service_s(self.now)
             record.started_at = None
         record.refresh()
+        record.suspended_at = self.now
         self.suspended[record.id] = record
         self.roster.remove(record)
         self._emit(Suspend(self._id(), record.id, record.attempt, cause, mode, for_job))
+
+    def is_suspending_for(self, job_id: str) -> bool:
+        """Whether some work was told to leave its devices for this job and has not confirmed that it did."""
+        return any(type(decision) is Suspend and decision.for_job == job_id for decision in self.pending.values())
 
     def resume(self, record: JobRecord, cause: Cause) -> None:
         """Decide that a suspended job goes on; its holdings are already running in the open transaction."""

@@ -21,6 +21,7 @@ from millpond.scheduling.records import JobRecord
 from millpond.scheduling.reserving import Reserver
 from millpond.scheduling.state import State
 from millpond.scheduling.tenancy.standing import Standing
+from millpond.scheduling.turns import Turns
 
 PLANS_PER_CYCLE = 32
 """How many preemption plans one cycle tries: a bound on work, not on time."""
@@ -35,17 +36,27 @@ class Outcome:
 
     placed: list[tuple[JobRecord, Placed, Cause]]
     plans: list[Plan]
+    blocked: list[JobRecord]
 
 
 class Walk:
     """Walks the waiting lines of one state."""
 
-    def __init__(self, state: State, placer: Placer, claims: Claims, planner: Planner, reserver: Reserver) -> None:
+    def __init__(
+        self,
+        state: State,
+        placer: Placer,
+        claims: Claims,
+        planner: Planner,
+        reserver: Reserver,
+        turns: Turns | None,
+    ) -> None:
         self._state = state
         self._placer = placer
         self._claims = claims
         self._planner = planner
         self._reserver = reserver
+        self._turns = turns
         self._displaceable = -1.0
         self._least_priority = float("inf")
         self.displaced_at = -1.0
@@ -57,16 +68,24 @@ class Walk:
         self._settle_claims()
         journal = self._state.journal
         mark = journal.begin()
-        outcome = Outcome([], [])
+        outcome = Outcome([], [], [])
         self._planner.begin()
         self._walk(outcome)
         if not outcome.plans:
             journal.commit()
             for record, placed, cause in outcome.placed:
                 self._start(record, placed, cause)
+            if self._turns is not None:
+                self._share_cards(self._turns, outcome.blocked)
             return
         journal.rollback(mark)
         self._carry_out(outcome)
+
+    def _share_cards(self, turns: Turns, blocked: list[JobRecord]) -> None:
+        """The first of every line that found no room may take turns with work of its own size."""
+        for record in blocked:
+            if self.is_admitted(record):
+                turns.share(record)
 
     # ---- claims -------------------------------------------------------------------------------------------------
 
@@ -75,7 +94,7 @@ class Walk:
         claims = self._claims
         for job, claim in list(claims.by_job.items()):
             record = self._state.jobs[job]
-            if not record.line or not claims.is_settled(claim):
+            if not record.line or not claims.is_settled(job, claim):
                 continue
             del claims.by_job[job]
             if self.is_admitted(record) and self._take_again(claim.placed):
@@ -133,6 +152,7 @@ class Walk:
                 outcome.placed.append((record, placed, cause))
                 heads.push_next(line, state.waiting.position(record) + 1)
                 continue
+            outcome.blocked.append(record)
             if state.ordering.strict:
                 return
             if not blocked:
@@ -215,4 +235,6 @@ class Walk:
 
     def _start(self, record: JobRecord, placed: Placed, cause: Cause) -> None:
         self._claims.by_job.pop(record.id, None)
+        if self._placer.affinities is not None:
+            self._placer.affinities.mark(record, placed)
         self._state.outbox.append(self._state.start(record, placed, cause))

@@ -12,8 +12,14 @@ from typing import Any
 import click
 
 from millpond.client.cli.complaints import INTERRUPTED, say
-from millpond.client.cli.simulation_options import require_simulator, scenario_of, simulation_options
-from millpond.model.errors import InvalidInputError, UnavailableError
+from millpond.client.cli.simulation_options import (
+    require_simulator,
+    require_writable,
+    scenario_of,
+    simulation_options,
+    write_text,
+)
+from millpond.model.errors import InvalidInputError
 from millpond.scheduling.settings import ORDERINGS, PLACEMENTS
 
 
@@ -35,6 +41,7 @@ def command(policies: str | None, seeds: str, workers: int | None, html_file: st
     pond compare --format openb --nodes nodes.csv --jobs pods.csv --policies fgd,default --seeds 0-4
     """
     require_simulator()
+    require_writable(html_file)
     from millpond.simulation.comparison import compare
     from millpond.simulation.report.page import render
     from millpond.simulation.scenario import read_packing, read_world
@@ -45,8 +52,8 @@ def command(policies: str | None, seeds: str, workers: int | None, html_file: st
     first = scenarios[0][1]
     # The trace is read here once before any process starts, so that a bad row is told at once; and kernels are
     # compiled once, not in every process.
-    workload = read_packing(first).pods if first.packs else read_world(first).workload
     try:
+        workload = read_packing(first).pods if first.packs else read_world(first).workload
         warm_up(first.settings)
         with _progress() as progress:
             replays = compare(scenarios, _seeds(seeds), workers or os.cpu_count() or 1, progress)
@@ -57,11 +64,9 @@ def command(policies: str | None, seeds: str, workers: int | None, html_file: st
     kind = "pods" if first.packs else "jobs"
     name = Path(workload.source).name if Path(workload.source).is_file() else workload.source
     source = f"{len(workload.jobs):,} {kind} of {name} on {cluster}"
-    try:
-        Path(html_file).write_text(render("Policies compared", replays, source), encoding="utf-8")
-    except OSError as error:
-        raise UnavailableError(f"{html_file} cannot be written ({error.strerror})", "name another file") from error
-    click.echo(f"{len(replays)} runs compared in {html_file}")
+    write_text(html_file, render("Policies compared", replays, source))
+    if html_file != "-":
+        click.echo(f"{len(replays)} runs compared in {html_file}")
     return 0
 
 

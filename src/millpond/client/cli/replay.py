@@ -7,14 +7,18 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from millpond.client.cli.complaints import INTERRUPTED, say
-from millpond.client.cli.simulation_options import require_simulator, scenario_of, simulation_options
-from millpond.model.errors import UnavailableError
+from millpond.client.cli.simulation_options import (
+    require_simulator,
+    require_writable,
+    scenario_of,
+    simulation_options,
+    write_text,
+)
 from millpond.scheduling.settings import ORDERINGS, PLACEMENTS
 
 if TYPE_CHECKING:
@@ -40,6 +44,7 @@ def command(write_jobs: str | None, json_file: str | None, **options: Any) -> in
     pond replay --format synthetic --jobs 2000 --load 0.95 --cluster 8x8
     """
     require_simulator()
+    require_writable(json_file, write_jobs)
     scenario = scenario_of(**options)
     done = [0]
     try:
@@ -48,7 +53,7 @@ def command(write_jobs: str | None, json_file: str | None, **options: Any) -> in
         say(f"interrupted after {done[0]} jobs; nothing was written")
         return INTERRUPTED
     if json_file is not None:
-        _write(json_file, json.dumps(summary, indent=2) + "\n")
+        write_text(json_file, json.dumps(summary, indent=2) + "\n")
     if json_file != "-":
         from millpond.client.cli.replay_table import print_summary
 
@@ -82,7 +87,7 @@ def _queue(scenario: Scenario, done: list[int], write_jobs: str | None) -> dict[
 
         text = io.StringIO()
         native.write(world.workload, text)
-        _write(write_jobs, text.getvalue())
+        write_text(write_jobs, text.getvalue())
     _tell_skipped(world.workload.skipped)
     with _progress("jobs", len(world.workload.jobs), done) as progress:
         result = replay(world, scenario.seeded(), progress)
@@ -119,18 +124,3 @@ def _progress(what: str, total: int, done: list[int]) -> Iterator[Progress]:
             bar.update(task, completed=number, description=what)
 
         yield show
-
-
-def _write(file: str, text: str) -> None:
-    """Write to a file, or to standard output if it is ``-``.
-
-    Raises:
-        UnavailableError: the file cannot be written.
-    """
-    if file == "-":
-        click.echo(text, nl=False)
-        return
-    try:
-        Path(file).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UnavailableError(f"{file} cannot be written ({error.strerror})", "name another file") from error

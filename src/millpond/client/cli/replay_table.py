@@ -75,13 +75,16 @@ def _print_queueing(console: Console, summary: dict[str, Any]) -> None:
 
 
 def _print_parameters(console: Console, parameters: dict[str, Any]) -> None:
-    flat = {}
-    for key, value in parameters.items():
-        inner = value if isinstance(value, dict) else {"": value}
-        flat.update({f"{key}.{name}".rstrip("."): item for name, item in inner.items()})
-    shown = (f"{key}={value}" for key, value in flat.items() if value not in ("", None))
+    shown = (f"{key}={value}" for key, value in _flat(parameters).items() if value not in ("", None))
     console.print()
     console.print("with " + ", ".join(shown), style="dim")
+
+
+def _flat(parameters: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in parameters.items():
+        flat.update(_flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value})
+    return flat
 
 
 def duration(seconds: float | None) -> str:

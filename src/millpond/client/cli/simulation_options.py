@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -67,6 +68,35 @@ def require_simulator() -> None:
         raise UnavailableError(
             f"the simulator needs {error.name}, which is not installed", "run: pip install 'millpond[sim]'"
         ) from error
+
+
+def write_text(file: str, text: str) -> None:
+    """Write to a file, or to standard output if it is ``-``.
+
+    Raises:
+        UnavailableError: the file cannot be written.
+    """
+    if file == "-":
+        click.echo(text, nl=False)
+        return
+    try:
+        Path(file).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UnavailableError(f"{file} cannot be written ({error.strerror})", "name another file") from error
+
+
+def require_writable(*files: str | None) -> None:
+    """Find out before the work, not after it, that a result could not be written.
+
+    Raises:
+        UnavailableError: a file's folder is not there, or may not be written to.
+    """
+    for file in files:
+        if file is None or file == "-":
+            continue
+        folder = Path(file).absolute().parent
+        if not folder.is_dir() or not os.access(folder, os.W_OK) or Path(file).is_dir():
+            raise UnavailableError(f"{file} cannot be written", "name a file in a folder that you may write to")
 
 
 def scenario_of(
