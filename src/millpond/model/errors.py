@@ -18,6 +18,10 @@ class MillpondError(Exception):
         self.cause = cause
         self.remedy = remedy
 
+    def __reduce__(self) -> tuple[type[MillpondError], tuple[str, str]]:
+        """Survives the way between processes with cause and remedy apart."""
+        return type(self), (self.cause, self.remedy)
+
 
 class InvalidInputError(MillpondError):
     """What the user wrote cannot be accepted: a value, a file, a combination."""

@@ -18,7 +18,7 @@ from millpond.model.workloads import Job, JobState, TaskState
 from millpond.scheduling.cluster import Cluster, Hold, Holding
 from millpond.scheduling.journal import Journal
 from millpond.scheduling.lifecycle import Trigger
-from millpond.scheduling.ordering.base import NEVER, Ordering, whole_s
+from millpond.scheduling.ordering.base import NEVER, Ordering, is_exact
 from millpond.scheduling.ordering.registry import make_ordering
 from millpond.scheduling.ordering.survival import size_class
 from millpond.scheduling.reclaiming.roster import Roster
@@ -213,7 +213,8 @@ class State:
     def enroll(self, record: JobRecord) -> None:
         """Put a job that runs on the roster, as it is now."""
         ordering = self.ordering
-        self.roster.add(record, self.now, whole_s(record), ordering.weight(record), ordering.charge(record))
+        sizes = (ordering.known_s(record), float(is_exact(record)), ordering.weight(record), ordering.charge(record))
+        self.roster.add(record, self.now, sizes)
 
     # ---- ending -------------------------------------------------------------------------------------------------
 

@@ -114,12 +114,15 @@ class Turns:
     def rotate(self) -> None:
         """Give the next turns: to whoever waits for one longest, as soon as those on its devices have had theirs."""
         state = self._state
+        spoken_for: set[int] = set()
         claimed = {node for claim in self._claims.by_job.values() for node in claim.nodes}
         waiting = [record for record in state.suspended.values() if record.suspended_by == BY_TURN]
         for record in sorted(waiting, key=lambda record: (record.suspended_at, record.sequence)):
-            if state.is_suspending_for(record.id) or any(
-                task.holding is not None and task.holding.node in claimed for task in record.tasks
-            ):
+            holdings = [task.holding for task in record.tasks if task.holding is not None]
+            devices = {device for holding in holdings for device in holding.devices}
+            is_first = spoken_for.isdisjoint(devices) and not any(holding.node in claimed for holding in holdings)
+            spoken_for |= devices
+            if not is_first or state.is_suspending_for(record.id):
                 continue
             if self._placer.retake_all(record):
                 record.suspended_by = ""

@@ -22,6 +22,9 @@ Key = tuple[float, ...]
 BoolArray = NDArray[np.bool_]
 NEVER = float("inf")
 
+TRUSTED_SPREAD = 3.0
+"""A forecast is trusted if its cautious length is at most so many times the expected one."""
+
 
 @dataclass(frozen=True, slots=True)
 class Displaceable:
@@ -106,6 +109,10 @@ class Ordering:
         """Whether a job that fits should wait a little all the same; asked only where nothing is preempted."""
         return False
 
+    def known_s(self, record: JobRecord) -> float:
+        """Length of a running job as the ordering knows it; ``NEVER`` when it has to guess."""
+        return whole_s(record)
+
     def weight(self, record: JobRecord) -> float:
         """By what a running job's seconds are multiplied in ``slot_keys``."""
         return 1.0
@@ -127,7 +134,7 @@ class Ordering:
         """Whom a waiting job may displace; None for nobody.
 
         Args:
-            slots: (13, slots), see ``reclaiming.roster``.
+            slots: (14, slots), see ``reclaiming.roster``.
             keys: what ``slot_keys`` gave.
         """
         return None
@@ -166,6 +173,22 @@ class Ordering:
 
     def restore(self, plain: dict[str, Any]) -> None:
         """Take over what ``snapshot`` returned."""
+
+
+def forecast_s(record: JobRecord) -> float:
+    """Length of the whole run by a forecast that can be trusted; ``NEVER`` when there is none.
+
+    A forecast whose cautious length is far above the expected one says little more than that nothing is known.
+    """
+    expected, cautious = record.expected_s, record.cautious_s
+    if expected is None or cautious is None or cautious > TRUSTED_SPREAD * expected:
+        return NEVER
+    return expected
+
+
+def is_exact(record: JobRecord) -> bool:
+    """Whether the forecast claims to be certain."""
+    return record.expected_s is not None and record.cautious_s == record.expected_s
 
 
 def debt_s(record: JobRecord, now: float) -> float:

@@ -4,10 +4,11 @@ Between queues and users the decayed weighted share has its say (see ``tenancy.s
 
     left * cards ** SIZE_POWER / (1 + waited / (PATIENCE * (attained + left)))
 
-with ``left`` the seconds the job still needs: from its forecast or time limit where there is one, otherwise the Gittins
-rank that ``survival`` learns from the jobs that have ended. Ageing is relative to the job's own length, so a minute's
-job moves up within hours and a month's job within years. Running work leaves for waiting work only where its key is
-worse by a margin, larger when lengths are guesses, and by the cost of the preemption (see ``reclaiming.plans``).
+with ``left`` the seconds the job still needs: by a forecast that can be trusted and was not outlived, otherwise the
+Gittins rank that ``survival`` learns from the jobs that have ended. Ageing is relative to the job's own length, so a
+minute's job moves up within hours and a month's job within years. Running work leaves for waiting work only where its
+key is worse by a margin, larger when lengths are guesses, and by the cost of the preemption (see
+``reclaiming.plans``).
 
 How the parameters were chosen, and on which data: docs/ordering.md.
 """
@@ -19,7 +20,17 @@ from typing import Any
 
 import numpy as np
 
-from millpond.scheduling.ordering.base import NEVER, BoolArray, Displaceable, Key, Ordering, cards, debt_s, remaining_s
+from millpond.scheduling.ordering.base import (
+    NEVER,
+    BoolArray,
+    Displaceable,
+    Key,
+    Ordering,
+    cards,
+    debt_s,
+    forecast_s,
+    is_exact,
+)
 from millpond.scheduling.ordering.guard import Guard
 from millpond.scheduling.ordering.running import count_outlived, running_keys, soonest_displaceable
 from millpond.scheduling.ordering.survival import SurvivalTable
@@ -71,11 +82,18 @@ class Default(Ordering):
 
     # ---- waiting ------------------------------------------------------------------------------------------------
 
+    def _known_left(self, record: JobRecord, now: float) -> float:
+        """Seconds left by a forecast that can be trusted and was not outlived; ``NEVER`` when there is none."""
+        whole, service = forecast_s(record), record.service_s(now)
+        if whole == NEVER or (service >= whole and not is_exact(record)):
+            return NEVER
+        return max(whole - service, 0.0)
+
     def _left(self, record: JobRecord, now: float) -> float:
-        left = remaining_s(record, now)
-        if left is None:
-            left = self.survival.rank(record.size_class, record.service_s(now)) + debt_s(record, now)
-        return max(left, 1.0)
+        left = self._known_left(record, now)
+        if left == NEVER:
+            left = self.survival.rank(record.size_class, record.service_s(now))
+        return max(left + debt_s(record, now), 1.0)
 
     def waiting_key(self, record: JobRecord, now: float) -> Key:
         left = self._left(record, now)
@@ -110,7 +128,7 @@ class Default(Ordering):
             self.survival.outlive(record, record.attained_s)
 
     def next_change(self, record: JobRecord, now: float) -> float:
-        if record.started_at is None or remaining_s(record, now) is not None:
+        if record.started_at is None or self._known_left(record, now) < NEVER:
             return NEVER
         at = self.survival.next_rise(record.size_class, record.service_s(now), RANK_RISE)
         return now + at - record.service_s(now) + debt_s(record, now)
@@ -125,22 +143,26 @@ class Default(Ordering):
         return None if soonest == NEVER else now + max(float(soonest), 0.0)
 
     def expected_end(self, record: JobRecord, now: float) -> float:
-        left = remaining_s(record, now)
-        if left is None:
-            service = record.service_s(now)
-            left = self.survival.half_life_s(record.size_class, service) + debt_s(record, now)
-        return now + left
+        left = self._known_left(record, now)
+        if left == NEVER:
+            left = self.survival.half_life_s(record.size_class, record.service_s(now))
+        return now + min(left, _until_limit(record, now)) + debt_s(record, now)
 
     def cautious_end(self, record: JobRecord, now: float) -> float:
-        if remaining_s(record, now) is not None:
-            return super().cautious_end(record, now)
         service = record.service_s(now)
-        return now + self.survival.long_life_s(record.size_class, service) + debt_s(record, now)
+        if self._known_left(record, now) < NEVER and record.cautious_s is not None:
+            left = max(record.cautious_s - service, 0.0)
+        else:
+            left = self.survival.long_life_s(record.size_class, service)
+        return now + min(left, _until_limit(record, now)) + debt_s(record, now)
 
     def ends(self, slots: FloatArray, now: float) -> FloatArray:
         _, left = self._fill_keys(slots, now)
         ends: FloatArray = now + left
         return ends
+
+    def known_s(self, record: JobRecord) -> float:
+        return forecast_s(record)
 
     def weight(self, record: JobRecord) -> float:
         return float(cards(record) ** SIZE_POWER)
@@ -163,7 +185,7 @@ class Default(Ordering):
         return float(highest), left
 
     def displaces_above(self, record: JobRecord, now: float) -> float:
-        return (MARGIN_GUESSED if remaining_s(record, now) is None else MARGIN_KNOWN) * record.key[0]
+        return (MARGIN_GUESSED if self._known_left(record, now) == NEVER else MARGIN_KNOWN) * record.key[0]
 
     def victims(self, record: JobRecord, slots: FloatArray, keys: FloatArray, now: float) -> Displaceable | None:
         own = record.key[0]
@@ -198,3 +220,8 @@ class Default(Ordering):
     def restore(self, plain: dict[str, Any]) -> None:
         self.survival.restore(plain["survival"])
         self.guard.restore(plain["guard"])
+
+
+def _until_limit(record: JobRecord, now: float) -> float:
+    limit = record.job.time_limit_s
+    return NEVER if limit is None else max(limit - record.service_s(now), 0.0)

@@ -12,6 +12,7 @@ from millpond.scheduling.reclaiming.roster import (
     SLOT_CHARGE,
     SLOT_CLASS,
     SLOT_DEBT,
+    SLOT_EXACT,
     SLOT_STARTED,
     SLOT_WAITED,
     SLOT_WEIGHT,
@@ -62,7 +63,7 @@ def running_keys(
 ) -> float:
     """Fill ``keys`` and ``left`` (slots,) for running work as if it waited now; returns the highest key.
 
-    ``slots``: (13, slots), see ``reclaiming.roster``. ``ranks``: (classes, bins) seconds.
+    ``slots``: (14, slots), see ``reclaiming.roster``. ``ranks``: (classes, bins) seconds.
     """
     highest = 0.0
     for slot in range(slots.shape[1]):
@@ -74,7 +75,7 @@ def running_keys(
         debt = max(slots[SLOT_DEBT, slot] - run, 0.0)
         service = slots[SLOT_ATTAINED, slot] + max(run - slots[SLOT_DEBT, slot], 0.0)
         whole = slots[SLOT_WHOLE, slot]
-        if whole < np.inf:
+        if whole < np.inf and (slots[SLOT_EXACT, slot] > 0.0 or service < whole):
             seconds = max(whole - service, 0.0)
         else:
             seconds = ranks[int(slots[SLOT_CLASS, slot]), bin_at(edges, service)]
@@ -105,11 +106,14 @@ def soonest_displaceable(
     soonest = np.inf
     bins = ranks.shape[1]
     for slot in range(slots.shape[1]):
-        if slots[SLOT_ALIVE, slot] == 0.0 or slots[SLOT_WHOLE, slot] < np.inf:
+        if slots[SLOT_ALIVE, slot] == 0.0 or slots[SLOT_EXACT, slot] > 0.0:
             continue
         run = max(now - slots[SLOT_STARTED, slot], 0.0)
         debt = max(slots[SLOT_DEBT, slot] - run, 0.0)
         service = slots[SLOT_ATTAINED, slot] + max(run - slots[SLOT_DEBT, slot], 0.0)
+        if service < slots[SLOT_WHOLE, slot] < np.inf:
+            soonest = min(soonest, slots[SLOT_WHOLE, slot] - service + debt)
+            continue
         size = int(slots[SLOT_CLASS, slot])
         here = bin_at(edges, service)
         seconds = ranks[size, here]

@@ -30,14 +30,15 @@ _ROW_FIELDS = ROW_FIRST_EXTRA + EXTRA_LIMIT
     SLOT_STARTED,
     SLOT_DEBT,
     SLOT_WHOLE,  # length by forecast or time limit; infinite when unknown
+    SLOT_EXACT,  # 1 when that is certain: it cannot be outlived
     SLOT_PRIORITY,
     SLOT_PROTECTED_UNTIL,
     SLOT_CLASS,  # size class, see ordering.survival
     SLOT_WEIGHT,  # by which the ordering multiplies seconds left, for the size of the job
     SLOT_CHARGE,  # what the cost of its preemption adds to the key that displaces it
     SLOT_BIN,  # up to which bin of service it has been counted, see ordering.survival
-) = range(13)
-_SLOT_FIELDS = 13
+) = range(14)
+_SLOT_FIELDS = 14
 
 
 class Roster:
@@ -46,7 +47,7 @@ class Roster:
     Attributes:
         rows: int64 (17, rows); row_devices, row_memory: int64 (rows, most devices of a task).
         node_head: int64 (nodes,), the first row of each node, -1 for none.
-        slots: float64 (13, slots).
+        slots: float64 (14, slots).
         records: the job of each slot, None where it is free.
     """
 
@@ -66,12 +67,12 @@ class Roster:
         self._free_rows = list(range(63, -1, -1))
         self._free_slots = list(range(63, -1, -1))
 
-    def add(self, record: JobRecord, now: float, whole_s: float, weight: float, charge: float) -> None:
+    def add(self, record: JobRecord, now: float, sizes: tuple[float, float, float, float]) -> None:
         """Enter a job that runs, with all its holdings.
 
         Args:
-            whole_s: its length by forecast or time limit; infinite when unknown.
-            weight, charge: what the ordering makes of its size and of the cost of its preemption.
+            sizes: its length as the ordering knows it (infinite when it does not), whether that is certain (1.0 or
+                0.0), and what the ordering makes of its size and of the cost of its preemption.
         """
         if record.slot >= 0:
             self.remove(record)
@@ -80,6 +81,7 @@ class Roster:
         slot = record.slot = self._free_slots.pop()
         self.used = max(self.used, slot + 1)
         self.records[slot] = record
+        whole_s, exact, weight, charge = sizes
         started = now if record.started_at is None else record.started_at
         job = record.job
         exempt = not job.preemptible or record.preemptions >= job.preemption_budget
@@ -91,6 +93,7 @@ class Roster:
             started,
             record.debt_s,
             whole_s,
+            exact,
             float(job.priority),
             float("inf") if exempt else started + job.minimum_run_s,
             float(record.size_class),
