@@ -18,8 +18,9 @@ from millpond.scheduling.lifecycle import Trigger
 from millpond.scheduling.placement.arrays import Int64Array
 from millpond.scheduling.placement.filters import first_failure
 from millpond.scheduling.placement.kernels import KernelSet, interpreted, kernel
-from millpond.scheduling.placing import Placer
-from millpond.scheduling.records import JobRecord
+from millpond.scheduling.placement.shapes import Shape
+from millpond.scheduling.placing import Placed, Placer
+from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.state import State
 
 
@@ -60,8 +61,7 @@ class Replanner:
         if not self.is_due(state.now):
             return
         active = [*state.waiting, *(r for r in state.running.values() if r.state is JobState.RUNNING)]
-        ordering, now = state.ordering, state.now
-        active.sort(key=lambda record: (ordering.running_key(record, now), record.slot < 0, record.sequence))
+        active = state.ordering.arrange(active, state.now)
         if state.settings.preemption_cost.is_free:
             self._repack(active)
         else:
@@ -72,41 +72,48 @@ class Replanner:
         state, journal = self._state, self._state.journal
         mark = journal.begin()
         self._release(record for record in ranked if record.slot >= 0)
-        starts: list[JobRecord] = []
+        starts: list[tuple[JobRecord, Placed]] = []
         stops: list[JobRecord] = []
-        least_failed: dict[object, bool] = {}
+        failed: set[object] = set()
         for record in ranked:
             kind = (record.job.roles, record.job.pool)
-            placed = None if kind in least_failed else self._place_anew(record)
-            if placed is None:
-                least_failed[kind] = True
-            if record.slot < 0:
-                if placed is not None:
-                    starts.append(record)
-            elif placed != self._nodes(record):
-                stops.append(record)
+            placed = [] if kind in failed else self._place_anew(record)
+            if not placed:
+                failed.add(kind)
+            if record.slot >= 0:
+                if sorted(holding.node for _, holding in placed) != self._nodes(record):
+                    stops.append(record)
+            elif placed:
+                starts.append((record, placed))
         journal.rollback(mark)
         if stops:
             for record in stops:
                 state.stop(record, Trigger.ENDED_FOR_RETRY, Cause.PREEMPTED)
             return
-        self._start(starts)
+        for record, placed in starts:
+            # Whoever stayed may hold other cards of its node than in the trial, so the cards are chosen again.
+            taken = [(task, self._placer.take_on(holding.node, self._shape(record, task))) for task, holding in placed]
+            self._start(record, [(task, holding) for task, holding in taken if holding is not None])
 
-    def _place_anew(self, record: JobRecord) -> list[int] | None:
-        """Nodes, sorted, that the job gets on the trial ledger, first fit in order of the nodes; None if none fit."""
-        cluster = self._state.cluster
-        nodes = []
+    def _place_anew(self, record: JobRecord) -> Placed:
+        """Holdings on the trial ledger, first fit in order of the nodes; empty if they do not fit."""
+        journal, arrays = self._state.journal, self._state.cluster.arrays
+        mark = journal.begin()
+        placed: Placed = []
         for task in record.tasks:
-            shape = cluster.shape_of(record.job.roles[task.role_index].request, record.job.pool)
-            arrays = cluster.arrays
-            node = self._first_fitting(
-                arrays.node_table, arrays.device_table, arrays.node_count, self._placer.vector(shape)
-            )
+            shape = self._shape(record, task)
+            vector = self._placer.vector(shape)
+            node = self._first_fitting(arrays.node_table, arrays.device_table, arrays.node_count, vector)
             holding = None if node < 0 else self._placer.take_on(int(node), shape)
             if holding is None:
-                return None
-            nodes.append(holding.node)
-        return sorted(nodes)
+                journal.rollback(mark)
+                return []
+            placed.append((task, holding))
+        journal.commit()
+        return placed
+
+    def _shape(self, record: JobRecord, task: TaskRecord) -> Shape:
+        return self._state.cluster.shape_of(record.job.roles[task.role_index].request, record.job.pool)
 
     def _choose(self, ranked: list[JobRecord]) -> None:
         """Count cards in order of the keys; prove the placement of those who come in; then ask the others to leave."""
@@ -132,15 +139,20 @@ class Replanner:
                 for record in leaving:
                     state.stop(record, Trigger.ENDED_FOR_RETRY, Cause.PREEMPTED)
                 return
-        self._start(incoming)
-
-    def _start(self, records: list[JobRecord]) -> None:
-        state = self._state
-        for record in records:
+        for record in incoming:
             placed = self._placer.place(record)
             if placed is not None:
-                state.queues.charge(record.queue, state.amount_of(record, [task for task, _ in placed]), 1)
-                state.outbox.append(state.start(record, placed, Cause.FITS))
+                self._start(record, placed)
+
+    def _start(self, record: JobRecord, placed: Placed) -> None:
+        """Commit a start whose holdings are taken; if some are missing, give the others back and let it wait."""
+        state = self._state
+        if len(placed) < len(record.tasks):
+            for _, holding in placed:
+                state.cluster.change(holding, Hold.NOTHING)
+            return
+        state.queues.charge(record.queue, state.amount_of(record, record.tasks), 1)
+        state.outbox.append(state.start(record, placed, Cause.FITS))
 
     def _release(self, records: Iterable[JobRecord]) -> None:
         for record in records:

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from millpond.model.errors import InvalidInputError
 from millpond.model.nodes import Node
-from millpond.scheduling.settings import PreemptionCost, Settings
+from millpond.scheduling.settings import Settings
 from millpond.simulation import packing, queueing
 from millpond.simulation.arrivals import inflate
 from millpond.simulation.clusters import capacity_milli, cards_per_node, uniform_cluster
-from millpond.simulation.costs import NO_PREEMPTION_COST, Costs
+from millpond.simulation.costs import Costs
 from millpond.simulation.kernel import World
 from millpond.simulation.readers import QUEUEING_FORMATS, openb, read_workload
 from millpond.simulation.synthetic import SyntheticOptions, synthesise
@@ -96,11 +96,6 @@ class Packing:
         """Let the pods arrive; with ``mix_known`` the policy knows their shapes beforehand."""
         settings = packing.packing_settings(settings, self.pods, mix_known=mix_known)
         return packing.pack(self.nodes, self.pods, self.order, settings, progress)
-
-
-def default_preemption(trace_format: str) -> PreemptionCost:
-    """What a preemption costs where the user does not say: the conventions under which peers published."""
-    return NO_PREEMPTION_COST if trace_format == "muri" else PreemptionCost()
 
 
 def read_packing(scenario: Scenario) -> Packing:

@@ -114,22 +114,25 @@ def scenario_of(
         InvalidInputError: an option does not belong to the format, or a value is out of range.
     """
     from millpond.scheduling.settings import PreemptionCost, Settings
+    from millpond.simulation.conventions import conventions_of
     from millpond.simulation.costs import Costs
-    from millpond.simulation.scenario import PREEMPTIVE_ORDERINGS, SYNTHETIC_FORMAT, Scenario, default_preemption
+    from millpond.simulation.scenario import PREEMPTIVE_ORDERINGS, SYNTHETIC_FORMAT, Scenario
 
     _refuse_strangers(trace_format, {**given, "ordering": ordering})
     if trace_format != SYNTHETIC_FORMAT and not Path(jobs).is_file():
         raise InvalidInputError(f"there is no trace file {jobs!r}", "check the path given to --jobs")
     ordering = ordering or "default"
     cost = given["preemption_cost"]
-    preemption = default_preemption(trace_format) if cost is None else PreemptionCost(cost, cost)
+    conventions = conventions_of(trace_format)
+    preemption = conventions.preemption if cost is None else PreemptionCost(cost, cost)
     preempt = ordering in PREEMPTIVE_ORDERINGS if given["preempt"] is None else given["preempt"]
     settings = Settings(
         ordering=ordering,
         placement=placement,
         preempt=preempt,
         preemption_cost=preemption,
-        **_named(given, replan_period_s="replan_period"),
+        tiresias_thresholds_gpu_s=conventions.tiresias_thresholds_gpu_s,
+        replan_period_s=_replan_period(given, ordering, conventions.tiresias_period_s),
     )
     costs = Costs(preemption=preemption, **_named(given, start_s="start_cost", restore_s="restore_cost",
                                                   lost_work_s="lost_work", sharing_speed="sharing_speed"))  # fmt: skip
@@ -145,6 +148,12 @@ def scenario_of(
         skip_bad_rows=given["skip_bad_rows"],
         **_named(given, until="until", durations="durations", load="load"),
     )
+
+
+def _replan_period(given: dict[str, Any], ordering: str, tiresias_s: float) -> float:
+    if given["replan_period"] is not None:
+        return float(given["replan_period"])
+    return tiresias_s if ordering == "tiresias" else 0.0
 
 
 def _named(given: dict[str, Any], **names: str) -> dict[str, Any]:

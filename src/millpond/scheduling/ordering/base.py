@@ -77,6 +77,10 @@ class Ordering:
         """Its place if it had to wait now."""
         return self.waiting_key(record, now)
 
+    def arrange(self, active: list[JobRecord], now: float) -> list[JobRecord]:
+        """All work, running and waiting, in the order in which replanning gives it room."""
+        return sorted(active, key=lambda record: (self.running_key(record, now), record.slot < 0, record.sequence))
+
     def next_rekey(self, record: JobRecord, now: float) -> float:
         """When a waiting job's key should be computed anew."""
         return NEVER

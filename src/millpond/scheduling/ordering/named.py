@@ -6,8 +6,11 @@ length goes last among its like.
 
 from __future__ import annotations
 
+from typing import Any
+
 from millpond.scheduling.ordering.base import NEVER, Key, Ordering, cards, remaining_s, whole_s
 from millpond.scheduling.records import JobRecord
+from millpond.scheduling.settings import Settings
 
 ROUNDING_GPU_S = 1e-3
 """Sums of service are compared with thresholds up to this much rounding."""
@@ -79,14 +82,41 @@ class FairShare(Ordering):
 
 
 class Tiresias(Ordering):
-    """Queues by attained GPU-time, first come first served in each, preemptive (2D-LAS, Gu et al., NSDI'19)."""
+    """Queues by attained GPU-time, preemptive (2D-LAS, Gu et al., NSDI'19).
+
+    Within a queue the published simulators differ. Where decisions fall on a period, it is first come, first served
+    (Lucid's). Where every event decides, a queue is a list: who runs stays ahead of who waits, newcomers and jobs that
+    have moved down join the end (Tiresias' own, and Muri's).
+    """
 
     replans = True
 
-    def waiting_key(self, record: JobRecord, now: float) -> Key:
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        self._places: dict[str, tuple[int, int]] = {}
+
+    def _level(self, record: JobRecord, now: float) -> int:
         served = record.service_s(now) * cards(record) + ROUNDING_GPU_S
-        level = sum(served >= threshold for threshold in self.settings.tiresias_thresholds_gpu_s)
-        return (float(level), record.submitted_at)
+        return sum(served >= threshold for threshold in self.settings.tiresias_thresholds_gpu_s)
+
+    def waiting_key(self, record: JobRecord, now: float) -> Key:
+        return (float(self._level(record, now)), record.submitted_at)
+
+    def arrange(self, active: list[JobRecord], now: float) -> list[JobRecord]:
+        if self.settings.replan_period_s > 0:
+            return super().arrange(active, now)
+        places = self._places
+
+        def order(record: JobRecord) -> tuple[int, int, int, int]:
+            level = self._level(record, now)
+            before = places.get(record.id)
+            if before is None or before[0] != level:
+                return level, 1, 0, record.sequence
+            return level, 0, int(record.slot < 0), before[1]
+
+        arranged = sorted(active, key=order)
+        self._places = {record.id: (order(record)[0], place) for place, record in enumerate(arranged)}
+        return arranged
 
     def next_change(self, record: JobRecord, now: float) -> float:
         served = record.service_s(now) * cards(record) + ROUNDING_GPU_S
@@ -94,3 +124,9 @@ class Tiresias(Ordering):
             if served < threshold:
                 return now + (threshold - served + ROUNDING_GPU_S) / cards(record)
         return NEVER
+
+    def snapshot(self) -> dict[str, Any]:
+        return {"places": {job: list(place) for job, place in self._places.items()}}
+
+    def restore(self, plain: dict[str, Any]) -> None:
+        self._places = {job: (level, place) for job, (level, place) in plain["places"].items()}

@@ -1,0 +1,53 @@
+"""What architecture.md says about layers, folders and messages is what the code has."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+
+import pytest
+from pages import DOCS, PACKAGE, ROOT, block, section, table
+
+from millpond.model import decisions, events
+
+PAGE = DOCS / "architecture.md"
+
+
+@pytest.fixture
+def layers():
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    (contract,) = [each for each in settings["tool"]["importlinter"]["contracts"] if each["type"] == "layers"]
+    return contract["layers"]
+
+
+def test_the_layers_are_those_of_the_import_contract(layers):
+    assert block(PAGE, "Layers") == layers
+
+
+def test_every_part_of_the_package_is_a_layer_and_explained(layers):
+    parts = [part.strip() for layer in layers for part in layer.split("|")]
+    packages = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
+
+    assert {part.split(".")[0] for part in parts} == packages
+    assert sorted(name.strip("`") for name, _ in table(PAGE, "Layers")) == sorted(parts)
+
+
+def test_every_event_is_in_the_table_and_no_other():
+    named = {name for names, _ in table(PAGE, "Events") for name in re.findall(r"`(\w+)`", names)}
+
+    assert named == {kind.__name__ for kind in events.Event.__subclasses__()}
+
+
+def test_every_decision_is_named():
+    text = section(PAGE, "Events")
+
+    assert [kind.__name__ for kind in decisions.Decision.__subclasses__() if f"`{kind.__name__}`" not in text] == []
+
+
+def test_causes_that_nothing_uses_are_the_ones_admitted_to():
+    code = "\n".join(path.read_text() for path in PACKAGE.rglob("*.py"))
+    reasons = (PACKAGE / "model" / "reasons.py").read_text()
+    causes = re.findall(r"^    ([A-Z_]+) = ", reasons.split("class Filter")[0], re.MULTILINE)
+    unused = {cause for cause in causes if f"Cause.{cause}" not in code}
+
+    assert unused == set(re.findall(r"`([A-Z]+_[A-Z_]+)`", section(PAGE, "Not there yet")))

@@ -1,0 +1,47 @@
+"""The parameters in ordering.md are those of the code, and all of them are there."""
+
+from __future__ import annotations
+
+import ast
+import math
+
+import pytest
+from pages import DOCS, PACKAGE, table
+
+from millpond.scheduling.ordering import base, default, guard, survival
+from millpond.scheduling.tenancy import standing
+
+PAGE = DOCS / "ordering.md"
+MODULES = {"base.py": base, "default.py": default, "survival.py": survival, "guard.py": guard, "standing.py": standing}
+LIMITS = {"LAST_EDGE_S", "EDGES", "BINS", "NEVER"}
+"""Bounds and tables that no schedule depends on."""
+
+
+def number(text):
+    """A number as people write it: ``0.9``, ``1/256``, ``2^0.5``."""
+    if "/" in text:
+        above, below = text.split("/")
+        return float(above) / float(below)
+    if "^" in text:
+        base, power = text.split("^")
+        return float(base) ** float(power)
+    return float(text)
+
+
+@pytest.mark.parametrize("row", table(PAGE, "Parameters"), ids=lambda row: row[0].strip("`"))
+def test_a_parameter_has_the_value_in_the_table(row):
+    name, value, file = (cell.strip("`") for cell in row)
+
+    assert math.isclose(getattr(MODULES[file], name), number(value))
+
+
+def test_no_parameter_is_missing():
+    listed = {name.strip("`") for name, _, _ in table(PAGE, "Parameters")}
+    assigned = set()
+    for module in MODULES.values():
+        for node in ast.parse((PACKAGE.parent / (module.__name__.replace(".", "/") + ".py")).read_text()).body:
+            if isinstance(node, ast.Assign):
+                names = [each for target in node.targets for each in ast.walk(target) if isinstance(each, ast.Name)]
+                assigned.update(name.id for name in names if name.id.isupper() and not name.id.startswith("_"))
+
+    assert assigned - listed - LIMITS == set()

@@ -1,0 +1,152 @@
+"""The ledger counted anew: what should be free if everybody holds exactly what was asked for."""
+
+from __future__ import annotations
+
+from millpond.model.resources import SHARE_OF_CARD
+from millpond.model.workloads import JobState, TaskState
+from millpond.scheduling.cluster import Hold
+from millpond.scheduling.records import JobRecord, TaskRecord
+from millpond.scheduling.scheduler import Scheduler
+from millpond.scheduling.state import ACTIVE
+
+_HOLDS = {
+    TaskState.STARTING: {Hold.RUNNING},
+    TaskState.RUNNING: {Hold.RUNNING},
+    TaskState.FROZEN: {Hold.FROZEN},
+    TaskState.SWAPPED: {Hold.SWAPPED},
+    TaskState.STOPPING: {Hold.RUNNING, Hold.FROZEN, Hold.SWAPPED},
+}
+
+
+def check_everything(core: Scheduler) -> None:
+    """All invariants of a scheduler's state that hold between any two calls."""
+    check_ledger(core)
+    check_queues(core)
+    check_states(core)
+    check_roster(core)
+
+
+def check_ledger(core: Scheduler) -> None:
+    """Free amounts are what the nodes have less what the tasks asked for, and nothing is below zero."""
+    cluster = core._state.cluster
+    assert cluster.overdrawn() == ""
+    nodes: dict[int, dict[str, int]] = {}
+    devices: dict[int, list[int]] = {}
+    for index, node in enumerate(cluster.nodes):
+        if node is None:
+            continue
+        nodes[index] = {
+            "cpu": node.cpu_milli,
+            "memory": node.memory_mib,
+            "swap": node.swap_mib,
+            **{f"extra {name}": amount for name, amount in node.extras},
+        }
+        for device in node.devices:
+            room = cluster.pools[node.pool].limit_capacity_milli
+            devices[cluster.device_index[device.uuid]] = [1000, room, device.memory_mib]
+    for record, task in holders(core):
+        assert task.holding is not None
+        assert task.placement is not None
+        assert task.holding.node in nodes, "a task holds something of a node that is gone"
+        _take(record, task, nodes[task.holding.node], devices, core)
+    arrays = cluster.arrays
+    for index, free in nodes.items():
+        seen = {
+            "cpu": arrays.cpu_free_milli[index],
+            "memory": arrays.memory_free_mib[index],
+            "swap": arrays.swap_free_mib[index],
+        }
+        names = cluster.names_plain()["extras"]
+        seen |= {f"extra {name}": arrays.extra_free[index, column] for column, name in enumerate(names)}
+        assert {what: int(seen[what]) for what in free} == free, f"node {cluster.node_name(index)}"
+    for index, amounts in devices.items():
+        found = [arrays.compute_free_milli[index], arrays.limit_free_milli[index], arrays.device_memory_free_mib[index]]
+        assert [int(amount) for amount in found] == amounts, f"device {cluster.device_ids[index]}"
+    assert cluster.free_gpu_milli == sum(amounts[0] for amounts in devices.values())
+
+
+def holders(core: Scheduler) -> list[tuple[JobRecord, TaskRecord]]:
+    """Every task that holds something."""
+    return [
+        (record, task) for record in core.jobs.values() for task in record.tasks if task.holding is not None
+    ]
+
+
+def _take(
+    record: JobRecord, task: TaskRecord, node: dict[str, int], devices: dict[int, list[int]], core: Scheduler
+) -> None:
+    request, holding, cluster = record.job.roles[task.role_index].request, task.holding, core._state.cluster
+    assert holding is not None
+    piece = request.slice
+    memory = []
+    for device in holding.devices:
+        capacity = int(cluster.arrays.device_memory_mib[device])
+        if piece.compute_milli == 1000:
+            memory.append(capacity)
+        elif piece.memory_mib == SHARE_OF_CARD:
+            memory.append(capacity * piece.compute_milli // 1000)
+        else:
+            memory.append(piece.memory_mib if capacity else 0)
+    assert len(holding.devices) == request.devices
+    node["memory"] -= request.memory_mib
+    if holding.hold is Hold.SWAPPED:
+        node["swap"] -= sum(memory)
+        return
+    for device, mib in zip(holding.devices, memory, strict=True):
+        devices[device][2] -= mib
+        if holding.hold is Hold.RUNNING:
+            devices[device][0] -= piece.compute_milli
+            devices[device][1] -= piece.limit_milli
+    if holding.hold is Hold.RUNNING:
+        node["cpu"] -= request.cpu_milli
+        for name, amount in request.extras:
+            node[f"extra {name}"] -= amount
+
+
+def check_queues(core: Scheduler) -> None:
+    """A queue's usage is the sum of what its jobs hold."""
+    tree = core._state.queues
+    used = {name: [0, 0, 0] for name in tree.by_name}
+    for record, task in holders(core):
+        request = record.job.roles[task.role_index].request
+        for node in tree.by_name[record.queue].path:
+            amounts = used[node.queue.name]
+            amounts[0] += request.gpu_milli
+            amounts[1] += request.cpu_milli
+            amounts[2] += request.memory_mib
+    for name, amounts in used.items():
+        node = tree.by_name[name]
+        assert [node.gpu_milli, node.cpu_milli, node.memory_mib] == amounts, f"queue {name}"
+
+
+def check_states(core: Scheduler) -> None:
+    """What a task holds follows its state, and every job stands exactly where its state says."""
+    state = core._state
+    assert state.journal.depth == 0
+    waiting = [record.id for record in state.waiting]
+    assert len(waiting) == len(set(waiting)) == state.waiting.count
+    for record in core.jobs.values():
+        for task in record.tasks:
+            held = Hold.NOTHING if task.holding is None else task.holding.hold
+            assert held in _HOLDS.get(task.state, {Hold.NOTHING}), f"{record.id}/{task.number} {task.state}"
+        active = any(task.state in ACTIVE for task in record.tasks)
+        assert (record.id in state.running) == active, record.id
+        assert (record.id in waiting) == (record.state is JobState.QUEUED and not active), record.id
+        assert bool(record.line) == (record.id in waiting), record.id
+        assert (record.ended_at is not None) == record.state.ended, record.id
+        assert (record.id in state.suspended) <= active, record.id
+
+
+def check_roster(core: Scheduler) -> None:
+    """What victim rules look at is what runs now."""
+    roster = core._state.roster
+    for slot, record in enumerate(roster.records):
+        if record is None:
+            continue
+        rows = sorted(
+            (int(roster.rows[0, row]), tuple(roster.row_devices[row, : int(roster.rows[6, row])].tolist()))
+            for row in roster._slot_rows[slot]
+        )
+        held = sorted((t.holding.node, t.holding.devices) for t in record.tasks if t.holding is not None)
+        assert record.slot == slot
+        assert rows == held, f"the roster's picture of {record.id} is old"
