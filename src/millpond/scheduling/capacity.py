@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 from millpond.model.nodes import Node, SharingPolicy
-from millpond.model.resources import CARD_MILLI, SHARE_OF_CARD, TaskRequest
+from millpond.model.resources import CARD_MILLI, SHARE_OF_CARD, Amount, TaskRequest
+from millpond.model.topology import Level
 from millpond.model.workloads import Job, Role
 from millpond.scheduling.state import State
 
@@ -108,13 +109,34 @@ def _largest_obstacle(request: TaskRequest, nodes: list[Node]) -> Obstacle:
 
 
 def _gang_obstacle(job: Job, nodes: list[Node]) -> Obstacle | None:
-    """Whether all tasks fit side by side on the empty pool, largest first."""
-    room = [[node.cpu_milli, node.memory_mib, _whole_room(node)] for node in nodes]
+    """Whether all tasks fit side by side on the empty pool, or on one node or rack of it where that is required."""
+    groups, where = [nodes], "this pool"
+    if job.together_required and job.together <= Level.NODE:
+        groups, where = [[node] for node in nodes], "one node"
+    elif job.together_required and job.together is Level.RACK:
+        racks: dict[tuple[str, str], list[Node]] = {}
+        for node in nodes:
+            racks.setdefault((node.zone_name, node.rack_name), []).append(node)
+        groups, where = list(racks.values()), "one rack"
     total = sum(role.minimum for role in job.roles)
+    most = max(_placeable(job, group) for group in groups)
+    if most >= total:
+        return None
+    return Obstacle(
+        f"the gang asks for {total} tasks together; {where} holds at most {most} of them even when empty",
+        f"ask for at most {most} tasks" if where == "this pool" else "ask for fewer tasks, or let them lie apart",
+        "tasks" if where == "this pool" else "topology",
+        str(most) if where == "this pool" else "any",
+        (("asked", total), ("largest", most)),
+    )
+
+
+def _placeable(job: Job, nodes: list[Node]) -> int:
+    """How many of the gang's least number of tasks fit on these nodes when they are empty, largest first."""
+    room = [[node.cpu_milli, node.memory_mib, CARD_MILLI * len(node.devices)] for node in nodes]
     placed = 0
     for role in sorted(job.roles, key=lambda role: (-role.request.gpu_milli, -role.request.cpu_milli)):
-        request = role.request
-        left = role.minimum
+        request, left = role.request, role.minimum
         for node, free in zip(nodes, room, strict=True):
             if left == 0:
                 break
@@ -127,29 +149,33 @@ def _gang_obstacle(job: Job, nodes: list[Node]) -> Obstacle | None:
             left -= copies
             placed += copies
         if left:
-            return Obstacle(
-                f"the gang asks for {total} tasks together; this pool holds at most {placed} of them even when empty",
-                f"ask for at most {placed} tasks",
-                "tasks",
-                str(placed),
-                (("asked", total), ("largest", placed)),
-            )
-    return None
+            return placed
+    return placed
 
 
 def _limit_obstacle(state: State, job: Job) -> Obstacle | None:
-    asked = sum(role.minimum * role.request.gpu_milli for role in job.roles)
+    asked = Amount(
+        sum(role.minimum * role.request.gpu_milli for role in job.roles),
+        sum(role.minimum * role.request.cpu_milli for role in job.roles),
+        sum(role.minimum * role.request.memory_mib for role in job.roles),
+    )
     for node in state.queues.by_name[job.queue].path:
         limit = node.queue.limit
-        if limit is not None and asked > limit.gpu_milli:
-            return Obstacle(
-                f"the job asks for {asked / 1000:g} GPUs; queue {node.queue.name!r} never holds more than "
-                f"{limit.gpu_milli / 1000:g}",
-                "ask for fewer, or have the limit raised",
-                "gpus",
-                f"{limit.gpu_milli / 1000:g}",
-                (("asked_milli", asked), ("limit_milli", limit.gpu_milli)),
-            )
+        if limit is None:
+            continue
+        for what, field, wanted, most in (
+            ("GPUs", "gpus", asked.gpu_milli / 1000, limit.gpu_milli / 1000),
+            ("CPUs", "cpus", asked.cpu_milli / 1000, limit.cpu_milli / 1000 or float("inf")),
+            ("MiB of memory", "memory", asked.memory_mib, limit.memory_mib or float("inf")),
+        ):
+            if wanted > most:
+                return Obstacle(
+                    f"the job asks for {wanted:g} {what}; queue {node.queue.name!r} never holds more than {most:g}",
+                    "ask for fewer, or have the limit raised",
+                    field,
+                    f"{most:g}",
+                    (("asked", int(wanted)), ("limit", int(most))),
+                )
     return None
 
 
@@ -173,10 +199,6 @@ def _cards_of(node: Node, request: TaskRequest) -> int:
     )
 
 
-def _whole_room(node: Node) -> int:
-    return CARD_MILLI * len(node.devices)
-
-
 def _copies(request: TaskRequest, free: list[int]) -> int:
     """How many tasks fit into what is left of a node; shares of a card do not cross cards."""
     copies = 1 << 30
@@ -187,5 +209,7 @@ def _copies(request: TaskRequest, free: list[int]) -> int:
     if request.gpu_milli >= CARD_MILLI:
         copies = min(copies, free[2] // request.gpu_milli)
     elif request.gpu_milli:
-        copies = min(copies, (free[2] // CARD_MILLI) * (CARD_MILLI // request.gpu_milli))
+        # Rather too many than too few: what is left of half-used cards may lie together.
+        whole, rest = divmod(free[2], CARD_MILLI)
+        copies = min(copies, whole * (CARD_MILLI // request.gpu_milli) + rest // request.gpu_milli)
     return max(copies, 0)

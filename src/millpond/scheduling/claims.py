@@ -40,6 +40,8 @@ class Claims:
         self._state = state
         self.by_job: dict[str, Claim] = {}
         self.reservation: Reservation | None = None
+        self.displaced_at = -1.0
+        """The last instant at which running work was displaced; at one instant that happens in one cycle only."""
         self._mask: NodeMask | None = None
         self._stamp: tuple[int, int, int] | None = None
 

@@ -382,9 +382,18 @@ class Cluster:
         arrays, node = self.arrays, holding.node
         if arrays.cpu_free_milli[node] < 0 or arrays.memory_free_mib[node] < 0 or (arrays.extra_free[node] < 0).any():
             return True
+        if arrays.swap_free_mib[node] < 0:
+            return True
         devices = list(holding.devices)
         tables = (arrays.compute_free_milli, arrays.limit_free_milli, arrays.device_memory_free_mib)
         return bool(arrays.node_usable[node] == 0) or any(bool((table[devices] < 0).any()) for table in tables)
+
+    def can_swap(self, holdings: Sequence[Holding]) -> bool:
+        """Whether the host memory set aside on their nodes takes the device memory of all these holdings."""
+        needed: dict[int, int] = {}
+        for holding in holdings:
+            needed[holding.node] = needed.get(holding.node, 0) + sum(holding.memory_mib)
+        return all(self.arrays.swap_free_mib[node] >= mib for node, mib in needed.items())
 
     def free_on(self, node: int) -> int:
         """Guaranteed compute that is free on the usable devices of a node."""

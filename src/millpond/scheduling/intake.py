@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from millpond.model import events
-from millpond.model.decisions import Start, Stop, Suspend, SuspendMode
+from millpond.model.decisions import Resume, Start, Suspend, SuspendMode
 from millpond.model.devices import Health
 from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError
 from millpond.model.nodes import Node
@@ -188,10 +188,12 @@ class Intake:
         if record.id in state.running:
             state.stop(record, Trigger.ENDED_CANCELLED, Cause.STOP_REQUESTED)
             return
-        state.waiting.remove(record)
-        record.line = ()
+        if record.line:
+            state.waiting.remove(record)
+            record.line = ()
         for task in record.tasks:
-            task.move(Trigger.CANCELLED_WAITING)
+            if task.state is TaskState.QUEUED:
+                task.move(Trigger.CANCELLED_WAITING)
         record.refresh()
         record.ended_at = state.now
 
@@ -201,6 +203,10 @@ class Intake:
             raise ConflictError(f"job {record.id!r} is {record.state.value}", "only a running job can be suspended")
         record.suspended_by = "request"
         mode = SuspendMode.SWAP if event.swap else SuspendMode.FREEZE
+        if event.swap and not self.state.cluster.can_swap([t.holding for t in record.tasks if t.holding is not None]):
+            raise ConflictError(
+                f"no host memory is set aside for the device memory of job {record.id!r}", "freeze it, or stop it"
+            )
         self.state.suspend(record, mode, Cause.SUSPEND_REQUESTED)
 
     def _resume_requested(self, event: events.ResumeRequested) -> None:
@@ -241,6 +247,8 @@ class Intake:
         record.refresh()
         if record.started_at is None and record.id in state.running:
             record.started_at = state.now
+            record.attained_before_s = record.attained_s
+            record.failed_starts = 0
             if record.first_started_at is None:
                 record.first_started_at = state.now
             state.ordering.started(record, state.now)
@@ -257,12 +265,14 @@ class Intake:
         if isinstance(decision, Start):
             tasks = [record.tasks[placement.task] for placement in decision.placements]
             outcome = Outcome.NODE_LOST if event.device_fault else Outcome.START_FAILED
+            record.failed_starts += 1
             self._end(record, [t for t in tasks if t.state in ACTIVE], outcome, None, event.reason, None)
         elif isinstance(decision, Suspend):
             self._suspend_refused(record, event.reason)
-        elif isinstance(decision, Stop):
-            # What cannot be stopped because it is not there has ended; the engine reports its end itself.
-            return
+        elif isinstance(decision, Resume) and record.id in state.running:
+            # It cannot go on where it is; what is left of it ends, and it runs anew.
+            state.stop(record, Trigger.ENDED_FOR_RETRY, Cause.GANG_BROKEN)
+        # A stop that is refused concerns what is not there: the engine reports its end itself.
 
     def _suspend_refused(self, record: JobRecord, reason: str) -> None:
         """It could not leave its devices: it runs on, and its holdings count as running again."""
@@ -316,6 +326,8 @@ class Intake:
             self._failed(record, tasks, outcome)
         if any(task.state in ACTIVE for task in record.tasks):
             record.refresh()
+            if record.slot >= 0:
+                state.enroll(record)
             return
         if outcome is Outcome.SUCCESS:
             self._dismiss_late(record)
@@ -373,10 +385,9 @@ class Intake:
 
     def _keep_service(self, record: JobRecord, outcome: Outcome, service_s: float | None) -> None:
         """Count the service of the run that is over."""
-        if record.started_at is None:
-            return
-        run_s = self.state.now - record.started_at
         if service_s is not None:
-            record.attained_s += service_s
+            record.attained_s = record.attained_before_s + service_s
         elif outcome is Outcome.SUCCESS:
-            record.attained_s += run_s
+            record.attained_s = record.service_s(self.state.now)
+        else:
+            record.attained_s = record.attained_before_s

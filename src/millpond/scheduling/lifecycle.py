@@ -26,7 +26,6 @@ class Trigger(StrEnum):
 
     START_DECIDED = "start decided"
     START_CONFIRMED = "start confirmed"
-    START_REFUSED = "start refused"
     FREEZE_DECIDED = "freeze decided"
     SWAP_DECIDED = "swap decided"
     RESUME_DECIDED = "resume decided"
@@ -43,7 +42,6 @@ TRANSITIONS: dict[tuple[TaskState, Trigger], TaskState] = {
     (_Q, Trigger.CANCELLED_WAITING): TaskState.CANCELLED,
     (_Q, Trigger.ENDED_BADLY): TaskState.FAILED,  # a gang-mate failed for good before this one ever ran
     (_ST, Trigger.START_CONFIRMED): _RUN,
-    (_ST, Trigger.START_REFUSED): _Q,
     (_ST, Trigger.STOP_DECIDED): _STOP,
     (_RUN, Trigger.FREEZE_DECIDED): _FR,
     (_RUN, Trigger.SWAP_DECIDED): _SW,

@@ -47,6 +47,8 @@ class JobRecord:
         attempt: number of the current or last run, from 1; 0 before the first.
         started_at: confirmed start of the current run; None while it does not run.
         attained_s: seconds of service kept from earlier runs.
+        attained_before_s: the same when the current run began.
+        failed_starts: starts in a row that the engine refused.
         debt_s: seconds that the next or present run needs to catch up after a preemption.
         expected_s, cautious_s: forecast of the whole run; None when there is none.
         failures, out_of_memory_failures: runs that failed by the program's own fault.
@@ -61,10 +63,10 @@ class JobRecord:
     """
 
     __slots__ = (
-        "amount", "attained_s", "attempt", "bins_outlived", "cautious_s", "debt_s", "ended_at", "expected_s",
-        "failures", "first_started_at", "gpu_milli", "id", "job", "key", "line", "out_of_memory_failures",
-        "preemptions", "queue", "rekey_at", "requeued_at", "sequence", "size_class", "slot", "started_at", "state",
-        "stop_cause", "stop_trigger", "submitted_at", "suspended_at", "suspended_by", "tasks",
+        "amount", "attained_before_s", "attained_s", "attempt", "bins_outlived", "cautious_s", "debt_s", "ended_at",
+        "expected_s", "failed_starts", "failures", "first_started_at", "gpu_milli", "id", "job", "key", "line",
+        "out_of_memory_failures", "preemptions", "queue", "rekey_at", "requeued_at", "sequence", "size_class", "slot",
+        "started_at", "state", "stop_cause", "stop_trigger", "submitted_at", "suspended_at", "suspended_by", "tasks",
     )  # fmt: skip
 
     def __init__(self, job: Job, sequence: int, submitted_at: float) -> None:
@@ -81,6 +83,8 @@ class JobRecord:
         self.started_at: float | None = None
         self.ended_at: float | None = None
         self.attained_s = 0.0
+        self.attained_before_s = 0.0
+        self.failed_starts = 0
         self.debt_s = 0.0
         self.expected_s: float | None = None
         self.cautious_s: float | None = None

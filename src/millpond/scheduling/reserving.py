@@ -17,6 +17,7 @@ import numpy as np
 from millpond.model.workloads import TaskState
 from millpond.scheduling.placement.kernels import KernelSet, interpreted
 from millpond.scheduling.placing import NodeMask, Placer
+from millpond.scheduling.reclaiming.roster import SLOT_SEQUENCE
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State
 
@@ -68,7 +69,7 @@ class Reserver:
             self._room_times(
                 arrays.node_table, arrays.device_table, arrays.node_count, self.placer.vector(shape),
                 _NO_MASK if mask is None else mask, roster.rows, roster.row_devices, roster.row_memory,
-                roster.node_head, ends, state.now, copies, times,
+                roster.node_head, ends, roster.slots[SLOT_SEQUENCE], state.now, copies, times,
             )  # fmt: skip
             flat = times.ravel()
             if wanted > flat.size:

@@ -80,6 +80,7 @@ class Scheduler:
             state.now = now
         state.journal.begin()
         self._end_overdue()
+        state.end_pauses()
         self._continue_and_grow()
         if state.waiting.count:
             self._placer.refresh()
@@ -129,6 +130,8 @@ class Scheduler:
         """The instant at which a cycle is worth running although no event arrives; None when there is none."""
         state = self._state
         instants = [state.deadlines[0][0]] if state.deadlines else []
+        if state.paused:
+            instants.append(state.paused[0][0])
         if state.waiting.count and self.settings.preempt:
             change = self._next_change(now)
             if change is not None:
@@ -148,7 +151,7 @@ class Scheduler:
     def _next_change(self, now: float) -> float | None:
         """When running work changes its place in the order by itself; looked for anew only if something changed."""
         state = self._state
-        lowest = state.waiting.lowest_key
+        lowest = state.waiting.lowest(lambda record: state.ordering.displaces_above(record, now))
         stamp = (state.roster.version, lowest, state.ordering.version)
         if stamp != self._change_stamp or (self._change_at is not None and self._change_at <= now):
             slots = state.roster.slots[:, : state.roster.used]

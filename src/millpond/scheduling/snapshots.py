@@ -55,6 +55,8 @@ def take(state: State, placer: Placer, claims: Claims, intake: Intake) -> dict[s
         "affinities": {} if placer.affinities is None else placer.affinities.by_node,
         "rounds": placer.selector.rounds,
         "tables_stale": placer.tables_stale,
+        "displaced_at": claims.displaced_at,
+        "paused": [[at, record.id] for at, _, record in state.paused],
         "claims": [
             [
                 job,
@@ -124,6 +126,9 @@ def give(plain: dict[str, Any], state: State, placer: Placer, claims: Claims, in
     state.outbox = [from_plain(item) for item in plain["outbox"]]
     state.pending = {decision.id: decision for decision in map(from_plain, plain["pending"])}
     state.next_decision, state.next_sequence = plain["next_decision"], plain["next_sequence"]
+    claims.displaced_at = plain["displaced_at"]
+    state.paused = [(at, state.jobs[job].sequence, state.jobs[job]) for at, job in plain["paused"] if job in state.jobs]
+    heapq.heapify(state.paused)
     for job, places, victims, cause in plain["claims"]:
         placed = [_place(state, state.jobs[job], *place) for place in places]
         claims.by_job[job] = Claim(placed, tuple((victim, attempt) for victim, attempt in victims), Cause(cause))
@@ -136,8 +141,8 @@ def give(plain: dict[str, Any], state: State, placer: Placer, claims: Claims, in
 
 _RECORD_FIELDS = (
     "sequence", "submitted_at", "requeued_at", "attempt", "first_started_at", "started_at", "ended_at", "attained_s",
-    "debt_s", "bins_outlived", "expected_s", "cautious_s", "preemptions", "failures", "out_of_memory_failures",
-    "suspended_at", "suspended_by", "rekey_at",
+    "attained_before_s", "failed_starts", "debt_s", "bins_outlived", "expected_s", "cautious_s", "preemptions",
+    "failures", "out_of_memory_failures", "suspended_at", "suspended_by", "rekey_at",
 )  # fmt: skip
 
 

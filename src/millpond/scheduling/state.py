@@ -31,6 +31,9 @@ from millpond.scheduling.waiting import WaitingLines
 ACTIVE = frozenset({TaskState.STARTING, TaskState.RUNNING, TaskState.FROZEN, TaskState.SWAPPED, TaskState.STOPPING})
 """States in which a task holds something."""
 
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 300.0
+"""A job whose start was refused waits so long before the next try; each refusal in a row doubles it."""
+
 
 class State:
     """The scheduler's whole memory.
@@ -43,6 +46,7 @@ class State:
         outbox: decisions taken between cycles, handed out by the next one.
         pending: decisions that wait for the engine's answer, by id.
         deadlines: heap of (instant, job, attempt): time limits of running jobs.
+        paused: heap of (instant, sequence, job): jobs whose start failed wait out a pause before they line up again.
         fresh: jobs that joined a waiting line since the last cycle.
         rekeys: heap of (instant, sequence, job): when a waiting job's key is computed anew.
     """
@@ -64,6 +68,7 @@ class State:
         self.outbox: list[Decision] = []
         self.pending: dict[int, Decision] = {}
         self.deadlines: list[tuple[float, str, int]] = []
+        self.paused: list[tuple[float, int, JobRecord]] = []
         self.fresh: list[JobRecord] = []
         self.rekeys: list[tuple[float, int, JobRecord]] = []
         self.next_decision = 1
@@ -113,6 +118,13 @@ class State:
             due, _, record = heapq.heappop(rekeys)
             if record.rekey_at == due:
                 self.rekey(record)
+
+    def end_pauses(self) -> None:
+        """Jobs whose start was refused join their line again once their pause is over."""
+        while self.paused and self.paused[0][0] <= self.now:
+            _, _, record = heapq.heappop(self.paused)
+            if record.state is JobState.QUEUED and not record.line and record.id not in self.running:
+                self.enqueue(record)
 
     def rekey(self, record: JobRecord) -> None:
         """Its place in the order may have changed (a forecast came, its spec changed)."""
@@ -186,7 +198,9 @@ class State:
                 task.move(trigger)
                 self.cluster.change(task.holding, hold)
         if record.started_at is not None:
+            elapsed = self.now - record.started_at
             record.attained_s = record.service_s(self.now)
+            record.debt_s = max(record.debt_s - elapsed, 0.0)
             record.started_at = None
         record.refresh()
         record.suspended_at = self.now
@@ -204,7 +218,6 @@ class State:
             if task.state in (TaskState.FROZEN, TaskState.SWAPPED):
                 task.move(Trigger.RESUME_DECIDED)
         record.started_at = self.now
-        record.debt_s = 0.0
         record.refresh()
         del self.suspended[record.id]
         self.enroll(record)
@@ -264,11 +277,12 @@ class State:
         self.roster.remove(record)
         record.started_at = None
         displaced = record.stop_cause in (Cause.PREEMPTED, Cause.RECLAIMED)
+        self._settle_queued(record)
         record.stop_trigger = record.stop_cause = None
         record.refresh()
         if record.state is JobState.QUEUED:
             for task in record.tasks:
-                if task.state is not TaskState.QUEUED:
+                if task.state is TaskState.SUCCEEDED and not task.surplus:
                     task.move(Trigger.ENDED_FOR_RETRY)
             record.requeued_at = self.now
             record.debt_s = 0.0
@@ -276,10 +290,26 @@ class State:
                 record.preemptions += 1
                 record.debt_s = self.settings.preemption_cost.of(record.gpu_milli)
             self.ordering.left(record, self.now)
-            self.enqueue(record)
+            if record.failed_starts:
+                pause = min(FIRST_PAUSE_S * 2.0 ** (record.failed_starts - 1), LONGEST_PAUSE_S)
+                heapq.heappush(self.paused, (self.now + pause, record.sequence, record))
+            else:
+                self.enqueue(record)
         else:
             record.ended_at = self.now
             self.ordering.left(record, self.now)
+
+    def _settle_queued(self, record: JobRecord) -> None:
+        """Tasks that wait (to join, or to run again) share the fate that was decided for the whole job."""
+        if record.stop_trigger is Trigger.ENDED_CANCELLED:
+            trigger = Trigger.CANCELLED_WAITING
+        elif record.stop_trigger is Trigger.ENDED_BADLY:
+            trigger = Trigger.ENDED_BADLY
+        else:
+            return
+        for task in record.tasks:
+            if task.state is TaskState.QUEUED:
+                task.move(trigger)
 
     # ---- changing size ------------------------------------------------------------------------------------------
 
@@ -296,7 +326,8 @@ class State:
             raise NotFoundError(f"job {job.id!r} has no role {role_name!r}")
         role = replace(job.roles[index], desired=desired)
         waits = record.id not in self.running
-        if waits:
+        lined_up = bool(record.line)
+        if lined_up:
             self.waiting.remove(record)
             record.line = ()
         record.job = replace(job, roles=(*job.roles[:index], role, *job.roles[index + 1 :]))
@@ -311,7 +342,8 @@ class State:
             record.tasks.append(TaskRecord(len(record.tasks), role.name, index))
         record.amount = None
         if waits:
-            self.enqueue(record)
+            if lined_up:
+                self.enqueue(record)
             return
         if leaving:
             self.stop(record, Trigger.ENDED_CANCELLED, Cause.SHRUNK, tasks=leaving)

@@ -74,10 +74,9 @@ class WaitingLines:
         for waiting in self.lines.values():
             yield from waiting
 
-    @property
-    def lowest_key(self) -> float:
-        """The lowest first part of a key among those that wait; infinite when nobody does."""
-        return min((line[0].key[0] for line in self.lines.values()), default=float("inf"))
+    def lowest(self, measure: Callable[[JobRecord], float]) -> float:
+        """The lowest value of ``measure`` among the first of every line; infinite when nobody waits."""
+        return min((measure(line[0]) for line in self.lines.values()), default=float("inf"))
 
     def ranked(self, rank: Callable[[JobRecord], Rank]) -> list[JobRecord]:
         """Everybody, first to last: by ``rank`` of the record, then key, then arrival. O(n log n): for explanations."""

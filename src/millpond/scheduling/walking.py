@@ -59,8 +59,6 @@ class Walk:
         self._turns = turns
         self._displaceable = -1.0
         self._least_priority = float("inf")
-        self.displaced_at = -1.0
-        """The last instant at which running work was displaced; at one instant that happens in one cycle only."""
 
     def run(self) -> None:
         """One walk, with its decisions."""
@@ -122,7 +120,7 @@ class Walk:
         depth = LINE_DEPTH
         guarded = settings.reserve and not settings.preempt
         self._displaceable = -1.0
-        if settings.preempt and state.ordering.selective and self.displaced_at < state.now:
+        if settings.preempt and state.ordering.selective and self._claims.displaced_at < state.now:
             self._displaceable = self._planner.highest_running_key()
         self._least_priority = state.roster.least_priority() if settings.preempt_by_priority else float("inf")
         blocked = False
@@ -214,7 +212,7 @@ class Walk:
         """Ask the victims to leave; start what fits without that; claim the rest."""
         state, claims = self._state, self._claims
         if any(plan.by_ordering for plan in outcome.plans):
-            self.displaced_at = state.now
+            self._claims.displaced_at = state.now
         leaving = [victim for plan in outcome.plans for victim in plan.leaving]
         victims = tuple((victim.id, victim.attempt) for victim in leaving)
         for record, placed, cause in outcome.placed:

@@ -138,7 +138,7 @@ class Ordering:
         """Whom a waiting job may displace; None for nobody.
 
         Args:
-            slots: (14, slots), see ``reclaiming.roster``.
+            slots: (16, slots), see ``reclaiming.roster``.
             keys: what ``slot_keys`` gave.
         """
         return None
@@ -152,13 +152,13 @@ class Ordering:
         """A cycle begins: bring up to date what is learnt. ``slots``: running work, see ``reclaiming.roster``."""
 
     def next_change_of_any(
-        self, running: Iterable[JobRecord], slots: FloatArray, best_waiting: float, now: float
+        self, running: Iterable[JobRecord], slots: FloatArray, threshold: float, now: float
     ) -> float | None:
         """The first ``next_change`` after ``now`` among running jobs; None when there is none.
 
         Args:
             slots: the same jobs as ``reclaiming.roster`` has them.
-            best_waiting: the lowest key among those that wait.
+            threshold: the lowest key above which some waiting job displaces running work.
         """
         soonest = min(
             (self.next_change(record, now) for record in running if record.started_at is not None), default=NEVER

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from millpond.model.workloads import JobState
 from millpond.scheduling.ordering.base import (
     NEVER,
     BoolArray,
@@ -35,7 +36,18 @@ from millpond.scheduling.ordering.guard import Guard
 from millpond.scheduling.ordering.running import count_outlived, running_keys, soonest_displaceable
 from millpond.scheduling.ordering.survival import SurvivalTable
 from millpond.scheduling.placement.kernels import KernelSet, interpreted
-from millpond.scheduling.reclaiming.roster import SLOT_CARDS, SLOT_CHARGE, FloatArray
+from millpond.scheduling.reclaiming.roster import (
+    MOST_MOVED_CARDS,
+    SLOT_ATTAINED,
+    SLOT_CARDS,
+    SLOT_CHARGE,
+    SLOT_CLASS,
+    SLOT_DEBT,
+    SLOT_LIMIT,
+    SLOT_STARTED,
+    SLOT_WHOLE,
+    FloatArray,
+)
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.settings import Settings
 
@@ -57,13 +69,10 @@ MOVE_GATE = 0.01
 MOVE_HARM = 0.2
 """Moving counts as so much of the harm of ending."""
 
-MOVABLE_CARDS = 7
-"""Only jobs of up to so many cards are moved aside."""
-
 AGEING_STEP = 0.05
 """A waiting job's key is computed anew when its ageing term has grown by this part."""
 
-RANK_RISE = 1.3
+RANK_RISE = 1.1
 """A running job is looked at again when its rank has risen by this factor."""
 
 
@@ -122,7 +131,7 @@ class Default(Ordering):
 
     def left(self, record: JobRecord, now: float) -> None:
         self.guard.leave(record)
-        if record.state.ended:
+        if record.state is JobState.SUCCEEDED:
             self.survival.end(record, record.attained_s)
         else:
             self.survival.outlive(record, record.attained_s)
@@ -134,11 +143,10 @@ class Default(Ordering):
         return now + at - record.service_s(now) + debt_s(record, now)
 
     def next_change_of_any(
-        self, running: Iterable[JobRecord], slots: FloatArray, best_waiting: float, now: float
+        self, running: Iterable[JobRecord], slots: FloatArray, threshold: float, now: float
     ) -> float | None:
         """When a job of guessed length will have run so long that the first in line may displace it."""
         table = self.survival
-        threshold = MARGIN_GUESSED * best_waiting
         soonest = self._soonest(slots, now, table.edges, table.rank_table, PATIENCE, threshold, RANK_RISE)
         return None if soonest == NEVER else now + max(float(soonest), 0.0)
 
@@ -157,8 +165,14 @@ class Default(Ordering):
         return now + min(left, _until_limit(record, now)) + debt_s(record, now)
 
     def ends(self, slots: FloatArray, now: float) -> FloatArray:
-        _, left = self._fill_keys(slots, now)
-        ends: FloatArray = now + left
+        """(slots,) when half of such work has ended, or where a forecast or the time limit says so earlier."""
+        run = np.maximum(now - slots[SLOT_STARTED], 0.0)
+        debt = np.maximum(slots[SLOT_DEBT] - run, 0.0)
+        service = slots[SLOT_ATTAINED] + np.maximum(run - slots[SLOT_DEBT], 0.0)
+        left = self.survival.half_lives_s(slots[SLOT_CLASS].astype(np.int64), service)
+        whole = slots[SLOT_WHOLE]
+        left = np.where(np.isfinite(whole) & (service < whole), whole - service, left)
+        ends: FloatArray = now + np.minimum(left, np.maximum(slots[SLOT_LIMIT] - service, 0.0)) + debt
         return ends
 
     def known_s(self, record: JobRecord) -> float:
@@ -196,7 +210,7 @@ class Default(Ordering):
         movable: BoolArray = np.zeros(0, dtype=np.bool_)
         if record.gpu_milli >= 2000:
             gate = COST_WEIGHT * MOVE_GATE * own / cards(record)
-            movable = ~allowed & (size <= MOVABLE_CARDS) & (slots[SLOT_CHARGE] <= gate * size)
+            movable = ~allowed & (size <= MOST_MOVED_CARDS) & (slots[SLOT_CHARGE] <= gate * size)
         return Displaceable(allowed, size / np.maximum(keys, 1e-9), keys, movable, MOVE_HARM)
 
     # ---- upkeep -------------------------------------------------------------------------------------------------

@@ -63,7 +63,7 @@ def running_keys(
 ) -> float:
     """Fill ``keys`` and ``left`` (slots,) for running work as if it waited now; returns the highest key.
 
-    ``slots``: (14, slots), see ``reclaiming.roster``. ``ranks``: (classes, bins) seconds.
+    ``slots``: (16, slots), see ``reclaiming.roster``. ``ranks``: (classes, bins) seconds.
     """
     highest = 0.0
     for slot in range(slots.shape[1]):

@@ -26,6 +26,7 @@ from millpond.scheduling.reclaiming.roster import (
     SLOT_CARDS,
     SLOT_PRIORITY,
     SLOT_PROTECTED_UNTIL,
+    SLOT_SEQUENCE,
     SLOT_STARTED,
     FloatArray,
 )
@@ -246,7 +247,8 @@ class Planner:
             node, count = self._cheapest_room(
                 arrays.node_table, arrays.device_table, arrays.node_count, self.placer.vector(shape),
                 _NO_MASK if mask is None else mask, roster.rows, roster.row_devices, roster.row_memory,
-                roster.node_head, harm, preference, move_harm, self._chosen,
+                roster.node_head, harm, preference, move_harm,
+                roster.slots[SLOT_SEQUENCE], self._chosen,
             )  # fmt: skip
             if node < 0:
                 return NO_NODE

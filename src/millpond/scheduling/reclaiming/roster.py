@@ -36,9 +36,15 @@ _ROW_FIELDS = ROW_FIRST_EXTRA + EXTRA_LIMIT
     SLOT_CLASS,  # size class, see ordering.survival
     SLOT_WEIGHT,  # by which the ordering multiplies seconds left, for the size of the job
     SLOT_CHARGE,  # what the cost of its preemption adds to the key that displaces it
+    SLOT_LIMIT,  # time limit in seconds of service; infinite when there is none
+    SLOT_SEQUENCE,  # order of arrival: breaks ties
     SLOT_BIN,  # up to which bin of service it has been counted, see ordering.survival
-) = range(14)
-_SLOT_FIELDS = 14
+) = range(16)
+_SLOT_FIELDS = 16
+
+
+MOST_MOVED_CARDS = 7
+"""Only jobs of up to so many cards of one node are moved aside for others."""
 
 
 class Roster:
@@ -47,7 +53,7 @@ class Roster:
     Attributes:
         rows: int64 (17, rows); row_devices, row_memory: int64 (rows, most devices of a task).
         node_head: int64 (nodes,), the first row of each node, -1 for none.
-        slots: float64 (14, slots).
+        slots: float64 (16, slots).
         records: the job of each slot, None where it is free.
     """
 
@@ -99,6 +105,8 @@ class Roster:
             float(record.size_class),
             weight,
             charge,
+            float("inf") if job.time_limit_s is None else job.time_limit_s,
+            float(record.sequence),
             float(record.bins_outlived),
         )
         self.version += 1

@@ -23,6 +23,7 @@ from millpond.scheduling.placement.filters import device_fits, first_failure
 from millpond.scheduling.placement.kernels import kernel
 from millpond.scheduling.placement.shapes import SHAPE_COMPUTE, SHAPE_CPU, SHAPE_DEVICES, SHAPE_MEMORY
 from millpond.scheduling.reclaiming.roster import (
+    MOST_MOVED_CARDS,
     ROW_COMPUTE,
     ROW_CPU,
     ROW_DEVICES,
@@ -33,9 +34,6 @@ from millpond.scheduling.reclaiming.roster import (
     ROW_SLOT,
     FloatArray,
 )
-
-MOST_MOVED_CARDS = 7
-"""Only jobs of up to so many cards of one node are moved aside."""
 
 MOST_ROWS = 512
 """Tasks looked at on one node; more than any node runs in practice."""
@@ -111,6 +109,7 @@ def cheapest_room(
     harm: FloatArray,
     preference: FloatArray,
     move_harm: FloatArray,
+    sequence: FloatArray,
     chosen: Int64Array,
 ) -> tuple[int, int]:
     """The node on which making room for one task does the least harm: (node, number of victims), (-1, 0) if none.
@@ -121,6 +120,7 @@ def cheapest_room(
         preference: (slots,) who leaves first on a node, highest first.
         move_harm: (slots,) cost of moving each aside to whole cards that are free elsewhere; infinite for those that
             may not be moved; or empty.
+        sequence: (slots,) order of arrival; ties go to who came first.
         chosen: (MOST_ROWS,) receives the victims: twice the slot, plus one if it is moved.
 
     The tables are changed and changed back. Ties: the least surplus of free compute, then the lowest node.
@@ -162,7 +162,10 @@ def cheapest_room(
                     place = found
                     while place > 0 and (
                         preference[victims[place - 1]] < preference[slot]
-                        or (preference[victims[place - 1]] == preference[slot] and victims[place - 1] > slot)
+                        or (
+                            preference[victims[place - 1]] == preference[slot]
+                            and sequence[victims[place - 1]] > sequence[slot]
+                        )
                     ):
                         victims[place] = victims[place - 1]
                         place -= 1
@@ -244,13 +247,15 @@ def room_times(
     row_memory: Int64Array,
     node_head: Int64Array,
     ends: FloatArray,
+    sequence: FloatArray,
     now: float,
     wanted: int,
     times: FloatArray,
 ) -> None:
     """Fill ``times`` (nodes, wanted): when the node has room for 1, 2, … tasks, if running work ends at ``ends``.
 
-    ``ends``: (slots,) seconds; infinite when unknown. A job counts as ended on a node as a whole.
+    ``ends``: (slots,) seconds; infinite when unknown. ``sequence``: (slots,) breaks ties. A job counts as ended on a
+    node as a whole.
     """
     order = np.empty(MOST_ROWS, dtype=np.int64)
     for node in range(count):
@@ -276,7 +281,7 @@ def room_times(
                 place = found
                 while place > 0 and (
                     ends[order[place - 1]] > ends[slot]
-                    or (ends[order[place - 1]] == ends[slot] and order[place - 1] > slot)
+                    or (ends[order[place - 1]] == ends[slot] and sequence[order[place - 1]] > sequence[slot])
                 ):
                     order[place] = order[place - 1]
                     place -= 1

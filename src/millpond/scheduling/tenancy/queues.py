@@ -134,6 +134,15 @@ class QueueTree:
         """Whether the leaf and every queue above it may run beyond their guarantees."""
         return all(node.queue.borrows for node in self.by_name[name].path)
 
+    def fraction(self, name: str) -> float:
+        """The leaf's part of the whole by weights: its weight among its siblings times its parent's part."""
+        part = 1.0
+        for node in self.by_name[name].path:
+            if node.parent is not None:
+                siblings = sum(self.by_name[child].queue.weight for child in node.parent.children)
+                part *= node.queue.weight / siblings if siblings > 0 else 1.0
+        return part
+
     def is_over_guarantee(self, name: str) -> bool:
         """Whether the leaf holds more than it is guaranteed, so that some of its work is borrowed."""
         for node in self.by_name[name].path:

@@ -13,7 +13,7 @@ from millpond.scheduling.state import State, user_account
 
 SHARE_POWER = 0.3
 SHARE_FLOOR = 0.05
-"""A share below this part of the fair one counts as this much, so that newcomers do not go before everything."""
+"""Added to every share, so that a newcomer does not go before everything."""
 
 Rank = tuple[float, ...]
 
@@ -28,9 +28,6 @@ class Standing:
         self._capacity = state.capacity() if self._by_share else Amount()
         self._stretch: dict[str, float] = {}
         self._has_guarantees = state.queues.has_guarantees
-        self._weights = 0.0
-        if self._by_share:
-            self._weights = sum(node.queue.weight for node in state.queues.leaves())
 
     def rank(self, record: JobRecord) -> Rank:
         """The lower, the earlier: borrowing or not, class of priority, share, key."""
@@ -51,8 +48,8 @@ class Standing:
         stretch = self._stretch.get(account)
         if stretch is None:
             state = self._state
-            weight = state.queues.by_name[record.queue].queue.weight / self._weights
-            queue = state.usage.dominant_share(record.queue, self._capacity, state.now) / max(weight, 1e-9)
+            part = max(state.queues.fraction(record.queue), 1e-9)
+            queue = state.usage.dominant_share(record.queue, self._capacity, state.now) / part
             user = state.usage.dominant_share(account, self._capacity, state.now)
             stretch = ((SHARE_FLOOR + queue) * (SHARE_FLOOR + user)) ** SHARE_POWER
             self._stretch[account] = stretch

@@ -1,0 +1,438 @@
+"""A state machine that plays people, engine and hardware at random, and checks every promise of the core as it goes.
+
+It keeps its own book of which tasks exist (``_alive``): a task that is started twice, forgotten or left behind shows at
+once. Twins (restored from a snapshot through JSON, forked, or run on compiled kernels) get the same events and have to
+take the same decisions.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from ledgers import check_everything
+from scripts import LEAVES, MODELS, Setting, jobs, worlds
+from worlds import machine
+
+from millpond.model import events
+from millpond.model.decisions import Decision, Placement, Resume, Start, Stop, Suspend
+from millpond.model.devices import Health
+from millpond.model.errors import InconsistentStateError, MillpondError
+from millpond.model.nodes import Node
+from millpond.model.reasons import Cause
+from millpond.model.workloads import Job, JobState, Outcome, TaskState
+from millpond.scheduling.placement.kernels import compiled, interpreted
+from millpond.scheduling.scheduler import Scheduler
+from millpond.scheduling.state import ACTIVE
+
+T = TypeVar("T")
+PICK = st.integers(0, 255)
+STEPS = st.sampled_from((0.0, 1.0, 60.0, 400.0, 5_000.0))
+MOST_CYCLES = 200
+QUOTAS = (Cause.QUEUE_LIMIT, Cause.GUARANTEE_OF_OTHERS, Cause.IMPOSSIBLE)
+
+
+def pick(items: Sequence[T], number: int) -> T:
+    """One of the items, by any number."""
+    return items[number % len(items)]
+
+
+class CoreMachine(RuleBasedStateMachine):
+    """One scheduler, its engine and its users."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0.0
+        self.log: list[events.Event] = []
+        self.decided: list[Decision] = []
+        self.core = Scheduler()
+        self.setting: Setting | None = None
+        self.twins: list[Scheduler] = []
+        self.submitted: list[str] = []
+        self.nodes: dict[str, Node] = {}
+        self.lost: dict[str, Node] = {}
+        self._alive: dict[tuple[str, int], dict[int, Placement]] = {}
+        self._asked: list[Decision] = []
+        self._ended: dict[str, JobState] = {}
+
+    # ---- telling and deciding -----------------------------------------------------------------------------------
+
+    def tell(self, event: events.Event) -> bool:
+        """Everybody hears of an event; False if it was refused, by all alike and without a trace."""
+        self.log.append(event)
+        before = self.core.snapshot() if isinstance(event, _MAY_BE_REFUSED) else None
+        refusal = _refusal(self.core, event)
+        if refusal is not None:
+            assert before is not None, f"{event} was refused: {refusal}"
+            after = self.core.snapshot()
+            assert _timeless(after) == _timeless(before), "a refused event left a trace"
+        for twin in self.twins:
+            assert _refusal(twin, event) == refusal
+        return refusal is None
+
+    def decide(self) -> list[Decision]:
+        """One cycle of everybody."""
+        self.log.append(events.Tick(self.now))
+        decisions = self.core.decide(self.now)
+        for twin in self.twins:
+            assert twin.decide(self.now) == decisions
+        self.decided += decisions
+        for decision in decisions:
+            self._take_on(decision)
+        return decisions
+
+    def _take_on(self, decision: Decision) -> None:
+        """The engine's book, and what must hold of every single decision."""
+        record = self.core.jobs[decision.job]
+        run = self._alive.setdefault((decision.job, decision.attempt), {})
+        self._asked.append(decision)
+        match decision:
+            case Start():
+                self._check_start(decision, record.job, run)
+                run.update({placement.task: placement for placement in decision.placements})
+            case Stop(cause=Cause.PREEMPTED | Cause.RECLAIMED):
+                assert record.job.preemptible
+                assert record.preemptions < record.job.preemption_budget
+                assert record.started_at is not None
+                assert self.now - record.started_at >= record.job.minimum_run_s
+            case Stop() | Suspend() | Resume():
+                assert run, "told to end or to pause what is not there"
+
+    def _check_start(self, start: Start, job: Job, run: dict[int, Placement]) -> None:
+        numbers = [placement.task for placement in start.placements]
+        assert len(set(numbers)) == len(numbers)
+        assert not set(numbers) & set(run), "a task is started twice"
+        assert start.joins == bool(run)
+        tasks = self.core.jobs[job.id].tasks
+        for index, role in enumerate(job.roles):
+            mine = [placement for placement in start.placements if tasks[placement.task].role_index == index]
+            if not start.joins:
+                assert role.minimum <= len(mine) <= role.desired, "a gang starts together or not at all"
+            for placement in mine:
+                node = self.nodes[placement.node]
+                assert node.schedulable
+                assert node.pool == job.pool
+                models = {d.uuid: d for d in node.devices}
+                assert len({grant.device for grant in placement.grants}) == role.request.devices
+                for grant in placement.grants:
+                    device = models[grant.device]
+                    assert device.health is Health.OK
+                    assert not role.request.models or device.model in role.request.models
+                    piece = role.request.slice
+                    assert (grant.compute_milli, grant.limit_milli) == (piece.compute_milli, piece.limit_milli)
+        if job.together_required and not start.joins:
+            self._check_together(start, job)
+
+    def _check_together(self, start: Start, job: Job) -> None:
+        places = {self.nodes[placement.node] for placement in start.placements}
+        if job.together.name == "NODE":
+            assert len(places) == 1
+        if job.together.name == "RACK":
+            assert len({(node.zone_name, node.rack_name) for node in places}) == 1
+
+    # ---- the beginning ------------------------------------------------------------------------------------------
+
+    @initialize(setting=worlds())
+    def begin(self, setting: Setting) -> None:
+        self.setting = setting
+        self.core = Scheduler(setting.settings)
+        for pool in setting.pools:
+            self.tell(events.PoolChanged(0.0, pool))
+        for each in setting.queues:
+            self.tell(events.QueueChanged(0.0, each))
+        for node in setting.nodes:
+            self.nodes[node.name] = node
+            self.tell(events.NodeJoined(0.0, node))
+
+    # ---- people -------------------------------------------------------------------------------------------------
+
+    @rule(data=st.data(), known=st.sampled_from((0.0, 0.0, 30.0, 3_000.0)))
+    def submit(self, data: Any, known: float) -> None:
+        job = data.draw(jobs(f"j{len(self.submitted)}"))
+        assert job.queue in LEAVES
+        self.tell(events.JobSubmitted(self.now, job))
+        self.submitted.append(job.id)
+        if known:
+            self.tell(events.DurationPredicted(self.now, job.id, known, known * 1.5))
+
+    @precondition(lambda self: self.submitted)
+    @rule(number=PICK, known=st.sampled_from((10.0, 1_000.0)))
+    def predict(self, number: int, known: float) -> None:
+        self.tell(events.DurationPredicted(self.now, pick(self.submitted, number), known, known))
+
+    @precondition(lambda self: self.submitted)
+    @rule(number=PICK)
+    def stop(self, number: int) -> None:
+        self.tell(events.StopRequested(self.now, pick(self.submitted, number)))
+
+    @precondition(lambda self: self._alive)
+    @rule(number=PICK, swap=st.booleans())
+    def suspend(self, number: int, swap: bool) -> None:
+        self.tell(events.SuspendRequested(self.now, pick(list(self._alive), number)[0], swap))
+
+    @precondition(lambda self: self.core._state.suspended)
+    @rule(number=PICK)
+    def resume(self, number: int) -> None:
+        self.tell(events.ResumeRequested(self.now, pick(list(self.core._state.suspended), number)))
+
+    @precondition(lambda self: self.submitted)
+    @rule(number=PICK, desired=st.integers(0, 5), which=PICK)
+    def resize(self, number: int, desired: int, which: int) -> None:
+        job = self.core.jobs[pick(self.submitted, number)].job
+        self.tell(events.DesiredCountChanged(self.now, job.id, pick(job.roles, which).name, desired))
+
+    # ---- the engine ---------------------------------------------------------------------------------------------
+
+    @precondition(lambda self: self._asked)
+    @rule(number=PICK)
+    def confirm(self, number: int) -> None:
+        decision = self._asked.pop(number % len(self._asked))
+        self.tell(events.Confirmed(self.now, decision.id))
+
+    @precondition(lambda self: self._asked)
+    @rule(number=PICK, fault=st.booleans())
+    def refuse_start(self, number: int, fault: bool) -> None:
+        starts = [decision for decision in self._asked if isinstance(decision, Start)]
+        if starts:
+            start = pick(starts, number)
+            self._asked.remove(start)
+            for placement in start.placements:
+                self._alive.get((start.job, start.attempt), {}).pop(placement.task, None)
+            self.tell(events.Refused(self.now, start.id, "no", fault))
+
+    @precondition(lambda self: self._alive)
+    @rule(number=PICK, task=PICK, outcome=st.sampled_from(Outcome), everything=st.booleans())
+    def end(self, number: int, task: int, outcome: Outcome, everything: bool) -> None:
+        job, attempt = pick(list(self._alive), number)
+        run = self._alive[job, attempt]
+        which = events.ALL_TASKS if everything else pick(list(run), task)
+        if everything:
+            run.clear()
+        else:
+            del run[which]
+        self.tell(events.Ended(self.now, job, attempt, outcome, which, exit_code=0))
+
+    @precondition(lambda self: self._alive)
+    @rule(number=PICK)
+    def end_what_was_stopped(self, number: int) -> None:
+        stopping = [key for key in self._alive if self.core.jobs[key[0]].state is JobState.STOPPING]
+        if stopping:
+            job, attempt = pick(stopping, number)
+            tasks = self.core.jobs[job].tasks
+            for task in list(self._alive[job, attempt]):
+                if tasks[task].state is TaskState.STOPPING:
+                    del self._alive[job, attempt][task]
+                    self.tell(events.Ended(self.now, job, attempt, Outcome.STOPPED, task, service_s=1.0))
+
+    @precondition(lambda self: self.decided)
+    @rule(number=PICK)
+    def answer_late(self, number: int) -> None:
+        """What is said about an earlier run changes nothing."""
+        old = pick(self.decided, number)
+        if old.attempt < self.core.jobs[old.job].attempt:
+            before = self.core.snapshot()
+            self.tell(events.Ended(self.now, old.job, old.attempt, Outcome.USER_ERROR, exit_code=1))
+            assert _timeless(self.core.snapshot()) == _timeless(before)
+
+    # ---- the hardware -------------------------------------------------------------------------------------------
+
+    @precondition(lambda self: len(self.nodes) > 1)
+    @rule(number=PICK)
+    def lose_node(self, number: int) -> None:
+        name = pick(list(self.nodes), number)
+        self.lost[name] = self.nodes.pop(name)
+        self._drop(lambda placement: placement.node == name)
+        self.tell(events.NodeLost(self.now, name))
+
+    @precondition(lambda self: self.lost)
+    @rule(number=PICK)
+    def find_node(self, number: int) -> None:
+        name = pick(list(self.lost), number)
+        self._join(self.lost.pop(name))
+
+    @rule(number=PICK)
+    def cordon_or_open(self, number: int) -> None:
+        node = pick(list(self.nodes.values()), number)
+        self._join(replace(node, schedulable=not node.schedulable))
+
+    @rule(number=PICK, cards=st.sampled_from((1, 4, 8)), model=st.sampled_from(MODELS), keeps=st.booleans())
+    def exchange_cards(self, number: int, cards: int, model: str, keeps: bool) -> None:
+        """A node comes back with other cards, or with the first of the old ones only."""
+        node = pick(list(self.nodes.values()), number)
+        fresh = machine(f"{node.name}v{len(self.log)}", cards, model=model).devices
+        devices = node.devices[:cards] if keeps else fresh
+        if devices != node.devices:
+            there = {device.uuid for device in devices}
+            self._drop(
+                lambda placement: placement.node == node.name
+                and not all(grant.device in there for grant in placement.grants)
+            )
+            self._join(replace(node, devices=devices))
+
+    @rule(number=PICK, which=PICK, health=st.sampled_from(Health))
+    def change_health(self, number: int, which: int, health: Health) -> None:
+        node = pick(list(self.nodes.values()), number)
+        if node.devices:
+            index = which % len(node.devices)
+            changed = replace(node.devices[index], health=health)
+            self.nodes[node.name] = replace(node, devices=(*node.devices[:index], changed, *node.devices[index + 1 :]))
+            self.tell(events.DeviceHealthChanged(self.now, node.name, changed.uuid, health))
+
+    @rule(number=PICK, load=st.integers(0, 1000))
+    def sample_load(self, number: int, load: int) -> None:
+        self.tell(events.LoadSampled(self.now, pick(list(self.nodes), number), load))
+
+    def _join(self, node: Node) -> None:
+        self.nodes[node.name] = node
+        self.tell(events.NodeJoined(self.now, node))
+
+    def _drop(self, gone: Any) -> None:
+        for run in self._alive.values():
+            for task in [task for task, placement in run.items() if gone(placement)]:
+                del run[task]
+
+    # ---- time and twins -----------------------------------------------------------------------------------------
+
+    @rule(step=STEPS)
+    def tick(self, step: float) -> None:
+        self.now += step
+        self.decide()
+        self._check_nobody_is_passed_over()
+
+    @rule(step=STEPS)
+    def tick_and_confirm(self, step: float) -> None:
+        self.tick(step)
+        for decision in self._asked:
+            self.tell(events.Confirmed(self.now, decision.id))
+        self._asked.clear()
+
+    @rule(kind=st.sampled_from(("restored", "forked", "compiled")))
+    def beget_twin(self, kind: str) -> None:
+        twin = self.core.fork()
+        if kind == "restored":
+            twin = Scheduler.restore(json.loads(json.dumps(self.core.snapshot())))
+        elif kind == "compiled":
+            twin.use_kernels(_fast_kernels())
+        assert twin.snapshot() == self.core.snapshot()
+        self.twins = [*self.twins[-1:], twin]
+
+    # ---- what must hold -----------------------------------------------------------------------------------------
+
+    @invariant()
+    def state_is_sound(self) -> None:
+        check_everything(self.core)
+        for each in self.core._state.queues.by_name.values():
+            limit = each.queue.limit
+            assert limit is None or each.gpu_milli <= limit.gpu_milli, f"queue {each.queue.name} is beyond its limit"
+
+    @invariant()
+    def engine_and_core_agree_on_what_exists(self) -> None:
+        self._alive = {key: run for key, run in self._alive.items() if run}
+        said = {
+            (record.id, record.attempt): {task.number for task in record.tasks if task.state in ACTIVE}
+            for record in self.core._state.running.values()
+        }
+        assert said == {key: set(run) for key, run in self._alive.items()}
+
+    @invariant()
+    def every_job_ends_at_most_once(self) -> None:
+        for job in self.submitted:
+            state = self.core.jobs[job].state
+            assert self._ended.get(job, state) is state, f"{job} came back to life"
+            if state.ended:
+                self._ended[job] = state
+
+    def _check_nobody_is_passed_over(self) -> None:
+        """Nobody who fits waits unless the reason names reservation, quota or room being made."""
+        ordering = self.core._state.ordering
+        if ordering.strict or (ordering.replans and self.core.settings.preempt):
+            return
+        for record in list(self.core._state.waiting)[:4]:
+            reason = self.core.explain(record.id, self.now)
+            if reason.cause in (Cause.NO_ROOM, Cause.NOT_CONSIDERED):
+                assert not self._fits(record), f"{record.id} fits and waits: {reason.summary}"
+
+    def _fits(self, record: Any) -> bool:
+        """Tried on the ledger and taken back, to the last byte."""
+        cluster, journal = self.core._state.cluster, self.core._state.journal
+        before = (cluster.arrays.node_table.tobytes(), cluster.arrays.device_table.tobytes())
+        mark = journal.begin()
+        placed = self.core._placer.place(record)
+        journal.rollback(mark)
+        assert (cluster.arrays.node_table.tobytes(), cluster.arrays.device_table.tobytes()) == before
+        return placed is not None
+
+    # ---- the end ------------------------------------------------------------------------------------------------
+
+    def teardown(self) -> None:
+        """Everything that runs ends well; then nobody who could run is left, and a replay decides the same."""
+        if self.setting is None:
+            return
+        self._drain()
+        for record in self.core._state.waiting:
+            reason = self.core.explain(record.id, self.now)
+            assert reason.cause in QUOTAS or (reason.cause is Cause.NO_ROOM and not self._fits(record)), (
+                f"{record.id} is left behind on an empty cluster: {reason}"
+            )
+        self._replay()
+
+    def _drain(self) -> None:
+        for _ in range(MOST_CYCLES):
+            self.now += 100.0
+            decisions = self.decide()
+            for decision in self._asked:
+                self.tell(events.Confirmed(self.now, decision.id))
+            self._asked.clear()
+            self.engine_and_core_agree_on_what_exists()
+            if not decisions and not self._alive:
+                return
+            for job in list(self.core._state.suspended):
+                self.tell(events.ResumeRequested(self.now, job))
+            for (job, attempt), run in self._alive.items():
+                stopping = self.core.jobs[job].state is JobState.STOPPING
+                outcome = Outcome.STOPPED if stopping else Outcome.SUCCESS
+                for task in run:
+                    self.tell(events.Ended(self.now, job, attempt, outcome, task, exit_code=0))
+                run.clear()
+        raise AssertionError("it never comes to rest")
+
+    def _replay(self) -> None:
+        assert self.setting is not None
+        again = Scheduler(self.setting.settings)
+        decided: list[Decision] = []
+        for event in self.log:
+            if isinstance(event, events.Tick):
+                decided += again.decide(event.at)
+            else:
+                _refusal(again, event)
+        assert decided == self.decided
+
+
+_MAY_BE_REFUSED = (events.SuspendRequested, events.ResumeRequested, events.DesiredCountChanged)
+
+
+def _refusal(core: Scheduler, event: events.Event) -> str | None:
+    """What the scheduler says against an event; defects are let through."""
+    try:
+        core.handle(event)
+    except InconsistentStateError:
+        raise
+    except MillpondError as error:
+        return str(error)
+    return None
+
+
+def _timeless(snapshot: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in snapshot.items() if name != "now"}
+
+
+def _fast_kernels() -> Any:
+    """Compiled kernels; the interpreted ones where there is no compiler."""
+    try:
+        return compiled()
+    except ImportError:
+        return interpreted()

@@ -1,0 +1,131 @@
+"""Random worlds for property tests: clusters, queues, policies and jobs, all small and full of contention."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from hypothesis import strategies as st
+from worlds import CARD_MIB, asks, machine, queue
+
+from millpond.model.nodes import Node, Pool, SharingPolicy
+from millpond.model.resources import TaskRequest
+from millpond.model.tenants import Queue
+from millpond.model.topology import Level
+from millpond.model.workloads import GangRule, Job, Priority, Role
+from millpond.scheduling.settings import PreemptionCost, Settings
+
+POOLS = (Pool(), Pool("shared", SharingPolicy.OVERCOMMITTED, 2000))
+QUEUES = (
+    queue("team", guarantee=4, limit=12),
+    queue("red", parent="team", guarantee=2),
+    queue("blue", parent="team", limit=6, borrows=True),
+    queue("guest", guarantee=3, borrows=False),
+)
+LEAVES = ("default", "red", "blue", "guest")
+MODELS = ("A100", "V100")
+
+WHOLE = [
+    asks(0, cpus=4),
+    asks(1),
+    asks(1, cpus=20, memory_mib=60_000),
+    asks(2),
+    asks(4),
+    asks(8),
+    asks(1, models=["V100"]),
+    asks(2, extras=[("rdma", 1)]),
+]
+SLICES = [
+    asks(0.25),
+    asks(0.5),
+    asks(0.5, limit=1),
+    asks(0.3, limit=0.6, card_mib=5_000),
+    asks(0, card_mib=4_000, limit=0.3),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """Everything that is there before the first job comes."""
+
+    nodes: tuple[Node, ...]
+    settings: Settings
+    pools: tuple[Pool, ...] = POOLS
+    queues: tuple[Queue, ...] = QUEUES
+
+
+@st.composite
+def nodes(draw: st.DrawFn, name: str, pool: str = "default") -> Node:
+    """A machine of any size; some do not know the memory of their cards, some have host memory to swap to."""
+    return machine(
+        name,
+        draw(st.sampled_from((4, 8, 1, 2, 16, 0))),
+        model=draw(st.sampled_from(MODELS)),
+        card_mib=draw(st.sampled_from((CARD_MIB, 0))),
+        pool=pool,
+        rack_name=draw(st.sampled_from(("r1", "r2"))),
+        swap_mib=draw(st.sampled_from((0, 64_000))),
+        extras=draw(st.sampled_from(((), (("rdma", 2),)))),
+    )
+
+
+ORDERINGS = ("default", "default", "edf", "fair", "fifo", "srtf", "tiresias")
+FREE = PreemptionCost(0.0, 0.0)
+
+
+@st.composite
+def policies(draw: st.DrawFn, orderings: tuple[str, ...] = ORDERINGS) -> Settings:
+    """Settings of a scheduler."""
+    return Settings(
+        ordering=draw(st.sampled_from(orderings)),
+        placement=draw(st.sampled_from(("default", "default", "fgd", "best-fit", "dot-product", "random"))),
+        preempt=draw(st.booleans()),
+        reserve=draw(st.booleans()),
+        preemption_cost=draw(st.sampled_from((PreemptionCost(), FREE))),
+        tiresias_thresholds_gpu_s=(100.0,),
+    )
+
+
+@st.composite
+def worlds(draw: st.DrawFn, orderings: tuple[str, ...] = ORDERINGS) -> Setting:
+    """Two or three machines in the default pool and one in the over-committed one, with policies."""
+    own = [draw(nodes(f"n{number}")) for number in range(draw(st.integers(1, 3)))]
+    return Setting((*own, draw(nodes("s0", "shared"))), draw(policies(orderings)))
+
+
+@st.composite
+def roles(draw: st.DrawFn, name: str, requests: list[TaskRequest]) -> Role:
+    """One role: rigid or elastic."""
+    request = draw(st.sampled_from(requests))
+    desired = draw(st.sampled_from((1, 1, 2, 3)))
+    if draw(st.booleans()):
+        return Role.rigid(request, desired, name)
+    return Role(request, desired, draw(st.integers(1, desired)), desired + draw(st.integers(0, 2)), name)
+
+
+@st.composite
+def jobs(draw: st.DrawFn, id_: str, **fixed: Any) -> Job:
+    """A job of any kind that asks for a place in either pool."""
+    pool = draw(st.sampled_from(("default", "default", "shared")))
+    requests = WHOLE + SLICES
+    own = [draw(roles("worker", requests))]
+    if draw(st.integers(0, 3)) == 0:
+        own.append(draw(roles("server", requests)))
+    job = Job(
+        id_,
+        tuple(own),
+        user=draw(st.sampled_from(("ann", "bob"))),
+        queue=draw(st.sampled_from(LEAVES)),
+        pool=pool,
+        priority=draw(st.sampled_from((Priority.NORMAL, Priority.NORMAL, Priority.LOW, Priority.HIGH))),
+        together=draw(st.sampled_from((Level.ZONE, Level.ZONE, Level.RACK, Level.NODE))),
+        together_required=draw(st.booleans()),
+        gang_rule=draw(st.sampled_from(GangRule)),
+        retries=draw(st.integers(0, 1)),
+        time_limit_s=draw(st.sampled_from((None, None, 500.0))),
+        preemptible=draw(st.sampled_from((True, True, False))),
+        minimum_run_s=draw(st.sampled_from((0.0, 0.0, 50.0))),
+        preemption_budget=draw(st.sampled_from((1_000_000, 1))),
+        deadline_s=draw(st.sampled_from((None, 1_000.0))),
+    )
+    return replace(job, **fixed)

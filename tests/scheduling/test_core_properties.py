@@ -1,0 +1,15 @@
+"""Whatever happens in whatever order, the core keeps its promises (see ``core_machine``)."""
+
+from __future__ import annotations
+
+from core_machine import CoreMachine
+from hypothesis import HealthCheck, settings
+
+TestCore = CoreMachine.TestCase
+TestCore.settings = settings(
+    max_examples=60,
+    stateful_step_count=40,
+    derandomize=True,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)
