@@ -19,7 +19,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from reporting import Table, emit
 
 from millpond.model.decisions import Decision
 from millpond.model.devices import Device
@@ -31,6 +30,7 @@ from millpond.scheduling.placement.kernels import compiled, interpreted
 from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.settings import Settings
 from millpond.simulation.readers import openb
+from reporting import Table, emit
 
 CARDS = 8
 LOAD = 0.85

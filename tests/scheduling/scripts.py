@@ -53,6 +53,15 @@ class Setting:
     pools: tuple[Pool, ...] = POOLS
     queues: tuple[Queue, ...] = QUEUES
 
+    def __repr__(self) -> str:
+        machines = ", ".join(
+            f"{node.name} {node.pool}/{node.rack_name} {[(d.model, d.memory_mib) for d in node.devices][:1]}"
+            f" x {len(node.devices)} swap {node.swap_mib} {node.extras}"
+            for node in self.nodes
+        )
+        chosen = {name: getattr(self.settings, name) for name in ("ordering", "placement", "preempt", "reserve")}
+        return f"<{machines}; {chosen}>"
+
 
 @st.composite
 def nodes(draw: st.DrawFn, name: str, pool: str = "default") -> Node:
