@@ -317,7 +317,7 @@ class CoreMachine(RuleBasedStateMachine):
             twin = Scheduler.restore(json.loads(json.dumps(self.core.snapshot())))
         elif kind == "compiled":
             twin.use_kernels(_fast_kernels())
-        assert twin.snapshot() == self.core.snapshot()
+        assert json.dumps(twin.snapshot()) == json.dumps(self.core.snapshot())
         self.twins = [*self.twins[-1:], twin]
 
     # ---- what must hold -----------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import strategies as st
@@ -10,7 +10,6 @@ from worlds import CARD_MIB, asks, machine, queue
 
 from millpond.model.nodes import Node, Pool, SharingPolicy
 from millpond.model.resources import TaskRequest
-from millpond.model.tenants import Queue
 from millpond.model.topology import Level
 from millpond.model.workloads import GangRule, Job, Priority, Role
 from millpond.scheduling.settings import PreemptionCost, Settings
@@ -44,23 +43,23 @@ SLICES = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
 class Setting:
-    """Everything that is there before the first job comes."""
+    """Everything that is there before the first job comes. Not a dataclass, so that failures print it in one line."""
 
-    nodes: tuple[Node, ...]
-    settings: Settings
-    pools: tuple[Pool, ...] = POOLS
-    queues: tuple[Queue, ...] = QUEUES
+    def __init__(self, nodes: tuple[Node, ...], settings: Settings) -> None:
+        self.nodes = nodes
+        self.settings = settings
+        self.pools = POOLS
+        self.queues = QUEUES
 
     def __repr__(self) -> str:
         machines = ", ".join(
-            f"{node.name} {node.pool}/{node.rack_name} {[(d.model, d.memory_mib) for d in node.devices][:1]}"
-            f" x {len(node.devices)} swap {node.swap_mib} {node.extras}"
+            f"{node.name} {node.pool}/{node.rack_name} {len(node.devices)} x "
+            f"{[(device.model, device.memory_mib) for device in node.devices][:1]} swap {node.swap_mib} {node.extras}"
             for node in self.nodes
         )
         chosen = {name: getattr(self.settings, name) for name in ("ordering", "placement", "preempt", "reserve")}
-        return f"<{machines}; {chosen}>"
+        return f"<{machines}; {chosen}; preempting is free: {self.settings.preemption_cost.is_free}>"
 
 
 @st.composite

@@ -18,6 +18,7 @@ from millpond.model.errors import InconsistentStateError, MillpondError
 from millpond.model.nodes import Node
 from millpond.node.machine import Machine
 from millpond.scheduling.settings import Settings
+from millpond.server.acceleration import accelerate
 from millpond.server.api.app import make_app
 from millpond.server.auth import TOKEN_FILE, token_in
 from millpond.server.board import Board
@@ -79,6 +80,7 @@ def serve(options: ServerOptions) -> None:
             try:
                 loop.settle(engine, _configured(config))
                 loop.start()
+                accelerate(loop, len(machine.nodes), loop.core.scheduler.settings)
                 identity = _identity(url_of(listener), state.path, loop.core.scheduler.settings)
                 service = Service(loop, store, identity, _user())
                 app = make_app(service, token, options.host)

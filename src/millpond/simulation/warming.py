@@ -17,3 +17,7 @@ def warm_up(settings: Settings) -> None:
     crowd = synthesise(SyntheticOptions(jobs=80, load=3.0), total_cards=16, cards_per_node=4, seed=0)
     for durations in ("none", "exact"):
         Simulation(World(uniform_cluster("4x4"), crowd, durations), make_scheduler(settings)).run()
+
+
+if __name__ == "__main__":
+    warm_up(Settings(preempt=True))
