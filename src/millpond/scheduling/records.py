@@ -53,6 +53,7 @@ class JobRecord:
         expected_s, cautious_s: forecast of the whole run; None when there is none.
         failures, out_of_memory_failures: runs that failed by the program's own fault.
         key: its place in the order of those that wait; lower goes first.
+        displaces_above: running work with a key above this may be displaced for it (selective orderings).
         line: which waiting line it stands in; empty while it does not wait.
         rekey_at: when its key is computed anew; 0 when that is not settled yet.
         slot: its place on the roster of running work, -1 when it is not on it.
@@ -63,10 +64,11 @@ class JobRecord:
     """
 
     __slots__ = (
-        "amount", "attained_before_s", "attained_s", "attempt", "bins_outlived", "cautious_s", "debt_s", "ended_at",
-        "expected_s", "failed_starts", "failures", "first_started_at", "gpu_milli", "id", "job", "key", "line",
-        "out_of_memory_failures", "preemptions", "queue", "rekey_at", "requeued_at", "sequence", "size_class", "slot",
-        "started_at", "state", "stop_cause", "stop_trigger", "submitted_at", "suspended_at", "suspended_by", "tasks",
+        "amount", "attained_before_s", "attained_s", "attempt", "bins_outlived", "cautious_s", "debt_s",
+        "displaces_above", "ended_at", "expected_s", "failed_starts", "failures", "first_started_at", "gpu_milli",
+        "id", "job", "key", "line", "out_of_memory_failures", "preemptions", "queue", "rekey_at", "requeued_at",
+        "sequence", "size_class", "slot", "started_at", "state", "stop_cause", "stop_trigger", "submitted_at",
+        "suspended_at", "suspended_by", "tasks",
     )  # fmt: skip
 
     def __init__(self, job: Job, sequence: int, submitted_at: float) -> None:
@@ -92,6 +94,7 @@ class JobRecord:
         self.failures = 0
         self.out_of_memory_failures = 0
         self.key: tuple[float, ...] = ()
+        self.displaces_above = float("inf")
         self.line: tuple[object, ...] = ()
         self.rekey_at = 0.0
         self.slot = -1

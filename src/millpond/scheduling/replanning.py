@@ -17,14 +17,14 @@ from millpond.scheduling.cluster import Hold
 from millpond.scheduling.lifecycle import Trigger
 from millpond.scheduling.placement.arrays import Int64Array
 from millpond.scheduling.placement.filters import first_failure
-from millpond.scheduling.placement.kernels import KernelSet, interpreted, kernel
+from millpond.scheduling.placement.kernels import KernelSet, interpreted, lean_kernel
 from millpond.scheduling.placement.shapes import Shape
 from millpond.scheduling.placing import Placed, Placer
 from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.state import State
 
 
-@kernel
+@lean_kernel
 def first_fitting_node(nodes: Int64Array, devices: Int64Array, count: int, shape: Int64Array) -> int:
     """The first node that the shape fits on; -1 if there is none."""
     for node in range(count):

@@ -18,6 +18,7 @@ from millpond.model.workloads import TaskState
 from millpond.scheduling.placement.kernels import KernelSet, interpreted
 from millpond.scheduling.placing import NodeMask, Placer
 from millpond.scheduling.reclaiming.roster import SLOT_SEQUENCE
+from millpond.scheduling.reclaiming.victims import MOST_ROWS
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State
 
@@ -46,6 +47,7 @@ class Reserver:
     def __init__(self, state: State, placer: Placer) -> None:
         self.state = state
         self.placer = placer
+        self._scratch = np.zeros(MOST_ROWS, dtype=np.int64)
         self.use_kernels(interpreted())
 
     def use_kernels(self, kernels: KernelSet) -> None:
@@ -69,7 +71,7 @@ class Reserver:
             self._room_times(
                 arrays.node_table, arrays.device_table, arrays.node_count, self.placer.vector(shape),
                 _NO_MASK if mask is None else mask, roster.rows, roster.row_devices, roster.row_memory,
-                roster.node_head, ends, roster.slots[SLOT_SEQUENCE], state.now, copies, times,
+                roster.node_head, ends, roster.slots[SLOT_SEQUENCE], state.now, copies, self._scratch, times,
             )  # fmt: skip
             flat = times.ravel()
             if wanted > flat.size:

@@ -151,7 +151,7 @@ class Scheduler:
     def _next_change(self, now: float) -> float | None:
         """When running work changes its place in the order by itself; looked for anew only if something changed."""
         state = self._state
-        lowest = state.waiting.lowest(lambda record: state.ordering.displaces_above(record, now))
+        lowest = state.waiting.lowest_displacing()
         stamp = (state.roster.version, lowest, state.ordering.version)
         if stamp != self._change_stamp or (self._change_at is not None and self._change_at <= now):
             slots = state.roster.slots[:, : state.roster.used]

@@ -95,7 +95,10 @@ class State:
 
     def enqueue(self, record: JobRecord) -> None:
         """Put a job whose tasks are queued into its waiting line, with its key as of now."""
-        record.key = self.ordering.waiting_key(record, self.now)
+        ordering = self.ordering
+        record.key = ordering.waiting_key(record, self.now)
+        if ordering.selective:
+            record.displaces_above = ordering.displaces_above(record, self.now)
         self.waiting.add(record)
         self.arrivals += 1
         record.rekey_at = 0.0

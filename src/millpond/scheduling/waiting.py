@@ -74,9 +74,9 @@ class WaitingLines:
         for waiting in self.lines.values():
             yield from waiting
 
-    def lowest(self, measure: Callable[[JobRecord], float]) -> float:
-        """The lowest value of ``measure`` among the first of every line; infinite when nobody waits."""
-        return min((measure(line[0]) for line in self.lines.values()), default=float("inf"))
+    def lowest_displacing(self) -> float:
+        """The lowest key above which the first of some line displaces running work; infinite when nobody waits."""
+        return min((line[0].displaces_above for line in self.lines.values()), default=float("inf"))
 
     def ranked(self, rank: Callable[[JobRecord], Rank]) -> list[JobRecord]:
         """Everybody, first to last: by ``rank`` of the record, then key, then arrival. O(n log n): for explanations."""

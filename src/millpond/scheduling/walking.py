@@ -22,6 +22,7 @@ from millpond.scheduling.reserving import Reserver
 from millpond.scheduling.state import State
 from millpond.scheduling.tenancy.standing import Standing
 from millpond.scheduling.turns import Turns
+from millpond.scheduling.waiting import LineKey
 
 PLANS_PER_CYCLE = 32
 """How many preemption plans one cycle tries: a bound on work, not on time."""
@@ -124,6 +125,7 @@ class Walk:
             self._displaceable = self._planner.highest_running_key()
         self._least_priority = state.roster.least_priority() if settings.preempt_by_priority else float("inf")
         blocked = False
+        kept_out: set[LineKey] = set()
         while (record := heads.pop()) is not None:
             line = record.line
             if record.id in claims.by_job:
@@ -139,8 +141,14 @@ class Walk:
                         depth -= 1
                         heads.push_next(line, state.waiting.position(record) + 1)
                     continue
+                if line in kept_out and claims.keeps_out(record):
+                    # One of its like has found no room outside of what is reserved; only a shorter job may do better.
+                    if depth:
+                        depth -= 1
+                        heads.push_next(line, state.waiting.position(record) + 1)
+                    continue
                 placed = self._placer.place(record, claims.mask(record))
-            if placed is None and len(outcome.plans) < PLANS_PER_CYCLE:
+            if placed is None and len(outcome.plans) < PLANS_PER_CYCLE and self._might_make_room(record):
                 plan = self._make_room(record)
                 if plan is not None:
                     outcome.plans.append(plan)
@@ -157,6 +165,7 @@ class Walk:
                 blocked = True
                 self._reserve(record)
             elif depth and not crowded and claims.keeps_out(record):
+                kept_out.add(line)
                 depth -= 1
                 heads.push_next(line, state.waiting.position(record) + 1)
 
@@ -177,6 +186,14 @@ class Walk:
         cluster = state.cluster
         return state.ordering.holds_back(record, cluster.free_gpu_milli, cluster.gpu_capacity_milli, state.now)
 
+    def _might_make_room(self, record: JobRecord) -> bool:
+        """A quick look whether any rule could let somebody leave for the job."""
+        return (
+            record.displaces_above < self._displaceable
+            or self._least_priority < record.job.priority
+            or self._state.queues.has_guarantees
+        )
+
     def _make_room(self, record: JobRecord) -> Plan | None:
         """The least disruptive allowed plan that gives the job its whole place; kept on the trial ledger."""
         state = self._state
@@ -190,7 +207,7 @@ class Walk:
             plan = self._planner.by_priority(record, self._claims.mask(record))
             if plan is not None:
                 return plan
-        if self._displaceable > 0.0 and state.ordering.displaces_above(record, state.now) < self._displaceable:
+        if record.displaces_above < self._displaceable:
             return self._planner.by_ordering(record, self._claims.mask(record))
         return None
 

@@ -204,7 +204,7 @@ class Default(Ordering):
     def victims(self, record: JobRecord, slots: FloatArray, keys: FloatArray, now: float) -> Displaceable | None:
         own = record.key[0]
         size = slots[SLOT_CARDS]
-        allowed: BoolArray = keys > self.displaces_above(record, now) + slots[SLOT_CHARGE]
+        allowed: BoolArray = keys > record.displaces_above + slots[SLOT_CHARGE]
         if not allowed.any():
             return None
         movable: BoolArray = np.zeros(0, dtype=np.bool_)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from millpond.scheduling.placement.kernels import kernel
+from millpond.scheduling.placement.kernels import lean_kernel
 from millpond.scheduling.reclaiming.roster import (
     SLOT_ALIVE,
     SLOT_ATTAINED,
@@ -21,7 +21,7 @@ from millpond.scheduling.reclaiming.roster import (
 )
 
 
-@kernel
+@lean_kernel
 def bin_at(edges: FloatArray, service_s: float) -> int:
     """The bin that this much service lies in; ``edges`` (bins + 1,) ascending from 0."""
     low = 0
@@ -35,7 +35,7 @@ def bin_at(edges: FloatArray, service_s: float) -> int:
     return low
 
 
-@kernel
+@lean_kernel
 def count_outlived(slots: FloatArray, now: float, edges: FloatArray, outlived: FloatArray) -> None:
     """Add to ``outlived`` (classes, bins) the bins that running jobs have outlived since they were last counted."""
     last = outlived.shape[1] - 1
@@ -51,7 +51,7 @@ def count_outlived(slots: FloatArray, now: float, edges: FloatArray, outlived: F
         slots[SLOT_BIN, slot] = here
 
 
-@kernel
+@lean_kernel
 def running_keys(
     slots: FloatArray,
     now: float,
@@ -88,7 +88,7 @@ def running_keys(
     return highest
 
 
-@kernel
+@lean_kernel
 def soonest_displaceable(
     slots: FloatArray,
     now: float,

@@ -74,6 +74,7 @@ class Planner:
         self._keys_at = (-1.0, -1)
         self._leaving: list[int] = []
         self._chosen = np.zeros(MOST_ROWS, dtype=np.int64)
+        self._scratch = np.zeros(MOST_ROWS, dtype=np.int64)
 
     def use_kernels(self, kernels: KernelSet) -> None:
         """Run on other kernels from now on; plans are the same."""
@@ -248,7 +249,7 @@ class Planner:
                 arrays.node_table, arrays.device_table, arrays.node_count, self.placer.vector(shape),
                 _NO_MASK if mask is None else mask, roster.rows, roster.row_devices, roster.row_memory,
                 roster.node_head, harm, preference, move_harm,
-                roster.slots[SLOT_SEQUENCE], self._chosen,
+                roster.slots[SLOT_SEQUENCE], self._scratch, self._chosen,
             )  # fmt: skip
             if node < 0:
                 return NO_NODE

@@ -20,7 +20,7 @@ from millpond.scheduling.placement.arrays import (
     Int64Array,
 )
 from millpond.scheduling.placement.filters import device_fits, first_failure
-from millpond.scheduling.placement.kernels import kernel
+from millpond.scheduling.placement.kernels import lean_kernel
 from millpond.scheduling.placement.shapes import SHAPE_COMPUTE, SHAPE_CPU, SHAPE_DEVICES, SHAPE_MEMORY
 from millpond.scheduling.reclaiming.roster import (
     MOST_MOVED_CARDS,
@@ -39,7 +39,7 @@ MOST_ROWS = 512
 """Tasks looked at on one node; more than any node runs in practice."""
 
 
-@kernel
+@lean_kernel
 def shift_row(
     nodes: Int64Array,
     devices: Int64Array,
@@ -62,7 +62,7 @@ def shift_row(
         devices[DEVICE_MEMORY_FREE, device] += sign * row_memory[row, position]
 
 
-@kernel
+@lean_kernel
 def shift_slot(
     nodes: Int64Array,
     devices: Int64Array,
@@ -82,7 +82,7 @@ def shift_slot(
         row = rows[ROW_NEXT, row]
 
 
-@kernel
+@lean_kernel
 def free_cards(nodes: Int64Array, devices: Int64Array, node: int) -> int:
     """Wholly free, usable cards of a usable node."""
     if nodes[NODE_USABLE, node] == 0:
@@ -95,7 +95,7 @@ def free_cards(nodes: Int64Array, devices: Int64Array, node: int) -> int:
     return free
 
 
-@kernel
+@lean_kernel
 def cheapest_room(
     nodes: Int64Array,
     devices: Int64Array,
@@ -110,6 +110,7 @@ def cheapest_room(
     preference: FloatArray,
     move_harm: FloatArray,
     sequence: FloatArray,
+    victims: Int64Array,
     chosen: Int64Array,
 ) -> tuple[int, int]:
     """The node on which making room for one task does the least harm: (node, number of victims), (-1, 0) if none.
@@ -121,6 +122,7 @@ def cheapest_room(
         move_harm: (slots,) cost of moving each aside to whole cards that are free elsewhere; infinite for those that
             may not be moved; or empty.
         sequence: (slots,) order of arrival; ties go to who came first.
+        victims: (MOST_ROWS,) scratch.
         chosen: (MOST_ROWS,) receives the victims: twice the slot, plus one if it is moved.
 
     The tables are changed and changed back. Ties: the least surplus of free compute, then the lowest node.
@@ -129,14 +131,17 @@ def cheapest_room(
     best_harm = np.inf
     best_surplus = 1 << 60
     best_count = 0
-    victims = np.empty(MOST_ROWS, dtype=np.int64)
     moves = move_harm.shape[0] > 0
-    roomy = np.zeros(MOST_MOVED_CARDS + 1, dtype=np.int64)
+    roomiest = 0
+    second = 0
     if moves:
         for node in range(count):
-            free = min(free_cards(nodes, devices, node), MOST_MOVED_CARDS)
-            for some in range(1, free + 1):
-                roomy[some] += 1
+            free = free_cards(nodes, devices, node)
+            if free > roomiest:
+                second = roomiest
+                roomiest = free
+            elif free > second:
+                second = free
     for node in range(min(count, node_head.shape[0])):
         head = node_head[node]
         if head < 0 or nodes[NODE_USABLE, node] == 0 or nodes[DEVICE_TOTAL, node] < shape[SHAPE_DEVICES]:
@@ -152,7 +157,8 @@ def cheapest_room(
             if not wanted and moves and move_harm[slot] < np.inf:
                 some = rows[ROW_DEVICES, row]
                 if some > 0 and some <= MOST_MOVED_CARDS and rows[ROW_COMPUTE, row] == WHOLE_CARD_MILLI:
-                    wanted = roomy[some] > (1 if own_free >= some else 0)
+                    # Another node has the room: the roomiest, or the second if this is the roomiest.
+                    wanted = (second if own_free == roomiest else roomiest) >= some
             if wanted:
                 known = False
                 for other in range(found):
@@ -214,7 +220,7 @@ def cheapest_room(
     return best_node, best_count
 
 
-@kernel
+@lean_kernel
 def copies_that_fit(nodes: Int64Array, devices: Int64Array, node: int, shape: Int64Array) -> int:
     """How many tasks of this shape the node could take side by side, judged by device, CPU and memory counts."""
     if first_failure(nodes, devices, node, shape) != 0:
@@ -235,7 +241,7 @@ def copies_that_fit(nodes: Int64Array, devices: Int64Array, node: int, shape: In
     return int(copies)
 
 
-@kernel
+@lean_kernel
 def room_times(
     nodes: Int64Array,
     devices: Int64Array,
@@ -250,14 +256,14 @@ def room_times(
     sequence: FloatArray,
     now: float,
     wanted: int,
+    order: Int64Array,
     times: FloatArray,
 ) -> None:
     """Fill ``times`` (nodes, wanted): when the node has room for 1, 2, … tasks, if running work ends at ``ends``.
 
-    ``ends``: (slots,) seconds; infinite when unknown. ``sequence``: (slots,) breaks ties. A job counts as ended on a
-    node as a whole.
+    ``ends``: (slots,) seconds; infinite when unknown. ``sequence``: (slots,) breaks ties. ``order``: (MOST_ROWS,)
+    scratch. A job counts as ended on a node as a whole.
     """
-    order = np.empty(MOST_ROWS, dtype=np.int64)
     for node in range(count):
         for copy in range(wanted):
             times[node, copy] = np.inf
