@@ -1,4 +1,4 @@
-"""How benchmarks report: JSON for programs, a plain table for people."""
+"""How benchmarks report: JSON for programs, plain tables for people, and a line now and then while they work."""
 
 from __future__ import annotations
 
@@ -10,10 +10,15 @@ from typing import Any
 
 
 class Table:
-    """Rows of text under headings, aligned for a terminal."""
+    """Rows of text under headings, aligned for a terminal.
 
-    def __init__(self, *headings: str) -> None:
+    Args:
+        texts: how many of the first columns hold words; they are aligned to the left, numbers to the right.
+    """
+
+    def __init__(self, *headings: str, texts: int = 0) -> None:
         self._rows = [headings]
+        self._texts = texts
 
     def add(self, *cells: str) -> None:
         """One more row."""
@@ -21,8 +26,11 @@ class Table:
 
     def __str__(self) -> str:
         widths = [max(len(row[column]) for row in self._rows) for column in range(len(self._rows[0]))]
-        lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in self._rows]
+        lines = ["  ".join(map(self._aligned, row, range(len(row)), widths)).rstrip() for row in self._rows]
         return "\n".join([lines[0], "  ".join("-" * width for width in widths), *lines[1:]])
+
+    def _aligned(self, cell: str, column: int, width: int) -> str:
+        return cell.ljust(width) if column < self._texts else cell.rjust(width)
 
 
 def emit(result: dict[str, Any], target: str | None, lines: Sequence[Table | str]) -> None:
@@ -35,3 +43,14 @@ def emit(result: dict[str, Any], target: str | None, lines: Sequence[Table | str
         Path(target).write_text(text + "\n", encoding="utf-8")
     for line in lines:
         sys.stdout.write(f"{line}\n")
+
+
+def note(text: str) -> None:
+    """Say on standard error what is being done, where a person watches."""
+    if sys.stderr.isatty():
+        sys.stderr.write(f"{text}\n")
+
+
+def verdict(met: bool | None) -> str:
+    """Whether a target was met, in a word."""
+    return "" if met is None else "yes" if met else "MISSED"

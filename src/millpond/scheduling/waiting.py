@@ -88,25 +88,30 @@ class WaitingLines:
 
 
 class Heads:
-    """The first of every line, in order; the caller says whether a line goes on or drops out of this cycle."""
+    """The first of every line, in order; the caller says whether a line goes on or drops out of this walk.
 
-    __slots__ = ("_heap", "_lines", "_rank")
+    The lines must not change while they are walked.
+    """
+
+    __slots__ = ("_heap", "_lines", "_position", "_rank")
 
     def __init__(self, lines: WaitingLines, rank: Callable[[JobRecord], Rank]) -> None:
-        self._lines = lines
+        self._lines = lines.lines
         self._rank = rank
-        self._heap = [
-            (rank(first), first.sequence, first) for first in (waiting[0] for waiting in lines.lines.values())
-        ]
+        self._position = 0
+        self._heap = [(rank(first), first.sequence, first, 0) for first in (line[0] for line in lines.lines.values())]
         heapq.heapify(self._heap)
 
     def pop(self) -> JobRecord | None:
-        """The next job; its line has left the walk until ``push_next`` brings it back."""
-        return heapq.heappop(self._heap)[2] if self._heap else None
+        """The next job; its line has left the walk until ``go_on`` brings it back."""
+        if not self._heap:
+            return None
+        _, _, record, self._position = heapq.heappop(self._heap)
+        return record
 
-    def push_next(self, line: LineKey, position: int = 0) -> None:
-        """The line takes part again with the job at ``position`` of it."""
-        waiting = self._lines.lines.get(line)
-        if waiting is not None and position < len(waiting):
-            first = waiting[position]
-            heapq.heappush(self._heap, (self._rank(first), first.sequence, first))
+    def go_on(self, record: JobRecord) -> None:
+        """The line of the job popped last takes part again, with the one behind it."""
+        line, position = self._lines[record.line], self._position + 1
+        if position < len(line):
+            behind = line[position]
+            heapq.heappush(self._heap, (self._rank(behind), behind.sequence, behind, position))

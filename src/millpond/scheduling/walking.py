@@ -9,6 +9,7 @@ leave, and the successors' exact places are claimed until they have.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 
 from millpond.model.reasons import Cause
 from millpond.model.workloads import TaskState
@@ -29,6 +30,18 @@ PLANS_PER_CYCLE = 32
 
 LINE_DEPTH = 64
 """How far down lines one cycle looks, in all, past jobs that are kept out although others of their line are not."""
+
+
+class Verdict(Enum):
+    """What came of looking at one job."""
+
+    PLACED = "placed"
+    NOT_ADMITTED = "not admitted"
+    """Its queue holds as much as it may; so the rest of its line drops out too."""
+    KEPT_OUT = "kept out"
+    """It has to stay behind for now, but others of its line may not."""
+    BLOCKED = "blocked"
+    """There is no room for it, nor for others of its line."""
 
 
 @dataclass(slots=True)
@@ -58,8 +71,10 @@ class Walk:
         self._planner = planner
         self._reserver = reserver
         self._turns = turns
+        self._guarded = False
         self._displaceable = -1.0
         self._least_priority = float("inf")
+        self._kept_out: set[LineKey] = set()
 
     def run(self) -> None:
         """One walk, with its decisions."""
@@ -115,59 +130,68 @@ class Walk:
     # ---- the walk itself ----------------------------------------------------------------------------------------
 
     def _walk(self, outcome: Outcome) -> None:
-        state, claims = self._state, self._claims
-        settings, cluster = state.settings, state.cluster
+        state = self._state
+        self._look_around()
         heads = state.waiting.heads(Standing(state).rank)
         depth = LINE_DEPTH
-        guarded = settings.reserve and not settings.preempt
+        while (record := heads.pop()) is not None:
+            verdict = self._consider(record, outcome)
+            if verdict is Verdict.PLACED:
+                heads.go_on(record)
+            elif verdict is Verdict.KEPT_OUT and depth:
+                depth -= 1
+                heads.go_on(record)
+            elif verdict is Verdict.BLOCKED:
+                outcome.blocked.append(record)
+                if state.ordering.strict:
+                    return
+                if len(outcome.blocked) == 1:
+                    self._reserve(record)
+                if depth and self._may_have_room(record) and self._claims.keeps_out(record):
+                    self._kept_out.add(record.line)
+                    depth -= 1
+                    heads.go_on(record)
+
+    def _look_around(self) -> None:
+        """What every job of this walk is held against."""
+        state, claims = self._state, self._claims
+        settings = state.settings
+        self._guarded = settings.reserve and not settings.preempt
         self._displaceable = -1.0
-        if settings.preempt and state.ordering.selective and self._claims.displaced_at < state.now:
+        if settings.preempt and state.ordering.selective and claims.displaced_at < state.now:
             self._displaceable = self._planner.highest_running_key()
         self._least_priority = state.roster.least_priority() if settings.preempt_by_priority else float("inf")
-        blocked = False
-        kept_out: set[LineKey] = set()
-        while (record := heads.pop()) is not None:
-            line = record.line
-            if record.id in claims.by_job:
-                heads.push_next(line, state.waiting.position(record) + 1)
-                continue
-            if not self.is_admitted(record):
-                continue
-            crowded = record.gpu_milli > cluster.free_gpu_milli and not record.job.elastic
-            placed, cause = None, Cause.BACKFILLED if blocked else Cause.FITS
-            if not crowded:
-                if guarded and self._is_held_back(record):
-                    if depth:
-                        depth -= 1
-                        heads.push_next(line, state.waiting.position(record) + 1)
-                    continue
-                if line in kept_out and claims.keeps_out(record):
-                    # One of its like has found no room outside of what is reserved; only a shorter job may do better.
-                    if depth:
-                        depth -= 1
-                        heads.push_next(line, state.waiting.position(record) + 1)
-                    continue
-                placed = self._placer.place(record, claims.mask(record))
-            if placed is None and len(outcome.plans) < PLANS_PER_CYCLE and self._might_make_room(record):
-                plan = self._make_room(record)
-                if plan is not None:
-                    outcome.plans.append(plan)
-                    placed, cause = plan.placed, plan.cause
-            if placed is not None:
-                self._charge(record, placed)
-                outcome.placed.append((record, placed, cause))
-                heads.push_next(line, state.waiting.position(record) + 1)
-                continue
-            outcome.blocked.append(record)
-            if state.ordering.strict:
-                return
-            if not blocked:
-                blocked = True
-                self._reserve(record)
-            elif depth and not crowded and claims.keeps_out(record):
-                kept_out.add(line)
-                depth -= 1
-                heads.push_next(line, state.waiting.position(record) + 1)
+        self._kept_out.clear()
+
+    def _consider(self, record: JobRecord, outcome: Outcome) -> Verdict:
+        """Admit one job and place it on the trial ledger, making room for it if that is allowed and proved."""
+        claims = self._claims
+        if record.id in claims.by_job:
+            return Verdict.KEPT_OUT
+        if not self.is_admitted(record):
+            return Verdict.NOT_ADMITTED
+        placed, cause = None, Cause.BACKFILLED if outcome.blocked else Cause.FITS
+        if self._may_have_room(record):
+            if self._guarded and self._is_held_back(record):
+                return Verdict.KEPT_OUT
+            if record.line in self._kept_out and claims.keeps_out(record):
+                # One of its like has found no room outside of what is reserved; only a shorter job may do better.
+                return Verdict.KEPT_OUT
+            placed = self._placer.place(record, claims.mask(record))
+        if placed is None and len(outcome.plans) < PLANS_PER_CYCLE and self._might_make_room(record):
+            plan = self._make_room(record)
+            if plan is not None:
+                outcome.plans.append(plan)
+                placed, cause = plan.placed, plan.cause
+        if placed is None:
+            return Verdict.BLOCKED
+        self._charge(record, placed)
+        outcome.placed.append((record, placed, cause))
+        return Verdict.PLACED
+
+    def _may_have_room(self, record: JobRecord) -> bool:
+        """Whether, counting free compute alone, the job might fit."""
+        return record.gpu_milli <= self._state.cluster.free_gpu_milli or record.job.elastic
 
     def is_admitted(self, record: JobRecord) -> bool:
         """Whether the job's queue, and all above it, may hold so much more."""
