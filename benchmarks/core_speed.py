@@ -20,6 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
+from calibration import calibration_rate
 from millpond.model.decisions import Decision
 from millpond.model.devices import Device
 from millpond.model.events import Confirmed, Ended, JobSubmitted, NodeJoined
@@ -34,16 +35,6 @@ from reporting import Table, emit
 
 CARDS = 8
 LOAD = 0.85
-CALIBRATION_STEPS = 2_000_000
-
-
-def calibration_rate() -> float:
-    """Additions a second of a plain Python loop: what this machine gives right now."""
-    began = time.perf_counter()
-    total = 0
-    for number in range(CALIBRATION_STEPS):
-        total += number & 7
-    return CALIBRATION_STEPS / (time.perf_counter() - began)
 
 
 def cluster(count: int) -> list[Node]:
@@ -163,14 +154,14 @@ def gang(tasks: int) -> float:
     return took
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Run it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pods", type=Path, required=True, help="an openb pod list")
     parser.add_argument("--nodes", type=int, nargs="+", default=[500, 5000, 50_000])
     parser.add_argument("--steps", type=int, default=20_000)
     parser.add_argument("--json", help="write the result here; - is standard output")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     gang(8)  # compiles, or loads from the cache, what the measurement uses
     rows = []
     for nodes in options.nodes:

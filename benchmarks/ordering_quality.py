@@ -22,12 +22,11 @@ from pathlib import Path
 from typing import Any
 
 from cases import CASES, MURI, PHILLY, Case, Policy, arguments_of, find, scenario
-from reporting import Table, emit, note, verdict
-
 from millpond.simulation import queueing
 from millpond.simulation.kernel import World
 from millpond.simulation.scenario import read_world
 from millpond.simulation.summaries import queueing_summary
+from reporting import Table, emit, note, verdict
 
 PEERS = {
     "muri-1": {"srtf": 1_370_603.198, "srsf": 980_140.570, "tiresias": 3_330_371.317},

@@ -22,10 +22,9 @@ from typing import Any
 
 from calibration import calibration_rate
 from cases import MURI, PHILLY, Case, Policy, arguments_of, find, scenario
-from reporting import Table, emit, note, verdict
-
 from millpond.simulation import queueing
 from millpond.simulation.scenario import read_packing, read_world
+from reporting import Table, emit, note, verdict
 
 TARGET_JOBS_PER_CPU_S = 5_000
 PEERS = {"philly": "68-220 (Lucid)", "muri-4": "81-391 (Muri)", "openb": "7-21 (FGD)"}
@@ -62,7 +61,14 @@ def pods_line(traces: Path, runs: int) -> dict[str, Any]:
     note("openb: default placement")
     results = [packing.run(played.seeded()) for _ in range(runs)]
     rates = _rates(results[0].arrivals, [result.cpu_s for result in results])
-    return {"case": "openb", "ordering": "one by one", "durations": "", "preempt": False, "placement": "default", **rates}
+    return {
+        "case": "openb",
+        "ordering": "one by one",
+        "durations": "",
+        "preempt": False,
+        "placement": "default",
+        **rates,
+    }
 
 
 def _rates(count: int, cpu_s: Sequence[float]) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from millpond.scheduling.waiting import LineKey
 PLANS_PER_CYCLE = 32
 """How many preemption plans one cycle tries: a bound on work, not on time."""
 
-LINE_DEPTH = 64
+LINE_DEPTH = 16
 """How far down lines one cycle looks, in all, past jobs that are kept out although others of their line are not."""
 
 

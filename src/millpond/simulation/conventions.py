@@ -35,3 +35,8 @@ MURI = Conventions(NO_PREEMPTION_COST, (3_250.0, 7_200.0), 0.0)
 def conventions_of(trace_format: str) -> Conventions:
     """The conventions of a format; those of the Philly case where nothing was published."""
     return MURI if trace_format == "muri" else Conventions()
+
+
+def default_placement(trace_format: str, ordering: str) -> str:
+    """Where jobs go unless told otherwise: the published orderings were measured with consolidated best-fit."""
+    return "default" if trace_format == "openb" or ordering == "default" else "best-fit"

@@ -30,7 +30,9 @@ SKIPPED_SHOWN = 5
 
 @click.command()
 @simulation_options
-@click.option("--placement", type=click.Choice(PLACEMENTS), default="default", help="Where jobs go.")
+@click.option(
+    "--placement", type=click.Choice(PLACEMENTS), help="Where jobs go.  [default: default; published: best-fit]"
+)
 @click.option("--ordering", type=click.Choice(ORDERINGS), help="Who is next.  [default: default]")
 @click.option("--seed", type=int, default=0, help="For arrival orders, synthetic jobs and random placement.")
 @click.option("--write-jobs", type=click.Path(dir_okay=False), help="synthetic: keep the jobs as a native trace.")

@@ -103,7 +103,7 @@ def scenario_of(
     *,
     trace_format: str,
     jobs: str,
-    placement: str = "default",
+    placement: str | None = None,
     ordering: str | None = None,
     seed: int = 0,
     **given: Any,
@@ -114,7 +114,7 @@ def scenario_of(
         InvalidInputError: an option does not belong to the format, or a value is out of range.
     """
     from millpond.scheduling.settings import PreemptionCost, Settings
-    from millpond.simulation.conventions import conventions_of
+    from millpond.simulation.conventions import conventions_of, default_placement
     from millpond.simulation.costs import Costs
     from millpond.simulation.scenario import PREEMPTIVE_ORDERINGS, SYNTHETIC_FORMAT, Scenario
 
@@ -128,7 +128,7 @@ def scenario_of(
     preempt = ordering in PREEMPTIVE_ORDERINGS if given["preempt"] is None else given["preempt"]
     settings = Settings(
         ordering=ordering,
-        placement=placement,
+        placement=placement or default_placement(trace_format, ordering),
         preempt=preempt,
         preemption_cost=preemption,
         tiresias_thresholds_gpu_s=conventions.tiresias_thresholds_gpu_s,
