@@ -19,7 +19,7 @@ from scripts import LEAVES, MODELS, Setting, jobs, worlds
 from worlds import machine
 
 from millpond.model import events
-from millpond.model.decisions import Decision, Placement, Resume, Start, Stop, Suspend
+from millpond.model.decisions import Decision, Placement, Start, Stop
 from millpond.model.devices import Health
 from millpond.model.errors import InconsistentStateError, MillpondError
 from millpond.model.nodes import Node
@@ -99,8 +99,6 @@ class CoreMachine(RuleBasedStateMachine):
                 assert record.preemptions < record.job.preemption_budget
                 assert record.started_at is not None
                 assert self.now - record.started_at >= record.job.minimum_run_s
-            case Stop() | Suspend() | Resume():
-                assert run, "told to end or to pause what is not there"
 
     def _check_start(self, start: Start, job: Job, run: dict[int, Placement]) -> None:
         numbers = [placement.task for placement in start.placements]
@@ -268,8 +266,9 @@ class CoreMachine(RuleBasedStateMachine):
         if devices != node.devices:
             there = {device.uuid for device in devices}
             self._drop(
-                lambda placement: placement.node == node.name
-                and not all(grant.device in there for grant in placement.grants)
+                lambda placement: (
+                    placement.node == node.name and not all(grant.device in there for grant in placement.grants)
+                )
             )
             self._join(replace(node, devices=devices))
 
@@ -368,10 +367,9 @@ class CoreMachine(RuleBasedStateMachine):
 
     # ---- the end ------------------------------------------------------------------------------------------------
 
-    def teardown(self) -> None:
-        """Everything that runs ends well; then nobody who could run is left, and a replay decides the same."""
-        if self.setting is None:
-            return
+    @rule()
+    def let_everything_end(self) -> None:
+        """All that runs ends well; then nobody who could run is left, and a replay of the log decides the same."""
         self._drain()
         for record in self.core._state.waiting:
             reason = self.core.explain(record.id, self.now)

@@ -67,9 +67,7 @@ def check_ledger(core: Scheduler) -> None:
 
 def holders(core: Scheduler) -> list[tuple[JobRecord, TaskRecord]]:
     """Every task that holds something."""
-    return [
-        (record, task) for record in core.jobs.values() for task in record.tasks if task.holding is not None
-    ]
+    return [(record, task) for record in core.jobs.values() for task in record.tasks if task.holding is not None]
 
 
 def _take(

@@ -16,7 +16,6 @@ from millpond.model.topology import Level
 from millpond.model.workloads import Job, TaskState
 from millpond.scheduling.affinity import Affinities
 from millpond.scheduling.cluster import Cluster, Hold, Holding
-from millpond.scheduling.placement import gangs
 from millpond.scheduling.placement.arrays import Int64Array
 from millpond.scheduling.placement.gangs import place_gang
 from millpond.scheduling.placement.kernels import KernelSet, interpreted
@@ -29,14 +28,6 @@ from millpond.scheduling.settings import Settings
 
 NodeMask = NDArray[np.uint8]
 Placed = list[tuple[TaskRecord, Holding]]
-
-_GANG_LEVELS = {
-    Level.DEVICE: gangs.Level.NODE,
-    Level.SWITCH: gangs.Level.NODE,
-    Level.SOCKET: gangs.Level.NODE,
-    Level.NODE: gangs.Level.NODE,
-    Level.RACK: gangs.Level.RACK,
-}
 
 _SCORERS = {
     "default": Scorer.DEFAULT,
@@ -204,7 +195,7 @@ class Placer:
             self.selector,
             members,
             transaction,
-            level=_GANG_LEVELS.get(job.together, gangs.Level.ANY),
+            level=min(max(job.together, Level.NODE), Level.ZONE),
             required=job.together_required,
             node_mask=mask,
             level_spare=spare,

@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from naive_placement import hold
 
+from millpond.model.topology import Level
 from millpond.scheduling.placement.arrays import ClusterArrays
-from millpond.scheduling.placement.gangs import GangPlacement, Level, place_gang
+from millpond.scheduling.placement.gangs import GangPlacement, place_gang
 from millpond.scheduling.placement.mix import TypicalMix
 from millpond.scheduling.placement.selector import Selector
 from millpond.scheduling.placement.shapes import Shape
@@ -71,7 +72,7 @@ def test_a_required_rack_is_a_condition_and_a_preferred_one_a_wish() -> None:
     assert place(selector, [NODE_OF_8] * 3, level=Level.RACK, required=True) is None
     placement = place(selector, [NODE_OF_8] * 3, level=Level.RACK)
     assert placement is not None
-    assert placement.level is Level.ANY
+    assert placement.level is Level.ZONE
 
 
 def test_a_gang_that_fits_one_node_lies_on_the_fullest_that_holds_it() -> None:
@@ -131,7 +132,7 @@ def test_no_gang_overdraws_a_node_and_a_level_kept_is_kept(seed: int) -> None:
     shapes = [Shape(4_000, 0, rng.choice([1, 2, 4])), Shape(2_000, 0, 1, 300), Shape(6_000)]
     for _ in range(4):
         members = [rng.choice(shapes) for _ in range(rng.randrange(1, 9))]
-        level = rng.choice(list(Level))
+        level = rng.choice([Level.NODE, Level.RACK, Level.ZONE])
         placement = place(selector, members, level=level, required=rng.random() < 0.5)
         arrays = selector.arrays
         assert (arrays.node_table >= 0).all()

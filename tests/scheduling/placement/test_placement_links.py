@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from millpond.model.topology import LINK_MAPS
 from millpond.scheduling.placement.arrays import ClusterArrays
-from millpond.scheduling.placement.links import LinkTables, dgx1_v100_costs, id_cost
+from millpond.scheduling.placement.links import LinkTables, id_cost
 from millpond.scheduling.placement.mix import TypicalMix
 from millpond.scheduling.placement.selector import Selector
 from millpond.scheduling.placement.shapes import Shape
@@ -45,7 +46,7 @@ def node_with(cards: int, busy: tuple[int, ...], costs: list[list[int]] | None =
     ],
 )
 def test_cards_of_a_dgx1_follow_its_cube_mesh(busy: tuple[int, ...], wanted: int, expected: tuple[int, ...]) -> None:
-    assert node_with(8, busy, dgx1_v100_costs()).choose_devices(0, Shape(devices=wanted)) == expected
+    assert node_with(8, busy, LINK_MAPS["v100-cube-mesh"]).choose_devices(0, Shape(devices=wanted)) == expected
 
 
 @pytest.mark.parametrize("registered", [True, False])
@@ -90,6 +91,6 @@ def test_on_sixteen_cards_the_worst_link_is_as_good_as_it_can_be(free: set[int],
 def test_equal_node_types_share_a_table_and_lopsided_costs_are_refused() -> None:
     links = LinkTables()
     assert links.register_ids([0, 0], [0, 1]) == links.register_ids([7, 7], [3, 4])
-    assert links.register(dgx1_v100_costs()) == 2
+    assert links.register(LINK_MAPS["v100-cube-mesh"]) == 2
     with pytest.raises(ValueError, match="symmetric"):
         links.register([[0, 1], [2, 0]])

@@ -9,27 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from itertools import islice
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from millpond.model.topology import Level
 from millpond.scheduling.placement.arrays import Int64Array, NodeMask
 from millpond.scheduling.placement.selector import Choice, Selector
 from millpond.scheduling.placement.shapes import Shape
 
 # Sets of nodes tried per level before the level is given up; counts work, not time.
 TRIES_PER_LEVEL = 256
-
-
-class Level(Enum):
-    """How close together the members of a gang are to be."""
-
-    NODE = "node"
-    RACK = "rack"
-    ANY = "any"
 
 
 class Transaction(Protocol):
@@ -64,7 +56,7 @@ def place_gang(
     members: Sequence[Shape],
     transaction: Transaction,
     *,
-    level: Level = Level.ANY,
+    level: Level = Level.ZONE,
     required: bool = False,
     node_mask: NodeMask | None = None,
     level_spare: Int64Array | None = None,
@@ -78,10 +70,10 @@ def place_gang(
     order = sorted(range(len(members)), key=lambda index: _largest_first(members[index]))
     base = np.ones(count, dtype=np.uint8) if node_mask is None else node_mask[:count]
     request = _Request(tuple(members[index] for index in order), base, level_spare)
-    wished = [Level.NODE, Level.RACK, Level.ANY]
+    wished = [Level.NODE, Level.RACK, Level.ZONE]
     levels = [level] if required else wished[wished.index(level) :]
     for kept in levels:
-        for mask in islice(_masks(selector, request, kept, spread=level is Level.ANY), TRIES_PER_LEVEL):
+        for mask in islice(_masks(selector, request, kept, spread=level is Level.ZONE), TRIES_PER_LEVEL):
             choices = _place_all(selector, request, transaction, mask)
             if choices is not None:
                 by_member = sorted(zip(order, choices, strict=True))

@@ -13,6 +13,7 @@ from itertools import combinations
 
 import numpy as np
 
+from millpond.model.topology import Link
 from millpond.scheduling.placement.arrays import (
     DEVICE_TOTAL,
     FIRST_DEVICE,
@@ -25,25 +26,10 @@ from millpond.scheduling.placement.arrays import (
 from millpond.scheduling.placement.kernels import lean_kernel
 
 # Cost of the best path between two cards, lowest common level first.
-DOUBLE_NVLINK, NVLINK, SAME_SWITCH, SAME_SOCKET, CROSS_SOCKET = 0, 1, 2, 4, 8
+SAME_SWITCH, SAME_SOCKET, CROSS_SOCKET = int(Link.PCIE_SWITCH), int(Link.SOCKET), int(Link.CROSS_SOCKET)
 UNREGISTERED = 0
 _LOOKUP_CARDS = 8
 _MOST_CARDS = 62
-
-# Double (2) and single (1) NVLinks between the cards of an 8 x V100 DGX-1: two meshes of four, joined card to
-# card. Source: NVIDIA, "NVIDIA DGX-1 With Tesla V100 System Architecture", 2017, figure 4 (hybrid cube mesh).
-_DGX1_NVLINKS = {
-    (0, 1): 1, (0, 2): 1, (0, 3): 2, (0, 4): 2, (1, 2): 2, (1, 3): 1, (1, 5): 2, (2, 3): 2, (2, 6): 1, (3, 7): 1,
-    (4, 5): 1, (4, 6): 1, (4, 7): 2, (5, 6): 2, (5, 7): 1, (6, 7): 2,
-}  # fmt: skip
-
-
-def dgx1_v100_costs() -> list[list[int]]:
-    """Pair costs, 8 x 8, of the V100 DGX-1: PCIe switches hold cards in pairs, sockets hold four."""
-    costs = [[id_cost(a // 2, b // 2, a // 4, b // 4) if a != b else 0 for b in range(8)] for a in range(8)]
-    for (a, b), links in _DGX1_NVLINKS.items():
-        costs[a][b] = costs[b][a] = DOUBLE_NVLINK if links == 2 else NVLINK
-    return costs
 
 
 class LinkTables:

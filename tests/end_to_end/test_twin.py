@@ -1,0 +1,139 @@
+"""The twin: what a live server did is what the simulator says, from its log exactly, from the list of jobs nearly.
+
+A server with eight pretended cards runs 200 short jobs as real processes, gangs among them. Then
+
+- the log that it stored, replayed by a fresh scheduler, gives the decisions that it stored, one by one; and
+- a simulation that is told only which jobs came when, and how long their commands sleep, ends within 10 % of the live
+  makespan.
+
+The cards bound the live makespan, not the rate of submission. What a live job holds its cards for beyond its command's
+own length (the supervisor's start, the report of the end, and on a busy machine the wait for a core) is not the
+scheduler's doing, so it is measured on this very run, as the mean over all jobs, and given to the simulator as its start
+cost. Whatever else differed, an order, an idle card, a gang that waits for two, would show in the makespan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean
+
+import pytest
+from real_pond import Pond, until
+
+from millpond.client.sdk import Client
+from millpond.client.sdk.client import ENDED
+from millpond.model.decisions import Decision, Start
+from millpond.model.events import Ended, Event, JobSubmitted, NodeJoined, Tick
+from millpond.scheduling.scheduler import Scheduler
+from millpond.server.store.connecting import sqlite_url
+from millpond.server.store.store import Store
+from millpond.simulation.costs import Costs
+from millpond.simulation.kernel import Simulation, World
+from millpond.simulation.log import replay_log
+from millpond.simulation.trace import TraceJob, Workload
+
+JOBS = 200
+MAKESPANS_AGREE_WITHIN = 0.1
+
+
+def length_s(number: int) -> float:
+    """How long a job's command sleeps: 0.4 to 0.9 s, in an order without a pattern that matters."""
+    return 0.4 + 0.05 * (number * 7 % 11)
+
+
+def document(number: int) -> dict:
+    """A job file: mostly one card, sometimes two, sometimes a gang of two tasks with a card each."""
+    shape = {5: {"gpus": 2}, 8: {"gpus": 1, "tasks": 2}}.get(number % 10, {"gpus": 1})
+    return {"command": ["sleep", f"{length_s(number):.2f}"], "cpus": 0.1, "memory": "16MiB", **shape}
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a server left in its store.
+
+    Attributes:
+        lengths: how long each job's command slept, by job id.
+    """
+
+    settings_plain: dict
+    events: list[Event]
+    decisions: list[Decision]
+    lengths: dict[str, float]
+
+    def of(self, kind: type) -> Iterable:
+        """All events of a kind."""
+        return [event for event in self.events if isinstance(event, kind)]
+
+    @property
+    def makespan_s(self) -> float:
+        """From the first submission to the last end."""
+        return max(end.at for end in self.of(Ended)) - min(job.at for job in self.of(JobSubmitted))
+
+
+@pytest.fixture(scope="module")
+def live(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Two hundred jobs from submission to end on a real server."""
+    pond = Pond(tmp_path_factory.mktemp("twin") / "state")
+    pond.up()
+    try:
+        with Client(state_dir=pond.state_dir) as client:
+            lengths = {client.submit(document(number)).id: length_s(number) for number in range(JOBS)}
+            for job_id in lengths:
+                until(lambda job_id=job_id: client.job(job_id).state in ENDED, within_s=90.0)
+    finally:
+        done = pond("down")
+        assert done.returncode == 0, done.stderr
+    return stored_run(pond.state_dir, lengths)
+
+
+def stored_run(state_dir: Path, lengths: dict[str, float]) -> Run:
+    """Read what a server that is down has left."""
+    store = Store(sqlite_url(state_dir / "millpond.db"))
+    try:
+        entries = list(store.events_after(0))
+        decisions = list(store.decisions_after(0).values())
+    finally:
+        store.close()
+    return Run({}, [entry.event for entry in entries], decisions, lengths)
+
+
+def test_all_jobs_ran_to_their_end(live: Run):
+    assert {end.job for end in live.of(Ended)} == set(live.lengths)
+    assert all(end.exit_code == 0 for end in live.of(Ended))
+
+
+def test_the_stored_log_leads_to_the_stored_decisions(live: Run):
+    assert replay_log(live.events, Scheduler()) == live.decisions
+
+
+def start_cost_s(live: Run) -> float:
+    """Mean time for which a job held its cards beyond the length of its command."""
+    decided = decided_at(live)
+    ended = {end.job: end.at for end in live.of(Ended)}
+    return mean(ended[job] - decided[job] - length for job, length in live.lengths.items())
+
+
+def decided_at(live: Run) -> dict[str, float]:
+    """When each job was started, by replaying the log tick by tick."""
+    scheduler, found = Scheduler(), {}
+    for event in live.events:
+        if isinstance(event, Tick):
+            started = [decision.job for decision in scheduler.decide(event.at) if isinstance(decision, Start)]
+            found.update(dict.fromkeys(started, event.at))
+        else:
+            scheduler.handle(event)
+    return found
+
+
+def test_a_simulation_of_the_submitted_jobs_ends_when_the_live_run_did(live: Run):
+    entries = [TraceJob(event.job, event.at, live.lengths[event.job.id]) for event in live.of(JobSubmitted)]
+    nodes = tuple(event.node for event in live.of(NodeJoined))
+    world = World(nodes, Workload(tuple(entries), "the live run"), costs=Costs(start_s=start_cost_s(live)))
+    simulation = Simulation(world, Scheduler())
+    simulation.run()
+    ends = [work.ended_at for work in simulation.works]
+    makespan_s = max(ends) - world.start_at
+    print("live", live.makespan_s, "sim", makespan_s, "cost", start_cost_s(live), "sub", max(e.submit_at for e in entries)-world.start_at)
+    assert makespan_s == pytest.approx(live.makespan_s, rel=MAKESPANS_AGREE_WITHIN)
