@@ -11,7 +11,8 @@ from millpond.model.devices import Device
 from millpond.model.nodes import Node
 from millpond.model.resources import SliceRequest, TaskRequest
 from millpond.model.workloads import JobState, Outcome, TaskState
-from millpond.scheduling.cluster import Cluster, Hold
+from millpond.scheduling.cluster import Cluster
+from millpond.scheduling.holdings import Hold
 from millpond.scheduling.journal import Journal
 from millpond.scheduling.lifecycle import TRANSITIONS, is_retried, job_state
 

@@ -6,26 +6,26 @@ A server with eight pretended cards runs 200 short jobs as real processes, gangs
 - a simulation that is told only which jobs came when, and how long their commands sleep, ends within 10 % of the live
   makespan.
 
-The cards bound the live makespan, not the rate of submission. What a live job holds its cards for beyond its command's
-own length (the supervisor's start, the report of the end, and on a busy machine the wait for a core) is not the
-scheduler's doing, so it is measured on this very run, as the mean over all jobs, and given to the simulator as its start
+The cards bound the live makespan, not the rate of submission. For how long a live job holds its cards beyond its
+command's own length (the supervisor's start, the report of the end, on a busy machine the wait for a core) is not the
+scheduler's doing: it is measured on this very run, as the mean over all jobs, and given to the simulator as its start
 cost. Whatever else differed, an order, an idle card, a gang that waits for two, would show in the makespan.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
+from typing import Any, TypeVar
 
 import pytest
 from real_pond import Pond, until
 
 from millpond.client.sdk import Client
 from millpond.client.sdk.client import ENDED
-from millpond.model.decisions import Decision, Start
-from millpond.model.events import Ended, Event, JobSubmitted, NodeJoined, Tick
+from millpond.model.decisions import Decision
+from millpond.model.events import Ended, Event, JobSubmitted, NodeJoined
 from millpond.scheduling.scheduler import Scheduler
 from millpond.server.store.connecting import sqlite_url
 from millpond.server.store.store import Store
@@ -37,13 +37,15 @@ from millpond.simulation.trace import TraceJob, Workload
 JOBS = 200
 MAKESPANS_AGREE_WITHIN = 0.1
 
+E = TypeVar("E", bound=Event)
+
 
 def length_s(number: int) -> float:
     """How long a job's command sleeps: 0.4 to 0.9 s, in an order without a pattern that matters."""
     return 0.4 + 0.05 * (number * 7 % 11)
 
 
-def document(number: int) -> dict:
+def document(number: int) -> dict[str, Any]:
     """A job file: mostly one card, sometimes two, sometimes a gang of two tasks with a card each."""
     shape = {5: {"gpus": 2}, 8: {"gpus": 1, "tasks": 2}}.get(number % 10, {"gpus": 1})
     return {"command": ["sleep", f"{length_s(number):.2f}"], "cpus": 0.1, "memory": "16MiB", **shape}
@@ -54,15 +56,16 @@ class Run:
     """What a server left in its store.
 
     Attributes:
+        started_at: when it was decided to start each job, by job id.
         lengths: how long each job's command slept, by job id.
     """
 
-    settings_plain: dict
     events: list[Event]
     decisions: list[Decision]
+    started_at: dict[str, float]
     lengths: dict[str, float]
 
-    def of(self, kind: type) -> Iterable:
+    def of(self, kind: type[E]) -> list[E]:
         """All events of a kind."""
         return [event for event in self.events if isinstance(event, kind)]
 
@@ -70,6 +73,12 @@ class Run:
     def makespan_s(self) -> float:
         """From the first submission to the last end."""
         return max(end.at for end in self.of(Ended)) - min(job.at for job in self.of(JobSubmitted))
+
+    @property
+    def start_cost_s(self) -> float:
+        """Mean time for which a job held its cards beyond the length of its command."""
+        ended_at = {end.job: end.at for end in self.of(Ended)}
+        return mean(ended_at[job] - self.started_at[job] - length for job, length in self.lengths.items())
 
 
 @pytest.fixture(scope="module")
@@ -92,11 +101,12 @@ def stored_run(state_dir: Path, lengths: dict[str, float]) -> Run:
     """Read what a server that is down has left."""
     store = Store(sqlite_url(state_dir / "millpond.db"))
     try:
-        entries = list(store.events_after(0))
+        events = [entry.event for entry in store.events_after(0)]
         decisions = list(store.decisions_after(0).values())
+        started_at = {job: store.history(job)[1][0].at for job in lengths}
     finally:
         store.close()
-    return Run({}, [entry.event for entry in entries], decisions, lengths)
+    return Run(events, decisions, started_at, lengths)
 
 
 def test_all_jobs_ran_to_their_end(live: Run):
@@ -108,32 +118,11 @@ def test_the_stored_log_leads_to_the_stored_decisions(live: Run):
     assert replay_log(live.events, Scheduler()) == live.decisions
 
 
-def start_cost_s(live: Run) -> float:
-    """Mean time for which a job held its cards beyond the length of its command."""
-    decided = decided_at(live)
-    ended = {end.job: end.at for end in live.of(Ended)}
-    return mean(ended[job] - decided[job] - length for job, length in live.lengths.items())
-
-
-def decided_at(live: Run) -> dict[str, float]:
-    """When each job was started, by replaying the log tick by tick."""
-    scheduler, found = Scheduler(), {}
-    for event in live.events:
-        if isinstance(event, Tick):
-            started = [decision.job for decision in scheduler.decide(event.at) if isinstance(decision, Start)]
-            found.update(dict.fromkeys(started, event.at))
-        else:
-            scheduler.handle(event)
-    return found
-
-
 def test_a_simulation_of_the_submitted_jobs_ends_when_the_live_run_did(live: Run):
     entries = [TraceJob(event.job, event.at, live.lengths[event.job.id]) for event in live.of(JobSubmitted)]
     nodes = tuple(event.node for event in live.of(NodeJoined))
-    world = World(nodes, Workload(tuple(entries), "the live run"), costs=Costs(start_s=start_cost_s(live)))
-    simulation = Simulation(world, Scheduler())
+    costs = Costs(start_s=live.start_cost_s)
+    simulation = Simulation(World(nodes, Workload(tuple(entries), "the live run"), costs=costs), Scheduler())
     simulation.run()
-    ends = [work.ended_at for work in simulation.works]
-    makespan_s = max(ends) - world.start_at
-    print("live", live.makespan_s, "sim", makespan_s, "cost", start_cost_s(live), "sub", max(e.submit_at for e in entries)-world.start_at)
+    makespan_s = max(work.ended_at for work in simulation.works) - entries[0].submit_at
     assert makespan_s == pytest.approx(live.makespan_s, rel=MAKESPANS_AGREE_WITHIN)

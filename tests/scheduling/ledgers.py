@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from millpond.model.resources import SHARE_OF_CARD
 from millpond.model.workloads import JobState, TaskState
-from millpond.scheduling.cluster import Hold
 from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.state import ACTIVE
 
 _HOLDS = {
-    TaskState.STARTING: {Hold.RUNNING},
-    TaskState.RUNNING: {Hold.RUNNING},
-    TaskState.FROZEN: {Hold.FROZEN},
-    TaskState.SWAPPED: {Hold.SWAPPED},
-    TaskState.STOPPING: {Hold.RUNNING, Hold.FROZEN, Hold.SWAPPED},
+    TaskState.STARTING: {"RUNNING"},
+    TaskState.RUNNING: {"RUNNING"},
+    TaskState.FROZEN: {"FROZEN"},
+    TaskState.SWAPPED: {"SWAPPED"},
+    TaskState.STOPPING: {"RUNNING", "FROZEN", "SWAPPED"},
 }
 
 
@@ -87,15 +86,15 @@ def _take(
             memory.append(piece.memory_mib if capacity else 0)
     assert len(holding.devices) == request.devices
     node["memory"] -= request.memory_mib
-    if holding.hold is Hold.SWAPPED:
+    if holding.hold.name == "SWAPPED":
         node["swap"] -= sum(memory)
         return
     for device, mib in zip(holding.devices, memory, strict=True):
         devices[device][2] -= mib
-        if holding.hold is Hold.RUNNING:
+        if holding.hold.name == "RUNNING":
             devices[device][0] -= piece.compute_milli
             devices[device][1] -= piece.limit_milli
-    if holding.hold is Hold.RUNNING:
+    if holding.hold.name == "RUNNING":
         node["cpu"] -= request.cpu_milli
         for name, amount in request.extras:
             node[f"extra {name}"] -= amount
@@ -125,8 +124,8 @@ def check_states(core: Scheduler) -> None:
     assert len(waiting) == len(set(waiting)) == state.waiting.count
     for record in core.jobs.values():
         for task in record.tasks:
-            held = Hold.NOTHING if task.holding is None else task.holding.hold
-            assert held in _HOLDS.get(task.state, {Hold.NOTHING}), f"{record.id}/{task.number} {task.state}"
+            held = "NOTHING" if task.holding is None else task.holding.hold.name
+            assert held in _HOLDS.get(task.state, {"NOTHING"}), f"{record.id}/{task.number} {task.state}"
         active = any(task.state in ACTIVE for task in record.tasks)
         assert (record.id in state.running) == active, record.id
         assert (record.id in waiting) == (record.state is JobState.QUEUED and not active), record.id

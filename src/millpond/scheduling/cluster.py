@@ -11,7 +11,6 @@ node's swap space.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from enum import IntEnum
 
 import numpy as np
 
@@ -20,6 +19,7 @@ from millpond.model.errors import InconsistentStateError, InvalidInputError
 from millpond.model.nodes import DEFAULT_POOL, Node, Pool
 from millpond.model.resources import CARD_MILLI, SHARE_OF_CARD, TaskRequest
 from millpond.model.topology import LINK_MAPS
+from millpond.scheduling.holdings import Hold, Holding
 from millpond.scheduling.journal import Journal
 from millpond.scheduling.placement.arrays import MODEL_LIMIT, ClusterArrays
 from millpond.scheduling.placement.links import LinkTables
@@ -27,48 +27,6 @@ from millpond.scheduling.placement.shapes import ANY_MODEL, MEMORY_BY_SHARE, Sha
 
 EXTRA_LIMIT = 8
 """How many kinds of named extra resources one cluster can have."""
-
-
-class Hold(IntEnum):
-    """How a holding counts in the ledger."""
-
-    NOTHING = 0
-    RUNNING = 1
-    FROZEN = 2
-    SWAPPED = 3
-
-
-class Holding:
-    """What one task has of one node.
-
-    Attributes:
-        devices: device indices in the cluster's arrays.
-        memory_mib: device memory taken, one entry a device.
-        hold: how it counts now.
-    """
-
-    __slots__ = (
-        "compute_milli",
-        "cpu_milli",
-        "devices",
-        "extras",
-        "hold",
-        "limit_milli",
-        "memory_mib",
-        "node",
-        "ram_mib",
-    )
-
-    def __init__(self, node: int, shape: Shape, devices: Sequence[int], memory_mib: Sequence[int]) -> None:
-        self.node = node
-        self.devices = tuple(devices)
-        self.memory_mib = tuple(memory_mib)
-        self.cpu_milli = shape.cpu_milli
-        self.ram_mib = shape.memory_mib
-        self.compute_milli = shape.compute_milli
-        self.limit_milli = shape.limit_milli
-        self.extras = shape.extras
-        self.hold = Hold.NOTHING
 
 
 class _Names:

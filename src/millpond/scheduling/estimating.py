@@ -12,7 +12,7 @@ from __future__ import annotations
 import heapq
 
 from millpond.model.reasons import StartEstimate
-from millpond.scheduling.cluster import Hold, Holding
+from millpond.scheduling.holdings import Hold, Holding
 from millpond.scheduling.ordering.base import NEVER
 from millpond.scheduling.placing import Placer
 from millpond.scheduling.records import JobRecord

@@ -19,6 +19,7 @@ from millpond.scheduling.capacity import Obstacle, largest_possible
 from millpond.scheduling.claims import Claims
 from millpond.scheduling.placement.filters import Filter as KernelFilter
 from millpond.scheduling.placing import Placer
+from millpond.scheduling.reclaiming.roster import SLOT_PROTECTED_UNTIL
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State
 from millpond.scheduling.tenancy.standing import Standing
@@ -144,6 +145,16 @@ class Explainer:
     def _no_room(self, record: JobRecord, tasks: int) -> Reason:
         state = self._state
         nodes = self._histogram(record)
+        protected = self._protected(record)
+        if protected:
+            return Reason(
+                Cause.VICTIMS_PROTECTED,
+                f"{len(protected)} job{'s' * (len(protected) != 1)} of lower priority could make room but may not be "
+                "ended yet (minimum run time, preemption budget, or not preemptible)",
+                (("protected", len(protected)),),
+                nodes,
+                blocked_by=protected[0].id,
+            )
         fitting = dict(nodes).get(Filter.FITS, 0)
         free = state.cluster.free_gpu_milli
         asked = sum(
@@ -157,6 +168,14 @@ class Explainer:
         if fitting:
             summary = f"it asks for {what}; {fitting} node{'s' * (fitting != 1)} could take one task now, not all"
         return Reason(Cause.NO_ROOM, summary, numbers, nodes)
+
+    def _protected(self, record: JobRecord) -> list[JobRecord]:
+        """Running work of lower classes, if there is any and none of it may be ended."""
+        if not self._state.settings.preempt_by_priority:
+            return []
+        lower = [r for r in self._state.running.values() if r.slot >= 0 and r.job.priority < record.job.priority]
+        until = self._state.roster.slots[SLOT_PROTECTED_UNTIL]
+        return lower if all(until[other.slot] > self._state.now for other in lower) else []
 
     def _histogram(self, record: JobRecord) -> tuple[tuple[Filter, int], ...]:
         """How many nodes fail first on what, for the most demanding role."""

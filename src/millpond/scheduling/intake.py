@@ -12,9 +12,10 @@ from millpond.model.devices import Health
 from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError
 from millpond.model.nodes import Node
 from millpond.model.reasons import Cause
-from millpond.model.workloads import GangRule, JobState, Outcome, TaskState
-from millpond.scheduling.cluster import Hold
-from millpond.scheduling.lifecycle import Trigger, is_retried
+from millpond.model.workloads import JobState, Outcome, TaskState
+from millpond.scheduling.endings import Endings
+from millpond.scheduling.holdings import Hold
+from millpond.scheduling.lifecycle import Trigger
 from millpond.scheduling.placing import Placer
 from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.state import ACTIVE, State
@@ -29,6 +30,7 @@ class Intake:
     def __init__(self, state: State, placer: Placer) -> None:
         self.state = state
         self._placer = placer
+        self._endings = Endings(state)
         self.load: dict[str, tuple[float, float]] = {}
         self._by_type: dict[type, Callable[[Any], None]] = {
             events.PoolChanged: self._pool_changed,
@@ -107,7 +109,7 @@ class Intake:
             else:
                 cluster.rebase(holding, new_index, [device for device in found if device is not None])
         for record, task in lost:
-            self._end(record, [task], Outcome.DEVICE_LOST, None, "the device is gone from its node", None)
+            self._endings.end(record, [task], Outcome.DEVICE_LOST, None, "the device is gone from its node", None)
 
     def _node_lost(self, event: events.NodeLost) -> None:
         cluster = self.state.cluster
@@ -117,7 +119,7 @@ class Intake:
         cluster.remove_node(event.node)
         self._placer.capacity_changed()
         for record, task in self._tasks_on(index):
-            self._end(record, [task], Outcome.NODE_LOST, None, f"node {event.node} was lost", None)
+            self._endings.end(record, [task], Outcome.NODE_LOST, None, f"node {event.node} was lost", None)
 
     def _device_health_changed(self, event: events.DeviceHealthChanged) -> None:
         cluster = self.state.cluster
@@ -266,7 +268,7 @@ class Intake:
             tasks = [record.tasks[placement.task] for placement in decision.placements]
             outcome = Outcome.NODE_LOST if event.device_fault else Outcome.START_FAILED
             record.failed_starts += 1
-            self._end(record, [t for t in tasks if t.state in ACTIVE], outcome, None, event.reason, None)
+            self._endings.end(record, [t for t in tasks if t.state in ACTIVE], outcome, None, event.reason, None)
         elif isinstance(decision, Suspend):
             self._suspend_refused(record, event.reason)
         elif isinstance(decision, Resume) and record.id in state.running:
@@ -297,97 +299,4 @@ class Intake:
             tasks = [record.tasks[event.task]] if event.task < len(record.tasks) else []
             tasks = [task for task in tasks if task.state in ACTIVE]
         if tasks:
-            self._end(record, tasks, event.outcome, event.exit_code, event.detail, event.service_s)
-
-    def _end(
-        self,
-        record: JobRecord,
-        tasks: list[TaskRecord],
-        outcome: Outcome,
-        exit_code: int | None,
-        detail: str,
-        service_s: float | None,
-    ) -> None:
-        """Tasks of a run are over: give back what they held, and decide what becomes of the job."""
-        state = self.state
-        for task in tasks:
-            task.outcome, task.exit_code = outcome, exit_code
-            if detail:
-                task.detail = detail
-            state.release(record, task)
-        if outcome is Outcome.SUCCESS:
-            for task in tasks:
-                task.move(Trigger.ENDED_WELL)
-        elif record.stop_trigger is not None or outcome is Outcome.STOPPED:
-            trigger = record.stop_trigger or Trigger.ENDED_CANCELLED
-            for task in tasks:
-                task.move(trigger)
-        else:
-            self._failed(record, tasks, outcome)
-        if any(task.state in ACTIVE for task in record.tasks):
-            record.refresh()
-            if record.slot >= 0:
-                state.enroll(record)
-            return
-        if outcome is Outcome.SUCCESS:
-            self._dismiss_late(record)
-        self._keep_service(record, outcome, service_s)
-        state.close_run(record)
-
-    def _dismiss_late(self, record: JobRecord) -> None:
-        """Tasks of an elastic gang that never got to join it are not missed once enough have succeeded."""
-        for index, role in enumerate(record.job.roles):
-            mine = [task for task in record.tasks if task.role_index == index]
-            if sum(task.state is TaskState.SUCCEEDED for task in mine) >= role.minimum:
-                for task in mine:
-                    if task.state is TaskState.QUEUED:
-                        task.surplus = True
-                        task.move(Trigger.CANCELLED_WAITING)
-
-    def _failed(self, record: JobRecord, tasks: list[TaskRecord], outcome: Outcome) -> None:
-        """A task failed by itself: by its gang's rule the others stop, and all run again if that is allowed."""
-        if outcome is Outcome.OUT_OF_MEMORY:
-            record.out_of_memory_failures += 1
-        elif outcome in (Outcome.USER_ERROR, Outcome.START_FAILED):
-            record.failures += 1
-        again = is_retried(
-            outcome,
-            failures=record.failures,
-            out_of_memory_failures=record.out_of_memory_failures,
-            retries=record.job.retries,
-        )
-        trigger = Trigger.ENDED_FOR_RETRY if again else Trigger.ENDED_BADLY
-        for task in tasks:
-            task.move(trigger)
-        alive = [task for task in record.tasks if task.state in ACTIVE]
-        if not alive:
-            self._fail_idle(record, again)
-            return
-        rule = record.job.gang_rule
-        if again and rule is GangRule.RESTART_TASK:
-            self.state.growing[record.id] = record  # the cycle starts the lost task again beside its mates
-            self.state.arrivals += 1
-        elif rule is GangRule.SHRINK and len(alive) >= sum(role.minimum for role in record.job.roles):
-            for task in tasks:
-                if task.state is TaskState.QUEUED:
-                    task.surplus = True
-                    task.move(Trigger.CANCELLED_WAITING)
-        else:
-            self.state.stop(record, trigger, Cause.GANG_BROKEN)
-            self._fail_idle(record, again)
-
-    def _fail_idle(self, record: JobRecord, again: bool) -> None:
-        """Tasks that wait beside a gang that failed for good never run."""
-        if not again:
-            for task in record.tasks:
-                if task.state is TaskState.QUEUED:
-                    task.move(Trigger.ENDED_BADLY)
-
-    def _keep_service(self, record: JobRecord, outcome: Outcome, service_s: float | None) -> None:
-        """Count the service of the run that is over."""
-        if service_s is not None:
-            record.attained_s = record.attained_before_s + service_s
-        elif outcome is Outcome.SUCCESS:
-            record.attained_s = record.service_s(self.state.now)
-        else:
-            record.attained_s = record.attained_before_s
+            self._endings.end(record, tasks, event.outcome, event.exit_code, event.detail, event.service_s)

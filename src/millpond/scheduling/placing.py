@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from millpond.model.topology import Level
 from millpond.model.workloads import Job, TaskState
 from millpond.scheduling.affinity import Affinities
-from millpond.scheduling.cluster import Cluster, Hold, Holding
+from millpond.scheduling.cluster import Cluster
+from millpond.scheduling.holdings import Hold, Holding
 from millpond.scheduling.placement.arrays import Int64Array
 from millpond.scheduling.placement.gangs import place_gang
 from millpond.scheduling.placement.kernels import KernelSet, interpreted

@@ -6,7 +6,7 @@ from millpond.model.decisions import Placement
 from millpond.model.reasons import Cause
 from millpond.model.resources import Amount
 from millpond.model.workloads import Job, JobState, Outcome, TaskState
-from millpond.scheduling.cluster import Holding
+from millpond.scheduling.holdings import Holding
 from millpond.scheduling.lifecycle import Trigger, advance, job_state
 
 

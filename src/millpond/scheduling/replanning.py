@@ -13,7 +13,7 @@ from collections.abc import Iterable
 
 from millpond.model.reasons import Cause
 from millpond.model.workloads import JobState, TaskState
-from millpond.scheduling.cluster import Hold
+from millpond.scheduling.holdings import Hold
 from millpond.scheduling.lifecycle import Trigger
 from millpond.scheduling.placement.arrays import Int64Array
 from millpond.scheduling.placement.filters import first_failure

@@ -2,12 +2,13 @@
 
 ``decide`` is the cycle, and it reads as a list:
 
-1. end what has reached its time limit;
+1. end what has reached its time limit; let those line up again whose start had failed;
 2. let suspended work go on, and growing work grow, where there is room;
 3. walk the waiting lines in order (``walking``). Each job is *admitted* (its queue's limit) and *placed* if there is
    room that nobody ahead has been promised; else room is made for it by the least disruptive means that is allowed and
    proved: taking back what was borrowed, ending lower classes, ending work that the ordering puts later; else the first
-   that is blocked gets a *reservation* so that it cannot starve.
+   that is blocked gets a *reservation* so that it cannot starve;
+4. where cards are shared in turns, give the next turns (``turns``).
 
 Nothing is ended before the whole placement of its successor has been proved on the ledger.
 """

@@ -14,7 +14,7 @@ from millpond.model.errors import InvalidInputError
 from millpond.model.reasons import Cause
 from millpond.model.workloads import JobState, Outcome, TaskState
 from millpond.scheduling.claims import Claim, Claims
-from millpond.scheduling.cluster import Hold, Holding
+from millpond.scheduling.holdings import Hold, Holding
 from millpond.scheduling.intake import Intake
 from millpond.scheduling.lifecycle import Trigger
 from millpond.scheduling.placing import Placer

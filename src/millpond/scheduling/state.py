@@ -15,7 +15,8 @@ from millpond.model.errors import NotFoundError
 from millpond.model.reasons import Cause
 from millpond.model.resources import Amount
 from millpond.model.workloads import Job, JobState, TaskState
-from millpond.scheduling.cluster import Cluster, Hold, Holding
+from millpond.scheduling.cluster import Cluster
+from millpond.scheduling.holdings import Hold, Holding
 from millpond.scheduling.journal import Journal
 from millpond.scheduling.lifecycle import Trigger
 from millpond.scheduling.ordering.base import NEVER, Ordering, is_exact

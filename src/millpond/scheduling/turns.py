@@ -18,7 +18,7 @@ from millpond.model.reasons import Cause
 from millpond.model.workloads import JobState, TaskState
 from millpond.scheduling.affinity import Affinities
 from millpond.scheduling.claims import Claim, Claims
-from millpond.scheduling.cluster import Hold
+from millpond.scheduling.holdings import Hold
 from millpond.scheduling.placing import Placer
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from millpond.model.devices import Device
 from millpond.model.nodes import Node
-from millpond.scheduling.cluster import Hold
+from millpond.scheduling.holdings import Hold
 from millpond.scheduling.state import State
 
 

@@ -14,7 +14,7 @@ from enum import Enum
 from millpond.model.reasons import Cause
 from millpond.model.workloads import TaskState
 from millpond.scheduling.claims import Claim, Claims
-from millpond.scheduling.cluster import Hold
+from millpond.scheduling.holdings import Hold
 from millpond.scheduling.lifecycle import Trigger
 from millpond.scheduling.placing import Placed, Placer
 from millpond.scheduling.reclaiming.plans import Plan, Planner

@@ -1,9 +1,10 @@
 """One source, two speeds: the switch between interpreted and compiled kernels.
 
-A kernel is a plain Python function over int64 arrays, marked with ``@kernel``. ``interpreted()`` hands out the
+A kernel is a plain Python function over numpy arrays, marked with ``@kernel``. ``interpreted()`` hands out the
 functions as they are; ``compiled()`` imports numba and hands out copies of the same code whose calls to other
-kernels go to compiled kernels too. Nothing else changes: no fast-math, integers only, so that both return
-identical results and a server may start interpreted and swap when the compiler is done.
+kernels go to compiled kernels too. Nothing else changes, and there is no fast-math: scores are integers, and where
+floats are compared both do the same operations in the same order. So both return identical results, and a server may
+start interpreted and swap when the compiler is done.
 
 numba's own cache does not notice when a kernel or a constant in another file changes, so the compiled code is kept in
 a directory named after a digest of all kernel sources and of the constants they read.

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from millpond.model.reasons import Cause
 from millpond.model.workloads import TaskState
-from millpond.scheduling.cluster import Hold
+from millpond.scheduling.holdings import Hold
 from millpond.scheduling.placement.kernels import KernelSet, interpreted
 from millpond.scheduling.placement.selector import NO_NODE
 from millpond.scheduling.placement.shapes import Shape

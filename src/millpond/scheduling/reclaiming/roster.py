@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from millpond.model.workloads import Priority
-from millpond.scheduling.cluster import EXTRA_LIMIT, Holding
+from millpond.scheduling.cluster import EXTRA_LIMIT
+from millpond.scheduling.holdings import Holding
 from millpond.scheduling.placement.arrays import Int64Array
 from millpond.scheduling.records import JobRecord
 
