@@ -35,6 +35,7 @@ from reporting import Table, emit
 
 CARDS = 8
 LOAD = 0.85
+WARM_STEPS = 200
 
 
 def cluster(count: int) -> list[Node]:
@@ -70,15 +71,22 @@ class Driver:
         self.held_milli = 0
         self.now = 0.0
         self.number = 0
-        self.draws: list[int] = []
+        self.jobs: list[Job] = []
+        self.chosen: list[float] = []
+
+    def prepare(self, count: int) -> None:
+        """Have jobs of shapes drawn by weight, and choices of who ends, at hand: making them is not measured."""
+        drawn = self.random.choice(len(self.roles), size=count, p=self.chances).tolist()
+        self.jobs = [Job(f"j{self.number + number}", self.roles[role]) for number, role in enumerate(drawn)]
+        self.chosen = self.random.random(count).tolist()
+        self.number += count
 
     def submit(self) -> list[Decision]:
-        """One job of a shape drawn by weight, and the cycle it causes."""
-        if not self.draws:
-            self.draws = self.random.choice(len(self.roles), size=4096, p=self.chances).tolist()
-        self.number += 1
+        """One job, and the cycle it causes."""
+        if not self.jobs:
+            self.prepare(4096)
         self.now += 0.001
-        self.scheduler.handle(JobSubmitted(self.now, Job(f"j{self.number}", self.roles[self.draws.pop()])))
+        self.scheduler.handle(JobSubmitted(self.now, self.jobs.pop()))
         return self.scheduler.decide(self.now)
 
     def confirm(self, decisions: Sequence[Decision]) -> int:
@@ -91,7 +99,7 @@ class Driver:
 
     def end_one(self) -> None:
         """A random running job ends."""
-        position = int(self.random.integers(len(self.running)))
+        position = int(self.chosen.pop() * len(self.running))
         self.running[position], self.running[-1] = self.running[-1], self.running[position]
         job, attempt = self.running.pop()
         self.held_milli -= self.scheduler.jobs[job].gpu_milli
@@ -111,7 +119,8 @@ def steady_state(nodes: int, pods: Path, steps: int) -> dict[str, float]:
     while driver.held_milli < LOAD * nodes * CARDS * 1000:
         driver.confirm(driver.submit())
     filled = time.perf_counter() - began
-    for _ in range(200):
+    driver.prepare(steps + WARM_STEPS)
+    for _ in range(WARM_STEPS):
         driver.end_one()
         driver.confirm(driver.submit())
     decide, whole, placed = [], [], 0

@@ -81,19 +81,14 @@ class Run:
         return mean(ended_at[job] - self.started_at[job] - length for job, length in self.lengths.items())
 
 
-@pytest.fixture(scope="module")
-def live(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Two hundred jobs from submission to end on a real server."""
-    pond = Pond(tmp_path_factory.mktemp("twin") / "state")
+def live_run(pond: Pond) -> Run:
+    """Two hundred jobs from submission to end on a real server, which is down afterwards."""
     pond.up()
-    try:
-        with Client(state_dir=pond.state_dir) as client:
-            lengths = {client.submit(document(number)).id: length_s(number) for number in range(JOBS)}
-            for job_id in lengths:
-                until(lambda job_id=job_id: client.job(job_id).state in ENDED, within_s=90.0)
-    finally:
-        done = pond("down")
-        assert done.returncode == 0, done.stderr
+    with Client(state_dir=pond.state_dir) as client:
+        lengths = {client.submit(document(number)).id: length_s(number) for number in range(JOBS)}
+        until(lambda: set(client.server().jobs) <= ENDED, within_s=90.0)
+    done = pond("down")
+    assert done.returncode == 0, done.stderr
     return stored_run(pond.state_dir, lengths)
 
 
@@ -109,20 +104,20 @@ def stored_run(state_dir: Path, lengths: dict[str, float]) -> Run:
     return Run(events, decisions, started_at, lengths)
 
 
-def test_all_jobs_ran_to_their_end(live: Run):
-    assert {end.job for end in live.of(Ended)} == set(live.lengths)
-    assert all(end.exit_code == 0 for end in live.of(Ended))
-
-
-def test_the_stored_log_leads_to_the_stored_decisions(live: Run):
-    assert replay_log(live.events, Scheduler()) == live.decisions
-
-
-def test_a_simulation_of_the_submitted_jobs_ends_when_the_live_run_did(live: Run):
+def simulated_makespan_s(live: Run) -> float:
+    """What the simulator makes of the jobs that were submitted."""
     entries = [TraceJob(event.job, event.at, live.lengths[event.job.id]) for event in live.of(JobSubmitted)]
     nodes = tuple(event.node for event in live.of(NodeJoined))
     costs = Costs(start_s=live.start_cost_s)
     simulation = Simulation(World(nodes, Workload(tuple(entries), "the live run"), costs=costs), Scheduler())
     simulation.run()
-    makespan_s = max(work.ended_at for work in simulation.works) - entries[0].submit_at
-    assert makespan_s == pytest.approx(live.makespan_s, rel=MAKESPANS_AGREE_WITHIN)
+    return max(work.ended_at for work in simulation.works) - entries[0].submit_at
+
+
+def test_a_live_run_and_its_simulation_agree(pond: Pond):
+    live = live_run(pond)
+    ends = live.of(Ended)
+    assert {end.job for end in ends} == set(live.lengths)
+    assert {end.exit_code for end in ends} == {0}
+    assert replay_log(live.events, Scheduler()) == live.decisions
+    assert simulated_makespan_s(live) == pytest.approx(live.makespan_s, rel=MAKESPANS_AGREE_WITHIN)

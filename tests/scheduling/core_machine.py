@@ -26,6 +26,7 @@ from millpond.model.nodes import Node
 from millpond.model.reasons import Cause
 from millpond.model.workloads import Job, JobState, Outcome, TaskState
 from millpond.scheduling.placement.kernels import compiled, interpreted
+from millpond.scheduling.records import JobRecord
 from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.state import ACTIVE
 
@@ -347,15 +348,19 @@ class CoreMachine(RuleBasedStateMachine):
 
     def _check_nobody_is_passed_over(self) -> None:
         """Nobody who fits waits unless the reason names reservation, quota or room being made."""
-        ordering = self.core._state.ordering
-        if ordering.strict or (ordering.replans and self.core.settings.preempt):
-            return
-        for record in list(self.core._state.waiting)[:4]:
+        for record in self._waiting_by_their_own_fault()[:4]:
             reason = self.core.explain(record.id, self.now)
             if reason.cause in (Cause.NO_ROOM, Cause.NOT_CONSIDERED):
                 assert not self._fits(record), f"{record.id} fits and waits: {reason.summary}"
 
-    def _fits(self, record: Any) -> bool:
+    def _waiting_by_their_own_fault(self) -> list[JobRecord]:
+        """Those that wait; nobody where the ordering lets the head of the line hold up all others."""
+        ordering = self.core._state.ordering
+        if ordering.strict or (ordering.replans and self.core.settings.preempt):
+            return []
+        return list(self.core._state.waiting)
+
+    def _fits(self, record: JobRecord) -> bool:
         """Tried on the ledger and taken back, to the last byte."""
         cluster, journal = self.core._state.cluster, self.core._state.journal
         before = (cluster.arrays.node_table.tobytes(), cluster.arrays.device_table.tobytes())
@@ -371,7 +376,7 @@ class CoreMachine(RuleBasedStateMachine):
     def let_everything_end(self) -> None:
         """All that runs ends well; then nobody who could run is left, and a replay of the log decides the same."""
         self._drain()
-        for record in self.core._state.waiting:
+        for record in self._waiting_by_their_own_fault():
             reason = self.core.explain(record.id, self.now)
             assert reason.cause in QUOTAS or (reason.cause is Cause.NO_ROOM and not self._fits(record)), (
                 f"{record.id} is left behind on an empty cluster: {reason}"
@@ -380,13 +385,14 @@ class CoreMachine(RuleBasedStateMachine):
 
     def _drain(self) -> None:
         for _ in range(MOST_CYCLES):
-            self.now += 100.0
+            wake = self.core.next_wakeup(self.now)
+            self.now = self.now + 100.0 if self._alive or wake is None else wake
             decisions = self.decide()
             for decision in self._asked:
                 self.tell(events.Confirmed(self.now, decision.id))
             self._asked.clear()
             self.engine_and_core_agree_on_what_exists()
-            if not decisions and not self._alive:
+            if not decisions and not self._alive and self.core.next_wakeup(self.now) is None:
                 return
             for job in list(self.core._state.suspended):
                 self.tell(events.ResumeRequested(self.now, job))

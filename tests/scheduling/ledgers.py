@@ -128,7 +128,8 @@ def check_states(core: Scheduler) -> None:
             assert held in _HOLDS.get(task.state, {"NOTHING"}), f"{record.id}/{task.number} {task.state}"
         active = any(task.state in ACTIVE for task in record.tasks)
         assert (record.id in state.running) == active, record.id
-        assert (record.id in waiting) == (record.state is JobState.QUEUED and not active), record.id
+        paused = record.id in {each.id for _, _, each in state.paused} and record.id not in waiting
+        assert (record.id in waiting) == (record.state is JobState.QUEUED and not active and not paused), record.id
         assert bool(record.line) == (record.id in waiting), record.id
         assert (record.ended_at is not None) == record.state.ended, record.id
         assert (record.id in state.suspended) <= active, record.id

@@ -1,0 +1,94 @@
+"""Every benchmark runs from its command line to its JSON, here on traces of a few lines."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import core_speed
+import ordering_quality
+import placement_quality
+import simulator_speed
+from millpond.simulation import packing, queueing
+
+DATA = Path(__file__).resolve().parents[1] / "data"
+COPIES = {
+    "trace1.csv": "muri.csv",
+    "trace3.csv": "muri.csv",
+    "trace4.csv": "muri.csv",
+    "case_3d48h_30x8.csv": "case.csv",
+    "openb_node_list_gpu_node.csv": "openb_nodes.csv",
+    "openb_pod_list_default.csv": "openb_pods.csv",
+}
+
+
+@pytest.fixture
+def traces(tmp_path: Path) -> Path:
+    """A folder in which the published names stand for tiny traces, one level down."""
+    folder = tmp_path / "published"
+    folder.mkdir()
+    for name, source in COPIES.items():
+        shutil.copy(DATA / source, folder / name)
+    return tmp_path
+
+
+@pytest.fixture(autouse=True)
+def cold(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is measured does not matter here, so no replay warms up first."""
+    for module in (queueing, packing):
+        monkeypatch.setattr(module, "warm_up", lambda settings: None)
+
+
+def printed(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    """The JSON on standard output."""
+    return json.loads(capsys.readouterr().out)
+
+
+def test_ordering_quality_holds_each_row_against_its_peer(traces, capsys):
+    ordering_quality.main(["--traces", str(traces), "--quick", "--robust", "1", "--json", "-"])
+    result = printed(capsys)
+    assert {row["case"] for row in result["rows"]} == {"muri-1", "muri-3", "muri-4", "philly"}
+    assert {row["jobs"] for row in result["rows"]} == {3}
+    assert all(row["met"] for row in result["rows"] if row["ordering"] == "default" and row["target_s"])
+    assert result["muri_mean"]["met"]
+    assert all(len(line["ratios"]) == 2 for line in result["robust"])
+
+
+def test_ordering_quality_prints_a_table_for_people(traces, capsys):
+    ordering_quality.main(["--traces", str(traces), "--only", "philly"])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("case")
+    assert len(lines) == 2 + 4 + 8
+
+
+def test_simulator_speed_counts_jobs_and_pods(traces, capsys):
+    simulator_speed.main(["--traces", str(traces), "--runs", "1", "--json", "-"])
+    rows = printed(capsys)["rows"]
+    assert [row["case"] for row in rows] == ["philly"] * 5 + ["muri-4"] * 5 + ["openb"]
+    assert all(row["jobs_per_cpu_s"] > 0 for row in rows)
+
+
+def test_placement_quality_never_exceeds_the_bound(traces, capsys):
+    placement_quality.main(["--traces", str(traces), "--lists", "default", "--seeds", "3", "--json", "-"])
+    rows = printed(capsys)["rows"]
+    assert [row["scorer"] for row in rows] == ["DEFAULT", "FGD", "BEST_FIT"]
+    for row in rows:
+        for mark, allocated in row["allocated_gpu_percent"].items():
+            assert allocated <= row["bound"][mark] + 1e-9
+
+
+def test_core_speed_places_and_releases(traces, capsys):
+    pods = traces / "any_model.csv"
+    pods.write_text("name,cpu_milli,memory_mib,num_gpu,gpu_milli\nhalf,2000,1024,1,500\npair,2000,1024,2,1000\n")
+    core_speed.main(["--pods", str(pods), "--nodes", "4", "--steps", "50", "--json", "-"])
+    (row,) = printed(capsys)["steady_state"]
+    assert row["decisions_per_cpu_s"] > 0
+
+
+def test_a_missing_trace_is_named_in_one_line(tmp_path):
+    with pytest.raises(SystemExit, match=r"holds no file trace1\.csv"):
+        ordering_quality.main(["--traces", str(tmp_path)])

@@ -1,0 +1,164 @@
+"""Borrowing and reclaim: a queue gets its guarantee whenever it asks, and may use what is idle until then."""
+
+from __future__ import annotations
+
+import pytest
+from scenes import Scene, play
+from worlds import World, asks, gang, machine, queue, single
+
+from millpond.model.decisions import Start, Stop
+from millpond.model.reasons import Cause
+from millpond.model.workloads import JobState
+
+POOL = (machine("n", 4),)
+HALVES = (queue("a", guarantee=2), queue("b", guarantee=2))
+A1, A2, A3, A4 = (single(f"a{i}", queue="a") for i in range(1, 5))
+B1, B2, B3 = (single(f"b{i}", queue="b") for i in range(1, 4))
+
+SCENES = [
+    Scene("a queue alone in the pool borrows all of it", POOL, (A1, A2, A3, A4), "a1 a2 a3 a4", queues=HALVES),
+    Scene(
+        "a queue within its guarantee takes back what another borrowed and the youngest run leaves",
+        POOL,
+        (B1,),
+        "a1 a2 a3 b1",
+        before=(A1, A2, A3, A4),
+        stopped="a4",
+        cause=Cause.RECLAIMED,
+        queues=HALVES,
+    ),
+    Scene(
+        "no more is taken back than the guarantee",
+        POOL,
+        (B1, B2, B3),
+        "a1 a2 b1 b2",
+        before=(A1, A2, A3, A4),
+        stopped="a3 a4",
+        cause=Cause.RECLAIMED,
+        queues=HALVES,
+    ),
+    Scene(
+        "work within its own guarantee is never taken back",
+        POOL,
+        (A3,),
+        "a1 a2 b1 b2",
+        before=(A1, A2, B1, B2),
+        queues=HALVES,
+    ),
+    Scene(
+        "a gang within the guarantee takes back room for all its tasks",
+        POOL,
+        (gang("g", 2, asks(1), queue="b"),),
+        "a1 a2 g",
+        before=(A1, A2, A3, A4),
+        stopped="a3 a4",
+        cause=Cause.RECLAIMED,
+        queues=HALVES,
+    ),
+    Scene(
+        "a gang that would exceed its guarantee takes nothing back",
+        POOL,
+        (gang("g", 3, asks(1), queue="b"),),
+        "a1 a2 a3 a4",
+        before=(A1, A2, A3, A4),
+        queues=HALVES,
+    ),
+    Scene(
+        "borrowed work that is not preemptible stays",
+        POOL,
+        (B1,),
+        "big",
+        before=(single("big", 4, queue="a", preemptible=False),),
+        queues=HALVES,
+    ),
+    Scene(
+        "borrowed work stays for its minimum run time",
+        POOL,
+        (B1,),
+        "big",
+        before=(single("big", 4, queue="a", minimum_run_s=1000),),
+        queues=HALVES,
+    ),
+    Scene(
+        "a queue without any guarantee only borrows",
+        POOL,
+        (A1,),
+        "a1",
+        before=(single("big", 4, queue="c"),),
+        stopped="big",
+        cause=Cause.RECLAIMED,
+        queues=(queue("a", guarantee=1), queue("c")),
+    ),
+    Scene(
+        "the guarantee of a group serves the leaves below it",
+        POOL,
+        (single("x1", queue="x"),),
+        "z1 z2 z3 x1",
+        before=(*(single(f"z{i}", queue="z") for i in range(1, 5)),),
+        stopped="z4",
+        cause=Cause.RECLAIMED,
+        queues=(queue("group", guarantee=2), queue("x", parent="group"), queue("z")),
+    ),
+    Scene(
+        "a queue that may not borrow leaves idle cards alone",
+        POOL,
+        (A1, A2, A3),
+        "a1 a2",
+        queues=(queue("a", guarantee=2, borrows=False), queue("b", guarantee=2)),
+    ),
+    Scene(
+        "a queue never exceeds its limit",
+        POOL,
+        (A1, A2, A3),
+        "a1",
+        queues=(queue("a", limit=1),),
+    ),
+    Scene(
+        "the limit of a group counts all leaves below it",
+        POOL,
+        (single("x1", queue="x"), single("y1", queue="y"), single("x2", queue="x"), single("d")),
+        "x1 y1 d",
+        queues=(queue("group", limit=2), queue("x", parent="group"), queue("y", parent="group")),
+    ),
+]
+
+
+@pytest.mark.parametrize("scene", SCENES, ids=str)
+def test_borrowing_and_reclaim(scene: Scene) -> None:
+    play(scene)
+
+
+def test_reclaimed_work_returns_to_its_queue_and_runs_again_when_the_guarantee_is_not_used() -> None:
+    world = World(*POOL, queues=HALVES)
+    world.submit(single("big", 4, queue="a"))
+    world.go_to(10)
+    world.submit(B1, lasting=50)
+    assert world.state("big") is JobState.QUEUED
+    world.go_to(60)
+    assert world.state("b1") is JobState.SUCCEEDED
+    assert world.state("big") is JobState.RUNNING
+    assert (world.core.jobs["big"].attempt, world.core.jobs["big"].preemptions) == (2, 1)
+
+
+def test_a_queue_within_its_guarantee_goes_before_one_that_would_borrow() -> None:
+    world = World(*POOL, queues=(queue("a", guarantee=2), queue("b")))
+    world.submit(single("first", 4, queue="a", preemptible=False), lasting=100)
+    world.submit(single("borrower", 4, queue="b"))
+    world.submit(single("entitled", 2, queue="a"))
+    world.go_to(100)
+    assert world.running() == {"entitled"}
+
+
+def test_a_place_that_is_being_vacated_is_given_to_nobody_else() -> None:
+    world = World(*POOL, queues=HALVES)
+    world.lingering.add("big")
+    world.submit(single("big", 4, queue="a"))
+    world.submit(single("want", 2, queue="b"))
+    world.submit(single("other", 1, queue="a"))
+    (stop,) = world.of_kind(Stop)
+    assert (stop.job, stop.for_job) == ("big", "want")
+    assert world.running() == set()
+    assert world.why("want").cause is Cause.ROOM_BEING_MADE
+    world.leave("big")
+    assert "want" in world.running()
+    assert world.of_kind(Start, "want")[0].cause is Cause.RECLAIMED

@@ -1,0 +1,332 @@
+"""Failures: what is tried again, what a gang does when it loses a task, time limits, lost nodes, answers out of turn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from worlds import World, asks, elastic, gang, machine, single
+
+from millpond.model.decisions import Start, Stop
+from millpond.model.errors import ConflictError, InvalidInputError, MillpondError, NotFoundError
+from millpond.model.events import (
+    Confirmed,
+    DesiredCountChanged,
+    Ended,
+    Event,
+    JobSubmitted,
+    NodeJoined,
+    NodeLost,
+    Refused,
+    ResumeRequested,
+    StopRequested,
+    SuspendRequested,
+)
+from millpond.model.reasons import Cause
+from millpond.model.workloads import GangRule, JobState, Outcome, TaskState
+
+FAILED, QUEUED, RUNNING = JobState.FAILED, JobState.QUEUED, JobState.RUNNING
+
+RETRIES = [
+    ("a program that fails is not run again", 0, [Outcome.USER_ERROR], FAILED),
+    ("unless retries are left", 2, [Outcome.USER_ERROR] * 2, RUNNING),
+    ("and then it has failed", 2, [Outcome.USER_ERROR] * 3, FAILED),
+    ("running out of memory is tried once more", 0, [Outcome.OUT_OF_MEMORY], RUNNING),
+    ("and then it has failed", 5, [Outcome.OUT_OF_MEMORY] * 2, FAILED),
+    ("a lost node is not the job's fault", 0, [Outcome.NODE_LOST] * 5, RUNNING),
+    ("nor is a lost device", 0, [Outcome.DEVICE_LOST] * 5, RUNNING),
+    ("what is lost uses up no retries", 1, [Outcome.NODE_LOST, Outcome.USER_ERROR, Outcome.DEVICE_LOST], RUNNING),
+    ("a start that fails counts like a failure", 1, [Outcome.START_FAILED, Outcome.USER_ERROR], FAILED),
+    ("a time limit is never tried again", 5, [Outcome.TIME_LIMIT], FAILED),
+]
+
+
+@pytest.mark.parametrize(("behaviour", "retries", "outcomes", "state"), RETRIES)
+def test_retries_go_by_the_class_of_the_failure(
+    behaviour: str, retries: int, outcomes: list[Outcome], state: JobState
+) -> None:
+    world = World(machine("n", 1))
+    world.submit(single("j", retries=retries))
+    for outcome in outcomes:
+        world.end("j", outcome, 0, exit_code=1)
+    assert world.state("j") is state
+    assert world.core.jobs["j"].attempt == len(outcomes) + (state is RUNNING)
+
+
+def broken_gang(rule: GangRule, outcome: Outcome, *, minimum: int = 3, retries: int = 0) -> World:
+    """A running gang of three loses its task 1."""
+    world = World(machine("n", 4))
+    job = gang("g", 3, asks(1), gang_rule=rule, retries=retries)
+    if minimum < 3:
+        job = elastic("g", (minimum, 3, 3), asks(1), gang_rule=rule, retries=retries)
+    world.submit(job)
+    world.end("g", outcome, 1)
+    return world
+
+
+def test_a_gang_that_needs_all_its_tasks_runs_again_as_a_whole() -> None:
+    world = broken_gang(GangRule.ALL, Outcome.NODE_LOST)
+    (stop,) = world.of_kind(Stop)
+    assert (stop.cause, stop.tasks) == (Cause.GANG_BROKEN, ())
+    again = world.of_kind(Start)[-1]
+    assert (again.attempt, again.joins, len(again.placements)) == (2, False, 3)
+    assert world.state("g") is RUNNING
+
+
+def test_a_gang_that_needs_all_its_tasks_fails_as_a_whole_when_one_fails_for_good() -> None:
+    world = broken_gang(GangRule.ALL, Outcome.USER_ERROR)
+    assert world.state("g") is FAILED
+    assert all(task.state is TaskState.FAILED for task in world.core.jobs["g"].tasks)
+
+
+def test_a_gang_that_restarts_tasks_starts_the_lost_one_beside_the_others() -> None:
+    world = broken_gang(GangRule.RESTART_TASK, Outcome.NODE_LOST)
+    assert not world.of_kind(Stop)
+    again = world.of_kind(Start)[-1]
+    assert (again.attempt, again.joins, [p.task for p in again.placements]) == (1, True, [1])
+
+
+def test_a_gang_that_restarts_tasks_fails_when_a_task_has_no_retry_left() -> None:
+    world = broken_gang(GangRule.RESTART_TASK, Outcome.USER_ERROR)
+    assert world.state("g") is FAILED
+
+
+def test_a_gang_that_shrinks_goes_on_with_the_rest() -> None:
+    world = broken_gang(GangRule.SHRINK, Outcome.NODE_LOST, minimum=2)
+    assert not world.of_kind(Stop)
+    assert len(world.of_kind(Start)) == 1
+    assert world.state("g") is RUNNING
+    world.end("g", Outcome.SUCCESS)
+    assert world.state("g") is JobState.SUCCEEDED
+
+
+def test_a_gang_that_would_shrink_below_its_minimum_runs_again_as_a_whole() -> None:
+    world = broken_gang(GangRule.SHRINK, Outcome.NODE_LOST, minimum=3)
+    assert [stop.cause for stop in world.of_kind(Stop)] == [Cause.GANG_BROKEN]
+    assert world.core.jobs["g"].attempt == 2
+
+
+def test_a_job_has_succeeded_when_all_its_tasks_have() -> None:
+    world = World(machine("n", 4))
+    world.submit(gang("g", 2, asks(1)))
+    world.end("g", Outcome.SUCCESS, 0, exit_code=0)
+    assert world.state("g") is RUNNING
+    world.end("g", Outcome.SUCCESS, 1, exit_code=0)
+    assert world.state("g") is JobState.SUCCEEDED
+
+
+def test_tasks_that_had_succeeded_run_again_with_a_gang_that_is_broken() -> None:
+    world = World(machine("n", 4))
+    world.submit(gang("g", 2, asks(1)))
+    world.end("g", Outcome.SUCCESS, 0)
+    world.end("g", Outcome.NODE_LOST, 1)
+    assert len(world.of_kind(Start)[-1].placements) == 2
+
+
+# ---- time limits ------------------------------------------------------------------------------------------------------
+
+
+def test_a_job_is_ended_at_its_time_limit_and_has_failed() -> None:
+    world = World(machine("n", 1))
+    world.submit(single("j", time_limit_s=60, retries=3))
+    assert world.core.next_wakeup(world.now) == 60
+    world.go_to(59)
+    assert world.state("j") is RUNNING
+    world.go_to(60)
+    (stop,) = world.of_kind(Stop)
+    assert stop.cause is Cause.TIME_LIMIT
+    assert world.state("j") is FAILED
+
+
+def test_time_in_which_a_job_was_suspended_does_not_count_against_its_limit() -> None:
+    world = World(machine("n", 1))
+    world.submit(single("j", time_limit_s=60))
+    world.go_to(10)
+    world.tell(SuspendRequested(10, "j"))
+    world.go_to(100)
+    world.tell(ResumeRequested(100, "j"))
+    world.go_to(149)
+    assert world.state("j") is RUNNING
+    world.go_to(151)
+    assert world.state("j") is FAILED
+
+
+# ---- nodes ------------------------------------------------------------------------------------------------------------
+
+
+def test_work_of_a_lost_node_runs_again_elsewhere_and_no_retry_is_used_up() -> None:
+    world = World(machine("n0", 1))
+    world.submit(single("j"))
+    world.tell(NodeJoined(0.0, machine("n1", 1)))
+    world.tell(NodeLost(0.0, "n0"))
+    world.settle()
+    assert world.nodes_of("j") == ["n1"]
+    assert (world.core.jobs["j"].attempt, world.core.jobs["j"].failures) == (2, 0)
+
+
+def test_work_of_a_lost_node_waits_until_the_node_is_back() -> None:
+    world = World(machine("n0", 1), machine("n1", 0))
+    world.submit(single("j"))
+    world.tell(NodeLost(0.0, "n0"))
+    world.settle()
+    assert world.state("j") is QUEUED
+    world.tell(NodeJoined(5.0, machine("n0", 1)))
+    world.settle()
+    assert world.nodes_of("j") == ["n0"]
+
+
+def test_a_node_that_reports_again_keeps_what_runs_on_it() -> None:
+    world = World(machine("n0", 2))
+    world.submit(single("j", 2))
+    world.tell(NodeJoined(5.0, machine("n0", 2, cpu_milli=32_000)))
+    world.settle()
+    assert world.running() == {"j"}
+    assert len(world.of_kind(Start)) == 1
+
+
+# ---- answers of the engine ----------------------------------------------------------------------------------------------
+
+
+def test_a_late_answer_about_an_older_run_is_ignored() -> None:
+    world = World(machine("n", 1))
+    world.submit(single("j", retries=1))
+    world.end("j", Outcome.USER_ERROR, 0)
+    assert world.core.jobs["j"].attempt == 2
+    for outcome in (Outcome.SUCCESS, Outcome.USER_ERROR, Outcome.NODE_LOST):
+        world.tell(Ended(1.0, "j", 1, outcome, 0))
+        world.tell(Ended(1.0, "j", 1, outcome))
+    first = world.of_kind(Start)[0]
+    world.tell(Confirmed(1.0, first.id))
+    world.tell(Refused(1.0, first.id, "too late"))
+    world.settle()
+    assert (world.state("j"), world.core.jobs["j"].attempt) == (RUNNING, 2)
+
+
+def test_a_second_answer_to_the_same_decision_is_ignored() -> None:
+    world = World(machine("n", 1))
+    world.submit(single("j"))
+    (start,) = world.of_kind(Start)
+    world.tell(Refused(1.0, start.id, "after it was confirmed"))
+    world.tell(Confirmed(1.0, start.id))
+    world.settle()
+    assert world.state("j") is RUNNING
+
+
+def test_an_end_is_taken_for_a_start_that_was_never_confirmed() -> None:
+    world = World(machine("n", 1))
+    world.core.handle(JobSubmitted(0.0, single("j")))
+    (start,) = world.core.decide(0.0)
+    world.tell(Ended(1.0, "j", start.attempt, Outcome.SUCCESS, 0, 0))
+    assert world.state("j") is JobState.SUCCEEDED
+
+
+def test_a_refused_start_fails_a_job_without_retries_and_says_why() -> None:
+    world = World(machine("n", 1))
+    world.refusing["j"] = False
+    world.submit(single("j"))
+    assert world.state("j") is FAILED
+    (task,) = world.core.jobs["j"].tasks
+    assert (task.outcome, task.detail) == (Outcome.START_FAILED, "it says no")
+
+
+def test_a_start_refused_for_its_node_is_tried_again_after_a_pause_and_not_counted() -> None:
+    world = World(machine("n", 1))
+    world.refusing["j"] = True
+    world.submit(single("j"))
+    assert world.state("j") is QUEUED
+    wake = world.core.next_wakeup(world.now)
+    assert wake is not None
+    assert wake > world.now
+    world.go_to(wake)
+    assert world.state("j") is RUNNING
+    assert world.core.jobs["j"].failures == 0
+
+
+def test_others_use_the_room_of_a_start_that_was_refused() -> None:
+    world = World(machine("n", 1))
+    world.refusing["j"] = False
+    world.submit(single("j"), single("k"))
+    assert world.running() == {"k"}
+
+
+# ---- stopping -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_waiting_job_that_is_stopped_is_cancelled_at_once() -> None:
+    world = World(machine("n", 1))
+    world.submit(single("a"), single("b"))
+    world.tell(StopRequested(1.0, "b", "somebody"))
+    world.settle()
+    assert world.state("b") is JobState.CANCELLED
+    world.end("a")
+    assert not world.of_kind(Start, "b")
+
+
+def test_a_running_job_that_is_stopped_is_cancelled_when_it_has_ended() -> None:
+    world = World(machine("n", 1))
+    world.lingering.add("a")
+    world.submit(single("a", retries=9))
+    world.tell(StopRequested(1.0, "a"))
+    world.settle()
+    assert world.state("a") is JobState.STOPPING
+    world.leave("a")
+    assert world.state("a") is JobState.CANCELLED
+
+
+def test_stopping_a_job_that_has_ended_changes_nothing() -> None:
+    world = World(machine("n", 1))
+    world.submit(single("a"))
+    world.end("a")
+    world.tell(StopRequested(1.0, "a"))
+    assert world.settle() == []
+    assert world.state("a") is JobState.SUCCEEDED
+
+
+# ---- what cannot be ---------------------------------------------------------------------------------------------------
+
+WRONG: list[tuple[str, Event, type[MillpondError]]] = [
+    ("a job id that is taken", JobSubmitted(5.0, single("runs")), ConflictError),
+    ("a job id that an ended job had", JobSubmitted(5.0, single("over")), ConflictError),
+    ("a queue that is not there", JobSubmitted(5.0, single("new", queue="nowhere")), InvalidInputError),
+    ("a queue that has queues below it", JobSubmitted(5.0, single("new", queue="root")), InvalidInputError),
+    ("stopping an unknown job", StopRequested(5.0, "nobody"), NotFoundError),
+    ("suspending an unknown job", SuspendRequested(5.0, "nobody"), NotFoundError),
+    ("suspending a job that waits", SuspendRequested(5.0, "waits"), ConflictError),
+    ("resuming an unknown job", ResumeRequested(5.0, "nobody"), NotFoundError),
+    ("resuming a job that runs", ResumeRequested(5.0, "runs"), ConflictError),
+    ("resizing an unknown job", DesiredCountChanged(5.0, "nobody", "worker", 2), NotFoundError),
+    ("resizing a job that has ended", DesiredCountChanged(5.0, "over", "worker", 2), NotFoundError),
+]
+
+
+@pytest.mark.parametrize(("what", "event", "error"), WRONG, ids=[what.replace(" ", "-") for what, _, _ in WRONG])
+def test_what_cannot_be_is_refused_and_changes_nothing(what: str, event: Event, error: type[MillpondError]) -> None:
+    world = World(machine("n", 1))
+    world.submit(single("over"))
+    world.end("over")
+    world.submit(single("runs"), single("waits"))
+    world.go_to(5.0)
+    before = world.core.snapshot()
+    with pytest.raises(error) as caught:
+        world.core.handle(event)
+    assert caught.value.cause
+    assert world.core.snapshot() == before
+
+
+IGNORED: list[tuple[str, Callable[[], Event]]] = [
+    ("an unknown job ends", lambda: Ended(5.0, "nobody", 1, Outcome.SUCCESS)),
+    ("an unknown decision is confirmed", lambda: Confirmed(5.0, 999)),
+    ("an unknown decision is refused", lambda: Refused(5.0, 999, "no")),
+    ("an unknown node is lost", lambda: NodeLost(5.0, "nowhere")),
+    ("a task ends that the job does not have", lambda: Ended(5.0, "runs", 1, Outcome.SUCCESS, 7)),
+]
+
+
+@pytest.mark.parametrize(("what", "make"), IGNORED, ids=[what.replace(" ", "-") for what, _ in IGNORED])
+def test_reports_about_what_is_not_there_are_ignored(what: str, make: Callable[[], Event]) -> None:
+    world = World(machine("n", 1))
+    world.submit(single("runs"))
+    world.go_to(5.0)
+    before = world.core.snapshot()
+    world.core.handle(make())
+    assert world.core.snapshot() == before

@@ -1,0 +1,146 @@
+"""Reservations and backfill (EASY): room for the first that is blocked, use of it until then, and node masks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from worlds import World, machine, single
+
+from millpond.model.decisions import Start
+from millpond.model.events import StopRequested
+from millpond.model.reasons import Cause
+from millpond.model.workloads import Job, JobState
+from millpond.scheduling.scheduler import Scheduler
+from millpond.scheduling.settings import Settings
+
+BACKFILLING = ("edf", "fair")
+"""Orderings in which a job that does not fit stays ahead of those that came later."""
+
+
+def crowded(ordering: str, **settings: bool) -> World:
+    """Three of four cards are taken until 100, and a job of four cards waits."""
+    world = World(machine("n", 4), settings=Settings(ordering=ordering, **settings))
+    world.submit(single("first", 3), lasting=100, known=True)
+    world.go_to(1)
+    world.submit(single("big", 4), lasting=50, known=True)
+    return world
+
+
+@pytest.mark.parametrize("ordering", BACKFILLING)
+def test_a_job_that_ends_in_time_uses_the_room_kept_for_the_first_in_line(ordering: str) -> None:
+    world = crowded(ordering)
+    world.submit(single("short", 1), lasting=60, known=True)
+    assert world.state("short") is JobState.RUNNING
+    assert world.of_kind(Start, "short")[0].cause is Cause.BACKFILLED
+    world.go_to(100)
+    assert world.running() == {"big"}
+
+
+@pytest.mark.parametrize("ordering", BACKFILLING)
+def test_a_job_that_would_end_too_late_waits_although_there_is_room(ordering: str) -> None:
+    world = crowded(ordering)
+    world.submit(single("long", 1), lasting=200, known=True)
+    why = world.why("long")
+    assert (why.cause, why.blocked_by) == (Cause.RESERVED, "big")
+    world.go_to(100)
+    assert world.running() == {"big"}
+    world.go_to(150)
+    assert world.running() == {"long"}
+
+
+def test_a_job_of_unknown_length_does_not_use_room_that_is_kept() -> None:
+    world = crowded("edf")
+    world.submit(single("unknown", 1))
+    assert world.why("unknown").cause is Cause.RESERVED
+
+
+def test_a_time_limit_is_as_good_as_a_forecast_for_filling_gaps() -> None:
+    world = crowded("edf")
+    world.submit(single("limited", 1, time_limit_s=90))
+    assert world.state("limited") is JobState.RUNNING
+
+
+def test_a_stricter_first_in_first_out_lets_nobody_pass() -> None:
+    world = crowded("fifo")
+    world.submit(single("short", 1), lasting=10, known=True)
+    assert world.state("short") is JobState.QUEUED
+    world.go_to(150)
+    assert world.running() == {"short"}
+
+
+@pytest.mark.parametrize("ordering", BACKFILLING)
+def test_an_endless_stream_of_small_jobs_does_not_delay_the_first_in_line_beyond_its_reservation(ordering: str) -> None:
+    world = World(machine("n", 4), settings=Settings(ordering=ordering))
+    world.submit(*(single(f"s0{i}") for i in range(4)), lasting=40, known=True)
+    world.go_to(1)
+    world.submit(single("big", 4), lasting=50, known=True)
+    for step in range(1, 20):
+        world.go_to(step * 10.0)
+        world.submit(single(f"s{step}"), lasting=40, known=True)
+    assert world.core.jobs["big"].first_started_at == 40.0
+
+
+def test_ageing_brings_a_long_job_to_the_head_of_an_endless_stream_of_short_ones() -> None:
+    world = World(machine("n", 2), settings=Settings(ordering="default"))
+    world.submit(single("s"), lasting=10, known=True)
+    world.submit(single("big", 2), lasting=50, known=True)
+    while world.core.jobs["big"].first_started_at is None and world.now < 20_000:
+        world.submit(single(f"s{world.now}"), lasting=40, known=True)
+        world.go_to(world.now + 20)
+    assert 50 < world.now < 10_000
+
+
+def test_without_reservations_the_stream_starves_it() -> None:
+    world = World(machine("n", 4), settings=Settings(ordering="edf", reserve=False))
+    for step in range(20):
+        world.submit(single(f"s{step}"), lasting=40, known=True)
+        if step == 3:
+            world.submit(single("big", 4))
+        world.go_to(world.now + 10)
+    assert world.core.jobs["big"].first_started_at is None
+
+
+def test_a_reservation_keeps_only_the_nodes_it_needs() -> None:
+    world = World(machine("n0", 4), machine("n1", 2), settings=Settings(ordering="edf"))
+    world.submit(single("first", 3), lasting=100, known=True)
+    world.submit(single("big", 4))
+    world.submit(single("free", 2))
+    assert world.nodes_of("free") == ["n1"]
+
+
+def test_a_reservation_whose_job_was_withdrawn_keeps_nobody_out() -> None:
+    world = crowded("edf")
+    world.submit(single("long", 1), lasting=500, known=True)
+    assert world.state("long") is JobState.QUEUED
+    world.tell(StopRequested(world.now, "big"))
+    world.settle()
+    assert world.state("long") is JobState.RUNNING
+
+
+# ---- masks and vetoes, through the placer that the cycle uses ---------------------------------------------------------
+
+
+def places(core: Scheduler, job: Job, **keeping_out: np.ndarray) -> list[str] | None:
+    """On which nodes the placer would put a job; nothing is kept."""
+    state = core._state
+    record = state.new_record(job, 0, 0.0)
+    mark = state.journal.begin()
+    placed = core._placer.place(record, **keeping_out)
+    state.journal.rollback(mark)
+    return None if placed is None else [state.cluster.node_name(holding.node) for _, holding in placed]
+
+
+def test_a_node_mask_keeps_a_job_off_nodes_with_room() -> None:
+    world = World(machine("n0", 4), machine("n1", 4))
+    assert places(world.core, single("j", 4), mask=np.array([0, 1], dtype=np.uint8)) == ["n1"]
+    assert places(world.core, single("j", 4), mask=np.array([0, 0], dtype=np.uint8)) is None
+
+
+def test_a_level_without_spare_cells_vetoes_what_would_break_one_of_them() -> None:
+    world = World(machine("n", 4))
+    world.submit(single("one"))
+    # Switch 0 is broken already; breaking another is vetoed, the rest of the broken one is not.
+    no_switch = np.array([0, 9, 9, 9], dtype=np.int64)
+    assert places(world.core, single("j", 1), spare=no_switch) == ["n"]
+    assert places(world.core, single("j", 2), spare=no_switch) is None
+    assert places(world.core, single("j", 2), spare=np.array([9, 9, 9, 9], dtype=np.int64)) == ["n"]
