@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from ledgers import check_everything
-from scripts import LEAVES, MODELS, Setting, jobs, worlds
+from scripts import Setting, jobs, worlds
 from worlds import machine
 
 from millpond.model import events
@@ -149,14 +149,14 @@ class CoreMachine(RuleBasedStateMachine):
 
     # ---- people -------------------------------------------------------------------------------------------------
 
-    @rule(data=st.data(), known=st.sampled_from((0.0, 0.0, 30.0, 3_000.0)))
-    def submit(self, data: Any, known: float) -> None:
-        job = data.draw(jobs(f"j{len(self.submitted)}"))
-        assert job.queue in LEAVES
-        self.tell(events.JobSubmitted(self.now, job))
-        self.submitted.append(job.id)
-        if known:
-            self.tell(events.DurationPredicted(self.now, job.id, known, known * 1.5))
+    @rule(data=st.data(), count=st.integers(1, 3), known=st.sampled_from((0.0, 0.0, 30.0, 3_000.0)))
+    def submit(self, data: Any, count: int, known: float) -> None:
+        for _ in range(count):
+            job = data.draw(jobs(f"j{len(self.submitted)}"))
+            self.tell(events.JobSubmitted(self.now, job))
+            self.submitted.append(job.id)
+            if known:
+                self.tell(events.DurationPredicted(self.now, job.id, known, known * 1.5))
 
     @precondition(lambda self: self.submitted)
     @rule(number=PICK, known=st.sampled_from((10.0, 1_000.0)))
@@ -239,52 +239,36 @@ class CoreMachine(RuleBasedStateMachine):
 
     # ---- the hardware -------------------------------------------------------------------------------------------
 
-    @precondition(lambda self: len(self.nodes) > 1)
-    @rule(number=PICK)
-    def lose_node(self, number: int) -> None:
+    @rule(number=PICK, change=st.sampled_from(("lose", "find", "cordon", "other cards", "fewer cards")))
+    def change_node(self, number: int, change: str) -> None:
+        """A node is lost, comes back, is closed or opened, or comes back with other cards or only some of the old."""
+        if change == "find" and self.lost:
+            self._join(self.lost.pop(pick(list(self.lost), number)))
         name = pick(list(self.nodes), number)
-        self.lost[name] = self.nodes.pop(name)
-        self._drop(lambda placement: placement.node == name)
-        self.tell(events.NodeLost(self.now, name))
-
-    @precondition(lambda self: self.lost)
-    @rule(number=PICK)
-    def find_node(self, number: int) -> None:
-        name = pick(list(self.lost), number)
-        self._join(self.lost.pop(name))
-
-    @rule(number=PICK)
-    def cordon_or_open(self, number: int) -> None:
-        node = pick(list(self.nodes.values()), number)
-        self._join(replace(node, schedulable=not node.schedulable))
-
-    @rule(number=PICK, cards=st.sampled_from((1, 4, 8)), model=st.sampled_from(MODELS), keeps=st.booleans())
-    def exchange_cards(self, number: int, cards: int, model: str, keeps: bool) -> None:
-        """A node comes back with other cards, or with the first of the old ones only."""
-        node = pick(list(self.nodes.values()), number)
-        fresh = machine(f"{node.name}v{len(self.log)}", cards, model=model).devices
-        devices = node.devices[:cards] if keeps else fresh
-        if devices != node.devices:
+        node = self.nodes[name]
+        if change == "lose" and len(self.nodes) > 1:
+            self.lost[name] = self.nodes.pop(name)
+            self._drop(lambda placement: placement.node == name)
+            self.tell(events.NodeLost(self.now, name))
+        elif change == "cordon":
+            self._join(replace(node, schedulable=not node.schedulable))
+        elif change.endswith("cards") and node.devices:
+            kept = node.devices[: len(node.devices) // 2]
+            fresh = machine(f"{name}v{len(self.log)}", len(node.devices)).devices
+            devices = fresh if change == "other cards" else kept
             there = {device.uuid for device in devices}
-            self._drop(
-                lambda placement: (
-                    placement.node == node.name and not all(grant.device in there for grant in placement.grants)
-                )
-            )
+            self._drop(lambda placement: placement.node == name and not _devices(placement) <= there)
             self._join(replace(node, devices=devices))
 
-    @rule(number=PICK, which=PICK, health=st.sampled_from(Health))
+    @rule(number=PICK, which=PICK, health=st.sampled_from((*Health, Health.OK)))
     def change_health(self, number: int, which: int, health: Health) -> None:
         node = pick(list(self.nodes.values()), number)
+        self.tell(events.LoadSampled(self.now, node.name, 3 * number))
         if node.devices:
             index = which % len(node.devices)
             changed = replace(node.devices[index], health=health)
             self.nodes[node.name] = replace(node, devices=(*node.devices[:index], changed, *node.devices[index + 1 :]))
             self.tell(events.DeviceHealthChanged(self.now, node.name, changed.uuid, health))
-
-    @rule(number=PICK, load=st.integers(0, 1000))
-    def sample_load(self, number: int, load: int) -> None:
-        self.tell(events.LoadSampled(self.now, pick(list(self.nodes), number), load))
 
     def _join(self, node: Node) -> None:
         self.nodes[node.name] = node
@@ -361,14 +345,10 @@ class CoreMachine(RuleBasedStateMachine):
         return list(self.core._state.waiting)
 
     def _fits(self, record: JobRecord) -> bool:
-        """Tried on the ledger and taken back, to the last byte."""
-        cluster, journal = self.core._state.cluster, self.core._state.journal
-        before = (cluster.arrays.node_table.tobytes(), cluster.arrays.device_table.tobytes())
-        mark = journal.begin()
-        placed = self.core._placer.place(record)
-        journal.rollback(mark)
-        assert (cluster.arrays.node_table.tobytes(), cluster.arrays.device_table.tobytes()) == before
-        return placed is not None
+        """Tried on a fork, so that nothing here can change by it."""
+        fork = self.core.fork()
+        fork._state.journal.begin()
+        return fork._placer.place(fork.jobs[record.id]) is not None
 
     # ---- the end ------------------------------------------------------------------------------------------------
 
@@ -414,6 +394,10 @@ class CoreMachine(RuleBasedStateMachine):
             else:
                 _refusal(again, event)
         assert decided == self.decided
+
+
+def _devices(placement: Placement) -> set[str]:
+    return {grant.device for grant in placement.grants}
 
 
 _MAY_BE_REFUSED = (events.SuspendRequested, events.ResumeRequested, events.DesiredCountChanged)

@@ -1,26 +1,19 @@
-"""Failures: what is tried again, what a gang does when it loses a task, time limits, lost nodes, answers out of turn."""
+"""Failures: what is tried again, what a gang does when it loses a task, time limits, lost nodes, late answers."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 import pytest
 from worlds import World, asks, elastic, gang, machine, single
 
 from millpond.model.decisions import Start, Stop
-from millpond.model.errors import ConflictError, InvalidInputError, MillpondError, NotFoundError
 from millpond.model.events import (
     Confirmed,
-    DesiredCountChanged,
     Ended,
-    Event,
     JobSubmitted,
     NodeJoined,
     NodeLost,
     Refused,
-    ResumeRequested,
     StopRequested,
-    SuspendRequested,
 )
 from millpond.model.reasons import Cause
 from millpond.model.workloads import GangRule, JobState, Outcome, TaskState
@@ -123,7 +116,7 @@ def test_tasks_that_had_succeeded_run_again_with_a_gang_that_is_broken() -> None
     assert len(world.of_kind(Start)[-1].placements) == 2
 
 
-# ---- time limits ------------------------------------------------------------------------------------------------------
+# ---- time limits ------------------------------------------------------------------------------------------------
 
 
 def test_a_job_is_ended_at_its_time_limit_and_has_failed() -> None:
@@ -138,20 +131,7 @@ def test_a_job_is_ended_at_its_time_limit_and_has_failed() -> None:
     assert world.state("j") is FAILED
 
 
-def test_time_in_which_a_job_was_suspended_does_not_count_against_its_limit() -> None:
-    world = World(machine("n", 1))
-    world.submit(single("j", time_limit_s=60))
-    world.go_to(10)
-    world.tell(SuspendRequested(10, "j"))
-    world.go_to(100)
-    world.tell(ResumeRequested(100, "j"))
-    world.go_to(149)
-    assert world.state("j") is RUNNING
-    world.go_to(151)
-    assert world.state("j") is FAILED
-
-
-# ---- nodes ------------------------------------------------------------------------------------------------------------
+# ---- nodes ------------------------------------------------------------------------------------------------------
 
 
 def test_work_of_a_lost_node_runs_again_elsewhere_and_no_retry_is_used_up() -> None:
@@ -184,7 +164,7 @@ def test_a_node_that_reports_again_keeps_what_runs_on_it() -> None:
     assert len(world.of_kind(Start)) == 1
 
 
-# ---- answers of the engine ----------------------------------------------------------------------------------------------
+# ---- answers of the engine --------------------------------------------------------------------------------------
 
 
 def test_a_late_answer_about_an_older_run_is_ignored() -> None:
@@ -249,7 +229,7 @@ def test_others_use_the_room_of_a_start_that_was_refused() -> None:
     assert world.running() == {"k"}
 
 
-# ---- stopping -----------------------------------------------------------------------------------------------------------
+# ---- stopping ---------------------------------------------------------------------------------------------------
 
 
 def test_a_waiting_job_that_is_stopped_is_cancelled_at_once() -> None:
@@ -280,53 +260,3 @@ def test_stopping_a_job_that_has_ended_changes_nothing() -> None:
     world.tell(StopRequested(1.0, "a"))
     assert world.settle() == []
     assert world.state("a") is JobState.SUCCEEDED
-
-
-# ---- what cannot be ---------------------------------------------------------------------------------------------------
-
-WRONG: list[tuple[str, Event, type[MillpondError]]] = [
-    ("a job id that is taken", JobSubmitted(5.0, single("runs")), ConflictError),
-    ("a job id that an ended job had", JobSubmitted(5.0, single("over")), ConflictError),
-    ("a queue that is not there", JobSubmitted(5.0, single("new", queue="nowhere")), InvalidInputError),
-    ("a queue that has queues below it", JobSubmitted(5.0, single("new", queue="root")), InvalidInputError),
-    ("stopping an unknown job", StopRequested(5.0, "nobody"), NotFoundError),
-    ("suspending an unknown job", SuspendRequested(5.0, "nobody"), NotFoundError),
-    ("suspending a job that waits", SuspendRequested(5.0, "waits"), ConflictError),
-    ("resuming an unknown job", ResumeRequested(5.0, "nobody"), NotFoundError),
-    ("resuming a job that runs", ResumeRequested(5.0, "runs"), ConflictError),
-    ("resizing an unknown job", DesiredCountChanged(5.0, "nobody", "worker", 2), NotFoundError),
-    ("resizing a job that has ended", DesiredCountChanged(5.0, "over", "worker", 2), NotFoundError),
-]
-
-
-@pytest.mark.parametrize(("what", "event", "error"), WRONG, ids=[what.replace(" ", "-") for what, _, _ in WRONG])
-def test_what_cannot_be_is_refused_and_changes_nothing(what: str, event: Event, error: type[MillpondError]) -> None:
-    world = World(machine("n", 1))
-    world.submit(single("over"))
-    world.end("over")
-    world.submit(single("runs"), single("waits"))
-    world.go_to(5.0)
-    before = world.core.snapshot()
-    with pytest.raises(error) as caught:
-        world.core.handle(event)
-    assert caught.value.cause
-    assert world.core.snapshot() == before
-
-
-IGNORED: list[tuple[str, Callable[[], Event]]] = [
-    ("an unknown job ends", lambda: Ended(5.0, "nobody", 1, Outcome.SUCCESS)),
-    ("an unknown decision is confirmed", lambda: Confirmed(5.0, 999)),
-    ("an unknown decision is refused", lambda: Refused(5.0, 999, "no")),
-    ("an unknown node is lost", lambda: NodeLost(5.0, "nowhere")),
-    ("a task ends that the job does not have", lambda: Ended(5.0, "runs", 1, Outcome.SUCCESS, 7)),
-]
-
-
-@pytest.mark.parametrize(("what", "make"), IGNORED, ids=[what.replace(" ", "-") for what, _ in IGNORED])
-def test_reports_about_what_is_not_there_are_ignored(what: str, make: Callable[[], Event]) -> None:
-    world = World(machine("n", 1))
-    world.submit(single("runs"))
-    world.go_to(5.0)
-    before = world.core.snapshot()
-    world.core.handle(make())
-    assert world.core.snapshot() == before

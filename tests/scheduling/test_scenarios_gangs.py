@@ -111,7 +111,7 @@ def test_a_gang_that_no_rack_could_ever_hold_is_called_impossible() -> None:
     assert world.core.check(near("g", 4, 4, Level.RACK, required=False)) is None
 
 
-# ---- elastic ----------------------------------------------------------------------------------------------------------
+# ---- elastic ----------------------------------------------------------------------------------------------------
 
 
 def test_an_elastic_gang_starts_with_what_fits_and_grows_when_room_comes() -> None:
@@ -177,9 +177,12 @@ def test_a_waiting_gang_is_placed_in_the_size_that_is_asked_for_last() -> None:
 
 
 @pytest.mark.parametrize(
-    ("role", "desired", "error"), [("worker", 5, InvalidInputError), ("worker", 0, InvalidInputError), ("no", 2, NotFoundError)]
+    ("role", "desired", "error"),
+    [("worker", 5, InvalidInputError), ("worker", 0, InvalidInputError), ("no", 2, NotFoundError)],
 )
-def test_a_size_outside_of_the_bounds_is_refused_and_changes_nothing(role: str, desired: int, error: type[Exception]) -> None:
+def test_a_size_outside_of_the_bounds_is_refused_and_changes_nothing(
+    role: str, desired: int, error: type[Exception]
+) -> None:
     for waits in (True, False):
         world = World(machine("n", 1 if waits else 4))
         world.submit(elastic("e", (2, 3, 4), asks(1)))

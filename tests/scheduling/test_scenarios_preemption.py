@@ -178,3 +178,13 @@ def test_a_job_that_is_stopped_while_it_is_being_preempted_does_not_come_back() 
     assert world.state("low") is JobState.CANCELLED
     world.go_to(20)
     assert world.running() == set()
+
+
+def test_a_victim_that_reaches_its_end_within_the_grace_has_succeeded() -> None:
+    world = World(*ONE)
+    world.lingering.add("low")
+    world.submit(single("low", 4, priority=LOW))
+    world.submit(single("high", 4, priority=HIGH))
+    world.end("low", Outcome.SUCCESS, 0, exit_code=0)
+    assert world.state("low") is JobState.SUCCEEDED
+    assert world.running() == {"high"}

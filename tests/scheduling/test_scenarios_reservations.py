@@ -117,7 +117,7 @@ def test_a_reservation_whose_job_was_withdrawn_keeps_nobody_out() -> None:
     assert world.state("long") is JobState.RUNNING
 
 
-# ---- masks and vetoes, through the placer that the cycle uses ---------------------------------------------------------
+# ---- masks and vetoes, through the placer that the cycle uses ---------------------------------------------------
 
 
 def places(core: Scheduler, job: Job, **keeping_out: np.ndarray) -> list[str] | None:

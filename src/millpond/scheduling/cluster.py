@@ -235,6 +235,7 @@ class Cluster:
         if node is not None:
             first = int(self.arrays.first_device[index])
             self.free_gpu_milli -= int(self.arrays.compute_free_milli[first : first + len(node.devices)].sum())
+            self.arrays.device_usable[first : first + len(node.devices)] = 0
             for device in node.devices:
                 del self.device_index[device.uuid]
         self.arrays.node_usable[index] = 0

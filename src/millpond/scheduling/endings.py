@@ -83,7 +83,7 @@ class Endings:
         if again and rule is GangRule.RESTART_TASK:
             self._state.growing[record.id] = record  # the cycle starts the lost task again beside its mates
             self._state.arrivals += 1
-        elif rule is GangRule.SHRINK and len(alive) >= sum(role.minimum for role in record.job.roles):
+        elif rule is GangRule.SHRINK and self._is_enough(record, alive):
             for task in tasks:
                 if task.state is TaskState.QUEUED:
                     task.surplus = True
@@ -91,6 +91,13 @@ class Endings:
         else:
             self._state.stop(record, trigger, Cause.GANG_BROKEN)
             self._fail_idle(record, again)
+
+    def _is_enough(self, record: JobRecord, tasks: list[TaskRecord]) -> bool:
+        """Whether these tasks are as many as every role needs at least."""
+        return all(
+            sum(task.role_index == index for task in tasks) >= role.minimum
+            for index, role in enumerate(record.job.roles)
+        )
 
     def _fail_idle(self, record: JobRecord, again: bool) -> None:
         """Tasks that wait beside a gang that failed for good never run."""

@@ -108,6 +108,9 @@ class Intake:
                 lost.append((record, task))
             else:
                 cluster.rebase(holding, new_index, [device for device in found if device is not None])
+        for record in {record.id: record for record, _ in moving}.values():
+            if record.slot >= 0:
+                self.state.enroll(record)
         for record, task in lost:
             self._endings.end(record, [task], Outcome.DEVICE_LOST, None, "the device is gone from its node", None)
 
@@ -203,12 +206,12 @@ class Intake:
         record = self._running(event.job)
         if record.state is not JobState.RUNNING:
             raise ConflictError(f"job {record.id!r} is {record.state.value}", "only a running job can be suspended")
-        record.suspended_by = "request"
         mode = SuspendMode.SWAP if event.swap else SuspendMode.FREEZE
         if event.swap and not self.state.cluster.can_swap([t.holding for t in record.tasks if t.holding is not None]):
             raise ConflictError(
                 f"no host memory is set aside for the device memory of job {record.id!r}", "freeze it, or stop it"
             )
+        record.suspended_by = "request"
         self.state.suspend(record, mode, Cause.SUSPEND_REQUESTED)
 
     def _resume_requested(self, event: events.ResumeRequested) -> None:

@@ -204,7 +204,8 @@ class Placer:
         transaction.close(keep=found is not None)
         if found is None:
             return None
-        return [(task, transaction.pop(choice)) for task, choice in zip(tasks, found.choices, strict=True)]
+        chosen = zip(tasks, members, found.choices, strict=True)
+        return [(task, transaction.pop(shape, choice)) for task, shape, choice in chosen]
 
     def take(self, shape: Shape, choice: Choice) -> Holding:
         """Hold what a choice says."""
@@ -234,12 +235,12 @@ class _Taking:
         self._placer = placer
         self._journal = placer.cluster.journal
         self._mark = self._journal.begin()
-        self._taken: dict[tuple[int, tuple[int, ...]], list[Holding]] = {}
+        self._taken: dict[tuple[int, tuple[int, ...], Shape], list[Holding]] = {}
 
     def apply(self, node: int, shape: Shape, devices: tuple[int, ...]) -> None:
         """Hold the shape on the devices (by index on the node)."""
         holding = self._placer.take(shape, Choice(node, 0, devices))
-        self._taken.setdefault((node, devices), []).append(holding)
+        self._taken.setdefault((node, devices, shape), []).append(holding)
 
     def rollback(self) -> None:
         """Give back everything taken so far."""
@@ -254,6 +255,6 @@ class _Taking:
         else:
             self._journal.rollback(self._mark)
 
-    def pop(self, choice: Choice) -> Holding:
+    def pop(self, shape: Shape, choice: Choice) -> Holding:
         """The holding that realises a choice; each is handed out once."""
-        return self._taken[choice.node, choice.devices].pop(0)
+        return self._taken[choice.node, choice.devices, shape].pop(0)

@@ -100,7 +100,7 @@ class Replanner:
         journal, arrays = self._state.journal, self._state.cluster.arrays
         mark = journal.begin()
         placed: Placed = []
-        for task in record.tasks:
+        for task in self._unfinished(record):
             shape = self._shape(record, task)
             vector = self._placer.vector(shape)
             node = self._first_fitting(arrays.node_table, arrays.device_table, arrays.node_count, vector)
@@ -147,12 +147,16 @@ class Replanner:
     def _start(self, record: JobRecord, placed: Placed) -> None:
         """Commit a start whose holdings are taken; if some are missing, give the others back and let it wait."""
         state = self._state
-        if len(placed) < len(record.tasks):
+        amount = state.amount_of(record, [task for task, _ in placed])
+        if len(placed) < len(self._unfinished(record)) or state.queues.limiting(record.queue, amount) is not None:
             for _, holding in placed:
                 state.cluster.change(holding, Hold.NOTHING)
             return
-        state.queues.charge(record.queue, state.amount_of(record, record.tasks), 1)
+        state.queues.charge(record.queue, amount, 1)
         state.outbox.append(state.start(record, placed, Cause.FITS))
+
+    def _unfinished(self, record: JobRecord) -> list[TaskRecord]:
+        return [task for task in record.tasks if not task.state.ended]
 
     def _release(self, records: Iterable[JobRecord]) -> None:
         for record in records:

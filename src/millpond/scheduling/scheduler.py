@@ -147,6 +147,9 @@ class Scheduler:
                 instants.append(due)
         if self._claims.reservation is not None and self._claims.reservation.at > now:
             instants.append(self._claims.reservation.at)
+        release = state.ordering.next_release(now) if state.waiting.count else None
+        if release is not None:
+            instants.append(release)
         return max(min(instants), now) if instants else None
 
     def _next_change(self, now: float) -> float | None:

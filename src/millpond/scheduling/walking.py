@@ -172,7 +172,7 @@ class Walk:
             return Verdict.NOT_ADMITTED
         placed, cause = None, Cause.BACKFILLED if outcome.blocked else Cause.FITS
         if self._may_have_room(record):
-            if self._guarded and self._is_held_back(record):
+            if self._guarded and not record.job.elastic and self._is_held_back(record):
                 return Verdict.KEPT_OUT
             if record.line in self._kept_out and claims.keeps_out(record):
                 # One of its like has found no room outside of what is reserved; only a shorter job may do better.

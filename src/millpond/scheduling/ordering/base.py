@@ -125,6 +125,10 @@ class Ordering:
         """By how much more than the newcomer's a running job's key must exceed it, for the cost of its preemption."""
         return 0.0
 
+    def next_release(self, now: float) -> float | None:
+        """When the first job that ``holds_back`` kept waiting may be kept no longer; None when there is none."""
+        return None
+
     def slot_keys(self, slots: FloatArray, now: float) -> tuple[FloatArray, float]:
         """(slots,) keys of running jobs if they waited now, and the highest of them; for selective orderings."""
         keys: FloatArray = slots[SLOT_STARTED]

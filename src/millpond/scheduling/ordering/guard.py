@@ -9,6 +9,7 @@ work is expected to want beyond what it already has.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from typing import Any
 
 from millpond.scheduling.records import JobRecord
@@ -40,6 +41,7 @@ class Guard:
         self._last_at: float | None = None
         self._running_milli = [0] * _CLASSES
         self._counted: dict[str, int] = {}
+        self._held_until: list[float] = []
 
     def arrive(self, record: JobRecord, now: float) -> None:
         """A job was submitted; its length may become known a little later."""
@@ -75,7 +77,19 @@ class Guard:
             return False
         expected = EXPECTED_FACTOR * sum(self._demand[:below]) / max(self._span_s, 1.0)
         wanted = min(expected, MOST_ROOM * capacity_milli) - sum(self._running_milli[:below])
-        return free_milli - record.gpu_milli < wanted
+        held = free_milli - record.gpu_milli < wanted
+        until = record.submitted_at + LONGEST_DELAY * length_s
+        if held:
+            place = bisect_left(self._held_until, until)
+            if place == len(self._held_until) or self._held_until[place] != until:
+                self._held_until.insert(place, until)
+        return held
+
+    def next_release(self, now: float) -> float | None:
+        """When the first job that was held back may be held back no longer; None when there is none."""
+        while self._held_until and self._held_until[0] <= now:
+            del self._held_until[0]
+        return self._held_until[0] if self._held_until else None
 
     def snapshot(self) -> dict[str, Any]:
         """Plain data."""

@@ -101,4 +101,4 @@ class Shape:
             return device_memory_mib
         if self.device_memory_mib == MEMORY_BY_SHARE:
             return device_memory_mib * self.compute_milli // WHOLE_CARD_MILLI
-        return self.device_memory_mib
+        return self.device_memory_mib if device_memory_mib else 0

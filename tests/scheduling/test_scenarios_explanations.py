@@ -1,0 +1,234 @@
+"""Why not me, and when? The answers, their numbers, and the remedies, which are tried out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import pytest
+from worlds import World, asks, elastic, gang, machine, queue, single
+
+from millpond.model.errors import NotFoundError
+from millpond.model.events import Confirmed, JobSubmitted
+from millpond.model.nodes import Pool, SharingPolicy
+from millpond.model.reasons import Cause, Filter, Remedy
+from millpond.model.resources import TaskRequest
+from millpond.model.topology import Level
+from millpond.model.workloads import Job, JobState, Priority, Role
+from millpond.scheduling.settings import Settings
+
+POOL = (machine("n0", 4), machine("n1", 4))
+
+IMPOSSIBLE = [
+    ("more cards a task than any node has", single("j", 8), "gpus", "4"),
+    ("an unknown model", gang("j", 1, asks(1, models=["A10"])), "gpu_models", "A100"),
+    ("more CPUs than any node has", gang("j", 1, asks(1, cpus=65)), "cpus", "64"),
+    ("more memory than any node has", gang("j", 1, asks(1, memory_mib=300_000)), "memory", "256000MiB"),
+    ("more memory of a card than any card has", gang("j", 1, asks(0.5, card_mib=20_000)), "gpus", "0"),
+    ("an extra resource that no node has", gang("j", 1, asks(1, extras=[("rdma", 1)])), "extras", ""),
+    ("a gang that the whole pool could not hold", gang("j", 3, asks(4)), "tasks", "2"),
+    (
+        "a gang on one node that no node could hold",
+        gang("j", 2, asks(3), together=Level.NODE, together_required=True),
+        "topology",
+        "any",
+    ),
+    ("an unknown queue", single("j", queue="tame"), "queue", "team"),
+    ("an unknown pool", single("j", pool="nowhere"), "pool", "default"),
+    ("a part of a card in a pool of whole cards", single("j", 0.5, pool="whole"), "gpus", "1"),
+    ("more than the queue may ever hold", single("j", 4, queue="team"), "gpus", "2"),
+]
+
+
+@pytest.mark.parametrize(
+    ("what", "job", "field", "value"), IMPOSSIBLE, ids=[row[0].replace(" ", "-") for row in IMPOSSIBLE]
+)
+def test_what_can_never_run_is_refused_beforehand_with_a_remedy(what: str, job: Job, field: str, value: str) -> None:
+    world = World(
+        *POOL,
+        machine("w", 4, pool="whole"),
+        pools=(Pool("whole", SharingPolicy.EXCLUSIVE),),
+        queues=(queue("team", limit=2),),
+    )
+    reason = world.core.check(job)
+    assert reason is not None
+    assert reason.cause is Cause.IMPOSSIBLE
+    assert reason.summary
+    assert reason.remedy is not None
+    assert (reason.remedy.field, reason.remedy.value) == (field, value)
+
+
+def test_what_can_run_on_the_empty_cluster_is_not_refused_because_it_is_full() -> None:
+    world = World(*POOL)
+    world.submit(gang("all", 2, asks(4)))
+    assert world.core.check(gang("j", 2, asks(4))) is None
+
+
+def test_an_elastic_gang_is_judged_by_its_minimum() -> None:
+    world = World(*POOL)
+    assert world.core.check(elastic("j", (2, 8, 8), asks(4))) is None
+    assert world.core.check(elastic("j", (3, 8, 8), asks(4))) is not None
+
+
+def test_a_job_is_told_how_many_nodes_fail_on_what_and_how_much_is_free() -> None:
+    world = World(machine("n0", 4), machine("n1", 4), machine("n2", 2), machine("n3", 4, schedulable=False))
+    world.submit(single("x", 3), single("y", 3))
+    world.submit(single("j", 4))
+    why = world.why("j")
+    assert why.cause is Cause.NO_ROOM
+    assert dict(why.numbers)["asked_milli"] == 4000
+    assert dict(why.numbers)["free_milli"] >= 4000
+    assert sum(count for _, count in why.nodes) == 4
+    assert dict(why.nodes)[Filter.UNSCHEDULABLE] == 1
+    assert dict(why.nodes)[Filter.DEVICE_COUNT] == 1
+
+
+def test_positions_follow_the_order_and_count_from_one() -> None:
+    world = World(machine("n", 1), settings=Settings(ordering="fifo"))
+    world.submit(single("runs"))
+    world.submit(single("a"), single("b"), single("urgent", priority=Priority.LOW), single("c"))
+    assert {job: world.why(job).position for job in ("a", "b", "c", "urgent")} == {"a": 1, "b": 2, "c": 3, "urgent": 4}
+    assert world.why("runs").position is None
+
+
+def test_a_queue_at_its_limit_is_named_with_its_numbers() -> None:
+    world = World(*POOL, queues=(queue("team", limit=2),))
+    world.submit(single("a", queue="team"), single("b", 2, queue="team"))
+    why = world.why("b")
+    assert (why.cause, why.blocked_by) == (Cause.QUEUE_LIMIT, "team")
+    assert dict(why.numbers) == {"held_milli": 1000, "limit_milli": 2000, "asked_milli": 2000}
+
+
+def test_a_queue_that_may_not_borrow_is_named() -> None:
+    world = World(*POOL, queues=(queue("team", guarantee=1, borrows=False),))
+    world.submit(single("a", queue="team"), single("b", queue="team"))
+    assert world.why("b").cause is Cause.GUARANTEE_OF_OTHERS
+
+
+def test_a_job_that_came_after_the_last_cycle_is_told_so() -> None:
+    world = World(*POOL)
+    world.tell(JobSubmitted(world.now, single("j")))
+    assert world.why("j").cause is Cause.NOT_CONSIDERED
+
+
+def test_running_and_ended_jobs_are_described() -> None:
+    world = World(*POOL)
+    world.submit(single("j"))
+    assert world.nodes_of("j")[0] in world.why("j").summary
+    world.end("j")
+    assert "succeeded" in world.why("j").summary
+
+
+def test_nothing_is_said_about_a_job_that_is_not_there() -> None:
+    with pytest.raises(NotFoundError) as caught:
+        World(*POOL).why("nobody")
+    assert caught.value.remedy
+
+
+def test_a_waiting_job_is_told_when_it_should_start_by_what_is_known_of_the_running_ones() -> None:
+    world = World(machine("n", 4), settings=Settings(ordering="edf"))
+    world.submit(single("runs", 4), lasting=100, known=True)
+    world.go_to(10)
+    world.submit(single("j", 4))
+    start = world.why("j").start
+    assert start is not None
+    assert start.earliest_at <= 100
+    assert start.latest_at is None or start.latest_at >= 100
+    assert start.basis
+
+
+# ---- remedies ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Stuck:
+    """A job that waits, and the field that the remedy for it changes."""
+
+    name: str
+    job: Job
+    field: str
+    before: tuple[Job, ...] = ()
+
+    def __str__(self) -> str:
+        return self.name.replace(" ", "-")
+
+
+STUCK = [
+    Stuck(
+        "a model that is busy",
+        gang("j", 1, asks(1, models=["H100"])),
+        "gpu_models",
+        (gang("h", 1, asks(4, models=["H100"])),),
+    ),
+    Stuck("too many CPUs", gang("j", 1, asks(1, cpus=40)), "cpus", (gang("c", 3, asks(1, cpus=40)),)),
+    Stuck(
+        "too much memory",
+        gang("j", 1, asks(1, memory_mib=200_000)),
+        "memory",
+        (gang("m", 3, asks(3, memory_mib=100_000)),),
+    ),
+    Stuck("too many tasks", gang("j", 12, asks(1)), "tasks", (single("x", 4),)),
+    Stuck("too many cards", single("j", 4), "gpus", tuple(single(f"x{i}", 3) for i in range(3))),
+    Stuck(
+        "must lie together",
+        gang("j", 2, asks(1), together=Level.NODE, together_required=True),
+        "topology",
+        tuple(single(f"x{i}", 3) for i in range(3)),
+    ),
+    Stuck("a whole card where halves are free", single("j", 1), "gpus", tuple(single(f"x{i}", 0.6) for i in range(12))),
+]
+
+
+def changed(job: Job, remedy: Remedy) -> Job:
+    """The job file with the remedy applied, under another id."""
+    role, request = job.roles[0], job.roles[0].request
+    job = replace(job, id="changed")
+    match remedy.field:
+        case "topology":
+            return replace(job, together=Level.ZONE, together_required=False)
+        case "tasks":
+            return replace(job, roles=(Role.rigid(request, int(remedy.value)),))
+        case "gpu_models":
+            request = replace(request, models=())
+        case "cpus":
+            request = replace(request, cpu_milli=round(float(remedy.value) * 1000))
+        case "memory":
+            request = replace(request, memory_mib=int(remedy.value.removesuffix("MiB")))
+        case "gpus":
+            asked = asks(float(remedy.value))
+            request = TaskRequest(request.cpu_milli, request.memory_mib, asked.devices, asked.slice)
+    return replace(job, roles=(replace(role, request=request),))
+
+
+@pytest.mark.parametrize("stuck", STUCK, ids=str)
+def test_the_remedy_that_is_offered_works(stuck: Stuck) -> None:
+    world = World(*POOL, machine("n2", 4, model="H100"), settings=Settings(reserve=False))
+    world.submit(*stuck.before)
+    world.submit(stuck.job)
+    assert world.state("j") is JobState.QUEUED
+    remedy = world.why("j").remedy
+    assert remedy is not None
+    assert remedy.field == stuck.field
+    fork = world.core.fork()
+    fork.handle(JobSubmitted(world.now, changed(stuck.job, remedy)))
+    started = fork.decide(world.now)
+    assert "changed" in {decision.job for decision in started}
+    for decision in started:
+        fork.handle(Confirmed(world.now, decision.id))
+    assert fork.jobs["changed"].state is JobState.RUNNING
+    assert "changed" not in world.core.jobs
+
+
+def test_no_remedy_is_offered_where_none_works() -> None:
+    world = World(machine("n", 1))
+    world.submit(single("runs"))
+    world.submit(single("j"))
+    assert world.why("j").remedy is None
+
+
+def test_asking_changes_nothing() -> None:
+    world = World(*POOL)
+    world.submit(single("x", 3), single("y", 3), single("j", 4))
+    before = world.core.snapshot()
+    world.why("j")
+    world.core.check(single("other", 8))
+    assert world.core.snapshot() == before
