@@ -146,5 +146,13 @@ def check_roster(core: Scheduler) -> None:
             for row in roster._slot_rows[slot]
         )
         held = sorted((t.holding.node, t.holding.devices) for t in record.tasks if t.holding is not None)
+        joining = sorted(
+            (t.holding.node, t.holding.devices)
+            for t in record.tasks
+            if t.holding is not None and t.state is TaskState.STARTING
+        )
         assert record.slot == slot
-        assert rows == held, f"the roster's picture of {record.id} is old"
+        for place in rows:
+            assert place in held, f"the roster believes {record.id} where it is not"
+            held.remove(place)
+        assert held in ([], joining), f"the roster misses a place of {record.id}"

@@ -52,7 +52,7 @@ def from_plain(plain: Any) -> Any:
     if not isinstance(plain, dict):
         return plain
     name = plain.get("type", "")
-    cls = _TYPES.get(name)
+    cls = _TYPES.get(name) if isinstance(name, str) else None
     if cls is None:
         raise InvalidInputError(f"unknown record type {name!r}", "it was written by a newer Millpond; upgrade this one")
     hints = _hints(cls)

@@ -74,12 +74,17 @@ class Explainer:
         obstacle = largest_possible(self._state, record.job)
         if obstacle is not None:
             return replace(_impossible(obstacle), position=self._position(record))
+        if not record.line:
+            return Reason(Cause.NOT_CONSIDERED, "its last start was refused; it lines up again after a short pause")
         self._placer.refresh()
-        reason = self._explain_waiting(record)
+        position = self._position(record)
+        if self._state.ordering.strict and position > 1:
+            reason = self._behind(record)
+        else:
+            reason = replace(self._explain_waiting(record), remedy=self._remedy(record))
         return replace(
             reason,
-            position=self._position(record),
-            remedy=self._remedy(record),
+            position=position,
             start=estimating.start_of(self._state, self._placer, record),
         )
 
@@ -138,9 +143,29 @@ class Explainer:
                 blocked_by=holder,
                 nodes=self._histogram(record),
             )
+        if self._is_held_back(record):
+            return Reason(
+                Cause.HELD_BACK, "there may be room, but it is left for a while to shorter work that is expected"
+            )
         if record.requeued_at == state.now and self._fits(record):
             return Reason(Cause.NOT_CONSIDERED, "it came in just now; the next cycle looks at it")
         return self._no_room(record, len(queued))
+
+    def _behind(self, record: JobRecord) -> Reason:
+        first = self._state.waiting.ranked(Standing(self._state).rank)[0]
+        return Reason(
+            Cause.BEHIND,
+            f"the ordering {self._state.settings.ordering!r} lets nobody overtake; {first.id} is first and waits",
+            blocked_by=first.id,
+        )
+
+    def _is_held_back(self, record: JobRecord) -> bool:
+        """Whether the ordering leaves the free room to others, as the walk asks it."""
+        state, settings = self._state, self._state.settings
+        if settings.preempt or not settings.reserve or record.job.elastic:
+            return False
+        cluster = state.cluster
+        return state.ordering.holds_back(record, cluster.free_gpu_milli, cluster.gpu_capacity_milli, state.now)
 
     def _no_room(self, record: JobRecord, tasks: int) -> Reason:
         state = self._state
@@ -208,6 +233,8 @@ class Explainer:
         if queues.limiting(variant.queue, amount) is not None:
             return False
         if not queues.may_borrow(variant.queue) and queues.borrows(variant.queue, amount):
+            return False
+        if self._is_held_back(variant):
             return False
         mark = state.journal.begin()
         placed = self._placer.place(variant, self._claims.mask(record) if masked else None)

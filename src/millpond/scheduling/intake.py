@@ -14,7 +14,6 @@ from millpond.model.nodes import Node
 from millpond.model.reasons import Cause
 from millpond.model.workloads import JobState, Outcome, TaskState
 from millpond.scheduling.endings import Endings
-from millpond.scheduling.holdings import Hold
 from millpond.scheduling.lifecycle import Trigger
 from millpond.scheduling.placing import Placer
 from millpond.scheduling.records import JobRecord, TaskRecord
@@ -207,7 +206,7 @@ class Intake:
         if record.state is not JobState.RUNNING:
             raise ConflictError(f"job {record.id!r} is {record.state.value}", "only a running job can be suspended")
         mode = SuspendMode.SWAP if event.swap else SuspendMode.FREEZE
-        if event.swap and not self.state.cluster.can_swap([t.holding for t in record.tasks if t.holding is not None]):
+        if event.swap and not self.state.can_swap(record):
             raise ConflictError(
                 f"no host memory is set aside for the device memory of job {record.id!r}", "freeze it, or stop it"
             )
@@ -240,10 +239,12 @@ class Intake:
     def _confirmed(self, event: events.Confirmed) -> None:
         state = self.state
         decision = state.pending.pop(event.decision, None)
-        if type(decision) is not Start:
+        record = state.jobs.get(decision.job) if decision is not None else None
+        if decision is None or record is None or record.attempt != decision.attempt:
             return
-        record = state.jobs.get(decision.job)
-        if record is None or record.attempt != decision.attempt:
+        if type(decision) is Suspend and record.id in state.suspended:
+            state.suspended_now(record, decision.mode)
+        if type(decision) is not Start:
             return
         for placement in decision.placements:
             task = record.tasks[placement.task]
@@ -271,6 +272,9 @@ class Intake:
             tasks = [record.tasks[placement.task] for placement in decision.placements]
             outcome = Outcome.NODE_LOST if event.device_fault else Outcome.START_FAILED
             record.failed_starts += 1
+            if decision.joins and record.id in state.running:
+                self._growth_refused(record, tasks, event.reason)
+                return
             self._endings.end(record, [t for t in tasks if t.state in ACTIVE], outcome, None, event.reason, None)
         elif isinstance(decision, Suspend):
             self._suspend_refused(record, event.reason)
@@ -279,17 +283,32 @@ class Intake:
             state.stop(record, Trigger.ENDED_FOR_RETRY, Cause.GANG_BROKEN)
         # A stop that is refused concerns what is not there: the engine reports its end itself.
 
+    def _growth_refused(self, record: JobRecord, tasks: list[TaskRecord], reason: str) -> None:
+        """Tasks that should have joined a running gang could not: it goes on without them and tries again later."""
+        state = self.state
+        for task in tasks:
+            if task.state is TaskState.STARTING:
+                state.release(record, task)
+                task.move(Trigger.ENDED_FOR_RETRY)
+                task.detail = reason
+        state.growing.pop(record.id, None)
+        state.pause(record)
+        record.refresh()
+        if record.slot >= 0:
+            state.enroll(record)
+
     def _suspend_refused(self, record: JobRecord, reason: str) -> None:
         """It could not leave its devices: it runs on, and its holdings count as running again."""
         state = self.state
         for task in record.tasks:
-            if task.state in (TaskState.FROZEN, TaskState.SWAPPED) and task.holding is not None:
-                state.cluster.change(task.holding, Hold.RUNNING)
+            if task.state in (TaskState.FROZEN, TaskState.SWAPPED):
                 task.move(Trigger.RESUME_DECIDED)
                 task.detail = reason
         state.suspended.pop(record.id, None)
+        record.suspended_by = ""
         record.started_at = state.now
         record.refresh()
+        state.watch_deadline(record)
         state.enroll(record)
 
     def _ended(self, event: events.Ended) -> None:
@@ -299,7 +318,7 @@ class Intake:
         if event.task == events.ALL_TASKS:
             tasks = [task for task in record.tasks if task.state in ACTIVE]
         else:
-            tasks = [record.tasks[event.task]] if event.task < len(record.tasks) else []
+            tasks = [record.tasks[event.task]] if 0 <= event.task < len(record.tasks) else []
             tasks = [task for task in tasks if task.state in ACTIVE]
         if tasks:
             self._endings.end(record, tasks, event.outcome, event.exit_code, event.detail, event.service_s)

@@ -18,6 +18,8 @@ from __future__ import annotations
 import heapq
 from typing import Any
 
+import numpy as np
+
 from millpond.model.decisions import Decision
 from millpond.model.events import Event
 from millpond.model.reasons import Cause, Reason
@@ -30,6 +32,7 @@ from millpond.scheduling.lifecycle import Trigger
 from millpond.scheduling.placement.kernels import KernelSet
 from millpond.scheduling.placing import Placer
 from millpond.scheduling.reclaiming.plans import Planner
+from millpond.scheduling.reclaiming.roster import SLOT_ALIVE, SLOT_PROTECTED_UNTIL
 from millpond.scheduling.replanning import Replanner
 from millpond.scheduling.reserving import Reserver
 from millpond.scheduling.settings import Settings
@@ -141,6 +144,8 @@ class Scheduler:
             turn = self._turns.next_due(now)
             if turn is not None:
                 instants.append(turn)
+        if state.waiting.count and state.protects:
+            instants.extend(self._protection_ends(now))
         if state.waiting.count and state.ordering.replans:
             due = self._replanner.next_due(now)
             if due is not None:
@@ -151,6 +156,13 @@ class Scheduler:
         if release is not None:
             instants.append(release)
         return max(min(instants), now) if instants else None
+
+    def _protection_ends(self, now: float) -> list[float]:
+        """When the first minimum run time among running work ends, so that it may be asked to leave."""
+        roster = self._state.roster
+        until = roster.slots[SLOT_PROTECTED_UNTIL, : roster.used][roster.slots[SLOT_ALIVE, : roster.used] > 0.0]
+        ahead = until[(until > now) & np.isfinite(until)]
+        return [float(ahead.min())] if len(ahead) else []
 
     def _next_change(self, now: float) -> float | None:
         """When running work changes its place in the order by itself; looked for anew only if something changed."""

@@ -56,6 +56,7 @@ def take(state: State, placer: Placer, claims: Claims, intake: Intake) -> dict[s
         "rounds": placer.selector.rounds,
         "tables_stale": placer.tables_stale,
         "displaced_at": claims.displaced_at,
+        "protects": state.protects,
         "paused": [[at, record.id] for at, _, record in state.paused],
         "claims": [
             [
@@ -126,6 +127,7 @@ def give(plain: dict[str, Any], state: State, placer: Placer, claims: Claims, in
     state.outbox = [from_plain(item) for item in plain["outbox"]]
     state.pending = {decision.id: decision for decision in map(from_plain, plain["pending"])}
     state.next_decision, state.next_sequence = plain["next_decision"], plain["next_sequence"]
+    state.protects = plain["protects"]
     claims.displaced_at = plain["displaced_at"]
     state.paused = [(at, state.jobs[job].sequence, state.jobs[job]) for at, job in plain["paused"] if job in state.jobs]
     heapq.heapify(state.paused)

@@ -74,6 +74,8 @@ class State:
         self.rekeys: list[tuple[float, int, JobRecord]] = []
         self.next_decision = 1
         self.next_sequence = 0
+        self.protects = False
+        """Whether any job was ever promised a minimum run time."""
         self.arrivals = 0
         """Rises with every job that joins a waiting line."""
 
@@ -84,6 +86,7 @@ class State:
         record = self.new_record(job, self.next_sequence, self.now)
         self.next_sequence += 1
         self.jobs[job.id] = record
+        self.protects = self.protects or job.minimum_run_s > 0
         self.ordering.submitted(record, self.now)
         self.enqueue(record)
         return record
@@ -123,11 +126,19 @@ class State:
             if record.rekey_at == due:
                 self.rekey(record)
 
+    def pause(self, record: JobRecord) -> None:
+        """A start was refused: the next try comes after a pause that doubles with each refusal in a row."""
+        pause = min(FIRST_PAUSE_S * 2.0 ** (record.failed_starts - 1), LONGEST_PAUSE_S)
+        heapq.heappush(self.paused, (self.now + pause, record.sequence, record))
+
     def end_pauses(self) -> None:
         """Jobs whose start was refused join their line again once their pause is over."""
         while self.paused and self.paused[0][0] <= self.now:
             _, _, record = heapq.heappop(self.paused)
-            if record.state is JobState.QUEUED and not record.line and record.id not in self.running:
+            if record.id in self.running:
+                if any(task.state is TaskState.QUEUED for task in record.tasks):
+                    self.growing[record.id] = record
+            elif record.state is JobState.QUEUED and not record.line:
                 self.enqueue(record)
 
     def rekey(self, record: JobRecord) -> None:
@@ -191,16 +202,11 @@ class State:
     # ---- suspending and resuming --------------------------------------------------------------------------------
 
     def suspend(self, record: JobRecord, mode: SuspendMode, cause: Cause, for_job: str = "") -> None:
-        """Decide that a running job leaves its devices; its ledger entry follows at once."""
-        trigger, hold = (
-            (Trigger.FREEZE_DECIDED, Hold.FROZEN)
-            if mode is SuspendMode.FREEZE
-            else (Trigger.SWAP_DECIDED, Hold.SWAPPED)
-        )
+        """Decide that a running job leaves its devices. They are free for others once the engine has confirmed it."""
+        trigger = Trigger.FREEZE_DECIDED if mode is SuspendMode.FREEZE else Trigger.SWAP_DECIDED
         for task in record.tasks:
             if task.state is TaskState.RUNNING and task.holding is not None:
                 task.move(trigger)
-                self.cluster.change(task.holding, hold)
         if record.started_at is not None:
             elapsed = self.now - record.started_at
             record.attained_s = record.service_s(self.now)
@@ -211,6 +217,23 @@ class State:
         self.suspended[record.id] = record
         self.roster.remove(record)
         self._emit(Suspend(self._id(), record.id, record.attempt, cause, mode, for_job))
+
+    def suspended_now(self, record: JobRecord, mode: SuspendMode) -> None:
+        """The engine has confirmed that a job left its devices: the ledger follows."""
+        hold = Hold.FROZEN if mode is SuspendMode.FREEZE else Hold.SWAPPED
+        for task in record.tasks:
+            if task.state in (TaskState.FROZEN, TaskState.SWAPPED) and task.holding is not None:
+                self.cluster.change(task.holding, hold)
+
+    def can_swap(self, record: JobRecord) -> bool:
+        """Whether the host memory set aside takes the job's device memory, beside that of others on their way there."""
+        leaving = [
+            self.jobs[decision.job]
+            for decision in self.pending.values()
+            if type(decision) is Suspend and decision.mode is SuspendMode.SWAP and decision.job in self.suspended
+        ]
+        holdings = [task.holding for job in (record, *leaving) for task in job.tasks if task.holding is not None]
+        return self.cluster.can_swap(holdings)
 
     def is_suspending_for(self, job_id: str) -> bool:
         """Whether some work was told to leave its devices for this job and has not confirmed that it did."""
@@ -224,6 +247,7 @@ class State:
         record.started_at = self.now
         record.refresh()
         del self.suspended[record.id]
+        self.watch_deadline(record)
         self.enroll(record)
         self._emit(Resume(self._id(), record.id, record.attempt, cause))
 
@@ -295,8 +319,7 @@ class State:
                 record.debt_s = self.settings.preemption_cost.of(record.gpu_milli)
             self.ordering.left(record, self.now)
             if record.failed_starts:
-                pause = min(FIRST_PAUSE_S * 2.0 ** (record.failed_starts - 1), LONGEST_PAUSE_S)
-                heapq.heappush(self.paused, (self.now + pause, record.sequence, record))
+                self.pause(record)
             else:
                 self.enqueue(record)
         else:
@@ -383,7 +406,7 @@ class State:
     def watch_deadline(self, record: JobRecord) -> None:
         """Remember when the run that just began reaches its time limit."""
         if record.job.time_limit_s is not None and record.started_at is not None:
-            left = record.job.time_limit_s - record.attained_s
+            left = record.job.time_limit_s - record.attained_s + record.debt_s
             heapq.heappush(self.deadlines, (record.started_at + left, record.id, record.attempt))
 
 

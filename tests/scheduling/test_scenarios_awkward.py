@@ -1,0 +1,75 @@
+"""Awkward moments: limits across preemption and suspension, refusals at the wrong time, jobs behind a blocked head."""
+
+from __future__ import annotations
+
+from worlds import World, asks, elastic, machine, single
+
+from millpond.model.decisions import Suspend
+from millpond.model.events import JobSubmitted, Refused, ResumeRequested, SuspendRequested
+from millpond.model.reasons import Cause
+from millpond.model.workloads import JobState, Priority
+from millpond.scheduling.settings import Settings
+
+
+def test_a_time_limit_counts_service_and_not_the_catching_up_after_a_preemption() -> None:
+    world = World(machine("n", 1))
+    world.submit(single("low", priority=Priority.LOW, time_limit_s=60))
+    world.submit(single("high", priority=Priority.HIGH), lasting=10)
+    world.go_to(20)
+    assert world.state("low") is JobState.RUNNING
+    world.go_to(200)
+    assert world.state("low") is JobState.FAILED
+
+
+def test_a_time_limit_still_holds_after_a_suspension() -> None:
+    world = World(machine("n", 1))
+    world.submit(single("j", time_limit_s=60))
+    world.go_to(10)
+    world.tell(SuspendRequested(10, "j"))
+    world.go_to(100)
+    world.tell(ResumeRequested(100, "j"))
+    world.go_to(140)
+    assert world.state("j") is JobState.RUNNING
+    world.go_to(5000)
+    assert world.state("j") is JobState.FAILED
+
+
+def test_room_of_a_suspended_job_is_given_out_only_once_it_is_confirmed() -> None:
+    world = World(machine("n", 1, swap_mib=80_000))
+    world.submit(single("s"))
+    world.core.handle(SuspendRequested(5, "s", True))
+    (suspend,) = [decision for decision in world.core.decide(5) if isinstance(decision, Suspend)]
+    world.core.handle(JobSubmitted(5, single("other")))
+    assert world.core.decide(5) == []
+    world.core.handle(Refused(6, suspend.id, "no"))
+    assert world.core.decide(6) == []
+    assert world.core.jobs["s"].state is JobState.RUNNING
+
+
+def test_a_cycle_is_due_when_a_minimum_run_time_ends() -> None:
+    world = World(machine("n", 4), settings=Settings(ordering="edf"))
+    world.submit(single("low", 4, priority=Priority.LOW, minimum_run_s=100))
+    world.go_to(50)
+    world.submit(single("high", 4, priority=Priority.HIGH))
+    assert world.core.next_wakeup(50) == 100
+    assert world.why("high").cause is Cause.VICTIMS_PROTECTED
+
+
+def test_behind_a_blocked_head_of_a_strict_ordering_no_remedy_is_offered() -> None:
+    world = World(machine("n", 4), settings=Settings(ordering="fifo"))
+    world.submit(single("x", 3))
+    world.submit(single("big", 4))
+    world.submit(single("small", 1))
+    reason = world.why("small")
+    assert (reason.cause, reason.blocked_by, reason.remedy) == (Cause.BEHIND, "big", None)
+
+
+def test_a_gang_whose_growth_is_refused_goes_on_at_its_size_and_grows_later() -> None:
+    world = World(machine("n", 4))
+    world.submit(single("x", 3))
+    world.submit(elastic("e", (1, 2, 2), asks(1)))
+    world.refusing["e"] = False
+    world.end("x")
+    assert world.state("e") is JobState.RUNNING
+    world.go_to(world.now + 60)
+    assert len(world.nodes_of("e")) == 2
