@@ -23,8 +23,9 @@ from millpond.model.decisions import Decision, Placement, Start, Stop
 from millpond.model.devices import Health
 from millpond.model.errors import InconsistentStateError, MillpondError
 from millpond.model.nodes import Node
-from millpond.model.reasons import Cause
+from millpond.model.reasons import Cause, Remedy
 from millpond.model.workloads import Job, JobState, Outcome, TaskState
+from millpond.scheduling.explaining import _variants
 from millpond.scheduling.placement.kernels import compiled, interpreted
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.scheduler import Scheduler
@@ -95,7 +96,7 @@ class CoreMachine(RuleBasedStateMachine):
             case Start():
                 self._check_start(decision, record.job, run)
                 run.update({placement.task: placement for placement in decision.placements})
-            case Stop(cause=Cause.PREEMPTED | Cause.RECLAIMED):
+            case Stop(cause=Cause.PREEMPTED | Cause.RECLAIMED) if not self._replans():
                 assert record.job.preemptible
                 assert record.preemptions < record.job.preemption_budget
                 assert record.started_at is not None
@@ -123,7 +124,7 @@ class CoreMachine(RuleBasedStateMachine):
                     assert not role.request.models or device.model in role.request.models
                     piece = role.request.slice
                     assert (grant.compute_milli, grant.limit_milli) == (piece.compute_milli, piece.limit_milli)
-        if job.together_required and not start.joins:
+        if job.together_required and not start.joins and not self._replans():
             self._check_together(start, job)
 
     def _check_together(self, start: Start, job: Job) -> None:
@@ -336,13 +337,30 @@ class CoreMachine(RuleBasedStateMachine):
             reason = self.core.explain(record.id, self.now)
             if reason.cause in (Cause.NO_ROOM, Cause.NOT_CONSIDERED):
                 assert not self._fits(record), f"{record.id} fits and waits: {reason.summary}"
+            if reason.remedy is not None and reason.cause is not Cause.IMPOSSIBLE:
+                self._check_remedy(record, reason.remedy)
+
+    def _check_remedy(self, record: JobRecord, remedy: Remedy) -> None:
+        """The changed job, handed in instead of the one that waits, starts at once."""
+        fork = self.core.fork()
+        changed = next(job for offered, job in _variants(record.job) if offered == remedy)
+        fork.handle(events.StopRequested(self.now, record.id))
+        fork.handle(events.JobSubmitted(self.now, replace(changed, id="changed")))
+        if record.expected_s is not None and record.cautious_s is not None:
+            fork.handle(events.DurationPredicted(self.now, "changed", record.expected_s, record.cautious_s))
+        assert fork.check(changed) is None, f"the remedy asks for what is impossible: {remedy.change}"
+        started = [decision.job for decision in fork.decide(self.now) if isinstance(decision, Start)]
+        assert "changed" in started, f"the remedy does not help {record.id}: {remedy.change}; instead {started}"
 
     def _waiting_by_their_own_fault(self) -> list[JobRecord]:
         """Those that wait; nobody where the ordering lets the head of the line hold up all others."""
-        ordering = self.core._state.ordering
-        if ordering.strict or (ordering.replans and self.core.settings.preempt):
+        if self.core._state.ordering.strict or self._replans():
             return []
         return list(self.core._state.waiting)
+
+    def _replans(self) -> bool:
+        """Whether a published preemptive ordering is in force; those know neither protection nor topology."""
+        return self.core._state.ordering.replans and self.core.settings.preempt
 
     def _fits(self, record: JobRecord) -> bool:
         """Tried on a fork, so that nothing here can change by it."""

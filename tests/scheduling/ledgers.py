@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from millpond.model.decisions import Suspend
 from millpond.model.resources import SHARE_OF_CARD
 from millpond.model.workloads import JobState, TaskState
 from millpond.scheduling.records import JobRecord, TaskRecord
@@ -117,15 +118,22 @@ def check_queues(core: Scheduler) -> None:
 
 
 def check_states(core: Scheduler) -> None:
-    """What a task holds follows its state, and every job stands exactly where its state says."""
+    """What a task holds follows its state, and every job stands exactly where its state says.
+
+    Work that was told to leave its devices holds them until the engine confirms that it did.
+    """
     state = core._state
     assert state.journal.depth == 0
     waiting = [record.id for record in state.waiting]
+    leaving = {decision.job for decision in state.pending.values() if isinstance(decision, Suspend)}
     assert len(waiting) == len(set(waiting)) == state.waiting.count
     for record in core.jobs.values():
         for task in record.tasks:
             held = "NOTHING" if task.holding is None else task.holding.hold.name
-            assert held in _HOLDS.get(task.state, {"NOTHING"}), f"{record.id}/{task.number} {task.state}"
+            allowed = _HOLDS.get(task.state, {"NOTHING"})
+            if record.id in leaving:
+                allowed = allowed | {"RUNNING"}
+            assert held in allowed, f"{record.id}/{task.number} {task.state}"
         active = any(task.state in ACTIVE for task in record.tasks)
         assert (record.id in state.running) == active, record.id
         paused = record.id in {each.id for _, _, each in state.paused} and record.id not in waiting

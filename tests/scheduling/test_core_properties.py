@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from core_machine import CoreMachine
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 TestCore = CoreMachine.TestCase
 TestCore.settings = settings(
-    max_examples=60,
-    stateful_step_count=40,
+    max_examples=30,
+    stateful_step_count=30,
+    phases=(Phase.explicit, Phase.generate),
     derandomize=True,
     deadline=None,
     suppress_health_check=list(HealthCheck),

@@ -245,7 +245,9 @@ class Walk:
             return
         kept = claims.reservation
         if kept is None or kept.job != record.id or kept.at <= state.now:
-            claims.reservation = self._reserver.reserve(record, None)
+            found = self._reserver.reserve(record, None)
+            # Room that is there by count, and yet does not do, comes no nearer by being kept.
+            claims.reservation = found if found is not None and found.at > state.now else None
 
     # ---- consequences -------------------------------------------------------------------------------------------
 
