@@ -81,7 +81,8 @@ class CoreMachine(RuleBasedStateMachine):
         self.log.append(events.Tick(self.now))
         decisions = self.core.decide(self.now)
         for twin in self.twins:
-            assert twin.decide(self.now) == decisions
+            found = twin.decide(self.now)
+            assert found == decisions, f"a twin decides otherwise: {found} instead of {decisions}"
         self.decided += decisions
         for decision in decisions:
             self._take_on(decision)

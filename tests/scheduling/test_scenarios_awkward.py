@@ -73,3 +73,11 @@ def test_a_gang_whose_growth_is_refused_goes_on_at_its_size_and_grows_later() ->
     assert world.state("e") is JobState.RUNNING
     world.go_to(world.now + 60)
     assert len(world.nodes_of("e")) == 2
+
+
+def test_what_is_reserved_for_a_job_does_not_stand_in_the_way_of_a_higher_class() -> None:
+    world = World(machine("n", 2))
+    world.submit(single("long", 2))
+    world.submit(single("second", 2))
+    world.submit(single("urgent", 1, priority=Priority.HIGH))
+    assert world.state("urgent") is JobState.RUNNING

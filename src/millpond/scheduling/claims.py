@@ -40,6 +40,10 @@ class Claims:
         self._state = state
         self.by_job: dict[str, Claim] = {}
         self.reservation: Reservation | None = None
+        self.reserved_at = -1
+        """``Cluster.releases`` when the reservation was found."""
+        self.reservation_binds = True
+        """Whether the reservation keeps others out: in a walk it binds only those who come after its holder."""
         self.displaced_at = -1.0
         """The last instant at which running work was displaced; at one instant that happens in one cycle only."""
         self._mask: NodeMask | None = None
@@ -94,7 +98,7 @@ class Claims:
 
     def keeps_out(self, record: JobRecord) -> bool:
         """Whether the reservation alone keeps this job off its nodes."""
-        kept = self.reservation
+        kept = self.reservation if self.reservation_binds else None
         return kept is not None and kept.job != record.id and not self._is_over_by(record, kept.at)
 
     def _is_over_by(self, record: JobRecord, instant: float) -> bool:

@@ -1,8 +1,8 @@
 """EASY reservations: the first job that does not fit gets nodes and a time; nobody behind it may delay that.
 
 The time is the earliest at which, by the expected ends of what runs, its tasks have room; the nodes are those where the
-room comes first. Until then others may use these nodes only if they end before. The reservation is kept until the job
-starts or its time has passed, so it costs one look at the running work per blocked head, not per cycle.
+room comes first. Until then others may use these nodes only if they end before. It is looked for anew when room has
+appeared since, and binds only those who come after its holder in the order.
 
 Source: Mu'alem and Feitelson, "Utilization, predictability, workloads, and user runtime estimates in scheduling the IBM
 SP2 with backfilling", IEEE TPDS 2001.

@@ -67,6 +67,7 @@ def take(state: State, placer: Placer, claims: Claims, intake: Intake) -> dict[s
             ]
             for job, claim in claims.by_job.items()
         ],
+        "reservation_is_fresh": claims.reserved_at == cluster.releases,
         "reservation": None if kept is None else [kept.job, [cluster.node_name(n) for n in kept.nodes], kept.at],
     }
 
@@ -138,6 +139,7 @@ def give(plain: dict[str, Any], state: State, placer: Placer, claims: Claims, in
         job, nodes, at = plain["reservation"]
         indices = tuple(cluster.node_index[name] for name in nodes if name in cluster.node_index)
         claims.reservation = Reservation(job, indices, at)
+        claims.reserved_at = cluster.releases if plain["reservation_is_fresh"] else -1
     placer.rebuild(stale=plain["tables_stale"])
 
 

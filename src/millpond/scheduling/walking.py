@@ -85,6 +85,7 @@ class Walk:
         outcome = Outcome([], [], [])
         self._planner.begin()
         self._walk(outcome)
+        self._claims.reservation_binds = True
         if not outcome.plans:
             journal.commit()
             for record, placed, cause in outcome.placed:
@@ -147,6 +148,7 @@ class Walk:
                     return
                 if len(outcome.blocked) == 1:
                     self._reserve(record)
+                    self._claims.reservation_binds = True
                 if depth and self._may_have_room(record) and self._claims.keeps_out(record):
                     self._kept_out.add(record.line)
                     depth -= 1
@@ -162,6 +164,7 @@ class Walk:
             self._displaceable = self._planner.highest_running_key()
         self._least_priority = state.roster.least_priority() if settings.preempt_by_priority else float("inf")
         self._kept_out.clear()
+        claims.reservation_binds = False
 
     def _consider(self, record: JobRecord, outcome: Outcome) -> Verdict:
         """Admit one job and place it on the trial ledger, making room for it if that is allowed and proved."""
@@ -236,15 +239,16 @@ class Walk:
         return None
 
     def _reserve(self, record: JobRecord) -> None:
-        """Keep room for the first blocked job, if that is wanted; an earlier promise to it stands until it is due.
+        """Keep room for the first blocked job, if that is wanted; looked for anew whenever room has appeared.
 
         Where the ordering may displace running work, ageing and displacement see to the head of the line instead.
         """
         claims, state = self._claims, self._state
         if not state.settings.reserve or (state.settings.preempt and state.ordering.selective):
             return
-        kept = claims.reservation
-        if kept is None or kept.job != record.id or kept.at <= state.now:
+        kept, releases = claims.reservation, state.cluster.releases
+        if kept is None or kept.job != record.id or kept.at <= state.now or claims.reserved_at != releases:
+            claims.reserved_at = releases
             found = self._reserver.reserve(record, None)
             # Room that is there by count, and yet does not do, comes no nearer by being kept.
             claims.reservation = found if found is not None and found.at > state.now else None
