@@ -61,9 +61,11 @@ class Claims:
         return True
 
     def prune(self) -> None:
-        """Forget claims and reservations of jobs that neither wait nor are about to wait again."""
-        for job in [job for job in self.by_job if not self._waits(job)]:
-            del self.by_job[job]
+        """Forget what is kept for jobs that neither wait nor are about to, and claims on nodes that are gone."""
+        nodes = self._state.cluster.nodes
+        for job, claim in list(self.by_job.items()):
+            if not self._waits(job) or any(nodes[node] is None for node in claim.nodes):
+                del self.by_job[job]
         self._stamp = None
         if self.reservation is not None and not self._waits(self.reservation.job):
             self.reservation = None

@@ -292,8 +292,12 @@ class Cluster:
 
     def change(self, holding: Holding, hold: Hold) -> None:
         """Take, suspend, resume or give back (``Hold.NOTHING``) a holding, within the open transaction."""
-        self.journal.record(self._move, holding, holding.hold)
+        self.journal.record(self._undo, holding, holding.hold, self.releases)
         self._move(holding, hold)
+
+    def _undo(self, holding: Holding, hold: Hold, releases: int) -> None:
+        self._move(holding, hold)
+        self.releases = releases  # what was tried and undone has freed nothing
 
     def _move(self, holding: Holding, hold: Hold) -> None:
         before = holding.hold

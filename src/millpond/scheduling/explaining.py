@@ -66,13 +66,6 @@ class Explainer:
         Raises:
             NotFoundError: there is no such job.
         """
-        releases = self._state.cluster.releases
-        try:
-            return self._explain(job_id)
-        finally:
-            self._state.cluster.releases = releases  # what was tried and undone has freed nothing
-
-    def _explain(self, job_id: str) -> Reason:
         record = self._state.jobs.get(job_id)
         if record is None:
             raise NotFoundError(f"no job {job_id!r}", "list them with `pond ps --all`")

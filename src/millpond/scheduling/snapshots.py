@@ -12,11 +12,12 @@ from typing import Any
 from millpond.model.codec import from_plain, to_plain
 from millpond.model.errors import InvalidInputError
 from millpond.model.reasons import Cause
-from millpond.model.workloads import JobState, Outcome, TaskState
+from millpond.model.workloads import Outcome, TaskState
 from millpond.scheduling.claims import Claim, Claims
 from millpond.scheduling.holdings import Hold, Holding
 from millpond.scheduling.intake import Intake
 from millpond.scheduling.lifecycle import Trigger
+from millpond.scheduling.ordering.base import NEVER
 from millpond.scheduling.placing import Placer
 from millpond.scheduling.reclaiming.roster import SLOT_BIN
 from millpond.scheduling.records import JobRecord, TaskRecord
@@ -30,6 +31,7 @@ FORMAT = 1
 def take(state: State, placer: Placer, claims: Claims, intake: Intake) -> dict[str, Any]:
     """Everything that decisions depend on."""
     cluster = state.cluster
+    claims.prune()
     kept = claims.reservation
     return {
         "format": FORMAT,
@@ -57,6 +59,7 @@ def take(state: State, placer: Placer, claims: Claims, intake: Intake) -> dict[s
         "tables_stale": placer.tables_stale,
         "displaced_at": claims.displaced_at,
         "protects": state.protects,
+        "deadlines": [list(deadline) for deadline in state.deadlines],
         "paused": [[at, record.id] for at, _, record in state.paused],
         "claims": [
             [
@@ -86,6 +89,7 @@ def settings_of(plain: dict[str, Any]) -> Settings:
     fields = dict(plain["settings"])
     fields["preemption_cost"] = PreemptionCost(**fields["preemption_cost"])
     fields["typical_mix"] = tuple((from_plain(request), count) for request, count in fields["typical_mix"])
+    fields["tiresias_thresholds_gpu_s"] = tuple(fields["tiresias_thresholds_gpu_s"])
     return Settings(**fields)
 
 
@@ -118,16 +122,17 @@ def give(plain: dict[str, Any], state: State, placer: Placer, claims: Claims, in
     state.suspended = {job: state.jobs[job] for job in plain["suspended"]}
     state.growing = {job: state.jobs[job] for job in plain["growing"]}
     state.fresh = [state.jobs[job] for job in plain["fresh"] if job in state.jobs]
+    enrolled = {item["job"]["id"] for item in plain["jobs"] if item["on_roster"]}
     for record in state.running.values():
         holders = [task for task in record.tasks if task.holding is not None]
         state.queues.charge(record.queue, state.amount_of(record, holders), 1)
-        if record.state is JobState.RUNNING:
+        if record.id in enrolled:
             state.enroll(record)
-        state.watch_deadline(record)
     state.journal.commit()
     state.outbox = [from_plain(item) for item in plain["outbox"]]
     state.pending = {decision.id: decision for decision in map(from_plain, plain["pending"])}
     state.next_decision, state.next_sequence = plain["next_decision"], plain["next_sequence"]
+    state.deadlines = [(at, job, attempt) for at, job, attempt in plain["deadlines"]]
     state.protects = plain["protects"]
     claims.displaced_at = plain["displaced_at"]
     state.paused = [(at, state.jobs[job].sequence, state.jobs[job]) for at, job in plain["paused"] if job in state.jobs]
@@ -155,7 +160,9 @@ def _record_plain(state: State, record: JobRecord) -> dict[str, Any]:
     if record.slot >= 0:
         plain["bins_outlived"] = int(state.roster.slots[SLOT_BIN, record.slot])
     plain["job"] = to_plain(record.job)
-    plain["key"] = list(record.key) if record.line else None
+    plain["on_roster"] = record.slot >= 0
+    plain["key"] = [_finite(part) for part in record.key] if record.line else None
+    plain["displaces_above"] = _finite(record.displaces_above) if record.line else None
     plain["stop"] = [record.stop_trigger.value if record.stop_trigger else None, to_plain(record.stop_cause)]
     plain["tasks"] = [_task_plain(state, task) for task in record.tasks]
     return plain
@@ -188,7 +195,9 @@ def _record(state: State, plain: dict[str, Any]) -> JobRecord:
     record.tasks = [_task(state, record, number, item) for number, item in enumerate(plain["tasks"])]
     record.refresh()
     if plain["key"] is not None:
-        record.key = tuple(plain["key"])
+        record.key = tuple(NEVER if part is None else part for part in plain["key"])
+        above = plain["displaces_above"]
+        record.displaces_above = NEVER if above is None else above
         state.waiting.add(record)
         if record.rekey_at:
             heapq.heappush(state.rekeys, (record.rekey_at, record.sequence, record))
@@ -216,6 +225,7 @@ def _task(state: State, record: JobRecord, number: int, plain: dict[str, Any]) -
 def _settings_plain(settings: Settings) -> dict[str, Any]:
     cost = settings.preemption_cost
     plain = {name: getattr(settings, name) for name in settings.__slots__}
+    plain["tiresias_thresholds_gpu_s"] = list(settings.tiresias_thresholds_gpu_s)
     plain["preemption_cost"] = {name: getattr(cost, name) for name in cost.__slots__}
     plain["typical_mix"] = [[to_plain(request), count] for request, count in settings.typical_mix]
     return plain
@@ -230,3 +240,8 @@ def _place(state: State, record: JobRecord, number: int, node: str, devices: lis
     cluster, task = state.cluster, record.tasks[number]
     shape = cluster.shape_of(record.job.roles[task.role_index].request, record.job.pool)
     return task, cluster.holding(cluster.node_index[node], shape, [cluster.device_index[uuid] for uuid in devices])
+
+
+def _finite(number: float) -> float | None:
+    """The number as JSON knows it: None stands for infinity."""
+    return None if number == NEVER else number

@@ -182,6 +182,8 @@ class State:
         if self.ordering.needs_usage:
             self._use(record, self.amount_of(record, [task for task, _ in placed]), 1)
         record.refresh()
+        if record.slot >= 0:
+            self.enroll(record)
         if any(task.state is TaskState.QUEUED for task in record.tasks):
             self.growing[record.id] = record
         else:
