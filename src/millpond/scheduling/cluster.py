@@ -145,13 +145,12 @@ class Cluster:
         return number
 
     def _extra_number(self, name: str) -> int:
-        number = self._extras.number(name)
-        if number >= EXTRA_LIMIT:
+        if self._extras.known(name) is None and len(self._extras.names) >= EXTRA_LIMIT:
             raise InvalidInputError(
                 f"extra resource {name!r} is one more than the {EXTRA_LIMIT} a cluster can name",
                 "use fewer kinds of extra resources",
             )
-        return number
+        return self._extras.number(name)
 
     # ---- nodes come, change and go -------------------------------------------------------------------------------
 

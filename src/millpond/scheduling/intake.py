@@ -170,6 +170,8 @@ class Intake:
             raise ConflictError(f"a job {job.id!r} exists already", "choose another id")
         if not self.state.queues.is_leaf(job.queue):
             raise InvalidInputError(f"queue {job.queue!r} takes no jobs", "name a leaf of the queue tree")
+        for role in job.roles:
+            self.state.cluster.shape_of(role.request, job.pool)  # refuses what the ledger has no room to count
         self.state.submit(job)
         self._placer.observe(job, event.at)
 
@@ -270,12 +272,15 @@ class Intake:
             return
         if isinstance(decision, Start):
             tasks = [record.tasks[placement.task] for placement in decision.placements]
+            tasks = [task for task in tasks if task.state in ACTIVE]
+            if not tasks:
+                return  # they have ended meanwhile
             outcome = Outcome.NODE_LOST if event.device_fault else Outcome.START_FAILED
             record.failed_starts += 1
             if decision.joins and record.id in state.running:
                 self._growth_refused(record, tasks, event.reason)
                 return
-            self._endings.end(record, [t for t in tasks if t.state in ACTIVE], outcome, None, event.reason, None)
+            self._endings.end(record, tasks, outcome, None, event.reason, None)
         elif isinstance(decision, Suspend):
             self._suspend_refused(record, event.reason)
         elif isinstance(decision, Resume) and record.id in state.running:

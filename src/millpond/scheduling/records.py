@@ -117,6 +117,10 @@ class JobRecord:
         else:
             self.state = job_state(task.state for task in tasks if not task.surplus or not task.state.ended)
 
+    def wanted(self) -> list[TaskRecord]:
+        """The tasks that its roles still want."""
+        return [task for task in self.tasks if not task.surplus]
+
     def service_s(self, now: float) -> float:
         """Seconds of service so far, earlier runs and the current one together, without catching up."""
         if self.started_at is None:

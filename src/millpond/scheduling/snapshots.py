@@ -140,11 +140,11 @@ def give(plain: dict[str, Any], state: State, placer: Placer, claims: Claims, in
     for job, places, victims, cause in plain["claims"]:
         placed = [_place(state, state.jobs[job], *place) for place in places]
         claims.by_job[job] = Claim(placed, tuple((victim, attempt) for victim, attempt in victims), Cause(cause))
+    claims.reserved_at = cluster.releases if plain["reservation_is_fresh"] else -1
     if plain["reservation"] is not None:
         job, nodes, at = plain["reservation"]
         indices = tuple(cluster.node_index[name] for name in nodes if name in cluster.node_index)
         claims.reservation = Reservation(job, indices, at)
-        claims.reserved_at = cluster.releases if plain["reservation_is_fresh"] else -1
     placer.rebuild(stale=plain["tables_stale"])
 
 

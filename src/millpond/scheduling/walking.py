@@ -112,6 +112,9 @@ class Walk:
             if not record.line or not claims.is_settled(job, claim):
                 continue
             del claims.by_job[job]
+            waiting = sum(task.state is TaskState.QUEUED for task in record.tasks)
+            if waiting != len(claim.placed) or any(task.state is not TaskState.QUEUED for task, _ in claim.placed):
+                continue  # its size has changed since: it is placed anew
             if self.is_admitted(record) and self._take_again(claim.placed):
                 self._charge(record, claim.placed)
                 self._start(record, claim.placed, claim.cause)
@@ -224,8 +227,10 @@ class Walk:
     def _make_room(self, record: JobRecord) -> Plan | None:
         """The least disruptive allowed plan that gives the job its whole place; kept on the trial ledger."""
         state = self._state
+        if record.job.together_required and len(record.tasks) > 1:
+            return None  # plans do not know racks yet: nobody leaves for a gang that might still not lie together
         if state.queues.has_guarantees:
-            amount = state.amount_of(record, record.tasks)
+            amount = state.amount_of(record, record.wanted())
             if not state.queues.borrows(record.queue, amount):
                 plan = self._planner.by_guarantee(record, self._claims.mask(record))
                 if plan is not None:

@@ -34,7 +34,7 @@ class Standing:
         job = record.job
         tier = 1.0
         if self._has_guarantees:
-            tier = float(self._state.queues.borrows(record.queue, self._state.amount_of(record, record.tasks)))
+            tier = float(self._state.queues.borrows(record.queue, self._state.amount_of(record, record.wanted())))
         key = record.key[0]
         if not self._by_share:
             return (tier, -float(job.priority), key)

@@ -1,0 +1,103 @@
+"""Where two promises meet: topology and preemption, size changes and loss, pools and reservations, quota and gangs."""
+
+from __future__ import annotations
+
+import pytest
+from ledgers import check_everything
+from worlds import World, asks, elastic, gang, machine, queue, single
+
+from millpond.model.decisions import Stop
+from millpond.model.errors import InvalidInputError
+from millpond.model.events import (
+    DesiredCountChanged,
+    Ended,
+    JobSubmitted,
+    NodeJoined,
+    Refused,
+)
+from millpond.model.reasons import Cause
+from millpond.model.topology import Level
+from millpond.model.workloads import GangRule, Job, JobState, Outcome, Priority, Role
+from millpond.scheduling.settings import Settings
+
+
+def test_nobody_is_ended_for_a_gang_that_would_still_not_lie_together() -> None:
+    world = World(machine("a", 2, rack_name="r1"), machine("b", 2, rack_name="r2"))
+    world.submit(single("x", 2, priority=Priority.LOW), single("y", 2, priority=Priority.LOW))
+    world.go_to(100)
+    world.tell(NodeJoined(world.now, machine("c", 4, rack_name="r3", schedulable=False)))
+    high = gang("high", 2, asks(2), priority=Priority.HIGH, together=Level.RACK, together_required=True)
+    world.submit(high)
+    assert world.of_kind(Stop) == []
+    assert world.state("high") is JobState.QUEUED
+
+
+def test_a_request_that_names_one_resource_too_many_is_refused_and_changes_nothing() -> None:
+    world = World(machine("a", 4))
+    for number in range(8):
+        world.submit(gang(f"j{number}", 1, asks(0, extras=[(f"x{number}", 1)])))
+    before = world.core.snapshot()
+    with pytest.raises(InvalidInputError):
+        world.core.handle(JobSubmitted(world.now, gang("bad", 1, asks(0, extras=[("x8", 1)]))))
+    assert world.core.snapshot() == before
+    world.submit(single("good"))
+    assert world.state("good") is JobState.RUNNING
+
+
+@pytest.mark.parametrize("desired", [1, 3])
+def test_a_gang_may_change_its_size_while_room_is_being_made_for_it(desired: int) -> None:
+    world = World(machine("a", 4))
+    world.lingering = {"x"}
+    world.submit(gang("x", 4, asks(1), priority=Priority.LOW))
+    world.go_to(100)
+    world.submit(elastic("high", (1, 2, 4), asks(1), priority=Priority.HIGH))
+    assert world.why("high").cause is Cause.ROOM_BEING_MADE
+    world.tell(DesiredCountChanged(world.now, "high", "worker", desired))
+    world.settle()
+    world.leave("x")
+    check_everything(world.core)
+    assert len(world.nodes_of("high")) == desired
+
+
+def test_a_gang_never_shrinks_below_the_minimum_of_one_of_its_roles() -> None:
+    world = World(machine("a", 4))
+    roles = (Role.rigid(asks(1), 1, "chief"), Role(asks(1), 3, 1, 3, "helper"))
+    world.submit(Job("g", roles, gang_rule=GangRule.SHRINK, retries=1))
+    world.end("g", Outcome.USER_ERROR, 0, exit_code=1)
+    assert world.core.jobs["g"].attempt == 2
+    assert len(world.nodes_of("g")) == 4
+
+
+def test_tasks_that_are_no_longer_wanted_do_not_count_against_the_guarantee() -> None:
+    world = World(machine("a", 4), queues=[queue("team", guarantee=2), queue("other")])
+    world.submit(gang("x", 4, asks(1), queue="other"))
+    world.go_to(100)
+    world.tell(JobSubmitted(world.now, elastic("e", (1, 4, 4), asks(1), queue="team")))
+    world.tell(DesiredCountChanged(world.now, "e", "worker", 2))
+    world.settle()
+    assert len(world.nodes_of("e")) == 2
+
+
+def test_a_refusal_that_comes_after_the_end_of_its_tasks_changes_nothing() -> None:
+    world = World(machine("a", 1))
+    world.tell(JobSubmitted(world.now, single("x")))
+    (start,) = world.tick()
+    world.tell(Ended(world.now, "x", 1, Outcome.NODE_LOST))
+    world.tell(Refused(world.now, start.id, "too late"))
+    check_everything(world.core)
+    world.settle()
+    assert world.state("x") is JobState.RUNNING
+    assert world.core.jobs["x"].failures == 0
+
+
+def test_asking_why_does_not_change_where_random_placement_puts_the_next_job() -> None:
+    world = World(*(machine(f"n{number}", 2) for number in range(12)), settings=Settings(placement="random"))
+    world.submit(*(single(f"j{number}", 2) for number in range(6)))
+    world.submit(single("waits", 4))
+    silent = world.core.fork()
+    for _ in range(3):
+        world.why("waits")
+    event = JobSubmitted(world.now, gang("next", 3, asks(2)))
+    world.core.handle(event)
+    silent.handle(event)
+    assert world.core.decide(world.now) == silent.decide(world.now)
