@@ -28,7 +28,8 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, _, _, _, address = found[0]
-        listener = socket.socket(family, socket.SOCK_STREAM)
+        # With the protocol named, answers go out at once (asyncio sets TCP_NODELAY only then).
+        listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     except (OSError, UnicodeError) as error:
         raise UnavailableError(f"no address {host!r} ({error})", "choose another with --host") from error
     try:
