@@ -143,7 +143,7 @@ class Explainer:
                 blocked_by=holder,
                 nodes=self._histogram(record),
             )
-        if self._is_held_back(record):
+        if self._state.holds_back(record):
             return Reason(
                 Cause.HELD_BACK, "there may be room, but it is left for a while to shorter work that is expected"
             )
@@ -158,14 +158,6 @@ class Explainer:
             f"the ordering {self._state.settings.ordering!r} lets nobody overtake; {first.id} is first and waits",
             blocked_by=first.id,
         )
-
-    def _is_held_back(self, record: JobRecord) -> bool:
-        """Whether the ordering leaves the free room to others, as the walk asks it."""
-        state, settings = self._state, self._state.settings
-        if settings.preempt or not settings.reserve or record.job.elastic:
-            return False
-        cluster = state.cluster
-        return state.ordering.holds_back(record, cluster.free_gpu_milli, cluster.gpu_capacity_milli, state.now)
 
     def _no_room(self, record: JobRecord, tasks: int) -> Reason:
         state = self._state
@@ -228,13 +220,9 @@ class Explainer:
         state = self._state
         variant = state.new_record(job or record.job, record.sequence, record.submitted_at)
         variant.expected_s, variant.cautious_s = record.expected_s, record.cautious_s
-        amount = state.amount_of(variant, variant.tasks)
-        queues = state.queues
-        if queues.limiting(variant.queue, amount) is not None:
+        if not state.queues.admits(variant.queue, state.amount_of(variant, variant.tasks)):
             return False
-        if not queues.may_borrow(variant.queue) and queues.borrows(variant.queue, amount):
-            return False
-        if self._is_held_back(variant):
+        if self._state.holds_back(variant):
             return False
         mark = state.journal.begin()
         placed = self._placer.place(variant, self._claims.mask(record) if masked else None)

@@ -388,6 +388,13 @@ class State:
         if record.job.user:
             self.usage.change(user_account(record), amount, sign, self.now)
 
+    def holds_back(self, record: JobRecord) -> bool:
+        """Whether the ordering leaves free room to others although the job might fit."""
+        settings, cluster = self.settings, self.cluster
+        if settings.preempt or not settings.reserve or record.job.elastic:
+            return False
+        return self.ordering.holds_back(record, cluster.free_gpu_milli, cluster.gpu_capacity_milli, self.now)
+
     def capacity(self) -> Amount:
         """All there is to share, for shares of it."""
         arrays = self.cluster.arrays

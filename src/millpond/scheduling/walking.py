@@ -71,7 +71,6 @@ class Walk:
         self._planner = planner
         self._reserver = reserver
         self._turns = turns
-        self._guarded = False
         self._displaceable = -1.0
         self._least_priority = float("inf")
         self._kept_out: set[LineKey] = set()
@@ -161,7 +160,6 @@ class Walk:
         """What every job of this walk is held against."""
         state, claims = self._state, self._claims
         settings = state.settings
-        self._guarded = settings.reserve and not settings.preempt
         self._displaceable = -1.0
         if settings.preempt and state.ordering.selective and claims.displaced_at < state.now:
             self._displaceable = self._planner.highest_running_key()
@@ -178,7 +176,7 @@ class Walk:
             return Verdict.NOT_ADMITTED
         placed, cause = None, Cause.BACKFILLED if outcome.blocked else Cause.FITS
         if self._may_have_room(record):
-            if self._guarded and not record.job.elastic and self._is_held_back(record):
+            if self._state.holds_back(record):
                 return Verdict.KEPT_OUT
             if record.line in self._kept_out and claims.keeps_out(record):
                 # One of its like has found no room outside of what is reserved; only a shorter job may do better.
@@ -202,19 +200,10 @@ class Walk:
     def is_admitted(self, record: JobRecord) -> bool:
         """Whether the job's queue, and all above it, may hold so much more."""
         state = self._state
-        queues = state.queues
-        if not queues.has_bounds:
+        if not state.queues.has_bounds:
             return True
-        amount = state.amount_of(record, [task for task in record.tasks if task.state is TaskState.QUEUED])
-        if queues.limiting(record.queue, amount) is not None:
-            return False
-        return queues.may_borrow(record.queue) or not queues.borrows(record.queue, amount)
-
-    def _is_held_back(self, record: JobRecord) -> bool:
-        """Whether the ordering wants the free room for others although the job might fit."""
-        state = self._state
-        cluster = state.cluster
-        return state.ordering.holds_back(record, cluster.free_gpu_milli, cluster.gpu_capacity_milli, state.now)
+        queued = [task for task in record.tasks if task.state is TaskState.QUEUED]
+        return state.queues.admits(record.queue, state.amount_of(record, queued))
 
     def _might_make_room(self, record: JobRecord) -> bool:
         """A quick look whether any rule could let somebody leave for the job."""

@@ -143,6 +143,14 @@ class QueueTree:
                 part *= node.queue.weight / siblings if siblings > 0 else 1.0
         return part
 
+    def admits(self, name: str, amount: Amount) -> bool:
+        """Whether the leaf may hold ``amount`` more: by all limits on the way up, and by who may borrow."""
+        if not self.has_bounds:
+            return True
+        if self.limiting(name, amount) is not None:
+            return False
+        return self.may_borrow(name) or not self.borrows(name, amount)
+
     def is_over_guarantee(self, name: str) -> bool:
         """Whether the leaf holds more than it is guaranteed, so that some of its work is borrowed."""
         for node in self.by_name[name].path:
