@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from millpond.client.cli import submit
-from millpond.client.cli.following import STOPPED, exit_code_of
+from millpond.client.cli.following import STOPPED, accounts_of, exit_code_of
 from millpond.client.cli.interrupts import held_back
 from millpond.client.cli.run import job_from
 from millpond.model.errors import InvalidInputError, UnavailableError
@@ -27,6 +27,18 @@ def test_a_command_runs_in_the_present_directory_under_the_programs_name(monkeyp
     assert spec["command"] == ["./Train Model.sh", "--lr", "1"]
     assert spec["workdir"] == str(tmp_path.resolve())
     assert spec["name"] == "train-model"
+
+
+@pytest.mark.parametrize(
+    ("words", "command"),
+    [
+        (("echo $RANK; exit 3",), "echo $RANK; exit 3"),
+        (("nvidia-smi",), ["nvidia-smi"]),
+        (("sh", "-c", "exit 3"), ["sh", "-c", "exit 3"]),
+    ],
+)
+def test_one_quoted_word_with_blanks_is_a_line_for_the_shell(words, command):
+    assert spec_of(words=words)["command"] == command
 
 
 @pytest.mark.parametrize(("text", "value"), [("2", 2), ("0.25", 0.25), ("25%", "25%")])
@@ -64,6 +76,20 @@ def test_what_was_not_asked_for_is_left_to_the_server():
 )
 def test_the_exit_code_is_the_jobs(make_job, state, job_code, code):
     assert exit_code_of(make_job(state=state, exit_code=job_code)) == code
+
+
+def task_of(number, exit_code, detail=""):
+    return {"task": number, "role": "worker", "state": "failed", "exit_code": exit_code, "detail": detail}
+
+
+def test_an_end_that_the_exit_code_does_not_explain_is_told_once(make_job):
+    lost = [task_of(number, None, "command 'trian' was not found") for number in range(2)]
+    assert accounts_of(make_job(state="failed", tasks=lost)) == ["train-abcde failed: command 'trian' was not found"]
+
+
+def test_an_end_that_the_exit_code_explains_needs_no_words(make_job):
+    assert accounts_of(make_job(state="failed", tasks=[task_of(0, 3, "exit code 3")])) == []
+    assert accounts_of(make_job(state="succeeded", tasks=[task_of(0, 0)])) == []
 
 
 @pytest.fixture

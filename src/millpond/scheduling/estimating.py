@@ -37,9 +37,10 @@ def start_of(state: State, placer: Placer, record: JobRecord) -> StartEstimate |
     if early is None:
         return None
     late = _lay_out(state, placer, ahead, cautious=True)
+    count = len(state.running)
     known = sum(other.expected_s is not None or other.job.time_limit_s is not None for other in state.running.values())
     basis = (
-        f"{len(state.running)} running jobs ({known} with a forecast or time limit, the rest from history), "
+        f"{count} running job{'s' * (count != 1)} ({known} with a forecast or time limit, the rest from history), "
         f"{place} ahead in the queue; later arrivals are not counted"
     )
     return StartEstimate(early, None if late is None else max(late, early), basis)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 
+from millpond.client.cli.complaints import say
 from millpond.client.cli.interrupts import held_back
 from millpond.client.cli.output import Output
 from millpond.client.cli.waiting import WaitingLine
@@ -36,7 +37,10 @@ class Follower:
                 self._output.write(chunk)
                 self._cursor = chunk.cursor or self._cursor
         self._output.finish()
-        return exit_code_of(self._client.wait(self.job.id))
+        ended = self._client.wait(self.job.id)
+        for account in accounts_of(ended):
+            say(account)
+        return exit_code_of(ended)
 
     def _await_start(self) -> None:
         with WaitingLine(sys.stderr, interactive=sys.stderr.isatty()) as line:
@@ -44,6 +48,18 @@ class Follower:
                 if job.state not in _NOT_STARTED:
                     return
                 line.show(job, time.time())
+
+
+def accounts_of(job: JobInfo) -> list[str]:
+    """What has to be said about a job's end beyond its output and exit code, a line for each different account."""
+    if job.state == "cancelled":
+        return [f"{job.id} was cancelled"]
+    if job.state != "failed":
+        return []
+    told = dict.fromkeys(
+        task.detail for task in job.tasks if task.detail and task.detail != f"exit code {task.exit_code}"
+    )
+    return [f"{job.id} failed: {detail}" for detail in told]
 
 
 def exit_code_of(job: JobInfo) -> int:

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import click
 
+from millpond.client.cli.complaints import say
 from millpond.client.cli.connection import asks_server, connect
+from millpond.client.cli.following import accounts_of
 from millpond.client.cli.output import Output
 
 
@@ -28,3 +30,6 @@ def command(job: str, follow: bool, task: int | None, attempt: int | None, state
         for chunk in client.logs(found.id, task=task, attempt=attempt, follow=follow):
             output.write(chunk)
         output.finish()
+        if attempt is None:
+            for account in accounts_of(client.job(found.id)):
+                say(account)

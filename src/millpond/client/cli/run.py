@@ -44,7 +44,11 @@ CARRIED_VARIABLES = ("PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONPATH", "LD_LI
 @click.argument("words", nargs=-1, required=True, metavar="COMMAND...")
 @asks_server
 def command(detach: bool, stop_on_interrupt: bool, state_dir: Path | None, **fields: Any) -> int:
-    """Run COMMAND in the pool, follow its output, and exit with its exit code."""
+    """Run COMMAND in the pool, follow its output, and exit with its exit code.
+
+    Several words are a program and its arguments; one quoted word, as in 'make && ./train', is a line for the
+    shell.
+    """
     spec = job_from(**fields)
     with connect(state_dir) as client:
         follower: Follower | None = None
@@ -82,7 +86,7 @@ def job_from(
     spec: dict[str, Any] = {
         "gpus": _number(gpus),
         "tasks": tasks,
-        "command": list(words),
+        "command": _command(words),
         "workdir": str((workdir or Path.cwd()).resolve()),
         "env": _environment(variables),
     }
@@ -91,8 +95,14 @@ def job_from(
     spec.update({name: value for name, value in named.items() if value is not None})
     if "cpus" in spec:
         spec["cpus"] = _number(spec["cpus"])
-    spec.setdefault("name", _name(words[0]))
+    program = words[0] if isinstance(spec["command"], list) else words[0].split()[0]
+    spec.setdefault("name", _name(program))
     return spec
+
+
+def _command(words: tuple[str, ...]) -> str | list[str]:
+    """A program with its arguments; a single word with a blank in it is a line for the shell, as with ssh."""
+    return words[0] if len(words) == 1 and len(words[0].split()) > 1 else list(words)
 
 
 def _number(text: str) -> int | float | str:
