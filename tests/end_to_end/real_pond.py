@@ -33,10 +33,11 @@ def alive(pid: int) -> bool:
 
 
 class Pond:
-    """The command line, talking to the server of one state directory."""
+    """The command line, talking to the server of one state directory, by default from the directory around it."""
 
     def __init__(self, state_dir: Path) -> None:
         self.state_dir = state_dir
+        self._home = state_dir.parent if state_dir.parent.is_dir() else None
         drop = ("MILLPOND_URL", "MILLPOND_TOKEN", "MILLPOND_DEBUG", "PYTHONPATH")
         kept = {name: value for name, value in os.environ.items() if name not in drop}
         self.env = kept | {"MILLPOND_STATE": str(state_dir), "MILLPOND_PORT": "0", "COLUMNS": "80"}
@@ -48,7 +49,7 @@ class Pond:
         return subprocess.run(
             [POND, *arguments],
             env=self.env,
-            cwd=cwd,
+            cwd=cwd or self._home,
             timeout=timeout_s,
             capture_output=True,
             text=True,
@@ -60,7 +61,7 @@ class Pond:
         return subprocess.Popen(
             [POND, *arguments],
             env=self.env,
-            cwd=cwd,
+            cwd=cwd or self._home,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -76,6 +76,7 @@ class RunRecord:
         devices: UUIDs of what it was given.
         notice_signal: what tells it to end.
         saves: the notice makes it save its work.
+        sandboxed: it runs apart from everybody else's (``node.sandbox``).
         pid: the command's process, also its process group; None before it runs.
         notice_at: when it was told to end; None when it was not.
         stop_wished: told so by an engine, not by somebody from outside.
@@ -102,6 +103,7 @@ class RunRecord:
     forced: bool = False
     out_of_memory: bool = False
     error: StartError | None = None
+    sandboxed: bool = False
 
     @property
     def over(self) -> bool:

@@ -17,10 +17,12 @@ from millpond.node.devices.vendor import Ours
 from millpond.node.files import write_json
 from millpond.node.launch import LaunchSpec
 from millpond.node.records import RunRecord, TaskFiles, TaskId, all_records
+from millpond.node.sandbox import Sandbox
 
 LOG_VARIABLE = "MILLPOND_LOG"
 """Names the task's log to itself; no two tasks share one, so it also marks all processes of a task."""
 
+_ENVIRONMENTS = ("VIRTUAL_ENV", "CONDA_PREFIX")
 _SUPERVISORS_LOG = "supervisors.log"
 _FREEZING_PASSES = 20
 
@@ -69,8 +71,8 @@ def require_pidfd() -> None:
         raise UnavailableError("this kernel has no pidfd_open", "run the server on Linux 5.3 or newer") from error
 
 
-def spawn(state_dir: Path, start: TaskStart, launch: LaunchSpec) -> Spawned:
-    """Start a task's supervisor, which starts the task. Returns in about a millisecond.
+def spawn(state_dir: Path, start: TaskStart, launch: LaunchSpec, sandbox: Sandbox | None = None) -> Spawned:
+    """Start a task's supervisor, which starts the task, in a sandbox if one is given. Returns in about a millisecond.
 
     Raises:
         OSError: the machine lacks room for it: processes, files, disk.
@@ -83,7 +85,7 @@ def spawn(state_dir: Path, start: TaskStart, launch: LaunchSpec) -> Spawned:
         on_failure.callback(os.close, settled)
         order = os.memfd_create("order")  # holds the job's variables, which are nobody else's business
         always.callback(os.close, order)
-        os.write(order, json.dumps(_order(start, launch, files)).encode())
+        os.write(order, json.dumps(_order(start, launch, files, sandbox)).encode())
         os.lseek(order, 0, os.SEEK_SET)
         log = os.open(state_dir / _SUPERVISORS_LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         always.callback(os.close, log)
@@ -170,8 +172,9 @@ def running_under(state_dir: Path) -> Ours:
     return running_now(all_records(state_dir))
 
 
-def _order(start: TaskStart, launch: LaunchSpec, files: TaskFiles) -> dict[str, object]:
+def _order(start: TaskStart, launch: LaunchSpec, files: TaskFiles, sandbox: Sandbox | None) -> dict[str, object]:
     """What the supervisor is told; see there."""
+    argv = launch.argv_of(start.role)
     return {
         "record": {
             "job": start.id.job,
@@ -183,12 +186,24 @@ def _order(start: TaskStart, launch: LaunchSpec, files: TaskFiles) -> dict[str, 
             "devices": start.devices,
             "notice_signal": launch.notice_signal,
             "saves": bool(launch.checkpoint_signal),
+            "sandboxed": sandbox is not None,
         },
-        "command": launch.argv_of(start.role),
+        "command": argv,
+        "wrapped": None if sandbox is None else sandbox.around(argv, launch.workdir, _installed(argv[0], start.env)),
         "workdir": str(launch.workdir),
         "env": {**start.env, LOG_VARIABLE: str(files.log)},
         "kill_counter": str(memory_cgroup.kill_counter()),
     }
+
+
+def _installed(program: str, env: Mapping[str, str]) -> list[Path]:
+    """Where what a task executes is installed: its virtual environment, the trees of its ``PATH`` and its program."""
+    programs = [Path(entry) for entry in env.get("PATH", "").split(os.pathsep) if entry.startswith("/")]
+    if program.startswith("/"):
+        programs.append(Path(program).parent)
+    trees = [directory.parent if directory.name == "bin" else directory for directory in programs]
+    environments = [Path(env[name]) for name in _ENVIRONMENTS if env.get(name, "").startswith("/")]
+    return [*dict.fromkeys(environments + trees)]
 
 
 def _abort(pid: int) -> None:

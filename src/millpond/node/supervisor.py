@@ -7,8 +7,9 @@ when the grace is over, kills everything below itself. Beside the task's record 
 lives; record and lock together make sure that one decision never starts a task twice.
 
 Run as ``python -m millpond.node.supervisor RECORD`` with a JSON object on standard input: ``record`` (what identifies
-the task, ``decision`` among it), ``command``, ``workdir``, ``env``, ``kill_counter``. Standard output is closed as soon
-as the record tells whether the command runs. Standard library only; it must start in some 20 ms.
+the task, ``decision`` among it), ``command``, ``wrapped`` (the same in a sandbox; null without one), ``workdir``,
+``env``, ``kill_counter``. Standard output is closed as soon as the record tells whether the command runs. Standard
+library only; it must start in some 20 ms.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import errno
 import fcntl
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -94,17 +96,20 @@ class _Supervisor:
     def _start(self) -> bool:
         """Start the command; when it cannot be started the record says why."""
         order = self._order
+        wrapped = order["wrapped"]
         try:
+            if wrapped is not None:
+                _require_program(order["command"][0], order["workdir"], order["env"])
             with self._open_log() as log:
                 child = subprocess.Popen(
-                    order["command"],
+                    order["command"] if wrapped is None else wrapped,
                     cwd=order["workdir"],
                     env=order["env"],
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=subprocess.STDOUT,
                     start_new_session=True,
-                    preexec_fn=_become_task,
+                    preexec_fn=_become_task if wrapped is None else _become_sandbox,
                 )
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             self._record["error"] = {
@@ -235,6 +240,26 @@ def _become_task() -> None:
     with contextlib.suppress(OSError):  # a read-only /proc in a container: the kernel chooses as it likes
         score.write_text(str(max(_FIRST_VICTIM, int(score.read_text()))))
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
+def _become_sandbox() -> None:
+    """As ``_become_task``, deaf to what only the task within the sandbox is to hear."""
+    _become_task()
+    for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD}:
+        signal.signal(number, signal.SIG_IGN)
+
+
+def _require_program(program: str, workdir: str, env: dict[str, str]) -> None:
+    """Check that a program is there, which whoever starts it in a sandbox would find out too late.
+
+    Raises:
+        OSError: it is not, or cannot be executed.
+    """
+    Path(workdir).stat()
+    path = Path(workdir, program)
+    if shutil.which(path if os.sep in program else program, path=env.get("PATH", os.defpath)) is None:
+        number = errno.EACCES if os.sep in program and path.exists() else errno.ENOENT
+        raise OSError(number, os.strerror(number), program)
 
 
 def _close_standard_output() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 from millpond.engines.local.engine import EngineOptions, LocalEngine
@@ -35,9 +34,9 @@ def describe(fake_gpus: str, config: ClusterConfig, state_dir: Path) -> Machine:
     return Machine(nodes, {VENDOR: FakeVendor(nodes)}, (f"{cards} fake GPUs on {len(nodes)} fake nodes",))
 
 
-def make_engine(machine: Machine, state_dir: Path, store: Store, wake: Callable[[], None]) -> LocalEngine:
-    """The engine; ``wake`` is called from its threads when it has events."""
-    return LocalEngine(machine, state_dir, lambda job: launch_of(job, store, state_dir), EngineOptions(wake=wake))
+def make_engine(machine: Machine, state_dir: Path, store: Store, options: EngineOptions) -> LocalEngine:
+    """The engine, which runs what the store knows of each job."""
+    return LocalEngine(machine, state_dir, lambda job: launch_of(job, store, state_dir), options)
 
 
 def launch_of(job: str, store: Store, state_dir: Path) -> LaunchSpec:

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from millpond.node.sandbox import SandboxMode
 from millpond.scheduling.settings import ORDERINGS, PLACEMENTS
 
 DEFAULT_HOST: Final = "127.0.0.1"
 DEFAULT_PORT: Final = 7433
+SANDBOX_MODES: Final = tuple(mode.value for mode in SandboxMode)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +27,7 @@ class ServerOptions:
         config: file with pools, queues and pretended nodes.
         ordering, placement: policies; empty: those this state directory was begun with, at first ``default``.
         store: URL of a PostgreSQL database; empty: SQLite in the state directory.
+        sandbox: whether tasks are kept apart: ``off``, ``preferred`` or ``required``.
         stop_jobs_on_exit: end all jobs when the server ends; otherwise they go on and the next server finds them.
     """
 
@@ -36,6 +39,7 @@ class ServerOptions:
     ordering: str = ""
     placement: str = ""
     store: str = ""
+    sandbox: str = SandboxMode.PREFERRED.value
     stop_jobs_on_exit: bool = False
 
 
@@ -50,6 +54,7 @@ def parse_options(arguments: Sequence[str]) -> ServerOptions:
     parser.add_argument("--ordering", default="", choices=ORDERINGS, help="who is next")
     parser.add_argument("--placement", default="", choices=PLACEMENTS, help="where it goes")
     parser.add_argument("--store", default="", help="URL of a PostgreSQL database instead of SQLite")
+    parser.add_argument("--sandbox", default="preferred", choices=SANDBOX_MODES, help="whether tasks are kept apart")
     parser.add_argument("--stop-jobs-on-exit", action="store_true", help="end all jobs when the server ends")
     found = parser.parse_args(arguments)
     if found.state_dir is None:

@@ -13,10 +13,12 @@ from typing import Final
 
 from starlette.types import ASGIApp
 
+from millpond.engines.local.engine import EngineOptions
 from millpond.model import events
 from millpond.model.errors import InconsistentStateError, MillpondError
 from millpond.model.nodes import Node
 from millpond.node.machine import Machine
+from millpond.node.sandbox import SandboxMode, find_sandbox
 from millpond.scheduling.settings import Settings
 from millpond.server.acceleration import accelerate
 from millpond.server.api.app import make_app
@@ -72,16 +74,17 @@ def serve(options: ServerOptions) -> None:
     config = load_cluster(options.config) if options.config else ClusterConfig()
     with StateDir(options.state_dir) as state, listen(options.host, options.port) as listener:
         machine = describe(options.fake_gpus, config, state.path)
+        sandbox, unsandboxed = find_sandbox(SandboxMode(options.sandbox), (state.path,))
         token = token_in(state.path)
         store = Store(options.store or sqlite_url(state.path / DATABASE_FILE))
         try:
             loop = Loop(store, recover(store, options.ordering, options.placement), Board())
-            engine = make_engine(machine, state.path, store, loop.wake)
+            engine = make_engine(machine, state.path, store, EngineOptions(wake=loop.wake, sandbox=sandbox))
             try:
                 loop.settle(engine, _configured(config))
                 loop.start()
                 accelerate(loop, len(machine.nodes), loop.core.scheduler.settings)
-                identity = _identity(url_of(listener), state.path, loop.core.scheduler.settings)
+                identity = _identity(url_of(listener), state.path, loop.core.scheduler.settings, unsandboxed)
                 service = Service(loop, store, identity, _user())
                 app = make_app(service, token, options.host)
                 http = _http_server(app, service, state, identity, machine)
@@ -115,6 +118,8 @@ def _http_server(app: ASGIApp, service: Service, state: StateDir, identity: Iden
         print(f"Millpond {VERSION} is up at {identity.url}", flush=True)
         for note in machine.notes or (_summary(machine.nodes),):
             print(note, flush=True)
+        if identity.unsandboxed:
+            print(f"jobs are not kept apart from each other: {identity.unsandboxed}", flush=True)
 
     def stopping() -> None:
         service.closing = True
@@ -127,8 +132,10 @@ def _summary(nodes: Sequence[Node]) -> str:
     return f"{len(nodes)} node{'s' * (len(nodes) != 1)}, {len(cards)} GPU{'s' * (len(cards) != 1)}"
 
 
-def _identity(url: str, state_dir: Path, settings: Settings) -> Identity:
-    return Identity(VERSION, url, "local", os.getpid(), state_dir, wall_clock(), settings.ordering, settings.placement)
+def _identity(url: str, state_dir: Path, settings: Settings, unsandboxed: str) -> Identity:
+    return Identity(
+        VERSION, url, "local", os.getpid(), state_dir, wall_clock(), settings.ordering, settings.placement, unsandboxed
+    )
 
 
 def _configured(config: ClusterConfig) -> list[events.Event]:

@@ -38,7 +38,11 @@ _UNNAMED: Final = "job"
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What the server says about itself that does not change while it runs."""
+    """What the server says about itself that does not change while it runs.
+
+    Attributes:
+        unsandboxed: why jobs are not kept apart from each other; empty when they are.
+    """
 
     version: str
     url: str
@@ -48,6 +52,7 @@ class Identity:
     started_at: float
     ordering: str
     placement: str
+    unsandboxed: str = ""
 
 
 class Service:
@@ -91,6 +96,7 @@ class Service:
             started_at=identity.started_at,
             ordering=identity.ordering,
             placement=identity.placement,
+            unsandboxed=identity.unsandboxed,
             jobs=dict(sorted((self._board.counts() | ended).items())),
         )
 

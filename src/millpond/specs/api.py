@@ -253,6 +253,7 @@ class ServerInfo(Body):
         engine: what carries decisions out: ``local``.
         fake: whether any device is pretended.
         jobs: how many jobs are in which state.
+        unsandboxed: why jobs are not kept apart from each other on this machine; empty when they are.
     """
 
     version: str
@@ -265,6 +266,7 @@ class ServerInfo(Body):
     ordering: str
     placement: str
     jobs: dict[str, int] = {}
+    unsandboxed: str = ""
 
 
 class HealthInfo(Body):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from millpond.engines.local.engine import EngineOptions, LocalEngine
@@ -16,6 +17,7 @@ from millpond.node import procfs
 from millpond.node.launch import Command, LaunchSpec
 from millpond.node.machine import Machine, describe_machine
 from millpond.node.records import TaskFiles, TaskId
+from millpond.node.sandbox import Sandbox
 
 LONGEST_WAIT_S = 20.0
 
@@ -30,10 +32,17 @@ def eventually(condition: Callable[[], bool]) -> bool:
     return False
 
 
+def _command_lines() -> Iterator[str]:
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            yield path.read_text(errors="replace")
+
+
 class Bench:
     """One state directory, its jobs, and the engine that looks after them at the moment."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, sandbox: Sandbox | None = None) -> None:
+        self._sandbox = sandbox
         self.state_dir = directory / "state"
         self.workdir = directory / "work"
         self.workdir.mkdir()
@@ -45,7 +54,7 @@ class Bench:
 
     def new_engine(self) -> LocalEngine:
         self._woken = threading.Event()
-        options = EngineOptions(wake=self._woken.set)
+        options = EngineOptions(wake=self._woken.set, sandbox=self._sandbox)
         self.engine = LocalEngine(self.machine, self.state_dir, self._launch_of, options)
         return self.engine
 
@@ -117,6 +126,14 @@ class Bench:
         path = self.workdir / name
         assert eventually(lambda: path.exists() and path.read_text().endswith("\n"))
         return int(path.read_text())
+
+    def appears(self, name: str) -> bool:
+        """Whether a task makes this file in its working directory."""
+        return eventually((self.workdir / name).exists)
+
+    def nothing_runs_like(self, command: str) -> bool:
+        """Whether no process has (any more) these words, divided by NUL, in its command line."""
+        return eventually(lambda: not any(command in words for words in _command_lines()))
 
     def gone(self, pid: int) -> bool:
         return eventually(lambda: procfs.start_ticks(pid) is None)

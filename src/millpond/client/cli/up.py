@@ -10,7 +10,7 @@ from millpond.client.cli import background, wording
 from millpond.client.cli.connection import state_dir_option
 from millpond.client.sdk import Client, default_state_dir
 from millpond.scheduling.settings import ORDERINGS, PLACEMENTS
-from millpond.server.options import DEFAULT_HOST, DEFAULT_PORT
+from millpond.server.options import DEFAULT_HOST, DEFAULT_PORT, SANDBOX_MODES
 from millpond.specs.api import NodeInfo
 
 
@@ -36,6 +36,13 @@ from millpond.specs.api import NodeInfo
 @click.option("--ordering", type=click.Choice(ORDERINGS), default="default", show_default=True, help="Who is next.")
 @click.option("--placement", type=click.Choice(PLACEMENTS), default="default", show_default=True, help="Where it goes.")
 @click.option("--store", metavar="URL", help="PostgreSQL database to remember in, instead of SQLite.")
+@click.option(
+    "--sandbox",
+    type=click.Choice(SANDBOX_MODES),
+    default="preferred",
+    show_default=True,
+    help="Keep jobs apart from each other and from the server's state, by bubblewrap.",
+)
 @click.option("--stop-jobs-on-exit", is_flag=True, help="End running jobs when the server ends.")
 @click.option("-d", "--detach", is_flag=True, help="Run in the background; `pond down` stops it.")
 def command(
@@ -47,6 +54,7 @@ def command(
     ordering: str,
     placement: str,
     store: str | None,
+    sandbox: str,
     stop_jobs_on_exit: bool,
     detach: bool,
 ) -> int:
@@ -57,7 +65,7 @@ def command(
     directory = (state_dir or default_state_dir()).absolute()
     named = {"--fake-gpus": fake_gpus, "--config": config, "--store": store}
     arguments = ["--host", host, "--port", str(port), "--state-dir", str(directory)]
-    arguments += ["--ordering", ordering, "--placement", placement]
+    arguments += ["--ordering", ordering, "--placement", placement, "--sandbox", sandbox]
     for name, value in named.items():
         if value is not None:
             arguments += [name, str(value)]
@@ -76,6 +84,9 @@ def _start_detached(arguments: list[str], directory: Path) -> None:
     click.echo(f"Millpond is up at {left.url}")
     with Client(state_dir=directory) as client:
         click.echo(summary(client.nodes()))
+        unsandboxed = client.server().unsandboxed
+    if unsandboxed:
+        click.echo(f"jobs are not kept apart from each other: {unsandboxed}")
 
 
 def summary(nodes: list[NodeInfo]) -> str:

@@ -21,6 +21,7 @@ from millpond.node import runner
 from millpond.node.launch import LaunchSpec
 from millpond.node.machine import Machine
 from millpond.node.records import TaskId, all_records
+from millpond.node.sandbox import Sandbox
 
 
 def _nobody() -> None:
@@ -35,11 +36,13 @@ class EngineOptions:
         wake: called from the engine's threads whenever there are new events; must return at once.
         clock: seconds, for the instants in events.
         health_interval_s: time between two looks at the devices.
+        sandbox: what tasks are kept apart with; None where they are not.
     """
 
     wake: Callable[[], None] = _nobody
     clock: Callable[[], float] = time.time
     health_interval_s: float = 10.0
+    sandbox: Sandbox | None = None
 
 
 class LocalEngine:
@@ -71,7 +74,7 @@ class LocalEngine:
         self._outbox = Outbox(options.clock, options.wake)
         self._loop = asyncio.new_event_loop()
         self._loop.set_exception_handler(self._failed)
-        self._executor = Executor(machine, self._state_dir, launch_of, self._outbox, self._loop)
+        self._executor = Executor(machine, self._state_dir, launch_of, self._outbox, self._loop, options.sandbox)
         self._health = HealthWatch(
             machine,
             lambda: runner.running_now(self._executor.live.snapshot),

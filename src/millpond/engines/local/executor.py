@@ -21,6 +21,7 @@ from millpond.node import runner
 from millpond.node.launch import LaunchSpec
 from millpond.node.machine import Machine
 from millpond.node.records import RunRecord, TaskId, all_records, attempt_dir
+from millpond.node.sandbox import Sandbox
 
 _UNEXPECTED_GRACE_S = 10.0
 
@@ -30,6 +31,7 @@ class Executor:
 
     Args:
         state_dir: absolute; where records and logs lie.
+        sandbox: what tasks are kept apart with.
         launch_of: what a job executes; raises a MillpondError when it does not know.
     """
 
@@ -40,9 +42,10 @@ class Executor:
         launch_of: Callable[[str], LaunchSpec],
         outbox: Outbox,
         loop: asyncio.AbstractEventLoop,
+        sandbox: Sandbox | None = None,
     ) -> None:
         self.live = LiveTasks(state_dir, loop, self._task_ended)
-        self._site = Site(machine, state_dir, self.live, loop)
+        self._site = Site(machine, state_dir, self.live, loop, sandbox)
         self._launch_of = launch_of
         self._outbox = outbox
         self._pending: dict[str, tuple[PendingStart, int]] = {}

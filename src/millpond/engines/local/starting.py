@@ -19,6 +19,7 @@ from millpond.node import runner
 from millpond.node.launch import LaunchSpec, base_environment
 from millpond.node.machine import Machine
 from millpond.node.records import RunRecord, TaskFiles, TaskId, read_record
+from millpond.node.sandbox import Sandbox
 
 _CRASHED = Refusal("the task's supervisor did not come up; see supervisors.log in the state directory", True)
 _KILLED = Refusal("the task's supervisor was killed while it started", True)
@@ -26,12 +27,17 @@ _KILLED = Refusal("the task's supervisor was killed while it started", True)
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Where starts take place."""
+    """Where starts take place.
+
+    Attributes:
+        sandbox: what tasks are kept apart with; None where they are not.
+    """
 
     machine: Machine
     state_dir: Path
     live: LiveTasks
     loop: asyncio.AbstractEventLoop
+    sandbox: Sandbox | None = None
 
 
 class StartState(Enum):
@@ -86,7 +92,7 @@ class PendingStart:
         for placed in self.decision.placements:
             task = TaskId(self.decision.job, self.decision.attempt, placed.task)
             try:
-                spawned = runner.spawn(self._site.state_dir, self._task_start(task, placed, meeting), self._launch)
+                spawned = self._spawn(self._task_start(task, placed, meeting))
             except OSError as error:
                 self._settle(task, Refusal(f"node {placed.node} cannot start processes: {error}", True))
             else:
@@ -113,6 +119,9 @@ class PendingStart:
         }
         uuids = tuple(device.uuid for device in devices)
         return runner.TaskStart(task, placed.role, placed.node, self.decision.id, uuids, env)
+
+    def _spawn(self, start: runner.TaskStart) -> runner.Spawned:
+        return runner.spawn(self._site.state_dir, start, self._launch, self._site.sandbox)
 
     def _look(self, task: TaskId, spawned: runner.Spawned) -> None:
         """A supervisor closed its end of the pipe: the record tells how the start went."""

@@ -1,0 +1,180 @@
+"""Tasks kept apart by bubblewrap: what they no longer see, and that nothing else changes for them."""
+
+from __future__ import annotations
+
+import shutil
+import stat
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from local_bench import Bench
+
+from millpond.model.decisions import Resume, Suspend, SuspendMode
+from millpond.model.errors import UnavailableError
+from millpond.model.events import Confirmed, Ended, Refused
+from millpond.model.reasons import Cause
+from millpond.model.workloads import Outcome
+from millpond.node.sandbox import Sandbox, SandboxMode, find_sandbox
+
+needs_bubblewrap = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
+
+
+@pytest.fixture
+def apart(tmp_path: Path) -> Iterator[Bench]:
+    """An engine that sandboxes its tasks."""
+    sandbox, trouble = find_sandbox(SandboxMode.PREFERRED, (tmp_path / "state",))
+    if sandbox is None:
+        pytest.skip(f"no sandbox here: {trouble}")
+    bench = Bench(tmp_path, sandbox)
+    yield bench
+    bench.end_all()
+
+
+def end_of(bench: Bench, command: str | tuple[str, ...], job: str = "apart") -> Ended:
+    bench.start(job, command)
+    confirmed, end = bench.events(2)
+    assert isinstance(confirmed, Confirmed)
+    assert isinstance(end, Ended)
+    return end
+
+
+@needs_bubblewrap
+@pytest.mark.end_to_end
+class TestASandboxedTask:
+    def test_sees_no_processes_but_its_own(self, apart: Bench) -> None:
+        end_of(apart, "ls /proc | grep -c '^[0-9]'; grep -l 'node.[s]upervisor' /proc/[0-9]*/cmdline; true")
+        count, *others = apart.log("apart").decode().split()
+        assert int(count) <= 4
+        assert others == []
+
+    def test_has_a_directory_for_temporary_files_of_its_own(self, apart: Bench, tmp_path: Path) -> None:
+        outside = Path("/tmp") / f"{tmp_path.name}-outside"
+        outside.write_text("")
+        try:
+            end_of(apart, f"test ! -e {outside} && touch /tmp/left-behind-{tmp_path.name} && echo apart")
+        finally:
+            outside.unlink()
+        assert apart.log("apart") == b"apart\n"
+        assert not Path(f"/tmp/left-behind-{tmp_path.name}").exists()
+
+    def test_finds_nothing_of_the_server_nor_of_other_jobs(self, apart: Bench) -> None:
+        end_of(apart, "echo secret", job="other")
+        end_of(apart, f"ls -A {apart.state_dir}; cat {apart.state_dir}/jobs/other/attempt-1/task-0.log")
+        assert b"secret" not in apart.log("apart")
+        assert apart.log("apart").startswith(b"cat: ")
+
+    def test_works_in_its_own_directory_even_inside_the_state_directory(self, apart: Bench) -> None:
+        own = apart.state_dir / "jobs" / "apart" / "work"
+        own.mkdir(parents=True)
+        apart.define("apart", "pwd; echo kept > result", workdir=own)
+        apart.start("apart")
+        apart.events(2)
+        assert apart.log("apart").decode() == f"{own}\n"
+        assert (own / "result").read_text() == "kept\n"
+
+    def test_does_not_see_the_state_directory_through_a_working_directory_around_it(self, apart: Bench) -> None:
+        apart.define("apart", f"ls -A {apart.state_dir.name} | wc -l", workdir=apart.state_dir.parent)
+        apart.start("apart")
+        apart.events(2)
+        assert apart.log("apart") == b"0\n"
+
+    def test_reads_its_virtual_environment_wherever_it_lies(self, apart: Bench, tmp_path: Path) -> None:
+        environment = tmp_path / "venv"
+        environment.mkdir()
+        (environment / "marker").write_text("here\n")
+        apart.define("apart", "cat $VIRTUAL_ENV/marker; touch $VIRTUAL_ENV/x", env={"VIRTUAL_ENV": str(environment)})
+        apart.start("apart")
+        apart.events(2)
+        assert apart.log("apart").startswith(b"here\n")
+        assert not (environment / "x").exists()
+
+    @pytest.mark.parametrize(("command", "code"), [("exit 3", 3), ("kill -9 $$", 137), ("kill -TERM $$", 143)])
+    def test_ends_with_its_own_exit_code(self, apart: Bench, command: str, code: int) -> None:
+        end = end_of(apart, command)
+        assert (end.outcome, end.exit_code) == (Outcome.USER_ERROR, code)
+
+    def test_hears_the_notice_and_ends_by_itself(self, apart: Bench) -> None:
+        script = (
+            "import signal,sys\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(0))\nopen('up','w')\nsignal.pause()"
+        )
+        apart.start("apart", (sys.executable, "-c", script))
+        apart.events(1)
+        assert apart.appears("up")
+        apart.stop("apart", grace_s=20.0)
+        _, end = apart.events(2)
+        assert isinstance(end, Ended)
+        assert (end.outcome, end.exit_code, end.detail) == (Outcome.STOPPED, 0, "")
+
+    def test_is_killed_with_everything_in_it_when_the_grace_is_over(self, apart: Bench) -> None:
+        apart.start("apart", "trap '' TERM; sleep 1234.5 & touch up; wait; sleep 1234.5")
+        apart.events(1)
+        assert apart.appears("up")
+        apart.stop("apart", grace_s=0.0)
+        _, end = apart.events(2)
+        assert isinstance(end, Ended)
+        assert end.outcome is Outcome.STOPPED
+        assert apart.nothing_runs_like("sleep\x001234.5")
+
+    def test_can_be_frozen_and_goes_on(self, apart: Bench) -> None:
+        start = apart.start("apart", "touch up; while [ ! -e go ]; do sleep 0.01; done; echo went on")
+        apart.events(1)
+        assert apart.appears("up")
+        apart.apply(Suspend(apart.next_id(), "apart", start.attempt, Cause.SUSPEND_REQUESTED, SuspendMode.FREEZE))
+        apart.events(1)
+        (apart.workdir / "go").touch()
+        assert apart.quiet()
+        apart.apply(Resume(apart.next_id(), "apart", start.attempt, Cause.RESUME_REQUESTED))
+        _, end = apart.events(2)
+        assert isinstance(end, Ended)
+        assert (end.outcome, apart.log("apart")) == (Outcome.SUCCESS, b"went on\n")
+
+    @pytest.mark.parametrize("program", ["no-such-program", "./no-such-program", "/no/such/program"])
+    def test_whose_program_is_not_there_is_refused_as_without_a_sandbox(self, apart: Bench, program: str) -> None:
+        apart.start("apart", (program,))
+        (refused,) = apart.events(1)
+        assert isinstance(refused, Refused)
+        assert f"command {program!r} was not found" in refused.reason
+
+    def test_whose_directory_is_not_there_is_refused_as_without_a_sandbox(self, apart: Bench) -> None:
+        apart.define("apart", "true", workdir=Path("/no/such/directory"))
+        apart.start("apart")
+        (refused,) = apart.events(1)
+        assert isinstance(refused, Refused)
+        assert "working directory '/no/such/directory'" in refused.reason
+
+
+class TestLookingForASandbox:
+    @pytest.fixture
+    def bwrap(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+        """A stand-in for bubblewrap, the first on the path."""
+        program = tmp_path / "bin" / "bwrap"
+        program.parent.mkdir()
+        monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
+        return program
+
+    def script(self, program: Path, body: str) -> None:
+        program.write_text(f"#!/bin/sh\n{body}\n")
+        program.chmod(program.stat().st_mode | stat.S_IXUSR)
+
+    def test_one_that_works_is_used(self, bwrap: Path, tmp_path: Path) -> None:
+        self.script(bwrap, "exit 0")
+        assert find_sandbox(SandboxMode.PREFERRED, (tmp_path,)) == (Sandbox(str(bwrap), (tmp_path.resolve(),)), "")
+
+    def test_one_that_this_kernel_refuses_is_not_used_and_the_reason_told(self, bwrap: Path) -> None:
+        self.script(bwrap, "echo 'bwrap: No permissions to create new namespace' >&2; exit 1")
+        found, trouble = find_sandbox(SandboxMode.PREFERRED, ())
+        assert found is None
+        assert trouble.endswith("does not work on this kernel: bwrap: No permissions to create new namespace")
+
+    def test_one_that_is_required_and_missing_is_an_error_with_a_remedy(self, bwrap: Path, monkeypatch) -> None:
+        monkeypatch.setenv("PATH", str(bwrap.parent))
+        with pytest.raises(UnavailableError, match="bubblewrap is not installed") as raised:
+            find_sandbox(SandboxMode.REQUIRED, ())
+        assert "apt install bubblewrap" in raised.value.remedy
+
+    def test_none_is_looked_for_when_it_is_switched_off(self, bwrap: Path) -> None:
+        self.script(bwrap, "touch looked-for")
+        assert find_sandbox(SandboxMode.OFF, ()) == (None, "switched off")
+        assert not Path("looked-for").exists()
