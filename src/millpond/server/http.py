@@ -1,4 +1,4 @@
-"""The HTTP server around the application: one listening socket, two signals, a bounded end."""
+"""The HTTP server around the application: one listening socket, three signals, a bounded end."""
 
 from __future__ import annotations
 
@@ -58,9 +58,16 @@ class HttpServer:
     Args:
         on_ready: called once requests are taken.
         on_stop: called at once when a signal asks for the end.
+        on_hangup: called when SIGHUP asks to read the configuration again; may block.
     """
 
-    def __init__(self, app: ASGIApp, on_ready: Callable[[], None], on_stop: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        on_ready: Callable[[], None],
+        on_stop: Callable[[], None],
+        on_hangup: Callable[[], None],
+    ) -> None:
         config = uvicorn.Config(
             app,
             log_config=None,
@@ -72,6 +79,7 @@ class HttpServer:
         self._server = _QuietServer(config)
         self._on_ready = on_ready
         self._on_stop = on_stop
+        self._on_hangup = on_hangup
 
     def run(self, listener: socket.socket) -> None:
         """Serve until SIGINT, SIGTERM or ``stop``; a second signal does not wait for open requests."""
@@ -86,6 +94,7 @@ class HttpServer:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._told_to_end)
+        loop.add_signal_handler(signal.SIGHUP, lambda: loop.run_in_executor(None, self._on_hangup))
         serving: Awaitable[None] = asyncio.ensure_future(self._server.serve(sockets=[listener]))
         while not self._server.started and not self._server.should_exit:
             await asyncio.sleep(0.005)

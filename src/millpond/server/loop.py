@@ -97,6 +97,10 @@ class Loop:
         self.inbox.put(message)
         return message.answer
 
+    def tell(self, told: Sequence[events.Event]) -> None:
+        """Hand in events of the server itself, such as a configuration that was read again."""
+        self.inbox.put(Told(tuple(told)))
+
     def wake(self) -> None:
         """The engine has events."""
         self.inbox.put(Wake())

@@ -7,7 +7,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -87,7 +87,7 @@ def serve(options: ServerOptions) -> None:
                 identity = _identity(url_of(listener), state.path, loop.core.scheduler.settings, unsandboxed)
                 service = Service(loop, store, identity, _user())
                 app = make_app(service, token, options.host)
-                http = _http_server(app, service, state, identity, machine)
+                http = _http_server(app, service, state, identity, machine, lambda: reload(options.config, loop))
                 loop.on_failure = http.stop
                 try:
                     http.run(listener)
@@ -108,7 +108,31 @@ def serve(options: ServerOptions) -> None:
         ) from loop.failure
 
 
-def _http_server(app: ASGIApp, service: Service, state: StateDir, identity: Identity, machine: Machine) -> HttpServer:
+def reload(config: Path | None, loop: Loop) -> None:
+    """Read the configuration again; pools and queues change at once, the rest with the next start.
+
+    One that is wrong changes nothing; the log says what is wrong with it.
+    """
+    if config is None:
+        log.info("told to read the configuration again, and there is none (--config)")
+        return
+    try:
+        fresh = load_cluster(config)
+    except MillpondError as error:
+        log.error("the configuration stays as it was: %s", error)
+        return
+    loop.tell(_configured(fresh))
+    log.info("read %s again", config)
+
+
+def _http_server(
+    app: ASGIApp,
+    service: Service,
+    state: StateDir,
+    identity: Identity,
+    machine: Machine,
+    on_hangup: Callable[[], None],
+) -> HttpServer:
     left = ServerFile(
         url=identity.url, pid=identity.pid, token_path=str(state.path / TOKEN_FILE), version=identity.version
     )
@@ -124,7 +148,7 @@ def _http_server(app: ASGIApp, service: Service, state: StateDir, identity: Iden
     def stopping() -> None:
         service.closing = True
 
-    return HttpServer(app, ready, stopping)
+    return HttpServer(app, ready, stopping, on_hangup)
 
 
 def _summary(nodes: Sequence[Node]) -> str:

@@ -43,6 +43,13 @@ COMMANDS = {
     "wait": Entry("millpond.client.cli.wait:command", "Wait for a job's end; exits with its exit code."),
     "stop": Entry("millpond.client.cli.stop:command", "End jobs."),
     "nodes": Entry("millpond.client.cli.nodes:command", "List machines, their cards and what is free."),
+    "doctor": Entry(
+        "millpond.client.cli.doctor:command", "Look what works on this machine, and what would mend the rest."
+    ),
+    "config": Entry("millpond.client.cli.config:command", "Check the server's configuration file."),
+    "backup": Entry("millpond.client.cli.backup:backup", "Write everything the server remembers to a file."),
+    "restore": Entry("millpond.client.cli.backup:restore", "Put a backup back into an empty state directory."),
+    "service": Entry("millpond.client.cli.service:command", "Run the server as a service of systemd."),
     "replay": Entry("millpond.client.cli.replay:command", "Play a cluster trace through the scheduler."),
     "compare": Entry("millpond.client.cli.compare:command", "Compare policies on a trace; writes an HTML page."),
 }

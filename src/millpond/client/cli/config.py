@@ -1,0 +1,29 @@
+"""``pond config``: the server's configuration file, before a server reads it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from millpond.client.cli import wording
+
+
+@click.group("config")
+def command() -> None:
+    """Look at the server's configuration file."""
+
+
+@command.command("check")
+@click.argument("file", type=click.Path(path_type=Path))
+def check(file: Path) -> None:
+    """Check FILE as `pond up --config FILE` would; every fault with its line and column."""
+    from millpond.specs.cluster import load_cluster
+
+    config = load_cluster(file)
+    parts = (
+        wording.count(len(config.pools), "pool"),
+        wording.count(len(config.queues), "queue"),
+        wording.count(len(config.nodes), "pretended node"),
+    )
+    click.echo(f"{file} is good: {', '.join(parts)}")

@@ -1,0 +1,195 @@
+"""Backups: one archive of everything in a state directory, taken while the server runs, checked before it is restored.
+
+The database is copied by SQLite's own online backup, so that the copy is whole. Records and output of jobs are copied
+as they are at that moment. A restored server settles what has happened since as after any crash: tasks that it no
+longer finds count as lost with their machine.
+
+The archive is a gzip-compressed tar file, readable by its owner only as it holds the API token. Its last member,
+``manifest.json``, names every file with its SHA-256.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import json
+import os
+import shutil
+import sqlite3
+import tarfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Final
+
+from millpond.model.errors import ConflictError, InvalidInputError, UnavailableError
+from millpond.server.process import DATABASE_FILE
+from millpond.server.version import VERSION
+
+MANIFEST: Final = "manifest.json"
+FORMAT: Final = 1
+
+_PASSING: Final = frozenset(
+    {"lock", "server.json", "server.log", "supervisors.log", *(DATABASE_FILE + end for end in ("-wal", "-shm"))}
+)
+"""Files of the state directory that mean nothing elsewhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class BackupSummary:
+    """What an archive holds.
+
+    Attributes:
+        size_bytes: of the archive.
+    """
+
+    files: int
+    size_bytes: int
+    version: str
+
+
+def back_up(state_dir: Path, target: Path, at: float, *, jobs: bool = True) -> BackupSummary:
+    """Write an archive of a state directory; a server may be running on it.
+
+    Args:
+        target: the archive; must not exist.
+        at: the instant, for the manifest.
+        jobs: with records, output and own folders of jobs, not only the database and the token.
+
+    Raises:
+        NotFoundError, UnavailableError: there is no database, or a file cannot be read or written.
+        ConflictError: the target exists.
+    """
+    database = state_dir / DATABASE_FILE
+    if not database.is_file():
+        remedy = "name a state directory with --state-dir; a PostgreSQL database is backed up by pg_dump"
+        raise UnavailableError(f"there is no {DATABASE_FILE} in {state_dir}", remedy)
+    if target.exists():
+        raise ConflictError(f"{target} exists already", "name another file, or remove it")
+    partial = target.with_name(f"{target.name}.{os.getpid()}.partial")
+    copy = partial.with_suffix(".db")
+    try:
+        _copy_database(database, copy)
+        members = {DATABASE_FILE: copy} | {
+            str(path.relative_to(state_dir)): path for path in _files(state_dir) if jobs or path.parent == state_dir
+        }
+        with _sealed(partial) as raw, tarfile.open(fileobj=raw, mode="w:gz", compresslevel=1) as archive:
+            count = _write(archive, members, at)
+        partial.rename(target)
+    except (OSError, sqlite3.Error) as error:
+        raise UnavailableError(f"the backup {target} cannot be written ({error})", "see the disk's room") from error
+    finally:
+        copy.unlink(missing_ok=True)
+        partial.unlink(missing_ok=True)
+    return BackupSummary(count, target.stat().st_size, VERSION)
+
+
+def restore(archive: Path, state_dir: Path) -> BackupSummary:
+    """Put the content of an archive where a server finds it; nothing is left if anything in it is wrong.
+
+    Args:
+        state_dir: must be empty or absent.
+
+    Raises:
+        ConflictError: the state directory is in use or holds something.
+        InvalidInputError: the archive is damaged, or not one of ours.
+        UnavailableError: a file cannot be read or written.
+    """
+    if state_dir.exists() and any(state_dir.iterdir()):
+        raise ConflictError(f"{state_dir} is not empty", "restore into an empty directory: --state-dir DIR")
+    fresh = state_dir.with_name(f"{state_dir.name}.{os.getpid()}.restoring")
+    try:
+        fresh.mkdir(mode=0o700, parents=True)
+        try:
+            manifest = _unpack(archive, fresh)
+            with contextlib.suppress(FileNotFoundError):
+                state_dir.rmdir()
+            fresh.rename(state_dir)
+        finally:
+            shutil.rmtree(fresh, ignore_errors=True)
+    except (tarfile.TarError, EOFError) as error:
+        raise InvalidInputError(f"{archive} is damaged or no backup ({error})", "use another backup") from error
+    except OSError as error:
+        raise UnavailableError(f"{archive} cannot be restored ({error})", "see its path and the disk's room") from error
+    return BackupSummary(len(manifest["files"]), archive.stat().st_size, str(manifest["version"]))
+
+
+def _copy_database(source: Path, target: Path) -> None:
+    with _sealed(target):
+        pass
+    origin = sqlite3.connect(f"file:{source}?mode=ro", uri=True)
+    copy = sqlite3.connect(target)
+    try:
+        origin.backup(copy, pages=1000, sleep=0.0)
+    finally:
+        copy.close()
+        origin.close()
+
+
+def _files(state_dir: Path) -> Iterator[Path]:
+    for path in sorted(state_dir.rglob("*")):
+        passing = path.parent == state_dir and (path.name in _PASSING or path.name == DATABASE_FILE)
+        if path.is_file() and not path.is_symlink() and not passing and path.suffix != ".tmp":
+            yield path
+
+
+def _write(archive: tarfile.TarFile, members: dict[str, Path], at: float) -> int:
+    """Add all members, each as long as it is when it is opened, then the manifest. Returns how many there are."""
+    digests: dict[str, str] = {}
+    for name, path in members.items():
+        try:
+            body = path.open("rb")
+        except FileNotFoundError:
+            continue  # cleaned away meanwhile
+        with body:
+            info = archive.gettarinfo(arcname=name, fileobj=body)
+            reader = _Digesting(body)
+            archive.addfile(info, reader)
+            digests[name] = reader.digest.hexdigest()
+    manifest = json.dumps({"format": FORMAT, "version": VERSION, "at": at, "files": digests}, indent=1).encode()
+    last = tarfile.TarInfo(MANIFEST)
+    last.size, last.mode, last.mtime = len(manifest), 0o600, int(at)
+    archive.addfile(last, io.BytesIO(manifest))
+    return len(digests)
+
+
+class _Digesting(io.RawIOBase):
+    """Reads through to a file and keeps the SHA-256 of what was read."""
+
+    def __init__(self, body: IO[bytes]) -> None:
+        self._body = body
+        self.digest = hashlib.sha256()
+
+    def read(self, size: int = -1) -> bytes:
+        piece = self._body.read(size)
+        self.digest.update(piece)
+        return piece
+
+
+def _unpack(archive: Path, target: Path) -> dict[str, Any]:
+    with tarfile.open(archive, "r:gz") as opened:
+        opened.extractall(target, filter="data")
+    try:
+        manifest = json.loads((target / MANIFEST).read_bytes())
+        known = manifest["format"] == FORMAT
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        known = False
+    if not known:
+        raise InvalidInputError(f"{archive} is not a whole backup of Millpond", "name a file that `pond backup` wrote")
+    (target / MANIFEST).unlink()
+    for name, digest in manifest["files"].items():
+        path = target / name
+        if not path.is_file() or _digest(path) != digest:
+            raise InvalidInputError(f"{archive}: {name} is missing or damaged", "use another backup")
+    return manifest  # type: ignore[no-any-return]
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as body:
+        return hashlib.file_digest(body, "sha256").hexdigest()
+
+
+def _sealed(path: Path) -> IO[bytes]:
+    """A new file that its owner alone may read."""
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")

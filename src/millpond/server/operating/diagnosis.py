@@ -1,0 +1,176 @@
+"""What works on this machine, what does not, and what would mend it. Looks only; changes nothing."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import platform
+import resource
+import shutil
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+
+from millpond.model.devices import Health
+from millpond.model.errors import UnavailableError
+from millpond.node import memory_cgroup, runner
+from millpond.node.devices.nvidia import NvidiaVendor
+from millpond.node.sandbox import INSTALL, SandboxMode, find_sandbox
+
+_GIB: Final = 1024**3
+_LEAST_FREE_GIB: Final = 2
+_LEAST_OPEN_FILES: Final = 4096
+_NETWORK_FILESYSTEMS: Final = ("nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs", "glusterfs", "lustre")
+
+
+class Grade(StrEnum):
+    """How well something works."""
+
+    OK = "ok"
+    LIMITED = "limited"
+    """Millpond runs, and something it could do here does not work."""
+    BROKEN = "broken"
+    """A server cannot run here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at.
+
+    Attributes:
+        remedy: what would mend it; empty where it is ok.
+    """
+
+    what: str
+    grade: Grade
+    found: str
+    remedy: str = ""
+
+
+def diagnose(state_dir: Path) -> list[Finding]:
+    """Everything a server needs or could use here, the necessary first.
+
+    Args:
+        state_dir: where it would keep its state; need not exist.
+    """
+    looks: tuple[Callable[[], Finding], ...] = (
+        _python,
+        _kernel,
+        lambda: _state_directory(state_dir),
+        lambda: _disk(state_dir),
+        _limits,
+        lambda: _sandbox(state_dir),
+        _gpus,
+        _memory,
+        _kernels,
+        _postgresql,
+    )
+    return [look() for look in looks]
+
+
+def _python() -> Finding:
+    return Finding("python", Grade.OK, f"{platform.python_version()} in {sys.prefix}")
+
+
+def _kernel() -> Finding:
+    name = f"{platform.system()} {platform.release()}"
+    try:
+        runner.require_pidfd()
+    except UnavailableError as error:
+        return Finding("kernel", Grade.BROKEN, f"{name}: {error.cause}", error.remedy)
+    return Finding("kernel", Grade.OK, name)
+
+
+def _state_directory(path: Path) -> Finding:
+    what = "state directory"
+    existing = _nearest_existing(path)
+    if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
+        return Finding(what, Grade.BROKEN, f"{path} cannot be written", "choose another with --state-dir")
+    filesystem = _filesystem_of(existing)
+    if filesystem in _NETWORK_FILESYSTEMS:
+        remedy = "keep the state on a local disk, or use --store with PostgreSQL"
+        return Finding(what, Grade.LIMITED, f"{path} lies on {filesystem}, where SQLite may be damaged", remedy)
+    if path.is_dir() and path.stat().st_mode & 0o077:
+        return Finding(what, Grade.LIMITED, f"others may look into {path}", f"chmod 700 {path}")
+    return Finding(what, Grade.OK, str(path))
+
+
+def _disk(path: Path) -> Finding:
+    free = shutil.disk_usage(_nearest_existing(path)).free
+    found = f"{free / _GIB:.1f} GiB free beside the state"
+    if free < _LEAST_FREE_GIB * _GIB:
+        return Finding("disk", Grade.LIMITED, found, "make room: a full disk stops submissions and cuts logs")
+    return Finding("disk", Grade.OK, found)
+
+
+def _limits() -> Finding:
+    files, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if files != resource.RLIM_INFINITY and files < _LEAST_OPEN_FILES:
+        remedy = f"ulimit -n {_LEAST_OPEN_FILES}, or LimitNOFILE in its unit; each running task takes two"
+        return Finding("open files", Grade.LIMITED, f"{files} (at most {most})", remedy)
+    return Finding("open files", Grade.OK, "no limit" if files == resource.RLIM_INFINITY else str(files))
+
+
+def _sandbox(state_dir: Path) -> Finding:
+    sandbox, trouble = find_sandbox(SandboxMode.PREFERRED, (state_dir,))
+    if sandbox is None:
+        return Finding("sandbox", Grade.LIMITED, f"jobs are not kept apart: {trouble}", INSTALL)
+    return Finding("sandbox", Grade.OK, f"bubblewrap at {sandbox.program}")
+
+
+def _gpus() -> Finding:
+    vendor = NvidiaVendor()
+    availability = vendor.available()
+    if not availability.usable:
+        remedy = "install the NVIDIA driver, or try things with --fake-gpus 4x8:V100-32GB"
+        return Finding("GPUs", Grade.LIMITED, availability.reason, remedy)
+    devices = vendor.discover()
+    unusable = [device for device in devices if device.health is not Health.OK]
+    found = ", ".join(sorted({device.model for device in devices}))
+    if unusable:
+        detail = "; ".join(f"card {device.index}: {device.health_detail or device.health}" for device in unusable)
+        remedy = "end what uses them, or leave them out"
+        return Finding("GPUs", Grade.LIMITED, f"{len(devices)} x {found}; not usable: {detail}", remedy)
+    return Finding("GPUs", Grade.OK, f"{len(devices)} x {found}")
+
+
+def _memory() -> Finding:
+    limit = memory_cgroup.limit_bytes()
+    physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if limit is not None and limit < physical:
+        found = f"{limit / _GIB:.1f} GiB by the control group of {physical / _GIB:.1f} GiB in the machine"
+        return Finding("memory", Grade.OK, found)
+    return Finding("memory", Grade.OK, f"{physical / _GIB:.1f} GiB")
+
+
+def _kernels() -> Finding:
+    if importlib.util.find_spec("numba") is None:
+        remedy = "pip install 'millpond[sim]'; matters from about 64 nodes on"
+        return Finding("compiled kernels", Grade.LIMITED, "numba is not installed", remedy)
+    return Finding("compiled kernels", Grade.OK, "numba is installed")
+
+
+def _postgresql() -> Finding:
+    if importlib.util.find_spec("psycopg") is None:
+        remedy = "pip install 'millpond[postgres]' to use --store"
+        return Finding("PostgreSQL driver", Grade.LIMITED, "psycopg is not installed; SQLite works", remedy)
+    return Finding("PostgreSQL driver", Grade.OK, "psycopg is installed")
+
+
+def _nearest_existing(path: Path) -> Path:
+    return next(place for place in (path, *path.absolute().parents) if place.exists())
+
+
+def _filesystem_of(path: Path, mounts: Path = Path("/proc/self/mounts")) -> str:
+    """The type of the file system that a path lies on, by the longest mount point above it."""
+    best, kind = Path("/"), ""
+    resolved = path.resolve()
+    for line in mounts.read_text().splitlines():
+        _, point, filesystem, *_ = line.split()
+        place = Path(point.replace("\\040", " "))
+        if resolved.is_relative_to(place) and len(place.parts) >= len(best.parts):
+            best, kind = place, filesystem
+    return kind

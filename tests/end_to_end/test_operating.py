@@ -1,0 +1,55 @@
+"""Running a server for others: check of the machine, configuration, backup and restore, with the real programs."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+
+from real_pond import FAKE_GPUS, Pond, until
+
+GOOD = "queues:\n  - name: vision\n  - name: speech\n"
+
+
+def test_the_check_of_this_machine_finds_that_a_server_can_run_here(pond):
+    done = pond("doctor", "-o", "json")
+    assert done.returncode == 0, done.stdout
+    assert {"kernel", "sandbox", "GPUs"} <= {finding["what"] for finding in json.loads(done.stdout)}
+    assert "Linux" in pond("doctor").stdout
+
+
+def test_a_wrong_configuration_is_told_with_line_and_column(pond, tmp_path):
+    (tmp_path / "pond.yaml").write_text("queues:\n  - name: vision\n    wieght: 2\n")
+    done = pond("config", "check", "pond.yaml")
+    assert done.returncode == 2
+    assert "pond.yaml:3:5" in done.stderr
+    assert "weight" in done.stderr
+
+
+def test_queues_are_added_to_a_running_server_by_its_configuration(pond, tmp_path):
+    config = tmp_path / "pond.yaml"
+    config.write_text("queues: []\n")
+    assert pond("up", "--detach", "--fake-gpus", FAKE_GPUS, "--config", str(config)).returncode == 0
+    assert pond("run", "--queue", "vision", "--", "true").returncode == 2
+    config.write_text("queues: nonsense\n")
+    os.kill(pond.server_pid, signal.SIGHUP)
+    until(lambda: "the configuration stays as it was" in (pond.state_dir / "server.log").read_text())
+    config.write_text(GOOD)
+    os.kill(pond.server_pid, signal.SIGHUP)
+    until(lambda: pond("run", "--queue", "vision", "--", "true").returncode == 0)
+
+
+def test_a_pool_goes_on_from_its_backup(running, tmp_path):
+    done = running("run", "--name", "precious", "--", "echo result")
+    assert done.returncode == 0, done.stderr
+    assert running("backup", "pond.tar.gz").returncode == 0
+    elsewhere = Pond(tmp_path / "elsewhere")
+    restored = elsewhere("restore", "pond.tar.gz", "--state-dir", str(elsewhere.state_dir))
+    assert restored.returncode == 0, restored.stderr
+    elsewhere.up()
+    try:
+        job = elsewhere("ps", "-a", "-o", "name").stdout.strip()
+        assert job.startswith("precious")
+        assert elsewhere("logs", job).stdout == "result\n"
+    finally:
+        assert elsewhere("down").returncode == 0

@@ -1,0 +1,140 @@
+"""Backups: what is in them, that a running writer does not tear them, and that a damaged one restores nothing."""
+
+from __future__ import annotations
+
+import io
+import sqlite3
+import stat
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from millpond.model.errors import ConflictError, InvalidInputError, UnavailableError
+from millpond.server.operating.backup import MANIFEST, back_up, restore
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    """A state directory with a database that somebody holds open and writes, as a running server does."""
+    directory = tmp_path / "state"
+    log = directory / "jobs" / "train-abcde" / "attempt-1" / "task-0.log"
+    log.parent.mkdir(parents=True)
+    log.write_text("epoch 1\n")
+    (directory / "token").write_text("secret\n")
+    (directory / "server.json").write_text("{}")
+    (directory / "lock").write_text("1\n")
+    return directory
+
+
+@pytest.fixture
+def database(state: Path):
+    connection = sqlite3.connect(state / "millpond.db")
+    connection.execute("PRAGMA journal_mode=WAL")
+    connection.execute("CREATE TABLE jobs (id TEXT)")
+    connection.execute("INSERT INTO jobs VALUES ('train-abcde')")
+    connection.commit()
+    yield connection
+    connection.close()
+
+
+def rows(directory: Path) -> list[str]:
+    connection = sqlite3.connect(directory / "millpond.db")
+    try:
+        return [row[0] for row in connection.execute("SELECT id FROM jobs")]
+    finally:
+        connection.close()
+
+
+def test_what_was_committed_comes_back_although_the_database_is_in_use(state, database, tmp_path):
+    database.execute("INSERT INTO jobs VALUES ('not-committed')")
+    back_up(state, tmp_path / "b.tar.gz", 1000.0)
+    restore(tmp_path / "b.tar.gz", tmp_path / "fresh")
+    assert rows(tmp_path / "fresh") == ["train-abcde"]
+
+
+def test_output_and_token_come_back_and_what_belongs_to_the_running_server_does_not(state, database, tmp_path):
+    summary = back_up(state, tmp_path / "b.tar.gz", 1000.0)
+    restore(tmp_path / "b.tar.gz", tmp_path / "fresh")
+    fresh = {str(path.relative_to(tmp_path / "fresh")) for path in (tmp_path / "fresh").rglob("*") if path.is_file()}
+    assert fresh == {"millpond.db", "token", "jobs/train-abcde/attempt-1/task-0.log"}
+    assert summary.files == 3
+
+
+def test_without_jobs_only_database_and_token_are_kept(state, database, tmp_path):
+    back_up(state, tmp_path / "b.tar.gz", 1000.0, jobs=False)
+    restore(tmp_path / "b.tar.gz", tmp_path / "fresh")
+    assert sorted(path.name for path in (tmp_path / "fresh").iterdir()) == ["millpond.db", "token"]
+
+
+def test_only_its_owner_reads_a_backup_and_what_is_restored(state, database, tmp_path):
+    back_up(state, tmp_path / "b.tar.gz", 1000.0)
+    restore(tmp_path / "b.tar.gz", tmp_path / "fresh")
+    assert stat.S_IMODE((tmp_path / "b.tar.gz").stat().st_mode) == 0o600
+    assert stat.S_IMODE((tmp_path / "fresh").stat().st_mode) == 0o700
+
+
+def test_a_backup_is_never_overwritten(state, database, tmp_path):
+    (tmp_path / "b.tar.gz").write_text("precious")
+    with pytest.raises(ConflictError, match="exists already"):
+        back_up(state, tmp_path / "b.tar.gz", 1000.0)
+    assert (tmp_path / "b.tar.gz").read_text() == "precious"
+
+
+def test_a_directory_without_a_database_is_no_state_directory(tmp_path):
+    with pytest.raises(UnavailableError, match=r"no millpond\.db") as raised:
+        back_up(tmp_path, tmp_path / "b.tar.gz", 1000.0)
+    assert "pg_dump" in raised.value.remedy
+
+
+def test_nothing_is_restored_over_something(state, database, tmp_path):
+    back_up(state, tmp_path / "b.tar.gz", 1000.0)
+    with pytest.raises(ConflictError, match="not empty"):
+        restore(tmp_path / "b.tar.gz", state)
+    assert rows(state) == ["train-abcde"]
+
+
+def damaged(source: Path, target: Path, name: str) -> None:
+    """The same archive with other bytes in one member, as a disk might give them back."""
+    with tarfile.open(source) as old, tarfile.open(target, "w:gz") as new:
+        for member in old.getmembers():
+            body = old.extractfile(member)
+            assert body is not None
+            data = body.read()
+            if member.name == name:
+                data = bytes([data[0] ^ 1]) + data[1:]
+            new.addfile(member, io.BytesIO(data))
+
+
+def test_a_damaged_file_is_named_and_nothing_is_restored(state, database, tmp_path):
+    back_up(state, tmp_path / "b.tar.gz", 1000.0)
+    damaged(tmp_path / "b.tar.gz", tmp_path / "bad.tar.gz", "token")
+    with pytest.raises(InvalidInputError, match="token is missing or damaged"):
+        restore(tmp_path / "bad.tar.gz", tmp_path / "fresh")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["b.tar.gz", "bad.tar.gz", "state"]
+
+
+@pytest.mark.parametrize("kept", [0.0, 0.3, 0.9])
+def test_a_backup_that_was_cut_short_restores_nothing(state, database, tmp_path, kept):
+    back_up(state, tmp_path / "b.tar.gz", 1000.0)
+    whole = (tmp_path / "b.tar.gz").read_bytes()
+    (tmp_path / "short.tar.gz").write_bytes(whole[: int(len(whole) * kept)])
+    with pytest.raises(InvalidInputError):
+        restore(tmp_path / "short.tar.gz", tmp_path / "fresh")
+    assert not (tmp_path / "fresh").exists()
+
+
+def test_another_archive_is_no_backup(tmp_path):
+    with tarfile.open(tmp_path / "other.tar.gz", "w:gz") as other:
+        other.addfile(tarfile.TarInfo("readme"), io.BytesIO())
+    with pytest.raises(InvalidInputError, match="not a whole backup"):
+        restore(tmp_path / "other.tar.gz", tmp_path / "fresh")
+
+
+def test_a_member_that_leads_outside_is_not_unpacked(tmp_path):
+    with tarfile.open(tmp_path / "evil.tar.gz", "w:gz") as evil:
+        evil.addfile(tarfile.TarInfo("../outside"), io.BytesIO())
+        evil.addfile(tarfile.TarInfo(MANIFEST), io.BytesIO())
+    with pytest.raises(InvalidInputError):
+        restore(tmp_path / "evil.tar.gz", tmp_path / "in" / "fresh")
+    assert not (tmp_path / "in" / "outside").exists()

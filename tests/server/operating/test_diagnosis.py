@@ -1,0 +1,67 @@
+"""What the check of a machine says about machines that lack something."""
+
+from __future__ import annotations
+
+import resource
+from pathlib import Path
+
+import pytest
+
+from millpond.model.errors import UnavailableError
+from millpond.server.operating import diagnosis
+from millpond.server.operating.diagnosis import Grade, diagnose
+
+
+def finding(what: str, state_dir: Path):
+    (found,) = (one for one in diagnose(state_dir) if one.what == what)
+    return found
+
+
+def test_whatever_is_not_ok_comes_with_a_remedy(tmp_path):
+    findings = diagnose(tmp_path)
+    assert all(one.found for one in findings)
+    assert all((one.grade is Grade.OK) == (not one.remedy) for one in findings)
+
+
+def test_a_kernel_that_is_too_old_breaks_everything(tmp_path, monkeypatch):
+    def refuse() -> None:
+        raise UnavailableError("this kernel has no pidfd_open", "run the server on Linux 5.3 or newer")
+
+    monkeypatch.setattr(diagnosis.runner, "require_pidfd", refuse)
+    assert finding("kernel", tmp_path).grade is Grade.BROKEN
+
+
+def test_a_state_directory_below_a_file_cannot_be_used(tmp_path):
+    (tmp_path / "file").write_text("")
+    assert finding("state directory", tmp_path / "file" / "state").grade is Grade.BROKEN
+
+
+def test_a_state_directory_open_to_others_is_told(tmp_path):
+    tmp_path.chmod(0o755)
+    found = finding("state directory", tmp_path)
+    assert (found.grade, found.remedy) == (Grade.LIMITED, f"chmod 700 {tmp_path}")
+
+
+def test_a_state_directory_on_a_network_file_system_is_told(tmp_path, monkeypatch):
+    tmp_path.chmod(0o700)
+    monkeypatch.setattr(diagnosis, "_filesystem_of", lambda path: "nfs4")
+    found = finding("state directory", tmp_path)
+    assert found.grade is Grade.LIMITED
+    assert "--store" in found.remedy
+
+
+def test_the_file_system_is_that_of_the_nearest_mount_point(tmp_path):
+    mounts = tmp_path / "mounts"
+    mounts.write_text(f"root / ext4 rw 0 0\nserver:/x {tmp_path} nfs4 rw 0 0\nother {tmp_path}-2 cifs rw 0 0\n")
+    assert diagnosis._filesystem_of(tmp_path / "state", mounts) == "nfs4"
+    assert diagnosis._filesystem_of(Path("/usr"), mounts) == "ext4"
+
+
+def test_too_few_open_files_are_told(tmp_path, monkeypatch):
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (256, 4096))
+    assert finding("open files", tmp_path).grade is Grade.LIMITED
+
+
+@pytest.mark.parametrize("what", ["GPUs", "sandbox", "compiled kernels", "PostgreSQL driver", "memory", "disk"])
+def test_nothing_that_is_merely_useful_keeps_a_server_from_running(tmp_path, what):
+    assert finding(what, tmp_path).grade is not Grade.BROKEN
