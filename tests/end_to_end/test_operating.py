@@ -53,3 +53,13 @@ def test_a_pool_goes_on_from_its_backup(running, tmp_path):
         assert elsewhere("logs", job).stdout == "result\n"
     finally:
         assert elsewhere("down").returncode == 0
+
+
+def test_usage_is_told_with_its_price(pond, tmp_path):
+    (tmp_path / "pond.yaml").write_text("prices: {currency: EUR, gpu_hour: {default: 3600}}\n")
+    assert pond("up", "--detach", "--fake-gpus", FAKE_GPUS, "--config", "pond.yaml").returncode == 0
+    assert pond("run", "--gpus", "1", "--", "sleep 1").returncode == 0
+    (row,) = json.loads(pond("usage", "--by", "queue", "-o", "json").stdout)["rows"]
+    assert (row["name"], row["jobs"]) == ("default", 1)
+    assert 1.0 <= row["cost"] < 60.0
+    assert "EUR" in pond("usage").stdout

@@ -26,6 +26,7 @@ from millpond.server.board import Board, picture
 from millpond.server.core import Core
 from millpond.server.inbox import Inbox, Message, Question, StopJob, Submission, Told, Wake, wall_clock
 from millpond.server.store.store import DecisionEntry, LogEntry, Snapshot, Store
+from millpond.server.usage import Change, Meter
 from millpond.server.version import VERSION
 from millpond.specs.api import JobInfo
 
@@ -73,6 +74,8 @@ class Loop:
         self._unstored: list[events.Event] = []
         self._decided: list[DecisionEntry] = []
         self._ended: dict[str, JobInfo] = {}
+        self._held: list[Change] = []
+        self._meter = Meter(store.open_stretches())
         self._snapshot_seq = core.seq
         self._closing = False
         self._taken: list[Message] = []
@@ -130,7 +133,9 @@ class Loop:
             configured: pools and queues of the configuration.
         """
         self.engine = engine
-        self._redraw(set(self.core.scheduler.jobs))
+        known = self.core.scheduler.jobs
+        self._held += [self._meter.gone(job, self._now()) for job in self._meter.jobs if job not in known]
+        self._redraw(set(known))
         nodes = self.engine.inventory().nodes
         told = (*configured, *recovery.node_changes(self.core, nodes, self._now()))
         self.engine.adopt(recovery.expected_tasks(self.core, nodes), recovery.to_repeat(self.core, nodes))
@@ -225,20 +230,23 @@ class Loop:
         for record in sorted(records, key=lambda record: record.sequence):
             info = picture(record, self.core.devices, self.board.get(record.id))
             self.board.put(info)
+            change = self._meter.look(record, self.core.devices, self.core.now)
+            if change is not None:
+                self._held.append(change)
             if record.state.ended:
                 self._ended[record.id] = info
 
     def _flush(self) -> bool:
         """Store what was decided and what has ended, then let the engine have it; false when it cannot be stored."""
-        if self._decided or self._ended:
+        if self._decided or self._ended or self._held:
             try:
-                self.store.record(self._decided, list(self._ended.values()))
+                self.store.record(self._decided, list(self._ended.values()), self._held)
             except DBAPIError as error:
                 self._store_fails(error)
                 return False
         decisions: list[Decision] = [entry.decision for entry in self._decided]
         ended = list(self._ended)
-        self._decided, self._ended, self.trouble = [], {}, ""
+        self._decided, self._ended, self._held, self.trouble = [], {}, [], ""
         if decisions:
             self.engine.apply(decisions)
         for name in ended:

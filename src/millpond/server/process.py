@@ -36,7 +36,7 @@ from millpond.server.store.connecting import sqlite_url
 from millpond.server.store.store import Store
 from millpond.server.version import VERSION
 from millpond.specs.api import ServerFile
-from millpond.specs.cluster import ClusterConfig, load_cluster
+from millpond.specs.cluster import ClusterConfig, PriceList, load_cluster
 
 log = logging.getLogger(__name__)
 
@@ -85,9 +85,12 @@ def serve(options: ServerOptions) -> None:
                 loop.start()
                 accelerate(loop, len(machine.nodes), loop.core.scheduler.settings)
                 identity = _identity(url_of(listener), state.path, loop.core.scheduler.settings, unsandboxed)
-                service = Service(loop, store, identity, _user())
+                prices = Prices(config.prices)
+                service = Service(loop, store, identity, _user(), prices)
                 app = make_app(service, token, options.host)
-                http = _http_server(app, service, state, identity, machine, lambda: reload(options.config, loop))
+                http = _http_server(
+                    app, service, state, identity, machine, lambda: reload(options.config, loop, prices)
+                )
                 loop.on_failure = http.stop
                 try:
                     http.run(listener)
@@ -108,8 +111,18 @@ def serve(options: ServerOptions) -> None:
         ) from loop.failure
 
 
-def reload(config: Path | None, loop: Loop) -> None:
-    """Read the configuration again; pools and queues change at once, the rest with the next start.
+class Prices:
+    """The price list that is in force."""
+
+    def __init__(self, current: PriceList) -> None:
+        self.current = current
+
+    def __call__(self) -> PriceList:
+        return self.current
+
+
+def reload(config: Path | None, loop: Loop, prices: Prices) -> None:
+    """Read the configuration again; pools, queues and prices change at once, the rest with the next start.
 
     One that is wrong changes nothing; the log says what is wrong with it.
     """
@@ -122,6 +135,7 @@ def reload(config: Path | None, loop: Loop) -> None:
         log.error("the configuration stays as it was: %s", error)
         return
     loop.tell(_configured(fresh))
+    prices.current = fresh.prices
     log.info("read %s again", config)
 
 

@@ -23,7 +23,18 @@ from millpond.server.logs import LogReader, Wish
 from millpond.server.loop import Loop
 from millpond.server.store.store import Store
 from millpond.server.views import node_info, reason_info
-from millpond.specs.api import EventInfo, JobInfo, JobList, LogChunk, NodeInfo, ReasonInfo, ServerInfo
+from millpond.specs.api import (
+    EventInfo,
+    JobInfo,
+    JobList,
+    LogChunk,
+    NodeInfo,
+    ReasonInfo,
+    ServerInfo,
+    UsageList,
+    UsageRow,
+)
+from millpond.specs.cluster import PriceList
 from millpond.specs.job import JobSpec, check_job
 
 T = TypeVar("T")
@@ -32,6 +43,7 @@ ANSWER_WITHIN_S: Final = 30.0
 REASONS_IN_A_LIST: Final = 20
 """Reasons cost the scheduler's thread time; in a list the first so many waiting jobs get one."""
 
+_HOUR_S: Final = 3600.0
 _ID_LETTERS: Final = "abcdefghijklmnopqrstuvwxyz234567"
 _UNNAMED: Final = "job"
 
@@ -60,13 +72,22 @@ class Service:
 
     Args:
         user: whose jobs these are; everybody who holds the API token acts as this user.
+        prices: gives the price list as it is now.
     """
 
-    def __init__(self, loop: Loop, store: Store, identity: Identity, user: str) -> None:
+    def __init__(
+        self,
+        loop: Loop,
+        store: Store,
+        identity: Identity,
+        user: str,
+        prices: Callable[[], PriceList] = PriceList,
+    ) -> None:
         self._loop = loop
         self._store = store
         self._identity = identity
         self._user = user
+        self._prices = prices
         self._explainer = _Explainer()
         self.closing = False
 
@@ -169,6 +190,28 @@ class Service:
     async def nodes(self) -> list[NodeInfo]:
         """All machines with who holds what."""
         return await self._ask(lambda core: [node_info(view) for view in core.scheduler.node_views()])
+
+    async def usage(self, by: str, since: float, until: float) -> UsageList:
+        """Who held how much between two instants.
+
+        Args:
+            by: one of ``store.books.GROUPINGS``.
+        """
+        prices = self._prices()
+        sums = await asyncio.to_thread(self._store.usage, by, since, until)
+        rows = [
+            UsageRow(
+                name=total.name,
+                model=total.model,
+                jobs=total.jobs,
+                gpu_hours=total.gpu_seconds / _HOUR_S,
+                cpu_hours=total.cpu_seconds / _HOUR_S,
+                memory_gib_hours=total.memory_gib_seconds / _HOUR_S,
+                cost=prices.cost(total.model, total.gpu_seconds / _HOUR_S),
+            )
+            for total in sums
+        ]
+        return UsageList(by=by, since=since, until=until, currency=prices.currency, rows=rows)
 
     async def logs(self, job: str, wish: Wish) -> AsyncIterator[LogChunk]:
         """A job's output; everything that can be wrong with the request is raised before the first chunk."""

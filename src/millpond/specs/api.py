@@ -246,6 +246,38 @@ class LogChunk(Body):
     exit_code: int | None = None
 
 
+class UsageRow(Body):
+    """What one group (a user, a queue, a model, a kind, a job) held of devices of one model.
+
+    Attributes:
+        model: empty for work without devices.
+        gpu_hours: of whole cards; a quarter card for four hours is one.
+        cost: by the price list; None where it has no price for the model.
+    """
+
+    name: str
+    model: str
+    jobs: int
+    gpu_hours: float
+    cpu_hours: float
+    memory_gib_hours: float
+    cost: float | None = None
+
+
+class UsageList(Body):
+    """Usage between two instants, the largest first; what is still held counts up to ``until``.
+
+    Attributes:
+        currency: of the costs; empty without a price list.
+    """
+
+    by: str
+    since: float
+    until: float
+    currency: str = ""
+    rows: list[UsageRow]
+
+
 class ServerInfo(Body):
     """The server itself.
 

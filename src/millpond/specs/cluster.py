@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path as FilePath
 from typing import Annotated, Any, Literal
 
@@ -18,6 +19,9 @@ from millpond.specs.errors import BadValueError, Problem, SpecError, suggest
 from millpond.specs.fields import Cpus, Extras, Memory, Name
 from millpond.specs.locate import Located, read_documents
 from millpond.specs.validation import Strict, validate
+
+ANY_MODEL = "default"
+"""In a price list: all models that it does not name."""
 
 _UNLIMITED = 2**50
 
@@ -102,12 +106,37 @@ class NodeFile(Strict):
         )
 
 
+class PricesFile(Strict):
+    """What an hour of a whole card costs.
+
+    Attributes:
+        gpu_hour: by model; ``default`` is for all others.
+    """
+
+    currency: Annotated[str, Field(min_length=1, max_length=10)] = "EUR"
+    gpu_hour: dict[str, Annotated[float, Field(ge=0, le=1_000_000)]] = Field(default={})
+
+
 class ClusterFile(Strict):
     """The whole file."""
 
     pools: list[PoolFile] = Field(default=[])
     queues: list[QueueFile] = Field(default=[])
     nodes: list[NodeFile] = Field(default=[])
+    prices: PricesFile = PricesFile()
+
+
+@dataclass(frozen=True, slots=True)
+class PriceList:
+    """What an hour of a whole card costs, by model."""
+
+    currency: str = ""
+    gpu_hour: Mapping[str, float] = field(default_factory=dict)
+
+    def cost(self, model: str, gpu_hours: float) -> float | None:
+        """What so many hours cost; None where the list does not say."""
+        price = self.gpu_hour.get(model, self.gpu_hour.get(ANY_MODEL))
+        return None if price is None or not model else price * gpu_hours
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +146,7 @@ class ClusterConfig:
     pools: tuple[Pool, ...] = ()
     queues: tuple[Queue, ...] = ()
     nodes: tuple[Node, ...] = ()
+    prices: PriceList = PriceList()
 
 
 def load_cluster(path: FilePath) -> ClusterConfig:
@@ -155,6 +185,7 @@ def read_cluster(text: str, source: str = "") -> ClusterConfig:
         ),
         tuple(_parents_first([_queue(queue) for queue in file.queues])),
         tuple(node.node() for node in file.nodes),
+        PriceList(file.prices.currency, file.prices.gpu_hour) if file.prices.gpu_hour else PriceList(),
     )
 
 

@@ -43,6 +43,7 @@ COMMANDS = {
     "wait": Entry("millpond.client.cli.wait:command", "Wait for a job's end; exits with its exit code."),
     "stop": Entry("millpond.client.cli.stop:command", "End jobs."),
     "nodes": Entry("millpond.client.cli.nodes:command", "List machines, their cards and what is free."),
+    "usage": Entry("millpond.client.cli.usage:command", "Tell who held how much, for how long, and what it costs."),
     "doctor": Entry(
         "millpond.client.cli.doctor:command", "Look what works on this machine, and what would mend the rest."
     ),

@@ -83,7 +83,8 @@ def _ran(job: JobInfo, now: float) -> str:
 def _where(job: JobInfo) -> str:
     """The machines it runs on, or why it waits, or how it ended."""
     if job.state == "failed":
-        detail = next((task.detail for task in job.tasks if task.exit_code and task.detail), "")
+        told = [task for task in job.tasks if task.detail]
+        detail = next((task.detail for task in sorted(told, key=lambda task: not task.exit_code)), "")
         return detail or f"exit code {job.exit_code}"
     if job.reason:
         return job.reason

@@ -35,6 +35,7 @@ from millpond.specs.api import (
     NodeList,
     ReasonInfo,
     ServerInfo,
+    UsageList,
 )
 
 _Answer = TypeVar("_Answer", bound=Body)
@@ -146,6 +147,17 @@ class Client:
     def nodes(self) -> list[NodeInfo]:
         """All machines of the cluster."""
         return self._ask(NodeList, "GET", "/nodes").nodes
+
+    def usage(self, by: str = "user", since: float = 0.0, until: float | None = None) -> UsageList:
+        """Who held how much between two instants (seconds since 1970; default: up to now).
+
+        Args:
+            by: ``user``, ``queue``, ``model``, ``kind`` or ``job``.
+        """
+        params: dict[str, str | float] = {"by": by, "since": since}
+        if until is not None:
+            params["until"] = until
+        return self._ask(UsageList, "GET", "/usage", params=params)
 
     def server(self) -> ServerInfo:
         """The server itself."""

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Response
+from typing import Annotated, Final, Literal
+
+from fastapi import APIRouter, Query, Response
 
 from millpond.server.api.dependencies import ServiceOf
-from millpond.specs.api import HealthInfo, NodeList, ServerInfo
+from millpond.server.inbox import wall_clock
+from millpond.specs.api import HealthInfo, NodeList, ServerInfo, UsageList
+
+_LATEST: Final = 1e11
+"""A bound for instants, some thousand years away."""
 
 health = APIRouter(tags=["health"])
 router = APIRouter(tags=["cluster"])
@@ -36,3 +42,14 @@ async def server(service: ServiceOf) -> ServerInfo:
 async def nodes(service: ServiceOf) -> NodeList:
     """All machines, their devices, what is free and who holds the rest."""
     return NodeList(nodes=await service.nodes())
+
+
+@router.get("/usage")
+async def usage(
+    service: ServiceOf,
+    by: Annotated[Literal["user", "queue", "model", "kind", "job"], Query(description="What to add up by.")] = "user",
+    since: Annotated[float, Query(ge=0, le=_LATEST, description="Seconds since 1970.")] = 0.0,
+    until: Annotated[float | None, Query(ge=0, le=_LATEST, description="Seconds since 1970; default: now.")] = None,
+) -> UsageList:
+    """Who held how much between two instants."""
+    return await service.usage(by, since, wall_clock() if until is None else until)

@@ -71,3 +71,22 @@ idempotency_keys = Table(
     Column("at", Float, nullable=False),
 )
 """Submissions that were answered, so that repeating one gives the same job."""
+
+usage = Table(
+    "usage",
+    metadata,
+    Column("id", _NUMBER, primary_key=True, autoincrement=True),
+    Column("job", _JOB, nullable=False),
+    Column("user", String(120), nullable=False),
+    Column("queue", String(120), nullable=False),
+    Column("kind", String(20), nullable=False),
+    Column("model", String(120), nullable=False),
+    Column("gpu_milli", BigInteger, nullable=False),
+    Column("cpu_milli", BigInteger, nullable=False),
+    Column("memory_mib", BigInteger, nullable=False),
+    Column("since", Float, nullable=False),
+    Column("until", Float, nullable=True),
+    Index("usage_by_end", "until"),
+    Index("usage_by_job", "job"),
+)
+"""Stretches of time in which a job held the same; ``until`` is empty while it still does. See ``server.usage``."""

@@ -16,8 +16,10 @@ import sqlalchemy as sa
 from millpond.model.codec import from_plain, to_plain
 from millpond.model.decisions import Decision
 from millpond.model.events import Event
-from millpond.server.store import schema
+from millpond.server.store import books, schema
+from millpond.server.store.books import UsageSum
 from millpond.server.store.connecting import connect, hold
+from millpond.server.usage import Change, Stretch
 from millpond.specs.api import JobInfo
 
 KEPT_EVENTS: Final = 1_000_000
@@ -121,9 +123,12 @@ class Store:
             if entries:
                 connection.execute(schema.events.insert(), [_event_row(entry) for entry in entries])
 
-    def record(self, decisions: Sequence[DecisionEntry], ended: Sequence[JobInfo] = ()) -> None:
-        """Make what a cycle decided, and the last look of jobs that have ended, durable."""
+    def record(
+        self, decisions: Sequence[DecisionEntry], ended: Sequence[JobInfo] = (), held: Sequence[Change] = ()
+    ) -> None:
+        """Make what a cycle decided, the last look of jobs that have ended, and changes of what is held durable."""
         with self._engine.begin() as connection:
+            books.write_changes(connection, held)
             if decisions:
                 connection.execute(schema.decisions.insert(), [_decision_row(entry) for entry in decisions])
             for info in ended:
@@ -217,6 +222,16 @@ class Store:
         query = sa.select(table.c.state, sa.func.count()).where(table.c.state != LIVE).group_by(table.c.state)
         with self._engine.connect() as connection:
             return {row[0]: row[1] for row in connection.execute(query)}
+
+    def open_stretches(self) -> list[Stretch]:
+        """What jobs held, and had not let go of, when the books were last written."""
+        with self._engine.connect() as connection:
+            return books.open_stretches(connection)
+
+    def usage(self, by: str, since: float, until: float) -> list[UsageSum]:
+        """Usage between two instants; see ``books.sums``."""
+        with self._engine.connect() as connection:
+            return books.sums(connection, by, since, until)
 
     def is_job(self, job: str) -> bool:
         """Whether a job of this id was ever submitted."""

@@ -1,0 +1,109 @@
+"""``pond usage``: who has held how much, for how long, and what it costs."""
+
+from __future__ import annotations
+
+import csv
+import datetime
+import sys
+from pathlib import Path
+
+import click
+
+from millpond.client.cli.connection import asks_server, connect
+from millpond.client.cli.tables import Column, show
+from millpond.model.errors import InvalidInputError
+from millpond.specs.api import UsageList, UsageRow
+
+_COLUMNS = (
+    Column("MODEL", gives_way=True),
+    Column("JOBS", right=True),
+    Column("GPU HOURS", right=True),
+    Column("CPU HOURS", right=True),
+    Column("GIB HOURS", right=True),
+)
+_FIELDS = ("name", "model", "jobs", "gpu_hours", "cpu_hours", "memory_gib_hours", "cost")
+
+
+@click.command("usage")
+@click.option(
+    "--by",
+    type=click.Choice(["user", "queue", "model", "kind", "job"]),
+    default="user",
+    show_default=True,
+    help="What to add up by.",
+)
+@click.option("--month", metavar="YYYY-MM", help="A calendar month.")
+@click.option("--since", metavar="DATE", help="From this day, such as 2026-11-01, or instant on.")
+@click.option("--until", metavar="DATE", help="Up to the beginning of this day, or this instant [default: now].")
+@click.option("-o", "--output", type=click.Choice(["table", "csv", "json"]), default="table", help="Form of the list.")
+@asks_server
+def command(
+    by: str, month: str | None, since: str | None, until: str | None, output: str, state_dir: Path | None
+) -> None:
+    """Tell who held how much of the pool [default: of all time]. Days begin at midnight of this machine's time."""
+    if month is not None and (since is not None or until is not None):
+        raise InvalidInputError("both --month and a span of time", "leave one of them out")
+    begin = _instant(since, "--since") if since is not None else 0.0
+    end = _instant(until, "--until") if until is not None else None
+    if month is not None:
+        begin, end = span_of_month(month)
+    if end is not None and end < begin:
+        raise InvalidInputError("--until lies before --since", "exchange them")
+    with connect(state_dir) as client:
+        found = client.usage(by, begin, end)
+    match output:
+        case "json":
+            click.echo(found.model_dump_json(indent=2))
+        case "csv":
+            _write_csv(found)
+        case _ if found.rows:
+            _show(found)
+        case _:
+            click.echo("nothing was held in that time", err=True)
+
+
+def span_of_month(text: str) -> tuple[float, float]:
+    """First and last instant of a calendar month, here.
+
+    Raises:
+        InvalidInputError: it is none.
+    """
+    try:
+        first = datetime.datetime.fromisoformat(f"{text}-01")
+    except ValueError as error:
+        raise InvalidInputError(f"--month {text!r} is not a month", "write it as 2026-11") from error
+    following = (first + datetime.timedelta(days=32)).replace(day=1)
+    return first.astimezone().timestamp(), following.astimezone().timestamp()
+
+
+def _instant(text: str, option: str) -> float:
+    try:
+        found = datetime.datetime.fromisoformat(text)
+    except ValueError as error:
+        raise InvalidInputError(f"{option} {text!r} is not a date", "write it as 2026-11-01") from error
+    return found.astimezone().timestamp() if found.tzinfo is None else found.timestamp()
+
+
+def _write_csv(found: UsageList) -> None:
+    fields = [field for field in _FIELDS if field != "model" or found.by != "model"]
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow([found.by, *fields[1:]])
+    for row in found.rows:
+        cells = [getattr(row, field) for field in fields]
+        writer.writerow(["" if cell is None else cell for cell in cells])
+
+
+def _show(found: UsageList) -> None:
+    by_model = found.by == "model"
+    columns = [Column(found.by.upper(), gives_way=True), *(_COLUMNS[1:] if by_model else _COLUMNS)]
+    rows = [_cells(row, by_model) for row in found.rows]
+    if found.currency:
+        columns.append(Column(found.currency, right=True))
+        for cells, row in zip(rows, found.rows, strict=True):
+            cells.append("" if row.cost is None else f"{row.cost:.2f}")
+    show(columns, rows)
+
+
+def _cells(row: UsageRow, by_model: bool) -> list[str]:
+    hours = [f"{amount:.2f}" for amount in (row.gpu_hours, row.cpu_hours, row.memory_gib_hours)]
+    return [row.name, *([] if by_model else [row.model]), str(row.jobs), *hours]

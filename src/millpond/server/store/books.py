@@ -1,0 +1,103 @@
+"""The books of usage in the store: stretches written by the scheduler's thread, sums read by any."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import sqlalchemy as sa
+
+from millpond.server.store.schema import usage
+from millpond.server.usage import Change, Held, Stretch
+
+GROUPINGS: Final = ("user", "queue", "model", "kind", "job")
+
+
+@dataclass(frozen=True, slots=True)
+class UsageSum:
+    """What the stretches of one group add up to, within the span that was asked for.
+
+    Attributes:
+        name: of the group: a user, a queue, a model, a kind, a job.
+        model: of the devices; empty for work without.
+        jobs: how many different jobs.
+    """
+
+    name: str
+    model: str
+    gpu_seconds: float
+    cpu_seconds: float
+    memory_gib_seconds: float
+    jobs: int
+
+
+def write_changes(connection: sa.Connection, changes: Sequence[Change]) -> None:
+    """Make changes durable, within the transaction of the turn they happened in."""
+    for change in changes:
+        connection.execute(
+            usage.update().where(usage.c.job == change.job, usage.c.until.is_(None)).values(until=change.at)
+        )
+    began = [_row(stretch) for change in changes for stretch in change.began]
+    if began:
+        connection.execute(usage.insert(), began)
+
+
+def open_stretches(connection: sa.Connection) -> list[Stretch]:
+    """Stretches that have not ended."""
+    return [
+        Stretch(
+            row.job,
+            row.user,
+            row.queue,
+            row.kind,
+            row.since,
+            Held(row.model, row.gpu_milli, row.cpu_milli, row.memory_mib),
+        )
+        for row in connection.execute(sa.select(usage).where(usage.c.until.is_(None)))
+    ]
+
+
+def sums(connection: sa.Connection, by: str, since: float, until: float) -> list[UsageSum]:
+    """Usage by group and model between two instants, the largest first; what is still held counts up to ``until``.
+
+    Args:
+        by: one of ``GROUPINGS``.
+    """
+    ends = sa.func.coalesce(usage.c.until, until)
+    end = sa.case((ends > until, until), else_=ends)
+    begin = sa.case((usage.c.since < since, since), else_=usage.c.since)
+    seconds = end - begin
+    group = usage.c[by]
+    query = (
+        sa.select(
+            group.label("name"),
+            usage.c.model,
+            sa.func.sum(usage.c.gpu_milli * seconds).label("gpu"),
+            sa.func.sum(usage.c.cpu_milli * seconds).label("cpu"),
+            sa.func.sum(usage.c.memory_mib * seconds).label("memory"),
+            sa.func.count(usage.c.job.distinct()).label("jobs"),
+        )
+        .where(usage.c.since < until, sa.or_(usage.c.until.is_(None), usage.c.until > since))
+        .group_by(group, usage.c.model)
+    )
+    found = [
+        UsageSum(row.name, row.model, row.gpu / 1000, row.cpu / 1000, row.memory / 1024, row.jobs)
+        for row in connection.execute(query)
+    ]
+    return sorted(found, key=lambda total: (-total.gpu_seconds, -total.cpu_seconds, total.name, total.model))
+
+
+def _row(stretch: Stretch) -> dict[str, Any]:
+    held = stretch.held
+    return {
+        "job": stretch.job,
+        "user": stretch.user,
+        "queue": stretch.queue,
+        "kind": stretch.kind,
+        "model": held.model,
+        "gpu_milli": held.gpu_milli,
+        "cpu_milli": held.cpu_milli,
+        "memory_mib": held.memory_mib,
+        "since": stretch.since,
+    }

@@ -1,0 +1,108 @@
+"""Who has held how much for how long: the books from which usage is told and charged.
+
+A *stretch* is a span of time in which a job held the same. Whenever what a job holds changes, its open stretches end
+and new ones begin. Only what a job holds counts, as it does for quotas: suspended work holds no card and costs none.
+
+Stretches are stored together with the decisions of the same turn, so that a killed server loses none and counts none
+twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from millpond.model.devices import Device
+from millpond.model.workloads import TaskState
+from millpond.scheduling.records import JobRecord
+
+_HOLDS = frozenset({TaskState.STARTING, TaskState.RUNNING, TaskState.STOPPING})
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What one job holds of devices of one model; of none where ``model`` is empty."""
+
+    model: str
+    gpu_milli: int
+    cpu_milli: int
+    memory_mib: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """One job held this from ``since`` (seconds since 1970) on."""
+
+    job: str
+    user: str
+    queue: str
+    kind: str
+    since: float
+    held: Held
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """The open stretches of a job end at ``at``, and these begin."""
+
+    job: str
+    at: float
+    began: tuple[Stretch, ...]
+
+
+class Meter:
+    """Knows what each job holds, and says when that changes.
+
+    Args:
+        open_stretches: those that had not ended when the server last stopped.
+    """
+
+    def __init__(self, open_stretches: Iterable[Stretch] = ()) -> None:
+        self._held: dict[str, tuple[Held, ...]] = {}
+        for stretch in open_stretches:
+            self._held[stretch.job] = _sorted((*self._held.get(stretch.job, ()), stretch.held))
+
+    @property
+    def jobs(self) -> list[str]:
+        """Jobs with open stretches."""
+        return list(self._held)
+
+    def look(self, record: JobRecord, devices: Mapping[str, Device], now: float) -> Change | None:
+        """What has changed since the last look at this job; None when nothing has."""
+        held = _held(record, devices)
+        if held == self._held.get(record.id, ()):
+            return None
+        if held:
+            self._held[record.id] = held
+        else:
+            del self._held[record.id]
+        job = record.job
+        began = tuple(Stretch(job.id, job.user, job.queue, job.kind.value, now, part) for part in held)
+        return Change(record.id, now, began)
+
+    def gone(self, job: str, now: float) -> Change:
+        """A job with open stretches is known no more: they end."""
+        del self._held[job]
+        return Change(job, now, ())
+
+
+def _held(record: JobRecord, devices: Mapping[str, Device]) -> tuple[Held, ...]:
+    sums: dict[str, Held] = {}
+    for task in record.tasks:
+        if task.state not in _HOLDS or task.placement is None:
+            continue
+        request = record.job.roles[task.role_index].request
+        first = next((devices.get(grant.device) for grant in task.placement.grants), None)
+        model = first.model if first is not None else ""
+        before = sums.get(model, Held(model, 0, 0, 0))
+        sums[model] = Held(
+            model,
+            before.gpu_milli + request.gpu_milli,
+            before.cpu_milli + request.cpu_milli,
+            before.memory_mib + request.memory_mib,
+        )
+    return _sorted(sums.values())
+
+
+def _sorted(parts: Iterable[Held]) -> tuple[Held, ...]:
+    return tuple(sorted(parts, key=lambda part: part.model))

@@ -1,0 +1,73 @@
+"""``pond usage``: spans of time, and what the lists look like."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from click.testing import CliRunner
+
+from millpond.client.cli import usage
+from millpond.model.errors import InvalidInputError
+from millpond.specs.api import UsageList, UsageRow
+
+ROW = UsageRow(name="ada", model="A100", jobs=3, gpu_hours=1.5, cpu_hours=12.0, memory_gib_hours=48.0, cost=3.0)
+
+
+class Served:
+    """A server that answers every question about usage alike."""
+
+    def __init__(self, rows, currency=""):
+        self.rows, self.currency, self.asked = rows, currency, ()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        return None
+
+    def usage(self, by, since, until):
+        self.asked = (by, since, until)
+        return UsageList(by=by, since=since, until=until or 0.0, currency=self.currency, rows=self.rows)
+
+
+def printed(monkeypatch, served, *arguments):
+    monkeypatch.setattr(usage, "connect", lambda state_dir: served)
+    done = CliRunner().invoke(usage.command, arguments, standalone_mode=False)
+    if done.exception is not None:
+        raise done.exception
+    return done.output
+
+
+def test_a_month_ends_where_the_next_begins():
+    first, following = usage.span_of_month("2026-12")
+    assert time.localtime(first)[:5] == (2026, 12, 1, 0, 0)
+    assert time.localtime(following)[:5] == (2027, 1, 1, 0, 0)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--month", "November"], ["--since", "yesterday"], ["--month", "2026-11", "--since", "2026-11-01"],
+     ["--since", "2026-11-02", "--until", "2026-11-01"]],
+)  # fmt: skip
+def test_a_span_that_is_none_is_refused_with_the_form_to_use(monkeypatch, arguments):
+    served = Served([])
+    with pytest.raises(InvalidInputError) as raised:
+        printed(monkeypatch, served, *arguments)
+    assert raised.value.remedy
+    assert served.asked == ()
+
+
+def test_the_table_shows_costs_where_there_are_prices(monkeypatch):
+    assert "EUR" in printed(monkeypatch, Served([ROW], "EUR"))
+    assert printed(monkeypatch, Served([ROW], "EUR")).splitlines()[1].split() == [
+        "ada", "A100", "3", "1.50", "12.00", "48.00", "3.00",
+    ]  # fmt: skip
+    assert "3.00" not in printed(monkeypatch, Served([ROW]))
+
+
+def test_csv_has_the_group_as_its_first_column_and_says_the_model_once(monkeypatch):
+    lines = printed(monkeypatch, Served([ROW]), "-o", "csv").splitlines()
+    assert lines == ["user,model,jobs,gpu_hours,cpu_hours,memory_gib_hours,cost", "ada,A100,3,1.5,12.0,48.0,3.0"]
+    by_model = printed(monkeypatch, Served([ROW.model_copy(update={"name": "A100"})]), "--by", "model", "-o", "csv")
+    assert by_model.splitlines()[0] == "model,jobs,gpu_hours,cpu_hours,memory_gib_hours,cost"
