@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
 
 from real_pond import FAKE_GPUS, Pond, until
 
@@ -63,3 +65,28 @@ def test_usage_is_told_with_its_price(pond, tmp_path):
     assert (row["name"], row["jobs"]) == ("default", 1)
     assert 1.0 <= row["cost"] < 60.0
     assert "EUR" in pond("usage").stdout
+
+
+def test_a_webhook_hears_of_a_failure(pond, tmp_path):
+    told = []
+
+    class Receiver(BaseHTTPRequestHandler):
+        def do_POST(self):
+            told.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            self.send_response(204)
+            self.end_headers()
+
+        def log_message(self, *_):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Receiver) as receiver:
+        Thread(target=receiver.serve_forever, daemon=True).start()
+        hook = {"name": "team", "url": f"http://127.0.0.1:{receiver.server_port}/", "on": ["job.failed"]}
+        (tmp_path / "pond.yaml").write_text(json.dumps({"webhooks": [hook]}))
+        assert pond("up", "--detach", "--fake-gpus", FAKE_GPUS, "--config", "pond.yaml").returncode == 0
+        assert pond("run", "--name", "fragile", "--", "exit 3").returncode == 3
+        until(lambda: told)
+        receiver.shutdown()
+    assert told[0]["text"].startswith("fragile-")
+    assert told[0]["exit_code"] == 3
+    until(lambda: "delivered" in pond("webhooks").stdout)

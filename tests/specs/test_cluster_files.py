@@ -69,3 +69,34 @@ def test_faults_are_told_with_their_line(text: str, line: int, words: str) -> No
 def test_a_file_that_cannot_be_read_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(UnavailableError, match="No such file"):
         load_cluster(tmp_path / "none.yaml")
+
+
+def test_the_secret_of_a_webhook_lies_in_a_file_of_its_own(tmp_path):
+    (tmp_path / "secret").write_text("quiet\n")
+    text = f"webhooks: [{{name: team, url: 'https://chat/x', on: [job.failed], secret_file: {tmp_path}/secret}}]"
+    (hook,) = read_cluster(text).webhooks
+    assert (hook.secret, hook.on) == ("quiet", ("job.failed",))
+    assert "quiet" not in repr(hook)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("webhooks: [{name: a, url: 'ftp://x'}]", "url"),
+        ("webhooks: [{name: a, url: 'http://x', on: [job.exploded]}]", "job.failed"),
+        ("webhooks: [{name: a, url: 'http://x', secret_file: /no/such/file}]", "cannot be read"),
+        ("webhooks: [{name: a, url: 'http://x'}, {name: a, url: 'http://y'}]", "taken"),
+        ("prices: {gpu_hour: {V100: -1}}", "V100"),
+    ],
+)
+def test_a_wrong_webhook_or_price_is_told_with_its_place(text, said):
+    with pytest.raises(SpecError) as raised:
+        read_cluster(text, "pond.yaml")
+    assert said in str(raised.value)
+    assert str(raised.value).startswith("pond.yaml:1:")
+
+
+def test_a_price_for_all_other_models_is_not_for_work_without_cards():
+    prices = read_cluster("prices: {gpu_hour: {V100: 0.5, default: 0.2}}").prices
+    assert (prices.cost("V100", 4), prices.cost("T4", 5), prices.cost("", 5)) == (2.0, 1.0, None)
+    assert read_cluster("queues: []").prices.cost("V100", 1) is None

@@ -25,9 +25,11 @@ from millpond.server.batch import Batch
 from millpond.server.board import Board, picture
 from millpond.server.core import Core
 from millpond.server.inbox import Inbox, Message, Question, StopJob, Submission, Told, Wake, wall_clock
+from millpond.server.store.deliveries import NewDelivery
 from millpond.server.store.store import DecisionEntry, LogEntry, Snapshot, Store
 from millpond.server.usage import Change, Meter
 from millpond.server.version import VERSION
+from millpond.server.webhooks.notices import Notice, notices_of
 from millpond.specs.api import JobInfo
 
 log = logging.getLogger(__name__)
@@ -59,6 +61,8 @@ class Loop:
     Attributes:
         trouble: why nothing can be accepted now (the store cannot be written); empty when all is well.
         failure: what ended the thread when it ended by itself: always a defect.
+        address: says which webhooks are to be told of what happened.
+        on_told: called when there is something new to tell, and it is durable.
     """
 
     def __init__(self, store: Store, core: Core, board: Board, clock: Callable[[], float] = wall_clock) -> None:
@@ -71,6 +75,8 @@ class Loop:
         self.trouble = ""
         self.failure: Exception | None = None
         self.on_failure: Callable[[], None] = lambda: None
+        self.on_told: Callable[[], None] = lambda: None
+        self.address: Callable[[Sequence[Notice]], list[NewDelivery]] = lambda notices: []
         self._unstored: list[events.Event] = []
         self._decided: list[DecisionEntry] = []
         self._ended: dict[str, JobInfo] = {}
@@ -239,11 +245,17 @@ class Loop:
     def _flush(self) -> bool:
         """Store what was decided and what has ended, then let the engine have it; false when it cannot be stored."""
         if self._decided or self._ended or self._held:
+            ended_now = list(self._ended.values())
+            decided = [entry.decision for entry in self._decided]
+            notices = notices_of(self.core.now, decided, ended_now, self.board.get)
+            told = self.address(notices)
             try:
-                self.store.record(self._decided, list(self._ended.values()), self._held)
+                self.store.record(self._decided, ended_now, self._held, told)
             except DBAPIError as error:
                 self._store_fails(error)
                 return False
+            if told:
+                self.on_told()
         decisions: list[Decision] = [entry.decision for entry in self._decided]
         ended = list(self._ended)
         self._decided, self._ended, self._held, self.trouble = [], {}, [], ""

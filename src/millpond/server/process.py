@@ -8,6 +8,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -35,8 +36,9 @@ from millpond.server.state_dir import StateDir
 from millpond.server.store.connecting import sqlite_url
 from millpond.server.store.store import Store
 from millpond.server.version import VERSION
+from millpond.server.webhooks.courier import Courier
 from millpond.specs.api import ServerFile
-from millpond.specs.cluster import ClusterConfig, PriceList, load_cluster
+from millpond.specs.cluster import ClusterConfig, PriceList, Webhook, load_cluster
 
 log = logging.getLogger(__name__)
 
@@ -79,17 +81,20 @@ def serve(options: ServerOptions) -> None:
         store = Store(options.store or sqlite_url(state.path / DATABASE_FILE))
         try:
             loop = Loop(store, recover(store, options.ordering, options.placement), Board())
+            current = Current(config)
+            courier = Courier(store, current.webhooks, wall_clock)
+            loop.address, loop.on_told = courier.address, courier.wake
             engine = make_engine(machine, state.path, store, EngineOptions(wake=loop.wake, sandbox=sandbox))
             try:
                 loop.settle(engine, _configured(config))
                 loop.start()
+                courier.start()
                 accelerate(loop, len(machine.nodes), loop.core.scheduler.settings)
                 identity = _identity(url_of(listener), state.path, loop.core.scheduler.settings, unsandboxed)
-                prices = Prices(config.prices)
-                service = Service(loop, store, identity, _user(), prices)
+                service = Service(loop, store, identity, _user(), current.prices)
                 app = make_app(service, token, options.host)
                 http = _http_server(
-                    app, service, state, identity, machine, lambda: reload(options.config, loop, prices)
+                    app, service, state, identity, machine, lambda: reload(options.config, loop, current)
                 )
                 loop.on_failure = http.stop
                 try:
@@ -102,6 +107,7 @@ def serve(options: ServerOptions) -> None:
                 loop.close()
             finally:
                 engine.close()
+                courier.close()
         finally:
             store.close()
     if loop.failure is not None:
@@ -111,18 +117,23 @@ def serve(options: ServerOptions) -> None:
         ) from loop.failure
 
 
-class Prices:
-    """The price list that is in force."""
+@dataclass(slots=True)
+class Current:
+    """The configuration as it was read last."""
 
-    def __init__(self, current: PriceList) -> None:
-        self.current = current
+    config: ClusterConfig
 
-    def __call__(self) -> PriceList:
-        return self.current
+    def webhooks(self) -> dict[str, Webhook]:
+        """Receivers by name."""
+        return {hook.name: hook for hook in self.config.webhooks}
+
+    def prices(self) -> PriceList:
+        """The price list."""
+        return self.config.prices
 
 
-def reload(config: Path | None, loop: Loop, prices: Prices) -> None:
-    """Read the configuration again; pools, queues and prices change at once, the rest with the next start.
+def reload(config: Path | None, loop: Loop, current: Current) -> None:
+    """Read the configuration again; pools, queues, prices and webhooks change at once, the rest with the next start.
 
     One that is wrong changes nothing; the log says what is wrong with it.
     """
@@ -135,7 +146,7 @@ def reload(config: Path | None, loop: Loop, prices: Prices) -> None:
         log.error("the configuration stays as it was: %s", error)
         return
     loop.tell(_configured(fresh))
-    prices.current = fresh.prices
+    current.config = fresh
     log.info("read %s again", config)
 
 

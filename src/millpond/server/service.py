@@ -24,6 +24,7 @@ from millpond.server.loop import Loop
 from millpond.server.store.store import Store
 from millpond.server.views import node_info, reason_info
 from millpond.specs.api import (
+    DeliveryInfo,
     EventInfo,
     JobInfo,
     JobList,
@@ -212,6 +213,23 @@ class Service:
             for total in sums
         ]
         return UsageList(by=by, since=since, until=until, currency=prices.currency, rows=rows)
+
+    async def deliveries(self, limit: int) -> list[DeliveryInfo]:
+        """What was or is to be told to webhooks, newest first."""
+        found = await asyncio.to_thread(self._store.latest_deliveries, limit)
+        return [
+            DeliveryInfo(
+                id=one.id,
+                hook=one.hook,
+                at=one.at,
+                text=one.text,
+                state=one.state,
+                tries=one.tries,
+                due_at=one.due_at,
+                trouble=one.trouble,
+            )
+            for one in found
+        ]
 
     async def logs(self, job: str, wish: Wish) -> AsyncIterator[LogChunk]:
         """A job's output; everything that can be wrong with the request is raised before the first chunk."""

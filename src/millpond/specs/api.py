@@ -278,6 +278,31 @@ class UsageList(Body):
     rows: list[UsageRow]
 
 
+class DeliveryInfo(Body):
+    """Something that was or is to be told to a webhook.
+
+    Attributes:
+        state: ``waiting``, ``delivered`` or ``given up``.
+        due_at: when it is tried next, while it waits.
+        trouble: what went wrong last.
+    """
+
+    id: int
+    hook: str
+    at: float
+    text: str
+    state: str
+    tries: int
+    due_at: float
+    trouble: str = ""
+
+
+class DeliveryList(Body):
+    """Deliveries, newest first."""
+
+    deliveries: list[DeliveryInfo]
+
+
 class ServerInfo(Body):
     """The server itself.
 

@@ -117,6 +117,29 @@ class PricesFile(Strict):
     gpu_hour: dict[str, Annotated[float, Field(ge=0, le=1_000_000)]] = Field(default={})
 
 
+TOPICS = ("job.started", "job.preempted", "job.succeeded", "job.failed", "job.cancelled")
+"""What a webhook can be told of."""
+
+Topic = Literal["job.started", "job.preempted", "job.succeeded", "job.failed", "job.cancelled"]
+
+
+class WebhookFile(Strict):
+    """Somebody to be told what happens to jobs.
+
+    Attributes:
+        on: what of; default: every end.
+        queues: only of jobs of these; default: of all.
+        secret_file: holds the secret that deliveries are signed with.
+    """
+
+    name: Name
+    url: Annotated[str, Field(pattern=r"^https?://[^\s]+$", max_length=2_000)]
+    on: list[Topic] = Field(default=["job.succeeded", "job.failed", "job.cancelled"], min_length=1)
+    queues: list[Name] = Field(default=[])
+    format: Literal["millpond", "slack", "feishu"] = "millpond"
+    secret_file: Annotated[str, Field(min_length=1)] | None = None
+
+
 class ClusterFile(Strict):
     """The whole file."""
 
@@ -124,6 +147,7 @@ class ClusterFile(Strict):
     queues: list[QueueFile] = Field(default=[])
     nodes: list[NodeFile] = Field(default=[])
     prices: PricesFile = PricesFile()
+    webhooks: list[WebhookFile] = Field(default=[])
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +164,23 @@ class PriceList:
 
 
 @dataclass(frozen=True, slots=True)
+class Webhook:
+    """A checked receiver.
+
+    Attributes:
+        queues: empty for all.
+        secret: empty: deliveries are not signed.
+    """
+
+    name: str
+    url: str
+    on: tuple[str, ...]
+    queues: tuple[str, ...] = ()
+    format: str = "millpond"
+    secret: str = field(default="", repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterConfig:
     """A checked configuration; queues come after their parents."""
 
@@ -147,6 +188,7 @@ class ClusterConfig:
     queues: tuple[Queue, ...] = ()
     nodes: tuple[Node, ...] = ()
     prices: PriceList = PriceList()
+    webhooks: tuple[Webhook, ...] = ()
 
 
 def load_cluster(path: FilePath) -> ClusterConfig:
@@ -186,6 +228,7 @@ def read_cluster(text: str, source: str = "") -> ClusterConfig:
         tuple(_parents_first([_queue(queue) for queue in file.queues])),
         tuple(node.node() for node in file.nodes),
         PriceList(file.prices.currency, file.prices.gpu_hour) if file.prices.gpu_hour else PriceList(),
+        _webhooks(file, located),
     )
 
 
@@ -200,12 +243,32 @@ def _queue(queue: QueueFile) -> Queue:
     )
 
 
+def _webhooks(file: ClusterFile, located: Located) -> tuple[Webhook, ...]:
+    """Receivers with their secrets, which lie in files of their own so that the configuration can be shown around."""
+    hooks = []
+    problems = []
+    for index, hook in enumerate(file.webhooks):
+        secret = ""
+        if hook.secret_file is not None:
+            try:
+                secret = FilePath(hook.secret_file).expanduser().read_text().strip()
+            except (OSError, UnicodeDecodeError) as error:
+                message = f"the secret in {hook.secret_file} cannot be read ({getattr(error, 'strerror', 'no text')})"
+                at = ("webhooks", index, "secret_file")
+                problems.append(located.problem(at, message, "name a file that the server's account may read"))
+        hooks.append(Webhook(hook.name, hook.url, tuple(hook.on), tuple(hook.queues), hook.format, secret))
+    if problems:
+        raise SpecError(problems)
+    return tuple(hooks)
+
+
 def _repeated_names(file: ClusterFile, located: Located) -> list[Problem]:
     problems = []
     names = {
         "pools": [pool.name for pool in file.pools],
         "queues": [queue.name for queue in file.queues],
         "nodes": [node.name for node in file.nodes],
+        "webhooks": [hook.name for hook in file.webhooks],
     }
     for section, entries in names.items():
         seen: set[str] = {ROOT_QUEUE} if section == "queues" else set()

@@ -44,6 +44,7 @@ COMMANDS = {
     "stop": Entry("millpond.client.cli.stop:command", "End jobs."),
     "nodes": Entry("millpond.client.cli.nodes:command", "List machines, their cards and what is free."),
     "usage": Entry("millpond.client.cli.usage:command", "Tell who held how much, for how long, and what it costs."),
+    "webhooks": Entry("millpond.client.cli.webhooks:command", "List what was told to other programs."),
     "doctor": Entry(
         "millpond.client.cli.doctor:command", "Look what works on this machine, and what would mend the rest."
     ),

@@ -26,6 +26,8 @@ from millpond.specs.api import (
     API_PREFIX,
     IDEMPOTENCY_HEADER,
     Body,
+    DeliveryInfo,
+    DeliveryList,
     EventInfo,
     EventList,
     JobInfo,
@@ -158,6 +160,10 @@ class Client:
         if until is not None:
             params["until"] = until
         return self._ask(UsageList, "GET", "/usage", params=params)
+
+    def deliveries(self, limit: int = 100) -> list[DeliveryInfo]:
+        """What was or is to be told to webhooks, newest first."""
+        return self._ask(DeliveryList, "GET", "/webhooks/deliveries", params={"limit": limit}).deliveries
 
     def server(self) -> ServerInfo:
         """The server itself."""

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query, Response
 
 from millpond.server.api.dependencies import ServiceOf
 from millpond.server.inbox import wall_clock
-from millpond.specs.api import HealthInfo, NodeList, ServerInfo, UsageList
+from millpond.specs.api import DeliveryList, HealthInfo, NodeList, ServerInfo, UsageList
 
 _LATEST: Final = 1e11
 """A bound for instants, some thousand years away."""
@@ -53,3 +53,11 @@ async def usage(
 ) -> UsageList:
     """Who held how much between two instants."""
     return await service.usage(by, since, wall_clock() if until is None else until)
+
+
+@router.get("/webhooks/deliveries")
+async def deliveries(
+    service: ServiceOf, limit: Annotated[int, Query(ge=1, le=1000, description="How many.")] = 100
+) -> DeliveryList:
+    """What was or is to be told to webhooks, and what came of it."""
+    return DeliveryList(deliveries=await service.deliveries(limit))

@@ -90,3 +90,19 @@ usage = Table(
     Index("usage_by_job", "job"),
 )
 """Stretches of time in which a job held the same; ``until`` is empty while it still does. See ``server.usage``."""
+
+deliveries = Table(
+    "deliveries",
+    metadata,
+    Column("id", _NUMBER, primary_key=True, autoincrement=True),
+    Column("hook", String(120), nullable=False),
+    Column("at", Float, nullable=False),
+    Column("notice", Text, nullable=False),
+    Column("text", Text, nullable=False),
+    Column("state", String(20), nullable=False),
+    Column("tries", Integer, nullable=False),
+    Column("due_at", Float, nullable=False),
+    Column("trouble", Text, nullable=False),
+    Index("deliveries_by_due", "state", "due_at"),
+)
+"""What is to be told to webhooks, and what became of it. See ``server.webhooks``."""

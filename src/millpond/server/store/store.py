@@ -16,9 +16,10 @@ import sqlalchemy as sa
 from millpond.model.codec import from_plain, to_plain
 from millpond.model.decisions import Decision
 from millpond.model.events import Event
-from millpond.server.store import books, schema
+from millpond.server.store import books, deliveries, schema
 from millpond.server.store.books import UsageSum
 from millpond.server.store.connecting import connect, hold
+from millpond.server.store.deliveries import Delivery, NewDelivery
 from millpond.server.usage import Change, Stretch
 from millpond.specs.api import JobInfo
 
@@ -28,6 +29,7 @@ KEPT_SNAPSHOTS: Final = 2
 LIVE: Final = "live"
 _DAY_S: Final = 86_400.0
 _KEYS_KEPT_S: Final = 7 * _DAY_S
+_DELIVERIES_KEPT_S: Final = 30 * _DAY_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,11 +126,23 @@ class Store:
                 connection.execute(schema.events.insert(), [_event_row(entry) for entry in entries])
 
     def record(
-        self, decisions: Sequence[DecisionEntry], ended: Sequence[JobInfo] = (), held: Sequence[Change] = ()
+        self,
+        decisions: Sequence[DecisionEntry],
+        ended: Sequence[JobInfo] = (),
+        held: Sequence[Change] = (),
+        told: Sequence[NewDelivery] = (),
     ) -> None:
-        """Make what a cycle decided, the last look of jobs that have ended, and changes of what is held durable."""
+        """Make what a turn came to durable, all or nothing.
+
+        Args:
+            decisions: what was decided.
+            ended: the last look of jobs that have ended.
+            held: changes of what jobs hold.
+            told: what is to be told to webhooks.
+        """
         with self._engine.begin() as connection:
             books.write_changes(connection, held)
+            deliveries.write_new(connection, told)
             if decisions:
                 connection.execute(schema.decisions.insert(), [_decision_row(entry) for entry in decisions])
             for info in ended:
@@ -137,6 +151,11 @@ class Store:
                     .where(schema.jobs.c.id == info.id)
                     .values(state=info.state, ended_at=info.ended_at, info=info.model_dump_json())
                 )
+
+    def delivery_tried(self, number: int, state: str, due_at: float, trouble: str) -> None:
+        """Note one more try to tell a webhook something."""
+        with self._engine.begin() as connection:
+            deliveries.tried(connection, number, state, due_at, trouble)
 
     def save_snapshot(self, snapshot: Snapshot) -> None:
         """Keep a snapshot, and drop what is too old to be needed."""
@@ -153,6 +172,7 @@ class Store:
             connection.execute(snapshots.delete().where(snapshots.c.seq < oldest))
             connection.execute(events.delete().where(events.c.seq <= min(oldest, snapshot.seq - KEPT_EVENTS)))
             connection.execute(keys.delete().where(keys.c.at < snapshot.at - _KEYS_KEPT_S))
+            deliveries.forget(connection, snapshot.at - _DELIVERIES_KEPT_S)
 
     # ---- reading ------------------------------------------------------------------------------------------------
 
@@ -232,6 +252,21 @@ class Store:
         """Usage between two instants; see ``books.sums``."""
         with self._engine.connect() as connection:
             return books.sums(connection, by, since, until)
+
+    def due_deliveries(self, now: float, limit: int) -> list[Delivery]:
+        """What is to be told now, oldest first."""
+        with self._engine.connect() as connection:
+            return deliveries.due(connection, now, limit)
+
+    def next_delivery(self) -> float | None:
+        """When something is to be told next; None when nothing waits."""
+        with self._engine.connect() as connection:
+            return deliveries.next_due(connection)
+
+    def latest_deliveries(self, limit: int) -> list[Delivery]:
+        """What was or is to be told, newest first."""
+        with self._engine.connect() as connection:
+            return deliveries.latest(connection, limit)
 
     def is_job(self, job: str) -> bool:
         """Whether a job of this id was ever submitted."""

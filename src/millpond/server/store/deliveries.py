@@ -1,0 +1,106 @@
+"""What is to be told to whom, in the store: written with the turn it comes from, kept until it was told or given up."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+
+from millpond.server.store.schema import deliveries
+
+WAITING, DELIVERED, GIVEN_UP = "waiting", "delivered", "given up"
+
+
+@dataclass(frozen=True, slots=True)
+class NewDelivery:
+    """Something to be told to one receiver."""
+
+    hook: str
+    at: float
+    notice: dict[str, Any]
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """The same, with what became of it so far.
+
+    Attributes:
+        due_at: when it is tried next.
+        trouble: what went wrong last.
+    """
+
+    id: int
+    hook: str
+    at: float
+    notice: dict[str, Any]
+    text: str
+    state: str
+    tries: int
+    due_at: float
+    trouble: str
+
+
+def write_new(connection: sa.Connection, fresh: Sequence[NewDelivery]) -> None:
+    """Add deliveries within the transaction of their turn."""
+    if fresh:
+        rows = [
+            {
+                "hook": one.hook,
+                "at": one.at,
+                "notice": json.dumps(one.notice),
+                "text": one.text,
+                "state": WAITING,
+                "tries": 0,
+                "due_at": one.at,
+                "trouble": "",
+            }
+            for one in fresh
+        ]
+        connection.execute(deliveries.insert(), rows)
+
+
+def due(connection: sa.Connection, now: float, limit: int) -> list[Delivery]:
+    """Deliveries to be tried now, oldest first."""
+    query = (
+        sa.select(deliveries)
+        .where(deliveries.c.state == WAITING, deliveries.c.due_at <= now)
+        .order_by(deliveries.c.id)
+        .limit(limit)
+    )
+    return [_delivery(row) for row in connection.execute(query)]
+
+
+def next_due(connection: sa.Connection) -> float | None:
+    """When the next delivery is to be tried; None when none waits."""
+    query = sa.select(sa.func.min(deliveries.c.due_at)).where(deliveries.c.state == WAITING)
+    return connection.execute(query).scalar()
+
+
+def tried(connection: sa.Connection, number: int, state: str, due_at: float, trouble: str) -> None:
+    """Note one more try."""
+    connection.execute(
+        deliveries.update()
+        .where(deliveries.c.id == number)
+        .values(state=state, tries=deliveries.c.tries + 1, due_at=due_at, trouble=trouble)
+    )
+
+
+def latest(connection: sa.Connection, limit: int) -> list[Delivery]:
+    """The newest deliveries, whatever became of them."""
+    query = sa.select(deliveries).order_by(deliveries.c.id.desc()).limit(limit)
+    return [_delivery(row) for row in connection.execute(query)]
+
+
+def forget(connection: sa.Connection, before: float) -> None:
+    """Drop what was settled before an instant."""
+    connection.execute(deliveries.delete().where(deliveries.c.state != WAITING, deliveries.c.at < before))
+
+
+def _delivery(row: sa.Row[Any]) -> Delivery:
+    return Delivery(
+        row.id, row.hook, row.at, json.loads(row.notice), row.text, row.state, row.tries, row.due_at, row.trouble
+    )

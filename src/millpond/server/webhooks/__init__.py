@@ -1,0 +1,1 @@
+"""Telling other programs what happens to jobs: signed, retried, and written down."""

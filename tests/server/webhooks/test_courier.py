@@ -1,0 +1,184 @@
+"""Telling webhooks: what is told to whom, how it is signed, and what happens when nobody listens."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx2
+import pytest
+from server_world import Clock, Server, World
+
+from millpond.model.workloads import Outcome
+from millpond.node.records import TaskId
+from millpond.server.webhooks.courier import FIRST_PAUSE_S, MOST_TRIES, NUMBER_HEADER, Courier
+from millpond.server.webhooks.formats import SIGNATURE_HEADER
+from millpond.specs.cluster import Webhook
+
+ENDS = ("job.succeeded", "job.failed", "job.cancelled")
+
+
+class Receiver:
+    """Somebody to be told; answers as it is set to."""
+
+    def __init__(self) -> None:
+        self.status = 200
+        self.fails = False
+        self.requests: list[httpx2.Request] = []
+
+    def __call__(self, request: httpx2.Request) -> httpx2.Response:
+        self.requests.append(request)
+        if self.fails:
+            raise httpx2.ConnectError("nobody listens")
+        return httpx2.Response(self.status)
+
+    @property
+    def bodies(self) -> list[dict]:
+        return [json.loads(request.content) for request in self.requests]
+
+
+class Bench:
+    """A server without HTTP, one receiver, and the courier between them."""
+
+    def __init__(self, directory: Path) -> None:
+        self.server = Server(directory, World(), Clock())
+        self.receiver = Receiver()
+        self.hooks: dict[str, Webhook] = {}
+        self.courier = Courier(
+            self.server.store, lambda: self.hooks, self.server.clock, httpx2.MockTransport(self.receiver)
+        )
+        self.server.loop.address = self.courier.address
+
+    def hook(self, on: tuple[str, ...] = ENDS, **settings: object) -> None:
+        self.hooks["team"] = Webhook("team", "http://receiver/told", on, **settings)  # type: ignore[arg-type]
+
+    def run(self, job: str = "a", outcome: Outcome = Outcome.SUCCESS, code: int = 0, **spec: object) -> None:
+        self.server.submit(job, **spec)
+        self.server.turn(2)
+        self.server.engine.finish(TaskId(job, 1, 0), outcome, code)
+        self.server.turn(2)
+
+    def states(self) -> list[str]:
+        return [delivery.state for delivery in self.server.store.latest_deliveries(100)]
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    made = Bench(tmp_path)
+    yield made
+    made.courier.close()
+    made.server.store.close()
+
+
+def test_a_receiver_is_told_of_an_end_once(bench: Bench) -> None:
+    bench.hook()
+    bench.run()
+    bench.courier.deliver_due()
+    bench.courier.deliver_due()
+    (told,) = bench.receiver.bodies
+    assert (told["topic"], told["job"], told["user"], told["exit_code"]) == ("job.succeeded", "a", "ada", 0)
+    assert told["text"] == "a of ada succeeded"
+    assert bench.states() == ["delivered"]
+
+
+def test_it_is_told_of_nothing_it_did_not_ask_for(bench: Bench) -> None:
+    bench.hook(("job.started",))
+    bench.run()
+    bench.courier.deliver_due()
+    assert [told["topic"] for told in bench.receiver.bodies] == ["job.started"]
+    bench.hook(queues=("vision",))
+    bench.run("b")
+    bench.courier.deliver_due()
+    assert len(bench.receiver.bodies) == 1
+
+
+def test_a_failure_says_what_the_exit_code_does_not(bench: Bench) -> None:
+    bench.hook()
+    bench.run(outcome=Outcome.USER_ERROR, code=3)
+    bench.courier.deliver_due()
+    (told,) = bench.receiver.bodies
+    assert told["text"] == "a of ada failed: exit code 3"
+
+
+def test_a_signature_proves_body_and_time(bench: Bench) -> None:
+    bench.hook(secret="quiet")
+    bench.run()
+    bench.courier.deliver_due()
+    (request,) = bench.receiver.requests
+    stamp, _, digest = request.headers[SIGNATURE_HEADER].removeprefix("t=").partition(",v1=")
+    assert int(stamp) == int(bench.server.clock.now)
+    assert digest == hmac.new(b"quiet", f"{stamp}.".encode() + request.content, hashlib.sha256).hexdigest()
+    assert b"quiet" not in request.content
+
+
+def test_chat_services_get_their_own_form(bench: Bench) -> None:
+    bench.hook(format="slack")
+    bench.run()
+    bench.courier.deliver_due()
+    bench.hook(format="feishu", secret="quiet")
+    bench.run("b")
+    bench.courier.deliver_due()
+    slack, feishu = bench.receiver.bodies
+    assert slack == {"text": "a of ada succeeded"}
+    assert feishu["content"] == {"text": "b of ada succeeded"}
+    key = f"{feishu['timestamp']}\nquiet".encode()
+    assert feishu["sign"] == base64.b64encode(hmac.new(key, b"", hashlib.sha256).digest()).decode()
+
+
+@pytest.mark.parametrize("fault", ["refuses", "is away"])
+def test_a_receiver_that_fails_is_tried_again_later_and_later(bench: Bench, fault: str) -> None:
+    bench.hook()
+    bench.receiver.status, bench.receiver.fails = 503, fault == "is away"
+    bench.run()
+    pauses = []
+    for _ in range(3):
+        pauses.append(bench.courier.deliver_due())
+        bench.server.clock.now += pauses[-1]
+    assert pauses == [FIRST_PAUSE_S, 2 * FIRST_PAUSE_S, 4 * FIRST_PAUSE_S]
+    bench.receiver.status, bench.receiver.fails = 200, False
+    bench.courier.deliver_due()
+    assert bench.states() == ["delivered"]
+    assert len({request.headers[NUMBER_HEADER] for request in bench.receiver.requests}) == 1
+
+
+def test_one_that_never_answers_is_given_up_and_stays_in_the_list(bench: Bench) -> None:
+    bench.hook()
+    bench.receiver.fails = True
+    bench.run()
+    for _ in range(MOST_TRIES + 5):
+        bench.courier.deliver_due()
+        bench.server.clock.now += 3600.0
+    assert len(bench.receiver.requests) == MOST_TRIES
+    (delivery,) = bench.server.store.latest_deliveries(10)
+    assert (delivery.state, delivery.trouble) == ("given up", "ConnectError: nobody listens")
+
+
+def test_what_was_not_told_waits_for_the_next_server(bench: Bench) -> None:
+    bench.hook()
+    bench.run()
+    assert bench.receiver.requests == []
+    again = Courier(bench.server.store, lambda: bench.hooks, bench.server.clock, httpx2.MockTransport(bench.receiver))
+    again.deliver_due()
+    again.close()
+    assert len(bench.receiver.requests) == 1
+
+
+def test_one_that_is_no_longer_configured_is_not_told(bench: Bench) -> None:
+    bench.hook()
+    bench.run()
+    bench.hooks.clear()
+    bench.courier.deliver_due()
+    assert (bench.receiver.requests, bench.states()) == ([], ["given up"])
+
+
+def test_a_redirect_is_not_followed_to_where_nobody_configured(bench: Bench) -> None:
+    bench.hook()
+    bench.receiver.status = 302
+    bench.run()
+    bench.courier.deliver_due()
+    assert len(bench.receiver.requests) == 1
+    assert bench.states() == ["waiting"]
