@@ -15,6 +15,7 @@ from millpond.model.events import (
     NodeJoined,
     Refused,
 )
+from millpond.model.nodes import Pool
 from millpond.model.reasons import Cause
 from millpond.model.topology import Level
 from millpond.model.workloads import GangRule, Job, JobState, Outcome, Priority, Role
@@ -101,3 +102,19 @@ def test_asking_why_does_not_change_where_random_placement_puts_the_next_job() -
     world.core.handle(event)
     silent.handle(event)
     assert world.core.decide(world.now) == silent.decide(world.now)
+
+
+def test_the_first_in_line_of_every_pool_has_its_own_reservation() -> None:
+    world = World(
+        machine("a", 2), machine("b", 2, pool="other"), pools=[Pool("other")], settings=Settings(ordering="edf")
+    )
+    world.submit(single("a0"), single("a1"), lasting=1e6, known=True)
+    world.submit(single("first here", 2, deadline_s=1.0))
+    world.submit(single("b0", pool="other"), lasting=50, known=True)
+    world.submit(single("b1", pool="other"), lasting=100, known=True)
+    world.submit(single("first there", 2, pool="other", deadline_s=2.0), lasting=10, known=True)
+    for number in range(10):
+        world.go_to(world.now + 50)
+        small = single(f"s{number}", pool="other", deadline_s=1000.0 + number)
+        world.submit(small, lasting=100, known=True)
+    assert world.core.jobs["first there"].first_started_at == 100

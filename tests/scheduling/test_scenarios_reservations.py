@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from worlds import World, machine, single
+from worlds import World, asks, gang, machine, single
 
 from millpond.model.decisions import Start
 from millpond.model.events import StopRequested
+from millpond.model.nodes import Pool
 from millpond.model.reasons import Cause
+from millpond.model.topology import Level
 from millpond.model.workloads import Job, JobState
 from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.settings import Settings
@@ -115,6 +117,35 @@ def test_a_reservation_whose_job_was_withdrawn_keeps_nobody_out() -> None:
     world.tell(StopRequested(world.now, "big"))
     world.settle()
     assert world.state("long") is JobState.RUNNING
+
+
+def test_the_reservation_of_a_gang_that_must_share_a_rack_lies_in_one_rack() -> None:
+    nodes = [machine(name, 2, rack_name=rack) for name, rack in (("a", "r1"), ("b", "r1"), ("c", "r2"), ("d", "r2"))]
+    world = World(*nodes, settings=Settings(ordering="edf"))
+    for number, lasting in enumerate((100, 1_000, 200, 300)):
+        world.submit(single(f"fill{number}", 2), lasting=lasting, known=True)
+    by_end = [world.nodes_of(f"fill{number}")[0] for number in range(4)]
+    assert by_end == ["a", "b", "c", "d"]
+    together = gang("together", 2, asks(2), together=Level.RACK, together_required=True, deadline_s=1.0)
+    world.submit(together)
+    world.go_to(110)
+    world.submit(single("long", 2), lasting=5_000, known=True)
+    assert world.nodes_of("long") == ["a"], "the other rack is free sooner, and that is the one that is kept"
+    world.go_to(310)
+    assert world.nodes_of("together") == ["c", "d"]
+
+
+def test_whoever_is_kept_out_is_told_for_whom_in_its_own_pool() -> None:
+    world = World(
+        machine("a", 2), machine("b", 2, pool="other"), pools=[Pool("other")], settings=Settings(ordering="edf")
+    )
+    for pool in ("default", "other"):
+        world.submit(single(f"short {pool}", pool=pool), lasting=50, known=True)
+        world.submit(single(f"big {pool}", 2, pool=pool, deadline_s=1.0))
+        world.submit(single(f"small {pool}", pool=pool))
+    for pool in ("default", "other"):
+        reason = world.why(f"small {pool}")
+        assert (reason.cause, reason.blocked_by) == (Cause.RESERVED, f"big {pool}")
 
 
 # ---- masks and vetoes, through the placer that the cycle uses ---------------------------------------------------

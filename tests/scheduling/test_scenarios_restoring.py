@@ -192,7 +192,7 @@ def test_a_restored_scheduler_goes_on_as_the_first_one_would_have(moment: Moment
             for core in (first, second, third):
                 core.handle(Confirmed(instant, decision.id))
         assert second.next_wakeup(instant) == first.next_wakeup(instant) == third.next_wakeup(instant)
-        assert second._claims.reservation == first._claims.reservation == third._claims.reservation
+        assert second._claims.reservations == first._claims.reservations == third._claims.reservations
 
 
 def test_restored_settings_are_the_same_settings() -> None:

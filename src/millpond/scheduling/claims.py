@@ -34,20 +34,34 @@ class Claim:
 
 
 class Claims:
-    """All claims and the one reservation; makes the node masks that keep others out."""
+    """All claims, and one reservation for each pool; makes the node masks that keep others out.
+
+    Attributes:
+        by_job: claims by the job that gets the place; changed by ``put`` and ``drop``.
+        reservations: by pool; changed by ``keep``.
+        displaced_at: the last instant at which running work was displaced; at one instant that happens in one cycle.
+    """
 
     def __init__(self, state: State) -> None:
         self._state = state
         self.by_job: dict[str, Claim] = {}
-        self.reservation: Reservation | None = None
-        self.reserved_at = -1
-        """``Cluster.releases`` when the reservation was found."""
-        self.reservation_binds = True
-        """Whether the reservation keeps others out: in a walk it binds only those who come after its holder."""
+        self.reservations: dict[str, Reservation] = {}
         self.displaced_at = -1.0
-        """The last instant at which running work was displaced; at one instant that happens in one cycle only."""
-        self._mask: NodeMask | None = None
-        self._stamp: tuple[int, int, int] | None = None
+        self._found_at: dict[str, int] = {}
+        self._not_reached: set[str] = set()
+        self._masks: dict[tuple[str, bool], NodeMask] = {}
+
+    # ---- claims -------------------------------------------------------------------------------------------------
+
+    def put(self, job: str, claim: Claim) -> None:
+        """Keep a place for the job from now on."""
+        self.by_job[job] = claim
+        self._masks.clear()
+
+    def drop(self, job: str) -> None:
+        """Keep nothing for the job any more."""
+        if self.by_job.pop(job, None) is not None:
+            self._masks.clear()
 
     def is_settled(self, job_id: str, claim: Claim) -> bool:
         """Whether all victims have left: ended, or suspended and confirmed to be."""
@@ -65,29 +79,79 @@ class Claims:
         nodes = self._state.cluster.nodes
         for job, claim in list(self.by_job.items()):
             if not self._waits(job) or any(nodes[node] is None for node in claim.nodes):
-                del self.by_job[job]
-        self._stamp = None
-        if self.reservation is not None and not self._waits(self.reservation.job):
-            self.reservation = None
+                self.drop(job)
+        for pool, kept in list(self.reservations.items()):
+            if not self._waits(kept.job):
+                self.keep(pool, None)
 
     def _waits(self, job: str) -> bool:
         record = self._state.jobs.get(job)
         return record is not None and (bool(record.line) or record.state is JobState.STOPPING)
 
-    def mask(self, record: JobRecord) -> NodeMask | None:
-        """(nodes,), 0 where the job must stay out; None when it may go anywhere.
+    # ---- reservations -------------------------------------------------------------------------------------------
 
-        Masks are kept between calls until ``prune``; claims are only added between two walks.
+    def keep(self, pool: str, reservation: Reservation | None, *, is_fresh: bool = True) -> None:
+        """Replace the reservation of a pool; None: there is none.
+
+        Args:
+            is_fresh: it was found on the ledger as it is now.
         """
-        kept = self.reservation if self.keeps_out(record) else None
+        self.reservations.pop(pool, None)
+        if reservation is not None:
+            self.reservations[pool] = reservation
+        self._found_at[pool] = self._state.cluster.releases if is_fresh else -1
+        self._masks.clear()
+
+    def is_fresh(self, pool: str) -> bool:
+        """Whether no room has appeared since the reservation of the pool was looked for."""
+        return self._found_at.get(pool) == self._state.cluster.releases
+
+    def begin_walk(self) -> None:
+        """A walk begins: a reservation binds only those who come after its holder, so none does yet."""
+        self._not_reached = set(self.reservations)
+        self._masks.clear()
+
+    def bind(self, pool: str) -> None:
+        """The walk has passed the first blocked job of the pool: its reservation binds whoever comes now."""
+        self._not_reached.discard(pool)
+
+    def end_walk(self) -> None:
+        """Outside of a walk every reservation binds."""
+        self._not_reached.clear()
+
+    def keeps_out(self, record: JobRecord) -> bool:
+        """Whether the reservation alone keeps this job off its nodes."""
+        kept = self.reservations.get(record.job.pool)
+        if kept is None or kept.job == record.id or record.job.pool in self._not_reached:
+            return False
+        return not self._is_over_by(record, kept.at)
+
+    def holder_against(self, record: JobRecord) -> str:
+        """The job for which room is kept from this one: by the reservation, else by a claim in its pool."""
+        if self.keeps_out(record):
+            return self.reservations[record.job.pool].job
+        others = [job for job in self.by_job if job != record.id and self._waits(job)]
+        return next((job for job in others if self._state.jobs[job].job.pool == record.job.pool), "")
+
+    def _is_over_by(self, record: JobRecord, instant: float) -> bool:
+        """Whether the job, started now, would almost surely have ended by then."""
+        state = self._state
+        return state.ordering.cautious_end(record, state.now) <= instant
+
+    # ---- masks --------------------------------------------------------------------------------------------------
+
+    def mask(self, record: JobRecord) -> NodeMask | None:
+        """(nodes,), 0 where the job must stay out; None when it may go anywhere."""
+        kept = self.reservations[record.job.pool] if self.reservations and self.keeps_out(record) else None
         if kept is None and not self.by_job:
             return None
         if record.id in self.by_job:
             return self._mask_without(record.id, kept)
-        stamp = (len(self.by_job), id(kept), self._state.cluster.arrays.node_count)
-        if stamp != self._stamp:
-            self._mask, self._stamp = self._mask_without("", kept), stamp
-        return self._mask
+        key = (record.job.pool, kept is not None)
+        mask = self._masks.get(key)
+        if mask is None or mask.shape[0] != self._state.cluster.arrays.node_count:
+            mask = self._masks[key] = self._mask_without("", kept)
+        return mask
 
     def _mask_without(self, own: str, kept: Reservation | None) -> NodeMask:
         mask = np.ones(self._state.cluster.arrays.node_count, dtype=np.uint8)
@@ -97,13 +161,3 @@ class Claims:
         if kept is not None:
             mask[list(kept.nodes)] = 0
         return mask
-
-    def keeps_out(self, record: JobRecord) -> bool:
-        """Whether the reservation alone keeps this job off its nodes."""
-        kept = self.reservation if self.reservation_binds else None
-        return kept is not None and kept.job != record.id and not self._is_over_by(record, kept.at)
-
-    def _is_over_by(self, record: JobRecord, instant: float) -> bool:
-        """Whether the job, started now, would almost surely have ended by then."""
-        state = self._state
-        return state.ordering.cautious_end(record, state.now) <= instant

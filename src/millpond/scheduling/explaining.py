@@ -135,8 +135,7 @@ class Explainer:
             )
         mask = self._claims.mask(record)
         if mask is not None and not self._fits(record) and self._fits(record, masked=False):
-            kept = self._claims.reservation
-            holder = kept.job if kept is not None else next(iter(self._claims.by_job))
+            holder = self._claims.holder_against(record)
             return Reason(
                 Cause.RESERVED,
                 f"there is room, but it is kept for {holder}, which is ahead and would otherwise starve",

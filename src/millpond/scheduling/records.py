@@ -121,6 +121,10 @@ class JobRecord:
         """The tasks that its roles still want."""
         return [task for task in self.tasks if not task.surplus]
 
+    def queued(self) -> list[TaskRecord]:
+        """The tasks that wait for a place."""
+        return [task for task in self.tasks if task.state is TaskState.QUEUED]
+
     def service_s(self, now: float) -> float:
         """Seconds of service so far, earlier runs and the current one together, without catching up."""
         if self.started_at is None:

@@ -1,8 +1,8 @@
-"""EASY reservations: the first job that does not fit gets nodes and a time; nobody behind it may delay that.
+"""EASY reservations: the first job of a pool that does not fit gets nodes and a time; nobody behind it may delay that.
 
-The time is the earliest at which, by the expected ends of what runs, its tasks have room; the nodes are those where the
-room comes first. Until then others may use these nodes only if they end before. It is looked for anew when room has
-appeared since, and binds only those who come after its holder in the order.
+The time is the earliest at which, by the expected ends of what runs, its tasks have room, within one rack or node where
+that is required; the nodes are those where the room comes first. Until then others may use these nodes only if they end
+before. It is looked for anew when room has appeared since, and binds only those who come after its holder in the order.
 
 Source: Mu'alem and Feitelson, "Utilization, predictability, workloads, and user runtime estimates in scheduling the IBM
 SP2 with backfilling", IEEE TPDS 2001.
@@ -14,16 +14,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from millpond.model.workloads import TaskState
+from millpond.scheduling.gang_sizes import least_tasks
+from millpond.scheduling.nearness import required_groups
+from millpond.scheduling.placement.arrays import Int64Array
 from millpond.scheduling.placement.kernels import KernelSet, interpreted
-from millpond.scheduling.placing import NodeMask, Placer
-from millpond.scheduling.reclaiming.roster import SLOT_SEQUENCE
+from millpond.scheduling.placing import Placer
+from millpond.scheduling.reclaiming.roster import SLOT_SEQUENCE, FloatArray
 from millpond.scheduling.reclaiming.victims import MOST_ROWS
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State
 
 MOST_COPIES_PER_NODE = 16
-_NO_MASK: NodeMask = np.zeros(0, dtype=np.uint8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,26 +55,18 @@ class Reserver:
         """Run on other kernels from now on; reservations are the same."""
         self._room_times = kernels.call("room_times")
 
-    def reserve(self, record: JobRecord, mask: NodeMask | None) -> Reservation | None:
+    def reserve(self, record: JobRecord) -> Reservation | None:
         """Nodes and time for a blocked job; None when the running work never leaves enough room."""
-        state = self.state
-        roster, arrays = state.roster, state.cluster.arrays
-        ends = state.ordering.ends(roster.slots[:, : roster.used], state.now)
+        groups = required_groups(self.state.cluster, record.job)
+        times = self._times(record, MOST_COPIES_PER_NODE if groups is None else len(record.tasks))
+        if groups is not None:
+            soonest = np.max([_ready(wanted, by_node, groups) for wanted, by_node in times], axis=0, initial=-np.inf)
+            chosen = groups == int(soonest.argmin())
+            times = [(wanted, np.where(chosen[:, None], by_node, np.inf)) for wanted, by_node in times]
         nodes: list[int] = []
-        at = state.now
-        for index, role in enumerate(record.job.roles):
-            wanted = sum(1 for task in record.tasks if task.role_index == index and task.state is TaskState.QUEUED)
-            if wanted == 0:
-                continue
-            shape = state.cluster.shape_of(role.request, record.job.pool)
-            copies = min(wanted, MOST_COPIES_PER_NODE)
-            times = np.empty((arrays.node_count, copies))
-            self._room_times(
-                arrays.node_table, arrays.device_table, arrays.node_count, self.placer.vector(shape),
-                _NO_MASK if mask is None else mask, roster.rows, roster.row_devices, roster.row_memory,
-                roster.node_head, ends, roster.slots[SLOT_SEQUENCE], state.now, copies, self._scratch, times,
-            )  # fmt: skip
-            flat = times.ravel()
+        at = self.state.now
+        for wanted, by_node in times:
+            flat = by_node.ravel()
             if wanted > flat.size:
                 return None
             order = np.argsort(flat, kind="stable")[:wanted]
@@ -81,5 +74,40 @@ class Reserver:
             if latest == np.inf:
                 return None
             at = max(at, latest)
-            nodes.extend(int(place) // copies for place in order)
+            nodes.extend(int(place) // by_node.shape[1] for place in order)
         return Reservation(record.id, tuple(dict.fromkeys(nodes)), at)
+
+    def _times(self, record: JobRecord, most_copies: int) -> list[tuple[int, FloatArray]]:
+        """For each role: how many tasks have to start, and (nodes, copies) when each node has room for 1, 2, … ."""
+        state, job = self.state, record.job
+        roster, arrays = state.roster, state.cluster.arrays
+        count = arrays.node_count
+        ends = state.ordering.ends(roster.slots[:, : roster.used], state.now)
+        tasks = least_tasks(job, record.queued())
+        found = []
+        for index, role in enumerate(job.roles):
+            wanted = sum(1 for task in tasks if task.role_index == index)
+            if wanted == 0:
+                continue
+            shape = state.cluster.shape_of(role.request, job.pool)
+            times = np.empty((count, min(wanted, most_copies)))
+            self._room_times(
+                arrays.node_table, arrays.device_table, count, self.placer.vector(shape),
+                (arrays.pool[:count] == shape.pool).astype(np.uint8), roster.rows, roster.row_devices,
+                roster.row_memory, roster.node_head, ends, roster.slots[SLOT_SEQUENCE], state.now, times.shape[1],
+                self._scratch, times,
+            )  # fmt: skip
+            found.append((wanted, times))
+        return found
+
+
+def _ready(wanted: int, by_node: FloatArray, groups: Int64Array) -> FloatArray:
+    """(groups,) when each group has room for so many tasks; infinite for never."""
+    flat, owner = by_node.ravel(), np.repeat(groups, by_node.shape[1])
+    sizes = np.bincount(owner)
+    order = np.lexsort((flat, owner))
+    last = np.cumsum(sizes) - sizes + wanted - 1
+    ready = np.full(len(sizes), np.inf)
+    enough = sizes >= wanted
+    ready[enough] = flat[order][last[enough]]
+    return ready

@@ -2,12 +2,13 @@
 
 ``decide`` is the cycle, and it reads as a list:
 
-1. end what has reached its time limit; let those line up again whose start had failed;
+1. forget what is kept for jobs that wait no longer; end what has reached its time limit; let those line up again whose
+   start had failed;
 2. let suspended work go on, and growing work grow, where there is room;
 3. walk the waiting lines in order (``walking``). Each job is *admitted* (its queue's limit) and *placed* if there is
    room that nobody ahead has been promised; else room is made for it by the least disruptive means that is allowed and
    proved: taking back what was borrowed, ending lower classes, ending work that the ordering puts later; else the first
-   that is blocked gets a *reservation* so that it cannot starve;
+   of a pool that is blocked gets a *reservation* so that it cannot starve;
 4. where cards are shared in turns, give the next turns (``turns``).
 
 Nothing is ended before the whole placement of its successor has been proved on the ledger.
@@ -83,6 +84,7 @@ class Scheduler:
         if now > state.now:
             state.now = now
         state.journal.begin()
+        self._claims.prune()
         self._end_overdue()
         state.end_pauses()
         self._continue_and_grow()
@@ -150,8 +152,7 @@ class Scheduler:
             due = self._replanner.next_due(now)
             if due is not None:
                 instants.append(due)
-        if self._claims.reservation is not None and self._claims.reservation.at > now:
-            instants.append(self._claims.reservation.at)
+        instants.extend(kept.at for kept in self._claims.reservations.values() if kept.at > now)
         release = state.ordering.next_release(now) if state.waiting.count else None
         if release is not None:
             instants.append(release)

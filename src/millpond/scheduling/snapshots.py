@@ -25,14 +25,13 @@ from millpond.scheduling.reserving import Reservation
 from millpond.scheduling.settings import PreemptionCost, Settings
 from millpond.scheduling.state import State
 
-FORMAT = 1
+FORMAT = 2
 
 
 def take(state: State, placer: Placer, claims: Claims, intake: Intake) -> dict[str, Any]:
     """Everything that decisions depend on."""
     cluster = state.cluster
     claims.prune()
-    kept = claims.reservation
     return {
         "format": FORMAT,
         "settings": _settings_plain(state.settings),
@@ -70,8 +69,10 @@ def take(state: State, placer: Placer, claims: Claims, intake: Intake) -> dict[s
             ]
             for job, claim in claims.by_job.items()
         ],
-        "reservation_is_fresh": claims.reserved_at == cluster.releases,
-        "reservation": None if kept is None else [kept.job, [cluster.node_name(n) for n in kept.nodes], kept.at],
+        "reservations": [
+            [pool, kept.job, [cluster.node_name(node) for node in kept.nodes], kept.at, claims.is_fresh(pool)]
+            for pool, kept in claims.reservations.items()
+        ],
     }
 
 
@@ -139,12 +140,10 @@ def give(plain: dict[str, Any], state: State, placer: Placer, claims: Claims, in
     heapq.heapify(state.paused)
     for job, places, victims, cause in plain["claims"]:
         placed = [_place(state, state.jobs[job], *place) for place in places]
-        claims.by_job[job] = Claim(placed, tuple((victim, attempt) for victim, attempt in victims), Cause(cause))
-    claims.reserved_at = cluster.releases if plain["reservation_is_fresh"] else -1
-    if plain["reservation"] is not None:
-        job, nodes, at = plain["reservation"]
+        claims.put(job, Claim(placed, tuple((victim, attempt) for victim, attempt in victims), Cause(cause)))
+    for pool, job, nodes, at, is_fresh in plain["reservations"]:
         indices = tuple(cluster.node_index[name] for name in nodes if name in cluster.node_index)
-        claims.reservation = Reservation(job, indices, at)
+        claims.keep(pool, Reservation(job, indices, at), is_fresh=is_fresh)
     placer.rebuild(stale=plain["tables_stale"])
 
 

@@ -100,9 +100,8 @@ class Turns:
         if not fits or own is None:
             return False
         self._hand_over(victim, record.id)
-        self._claims.by_job[record.id] = Claim(
-            [(record.tasks[0], own)], ((victim.id, victim.attempt),), Cause.TURN_TAKEN
-        )
+        claim = Claim([(record.tasks[0], own)], ((victim.id, victim.attempt),), Cause.TURN_TAKEN)
+        self._claims.put(record.id, claim)
         return True
 
     def _hand_over(self, victim: JobRecord, successor: str) -> None:

@@ -74,17 +74,17 @@ class Walk:
         self._displaceable = -1.0
         self._least_priority = float("inf")
         self._kept_out: set[LineKey] = set()
+        self._blocked: set[str] = set()
 
     def run(self) -> None:
         """One walk, with its decisions."""
-        self._claims.prune()
         self._settle_claims()
         journal = self._state.journal
         mark = journal.begin()
         outcome = Outcome([], [], [])
         self._planner.begin()
         self._walk(outcome)
-        self._claims.reservation_binds = True
+        self._claims.end_walk()
         if not outcome.plans:
             journal.commit()
             for record, placed, cause in outcome.placed:
@@ -110,7 +110,7 @@ class Walk:
             record = self._state.jobs[job]
             if not record.line or not claims.is_settled(job, claim):
                 continue
-            del claims.by_job[job]
+            claims.drop(job)
             waiting = sum(task.state is TaskState.QUEUED for task in record.tasks)
             if waiting != len(claim.placed) or any(task.state is not TaskState.QUEUED for task, _ in claim.placed):
                 continue  # its size has changed since: it is placed anew
@@ -148,9 +148,10 @@ class Walk:
                 outcome.blocked.append(record)
                 if state.ordering.strict:
                     return
-                if len(outcome.blocked) == 1:
+                if record.job.pool not in self._blocked:
+                    self._blocked.add(record.job.pool)
                     self._reserve(record)
-                    self._claims.reservation_binds = True
+                    self._claims.bind(record.job.pool)
                 if depth and self._may_have_room(record) and self._claims.keeps_out(record):
                     self._kept_out.add(record.line)
                     depth -= 1
@@ -165,7 +166,8 @@ class Walk:
             self._displaceable = self._planner.highest_running_key()
         self._least_priority = state.roster.least_priority() if settings.preempt_by_priority else float("inf")
         self._kept_out.clear()
-        claims.reservation_binds = False
+        self._blocked.clear()
+        claims.begin_walk()
 
     def _consider(self, record: JobRecord, outcome: Outcome) -> Verdict:
         """Admit one job and place it on the trial ledger, making room for it if that is allowed and proved."""
@@ -174,7 +176,7 @@ class Walk:
             return Verdict.KEPT_OUT
         if not self.is_admitted(record):
             return Verdict.NOT_ADMITTED
-        placed, cause = None, Cause.BACKFILLED if outcome.blocked else Cause.FITS
+        placed, cause = None, Cause.BACKFILLED if record.job.pool in self._blocked else Cause.FITS
         if self._may_have_room(record):
             if self._state.holds_back(record):
                 return Verdict.KEPT_OUT
@@ -233,19 +235,19 @@ class Walk:
         return None
 
     def _reserve(self, record: JobRecord) -> None:
-        """Keep room for the first blocked job, if that is wanted; looked for anew whenever room has appeared.
+        """Keep room for the first blocked job of a pool, if wanted; looked for anew whenever room has appeared.
 
         Where the ordering may displace running work, ageing and displacement see to the head of the line instead.
         """
         claims, state = self._claims, self._state
         if not state.settings.reserve or (state.settings.preempt and state.ordering.selective):
             return
-        kept, releases = claims.reservation, state.cluster.releases
-        if kept is None or kept.job != record.id or kept.at <= state.now or claims.reserved_at != releases:
-            claims.reserved_at = releases
-            found = self._reserver.reserve(record, None)
+        pool = record.job.pool
+        kept = claims.reservations.get(pool)
+        if kept is None or kept.job != record.id or kept.at <= state.now or not claims.is_fresh(pool):
+            found = self._reserver.reserve(record)
             # Room that is there by count, and yet does not do, comes no nearer by being kept.
-            claims.reservation = found if found is not None and found.at > state.now else None
+            claims.keep(pool, found if found is not None and found.at > state.now else None)
 
     # ---- consequences -------------------------------------------------------------------------------------------
 
@@ -261,10 +263,10 @@ class Walk:
                 self._charge(record, placed)
                 self._start(record, placed, cause)
             else:
-                claims.by_job[record.id] = Claim(placed, victims, cause)
+                claims.put(record.id, Claim(placed, victims, cause))
         for plan in outcome.plans:
             for moved, placed in plan.moved:
-                claims.by_job[moved.id] = Claim(placed, victims, Cause.FITS)
+                claims.put(moved.id, Claim(placed, victims, Cause.FITS))
             for victim in plan.leaving:
                 state.stop(victim, Trigger.ENDED_FOR_RETRY, plan.cause, for_job=plan.record.id)
 
@@ -273,7 +275,7 @@ class Walk:
         state.queues.charge(record.queue, state.amount_of(record, [task for task, _ in placed]), 1)
 
     def _start(self, record: JobRecord, placed: Placed, cause: Cause) -> None:
-        self._claims.by_job.pop(record.id, None)
+        self._claims.drop(record.id)
         if self._placer.affinities is not None:
             self._placer.affinities.mark(record, placed)
         self._state.outbox.append(self._state.start(record, placed, cause))

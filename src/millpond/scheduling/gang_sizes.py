@@ -1,0 +1,53 @@
+"""How large an elastic gang is: the tasks it cannot start without, and the most that something else allows.
+
+A role never goes below its minimum. What can be spared is left out from the end: the last tasks of the last role first.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+
+from millpond.model.workloads import Job
+from millpond.scheduling.records import TaskRecord
+
+
+def spare_tasks(job: Job, tasks: Sequence[TaskRecord]) -> list[TaskRecord]:
+    """Those of a gang's tasks that it can start without, in the order of roles and numbers; none of a rigid one."""
+    if not job.elastic:
+        return []
+    return [
+        task
+        for index, role in enumerate(job.roles)
+        for task in [task for task in tasks if task.role_index == index][role.minimum :]
+    ]
+
+
+def least_tasks(job: Job, tasks: Sequence[TaskRecord]) -> list[TaskRecord]:
+    """Those of a gang's tasks that have to start together."""
+    return _without(tasks, spare_tasks(job, tasks))
+
+
+def most_tasks(
+    job: Job, tasks: Sequence[TaskRecord], is_allowed: Callable[[list[TaskRecord]], bool]
+) -> list[TaskRecord]:
+    """The most of a gang's tasks that are allowed together, at least the minimum of each role; empty if not even that.
+
+    Args:
+        is_allowed: whether these may; what it allows, it allows in part too. Asked a logarithmic number of times.
+    """
+    spare = spare_tasks(job, tasks)
+    sizes = range(len(spare) + 1)
+    left_out = bisect_left(sizes, True, key=lambda number: is_allowed(_without(tasks, spare[len(spare) - number :])))
+    return _without(tasks, spare[len(spare) - left_out :]) if left_out < len(sizes) else []
+
+
+def first_tasks(tasks: Sequence[TaskRecord], is_allowed: Callable[[list[TaskRecord]], bool]) -> list[TaskRecord]:
+    """The most tasks, from the first on, that may be added to a gang that runs; empty if not even one may."""
+    count = bisect_left(range(1, len(tasks) + 1), True, key=lambda number: not is_allowed(list(tasks[:number])))
+    return list(tasks[:count])
+
+
+def _without(tasks: Sequence[TaskRecord], left_out: Sequence[TaskRecord]) -> list[TaskRecord]:
+    numbers = {task.number for task in left_out}
+    return [task for task in tasks if task.number not in numbers] if numbers else list(tasks)
