@@ -26,6 +26,8 @@ from millpond.model.nodes import Node
 from millpond.model.reasons import Cause, Remedy
 from millpond.model.workloads import Job, JobState, Outcome, TaskState
 from millpond.scheduling.explaining import _variants
+from millpond.scheduling.gang_sizes import is_enough
+from millpond.scheduling.nearness import required_groups
 from millpond.scheduling.placement.kernels import compiled, interpreted
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.scheduler import Scheduler
@@ -100,8 +102,14 @@ class CoreMachine(RuleBasedStateMachine):
             case Stop(cause=Cause.PREEMPTED | Cause.RECLAIMED) if not self._replans():
                 assert record.job.preemptible
                 assert record.preemptions < record.job.preemption_budget
-                assert record.started_at is not None
-                assert self.now - record.started_at >= record.job.minimum_run_s
+                ran = record.attained_s - record.attained_before_s
+                if record.started_at is not None:
+                    ran = self.now - record.started_at
+                assert ran >= record.job.minimum_run_s
+            case Stop(cause=Cause.SHRUNK, for_job=successor) if successor:
+                left = [task for task in record.tasks if task.state in (TaskState.STARTING, TaskState.RUNNING)]
+                assert is_enough(record.job, left), "a gang gives up more than it can do without"
+                assert record.job.preemptible
 
     def _check_start(self, start: Start, job: Job, run: dict[int, Placement]) -> None:
         numbers = [placement.task for placement in start.placements]
@@ -125,11 +133,11 @@ class CoreMachine(RuleBasedStateMachine):
                     assert not role.request.models or device.model in role.request.models
                     piece = role.request.slice
                     assert (grant.compute_milli, grant.limit_milli) == (piece.compute_milli, piece.limit_milli)
-        if job.together_required and not start.joins and not self._replans():
-            self._check_together(start, job)
+        if job.together_required and not self._replans():
+            self._check_together([*start.placements, *run.values()], job)
 
-    def _check_together(self, start: Start, job: Job) -> None:
-        places = {self.nodes[placement.node] for placement in start.placements}
+    def _check_together(self, placements: Sequence[Placement], job: Job) -> None:
+        places = {self.nodes[placement.node] for placement in placements}
         if job.together.name == "NODE":
             assert len(places) == 1
         if job.together.name == "RACK":
@@ -314,6 +322,23 @@ class CoreMachine(RuleBasedStateMachine):
         for each in self.core._state.queues.by_name.values():
             limit = each.queue.limit
             assert limit is None or each.gpu_milli <= limit.gpu_milli, f"queue {each.queue.name} is beyond its limit"
+
+    @invariant()
+    def room_is_kept_where_a_gang_may_lie(self) -> None:
+        """Places that are claimed for a gang that must lie together lie together."""
+        cluster = self.core._state.cluster
+        for id_, claim in self.core._claims.by_job.items():
+            job = self.core.jobs[id_].job
+            groups = required_groups(cluster, job)
+            if groups is not None and not self._replans():
+                assert len({int(groups[node]) for node in claim.nodes}) == 1
+            assert claim.victims
+
+    @invariant()
+    def reservations_lie_in_the_pool_of_their_job(self) -> None:
+        for pool, kept in self.core._claims.reservations.items():
+            there = [self.core._state.cluster.nodes[node] for node in kept.nodes]
+            assert all(node is None or node.pool == pool for node in there)
 
     @invariant()
     def engine_and_core_agree_on_what_exists(self) -> None:

@@ -102,15 +102,16 @@ def _take(
 
 
 def check_queues(core: Scheduler) -> None:
-    """A queue's usage is the sum of what its jobs hold."""
+    """A queue's usage is the sum of what its jobs hold: frozen work no CPU, swapped work no card either."""
     tree = core._state.queues
     used = {name: [0, 0, 0] for name in tree.by_name}
     for record, task in holders(core):
         request = record.job.roles[task.role_index].request
         for node in tree.by_name[record.queue].path:
             amounts = used[node.queue.name]
-            amounts[0] += request.gpu_milli
-            amounts[1] += request.cpu_milli
+            hold = task.holding.hold.name if task.holding is not None else "NOTHING"
+            amounts[0] += request.gpu_milli if hold != "SWAPPED" else 0
+            amounts[1] += request.cpu_milli if hold == "RUNNING" else 0
             amounts[2] += request.memory_mib
     for name, amounts in used.items():
         node = tree.by_name[name]

@@ -20,10 +20,8 @@ def fingerprint(core: Scheduler) -> dict[str, Any]:
     """All that a trial can touch."""
     cluster = core._state.cluster
     queues = core._state.queues.by_name.items()
-    # Lots that the random placement drew stay drawn; and a reservation may be looked for anew at any time.
-    snapshot = {
-        name: value for name, value in core.snapshot().items() if name not in ("rounds", "reservation_is_fresh")
-    }
+    # Lots that the random placement drew stay drawn.
+    snapshot = {name: value for name, value in core.snapshot().items() if name != "rounds"}
     return {
         "node table": cluster.arrays.node_table.tobytes(),
         "device table": cluster.arrays.device_table.tobytes(),

@@ -118,3 +118,32 @@ def test_the_first_in_line_of_every_pool_has_its_own_reservation() -> None:
         small = single(f"s{number}", pool="other", deadline_s=1000.0 + number)
         world.submit(small, lasting=100, known=True)
     assert world.core.jobs["first there"].first_started_at == 100
+
+
+def test_room_made_for_a_gang_that_must_share_a_rack_lies_in_one_rack() -> None:
+    world = World(
+        machine("a", 2, rack_name="r1"), machine("b", 2, rack_name="r2"), machine("c", 2, rack_name="r2"),
+    )  # fmt: skip
+    world.submit(*(single(job, 2, priority=Priority.LOW) for job in "xyz"))
+    world.go_to(100)
+    world.submit(gang("high", 2, asks(2), priority=Priority.HIGH, together=Level.RACK, together_required=True))
+    assert sorted(world.nodes_of("high")) == ["b", "c"]
+    assert len(world.of_kind(Stop)) == 2
+
+
+def test_an_elastic_gang_starts_in_the_size_that_its_queue_allows() -> None:
+    world = World(machine("a", 4), queues=[queue("small", limit=2)])
+    job = elastic("e", (1, 4, 4), asks(1), queue="small")
+    assert world.core.check(job) is None
+    world.submit(job)
+    assert world.state("e") is JobState.RUNNING
+    assert len(world.nodes_of("e")) == 2
+
+
+def test_an_elastic_gang_of_a_higher_class_takes_what_can_be_freed() -> None:
+    world = World(machine("a", 2))
+    world.submit(single("stays", preemptible=False), single("leaves", priority=Priority.LOW))
+    world.go_to(100)
+    world.submit(elastic("high", (1, 2, 2), asks(1), priority=Priority.HIGH))
+    assert world.state("high") is JobState.RUNNING
+    assert world.state("stays") is JobState.RUNNING

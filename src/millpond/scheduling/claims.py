@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from millpond.model.reasons import Cause
-from millpond.model.workloads import JobState
+from millpond.model.workloads import JobState, TaskState
 from millpond.scheduling.placing import NodeMask, Placed
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.reserving import Reservation
@@ -20,11 +20,11 @@ class Claim:
 
     Attributes:
         placed: its tasks and the holdings they will take.
-        victims: ids and runs of the jobs that are leaving.
+        victims: ids and runs of the jobs that are leaving, each with the numbers of its tasks that do; none: all.
     """
 
     placed: Placed
-    victims: tuple[tuple[str, int], ...]
+    victims: tuple[tuple[str, int, tuple[int, ...]], ...]
     cause: Cause
 
     @property
@@ -68,9 +68,13 @@ class Claims:
         if self._state.suspended and self._state.is_suspending_for(job_id):
             return False
         running = self._state.running
-        for job, attempt in claim.victims:
+        for job, attempt, numbers in claim.victims:
             victim = running.get(job)
-            if victim is not None and victim.attempt == attempt and victim.state is not JobState.SUSPENDED:
+            if victim is None or victim.attempt != attempt:
+                continue
+            if numbers and all(victim.tasks[number].state is not TaskState.STOPPING for number in numbers):
+                continue
+            if numbers or victim.state is not JobState.SUSPENDED:
                 return False
         return True
 
@@ -121,6 +125,8 @@ class Claims:
 
     def keeps_out(self, record: JobRecord) -> bool:
         """Whether the reservation alone keeps this job off its nodes."""
+        if not self.reservations:
+            return False
         kept = self.reservations.get(record.job.pool)
         if kept is None or kept.job == record.id or record.job.pool in self._not_reached:
             return False
@@ -142,7 +148,7 @@ class Claims:
 
     def mask(self, record: JobRecord) -> NodeMask | None:
         """(nodes,), 0 where the job must stay out; None when it may go anywhere."""
-        kept = self.reservations[record.job.pool] if self.reservations and self.keeps_out(record) else None
+        kept = self.reservations[record.job.pool] if self.keeps_out(record) else None
         if kept is None and not self.by_job:
             return None
         if record.id in self.by_job:

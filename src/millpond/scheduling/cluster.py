@@ -240,6 +240,11 @@ class Cluster:
         self.arrays.node_usable[index] = 0
         self._changed(index)
 
+    def is_of_pool(self, index: int, pool: str) -> bool:
+        """Whether the node at ``index`` is there and belongs to the pool."""
+        node = self.nodes[index]
+        return node is not None and node.pool == pool
+
     def node_named(self, name: str) -> Node | None:
         """The node's description; None when there is none of that name."""
         index = self.node_index.get(name)

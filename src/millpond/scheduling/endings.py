@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from millpond.model.reasons import Cause
 from millpond.model.workloads import GangRule, Outcome, TaskState
+from millpond.scheduling.gang_sizes import is_enough
 from millpond.scheduling.lifecycle import Trigger, is_retried
 from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.state import ACTIVE, State
@@ -26,6 +27,7 @@ class Endings:
     ) -> None:
         """Tasks of a run are over: give back what they held, and decide what becomes of the job."""
         state = self._state
+        leaving = [task for task in tasks if task.state is TaskState.STOPPING]
         for task in tasks:
             task.outcome, task.exit_code = outcome, exit_code
             if detail:
@@ -35,17 +37,21 @@ class Endings:
             for task in tasks:
                 task.move(Trigger.ENDED_WELL)
         elif record.stop_trigger is not None or outcome is Outcome.STOPPED:
-            trigger = record.stop_trigger or Trigger.ENDED_CANCELLED
             for task in tasks:
-                task.move(trigger)
+                task.move(_fate(record, task))
         else:
-            self._failed(record, tasks, outcome)
+            for task in leaving:  # whatever ended it in the end, it was leaving, and its mates do without it
+                task.move(_fate(record, task))
+            if len(leaving) < len(tasks):
+                self._failed(record, [task for task in tasks if task not in leaving], outcome)
         if any(task.state in ACTIVE for task in record.tasks):
+            if record.stop_trigger is None and any(task.state is TaskState.QUEUED for task in leaving):
+                state.growing[record.id] = record  # what it gave up for others it gets back when there is room
             record.refresh()
             if record.slot >= 0:
                 state.enroll(record)
             return
-        if outcome is Outcome.SUCCESS:
+        if outcome is Outcome.SUCCESS or (leaving and record.stop_trigger is None):
             self._dismiss_late(record)
         self._keep_service(record, outcome, service_s)
         state.close_run(record)
@@ -83,7 +89,7 @@ class Endings:
         if again and rule is GangRule.RESTART_TASK:
             self._state.growing[record.id] = record  # the cycle starts the lost task again beside its mates
             self._state.arrivals += 1
-        elif rule is GangRule.SHRINK and self._is_enough(record, alive):
+        elif rule is GangRule.SHRINK and is_enough(record.job, alive):
             for task in tasks:
                 if task.state is TaskState.QUEUED:
                     task.surplus = True
@@ -91,13 +97,6 @@ class Endings:
         else:
             self._state.stop(record, trigger, Cause.GANG_BROKEN)
             self._fail_idle(record, again)
-
-    def _is_enough(self, record: JobRecord, tasks: list[TaskRecord]) -> bool:
-        """Whether these tasks are as many as every role needs at least."""
-        return all(
-            sum(task.role_index == index for task in tasks) >= role.minimum
-            for index, role in enumerate(record.job.roles)
-        )
 
     def _fail_idle(self, record: JobRecord, again: bool) -> None:
         """Tasks that wait beside a gang that failed for good never run."""
@@ -114,3 +113,11 @@ class Endings:
             record.attained_s = record.service_s(self._state.now)
         else:
             record.attained_s = record.attained_before_s
+
+
+def _fate(record: JobRecord, task: TaskRecord) -> Trigger:
+    """What becomes of a task that ended because it was told to: decided for its job, or for the task alone."""
+    if record.stop_trigger is not None:
+        return record.stop_trigger
+    made_room = task.state is TaskState.STOPPING and not task.surplus
+    return Trigger.ENDED_FOR_RETRY if made_room else Trigger.ENDED_CANCELLED

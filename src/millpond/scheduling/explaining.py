@@ -17,11 +17,13 @@ from millpond.model.workloads import Job, JobState, Role, TaskState
 from millpond.scheduling import estimating
 from millpond.scheduling.capacity import Obstacle, largest_possible
 from millpond.scheduling.claims import Claims
+from millpond.scheduling.gang_sizes import least_tasks
 from millpond.scheduling.placement.filters import Filter as KernelFilter
 from millpond.scheduling.placing import Placer
 from millpond.scheduling.reclaiming.roster import SLOT_PROTECTED_UNTIL
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State
+from millpond.scheduling.tenancy.admission import admitted_tasks
 from millpond.scheduling.tenancy.standing import Standing
 
 _FILTERS = {
@@ -92,7 +94,10 @@ class Explainer:
         nodes = sorted({task.placement.node for task in record.tasks if task.placement is not None})
         where = f" on {', '.join(nodes)}" if nodes else ""
         if record.state is JobState.SUSPENDED:
-            return Reason(Cause.SUSPENDED, f"suspended{where}; it goes on when asked to and its devices are free")
+            return Reason(
+                Cause.SUSPENDED,
+                f"suspended{where}; it goes on when asked to, as soon as its devices are free and its queue admits it",
+            )
         if record.state is JobState.STOPPING:
             cause = record.stop_cause or Cause.STOP_REQUESTED
             return Reason(cause, f"being ended{where}: {cause.value}")
@@ -103,7 +108,7 @@ class Explainer:
     def _explain_waiting(self, record: JobRecord) -> Reason:
         state = self._state
         queued = [task for task in record.tasks if task.state is TaskState.QUEUED]
-        amount = state.amount_of(record, queued)
+        amount = state.amount_of(record, least_tasks(record.job, queued))
         limiting = state.queues.limiting(record.queue, amount)
         if limiting is not None and limiting.queue.limit is not None:
             name, limit = limiting.queue.name, limiting.queue.limit
@@ -129,7 +134,7 @@ class Explainer:
         if claim is not None:
             return Reason(
                 Cause.ROOM_BEING_MADE,
-                f"{len(claim.victims)} job{'s' * (len(claim.victims) != 1)} being ended to make room for it",
+                f"{len(claim.victims)} job{'s' * (len(claim.victims) != 1)} ended or made smaller to make room for it",
                 (("victims", len(claim.victims)),),
                 blocked_by=claim.victims[0][0],
             )
@@ -219,12 +224,13 @@ class Explainer:
         state = self._state
         variant = state.new_record(job or record.job, record.sequence, record.submitted_at)
         variant.expected_s, variant.cautious_s = record.expected_s, record.cautious_s
-        if not state.queues.admits(variant.queue, state.amount_of(variant, variant.tasks)):
+        tasks = admitted_tasks(state, variant)
+        if not tasks:
             return False
         if self._state.holds_back(variant):
             return False
         mark = state.journal.begin()
-        placed = self._placer.place(variant, self._claims.mask(record) if masked else None)
+        placed = self._placer.place(variant, self._claims.mask(record) if masked else None, tasks=tasks)
         state.journal.rollback(mark)
         return placed is not None
 

@@ -28,6 +28,11 @@ def least_tasks(job: Job, tasks: Sequence[TaskRecord]) -> list[TaskRecord]:
     return _without(tasks, spare_tasks(job, tasks))
 
 
+def is_enough(job: Job, tasks: Sequence[TaskRecord]) -> bool:
+    """Whether these tasks are as many as every role needs at least."""
+    return all(sum(task.role_index == index for task in tasks) >= role.minimum for index, role in enumerate(job.roles))
+
+
 def most_tasks(
     job: Job, tasks: Sequence[TaskRecord], is_allowed: Callable[[list[TaskRecord]], bool]
 ) -> list[TaskRecord]:

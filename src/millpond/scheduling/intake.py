@@ -303,8 +303,10 @@ class Intake:
             state.enroll(record)
 
     def _suspend_refused(self, record: JobRecord, reason: str) -> None:
-        """It could not leave its devices: it runs on, and its holdings count as running again."""
+        """It could not leave its devices: it runs on, unless it has been resumed or stopped since."""
         state = self.state
+        if record.id not in state.suspended:
+            return
         for task in record.tasks:
             if task.state in (TaskState.FROZEN, TaskState.SWAPPED):
                 task.move(Trigger.RESUME_DECIDED)

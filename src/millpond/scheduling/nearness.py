@@ -7,7 +7,7 @@ import numpy as np
 from millpond.model.topology import Level
 from millpond.model.workloads import Job
 from millpond.scheduling.cluster import Cluster
-from millpond.scheduling.placement.arrays import Int64Array
+from millpond.scheduling.placement.arrays import Int64Array, NodeMask
 
 
 def required_groups(cluster: Cluster, job: Job) -> Int64Array | None:
@@ -19,3 +19,14 @@ def required_groups(cluster: Cluster, job: Job) -> Int64Array | None:
         return None
     count = cluster.arrays.node_count
     return cluster.arrays.rack[:count] if job.together is Level.RACK else np.arange(count, dtype=np.int64)
+
+
+def near(cluster: Cluster, job: Job, node: int, mask: NodeMask | None) -> NodeMask | None:
+    """The mask for tasks that join others on ``node``: their own group alone, where all have to lie together."""
+    groups = required_groups(cluster, job)
+    if groups is None:
+        return mask
+    own: NodeMask = (groups == groups[node]).astype(np.uint8)
+    if mask is not None:
+        own &= mask
+    return own

@@ -7,15 +7,17 @@ A node mask keeps out what reservations, quotas or cells forbid, without touchin
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from millpond.model.topology import Level
-from millpond.model.workloads import Job, TaskState
+from millpond.model.workloads import Job
 from millpond.scheduling.affinity import Affinities
 from millpond.scheduling.cluster import Cluster
+from millpond.scheduling.gang_sizes import most_tasks
 from millpond.scheduling.holdings import Hold, Holding
 from millpond.scheduling.placement.arrays import Int64Array
 from millpond.scheduling.placement.gangs import place_gang
@@ -104,64 +106,57 @@ class Placer:
 
     # ---- placing ------------------------------------------------------------------------------------------------
 
-    def place(self, record: JobRecord, mask: NodeMask | None = None, spare: Int64Array | None = None) -> Placed | None:
-        """Take holdings for all tasks that wait, in the open transaction; None, and nothing taken, if they do not fit.
+    def place(
+        self,
+        record: JobRecord,
+        mask: NodeMask | None = None,
+        spare: Int64Array | None = None,
+        tasks: Sequence[TaskRecord] | None = None,
+    ) -> Placed | None:
+        """Take holdings for a job's tasks, in the open transaction; None, and nothing taken, if they do not fit.
+
+        An elastic role may get fewer than are asked for, not fewer than its minimum.
 
         Args:
             mask: (nodes,), 0 keeps a node out.
             spare: (4,), wholly free cells that may still be broken, by switch, socket, node and rack.
+            tasks: which of its tasks; all that wait unless given.
         """
+        if tasks is None:
+            tasks = record.tasks if len(record.tasks) == 1 else record.queued()
         if self.affinities is None:
-            return self._place(record, mask, spare)
+            return self._place(record, tasks, mask, spare)
         for step in self.affinities.masks(record, mask):
-            placed = self._place(record, step, spare)
+            placed = self._place(record, tasks, step, spare)
             if placed is not None:
                 return placed
         return None
 
-    def _place(self, record: JobRecord, mask: NodeMask | None, spare: Int64Array | None) -> Placed | None:
-        tasks = record.tasks
-        if len(tasks) == 1:
+    def _place(
+        self, record: JobRecord, tasks: Sequence[TaskRecord], mask: NodeMask | None, spare: Int64Array | None
+    ) -> Placed | None:
+        job = record.job
+        if len(record.tasks) == 1 and len(tasks) == 1:
             if record.gpu_milli > self.cluster.free_gpu_milli:
                 return None
-            shape = self.cluster.shape_of(record.job.roles[0].request, record.job.pool)
+            shape = self.cluster.shape_of(job.roles[0].request, job.pool)
             choice = self.selector.place(shape, mask, spare)
             return None if choice is None else [(tasks[0], self.take(shape, choice))]
-        waiting = [task for task in tasks if task.state is TaskState.QUEUED]
-        return self.place_gang(record.job, waiting, mask, spare)
-
-    def place_gang(
-        self, job: Job, tasks: list[TaskRecord], mask: NodeMask | None = None, spare: Int64Array | None = None
-    ) -> Placed | None:
-        """The same for some tasks of a job; an elastic role may get fewer than it wants, not fewer than its minimum."""
         shapes = [self.cluster.shape_of(role.request, job.pool) for role in job.roles]
         placed = self._place_all(job, tasks, shapes, mask, spare)
-        if placed is not None or not job.elastic:
+        if placed is not None or not record.elastic:
             return placed
-        spared = [
-            task
-            for role_index, role in enumerate(job.roles)
-            for task in [task for task in tasks if task.role_index == role_index][max(role.minimum, 0) :]
-        ]
-        # The most tasks that fit: the last that can be spared are left out first.
-        fewest, most = 1, len(spared)
-        best: Placed | None = None
-        while fewest <= most:
-            left_out = (fewest + most) // 2
-            without = {id(task) for task in spared[len(spared) - left_out :]}
-            mark = self.cluster.journal.begin()
-            trial = self._place_all(job, [task for task in tasks if id(task) not in without], shapes, mask, spare)
-            self.cluster.journal.rollback(mark)
-            if trial is None:
-                fewest = left_out + 1
-            else:
-                best, most = trial, left_out - 1
-        if best is None:
-            return None
-        chosen = {id(task) for task, _ in best}
-        return self._place_all(job, [task for task in tasks if id(task) in chosen], shapes, mask, spare)
+        journal = self.cluster.journal
 
-    def place_some(self, job: Job, tasks: list[TaskRecord], mask: NodeMask | None = None) -> Placed:
+        def fits(some: list[TaskRecord]) -> bool:
+            mark = journal.begin()
+            trial = self._place_all(job, some, shapes, mask, spare)
+            journal.rollback(mark)
+            return trial is not None
+
+        return self._place_all(job, most_tasks(job, tasks, fits), shapes, mask, spare)
+
+    def place_some(self, job: Job, tasks: Sequence[TaskRecord], mask: NodeMask | None = None) -> Placed:
         """Take holdings for as many of these tasks as fit, first to last."""
         placed: Placed = []
         for task in tasks:
@@ -172,21 +167,13 @@ class Placer:
             placed.append((task, self.take(shape, choice)))
         return placed
 
-    def retake_all(self, record: JobRecord) -> bool:
-        """Let all suspended tasks of a job hold again what they held; False, and nothing taken, if they cannot."""
-        journal = self.cluster.journal
-        mark = journal.begin()
-        for task in record.tasks:
-            if task.holding is not None and task.state in (TaskState.FROZEN, TaskState.SWAPPED):
-                self.cluster.change(task.holding, Hold.RUNNING)
-                if self.cluster.is_overdrawn(task.holding):
-                    journal.rollback(mark)
-                    return False
-        journal.commit()
-        return True
-
     def _place_all(
-        self, job: Job, tasks: list[TaskRecord], shapes: list[Shape], mask: NodeMask | None, spare: Int64Array | None
+        self,
+        job: Job,
+        tasks: Sequence[TaskRecord],
+        shapes: list[Shape],
+        mask: NodeMask | None,
+        spare: Int64Array | None,
     ) -> Placed | None:
         members = [shapes[task.role_index] for task in tasks]
         if not members or sum(shape.total_compute_milli for shape in members) > self.cluster.free_gpu_milli:

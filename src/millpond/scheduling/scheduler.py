@@ -24,10 +24,11 @@ import numpy as np
 from millpond.model.decisions import Decision
 from millpond.model.events import Event
 from millpond.model.reasons import Cause, Reason
-from millpond.model.workloads import Job, JobState, TaskState
+from millpond.model.workloads import Job
 from millpond.scheduling import snapshots
 from millpond.scheduling.claims import Claims
 from millpond.scheduling.explaining import Explainer
+from millpond.scheduling.growing import continue_and_grow
 from millpond.scheduling.intake import Intake
 from millpond.scheduling.lifecycle import Trigger
 from millpond.scheduling.placement.kernels import KernelSet
@@ -87,7 +88,7 @@ class Scheduler:
         self._claims.prune()
         self._end_overdue()
         state.end_pauses()
-        self._continue_and_grow()
+        continue_and_grow(state, self._placer, self._claims)
         if state.waiting.count:
             self._placer.refresh()
             state.ordering.refresh(state.roster.slots[:, : state.roster.used], state.now)
@@ -109,28 +110,12 @@ class Scheduler:
         while state.deadlines and state.deadlines[0][0] <= state.now:
             _, job, attempt = heapq.heappop(state.deadlines)
             record = state.running.get(job)
-            if record is None or record.attempt != attempt or record.state is JobState.STOPPING:
+            if record is None or record.attempt != attempt or record.stop_trigger is not None:
                 continue
             if record.service_s(state.now) + 1e-6 >= (record.job.time_limit_s or 0.0):
                 state.stop(record, Trigger.ENDED_BADLY, Cause.TIME_LIMIT)
             else:  # it was suspended for a while
                 state.watch_deadline(record)
-
-    def _continue_and_grow(self) -> None:
-        """Step 2 of the cycle."""
-        state = self._state
-        for record in [record for record in state.suspended.values() if not record.suspended_by]:
-            if self._placer.retake_all(record):
-                state.resume(record, Cause.RESUME_REQUESTED)
-        for record in list(state.growing.values()):
-            if record.state is not JobState.RUNNING or not self._walk.is_admitted(record):
-                continue
-            missing = [task for task in record.tasks if task.state is TaskState.QUEUED]
-            placed = self._placer.place_some(record.job, missing, self._claims.mask(record))
-            if placed:
-                amount = state.amount_of(record, [task for task, _ in placed])
-                state.queues.charge(record.queue, amount, 1)
-                state.outbox.append(state.start(record, placed, Cause.FITS))
 
     def next_wakeup(self, now: float) -> float | None:
         """The instant at which a cycle is worth running although no event arrives; None when there is none."""

@@ -120,13 +120,14 @@ def give(plain: dict[str, Any], state: State, placer: Placer, claims: Claims, in
         record = _record(state, item)
         state.jobs[record.id] = record
     state.running = {job: state.jobs[job] for job in plain["running"]}
+    state.elastic = {job: record for job, record in state.running.items() if record.elastic}
     state.suspended = {job: state.jobs[job] for job in plain["suspended"]}
     state.growing = {job: state.jobs[job] for job in plain["growing"]}
     state.fresh = [state.jobs[job] for job in plain["fresh"] if job in state.jobs]
     enrolled = {item["job"]["id"] for item in plain["jobs"] if item["on_roster"]}
     for record in state.running.values():
         holders = [task for task in record.tasks if task.holding is not None]
-        state.queues.charge(record.queue, state.amount_of(record, holders), 1)
+        state.queues.charge(record.queue, state.held_by(record, holders), 1)
         if record.id in enrolled:
             state.enroll(record)
     state.journal.commit()
@@ -140,7 +141,8 @@ def give(plain: dict[str, Any], state: State, placer: Placer, claims: Claims, in
     heapq.heapify(state.paused)
     for job, places, victims, cause in plain["claims"]:
         placed = [_place(state, state.jobs[job], *place) for place in places]
-        claims.put(job, Claim(placed, tuple((victim, attempt) for victim, attempt in victims), Cause(cause)))
+        leaving = tuple((victim, attempt, tuple(tasks)) for victim, attempt, tasks in victims)
+        claims.put(job, Claim(placed, leaving, Cause(cause)))
     for pool, job, nodes, at, is_fresh in plain["reservations"]:
         indices = tuple(cluster.node_index[name] for name in nodes if name in cluster.node_index)
         claims.keep(pool, Reservation(job, indices, at), is_fresh=is_fresh)

@@ -43,6 +43,7 @@ class State:
         running: jobs that hold something, by id, in order of their start.
         roster: the running work that victim rules look at.
         suspended: jobs that may go on when there is room, by id.
+        elastic: those of the running jobs that can run with fewer or more tasks, by id.
         growing: running jobs some of whose tasks wait to join them, by id.
         outbox: decisions taken between cycles, handed out by the next one.
         pending: decisions that wait for the engine's answer, by id.
@@ -65,6 +66,7 @@ class State:
         self.roster = Roster()
         self.running: dict[str, JobRecord] = {}
         self.suspended: dict[str, JobRecord] = {}
+        self.elastic: dict[str, JobRecord] = {}
         self.growing: dict[str, JobRecord] = {}
         self.outbox: list[Decision] = []
         self.pending: dict[int, Decision] = {}
@@ -164,6 +166,23 @@ class State:
             record.amount = amount
         return amount
 
+    def held_by(self, record: JobRecord, tasks: Sequence[TaskRecord]) -> Amount:
+        """What these tasks count for now: running work for all it asked for, suspended work for what it still holds.
+
+        A frozen task keeps its cards from others by the device memory it holds, so they count; a swapped one keeps
+        host memory only.
+        """
+        holds = [task.holding.hold for task in tasks if task.holding is not None]
+        if all(hold is Hold.RUNNING for hold in holds):
+            return self.amount_of(record, tasks)
+        gpu = cpu = memory = 0
+        for task, hold in zip(tasks, holds, strict=True):
+            request = record.job.roles[task.role_index].request
+            gpu += 0 if hold is Hold.SWAPPED else request.gpu_milli
+            cpu += request.cpu_milli if hold is Hold.RUNNING else 0
+            memory += request.memory_mib
+        return Amount(gpu, cpu, memory)
+
     def start(self, record: JobRecord, placed: Sequence[tuple[TaskRecord, Holding]], cause: Cause) -> Start:
         """Commit a start whose holdings and queue charge are already taken in the open transaction."""
         joins = record.id in self.running
@@ -172,6 +191,8 @@ class State:
             record.attempt += 1
             record.line = ()
             self.running[record.id] = record
+            if record.elastic:
+                self.elastic[record.id] = record
         placements = []
         for task, holding in placed:
             task.move(Trigger.START_DECIDED)
@@ -223,9 +244,12 @@ class State:
     def suspended_now(self, record: JobRecord, mode: SuspendMode) -> None:
         """The engine has confirmed that a job left its devices: the ledger follows."""
         hold = Hold.FROZEN if mode is SuspendMode.FREEZE else Hold.SWAPPED
-        for task in record.tasks:
-            if task.state in (TaskState.FROZEN, TaskState.SWAPPED) and task.holding is not None:
+        tasks = suspended_tasks(record)
+        self._count(record, self.held_by(record, tasks), -1)
+        for task in tasks:
+            if task.holding is not None:
                 self.cluster.change(task.holding, hold)
+        self._count(record, self.held_by(record, tasks), 1)
 
     def can_swap(self, record: JobRecord) -> bool:
         """Whether the host memory set aside takes the job's device memory, beside that of others on their way there."""
@@ -237,21 +261,54 @@ class State:
         holdings = [task.holding for job in (record, *leaving) for task in job.tasks if task.holding is not None]
         return self.cluster.can_swap(holdings)
 
+    def is_suspending(self, record: JobRecord) -> bool:
+        """Whether the job was told to leave its devices and has not confirmed that it did."""
+        return any(type(decision) is Suspend and decision.job == record.id for decision in self.pending.values())
+
     def is_suspending_for(self, job_id: str) -> bool:
         """Whether some work was told to leave its devices for this job and has not confirmed that it did."""
         return any(type(decision) is Suspend and decision.for_job == job_id for decision in self.pending.values())
 
-    def resume(self, record: JobRecord, cause: Cause) -> None:
-        """Decide that a suspended job goes on; its holdings are already running in the open transaction."""
-        for task in record.tasks:
-            if task.state in (TaskState.FROZEN, TaskState.SWAPPED):
-                task.move(Trigger.RESUME_DECIDED)
+    def given_up(self, record: JobRecord) -> Amount:
+        """What a suspended job no longer counts for, and needs again to go on."""
+        tasks = suspended_tasks(record)
+        held, asked = self.held_by(record, tasks), self.amount_of(record, tasks)
+        return Amount(
+            asked.gpu_milli - held.gpu_milli, asked.cpu_milli - held.cpu_milli, asked.memory_mib - held.memory_mib
+        )
+
+    def resume(self, record: JobRecord, cause: Cause) -> bool:
+        """Decide that a suspended job goes on where it was; False, and nothing changed, if it cannot yet.
+
+        Its devices have to be free again, and its queue has to admit what it gave up when it was suspended.
+        """
+        tasks = suspended_tasks(record)
+        mark = self.journal.begin()
+        given_up = self.given_up(record)
+        if not self.queues.admits(record.queue, given_up) or not self._retake(tasks):
+            self.journal.rollback(mark)
+            return False
+        self.journal.commit()
+        self._count(record, given_up, 1)
+        for task in tasks:
+            task.move(Trigger.RESUME_DECIDED)
+        record.suspended_by = ""
         record.started_at = self.now
         record.refresh()
         del self.suspended[record.id]
         self.watch_deadline(record)
         self.enroll(record)
         self._emit(Resume(self._id(), record.id, record.attempt, cause))
+        return True
+
+    def _retake(self, tasks: Sequence[TaskRecord]) -> bool:
+        """Let suspended tasks hold again what they held, in the open transaction; False if that is too much."""
+        for task in tasks:
+            if task.holding is not None:
+                self.cluster.change(task.holding, Hold.RUNNING)
+                if self.cluster.is_overdrawn(task.holding):
+                    return False
+        return True
 
     def enroll(self, record: JobRecord) -> None:
         """Put a job that runs on the roster, as it is now."""
@@ -283,6 +340,7 @@ class State:
         if whole:
             self.roster.remove(record)
             self.growing.pop(record.id, None)
+            self.suspended.pop(record.id, None)
         numbers = () if whole else tuple(task.number for task in chosen)
         grace = record.job.checkpoint.grace_s
         self._emit(Stop(self._id(), record.id, record.attempt, cause, numbers, grace, for_job))
@@ -292,19 +350,19 @@ class State:
         holding = task.holding
         if holding is None:
             return
+        runs = holding.hold is Hold.RUNNING
+        self._count(record, self.amount_of(record, (task,)) if runs else self.held_by(record, (task,)), -1)
         self.cluster.change(holding, Hold.NOTHING)
         task.holding = None
-        amount = self.amount_of(record, (task,))
-        self.queues.charge(record.queue, amount, -1)
-        if self.ordering.needs_usage:
-            self._use(record, amount, -1)
 
     def close_run(self, record: JobRecord) -> None:
         """No task of the job holds anything any more: the run is over; the job waits again or has ended."""
         self.running.pop(record.id, None)
         self.suspended.pop(record.id, None)
+        self.elastic.pop(record.id, None)
         self.growing.pop(record.id, None)
         self.roster.remove(record)
+        record.suspended_by = ""
         record.started_at = None
         displaced = record.stop_cause in (Cause.PREEMPTED, Cause.RECLAIMED)
         self._settle_queued(record)
@@ -383,6 +441,12 @@ class State:
 
     # ---- small things -------------------------------------------------------------------------------------------
 
+    def _count(self, record: JobRecord, amount: Amount, sign: int) -> None:
+        """From now on the job holds so much more (or less): its queues' usage and, where it matters, its fair share."""
+        self.queues.charge(record.queue, amount, sign)
+        if self.ordering.needs_usage:
+            self._use(record, amount, sign)
+
     def _use(self, record: JobRecord, amount: Amount, sign: int) -> None:
         self.usage.change(record.queue, amount, sign, self.now)
         if record.job.user:
@@ -391,7 +455,7 @@ class State:
     def holds_back(self, record: JobRecord) -> bool:
         """Whether the ordering leaves free room to others although the job might fit."""
         settings, cluster = self.settings, self.cluster
-        if settings.preempt or not settings.reserve or record.job.elastic:
+        if settings.preempt or not settings.reserve or record.elastic:
             return False
         return self.ordering.holds_back(record, cluster.free_gpu_milli, cluster.gpu_capacity_milli, self.now)
 
@@ -417,6 +481,11 @@ class State:
         if record.job.time_limit_s is not None and record.started_at is not None:
             left = record.job.time_limit_s - record.attained_s + record.debt_s
             heapq.heappush(self.deadlines, (record.started_at + left, record.id, record.attempt))
+
+
+def suspended_tasks(record: JobRecord) -> list[TaskRecord]:
+    """The tasks of a job that were told to leave their devices and to wait."""
+    return [task for task in record.tasks if task.state in (TaskState.FROZEN, TaskState.SWAPPED)]
 
 
 def user_account(record: JobRecord) -> str:

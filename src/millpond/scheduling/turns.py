@@ -100,7 +100,7 @@ class Turns:
         if not fits or own is None:
             return False
         self._hand_over(victim, record.id)
-        claim = Claim([(record.tasks[0], own)], ((victim.id, victim.attempt),), Cause.TURN_TAKEN)
+        claim = Claim([(record.tasks[0], own)], ((victim.id, victim.attempt, ()),), Cause.TURN_TAKEN)
         self._claims.put(record.id, claim)
         return True
 
@@ -117,15 +117,15 @@ class Turns:
         claimed = {node for claim in self._claims.by_job.values() for node in claim.nodes}
         waiting = [record for record in state.suspended.values() if record.suspended_by == BY_TURN]
         for record in sorted(waiting, key=lambda record: (record.suspended_at, record.sequence)):
+            if not state.queues.admits(record.queue, state.given_up(record)):
+                continue  # its queue has no room for it: those behind it go first
             holdings = [task.holding for task in record.tasks if task.holding is not None]
             devices = {device for holding in holdings for device in holding.devices}
             is_first = spoken_for.isdisjoint(devices) and not any(holding.node in claimed for holding in holdings)
             spoken_for |= devices
             if not is_first or state.is_suspending_for(record.id):
                 continue
-            if self._placer.retake_all(record):
-                record.suspended_by = ""
-                state.resume(record, Cause.TURN_TAKEN)
+            if state.resume(record, Cause.TURN_TAKEN):
                 continue
             holders = self._holders(record)
             if holders and all(self._has_had_its_turn(holder) for holder in holders):

@@ -14,13 +14,16 @@ from enum import Enum
 from millpond.model.reasons import Cause
 from millpond.model.workloads import TaskState
 from millpond.scheduling.claims import Claim, Claims
+from millpond.scheduling.gang_sizes import is_enough
 from millpond.scheduling.holdings import Hold
 from millpond.scheduling.lifecycle import Trigger
 from millpond.scheduling.placing import Placed, Placer
-from millpond.scheduling.reclaiming.plans import Plan, Planner
+from millpond.scheduling.reclaiming.plans import Planner
+from millpond.scheduling.reclaiming.searching import Plan
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.reserving import Reserver
 from millpond.scheduling.state import State
+from millpond.scheduling.tenancy.admission import admitted_tasks, is_admitted, is_guaranteed
 from millpond.scheduling.tenancy.standing import Standing
 from millpond.scheduling.turns import Turns
 from millpond.scheduling.waiting import LineKey
@@ -98,7 +101,7 @@ class Walk:
     def _share_cards(self, turns: Turns, blocked: list[JobRecord]) -> None:
         """The first of every line that found no room may take turns with work of its own size."""
         for record in blocked:
-            if self.is_admitted(record):
+            if admitted_tasks(self._state, record):
                 turns.share(record)
 
     # ---- claims -------------------------------------------------------------------------------------------------
@@ -111,12 +114,14 @@ class Walk:
             if not record.line or not claims.is_settled(job, claim):
                 continue
             claims.drop(job)
-            waiting = sum(task.state is TaskState.QUEUED for task in record.tasks)
-            if waiting != len(claim.placed) or any(task.state is not TaskState.QUEUED for task, _ in claim.placed):
-                continue  # its size has changed since: it is placed anew
-            if self.is_admitted(record) and self._take_again(claim.placed):
-                self._charge(record, claim.placed)
-                self._start(record, claim.placed, claim.cause)
+            # Tasks that it has given up since are left out; if those left are too few, it is placed anew.
+            placed = [(task, holding) for task, holding in claim.placed if task.state is TaskState.QUEUED]
+            tasks = [task for task, _ in placed]
+            if not is_enough(record.job, tasks) or not is_admitted(self._state, record, tasks):
+                continue
+            if self._take_again(placed):
+                self._charge(record, placed)
+                self._start(record, placed, claim.cause)
 
     def _take_again(self, placed: Placed) -> bool:
         """Take the very same places on the ledger as it is; False, and nothing taken, if that is not possible."""
@@ -164,18 +169,28 @@ class Walk:
         self._displaceable = -1.0
         if settings.preempt and state.ordering.selective and claims.displaced_at < state.now:
             self._displaceable = self._planner.highest_running_key()
-        self._least_priority = state.roster.least_priority() if settings.preempt_by_priority else float("inf")
+        self._least_priority = self._lowest_class() if settings.preempt_by_priority else float("inf")
         self._kept_out.clear()
         self._blocked.clear()
         claims.begin_walk()
+
+    def _lowest_class(self) -> float:
+        """The lowest class of priority among all work that holds something; infinite when there is none."""
+        lowest = self._state.roster.least_priority()
+        for record in self._state.suspended.values():
+            lowest = min(lowest, float(record.job.priority))
+        return lowest
 
     def _consider(self, record: JobRecord, outcome: Outcome) -> Verdict:
         """Admit one job and place it on the trial ledger, making room for it if that is allowed and proved."""
         claims = self._claims
         if record.id in claims.by_job:
             return Verdict.KEPT_OUT
-        if not self.is_admitted(record):
-            return Verdict.NOT_ADMITTED
+        tasks = None
+        if record.elastic or self._state.queues.has_bounds:
+            tasks = admitted_tasks(self._state, record)
+            if not tasks:
+                return Verdict.NOT_ADMITTED
         placed, cause = None, Cause.BACKFILLED if record.job.pool in self._blocked else Cause.FITS
         if self._may_have_room(record):
             if self._state.holds_back(record):
@@ -183,7 +198,7 @@ class Walk:
             if record.line in self._kept_out and claims.keeps_out(record):
                 # One of its like has found no room outside of what is reserved; only a shorter job may do better.
                 return Verdict.KEPT_OUT
-            placed = self._placer.place(record, claims.mask(record))
+            placed = self._placer.place(record, claims.mask(record), tasks=tasks)
         if placed is None and len(outcome.plans) < PLANS_PER_CYCLE and self._might_make_room(record):
             plan = self._make_room(record)
             if plan is not None:
@@ -197,15 +212,7 @@ class Walk:
 
     def _may_have_room(self, record: JobRecord) -> bool:
         """Whether, counting free compute alone, the job might fit."""
-        return record.gpu_milli <= self._state.cluster.free_gpu_milli or record.job.elastic
-
-    def is_admitted(self, record: JobRecord) -> bool:
-        """Whether the job's queue, and all above it, may hold so much more."""
-        state = self._state
-        if not state.queues.has_bounds:
-            return True
-        queued = [task for task in record.tasks if task.state is TaskState.QUEUED]
-        return state.queues.admits(record.queue, state.amount_of(record, queued))
+        return record.gpu_milli <= self._state.cluster.free_gpu_milli or record.elastic
 
     def _might_make_room(self, record: JobRecord) -> bool:
         """A quick look whether any rule could let somebody leave for the job."""
@@ -217,15 +224,10 @@ class Walk:
 
     def _make_room(self, record: JobRecord) -> Plan | None:
         """The least disruptive allowed plan that gives the job its whole place; kept on the trial ledger."""
-        state = self._state
-        if record.job.together_required and len(record.tasks) > 1:
-            return None  # plans do not know racks yet: nobody leaves for a gang that might still not lie together
-        if state.queues.has_guarantees:
-            amount = state.amount_of(record, record.wanted())
-            if not state.queues.borrows(record.queue, amount):
-                plan = self._planner.by_guarantee(record, self._claims.mask(record))
-                if plan is not None:
-                    return plan
+        if is_guaranteed(self._state, record):
+            plan = self._planner.by_guarantee(record, self._claims.mask(record))
+            if plan is not None:
+                return plan
         if self._least_priority < record.job.priority:
             plan = self._planner.by_priority(record, self._claims.mask(record))
             if plan is not None:
@@ -257,7 +259,11 @@ class Walk:
         if any(plan.by_ordering for plan in outcome.plans):
             self._claims.displaced_at = state.now
         leaving = [victim for plan in outcome.plans for victim in plan.leaving]
-        victims = tuple((victim.id, victim.attempt) for victim in leaving)
+        shrunk = [(victim, tasks) for plan in outcome.plans for victim, tasks in plan.shrunk]
+        victims = (
+            *((victim.id, victim.attempt, ()) for victim in leaving),
+            *((victim.id, victim.attempt, tuple(task.number for task in tasks)) for victim, tasks in shrunk),
+        )
         for record, placed, cause in outcome.placed:
             if self._take_again(placed):
                 self._charge(record, placed)
@@ -269,6 +275,8 @@ class Walk:
                 claims.put(moved.id, Claim(placed, victims, Cause.FITS))
             for victim in plan.leaving:
                 state.stop(victim, Trigger.ENDED_FOR_RETRY, plan.cause, for_job=plan.record.id)
+            for victim, tasks in plan.shrunk:
+                state.stop(victim, Trigger.ENDED_FOR_RETRY, Cause.SHRUNK, tasks=tasks, for_job=plan.record.id)
 
     def _charge(self, record: JobRecord, placed: Placed) -> None:
         state = self._state

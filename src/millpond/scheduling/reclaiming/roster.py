@@ -133,6 +133,10 @@ class Roster:
         record.slot = -1
         self.version += 1
 
+    def rows_of(self, slots: Int64Array) -> Int64Array:
+        """The rows of these jobs, all in one array."""
+        return np.array([row for slot in slots.tolist() for row in self._slot_rows[slot]], dtype=np.int64)
+
     def least_priority(self) -> float:
         """The lowest class among the jobs on the roster; infinite when it is empty."""
         for priority, count in enumerate(self._by_priority):

@@ -30,17 +30,21 @@ class QueueNode:
         """From this queue up to the root."""
 
     def exceeds_limit(self, amount: Amount) -> bool:
-        """Whether ``amount`` more would go beyond this queue's own limit."""
+        """Whether ``amount`` more would go beyond this queue's own limit; nothing more of a resource never does."""
         limit = self.queue.limit
         return limit is not None and (
-            self.gpu_milli + amount.gpu_milli > limit.gpu_milli
-            or (limit.cpu_milli > 0 and self.cpu_milli + amount.cpu_milli > limit.cpu_milli)
-            or (limit.memory_mib > 0 and self.memory_mib + amount.memory_mib > limit.memory_mib)
+            _exceeds(self.gpu_milli, amount.gpu_milli, limit.gpu_milli)
+            or (limit.cpu_milli > 0 and _exceeds(self.cpu_milli, amount.cpu_milli, limit.cpu_milli))
+            or (limit.memory_mib > 0 and _exceeds(self.memory_mib, amount.memory_mib, limit.memory_mib))
         )
 
     def within_guarantee(self, amount: Amount) -> bool:
         """Whether with ``amount`` more this queue still stays within its own guarantee of cards."""
         return self.gpu_milli + amount.gpu_milli <= self.queue.guarantee.gpu_milli
+
+
+def _exceeds(used: int, more: int, limit: int) -> bool:
+    return more > 0 and used + more > limit
 
 
 class QueueTree:
@@ -149,7 +153,7 @@ class QueueTree:
             return True
         if self.limiting(name, amount) is not None:
             return False
-        return self.may_borrow(name) or not self.borrows(name, amount)
+        return amount.gpu_milli == 0 or self.may_borrow(name) or not self.borrows(name, amount)
 
     def is_over_guarantee(self, name: str) -> bool:
         """Whether the leaf holds more than it is guaranteed, so that some of its work is borrowed."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from millpond.model.resources import Amount
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State, user_account
+from millpond.scheduling.tenancy.admission import is_guaranteed
 
 SHARE_POWER = 0.3
 SHARE_FLOOR = 0.05
@@ -32,9 +33,7 @@ class Standing:
     def rank(self, record: JobRecord) -> Rank:
         """The lower, the earlier: borrowing or not, class of priority, share, key."""
         job = record.job
-        tier = 1.0
-        if self._has_guarantees:
-            tier = float(self._state.queues.borrows(record.queue, self._state.amount_of(record, record.wanted())))
+        tier = float(not (self._has_guarantees and is_guaranteed(self._state, record)))
         key = record.key[0]
         if not self._by_share:
             return (tier, -float(job.priority), key)

@@ -1,0 +1,290 @@
+"""The search: given who may be asked to leave, the least harmful way to make room for one whole job.
+
+First without ending running work (``yielding``), then node by node: for each task a kernel finds the node on which
+making room does the least harm. A gang that must lie together is tried rack by rack (or node by node), the cheapest of
+the groups tried wins. All of it happens on the trial ledger; the plan that is found stays there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from millpond.model.reasons import Cause
+from millpond.scheduling.gang_sizes import first_tasks, least_tasks
+from millpond.scheduling.holdings import Hold
+from millpond.scheduling.nearness import near, required_groups
+from millpond.scheduling.placement.arrays import Int64Array
+from millpond.scheduling.placement.kernels import KernelSet, interpreted
+from millpond.scheduling.placement.selector import NO_NODE
+from millpond.scheduling.placement.shapes import Shape
+from millpond.scheduling.placing import NodeMask, Placed, Placer
+from millpond.scheduling.reclaiming.roster import (
+    ROW_COMPUTE,
+    ROW_DEVICES,
+    ROW_NODE,
+    ROW_SLOT,
+    SLOT_SEQUENCE,
+    FloatArray,
+)
+from millpond.scheduling.reclaiming.victims import MOST_ROWS
+from millpond.scheduling.reclaiming.yielding import Part, Yielding
+from millpond.scheduling.records import JobRecord, TaskRecord
+from millpond.scheduling.state import State
+
+GROUPS_TRIED = 32
+"""Racks or nodes that are tried for one gang that must lie together: a bound on work."""
+
+NO_MOVES: FloatArray = np.zeros(0)
+_NO_MASK: NodeMask = np.zeros(0, dtype=np.uint8)
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Who may be asked to leave for a job.
+
+    Attributes:
+        harm: (slots,) cost of ending each running job; infinite for those that may not be asked.
+        preference: (slots,) who leaves first on a node, highest first.
+        move_harm: (slots,) cost of moving each aside; infinite for those that may not be moved; or empty.
+        parts: what others can give up without ending running work, the dearest first.
+        still: asked of each victim when its turn comes; earlier victims may have changed the answer.
+        may_grow: whether an elastic job may take so many tasks into the room that was made.
+    """
+
+    cause: Cause
+    harm: FloatArray
+    preference: FloatArray
+    mask: NodeMask | None
+    may_grow: Callable[[list[TaskRecord]], bool]
+    move_harm: FloatArray = field(default_factory=lambda: NO_MOVES)
+    parts: Sequence[Part] = ()
+    still: Callable[[JobRecord], bool] = lambda victim: True
+    by_ordering: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A proved way to make room.
+
+    Attributes:
+        victims: jobs to end, in the order they were found.
+        moved: jobs to end here and start again elsewhere, with their new places.
+        shrunk: elastic gangs and the tasks they do without.
+        placed: the place that the job gets.
+    """
+
+    record: JobRecord
+    victims: tuple[JobRecord, ...]
+    moved: tuple[tuple[JobRecord, Placed], ...]
+    shrunk: tuple[tuple[JobRecord, tuple[TaskRecord, ...]], ...]
+    placed: Placed
+    cause: Cause
+    by_ordering: bool
+
+    @property
+    def leaving(self) -> tuple[JobRecord, ...]:
+        """Everybody who leaves as a whole."""
+        return (*self.victims, *(job for job, _ in self.moved))
+
+
+class _Attempt:
+    """One try: its own copy of the costs, and whom it has asked so far."""
+
+    def __init__(self, rule: Rule, mask: NodeMask | None) -> None:
+        self.rule = rule
+        self.mask = mask
+        self.harm = rule.harm.copy()
+        self.move_harm = rule.move_harm.copy()
+        self.victims: list[JobRecord] = []
+        self.moved: list[JobRecord] = []
+        self.parts: list[Part] = []
+        self.targets: list[tuple[JobRecord, Placed]] = []
+        self.placed: Placed = []
+        self.cost = 0.0
+
+
+class Search:
+    """Searches plans on a state."""
+
+    def __init__(self, state: State, placer: Placer) -> None:
+        self._state = state
+        self._placer = placer
+        self._yielding = Yielding(state)
+        self._chosen = np.zeros(MOST_ROWS, dtype=np.int64)
+        self._scratch = np.zeros(MOST_ROWS, dtype=np.int64)
+        self.use_kernels(interpreted())
+
+    def use_kernels(self, kernels: KernelSet) -> None:
+        """Run on other kernels from now on; plans are the same."""
+        self._cheapest_room = kernels.call("cheapest_room")
+
+    def find(self, record: JobRecord, rule: Rule) -> Plan | None:
+        """The cheapest plan found; kept on the trial ledger. None, and nothing changed, if there is none."""
+        job = record.job
+        queued = record.queued()
+        tasks = least_tasks(job, queued) if record.elastic else queued
+        groups = required_groups(self._state.cluster, job) if len(tasks) > 1 else None
+        mask = rule.mask if groups is None else self._cheapest_group(record, tasks, rule, groups)
+        attempt = None if mask is None and groups is not None else self._attempt(record, tasks, rule, mask)
+        if attempt is None:
+            return None
+        if len(queued) > len(tasks):
+            self._extend(record, tasks, queued, attempt)
+        shrunk: dict[str, tuple[JobRecord, list[TaskRecord]]] = {}
+        for part in attempt.parts:
+            if part.is_whole:
+                attempt.victims.append(part.record)
+            else:
+                shrunk.setdefault(part.record.id, (part.record, []))[1].extend(part.tasks)
+        return Plan(
+            record,
+            tuple(attempt.victims),
+            tuple(attempt.targets),
+            tuple((victim, tuple(left_out)) for victim, left_out in shrunk.values()),
+            attempt.placed,
+            rule.cause,
+            rule.by_ordering,
+        )
+
+    # ---- tasks that must lie together ---------------------------------------------------------------------------
+
+    def _cheapest_group(
+        self, record: JobRecord, tasks: list[TaskRecord], rule: Rule, groups: Int64Array
+    ) -> NodeMask | None:
+        """The mask of the group in which room is made at the least cost; None if it is not in any."""
+        best, best_cost = None, (np.inf, 0)
+        for mask in self._promising(record, tasks, rule, groups):
+            mark = self._state.journal.begin()
+            attempt = self._attempt(record, tasks, rule, mask)
+            self._state.journal.rollback(mark)
+            if attempt is not None and (attempt.cost, len(attempt.parts)) < best_cost:
+                best, best_cost = mask, (attempt.cost, len(attempt.parts))
+        return best
+
+    def _promising(
+        self, record: JobRecord, tasks: list[TaskRecord], rule: Rule, groups: Int64Array
+    ) -> Iterator[NodeMask]:
+        """Masks of the groups that could have enough compute, those first whose missing part costs least to free."""
+        cluster, roster = self._state.cluster, self._state.roster
+        count = cluster.arrays.node_count
+        base = np.ones(count, dtype=np.uint8) if rule.mask is None else rule.mask[:count]
+        base = base & (
+            cluster.arrays.pool[:count] == cluster.shape_of(record.job.roles[0].request, record.job.pool).pool
+        )
+        asked = sum(record.job.roles[task.role_index].request.gpu_milli for task in tasks)
+        totals = int(groups.max(initial=0)) + 1
+        free = np.bincount(groups, self._placer.selector.free_compute() * base, totals)
+        rows = roster.rows_of(np.flatnonzero(rule.harm < np.inf))
+        rows = rows[base[roster.rows[ROW_NODE, rows]] != 0]
+        milli = roster.rows[ROW_COMPUTE, rows] * roster.rows[ROW_DEVICES, rows]
+        harm, group = rule.harm[roster.rows[ROW_SLOT, rows]], groups[roster.rows[ROW_NODE, rows]]
+        able = free + np.bincount(group, milli, totals) >= asked
+        able &= np.bincount(groups, base, totals) > 0
+        order = np.lexsort((harm / np.maximum(milli, 1), group))
+        upto = np.cumsum(milli[order])
+        before = upto - milli[order]
+        within = before - np.concatenate([np.zeros(1), np.cumsum(np.bincount(group, milli, totals))])[group[order]]
+        needed = within < (asked - free)[group[order]]
+        cost = np.bincount(group[order], harm[order] * needed, totals)
+        candidates = np.flatnonzero(able)
+        for chosen in candidates[np.argsort(cost[candidates], kind="stable")][:GROUPS_TRIED].tolist():
+            yield (base * (groups == chosen)).astype(np.uint8)
+
+    # ---- one try ------------------------------------------------------------------------------------------------
+
+    def _attempt(
+        self, record: JobRecord, tasks: list[TaskRecord], rule: Rule, mask: NodeMask | None
+    ) -> _Attempt | None:
+        """Make room and place the tasks on the trial ledger; None, and nothing changed, if that fails."""
+        if rule.parts:
+            attempt = self._try(record, tasks, _Attempt(rule, mask), yielding=True)
+            if attempt is not None:
+                return attempt
+        return self._try(record, tasks, _Attempt(rule, mask), yielding=False)
+
+    def _try(self, record: JobRecord, tasks: list[TaskRecord], attempt: _Attempt, *, yielding: bool) -> _Attempt | None:
+        journal, rule = self._state.journal, attempt.rule
+        mark = journal.begin()
+        placed = None
+        if yielding:
+            attempt.parts = self._yielding.release(list(rule.parts), rule.still, record.job.pool, attempt.mask)
+            placed = self._placer.place(record, attempt.mask, tasks=tasks) if attempt.parts else None
+            for part in attempt.parts:
+                if part.record.slot >= 0:
+                    # What is left of it is its minimum; the kernel would count what it gave up once more.
+                    attempt.harm[part.record.slot] = np.inf
+        attempt.placed = placed or self._place_all(record, tasks, attempt)
+        if attempt.placed:
+            places = [(job, self._placer.place(job, rule.mask, tasks=job.wanted())) for job in attempt.moved]
+            attempt.targets = [(job, place) for job, place in places if place]
+            attempt.parts = self._yielding.give_back(attempt.parts)
+        somebody = attempt.victims or attempt.moved or attempt.parts
+        if not attempt.placed or not somebody or len(attempt.targets) < len(attempt.moved):
+            journal.rollback(mark)
+            return None
+        journal.commit()
+        return attempt
+
+    def _place_all(self, record: JobRecord, tasks: list[TaskRecord], attempt: _Attempt) -> Placed:
+        """Take holdings for the tasks, largest first, making room as needed; empty if that fails."""
+        cluster = self._state.cluster
+        shapes = [cluster.shape_of(role.request, record.job.pool) for role in record.job.roles]
+        placed: Placed = []
+        for task in sorted(tasks, key=lambda task: -shapes[task.role_index].devices):
+            shape = shapes[task.role_index]
+            choice = self._placer.selector.place(shape, attempt.mask)
+            if choice is not None:
+                placed.append((task, self._placer.take(shape, choice)))
+                continue
+            node = self._make_room(shape, attempt)
+            taken = None if node == NO_NODE else self._placer.take_on(node, shape)
+            if taken is None:
+                return []
+            placed.append((task, taken))
+        return placed
+
+    def _make_room(self, shape: Shape, attempt: _Attempt) -> int:
+        """Release the cheapest victims on the trial ledger; returns the node with the room, or ``NO_NODE``."""
+        roster, arrays = self._state.roster, self._state.cluster.arrays
+        while True:
+            node, count = self._cheapest_room(
+                arrays.node_table, arrays.device_table, arrays.node_count, self._placer.vector(shape),
+                _NO_MASK if attempt.mask is None else attempt.mask, roster.rows, roster.row_devices, roster.row_memory,
+                roster.node_head, attempt.harm, attempt.rule.preference, attempt.move_harm,
+                roster.slots[SLOT_SEQUENCE], self._scratch, self._chosen,
+            )  # fmt: skip
+            if node < 0:
+                return NO_NODE
+            if self._release_all(self._chosen[:count].tolist(), attempt):
+                return int(node)
+
+    def _release_all(self, chosen: list[int], attempt: _Attempt) -> bool:
+        """Take the chosen off the trial ledger; False if one of them may no longer be asked."""
+        state = self._state
+        for code in chosen:
+            slot, is_moved = code >> 1, code & 1
+            victim = state.roster.records[slot]
+            attempt.cost += float(attempt.move_harm[slot] if is_moved else attempt.harm[slot])
+            attempt.harm[slot] = np.inf
+            if is_moved:
+                attempt.move_harm[slot] = np.inf
+            if victim is None or not attempt.rule.still(victim):
+                return False
+            (attempt.moved if is_moved else attempt.victims).append(victim)
+            holders = [task for task in victim.tasks if task.holding is not None]
+            state.queues.charge(victim.queue, state.held_by(victim, holders), -1)
+            for task in holders:
+                if task.holding is not None:
+                    state.cluster.change(task.holding, Hold.NOTHING)
+        return True
+
+    def _extend(self, record: JobRecord, tasks: list[TaskRecord], queued: list[TaskRecord], attempt: _Attempt) -> None:
+        """An elastic job takes more than its minimum where the victims leave more room than that."""
+        chosen = {task.number for task in tasks}
+        rest = [task for task in queued if task.number not in chosen]
+        rest = first_tasks(rest, lambda more: attempt.rule.may_grow([*tasks, *more]))
+        mask = near(self._state.cluster, record.job, attempt.placed[0][1].node, attempt.mask)
+        attempt.placed = [*attempt.placed, *self._placer.place_some(record.job, rest, mask)]

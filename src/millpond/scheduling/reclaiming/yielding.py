@@ -1,0 +1,138 @@
+"""What can be had without ending running work: tasks of elastic gangs beyond their minimum, and suspended jobs.
+
+An elastic gang goes on without its last tasks, and gets them back when there is room again. A suspended job uses no
+card, but it still holds device memory (frozen) or host memory (swapped); asked to leave, it ends and waits for another
+run. Both are asked before anybody is ended who runs, by the same rules about who may be asked at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterator
+from dataclasses import dataclass
+
+from millpond.model.workloads import JobState, TaskState
+from millpond.scheduling.gang_sizes import spare_tasks
+from millpond.scheduling.holdings import Hold
+from millpond.scheduling.placing import NodeMask
+from millpond.scheduling.reclaiming.roster import SLOT_PROTECTED_UNTIL
+from millpond.scheduling.records import JobRecord, TaskRecord
+from millpond.scheduling.state import State
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Tasks that leave together.
+
+    Attributes:
+        tasks: all of a suspended job, or one of an elastic gang.
+        holds: how each counted before it was released.
+    """
+
+    record: JobRecord
+    tasks: tuple[TaskRecord, ...]
+    holds: tuple[Hold, ...]
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the job ends by it."""
+        return self.record.state is JobState.SUSPENDED
+
+
+class Yielding:
+    """Finds such parts on a state, releases them on the trial ledger, and gives back what is not needed."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    def candidates(self, may_ask: Callable[[JobRecord], bool], leaving: Container[str]) -> list[Part]:
+        """Parts of all jobs that may be asked, the dearest first.
+
+        Args:
+            leaving: jobs that were asked in this walk already.
+        """
+        state = self._state
+        stretched = [record for record in state.elastic.values() if record.state is JobState.RUNNING]
+        jobs = [
+            record
+            for record in (*state.suspended.values(), *stretched)
+            if record.id not in leaving and self._is_open(record) and may_ask(record)
+        ]
+        jobs.sort(
+            key=lambda record: (
+                -record.job.priority,
+                record.started_at is not None,
+                record.started_at or 0.0,
+                record.sequence,
+            )
+        )
+        return [part for record in jobs for part in self._parts_of(record)]
+
+    def _is_open(self, record: JobRecord) -> bool:
+        """Whether nothing that was promised to the job forbids to ask it."""
+        job, state = record.job, self._state
+        if record.state is JobState.RUNNING and record.slot >= 0:
+            return bool(state.roster.slots[SLOT_PROTECTED_UNTIL, record.slot] <= state.now)
+        return (
+            record.state is JobState.SUSPENDED
+            and job.preemptible
+            and record.preemptions < job.preemption_budget
+            and record.attained_s - record.attained_before_s >= job.minimum_run_s
+            and not state.is_suspending(record)
+        )
+
+    def _parts_of(self, record: JobRecord) -> Iterator[Part]:
+        if record.state is JobState.SUSPENDED:
+            holders = tuple(task for task in record.tasks if task.holding is not None)
+            yield Part(record, holders, _holds(holders))
+            return
+        running = [task for task in record.tasks if task.state is TaskState.RUNNING]
+        for task in spare_tasks(record.job, running):
+            yield Part(record, (task,), _holds((task,)))
+
+    def release(
+        self, parts: list[Part], still: Callable[[JobRecord], bool], pool: str, mask: NodeMask | None
+    ) -> list[Part]:
+        """Take parts off the trial ledger, the cheapest first; returns those taken, the dearest first.
+
+        Args:
+            still: asked of each when its turn comes; those that left before may have changed the answer.
+            mask: (nodes,), parts that have nothing on nodes of the pool with 1 are left alone.
+        """
+        state, cluster = self._state, self._state.cluster
+        taken = []
+        for part in reversed(parts):
+            holdings = [task.holding for task in part.tasks if task.holding is not None]
+            near = any(
+                cluster.is_of_pool(holding.node, pool) and (mask is None or mask[holding.node]) for holding in holdings
+            )
+            # Whoever sits on a node that may not be used makes no room there by leaving.
+            if not near or any(cluster.is_overdrawn(holding) for holding in holdings) or not still(part.record):
+                continue
+            state.queues.charge(part.record.queue, state.held_by(part.record, part.tasks), -1)
+            for holding in holdings:
+                cluster.change(holding, Hold.NOTHING)
+            taken.append(part)
+        taken.reverse()
+        return taken
+
+    def give_back(self, parts: list[Part]) -> list[Part]:
+        """Let parts hold again what they held where that is still possible, the dearest first; returns the others."""
+        state, cluster = self._state, self._state.cluster
+        needed = []
+        for part in parts:
+            mark = state.journal.begin()
+            pairs = [(task.holding, hold) for task, hold in zip(part.tasks, part.holds, strict=True)]
+            for holding, hold in pairs:
+                if holding is not None:
+                    cluster.change(holding, hold)
+            if any(holding is not None and cluster.is_overdrawn(holding) for holding, _ in pairs):
+                state.journal.rollback(mark)
+                needed.append(part)
+                continue
+            state.queues.charge(part.record.queue, state.held_by(part.record, part.tasks), 1)
+            state.journal.commit()
+        return needed
+
+
+def _holds(tasks: tuple[TaskRecord, ...]) -> tuple[Hold, ...]:
+    return tuple(Hold.NOTHING if task.holding is None else task.holding.hold for task in tasks)

@@ -1,0 +1,47 @@
+"""Admission: how much of a job its queue, and every queue above, lets start now.
+
+A rigid job is admitted whole or not at all. An elastic one may start smaller, with at least the minimum of each role.
+If that minimum is within its queue's guarantee the job counts as guaranteed work, and so starts with no more than what
+is guaranteed; it grows into what others leave.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from millpond.scheduling.gang_sizes import least_tasks, most_tasks
+from millpond.scheduling.records import JobRecord, TaskRecord
+from millpond.scheduling.state import State
+
+
+def is_admitted(state: State, record: JobRecord, tasks: Sequence[TaskRecord]) -> bool:
+    """Whether these tasks of a job may hold what they ask for beside all that its queue holds."""
+    return not state.queues.has_bounds or state.queues.admits(record.queue, state.amount_of(record, tasks))
+
+
+def is_guaranteed(state: State, record: JobRecord) -> bool:
+    """Whether a waiting job, in its least size, stays within what its queue is guaranteed."""
+    queues = state.queues
+    if not queues.has_guarantees:
+        return False
+    tasks = record.wanted()
+    least = least_tasks(record.job, tasks) if record.elastic else tasks
+    return not queues.borrows(record.queue, state.amount_of(record, least))
+
+
+def admitted_tasks(state: State, record: JobRecord) -> list[TaskRecord]:
+    """The tasks with which a waiting job may start now; empty when not even its least size is admitted."""
+    queued = record.queued()
+    if not record.elastic:
+        return queued if is_admitted(state, record, queued) else []
+    guaranteed = is_guaranteed(state, record)
+    if not guaranteed and is_admitted(state, record, queued):
+        return queued
+    queues = state.queues
+
+    def is_allowed(tasks: list[TaskRecord]) -> bool:
+        if guaranteed and queues.borrows(record.queue, state.amount_of(record, tasks)):
+            return False
+        return is_admitted(state, record, tasks)
+
+    return most_tasks(record.job, queued, is_allowed)
