@@ -94,3 +94,8 @@ class Amount:
     gpu_milli: int = 0
     cpu_milli: int = 0
     memory_mib: int = 0
+
+    def __add__(self, other: Amount) -> Amount:
+        return Amount(
+            self.gpu_milli + other.gpu_milli, self.cpu_milli + other.cpu_milli, self.memory_mib + other.memory_mib
+        )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import IntEnum
 
+from millpond.model.resources import Amount, TaskRequest
 from millpond.scheduling.placement.shapes import Shape
 
 
@@ -15,6 +16,23 @@ class Hold(IntEnum):
     RUNNING = 1
     FROZEN = 2
     SWAPPED = 3
+
+
+def counted(request: TaskRequest, hold: Hold) -> Amount:
+    """What a task counts for in quotas and books, by what it still holds of what it asked for.
+
+    A frozen task keeps its cards from others by the device memory it holds, so they count; a swapped one keeps host
+    memory only.
+    """
+    match hold:
+        case Hold.RUNNING:
+            return Amount(request.gpu_milli, request.cpu_milli, request.memory_mib)
+        case Hold.FROZEN:
+            return Amount(request.gpu_milli, 0, request.memory_mib)
+        case Hold.SWAPPED:
+            return Amount(0, 0, request.memory_mib)
+        case Hold.NOTHING:
+            return Amount()
 
 
 class Holding:

@@ -16,7 +16,7 @@ from millpond.model.reasons import Cause
 from millpond.model.resources import Amount
 from millpond.model.workloads import Job, JobState, TaskState
 from millpond.scheduling.cluster import Cluster
-from millpond.scheduling.holdings import Hold, Holding
+from millpond.scheduling.holdings import Hold, Holding, counted
 from millpond.scheduling.journal import Journal
 from millpond.scheduling.lifecycle import Trigger
 from millpond.scheduling.ordering.base import NEVER, Ordering, is_exact
@@ -167,21 +167,13 @@ class State:
         return amount
 
     def held_by(self, record: JobRecord, tasks: Sequence[TaskRecord]) -> Amount:
-        """What these tasks count for now: running work for all it asked for, suspended work for what it still holds.
-
-        A frozen task keeps its cards from others by the device memory it holds, so they count; a swapped one keeps
-        host memory only.
-        """
+        """What these tasks count for now: running work for all it asked for, suspended work for what it still holds."""
         holds = [task.holding.hold for task in tasks if task.holding is not None]
         if all(hold is Hold.RUNNING for hold in holds):
             return self.amount_of(record, tasks)
-        gpu = cpu = memory = 0
-        for task, hold in zip(tasks, holds, strict=True):
-            request = record.job.roles[task.role_index].request
-            gpu += 0 if hold is Hold.SWAPPED else request.gpu_milli
-            cpu += request.cpu_milli if hold is Hold.RUNNING else 0
-            memory += request.memory_mib
-        return Amount(gpu, cpu, memory)
+        roles = record.job.roles
+        parts = (counted(roles[task.role_index].request, hold) for task, hold in zip(tasks, holds, strict=True))
+        return sum(parts, Amount())
 
     def start(self, record: JobRecord, placed: Sequence[tuple[TaskRecord, Holding]], cause: Cause) -> Start:
         """Commit a start whose holdings and queue charge are already taken in the open transaction."""

@@ -1,7 +1,8 @@
 """Who has held how much for how long: the books from which usage is told and charged.
 
 A *stretch* is a span of time in which a job held the same. Whenever what a job holds changes, its open stretches end
-and new ones begin. Only what a job holds counts, as it does for quotas: suspended work holds no card and costs none.
+and new ones begin. What counts is what counts for quotas: frozen work has its cards and memory, swapped work has memory
+alone, waiting work nothing.
 
 Stretches are stored together with the decisions of the same turn, so that a killed server loses none and counts none
 twice.
@@ -13,10 +14,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from millpond.model.devices import Device
-from millpond.model.workloads import TaskState
+from millpond.model.resources import Amount
+from millpond.scheduling.holdings import counted
 from millpond.scheduling.records import JobRecord
-
-_HOLDS = frozenset({TaskState.STARTING, TaskState.RUNNING, TaskState.STOPPING})
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,21 +87,14 @@ class Meter:
 
 
 def _held(record: JobRecord, devices: Mapping[str, Device]) -> tuple[Held, ...]:
-    sums: dict[str, Held] = {}
+    sums: dict[str, Amount] = {}
     for task in record.tasks:
-        if task.state not in _HOLDS or task.placement is None:
+        if task.holding is None or task.placement is None:
             continue
-        request = record.job.roles[task.role_index].request
         first = next((devices.get(grant.device) for grant in task.placement.grants), None)
         model = first.model if first is not None else ""
-        before = sums.get(model, Held(model, 0, 0, 0))
-        sums[model] = Held(
-            model,
-            before.gpu_milli + request.gpu_milli,
-            before.cpu_milli + request.cpu_milli,
-            before.memory_mib + request.memory_mib,
-        )
-    return _sorted(sums.values())
+        sums[model] = sums.get(model, Amount()) + counted(record.job.roles[task.role_index].request, task.holding.hold)
+    return _sorted(Held(model, amount.gpu_milli, amount.cpu_milli, amount.memory_mib) for model, amount in sums.items())
 
 
 def _sorted(parts: Iterable[Held]) -> tuple[Held, ...]:
