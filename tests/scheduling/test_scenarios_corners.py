@@ -45,6 +45,27 @@ def test_a_request_that_names_one_resource_too_many_is_refused_and_changes_nothi
     assert world.state("good") is JobState.RUNNING
 
 
+def test_a_gang_is_not_called_impossible_because_of_the_order_in_which_its_roles_are_laid_out() -> None:
+    world = World(machine("x", 1, model="X"), machine("y", 1, model="Y"))
+    picky, easy = Role.rigid(asks(1, models=["X"]), 1, "picky"), Role.rigid(asks(1, cpus=8), 1, "easy")
+    assert world.core.check(Job("g", (easy, picky))) is None
+
+
+def test_a_gang_that_asks_for_more_of_a_named_resource_than_there_is_is_called_impossible() -> None:
+    world = World(machine("a", 4, extras=(("rdma", 1),)))
+    reason = world.core.check(gang("g", 2, asks(1, extras=[("rdma", 1)])))
+    assert reason is not None
+    assert reason.cause is Cause.IMPOSSIBLE
+
+
+def test_a_gang_whose_roles_cannot_share_the_cards_there_are_is_called_impossible() -> None:
+    world = World(machine("a", 1))
+    whole, part = Role.rigid(asks(1), 1, "whole"), Role.rigid(asks(0, card_mib=4_000), 2, "part")
+    reason = world.core.check(Job("g", (whole, part)))
+    assert reason is not None
+    assert reason.cause is Cause.IMPOSSIBLE
+
+
 @pytest.mark.parametrize("desired", [1, 3])
 def test_a_gang_may_change_its_size_while_room_is_being_made_for_it(desired: int) -> None:
     world = World(machine("a", 4))

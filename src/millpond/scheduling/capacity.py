@@ -2,14 +2,33 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 
-from millpond.model.nodes import Node, SharingPolicy
+import numpy as np
+
+from millpond.model.devices import Health
+from millpond.model.nodes import Node, Pool, SharingPolicy
 from millpond.model.resources import CARD_MILLI, SHARE_OF_CARD, Amount, TaskRequest
 from millpond.model.topology import Level
 from millpond.model.workloads import Job, Role
+from millpond.scheduling.cluster import Cluster
+from millpond.scheduling.journal import Journal
+from millpond.scheduling.placement.arrays import Int64Array
+from millpond.scheduling.placement.gangs import by_rack
+from millpond.scheduling.placement.kernels import KernelSet
+from millpond.scheduling.placement.shapes import Shape
+from millpond.scheduling.placing import Placer
+from millpond.scheduling.records import TaskRecord
+from millpond.scheduling.settings import Settings
 from millpond.scheduling.state import State
+
+MOST_VERDICTS = 1_000
+"""Answers kept about one pool."""
+
+MOST_TRIALS = 32
+"""Smaller gangs that are tried in search of one that would be possible."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,45 +42,182 @@ class Obstacle:
     numbers: tuple[tuple[str, int], ...] = ()
 
 
-def largest_possible(state: State, job: Job) -> Obstacle | None:
-    """The first thing that makes the job impossible on this cluster; None if it could run on it empty."""
-    if not state.queues.is_leaf(job.queue):
-        leaves = [node.queue.name for node in state.queues.leaves()]
-        near = get_close_matches(job.queue, leaves, 1)
+class Capacity:
+    """Judges jobs against the cluster of one state as it would be if it were empty and healthy.
+
+    A single task is held against each node. A gang is placed, on an empty twin of its pool, by the placer that will
+    place it when its turn comes: what is accepted is what can be started, not what would fit in theory.
+    """
+
+    def __init__(self, state: State, placer: Placer) -> None:
+        self._state = state
+        self._placer = placer
+        self._pools: dict[str, EmptyPool] = {}
+
+    def obstacle(self, job: Job) -> Obstacle | None:
+        """The first thing that makes the job impossible on this cluster; None if it could run on it empty."""
+        state = self._state
+        if not state.queues.is_leaf(job.queue):
+            leaves = [node.queue.name for node in state.queues.leaves()]
+            near = get_close_matches(job.queue, leaves, 1)
+            return Obstacle(
+                f"queue {job.queue!r} takes no jobs",
+                f"use one of: {', '.join(leaves)}",
+                "queue",
+                near[0] if near else leaves[0],
+            )
+        pool = state.cluster.pools.get(job.pool)
+        if pool is None:
+            pools = ", ".join(state.cluster.pools)
+            return Obstacle(
+                f"there is no pool {job.pool!r}", f"use one of: {pools}", "pool", next(iter(state.cluster.pools))
+            )
+        nodes = [node for node in state.cluster.nodes if node is not None and node.pool == job.pool]
+        if not nodes:
+            return Obstacle(f"pool {job.pool!r} has no nodes", "add a node to it, or use another pool", "pool", "")
+        for role in job.roles:
+            obstacle = _role_obstacle(role, nodes, exclusive=pool.sharing is SharingPolicy.EXCLUSIVE)
+            if obstacle is not None:
+                return obstacle
+        return self._gang_obstacle(job, pool, nodes) or _limit_obstacle(state, job)
+
+    def _gang_obstacle(self, job: Job, pool: Pool, nodes: list[Node]) -> Obstacle | None:
+        """Whether the least of the gang fits side by side on the empty pool, together where that is required."""
+        counts = tuple(role.minimum for role in job.roles)
+        if sum(counts) == 1:
+            return None
+        empty = self._pools.get(pool.name)
+        if empty is None or not empty.is_of(pool, nodes):
+            empty = self._pools[pool.name] = EmptyPool(pool, nodes, self._state.settings, self._placer.kernels)
+        if empty.takes(job, counts):
+            return None
+        asked = sum(counts)
+        if job.together_required and job.together < Level.ZONE:
+            apart = replace(job, together=Level.ZONE, together_required=False)
+            if empty.takes(apart, counts):
+                where = "rack" if job.together is Level.RACK else "node"
+                return Obstacle(
+                    f"the gang asks for {asked} tasks on one {where}; no {where} takes them even when empty",
+                    "let them lie apart (topology: any), or ask for fewer tasks",
+                    "topology",
+                    "any",
+                    (("asked", asked),),
+                )
+        return _too_many(job, counts, empty)
+
+
+def _too_many(job: Job, counts: tuple[int, ...], empty: EmptyPool) -> Obstacle:
+    """The gang as a whole is too much: name the role of which fewer tasks would do, and how many."""
+    asked = sum(counts)
+    if len(counts) == 1:
+        most = empty.most(job)
         return Obstacle(
-            f"queue {job.queue!r} takes no jobs",
-            f"use one of: {', '.join(leaves)}",
-            "queue",
-            near[0] if near else leaves[0],
+            f"the gang asks for {asked} tasks together; this pool holds at most {most} of them even when empty",
+            f"ask for at most {most} task{'s' * (most != 1)}",
+            "tasks",
+            str(most),
+            (("asked", asked), ("largest", most)),
         )
-    pool = state.cluster.pools.get(job.pool)
-    if pool is None:
-        pools = ", ".join(state.cluster.pools)
-        return Obstacle(
-            f"there is no pool {job.pool!r}", f"use one of: {pools}", "pool", next(iter(state.cluster.pools))
-        )
-    nodes = [node for node in state.cluster.nodes if node is not None and node.pool == job.pool]
-    if not nodes:
-        return Obstacle(f"pool {job.pool!r} has no nodes", "add a node to it, or use another pool", "pool", "")
-    for role in job.roles:
-        obstacle = _role_obstacle(role, nodes, exclusive=pool.sharing is SharingPolicy.EXCLUSIVE)
-        if obstacle is not None:
-            return obstacle
-    return _gang_obstacle(job, nodes) or _limit_obstacle(state, job)
+    trials = MOST_TRIALS
+    for index, role in enumerate(job.roles):
+        best, too_many = 0, counts[index]
+        while best + 1 < too_many and trials:
+            trials -= 1
+            count = (best + too_many) // 2
+            if empty.takes(job, (*counts[:index], count, *counts[index + 1 :])):
+                best = count
+            else:
+                too_many = count
+        if best:
+            return Obstacle(
+                f"the gang asks for {asked} tasks together, {counts[index]} of them of role {role.name!r}; "
+                "no way was found to place them all even on the empty pool",
+                f"ask for at most {best} task{'s' * (best != 1)} of role {role.name!r}",
+                "tasks",
+                str(best),
+                (("asked", asked), ("largest", asked - counts[index] + best)),
+            )
+    return Obstacle(
+        f"the gang asks for {asked} tasks together; no way was found to place its roles beside each other "
+        "even on the empty pool",
+        "use fewer roles, or ask for less in each",
+        "roles",
+        "",
+        (("asked", asked),),
+    )
+
+
+class EmptyPool:
+    """The nodes of one pool with nobody on them and nothing wrong with them."""
+
+    def __init__(self, pool: Pool, nodes: list[Node], settings: Settings, kernels: KernelSet) -> None:
+        self._pool = pool
+        self._nodes = nodes
+        cluster = Cluster(Journal())
+        cluster.set_pool(pool)
+        for node in nodes:
+            devices = tuple(replace(device, health=Health.OK) for device in node.devices)
+            cluster.add_node(replace(node, schedulable=True, devices=devices))
+        self._placer = Placer(cluster, settings)
+        self._placer.use_kernels(kernels)
+        self._verdicts: dict[tuple[object, ...], bool] = {}
+        self._rooms: dict[Shape, Int64Array] = {}
+
+    def is_of(self, pool: Pool, nodes: list[Node]) -> bool:
+        """Whether the pool and its nodes are still those it was made of."""
+        return pool == self._pool and nodes == self._nodes
+
+    def takes(self, job: Job, counts: Sequence[int]) -> bool:
+        """Whether so many tasks of each role can be placed, as near to each other as the job requires."""
+        if len(counts) == 1:
+            return counts[0] <= self.most(job)
+        key = (tuple(role.request for role in job.roles), tuple(counts), job.together, job.together_required)
+        verdict = self._verdicts.get(key)
+        if verdict is None:
+            if len(self._verdicts) >= MOST_VERDICTS:
+                self._verdicts.clear()
+            roles = tuple(Role.rigid(role.request, count) for role, count in zip(job.roles, counts, strict=True))
+            verdict = self._verdicts[key] = self._place(replace(job, roles=roles))
+        return verdict
+
+    def most(self, job: Job) -> int:
+        """How many tasks of a job of one role can be placed: equal tasks are placed wherever counting says they fit."""
+        cluster = self._placer.cluster
+        shape = cluster.shape_of(job.roles[0].request, job.pool)
+        room = self._rooms.get(shape)
+        if room is None:
+            if len(self._rooms) >= MOST_VERDICTS:
+                self._rooms.clear()
+            everywhere = np.ones(cluster.arrays.node_count, dtype=np.uint8)
+            room = self._rooms[shape] = self._placer.selector.member_room(shape, everywhere)
+        if job.together_required and job.together <= Level.NODE:
+            return int(room.max())
+        if job.together_required and job.together is Level.RACK:
+            return int(by_rack(cluster.arrays.rack[: len(room)], room).max())
+        return int(room.sum())
+
+    def _place(self, job: Job) -> bool:
+        indices = [index for index, role in enumerate(job.roles) for _ in range(role.desired)]
+        tasks = [TaskRecord(number, job.roles[index].name, index) for number, index in enumerate(indices)]
+        journal = self._placer.cluster.journal
+        self._placer.selector.rounds = 0  # the answer must not depend on what was asked before
+        mark = journal.begin()
+        placed = self._placer.place_all(job, tasks)
+        journal.rollback(mark)
+        return placed is not None
 
 
 def _role_obstacle(role: Role, nodes: list[Node], *, exclusive: bool) -> Obstacle | None:
     request = role.request
     known = sorted({device.model for node in nodes for device in node.devices})
-    for model in request.models:
-        if model not in known:
-            near = get_close_matches(model, known, 1, cutoff=0.4)
-            offer = f"this pool has {', '.join(known)}" if known else "this pool has no GPUs"
-            return Obstacle(f"no node has a GPU model {model!r}", offer, "gpu_models", near[0] if near else "")
-    if exclusive and 0 < request.gpu_milli < CARD_MILLI:
-        return Obstacle(
-            f"{request.gpu_milli} milli of a card in a pool of whole cards", "ask for whole GPUs", "gpus", "1"
-        )
+    if request.models and not set(request.models) & set(known):
+        near = [model for wanted in request.models for model in get_close_matches(wanted, known, 1, cutoff=0.4)]
+        offer = f"this pool has {', '.join(known)}" if known else "this pool has no GPUs"
+        wanted = " or ".join(map(repr, request.models))
+        return Obstacle(f"no node has a GPU model {wanted}", offer, "gpu_models", near[0] if near else "")
+    if exclusive and request.devices and request.slice.compute_milli < CARD_MILLI:
+        part = f"{request.gpu_milli} milli" if request.gpu_milli else f"{request.slice.memory_mib} MiB"
+        return Obstacle(f"{part} of a card in a pool of whole cards", "ask for whole GPUs", "gpus", "1")
     if any(_holds(node, request) for node in nodes):
         return None
     return _largest_obstacle(request, nodes)
@@ -108,51 +264,6 @@ def _largest_obstacle(request: TaskRequest, nodes: list[Node]) -> Obstacle:
     )
 
 
-def _gang_obstacle(job: Job, nodes: list[Node]) -> Obstacle | None:
-    """Whether all tasks fit side by side on the empty pool, or on one node or rack of it where that is required."""
-    groups, where = [nodes], "this pool"
-    if job.together_required and job.together <= Level.NODE:
-        groups, where = [[node] for node in nodes], "one node"
-    elif job.together_required and job.together is Level.RACK:
-        racks: dict[tuple[str, str], list[Node]] = {}
-        for node in nodes:
-            racks.setdefault((node.zone_name, node.rack_name), []).append(node)
-        groups, where = list(racks.values()), "one rack"
-    total = sum(role.minimum for role in job.roles)
-    most = max(_placeable(job, group) for group in groups)
-    if most >= total:
-        return None
-    return Obstacle(
-        f"the gang asks for {total} tasks together; {where} holds at most {most} of them even when empty",
-        f"ask for at most {most} tasks" if where == "this pool" else "ask for fewer tasks, or let them lie apart",
-        "tasks" if where == "this pool" else "topology",
-        str(most) if where == "this pool" else "any",
-        (("asked", total), ("largest", most)),
-    )
-
-
-def _placeable(job: Job, nodes: list[Node]) -> int:
-    """How many of the gang's least number of tasks fit on these nodes when they are empty, largest first."""
-    room = [[node.cpu_milli, node.memory_mib, CARD_MILLI * len(node.devices)] for node in nodes]
-    placed = 0
-    for role in sorted(job.roles, key=lambda role: (-role.request.gpu_milli, -role.request.cpu_milli)):
-        request, left = role.request, role.minimum
-        for node, free in zip(nodes, room, strict=True):
-            if left == 0:
-                break
-            if not _holds(node, request):
-                continue
-            copies = min(left, _copies(request, free))
-            free[0] -= copies * request.cpu_milli
-            free[1] -= copies * request.memory_mib
-            free[2] -= copies * request.gpu_milli
-            left -= copies
-            placed += copies
-        if left:
-            return placed
-    return placed
-
-
 def _limit_obstacle(state: State, job: Job) -> Obstacle | None:
     asked = Amount(
         sum(role.minimum * role.request.gpu_milli for role in job.roles),
@@ -190,26 +301,11 @@ def _holds(node: Node, request: TaskRequest) -> bool:
 
 
 def _cards_of(node: Node, request: TaskRequest) -> int:
-    """Devices of the node that could hold one device's part of the request."""
+    """Devices of the node that could hold one device's part of the request; of unknown memory nothing can be cut."""
     memory = request.slice.memory_mib
+    by_memory_alone = request.slice.compute_milli == 0
     return sum(
         (not request.models or device.model in request.models)
-        and (memory == SHARE_OF_CARD or device.memory_mib == 0 or device.memory_mib >= memory)
+        and (memory == SHARE_OF_CARD or device.memory_mib >= memory or (device.memory_mib == 0 and not by_memory_alone))
         for device in node.devices
     )
-
-
-def _copies(request: TaskRequest, free: list[int]) -> int:
-    """How many tasks fit into what is left of a node; shares of a card do not cross cards."""
-    copies = 1 << 30
-    if request.cpu_milli:
-        copies = min(copies, free[0] // request.cpu_milli)
-    if request.memory_mib:
-        copies = min(copies, free[1] // request.memory_mib)
-    if request.gpu_milli >= CARD_MILLI:
-        copies = min(copies, free[2] // request.gpu_milli)
-    elif request.gpu_milli:
-        # Rather too many than too few: what is left of half-used cards may lie together.
-        whole, rest = divmod(free[2], CARD_MILLI)
-        copies = min(copies, whole * (CARD_MILLI // request.gpu_milli) + rest // request.gpu_milli)
-    return max(copies, 0)

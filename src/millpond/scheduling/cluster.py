@@ -121,7 +121,9 @@ class Cluster:
     def _make_shape(self, request: TaskRequest, pool: str) -> Shape:
         mask = ANY_MODEL
         if request.models:
-            mask = sum(1 << self._model_number(model) for model in set(request.models))
+            # Models that no node has yet get no number: requests must not use up what nodes need.
+            numbers = {self._models.known(model) for model in request.models}
+            mask = sum(1 << number for number in numbers if number is not None)
         wanted = dict(request.extras)
         for name in wanted:
             self._extra_number(name)
@@ -138,10 +140,18 @@ class Cluster:
             pool=self._pools.number(pool),
         )
 
+    def expect_models(self, models: Iterable[str]) -> None:
+        """Give numbers to models that nodes will have, so that shapes made before those join mean them."""
+        for model in models:
+            self._model_number(model)
+
     def _model_number(self, model: str) -> int:
-        number = self._models.number(model)
-        if number >= MODEL_LIMIT:
-            raise InconsistentStateError(f"more than {MODEL_LIMIT} device models in one cluster")
+        number = self._models.known(model)
+        if number is None:
+            if len(self._models.names) >= MODEL_LIMIT:
+                raise InconsistentStateError(f"more than {MODEL_LIMIT} device models in one cluster")
+            number = self._models.number(model)
+            self._shapes.clear()  # requests that name it mean it from now on
         return number
 
     def _extra_number(self, name: str) -> int:

@@ -15,7 +15,7 @@ from millpond.model.resources import CARD_MILLI, SHARE_OF_CARD, TaskRequest
 from millpond.model.topology import Level
 from millpond.model.workloads import Job, JobState, Role, TaskState
 from millpond.scheduling import estimating
-from millpond.scheduling.capacity import Obstacle, largest_possible
+from millpond.scheduling.capacity import Capacity, Obstacle
 from millpond.scheduling.claims import Claims
 from millpond.scheduling.gang_sizes import least_tasks
 from millpond.scheduling.placement.filters import Filter as KernelFilter
@@ -52,12 +52,13 @@ class Explainer:
         self._state = state
         self._placer = placer
         self._claims = claims
+        self._capacity = Capacity(state, placer)
 
     # ---- before a job is accepted -------------------------------------------------------------------------------
 
     def impossible(self, job: Job) -> Reason | None:
         """Why the cluster could never take the job, were it empty; None if it could."""
-        obstacle = largest_possible(self._state, job)
+        obstacle = self._capacity.obstacle(job)
         return None if obstacle is None else _impossible(obstacle)
 
     # ---- while it waits -----------------------------------------------------------------------------------------
@@ -73,7 +74,7 @@ class Explainer:
             raise NotFoundError(f"no job {job_id!r}", "list them with `pond ps --all`")
         if record.state is not JobState.QUEUED:
             return self._explain_moving(record)
-        obstacle = largest_possible(self._state, record.job)
+        obstacle = self._capacity.obstacle(record.job)
         if obstacle is not None:
             return replace(_impossible(obstacle), position=self._position(record))
         if not record.line:

@@ -57,6 +57,8 @@ class Placer:
         self._vectors: dict[Shape, Int64Array] = {}
         self.mix = LearntMix()
         if settings.typical_mix:
+            for request, _ in settings.typical_mix:
+                cluster.expect_models(request.models)
             counts = [(cluster.shape_of(request, ""), count) for request, count in settings.typical_mix]
             self.mix.current = TypicalMix.from_counts(counts)
         self.selector = Selector(cluster.arrays, self._tables(), links=cluster.links)
@@ -142,19 +144,18 @@ class Placer:
             shape = self.cluster.shape_of(job.roles[0].request, job.pool)
             choice = self.selector.place(shape, mask, spare)
             return None if choice is None else [(tasks[0], self.take(shape, choice))]
-        shapes = [self.cluster.shape_of(role.request, job.pool) for role in job.roles]
-        placed = self._place_all(job, tasks, shapes, mask, spare)
+        placed = self.place_all(job, tasks, mask, spare)
         if placed is not None or not record.elastic:
             return placed
         journal = self.cluster.journal
 
         def fits(some: list[TaskRecord]) -> bool:
             mark = journal.begin()
-            trial = self._place_all(job, some, shapes, mask, spare)
+            trial = self.place_all(job, some, mask, spare)
             journal.rollback(mark)
             return trial is not None
 
-        return self._place_all(job, most_tasks(job, tasks, fits), shapes, mask, spare)
+        return self.place_all(job, most_tasks(job, tasks, fits), mask, spare)
 
     def place_some(self, job: Job, tasks: Sequence[TaskRecord], mask: NodeMask | None = None) -> Placed:
         """Take holdings for as many of these tasks as fit, first to last."""
@@ -167,14 +168,14 @@ class Placer:
             placed.append((task, self.take(shape, choice)))
         return placed
 
-    def _place_all(
-        self,
-        job: Job,
-        tasks: Sequence[TaskRecord],
-        shapes: list[Shape],
-        mask: NodeMask | None,
-        spare: Int64Array | None,
+    def place_all(
+        self, job: Job, tasks: Sequence[TaskRecord], mask: NodeMask | None = None, spare: Int64Array | None = None
     ) -> Placed | None:
+        """Take holdings for all of these tasks, as near to each other as the job asks; None, and nothing taken, if not.
+
+        ``mask`` and ``spare`` are as in ``place``.
+        """
+        shapes = [self.cluster.shape_of(role.request, job.pool) for role in job.roles]
         members = [shapes[task.role_index] for task in tasks]
         if not members or sum(shape.total_compute_milli for shape in members) > self.cluster.free_gpu_milli:
             return None

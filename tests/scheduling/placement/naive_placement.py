@@ -50,7 +50,9 @@ class Naive:
             return False
         if shape.compute_milli == 1000:
             return self.wholly_free(device) and (capacity == 0 or capacity >= shape.device_memory_mib)
-        enough_memory = capacity == 0 or a.device_memory_free_mib[device] >= shape.memory_on(capacity)
+        enough_memory = a.device_memory_free_mib[device] >= shape.memory_on(capacity)
+        if capacity == 0:
+            enough_memory = shape.compute_milli > 0
         return bool(a.compute_free_milli[device] >= shape.compute_milli and enough_memory)
 
     def host_fits(self, node: int, shape: Shape) -> bool:

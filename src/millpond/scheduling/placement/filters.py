@@ -77,8 +77,8 @@ def memory_fits(devices: Int64Array, device: int, shape: Int64Array) -> bool:
     free = devices[DEVICE_MEMORY_FREE, device]
     if shape[SHAPE_COMPUTE] == 1000:
         return bool(free == capacity and (capacity == 0 or capacity >= shape[SHAPE_DEVICE_MEMORY]))
-    if capacity == 0:
-        return True
+    if capacity == 0:  # unknown: a share of the card stands for its memory, a slice by memory alone cannot be granted
+        return bool(shape[SHAPE_COMPUTE] > 0)
     if shape[SHAPE_DEVICE_MEMORY] < 0:
         return bool(free >= capacity * shape[SHAPE_COMPUTE] // 1000)
     return bool(free >= shape[SHAPE_DEVICE_MEMORY])
@@ -180,7 +180,9 @@ def parts_held(devices: Int64Array, device: int, shape: Int64Array) -> int:
         return 0
     if shape[SHAPE_COMPUTE] == 1000:
         return 1
-    held = devices[LIMIT_FREE, device] // max(shape[SHAPE_LIMIT], 1)
+    held = 1 << 40
+    if shape[SHAPE_LIMIT] > 0:
+        held = min(held, devices[LIMIT_FREE, device] // shape[SHAPE_LIMIT])
     if shape[SHAPE_COMPUTE] > 0:
         held = min(held, devices[COMPUTE_FREE, device] // shape[SHAPE_COMPUTE])
     capacity = devices[DEVICE_MEMORY, device]

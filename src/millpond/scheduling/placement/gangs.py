@@ -3,25 +3,34 @@
 Members are placed largest first against the live state, through the caller's transaction, and rolled back if one
 does not fit. A gang of whole nodes goes to the tightest single rack that holds it, else to as few racks as
 possible, largest first; any other gang is packed by score, within the wished-for level first.
+
+Where members differ, the order in which they are placed decides whether all fit. If largest first does not work, other
+orders are tried, the shape with the fewest nodes first, and in the end a search that takes back choices (``layouts``).
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import islice
+from dataclasses import dataclass, field
+from itertools import islice, permutations
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from millpond.model.topology import Level
-from millpond.scheduling.placement.arrays import Int64Array, NodeMask
+from millpond.scheduling.placement.arrays import CPU_FREE, FIRST_EXTRA, MEMORY_FREE, Int64Array, NodeMask
+from millpond.scheduling.placement.layouts import MOST_MEMBERS, Layout, NodeKinds, Search, Steps
 from millpond.scheduling.placement.selector import Choice, Selector
 from millpond.scheduling.placement.shapes import Shape
 
 # Sets of nodes tried per level before the level is given up; counts work, not time.
 TRIES_PER_LEVEL = 256
+
+# Orders of the shapes tried on one set of nodes, and on all of them beyond the first each.
+MOST_ORDERS = 6
+MORE_ORDERS = 60
 
 
 class Transaction(Protocol):
@@ -42,13 +51,38 @@ class GangPlacement:
     level: Level
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Request:
-    """A gang in placing order (largest first) with its limits."""
+    """A gang in placing order (largest first), with its limits and the work that may still go into it.
+
+    Attributes:
+        counts: members of each shape, largest shape first.
+        room: how many of each shape every node could hold by itself, (nodes,).
+    """
 
     members: tuple[Shape, ...]
     base: NodeMask
     level_spare: Int64Array | None
+    counts: dict[Shape, int]
+    room: dict[Shape, Int64Array]
+    more_orders: int = MORE_ORDERS
+    steps: Steps = field(default_factory=Steps)
+    kinds: NodeKinds | None = None
+    failed: set[bytes] = field(default_factory=set)
+
+    @property
+    def alike(self) -> bool:
+        """Whether all members are of one shape, so that counting says whether they fit."""
+        return len(self.counts) == 1
+
+    def useful(self) -> NDArray[np.bool_]:
+        """Nodes that have room for a member of some shape."""
+        useful: NDArray[np.bool_] = np.logical_or.reduce([room > 0 for room in self.room.values()])
+        return useful
+
+    def may_fit(self, chosen: NDArray[np.bool_]) -> bool:
+        """Whether each shape, were it alone, has room for its members on the chosen nodes."""
+        return all(int(self.room[shape][chosen].sum()) >= count for shape, count in self.counts.items())
 
 
 def place_gang(
@@ -65,16 +99,24 @@ def place_gang(
 
     ``level`` is a wish, or with ``required`` a condition. ``node_mask`` and ``level_spare`` are as in
     ``Selector.place``; the spare cells are counted down as members break them.
+
+    Members of one shape are placed whenever they fit. Members of several shapes are where one of the orders does it or
+    the search's steps last.
     """
     count = selector.arrays.node_count
     order = sorted(range(len(members)), key=lambda index: _largest_first(members[index]))
     base = np.ones(count, dtype=np.uint8) if node_mask is None else node_mask[:count]
-    request = _Request(tuple(members[index] for index in order), base, level_spare)
+    largest_first = tuple(members[index] for index in order)
+    counts = dict(Counter(largest_first))
+    room = {shape: selector.member_room(shape, base) for shape in counts}
+    request = _Request(largest_first, base, level_spare, counts, room)
+    if not request.may_fit(base != 0):
+        return None
     wished = [Level.NODE, Level.RACK, Level.ZONE]
     levels = [level] if required else wished[wished.index(level) :]
     for kept in levels:
         for mask in islice(_masks(selector, request, kept, spread=level is Level.ZONE), TRIES_PER_LEVEL):
-            choices = _place_all(selector, request, transaction, mask)
+            choices = _place_somehow(selector, request, transaction, mask)
             if choices is not None:
                 by_member = sorted(zip(order, choices, strict=True))
                 return GangPlacement(tuple(choice for _, choice in by_member), kept)
@@ -85,10 +127,61 @@ def _largest_first(shape: Shape) -> tuple[int, int, int, int]:
     return (-shape.devices, -shape.total_compute_milli, -shape.cpu_milli, -shape.memory_mib)
 
 
-def _place_all(selector: Selector, request: _Request, transaction: Transaction, mask: NodeMask) -> list[Choice] | None:
+# ---- on one set of nodes ----------------------------------------------------------------------------------------
+
+
+def _place_somehow(
+    selector: Selector, request: _Request, transaction: Transaction, mask: NodeMask
+) -> list[Choice] | None:
+    """Choices for all members, largest first, by the first way that works; None, and nothing taken, if none does."""
+    choices = _place_all(selector, request, transaction, mask, request.members)
+    if choices is not None or request.alike:
+        return choices
+    chosen = (mask != 0) & request.useful()
+    if not request.may_fit(chosen) or not _suffices(selector, request, chosen):
+        return None
+    if request.kinds is None:
+        request.kinds = NodeKinds(selector.arrays, np.flatnonzero(request.useful()))
+    signature = request.kinds.signature(np.flatnonzero(chosen))
+    if signature in request.failed and request.level_spare is None:
+        return None
+    for shapes in _orders(request, chosen):
+        members = [shape for shape in shapes for _ in range(request.counts[shape])]
+        choices = _place_all(selector, request, transaction, mask, members)
+        if choices is not None:
+            return _in_order(request.members, members, choices)
+    if request.level_spare is None and len(request.members) <= MOST_MEMBERS and request.steps.left > 0:
+        members, layout = _search(selector, request, request.kinds, chosen)
+        if layout is not None:
+            for shape, (node, devices) in zip(members, layout, strict=True):
+                transaction.apply(node, shape, devices)
+            return _in_order(request.members, members, [Choice(node, 0, devices) for node, devices in layout])
+    request.failed.add(signature)
+    return None
+
+
+def _suffices(selector: Selector, request: _Request, chosen: NDArray[np.bool_]) -> bool:
+    """Whether the chosen nodes have enough of everything in sum."""
+    arrays = selector.arrays
+    free = arrays.node_table[:, : arrays.node_count][:, chosen]
+    asked = [0] * arrays.extras
+    for shape in request.members:
+        for extra, amount in enumerate(shape.extras):
+            asked[extra] += amount
+    return (
+        int(free[CPU_FREE].sum()) >= sum(shape.cpu_milli for shape in request.members)
+        and int(free[MEMORY_FREE].sum()) >= sum(shape.memory_mib for shape in request.members)
+        and int(selector.free_compute()[chosen].sum()) >= sum(shape.total_compute_milli for shape in request.members)
+        and bool((free[FIRST_EXTRA:].sum(axis=1) >= asked).all())
+    )
+
+
+def _place_all(
+    selector: Selector, request: _Request, transaction: Transaction, mask: NodeMask, members: Sequence[Shape]
+) -> list[Choice] | None:
     spare = None if request.level_spare is None else request.level_spare.copy()
     choices: list[Choice] = []
-    for shape in request.members:
+    for shape in members:
         choice = selector.place(shape, mask, spare)
         if choice is None:
             transaction.rollback()
@@ -100,57 +193,103 @@ def _place_all(selector: Selector, request: _Request, transaction: Transaction, 
     return choices
 
 
+def _orders(request: _Request, chosen: NDArray[np.bool_]) -> Iterator[tuple[Shape, ...]]:
+    """Orders of the shapes other than largest first; the one with the fewest nodes first goes first."""
+    largest_first = tuple(request.counts)
+    scarcest_first = _scarcest_first(request, chosen)
+    tried = {largest_first}
+    for order in islice((scarcest_first, *islice(permutations(largest_first), 2 * MOST_ORDERS)), MOST_ORDERS + 2):
+        if order not in tried and request.more_orders > 0:
+            request.more_orders -= 1
+            tried.add(order)
+            yield order
+
+
+def _scarcest_first(request: _Request, chosen: NDArray[np.bool_]) -> tuple[Shape, ...]:
+    nodes = {shape: int(np.count_nonzero(room[chosen])) for shape, room in request.room.items()}
+    return tuple(sorted(request.counts, key=lambda shape: (nodes[shape], _largest_first(shape))))
+
+
+def _search(
+    selector: Selector, request: _Request, kinds: NodeKinds, chosen: NDArray[np.bool_]
+) -> tuple[list[Shape], Layout | None]:
+    """Members in the order of the search, and where each goes; None if no layout was found."""
+    members = [shape for shape in _scarcest_first(request, chosen) for _ in range(request.counts[shape])]
+    use = np.sum([room > 0 for room in request.room.values()], axis=0)
+    free = selector.free_compute()
+    nodes: list[int] = []
+    of_kind: Counter[int] = Counter()
+    for node in sorted(np.flatnonzero(chosen & (use > 0)).tolist(), key=lambda node: (use[node], free[node], node)):
+        kind = int(kinds.of[node])
+        if of_kind[kind] < len(members):  # more of one kind than there are members are of no use
+            of_kind[kind] += 1
+            nodes.append(node)
+    search = Search(selector.kernels, members, nodes, [int(kinds.of[node]) for node in nodes], request.steps)
+    return members, search.run(selector.arrays)
+
+
+def _in_order(wanted: Sequence[Shape], placed: Sequence[Shape], choices: Sequence[Choice]) -> list[Choice]:
+    """Choices that were found in one order of the members, in another."""
+    by_shape: dict[Shape, list[Choice]] = {}
+    for shape, choice in zip(placed, choices, strict=True):
+        by_shape.setdefault(shape, []).append(choice)
+    for found in by_shape.values():
+        found.reverse()
+    return [by_shape[shape].pop() for shape in wanted]
+
+
+# ---- which sets of nodes ----------------------------------------------------------------------------------------
+
+
 def _masks(selector: Selector, request: _Request, level: Level, *, spread: bool) -> Iterator[NodeMask]:
     """Sets of nodes to try the gang on at ``level``, best first. ``spread``: no closeness was wished for."""
-    room = selector.member_room(request.members[0], request.base)
     racks = selector.arrays.rack[: selector.arrays.node_count]
     if level is Level.NODE:
-        yield from _single_nodes(selector, request, room)
+        yield from _single_nodes(selector, request)
     elif level is Level.RACK:
-        for rack in _racks_by_room(selector, request, room):
+        for rack in _racks_by_room(selector, request):
             yield _only(request.base, racks == rack)
     else:
-        if not spread or _takes_whole_nodes(selector, request.members, room):
-            yield from _rack_sets(selector, request, room)
+        if not spread or _takes_whole_nodes(selector, request):
+            yield from _rack_sets(selector, request)
         yield request.base
 
 
-def _single_nodes(selector: Selector, request: _Request, room: Int64Array) -> Iterator[NodeMask]:
+def _single_nodes(selector: Selector, request: _Request) -> Iterator[NodeMask]:
     """Nodes with room in sum for the whole gang, those with the least free compute first."""
     arrays, members = selector.arrays, request.members
     count = arrays.node_count
     free = selector.free_compute()
-    alike = all(shape == members[0] for shape in members)
     able = (
-        (room >= (len(members) if alike else 1))
-        & (arrays.cpu_free_milli[:count] >= sum(shape.cpu_milli for shape in members))
+        (arrays.cpu_free_milli[:count] >= sum(shape.cpu_milli for shape in members))
         & (arrays.memory_free_mib[:count] >= sum(shape.memory_mib for shape in members))
         & (free >= sum(shape.total_compute_milli for shape in members))
     )
+    for shape, wanted in request.counts.items():
+        able &= request.room[shape] >= wanted
     candidates = np.flatnonzero(able)
     for node in candidates[np.argsort(free[candidates], kind="stable")]:
         yield _only(request.base, np.arange(count) == node)
 
 
-def _racks_by_room(selector: Selector, request: _Request, room: Int64Array) -> list[int]:
+def _racks_by_room(selector: Selector, request: _Request) -> list[int]:
     """Racks that may hold the gang, tightest first: by room for the largest member, then by free compute."""
-    arrays, members = selector.arrays, request.members
-    racks = arrays.rack[: arrays.node_count]
-    held = _by_rack(racks, room)
-    free = _by_rack(racks, selector.free_compute() * (request.base != 0))
-    largest = sum(1 for shape in members if shape == members[0])
-    asked = sum(shape.total_compute_milli for shape in members)
-    able = np.flatnonzero((held >= largest) & (free >= asked)).tolist()
-    return sorted(able, key=lambda rack: (held[rack], free[rack], rack))
+    racks = selector.arrays.rack[: selector.arrays.node_count]
+    held = by_rack(racks, request.room[request.members[0]])
+    free = by_rack(racks, selector.free_compute() * (request.base != 0))
+    able = free >= sum(shape.total_compute_milli for shape in request.members)
+    for shape, wanted in request.counts.items():
+        able &= by_rack(racks, request.room[shape]) >= wanted
+    return sorted(np.flatnonzero(able).tolist(), key=lambda rack: (held[rack], free[rack], rack))
 
 
-def _rack_sets(selector: Selector, request: _Request, room: Int64Array) -> Iterator[NodeMask]:
+def _rack_sets(selector: Selector, request: _Request) -> Iterator[NodeMask]:
     """The tightest single rack; else the fewest racks: the largest ones, the last as tight as it may be."""
     racks = selector.arrays.rack[: selector.arrays.node_count]
-    single = _racks_by_room(selector, request, room)
+    single = _racks_by_room(selector, request)
     if single:
         yield _only(request.base, racks == single[0])
-    held = _by_rack(racks, room)
+    held = by_rack(racks, request.room[request.members[0]])
     largest_first = sorted(np.flatnonzero(held).tolist(), key=lambda rack: (-held[rack], rack))
     chosen: list[int] = []
     missing = len(request.members)
@@ -163,14 +302,16 @@ def _rack_sets(selector: Selector, request: _Request, room: Int64Array) -> Itera
             return
 
 
-def _takes_whole_nodes(selector: Selector, members: Sequence[Shape], room: Int64Array) -> bool:
+def _takes_whole_nodes(selector: Selector, request: _Request) -> bool:
     """Whether every member takes all devices of any node that can hold it."""
-    fitting = np.flatnonzero(room)
+    members = request.counts
+    fitting = np.flatnonzero(request.room[request.members[0]])
     totals = selector.arrays.device_total[fitting]
     return bool(len(fitting)) and all(shape.whole_cards and bool((totals <= shape.devices).all()) for shape in members)
 
 
-def _by_rack(racks: Int64Array, amounts: Int64Array) -> Int64Array:
+def by_rack(racks: Int64Array, amounts: Int64Array) -> Int64Array:
+    """Sums of amounts, (nodes,), by number of the rack."""
     sums = np.zeros(int(racks.max(initial=0)) + 1, dtype=np.int64)
     np.add.at(sums, racks, amounts)
     return sums

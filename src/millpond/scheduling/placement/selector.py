@@ -120,7 +120,7 @@ class Selector:
         )  # fmt: skip
         self._summary_seen = entry.seen = head
         self._summary_known = entry.known = count
-        return None if node < 0 else Choice(int(node), int(score), _bits(int(cards)))
+        return None if node < 0 else Choice(int(node), int(score), bits_of(int(cards)))
 
     def choose_devices(self, node: int, shape: Shape, level_spare: Int64Array | None = None) -> tuple[int, ...] | None:
         """The devices, by index on the node, that the shape would take there; None if it does not fit."""
@@ -135,7 +135,7 @@ class Selector:
                 arrays.node_table, arrays.device_table, node, vector, self._flat, self.links.lookup,
                 self.links.costs, level_spare, self._occupied,
             )  # fmt: skip
-        return None if score == NOWHERE else _bits(int(cards))
+        return None if score == NOWHERE else bits_of(int(cards))
 
     def vector(self, shape: Shape) -> Int64Array:
         """The shape as kernels read it, for this cluster's extra resources."""
@@ -226,14 +226,14 @@ class Selector:
         _, cards = call("guarded_choice")(
             nodes, devices, node, entry.shape, self._flat, links.lookup, links.costs, level_spare, self._occupied
         )
-        return Choice(int(node), int(score), _bits(int(cards)))
+        return Choice(int(node), int(score), bits_of(int(cards)))
 
     def _choice_at(self, node: int, vector: Int64Array) -> Choice:
         score, cards = self.kernels.call("free_choice")(
             self.arrays.node_table, self.arrays.device_table, node, vector, self._flat,
             self.links.lookup, self.links.costs,
         )  # fmt: skip
-        return Choice(node, int(score), _bits(int(cards)))
+        return Choice(node, int(score), bits_of(int(cards)))
 
     def _class_of(self, shape: Shape) -> _Class:
         entry = self._classes.get(shape)
@@ -279,7 +279,8 @@ class Selector:
         self._racks_seen, self._racks_known = head, count
 
 
-def _bits(cards: int) -> tuple[int, ...]:
+def bits_of(cards: int) -> tuple[int, ...]:
+    """The places of the bits that are set, lowest first."""
     indices = []
     while cards:
         lowest = cards & -cards
