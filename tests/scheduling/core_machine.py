@@ -25,11 +25,11 @@ from millpond.model.errors import InconsistentStateError, MillpondError
 from millpond.model.nodes import Node
 from millpond.model.reasons import Cause, Remedy
 from millpond.model.workloads import Job, JobState, Outcome, TaskState
-from millpond.scheduling.explaining import _variants
 from millpond.scheduling.gang_sizes import is_enough
 from millpond.scheduling.nearness import required_groups
 from millpond.scheduling.placement.kernels import compiled, interpreted
 from millpond.scheduling.records import JobRecord
+from millpond.scheduling.remedies import variants
 from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.state import ACTIVE
 
@@ -369,7 +369,8 @@ class CoreMachine(RuleBasedStateMachine):
     def _check_remedy(self, record: JobRecord, remedy: Remedy) -> None:
         """The changed job, handed in instead of the one that waits, starts at once."""
         fork = self.core.fork()
-        changed = next(job for offered, job in _variants(record.job) if offered == remedy)
+        rooms = [need.total for need in self.core._explainer._needs(record)]
+        changed = next(job for offered, job in variants(record.job, rooms) if offered == remedy)
         fork.handle(events.StopRequested(self.now, record.id))
         fork.handle(events.JobSubmitted(self.now, replace(changed, id="changed")))
         if record.expected_s is not None and record.cautious_s is not None:

@@ -6,12 +6,14 @@ ledger, in a transaction that was rolled back, with the quotas in force.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import islice
+
+import numpy as np
 
 from millpond.model.errors import NotFoundError
 from millpond.model.reasons import Cause, Filter, Reason, Remedy
-from millpond.model.resources import CARD_MILLI, SHARE_OF_CARD, TaskRequest
+from millpond.model.resources import CARD_MILLI
 from millpond.model.topology import Level
 from millpond.model.workloads import Job, JobState, Role, TaskState
 from millpond.scheduling import estimating
@@ -19,9 +21,11 @@ from millpond.scheduling.capacity import Capacity, Obstacle
 from millpond.scheduling.claims import Claims
 from millpond.scheduling.gang_sizes import least_tasks
 from millpond.scheduling.placement.filters import Filter as KernelFilter
+from millpond.scheduling.placement.shapes import Shape
 from millpond.scheduling.placing import Placer
 from millpond.scheduling.reclaiming.roster import SLOT_PROTECTED_UNTIL
 from millpond.scheduling.records import JobRecord
+from millpond.scheduling.remedies import MOST_VARIANTS, variants
 from millpond.scheduling.state import State
 from millpond.scheduling.tenancy.admission import admitted_tasks
 from millpond.scheduling.tenancy.standing import Standing
@@ -43,6 +47,16 @@ _FILTERS = {
     KernelFilter.DEVICE_MEMORY: Filter.DEVICE_MEMORY,
     KernelFilter.VETOED: Filter.CELLS_KEPT,
 }
+
+
+@dataclass(frozen=True, slots=True)
+class _Need:
+    """What one role needs now, and for how many of its tasks there is room if the other roles take none."""
+
+    role: Role
+    shape: Shape
+    tasks: int
+    total: int
 
 
 class Explainer:
@@ -84,7 +98,9 @@ class Explainer:
         if self._state.ordering.strict and position > 1:
             reason = self._behind(record)
         else:
-            reason = replace(self._explain_waiting(record), remedy=self._remedy(record))
+            reason = self._explain_waiting(record)
+            if reason.cause is not Cause.NOT_CONSIDERED:
+                reason = replace(reason, remedy=self._remedy(record))
         return replace(
             reason,
             position=position,
@@ -146,15 +162,16 @@ class Explainer:
                 Cause.RESERVED,
                 f"there is room, but it is kept for {holder}, which is ahead and would otherwise starve",
                 blocked_by=holder,
-                nodes=self._histogram(record),
+                nodes=self._histogram(record, self._needs(record)),
             )
         if self._state.holds_back(record):
             return Reason(
                 Cause.HELD_BACK, "there may be room, but it is left for a while to shorter work that is expected"
             )
-        if record.requeued_at == state.now and self._fits(record):
-            return Reason(Cause.NOT_CONSIDERED, "it came in just now; the next cycle looks at it")
-        return self._no_room(record, len(queued))
+        if self._fits(record):
+            since = "it came in just now" if record.requeued_at == state.now else "there is room for it now"
+            return Reason(Cause.NOT_CONSIDERED, f"{since}; the next cycle looks at it")
+        return self._no_room(record)
 
     def _behind(self, record: JobRecord) -> Reason:
         first = self._state.waiting.ranked(Standing(self._state).rank)[0]
@@ -164,9 +181,9 @@ class Explainer:
             blocked_by=first.id,
         )
 
-    def _no_room(self, record: JobRecord, tasks: int) -> Reason:
-        state = self._state
-        nodes = self._histogram(record)
+    def _no_room(self, record: JobRecord) -> Reason:
+        needs = self._needs(record)
+        nodes = self._histogram(record, needs)
         protected = self._protected(record)
         if protected:
             return Reason(
@@ -177,33 +194,79 @@ class Explainer:
                 nodes,
                 blocked_by=protected[0].id,
             )
-        fitting = dict(nodes).get(Filter.FITS, 0)
-        free = state.cluster.free_gpu_milli
-        asked = sum(
-            record.job.roles[t.role_index].request.gpu_milli for t in record.tasks if t.state is TaskState.QUEUED
+        return self._too_little(record, needs, nodes)
+
+    def _too_little(self, record: JobRecord, needs: list[_Need], nodes: tuple[tuple[Filter, int], ...]) -> Reason:
+        """What is missing, in words and numbers: for which role, in sum, side by side, or close together."""
+        job = record.job
+        tasks, asked = (
+            sum(need.tasks for need in needs),
+            sum(need.tasks * need.role.request.gpu_milli for need in needs),
         )
+        fitting = dict(nodes).get(Filter.FITS, 0)
+        free = self._free_milli(needs[0].shape.pool)
         what = f"{tasks} tasks together, {_cards(asked)} GPUs" if tasks > 1 else f"{_cards(asked)} GPUs"
         if asked == 0:
             what = f"{tasks} CPU task{'s' * (tasks != 1)}"
-        numbers = (("asked_milli", asked), ("free_milli", free), ("nodes_that_fit_one_task", fitting), ("tasks", tasks))
-        summary = f"it asks for {what}; {_cards(free)} GPUs are free, and no node has room"
-        if fitting:
-            summary = f"it asks for {what}; {fitting} node{'s' * (fitting != 1)} could take one task now, not all"
-        return Reason(Cause.NO_ROOM, summary, numbers, nodes)
+        scarce = _scarcest(needs)
+        of_role = f" of role {scarce.role.name!r}" if len(job.roles) > 1 else ""
+        room = min(scarce.total, scarce.tasks)
+        if room == 0:
+            for_role = f" for a task{of_role}" if of_role else ""
+            missing = f"{_cards(free)} GPUs are free, and no node has room{for_role}"
+        elif room < scarce.tasks:
+            nodes_fit = f"{fitting} node{'s' * (fitting != 1)}"
+            missing = f"{nodes_fit} could take {room} of its {scarce.tasks} tasks{of_role} now, not all"
+        elif job.together_required and job.together < Level.ZONE:
+            where = "rack" if job.together is Level.RACK else "node"
+            missing = f"there may be room for them apart, but on no one {where}"
+        elif len(job.roles) > 1:
+            missing = "each of its roles would have room by itself, not all of them together"
+        else:
+            missing = f"{_cards(free)} GPUs are free, and not where it could use them"
+        numbers = (
+            ("asked_milli", asked),
+            ("free_milli", free),
+            ("nodes_that_fit_one_task", fitting),
+            ("room_for_tasks", room),
+            ("tasks", tasks),
+        )
+        return Reason(Cause.NO_ROOM, f"it asks for {what}; {missing}", numbers, nodes)
+
+    def _needs(self, record: JobRecord) -> list[_Need]:
+        """What each role needs at least, and the room for it, on nodes that are not kept for others."""
+        mask = self._claims.mask(record)
+        count = self._state.cluster.arrays.node_count
+        base = np.ones(count, dtype=np.uint8) if mask is None else mask[:count]
+        needs = []
+        for role in record.job.roles:
+            shape = self._state.cluster.shape_of(role.request, record.job.pool)
+            total = int(self._placer.selector.member_room(shape, base).sum())
+            needs.append(_Need(role, shape, role.minimum, total))
+        return needs
+
+    def _free_milli(self, pool: int) -> int:
+        """Free compute of the devices of a pool that may be handed out."""
+        arrays = self._state.cluster.arrays
+        count = arrays.node_count
+        usable = (arrays.pool[:count] == pool) & (arrays.node_usable[:count] != 0)
+        return int(self._placer.selector.free_compute()[usable].sum())
 
     def _protected(self, record: JobRecord) -> list[JobRecord]:
         """Running work of lower classes, if there is any and none of it may be ended."""
         if not self._state.settings.preempt_by_priority:
             return []
-        lower = [r for r in self._state.running.values() if r.slot >= 0 and r.job.priority < record.job.priority]
+        lower = [
+            other
+            for other in self._state.running.values()
+            if other.slot >= 0 and other.job.priority < record.job.priority and other.job.pool == record.job.pool
+        ]
         until = self._state.roster.slots[SLOT_PROTECTED_UNTIL]
         return lower if all(until[other.slot] > self._state.now for other in lower) else []
 
-    def _histogram(self, record: JobRecord) -> tuple[tuple[Filter, int], ...]:
-        """How many nodes fail first on what, for the most demanding role."""
-        role = max(record.job.roles, key=lambda role: (role.request.gpu_milli, role.request.cpu_milli))
-        shape = self._state.cluster.shape_of(role.request, record.job.pool)
-        counts = self._placer.selector.failures(shape, self._claims.mask(record))
+    def _histogram(self, record: JobRecord, needs: list[_Need]) -> tuple[tuple[Filter, int], ...]:
+        """How many nodes fail first on what, for one task of the role that has the least room."""
+        counts = self._placer.selector.failures(_scarcest(needs).shape, self._claims.mask(record))
         merged: dict[Filter, int] = {}
         for number, count in enumerate(counts.tolist()):
             if count:
@@ -237,80 +300,28 @@ class Explainer:
 
     def _remedy(self, record: JobRecord) -> Remedy | None:
         """The first variant, from the smallest change to the largest, that would start now."""
-        for remedy, job in _variants(record.job):
+        rooms = [need.total for need in self._needs(record)]
+        for remedy, job in islice(variants(record.job, rooms), MOST_VARIANTS):
             if self._fits(record, job):
                 return remedy
         return None
 
 
-def _variants(job: Job) -> Iterator[tuple[Remedy, Job]]:
-    """Changed jobs worth trying, the least change first."""
-    if job.together_required and job.together < Level.ZONE:
-        yield (
-            Remedy("let its tasks lie apart (topology: any)", "topology", "any"),
-            replace(job, together_required=False, together=Level.ZONE),
-        )
-    if len(job.roles) != 1:
-        return
-    role = job.roles[0]
-    request = role.request
-    if request.models:
-        yield Remedy("accept any device model", "gpu_models", "any"), _with(job, replace(request, models=()))
-    for part in (2, 4):
-        cpu = request.cpu_milli // part
-        if cpu >= 1000:
-            yield (
-                Remedy(
-                    f"ask for {cpu / 1000:g} CPUs a task instead of {request.cpu_milli / 1000:g}",
-                    "cpus",
-                    f"{cpu / 1000:g}",
-                ),
-                _with(job, replace(request, cpu_milli=cpu)),
-            )
-        memory = request.memory_mib // part
-        if memory >= 256:
-            yield (
-                Remedy(f"ask for {memory} MiB a task instead of {request.memory_mib}", "memory", f"{memory}MiB"),
-                _with(job, replace(request, memory_mib=memory)),
-            )
-    count = role.desired
-    while count > 1:
-        count //= 2
-        yield (
-            Remedy(f"run {count} task{'s' * (count != 1)} instead of {role.desired}", "tasks", str(count)),
-            replace(job, roles=(Role.rigid(request, count, role.name),)),
-        )
-    yield from _fewer_gpus(job, request)
-
-
-def _fewer_gpus(job: Job, request: TaskRequest) -> Iterator[tuple[Remedy, Job]]:
-    devices = request.devices
-    while devices > 1:
-        devices //= 2
-        yield (
-            Remedy(
-                f"ask for {devices} GPU{'s' * (devices != 1)} a task instead of {request.devices}", "gpus", str(devices)
-            ),
-            _with(job, replace(request, devices=devices)),
-        )
-    piece = request.slice
-    share = min(piece.compute_milli, CARD_MILLI)
-    while request.devices and share > 100 and piece.memory_mib == SHARE_OF_CARD:
-        share //= 2
-        smaller = replace(piece, compute_milli=share, limit_milli=max(share, min(piece.limit_milli, share)))
-        yield (
-            Remedy(f"ask for {share / 1000:g} of a GPU", "gpus", f"{share / 1000:g}"),
-            _with(job, replace(request, devices=1, slice=smaller)),
-        )
-
-
-def _with(job: Job, request: TaskRequest) -> Job:
-    return replace(job, roles=(replace(job.roles[0], request=request),))
-
-
 def _impossible(obstacle: Obstacle) -> Reason:
     remedy = Remedy(obstacle.remedy, obstacle.field, obstacle.value) if obstacle.remedy else None
     return Reason(Cause.IMPOSSIBLE, obstacle.what, obstacle.numbers, remedy=remedy)
+
+
+def _scarcest(needs: list[_Need]) -> _Need:
+    """The role with the least room for what it needs; of several with enough, the most demanding one."""
+    return min(
+        needs,
+        key=lambda need: (
+            min(need.total / need.tasks, 1.0),
+            -need.role.request.gpu_milli,
+            -need.role.request.cpu_milli,
+        ),
+    )
 
 
 def _cards(milli: int) -> str:
