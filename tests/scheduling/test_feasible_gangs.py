@@ -154,6 +154,16 @@ def test_slices_by_memory_alone_lie_together_on_a_card_whose_compute_is_taken() 
     assert world.nodes_of("g") == ["n", "n"]
 
 
+def test_a_slice_by_memory_alone_leaves_whole_cards_whole() -> None:
+    world = World(machine("n", 2))
+    world.submit(single("a"))
+    world.submit(single("b", 0.5))
+    world.end("a")
+    world.submit(gang("slice", 1, asks(0, card_mib=4_000)))
+    world.submit(single("whole"))
+    assert world.state("whole") is JobState.RUNNING
+
+
 def test_a_slice_by_memory_alone_is_not_taken_into_a_pool_of_whole_cards() -> None:
     world = World(machine("n", 1), pools=[Pool(DEFAULT_POOL, SharingPolicy.EXCLUSIVE)])
     reason = world.core.check(gang("j", 1, asks(0, card_mib=2_000)))

@@ -122,6 +122,8 @@ class Naive:
                 value = self.tables.slice_value
                 loss = int(value[free[device]] - value[free[device] - shape.compute_milli])
                 cost += round(self.weights.bid_price * QUANTUM / 10_000) * loss
+            if shape.compute_milli == 0 and self.wholly_free(device):
+                cost += 101 * QUANTUM
         return score * QUANTUM - cost
 
     def score(self, node: int, shape: Shape, excluded: frozenset[int] = frozenset()) -> tuple[int, list[int]] | None:

@@ -18,6 +18,7 @@ from millpond.scheduling.placement.arrays import (
     LOAD,
     Int64Array,
 )
+from millpond.scheduling.placement.cells import device_idle
 from millpond.scheduling.placement.filters import device_fits, host_failure
 from millpond.scheduling.placement.fragmentation import (
     cpu_level,
@@ -44,6 +45,9 @@ NOWHERE = -(1 << 62)
 
 _DEFAULT, _FGD, _BEST_FIT, _DOT_PRODUCT = range(4)
 _QUANTUM = 8_000_000
+# What a slice by memory alone costs on an idle card, which then is no whole card any more although its compute is free:
+# more than any fragmentation, which counts compute, can gain.
+_CARD_BROKEN = 101 * _QUANTUM
 
 
 @lean_kernel
@@ -154,7 +158,8 @@ def gradient_score(
         if (fitting >> index) & 1 == 0:
             continue
         residual = devices[COMPUTE_FREE, first + index]
-        kind = residual * 64 + devices[DEVICE_MODEL, first + index]
+        breaks = 1 if compute == 0 and device_idle(devices, first + index) else 0
+        kind = (residual * 64 + devices[DEVICE_MODEL, first + index]) * 2 + breaks
         if kind == previous:
             continue
         previous = kind
@@ -163,7 +168,7 @@ def gradient_score(
         if tables[SCORER] == _DEFAULT:
             loss = tables[tables[VALUE_AT] + residual] - tables[tables[VALUE_AT] + residual - compute]
             score = score * _QUANTUM + fixed - tables[BID_WEIGHT] * loss
-            score -= scarcity_cost(devices, first, 1 << index, compute, tables)
+            score -= scarcity_cost(devices, first, 1 << index, compute, tables) + breaks * _CARD_BROKEN
         if score > best:
             best = score
             best_device = index
