@@ -9,55 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fastapi.testclient import TestClient
-from server_world import Clock, World, WorldEngine
+from api_world import JOBS, TOKEN, Api, error_of
 
 from millpond.node.records import TaskFiles, TaskId
-from millpond.server.api.app import make_app
-from millpond.server.board import Board
-from millpond.server.loop import Loop
-from millpond.server.recovery import recover
-from millpond.server.service import Identity, Service
-from millpond.server.store.connecting import sqlite_url
-from millpond.server.store.store import Store
-from millpond.specs.api import ErrorBody, ErrorInfo, JobInfo, LogChunk
-
-TOKEN = "secret"
-JOBS = "/api/v1/jobs"
-
-
-class Api:
-    """A running server without a socket."""
-
-    def __init__(self, state_dir: Path) -> None:
-        self.state_dir = state_dir
-        self.clock = Clock()
-        self.world = World()
-        self.engine = WorldEngine(self.world, self.clock)
-        self.store = Store(sqlite_url(state_dir / "millpond.db"))
-        self.loop = Loop(self.store, recover(self.store), Board(), self.clock)
-        self.engine.wake = self.loop.wake
-        self.loop.settle(self.engine)
-        self.loop.start()
-        identity = Identity("1", "http://testserver", "local", 1, state_dir, 0.0, "default", "default")
-        self.service = Service(self.loop, self.store, identity, "ada")
-        app = make_app(self.service, TOKEN, "testserver")
-        self.client = TestClient(app, headers={"Authorization": f"Bearer {TOKEN}"}, raise_server_exceptions=False)
-
-    def submit(self, **fields: Any) -> JobInfo:
-        answer = self.client.post(JOBS, json={"command": "work", **fields})
-        assert answer.status_code == 201, answer.text
-        return JobInfo.model_validate_json(answer.content)
-
-    def job(self, name: str) -> JobInfo:
-        """A job's look after everything that is under way has been handled."""
-        for _ in range(3):
-            self.loop.ask(lambda core: None).result(5)
-        return JobInfo.model_validate_json(self.client.get(f"{JOBS}/{name}").content)
-
-    def close(self) -> None:
-        self.loop.close()
-        self.store.close()
+from millpond.specs.api import LogChunk
 
 
 @pytest.fixture
@@ -65,10 +20,6 @@ def api(tmp_path: Path) -> Iterator[Api]:
     made = Api(tmp_path)
     yield made
     made.close()
-
-
-def error_of(answer: Any) -> ErrorBody:
-    return ErrorInfo.model_validate_json(answer.content).error
 
 
 def test_a_submitted_job_is_shown_listed_explained_stopped_and_told(api: Api) -> None:

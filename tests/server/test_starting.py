@@ -9,6 +9,8 @@ import pytest
 
 from millpond.model.errors import InvalidInputError, UnavailableError
 from millpond.server.auth import token_in
+from millpond.server.files.mounts import MountRules
+from millpond.server.files.service import Files
 from millpond.server.http import listen, url_of
 from millpond.server.local import describe, launch_of
 from millpond.server.options import ServerOptions, parse_options
@@ -122,7 +124,7 @@ def test_a_job_is_launched_as_its_file_says(tmp_path: Path) -> None:
         "checkpoint": {"signal": "SIGUSR1"},
     }
     store.append([], [NewJob("j", "ada", 1.0, document)])
-    launch = launch_of("j", store, tmp_path)
+    launch = launch_of("j", store, Files(tmp_path, store, MountRules(dict, tmp_path)), tmp_path)
     assert launch.argv_of("ps") == ["/bin/sh", "-c", "serve"]
     assert launch.argv_of("worker") == ["work", "1"]
     assert (launch.notice_signal, launch.env) == ("SIGUSR1", {"A": "1"})

@@ -149,7 +149,7 @@ def test_a_word_that_is_not_allowed_gets_the_allowed_ones_and_the_nearest() -> N
     assert "low, normal, high, critical" in problem.hint
 
 
-@pytest.mark.parametrize("field", ["window", "image", "data", "output"])
+@pytest.mark.parametrize("field", ["window", "image"])
 def test_fields_of_the_design_that_are_not_built_are_refused_by_name(field: str) -> None:
     problem = only_problem(f"command: x\n{field}: something\n")
     assert problem.message == f"'{field}' is not supported yet"

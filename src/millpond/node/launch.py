@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from millpond.model.errors import InvalidInputError
+from millpond.node.workspace import Workspace
 
 Command: TypeAlias = tuple[str, ...] | str
 """A program with its arguments, or a line for ``/bin/sh``."""
@@ -24,11 +25,12 @@ class LaunchSpec:
 
     Attributes:
         command: what every task runs, unless its role has a command of its own.
-        workdir: absolute; where it runs.
+        workdir: absolute; where it runs, unless it was sent (``workspace.snapshot``).
         env: variables of the job; those that Millpond sets itself win.
         checkpoint_signal: what tells the program to save its work, such as ``SIGUSR1``; empty means a plain SIGTERM,
             after which nothing counts as saved.
         role_commands: commands by role, for jobs whose roles differ.
+        workspace: files to lay out for each attempt; None: none, not even a place for output.
     """
 
     command: Command
@@ -36,6 +38,7 @@ class LaunchSpec:
     env: Mapping[str, str] = field(default_factory=dict)
     checkpoint_signal: str = ""
     role_commands: Mapping[str, Command] = field(default_factory=dict)
+    workspace: Workspace | None = None
 
     def __post_init__(self) -> None:
         for command in (self.command, *self.role_commands.values()):

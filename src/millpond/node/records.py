@@ -16,6 +16,9 @@ from urllib.parse import quote
 from millpond.node import procfs
 from millpond.node.files import read_json
 
+FILES = "files"
+"""What the tasks of an attempt may see and write lies in this folder of it (``node.workspace``)."""
+
 _LONGEST_NAME = 150
 
 
@@ -53,6 +56,16 @@ class TaskFiles:
         """The wish that it end."""
         return self.record.with_suffix(".stop")
 
+    @property
+    def metrics(self) -> Path:
+        """What the task reported of itself (``job.metrics``)."""
+        return self.record.parent / FILES / f"{self.record.stem}.metrics"
+
+    @property
+    def result(self) -> Path:
+        """What the function that the task runs returned (``job.call``)."""
+        return self.record.parent / FILES / f"{self.record.stem}.result"
+
 
 @dataclass(frozen=True, slots=True)
 class StartError:
@@ -60,11 +73,13 @@ class StartError:
 
     Attributes:
         path: the file or directory it stumbled over.
+        preparing: it was still laying out the task's files.
     """
 
     text: str
     errno: int | None
     path: str | None
+    preparing: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,8 @@ from millpond.node.devices.vendor import Ours
 from millpond.node.files import write_json
 from millpond.node.launch import LaunchSpec
 from millpond.node.records import RunRecord, TaskFiles, TaskId, all_records
-from millpond.node.sandbox import Sandbox
+from millpond.node.sandbox import Mount, Sandbox
+from millpond.node.workspace import WORK, make_output
 
 LOG_VARIABLE = "MILLPOND_LOG"
 """Names the task's log to itself; no two tasks share one, so it also marks all processes of a task."""
@@ -79,6 +80,8 @@ def spawn(state_dir: Path, start: TaskStart, launch: LaunchSpec, sandbox: Sandbo
     """
     files = TaskFiles.of(state_dir, start.id)
     files.record.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if launch.workspace is not None and launch.workspace.empty:
+        make_output(files.record.parent)  # here, where it costs less than the import that the supervisor would need
     with contextlib.ExitStack() as always, contextlib.ExitStack() as on_failure:
         settled, told = os.pipe()
         always.callback(os.close, told)
@@ -175,6 +178,16 @@ def running_under(state_dir: Path) -> Ours:
 def _order(start: TaskStart, launch: LaunchSpec, files: TaskFiles, sandbox: Sandbox | None) -> dict[str, object]:
     """What the supervisor is told; see there."""
     argv = launch.argv_of(start.role)
+    attempt_dir, workspace = files.record.parent, launch.workspace
+    workdir, mounts, env = launch.workdir, list[Mount](), dict[str, str]()
+    if workspace is not None:
+        workdir = attempt_dir / WORK if workspace.snapshot else launch.workdir
+        mounts = workspace.mounts(attempt_dir)
+        env = {
+            **workspace.environment(attempt_dir),
+            "MILLPOND_METRICS": str(files.metrics),
+            "MILLPOND_RESULT": str(files.result),
+        }
     return {
         "record": {
             "job": start.id.job,
@@ -189,9 +202,15 @@ def _order(start: TaskStart, launch: LaunchSpec, files: TaskFiles, sandbox: Sand
             "sandboxed": sandbox is not None,
         },
         "command": argv,
-        "wrapped": None if sandbox is None else sandbox.around(argv, launch.workdir, _installed(argv[0], start.env)),
-        "workdir": str(launch.workdir),
-        "env": {**start.env, LOG_VARIABLE: str(files.log)},
+        "wrapped": None if sandbox is None else sandbox.around(argv, workdir, _installed(argv[0], start.env), mounts),
+        "workdir": str(workdir),
+        "workspace": None if workspace is None or workspace.empty else workspace.plain(),
+        "env": {
+            **start.env,
+            **env,
+            LOG_VARIABLE: str(files.log),
+            "MILLPOND_NOTICE_SIGNAL": launch.notice_signal,
+        },
         "kill_counter": str(memory_cgroup.kill_counter()),
     }
 

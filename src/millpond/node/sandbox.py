@@ -38,6 +38,14 @@ class SandboxMode(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class Mount:
+    """An absolute path, free of links, that a task finds where it lies, wherever that is."""
+
+    path: Path
+    writable: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Sandbox:
     """How to put tasks into sandboxes.
 
@@ -49,12 +57,15 @@ class Sandbox:
     program: str
     hidden: tuple[Path, ...]
 
-    def around(self, argv: Sequence[str], workdir: Path, readable: Sequence[Path] = ()) -> list[str]:
+    def around(
+        self, argv: Sequence[str], workdir: Path, readable: Sequence[Path] = (), mounts: Sequence[Mount] = ()
+    ) -> list[str]:
         """The command that runs ``argv`` in a sandbox; its exit code is that of ``argv``.
 
         Args:
             workdir: absolute; stays visible and writable wherever it lies.
             readable: absolute; stay visible where they lie in a directory that is otherwise private.
+            mounts: what else the task is to have. Of two, one within the other, the inner one counts there.
         """
         options = ["--die-with-parent", "--unshare-pid", "--dev-bind", "/", "/", "--proc", "/proc"]
         for directory in _PRIVATE:
@@ -63,16 +74,24 @@ class Sandbox:
         for directory in readable:
             if any(private in directory.parents for private in _PRIVATE):
                 options += ["--ro-bind-try", str(directory), str(directory)]
-        own = ["--bind", str(workdir), str(workdir)]
-        options += own
+        own = [Mount(workdir, True), *mounts]
+        # The outer before the inner; of one path twice, the writable last.
+        own.sort(key=lambda mount: (len(mount.path.parts), mount.writable))
+        for mount in own:
+            options += _bound(mount)
         for directory in self.hidden:
             options += ["--tmpfs", str(directory)]
-        if any(workdir.is_relative_to(directory) for directory in self.hidden):
-            options += own
+        for mount in own:
+            if any(mount.path.is_relative_to(directory) for directory in self.hidden):
+                options += _bound(mount)
         options += ["--chdir", str(workdir)]
         # bwrap stays above the task and must not die of the signals that the task is to hear: the supervisor starts it
         # with them ignored, and env has them heard again.
         return [self.program, *options, "--", "env", "--default-signal", *argv]
+
+
+def _bound(mount: Mount) -> list[str]:
+    return ["--bind" if mount.writable else "--ro-bind", str(mount.path), str(mount.path)]
 
 
 def find_sandbox(mode: SandboxMode, hidden: Sequence[Path]) -> tuple[Sandbox | None, str]:

@@ -8,8 +8,9 @@ lives; record and lock together make sure that one decision never starts a task 
 
 Run as ``python -m millpond.node.supervisor RECORD`` with a JSON object on standard input: ``record`` (what identifies
 the task, ``decision`` among it), ``command``, ``wrapped`` (the same in a sandbox; null without one), ``workdir``,
-``env``, ``kill_counter``. Standard output is closed as soon as the record tells whether the command runs. Standard
-library only; it must start in some 20 ms.
+``env``, ``kill_counter``, ``workspace`` (files to be laid out before the command starts, see ``node.workspace``; null
+without any). Standard output is closed as soon as the record tells whether the command runs. Standard library only; it
+must start in some 20 ms.
 """
 
 from __future__ import annotations
@@ -72,6 +73,7 @@ class _Supervisor:
         self._deadline: float | None = None
         self._child: subprocess.Popen[bytes] | None = None
         self._main = 0
+        self._prepared = False
         own = os.getpid()
         self._record: dict[str, Any] = {
             **order["record"],
@@ -98,6 +100,7 @@ class _Supervisor:
         order = self._order
         wrapped = order["wrapped"]
         try:
+            self._prepare()
             if wrapped is not None:
                 _require_program(order["command"][0], order["workdir"], order["env"])
             with self._open_log() as log:
@@ -116,6 +119,7 @@ class _Supervisor:
                 "text": getattr(error, "strerror", None) or str(error),
                 "errno": getattr(error, "errno", None),
                 "path": getattr(error, "filename", None),
+                "preparing": not self._prepared,
             }
             self._record["ended_at"] = time.time()
             self._write_for_good()
@@ -125,6 +129,15 @@ class _Supervisor:
         self._record.update(pid=child.pid, pid_start=procfs.start_ticks(child.pid), started_at=time.time())
         write_json(self._path, self._record)
         return True
+
+    def _prepare(self) -> None:
+        """Lay out the files that its attempt needs, if any."""
+        if self._order["workspace"] is not None:
+            # Here, as most tasks need no files and would pay for the import.
+            from millpond.node.workspace import Workspace, prepare
+
+            prepare(Workspace.of(self._order["workspace"]), self._path.parent)
+        self._prepared = True
 
     def _open_log(self) -> Any:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND

@@ -13,6 +13,7 @@ from millpond.node.launch import LaunchSpec
 from millpond.node.machine import Machine, describe_machine
 from millpond.node.records import attempt_dir
 from millpond.node.runner import running_under
+from millpond.server.files.service import Files
 from millpond.server.store.store import Store
 from millpond.specs.cluster import ClusterConfig
 from millpond.specs.job import check_job
@@ -34,17 +35,17 @@ def describe(fake_gpus: str, config: ClusterConfig, state_dir: Path) -> Machine:
     return Machine(nodes, {VENDOR: FakeVendor(nodes)}, (f"{cards} fake GPUs on {len(nodes)} fake nodes",))
 
 
-def make_engine(machine: Machine, state_dir: Path, store: Store, options: EngineOptions) -> LocalEngine:
+def make_engine(machine: Machine, state_dir: Path, store: Store, files: Files, options: EngineOptions) -> LocalEngine:
     """The engine, which runs what the store knows of each job."""
-    return LocalEngine(machine, state_dir, lambda job: launch_of(job, store, state_dir), options)
+    return LocalEngine(machine, state_dir, lambda job: launch_of(job, store, files, state_dir), options)
 
 
-def launch_of(job: str, store: Store, state_dir: Path) -> LaunchSpec:
+def launch_of(job: str, store: Store, files: Files, state_dir: Path) -> LaunchSpec:
     """What a job executes, from the job file it was submitted with.
 
     Raises:
-        NotFoundError: there is no such job.
-        InvalidInputError: this version no longer understands its file.
+        NotFoundError: there is no such job, or no more a dataset that it reads.
+        InvalidInputError: this version no longer understands its file, or it may no longer have the data it names.
     """
     document = store.document(job)
     if document is None:
@@ -58,6 +59,7 @@ def launch_of(job: str, store: Store, state_dir: Path) -> LaunchSpec:
         env=launch.env,
         checkpoint_signal=checkpoint.signal if checkpoint.mode is CheckpointMode.SIGNAL else "",
         role_commands=launch.commands,
+        workspace=files.workspace(spec.file),
     )
 
 

@@ -7,7 +7,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -25,6 +25,8 @@ from millpond.server.acceleration import accelerate
 from millpond.server.api.app import make_app
 from millpond.server.auth import TOKEN_FILE, token_in
 from millpond.server.board import Board
+from millpond.server.files.mounts import MountRules
+from millpond.server.files.service import Files
 from millpond.server.http import HttpServer, listen, url_of
 from millpond.server.inbox import wall_clock
 from millpond.server.local import describe, make_engine
@@ -38,7 +40,7 @@ from millpond.server.store.store import Store
 from millpond.server.version import VERSION
 from millpond.server.webhooks.courier import Courier
 from millpond.specs.api import ServerFile
-from millpond.specs.cluster import ClusterConfig, PriceList, Webhook, load_cluster
+from millpond.specs.cluster import ClusterConfig, PriceList, QueuePaths, Webhook, load_cluster
 
 log = logging.getLogger(__name__)
 
@@ -84,23 +86,26 @@ def serve(options: ServerOptions) -> None:
             current = Current(config)
             courier = Courier(store, current.webhooks, wall_clock)
             loop.address, loop.on_told = courier.address, courier.wake
-            engine = make_engine(machine, state.path, store, EngineOptions(wake=loop.wake, sandbox=sandbox))
+            files = Files(state.path, store, MountRules(current.paths, state.path))
+            engine = make_engine(machine, state.path, store, files, EngineOptions(wake=loop.wake, sandbox=sandbox))
             try:
                 loop.settle(engine, _configured(config))
                 loop.start()
                 courier.start()
                 accelerate(loop, len(machine.nodes), loop.core.scheduler.settings)
                 identity = _identity(url_of(listener), state.path, loop.core.scheduler.settings, unsandboxed)
-                service = Service(loop, store, identity, _user(), current.prices)
+                service = Service(loop, store, identity, _user(), files, current.prices)
                 app = make_app(service, token, options.host)
                 http = _http_server(
                     app, service, state, identity, machine, lambda: reload(options.config, loop, current)
                 )
                 loop.on_failure = http.stop
+                files.collector.start()
                 try:
                     http.run(listener)
                 finally:
                     service.closing = True
+                    files.collector.close()
                     state.withdraw()
                 if options.stop_jobs_on_exit and loop.alive:
                     _stop_jobs(loop)
@@ -127,13 +132,17 @@ class Current:
         """Receivers by name."""
         return {hook.name: hook for hook in self.config.webhooks}
 
+    def paths(self) -> Mapping[str, QueuePaths]:
+        """Folders that jobs may use, by queue."""
+        return self.config.paths
+
     def prices(self) -> PriceList:
         """The price list."""
         return self.config.prices
 
 
 def reload(config: Path | None, loop: Loop, current: Current) -> None:
-    """Read the configuration again; pools, queues, prices and webhooks change at once, the rest with the next start.
+    """Read the configuration again; what it says of machines counts from the next start on, all else at once.
 
     One that is wrong changes nothing; the log says what is wrong with it.
     """

@@ -17,6 +17,7 @@ from millpond.model.errors import NotFoundError, UnavailableError
 from millpond.model.workloads import JobState
 from millpond.server.board import Board
 from millpond.server.core import Core
+from millpond.server.files.service import Files
 from millpond.server.history import story
 from millpond.server.inbox import Submission
 from millpond.server.logs import LogReader, Wish
@@ -73,6 +74,7 @@ class Service:
 
     Args:
         user: whose jobs these are; everybody who holds the API token acts as this user.
+        files: what can be asked about files.
         prices: gives the price list as it is now.
     """
 
@@ -82,12 +84,14 @@ class Service:
         store: Store,
         identity: Identity,
         user: str,
+        files: Files,
         prices: Callable[[], PriceList] = PriceList,
     ) -> None:
         self._loop = loop
         self._store = store
         self._identity = identity
-        self._user = user
+        self.user = user
+        self.files = files
         self._prices = prices
         self._explainer = _Explainer()
         self.closing = False
@@ -127,16 +131,19 @@ class Service:
 
         Args:
             document: a job file as plain data.
-            key: repeating it with the same document gives the same job.
+            key: repeating it with the same document gives the same job; empty: the document's own, if any.
 
         Raises:
-            SpecError, InvalidInputError: the document is wrong, or the cluster can never run it.
+            SpecError, InvalidInputError: the document is wrong, or the cluster can never run it, or it refers to files
+                that were not sent or that it may not have.
             ConflictError: the key was used with another document.
         """
         spec = check_job(document)
         digest = hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
-        job = spec.to_job(_new_id(spec), self._user)
-        info = await self._answer(self._loop.submit(Submission(job, spec.document, key, digest)))
+        stored = await self.files.admit(spec.file, spec.document)
+        job = spec.to_job(_new_id(spec), self.user)
+        key = key or spec.file.idempotency_key or ""
+        info = await self._answer(self._loop.submit(Submission(job, stored, key, digest)))
         return info.model_copy(update={"warnings": list(spec.warnings)}) if spec.warnings else info
 
     async def stop(self, job: str) -> JobInfo:
@@ -145,7 +152,7 @@ class Service:
         Raises:
             NotFoundError, ConflictError: it never was, or has ended already.
         """
-        return await self._answer(self._loop.stop_job(job, self._user))
+        return await self._answer(self._loop.stop_job(job, self.user))
 
     def look(self, job: str) -> JobInfo:
         """A job's present look, or its last.

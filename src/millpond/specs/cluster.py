@@ -18,6 +18,7 @@ from millpond.model.topology import LINK_MAPS
 from millpond.specs.errors import BadValueError, Problem, SpecError, suggest
 from millpond.specs.fields import Cpus, Extras, Memory, Name
 from millpond.specs.locate import Located, read_documents
+from millpond.specs.mounts import HostPath
 from millpond.specs.validation import Strict, validate
 
 ANY_MODEL = "default"
@@ -52,7 +53,12 @@ class PoolFile(Strict):
 
 
 class QueueFile(Strict):
-    """A node of the tenant tree."""
+    """A node of the tenant tree.
+
+    Attributes:
+        data, output: folders of the machines below which its jobs may read (``data:``) and write (``output:``); left
+            out: what its parent may, and at the top, anything.
+    """
 
     name: Name
     parent: Name = ROOT_QUEUE
@@ -60,6 +66,8 @@ class QueueFile(Strict):
     limit: AmountFile | None = None
     weight: Annotated[float, Field(gt=0, le=1_000_000)] = 1.0
     borrows: bool = True
+    data: list[HostPath] | None = None
+    output: list[HostPath] | None = None
 
 
 def _link_map(value: Any) -> Any:
@@ -181,14 +189,24 @@ class Webhook:
 
 
 @dataclass(frozen=True, slots=True)
+class QueuePaths:
+    """Where jobs of a queue may read and write on the machines; None: what its parent's jobs may."""
+
+    parent: str
+    data: tuple[FilePath, ...] | None = None
+    output: tuple[FilePath, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterConfig:
-    """A checked configuration; queues come after their parents."""
+    """A checked configuration; queues come after their parents, ``paths`` are by queue."""
 
     pools: tuple[Pool, ...] = ()
     queues: tuple[Queue, ...] = ()
     nodes: tuple[Node, ...] = ()
     prices: PriceList = PriceList()
     webhooks: tuple[Webhook, ...] = ()
+    paths: Mapping[str, QueuePaths] = field(default_factory=dict)
 
 
 def load_cluster(path: FilePath) -> ClusterConfig:
@@ -229,7 +247,12 @@ def read_cluster(text: str, source: str = "") -> ClusterConfig:
         tuple(node.node() for node in file.nodes),
         PriceList(file.prices.currency, file.prices.gpu_hour) if file.prices.gpu_hour else PriceList(),
         _webhooks(file, located),
+        {queue.name: QueuePaths(queue.parent, _paths(queue.data), _paths(queue.output)) for queue in file.queues},
     )
+
+
+def _paths(written: list[str] | None) -> tuple[FilePath, ...] | None:
+    return None if written is None else tuple(map(FilePath, written))
 
 
 def _queue(queue: QueueFile) -> Queue:

@@ -6,28 +6,17 @@ import math
 import signal
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
+from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from millpond.model.resources import CARD_MILLI
 from millpond.specs import quantities
 from millpond.specs.errors import BadValueError, suggest
-from millpond.specs.validation import Strict
+from millpond.specs.validation import Strict, or_short
 
 MOST_TASKS = 100_000
 MOST_CARDS = 1_024
 
 _AMOUNT = {"oneOf": [{"type": "string", "minLength": 1}, {"type": "number", "minimum": 0}]}
-
-
-def _or_short(*forms: dict[str, Any]) -> ConfigDict:
-    """Settings of a model that may also be written in a short form: says so in its JSON schema."""
-
-    def extend(schema: dict[str, Any]) -> None:
-        full = dict(schema)
-        schema.clear()
-        schema.update(title=full["title"], anyOf=[*forms, full])
-
-    return ConfigDict(json_schema_extra=extend)
 
 
 Memory = Annotated[
@@ -56,7 +45,7 @@ class Gpus(Strict):
         limit: the most compute it may use while others are idle; default: ``compute``.
     """
 
-    model_config = _or_short({"type": "number", "minimum": 0}, {"type": "string", "pattern": "%$"})
+    model_config = or_short({"type": "number", "minimum": 0}, {"type": "string", "pattern": "%$"})
 
     cards: Annotated[int, Field(ge=0, le=MOST_CARDS)] = 1
     compute: Compute | None = None
@@ -105,7 +94,7 @@ class Gpus(Strict):
 class Tasks(Strict):
     """How many identical tasks; ``min`` and ``max`` make the gang elastic."""
 
-    model_config = _or_short({"type": "integer", "minimum": 1, "maximum": MOST_TASKS})
+    model_config = or_short({"type": "integer", "minimum": 1, "maximum": MOST_TASKS})
 
     desired: Annotated[int, Field(ge=1, le=MOST_TASKS)] | None = None
     min: Annotated[int, Field(ge=1, le=MOST_TASKS)] = 1
@@ -157,7 +146,7 @@ Place = Annotated[
 class Topology(Strict):
     """Within what all tasks must lie (``require``) or should lie (``prefer``); a bare word is required."""
 
-    model_config = _or_short({"type": "string", "enum": [*_PLACES, *(f"same-{place}" for place in _PLACES[:-1])]})
+    model_config = or_short({"type": "string", "enum": [*_PLACES, *(f"same-{place}" for place in _PLACES[:-1])]})
 
     prefer: Place | None = None
     require: Place | None = None
@@ -193,7 +182,7 @@ def _signal(value: Any) -> Any:
 class Checkpoint(Strict):
     """How a job is told to save its work, and how long that may take before it is ended by force."""
 
-    model_config = _or_short({"type": "string", "enum": ["none", "signal"]})
+    model_config = or_short({"type": "string", "enum": ["none", "signal"]})
 
     mode: Literal["none", "signal"] | None = None
     signal: Annotated[str, BeforeValidator(_signal), WithJsonSchema({"type": "string"})] = "SIGTERM"

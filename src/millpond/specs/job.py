@@ -18,7 +18,9 @@ from millpond.specs import flat
 from millpond.specs.building import build_job
 from millpond.specs.errors import BadValueError, Problem, SpecError
 from millpond.specs.fields import MOST_TASKS, Checkpoint, Cpus, Duration, Extras, Gpus, Memory, Name, Tasks, Topology
+from millpond.specs.files import Digest
 from millpond.specs.locate import Located, Path, read_documents
+from millpond.specs.mounts import DATASET_PREFIX, MOST_MOUNTS, After, DataSource, HostPath, Ship
 from millpond.specs.validation import Strict, same_path, validate
 
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -82,13 +84,17 @@ class JobFile(Strict):
         retries: how often a failure of the program itself is tried again.
         time_limit: it is ended after this long.
         min_run_time: it is not preempted before it has run this long.
+        ship: send ``workdir`` with the job, which then runs in a copy; otherwise it runs in place.
+        payload: digest of one content sent along, for programs such as ``client.sdk.functions``.
+        data: what it reads, by name: paths of the machine, or ``dataset/NAME@VERSION``.
+        output: folder of the machine that it writes to; default: one for each attempt, kept with the job.
+        after: jobs that must have ended before it may start.
+        idempotency_key: submitting it again with the same key gives the same job.
     """
 
     not_built: ClassVar[Mapping[str, str]] = {
         "window": "leave it out; the job may run at any hour",
         "image": "leave it out; the command runs in the machine's own environment",
-        "data": "leave it out and use paths of the machine",
-        "output": "leave it out and write below workdir",
     }
 
     kind: Literal["train", "dev", "service"] = "train"
@@ -112,6 +118,12 @@ class JobFile(Strict):
     min_run_time: Duration = 0.0
     preemptible: bool = True
     extras: Extras = Field(default={})
+    ship: Ship = False
+    payload: Digest | None = None
+    data: Annotated[dict[Name, DataSource], Field(max_length=MOST_MOUNTS)] = Field(default={})
+    output: HostPath | None = None
+    after: After = After()
+    idempotency_key: Annotated[str, Field(min_length=1, max_length=200)] | None = None
 
     def all_roles(self) -> list[RoleFile]:
         """Its roles with everything they inherit filled in."""
@@ -174,7 +186,8 @@ def read_jobs(text: str, source: str = "", base: FilePath | None = None) -> list
 
     Args:
         source: the file's name, for messages.
-        base: folder that a relative ``workdir`` (default: ``.``) refers to; None leaves it as written.
+        base: folder that a relative ``workdir`` (default: ``.``), ``data`` or ``output`` refers to; None leaves them
+            as written.
 
     Raises:
         SpecError: with every fault of every document.
@@ -208,10 +221,8 @@ def _read_one(located: Located, base: FilePath | None) -> JobSpec:
         located = Located(document, located.source, located.values, located.keys)
         written = flat.written
     if isinstance(located.value, dict) and base is not None:
-        workdir = located.value.get("workdir", ".")
-        if isinstance(workdir, str):
-            absolute = str(base.absolute().joinpath(FilePath(workdir).expanduser()))
-            located.value = {**located.value, "workdir": absolute}
+        located.value = {"workdir": ".", **located.value}
+        _make_absolute(located.value, base)
     file = validate(JobFile, located, written)
     problems = _cross_checks(file, located, written)
     if not problems:
@@ -222,6 +233,21 @@ def _read_one(located: Located, base: FilePath | None) -> JobSpec:
     if problems:
         raise SpecError(problems)
     return JobSpec(located.value, file, warnings)
+
+
+def _make_absolute(document: dict[str, Any], base: FilePath) -> None:
+    """Relative paths refer to the job file's folder; what is no path is left for the checks to find."""
+
+    def absolute(value: Any) -> Any:
+        if not isinstance(value, str) or not value or value.startswith(DATASET_PREFIX):
+            return value
+        return str(base.absolute().joinpath(FilePath(value).expanduser()))
+
+    for name in ("workdir", "output"):
+        if name in document:
+            document[name] = absolute(document[name])
+    if isinstance(document.get("data"), dict):
+        document["data"] = {name: absolute(value) for name, value in document["data"].items()}
 
 
 def _cross_checks(file: JobFile, located: Located, written: Callable[[Path], Path]) -> list[Problem]:
@@ -241,6 +267,13 @@ def _cross_checks(file: JobFile, located: Located, written: Callable[[Path], Pat
         seen.add(role.name)
     if (count := sum(role.tasks.max for role in file.all_roles() if role.tasks)) > MOST_TASKS:
         problems.append(located.problem((), f"{count} tasks in all", f"use at most {MOST_TASKS}"))
+    variables: set[str] = set()
+    for name in file.data:
+        variable = re.sub(r"[^a-z0-9]", "_", name.lower())
+        if variable in variables:
+            message = f"the data name {name!r} differs from another only in signs that its variable has not"
+            problems.append(located.problem(written(("data", name)), message, "rename one", at_key=True))
+        variables.add(variable)
     if file.workdir is not None and not FilePath(file.workdir).is_absolute():
         message = f"the working directory {file.workdir!r} is relative"
         problems.append(located.problem(written(("workdir",)), message, "write an absolute path"))

@@ -25,6 +25,17 @@ class Strict(BaseModel):
     not_built: typing.ClassVar[Mapping[str, str]] = {}
 
 
+def or_short(*forms: dict[str, Any]) -> ConfigDict:
+    """Settings of a model that may also be written in a short form: says so in its JSON schema."""
+
+    def extend(schema: dict[str, Any]) -> None:
+        full = dict(schema)
+        schema.clear()
+        schema.update(title=full["title"], anyOf=[*forms, full])
+
+    return ConfigDict(json_schema_extra=extend)
+
+
 def same_path(path: Path) -> Path:
     """The path unchanged."""
     return path

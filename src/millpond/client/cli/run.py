@@ -19,6 +19,7 @@ from millpond.client.cli.interrupts import held_back, silence
 from millpond.client.sdk import Client
 from millpond.model.errors import ConflictError, InvalidInputError
 from millpond.specs.api import JobInfo
+from millpond.specs.mounts import DATASET_PREFIX
 
 CARRIED_VARIABLES = ("PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONPATH", "LD_LIBRARY_PATH", "LANG")
 """Variables of this shell that the command gets, so that it finds the programs that it would find here."""
@@ -39,6 +40,11 @@ CARRIED_VARIABLES = ("PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONPATH", "LD_LI
 @click.option("--time-limit", help="End it after this long, such as 2h.")
 @click.option("-e", "--env", "variables", multiple=True, metavar="NAME[=VALUE]", help="Set or pass on a variable.")
 @click.option("-w", "--workdir", type=click.Path(path_type=Path), help="Directory to run in [default: this one].")
+@click.option("--ship", is_flag=True, default=None, help="Send the directory and run in a copy of it.")
+@click.option("--data", "sources", multiple=True, metavar="NAME=SOURCE", help="Read a path or dataset/NAME[@VERSION].")
+@click.option("--output", type=click.Path(path_type=Path), help="Folder of the machine to write to.")
+@click.option("--after", multiple=True, metavar="JOB", help="Start only when JOB has succeeded; may be repeated.")
+@click.option("--idempotency-key", help="Run again with the same key, it is the same job.")
 @click.option("-d", "--detach", is_flag=True, help="Print the job's id and leave it to itself.")
 @click.option("--stop-on-interrupt", is_flag=True, help="Ctrl-C ends the job instead of leaving it.")
 @click.argument("words", nargs=-1, required=True, metavar="COMMAND...")
@@ -76,12 +82,15 @@ def job_from(
     variables: tuple[str, ...],
     workdir: Path | None,
     words: tuple[str, ...],
+    sources: tuple[str, ...] = (),
+    output: Path | None = None,
+    after: tuple[str, ...] = (),
     **named: Any,
 ) -> dict[str, Any]:
     """The fields of a job file for what was asked on the command line; ``named`` are those taken as they are.
 
     Raises:
-        InvalidInputError: a variable to pass on is not set here.
+        InvalidInputError: a variable to pass on is not set here, or data is not named.
     """
     spec: dict[str, Any] = {
         "gpus": _number(gpus),
@@ -92,6 +101,12 @@ def job_from(
     }
     if gpu_models:
         spec["gpu_models"] = list(gpu_models)
+    if sources:
+        spec["data"] = dict(_source(text) for text in sources)
+    if output is not None:
+        spec["output"] = str(output.absolute())
+    if after:
+        spec["after"] = list(after)
     spec.update({name: value for name, value in named.items() if value is not None})
     if "cpus" in spec:
         spec["cpus"] = _number(spec["cpus"])
@@ -103,6 +118,14 @@ def job_from(
 def _command(words: tuple[str, ...]) -> str | list[str]:
     """A program with its arguments; a single word with a blank in it is a line for the shell, as with ssh."""
     return words[0] if len(words) == 1 and len(words[0].split()) > 1 else list(words)
+
+
+def _source(text: str) -> tuple[str, str]:
+    """``NAME=SOURCE``; a relative path becomes absolute."""
+    name, given, source = text.partition("=")
+    if not given or not source:
+        raise InvalidInputError(f"--data {text!r} is not NAME=SOURCE", "write for example --data train=/datasets/train")
+    return name, source if source.startswith(DATASET_PREFIX) else str(Path(source).absolute())
 
 
 def _number(text: str) -> int | float | str:

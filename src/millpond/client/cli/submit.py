@@ -19,13 +19,21 @@ from millpond.specs.locate import read_documents
 @click.command("submit")
 @click.argument("file", metavar="FILE|-")
 @click.option("--set", "changes", multiple=True, metavar="FIELD=VALUE", help="Change a field, such as gpus=2, env.A=b.")
+@click.option("--idempotency-key", help="Submitted again with the same key, it is the same job.")
 @asks_server
-def command(file: str, changes: tuple[str, ...], state_dir: Path | None) -> None:
+def command(file: str, changes: tuple[str, ...], idempotency_key: str | None, state_dir: Path | None) -> None:
     """Hand in the jobs of FILE (YAML or JSON; - is standard input); prints their ids.
 
-    A relative workdir means relative to the file's folder.
+    A relative path means relative to the file's folder.
     """
-    specs = _read(file, [_parse_change(change) for change in changes])
+    parsed = [_parse_change(change) for change in changes]
+    if idempotency_key is not None:
+        parsed.append((["idempotency_key"], idempotency_key))
+    specs = _read(file, parsed)
+    if idempotency_key is not None and len(specs) > 1:
+        raise InvalidInputError(
+            f"--idempotency-key for {len(specs)} jobs", "give each job of the file an idempotency_key of its own"
+        )
     with connect(state_dir) as client:
         for spec in specs:
             for warning in spec.warnings:

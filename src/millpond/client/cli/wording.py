@@ -31,3 +31,11 @@ def thousandth(milli: int) -> str:
 def count(number: int, noun: str) -> str:
     """``1 job``, ``2 jobs``."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def size(count: int) -> str:
+    """An amount of bytes: ``512 B``, ``1.5 KiB``, ``20.0 GiB``."""
+    amount, units = float(count), ["B", "KiB", "MiB", "GiB"]
+    while amount >= 1024 and len(units) > 1:
+        amount, units = amount / 1024, units[1:]
+    return f"{count} B" if units[0] == "B" else f"{amount:.1f} {units[0]}"

@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 from urllib.parse import quote, urlsplit
 
 import httpx2
@@ -39,6 +39,9 @@ from millpond.specs.api import (
     ServerInfo,
     UsageList,
 )
+
+if TYPE_CHECKING:
+    from millpond.client.sdk.files import Files
 
 _Answer = TypeVar("_Answer", bound=Body)
 _LOOPBACK = {"127.0.0.1", "localhost", "::1"}
@@ -87,18 +90,35 @@ class Client:
         self._http.close()
 
     def submit(self, job: Mapping[str, Any]) -> JobInfo:
-        """Hand in a job: the fields of a job file.
+        """Hand in a job: the fields of a job file. With ``ship`` true, its ``workdir`` is sent first.
 
         Raises:
             InvalidInputError: something in it is wrong, or the cluster could never run it.
         """
-        headers = {IDEMPOTENCY_HEADER: uuid.uuid4().hex}
+        document = dict(job)
+        if document.get("ship") is True:
+            document["ship"] = self.files.ship(Path(document.get("workdir") or Path.cwd()))
+        headers = {IDEMPOTENCY_HEADER: document.get("idempotency_key") or uuid.uuid4().hex}
         try:
-            return self._ask(JobInfo, "POST", "/jobs", json=dict(job), headers=headers)
+            return self._ask(JobInfo, "POST", "/jobs", json=document, headers=headers)
         except UnavailableError as error:
             if not isinstance(error.__cause__, httpx2.ReadError | httpx2.RemoteProtocolError):
                 raise
-            return self._ask(JobInfo, "POST", "/jobs", json=dict(job), headers=headers)
+            return self._ask(JobInfo, "POST", "/jobs", json=document, headers=headers)
+
+    @property
+    def files(self) -> Files:
+        """Files to and from this server."""
+        from millpond.client.sdk.files import Files
+
+        return Files(self._ask, self._answered_stream)
+
+    def _answered_stream(self, path: str, params: Mapping[str, Any], silence_s: float) -> Iterator[bytes]:
+        """A streamed answer that is read once; what is lost is an error."""
+        try:
+            yield from self.stream(path, params, silence_s)
+        except httpx2.TransportError as error:
+            raise failures.from_transport(error, self.address.url) from error
 
     def jobs(self, *, ended: bool = False, limit: int = 1000) -> JobList:
         """The newest jobs first: those that wait or run, or with ``ended`` all of them."""

@@ -25,6 +25,8 @@ _BY_COMMAND = (
     None,
 )
 
+_BY_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS)
+
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
@@ -96,6 +98,10 @@ def exit_text(code: int | None) -> str:
 
 
 def _refusal(error: StartError, program: str, workdir: str, node: str) -> Refusal:
+    if error.preparing:
+        where = f" ({error.path})" if error.path else ""
+        reason = f"the job's files cannot be laid out on node {node}: {error.text}{where}"
+        return Refusal(reason, error.errno in _BY_DISK)
     if error.path == workdir:
         return Refusal(
             f"working directory {workdir!r} on node {node}: {error.text}; "

@@ -18,7 +18,7 @@ from millpond.model.errors import (
     NotFoundError,
     UnavailableError,
 )
-from millpond.server.api import jobs, machines
+from millpond.server.api import files, jobs, machines
 from millpond.server.api.description import DescribedApi
 from millpond.server.api.reference import reference_page
 from millpond.server.auth import Guard
@@ -61,6 +61,7 @@ def make_routes(service: Service) -> FastAPI:
     app.include_router(machines.health)
     app.include_router(machines.router, prefix=API_PREFIX)
     app.include_router(jobs.router, prefix=API_PREFIX)
+    app.include_router(files.router, prefix=API_PREFIX)
     app.add_exception_handler(MillpondError, _refused)
     app.add_exception_handler(RequestValidationError, _malformed)
     app.add_exception_handler(HTTPException, _no_such_route)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Column, Float, Index, Integer, MetaData, String, Table, Text
+from sqlalchemy import BigInteger, Boolean, Column, Float, Index, Integer, MetaData, String, Table, Text
 
 from millpond.model.workloads import LONGEST_JOB_ID
 
@@ -106,3 +106,17 @@ deliveries = Table(
     Index("deliveries_by_due", "state", "due_at"),
 )
 """What is to be told to webhooks, and what became of it. See ``server.webhooks``."""
+
+datasets = Table(
+    "datasets",
+    metadata,
+    Column("name", String(100), primary_key=True),
+    Column("version", Integer, primary_key=True, autoincrement=False),
+    Column("digest", String(64), nullable=False),
+    Column("files", Integer, nullable=False),
+    Column("size", _NUMBER, nullable=False),
+    Column("user", String(120), nullable=False),
+    Column("created_at", Float, nullable=False),
+    Column("removed", Boolean, nullable=False),
+)
+"""Named data: every version ever put; ``digest`` is that of its snapshot."""

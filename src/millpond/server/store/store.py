@@ -96,6 +96,11 @@ class Store:
             self._hold.close()
         self._engine.dispose()
 
+    @property
+    def database(self) -> sa.Engine:
+        """The database itself, for tables that are not the scheduler's."""
+        return self._engine
+
     # ---- writing ------------------------------------------------------------------------------------------------
 
     def append(self, entries: Sequence[LogEntry], new_jobs: Sequence[NewJob] = ()) -> None:
@@ -218,6 +223,15 @@ class Store:
         with self._engine.connect() as connection:
             text = connection.execute(query).scalar_one_or_none()
         return None if text is None else json.loads(text)
+
+    def documents_with(self, field: str, *, live_only: bool = False) -> list[dict[str, Any]]:
+        """Job files in which a field stands, with whatever value."""
+        table = schema.jobs
+        query = sa.select(table.c.document).where(table.c.document.contains(f'"{field}": ', autoescape=True))
+        if live_only:
+            query = query.where(table.c.ended_at.is_(None))
+        with self._engine.connect() as connection:
+            return [json.loads(text) for text in connection.execute(query).scalars()]
 
     def ended_job(self, job: str) -> JobInfo | None:
         """A job that has ended; None when it lives or never was."""

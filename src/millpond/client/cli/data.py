@@ -1,0 +1,87 @@
+"""``pond data``: named datasets with versions."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+
+import click
+
+from millpond.client.cli import wording
+from millpond.client.cli.complaints import say
+from millpond.client.cli.connection import asks_server, connect
+from millpond.client.cli.tables import Column, show
+from millpond.model.errors import InvalidInputError
+
+_COLUMNS = (
+    Column("DATASET"),
+    Column("FILES", right=True),
+    Column("SIZE", right=True),
+    Column("AGE", right=True),
+    Column("BY"),
+    Column("CHECKSUM", gives_way=True),
+)
+_VERSION = re.compile(r"(?:dataset/)?([^@/]+)@([1-9][0-9]{0,8})")
+
+
+@click.group("data")
+def group() -> None:
+    """Named datasets: each version is kept as it was put, and jobs read it as dataset/NAME@VERSION."""
+
+
+@group.command("put")
+@click.argument("name")
+@click.argument("path", type=click.Path(path_type=Path))
+@asks_server
+def put(name: str, path: Path, state_dir: Path | None) -> None:
+    """Send the folder PATH as the next version of NAME; prints how a job names it.
+
+    Only files that no earlier version has are sent. An unchanged folder is the version it was.
+    """
+    with connect(state_dir) as client:
+        click.echo(client.files.put_dataset(name, path).reference)
+
+
+@group.command("ls")
+@click.option("-o", "--output", type=click.Choice(["table", "json", "name"]), default="table", help="Form of the list.")
+@asks_server
+def list_all(output: str, state_dir: Path | None) -> None:
+    """List all datasets, the latest version first."""
+    with connect(state_dir) as client:
+        found = client.files.datasets()
+    if output == "json":
+        click.echo("[" + ",\n".join(item.model_dump_json(indent=2) for item in found) + "]")
+    elif output == "name":
+        for item in found:
+            click.echo(item.reference)
+    elif not found:
+        say("no datasets; `pond data put NAME FOLDER` makes one")
+    else:
+        now = time.time()
+        show(
+            _COLUMNS,
+            [
+                [
+                    item.reference,
+                    str(item.files),
+                    wording.size(item.size),
+                    wording.span(now - item.created_at),
+                    item.user,
+                    item.digest,
+                ]
+                for item in found
+            ],
+        )
+
+
+@group.command("rm")
+@click.argument("version", metavar="NAME@VERSION")
+@asks_server
+def remove(version: str, state_dir: Path | None) -> None:
+    """Forget a version that no living job reads; its number is not used again."""
+    match = _VERSION.fullmatch(version)
+    if match is None:
+        raise InvalidInputError(f"{version!r} names no version", "write NAME@VERSION, as pond data ls shows it")
+    with connect(state_dir) as client:
+        click.echo(f"removed {client.files.remove_dataset(match.group(1), int(match.group(2))).reference}")

@@ -1,0 +1,50 @@
+"""``pond metrics``: what a job reported of itself (``millpond.job.report``)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from millpond.client.cli.complaints import say
+from millpond.client.cli.connection import asks_server, connect
+from millpond.client.cli.tables import Column, show
+from millpond.specs.file_bodies import MetricSeries
+
+_COLUMNS = (
+    Column("METRIC"),
+    Column("TASK", right=True),
+    Column("STEP", right=True),
+    Column("LAST", right=True),
+    Column("LEAST", right=True),
+    Column("MOST", right=True),
+    Column("POINTS", right=True),
+)
+
+
+@click.command("metrics")
+@click.argument("job")
+@click.option("--task", type=click.IntRange(min=0), help="Only the task of this number.")
+@click.option("--attempt", type=click.IntRange(min=1), help="The run of this number [default: the last].")
+@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", help="json has every point.")
+@asks_server
+def command(job: str, task: int | None, attempt: int | None, output: str, state_dir: Path | None) -> None:
+    """Print the metrics that JOB reported: the last value of each, and its bounds."""
+    with connect(state_dir) as client:
+        found = client.files.metrics(client.find(job).id, attempt=attempt, task=task)
+    if output == "json":
+        click.echo(found.model_dump_json(indent=2))
+    elif not found.series:
+        say(f"{found.job} has reported no metrics; in Python: millpond.job.report(loss=0.5, step=1)")
+    else:
+        show(_COLUMNS, [_row(series) for series in found.series])
+        if found.truncated:
+            say("older points are left out")
+
+
+def _row(series: MetricSeries) -> list[str]:
+    values = [point.value for point in series.points]
+    last = series.points[-1]
+    step = "" if last.step is None else f"{last.step:g}"
+    numbers = (f"{value:.6g}" for value in (last.value, min(values), max(values)))
+    return [series.name, str(series.task), step, *numbers, str(len(values))]

@@ -1,0 +1,64 @@
+"""``pond get-output`` and ``pond output ls``: what a job left in its output folder."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import click
+
+from millpond.client.cli import wording
+from millpond.client.cli.complaints import say
+from millpond.client.cli.connection import asks_server, connect
+from millpond.client.cli.tables import Column, show
+
+_COLUMNS = (Column("FILE", gives_way=True), Column("SIZE", right=True), Column("AGE", right=True))
+
+_attempt_option = click.option(
+    "--attempt", type=click.IntRange(min=1), help="The run of this number [default: the last]."
+)
+
+
+@click.command("get-output")
+@click.argument("job")
+@click.option("-o", "--into", type=click.Path(path_type=Path), metavar="DIR", help="Where to [default: ./JOB].")
+@_attempt_option
+@asks_server
+def get_output(job: str, into: Path | None, attempt: int | None, state_dir: Path | None) -> None:
+    """Fetch the files that JOB left in its output folder ($MILLPOND_OUTPUT); prints where each is."""
+    with connect(state_dir) as client:
+        found = client.find(job)
+        places = client.files.get_output(found.id, into or Path(found.id), attempt)
+    for place in places:
+        click.echo(place)
+    if not places:
+        say(f"{found.id} has left nothing in its output folder")
+
+
+@click.group("output")
+def group() -> None:
+    """What jobs leave in their output folders; `pond get-output` fetches it."""
+
+
+@group.command("ls")
+@click.argument("job")
+@_attempt_option
+@click.option("-o", "--output", type=click.Choice(["table", "json", "name"]), default="table", help="Form of the list.")
+@asks_server
+def list_files(job: str, attempt: int | None, output: str, state_dir: Path | None) -> None:
+    """List the files that JOB left."""
+    with connect(state_dir) as client:
+        listed = client.files.outputs(client.find(job).id, attempt)
+    if output == "json":
+        click.echo(listed.model_dump_json(indent=2))
+    elif output == "name":
+        for file in listed.files:
+            click.echo(file.path)
+    elif not listed.files:
+        say(f"{listed.job} has left nothing in its output folder")
+    else:
+        now = time.time()
+        rows = [[file.path, wording.size(file.size), wording.span(now - file.modified_at)] for file in listed.files]
+        show(_COLUMNS, rows)
+        if listed.truncated:
+            say("there are more files than a list can hold")

@@ -1,0 +1,170 @@
+"""Files to and from a server: folders that are sent, datasets, outputs, results, metrics.
+
+Only contents that the server lacks are sent; it names them, and a second submission of an unchanged folder sends
+nothing but its list.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+from urllib.parse import quote
+
+from millpond.client.sdk.scanning import Scan, scan
+from millpond.model.errors import InvalidInputError, UnavailableError
+from millpond.specs.api import Body
+from millpond.specs.file_bodies import (
+    MOST_DIGESTS,
+    BlobInfo,
+    BlobList,
+    DatasetInfo,
+    DatasetList,
+    MetricsInfo,
+    OutputFile,
+    OutputList,
+)
+from millpond.specs.files import digest_of, is_inside
+
+_Answer = TypeVar("_Answer", bound=Body)
+LARGEST_DATASET = 2**44
+SILENCE_S = 60.0
+_PIECE = 2**20
+
+
+class Asking(Protocol):
+    """How a client asks: a request that gives one body."""
+
+    def __call__(self, answer: type[_Answer], method: str, path: str, **request: Any) -> _Answer: ...
+
+
+class Files:
+    """What a client can do with files.
+
+    Args:
+        ask, stream: of the client: one body; the raw pieces of an answer.
+    """
+
+    def __init__(self, ask: Asking, stream: Callable[[str, Mapping[str, Any], float], Iterator[bytes]]) -> None:
+        self._ask = ask
+        self._stream = stream
+
+    # ---- sending ------------------------------------------------------------------------------------------------
+
+    def ship(self, folder: Path) -> str:
+        """Send a working directory; returns the digest of its snapshot, for ``ship`` of a job.
+
+        Raises:
+            InvalidInputError: it is too large, has a link that leads out, or changes while it is read.
+        """
+        return self._send(scan(folder))
+
+    def put_content(self, data: bytes) -> str:
+        """Send one content, unless the server has it; returns its digest."""
+        digest = digest_of(data)
+        if self._missing([digest]):
+            self._ask(BlobInfo, "PUT", f"/blobs/{digest}", content=data)
+        return digest
+
+    def _send(self, scanned: Scan) -> str:
+        for digest in self._missing(scanned.sources):
+            source = scanned.sources[digest]
+            try:
+                self._ask(BlobInfo, "PUT", f"/blobs/{digest}", content=_pieces(source))
+            except OSError as error:
+                raise UnavailableError(f"{source} cannot be read ({error.strerror})", "check its rights") from error
+            except InvalidInputError as error:
+                raise InvalidInputError(f"{source}: {error.cause}", error.remedy) from error
+        return self.put_content(scanned.snapshot.encoded())
+
+    def _missing(self, digests: Iterable[str]) -> list[str]:
+        remaining, absent = iter(digests), list[str]()
+        while some := list(islice(remaining, MOST_DIGESTS)):
+            absent += self._ask(BlobList, "POST", "/blobs/missing", json={"digests": some}).digests
+        return absent
+
+    # ---- datasets -----------------------------------------------------------------------------------------------
+
+    def put_dataset(self, name: str, folder: Path) -> DatasetInfo:
+        """Send a folder, whole, as the next version of a dataset; the latest version if nothing has changed.
+
+        Raises:
+            InvalidInputError: it has no files, or a link that leads out.
+        """
+        snapshot = self._send(scan(folder, LARGEST_DATASET, ignore=False))
+        return self._ask(DatasetInfo, "POST", f"/datasets/{_segment(name)}", json={"snapshot": snapshot})
+
+    def datasets(self) -> list[DatasetInfo]:
+        """Every version of every dataset, by name, the latest first."""
+        return self._ask(DatasetList, "GET", "/datasets").datasets
+
+    def remove_dataset(self, name: str, version: int) -> DatasetInfo:
+        """Forget a version.
+
+        Raises:
+            NotFoundError: it is not there.
+            ConflictError: a job that has not ended reads it.
+        """
+        return self._ask(DatasetInfo, "DELETE", f"/datasets/{_segment(name)}/{version}")
+
+    # ---- what jobs leave ----------------------------------------------------------------------------------------
+
+    def outputs(self, job_id: str, attempt: int | None = None) -> OutputList:
+        """The files that an attempt (default: the last) left in its output folder."""
+        return self._ask(OutputList, "GET", f"/jobs/{_segment(job_id)}/output", params=_given(attempt=attempt))
+
+    def get_output(self, job_id: str, into: Path, attempt: int | None = None) -> list[Path]:
+        """Fetch them all into a folder, which is made; returns where they are now.
+
+        Raises:
+            UnavailableError: something cannot be written.
+        """
+        listed = self.outputs(job_id, attempt)
+        return [self._fetch(job_id, listed.attempt, file, into) for file in listed.files]
+
+    def _fetch(self, job_id: str, attempt: int, file: OutputFile, into: Path) -> Path:
+        place = into / file.path
+        # What a server says is not trusted with paths on this machine; nor are links that lie here already.
+        if not is_inside(file.path) or not place.parent.resolve().is_relative_to(into.resolve()):
+            raise InvalidInputError(f"the output has the path {file.path!r}, which leads out of {into}", "")
+        fresh = place.with_name(f".{place.name}.part")
+        try:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            with fresh.open("wb") as target:
+                path = f"/jobs/{_segment(job_id)}/output/{quote(file.path)}"
+                for piece in self._stream(path, {"attempt": attempt}, SILENCE_S):
+                    target.write(piece)
+            os.utime(fresh, (file.modified_at, file.modified_at))
+            fresh.replace(place)
+        except OSError as error:
+            raise UnavailableError(f"{place} cannot be written ({error.strerror})", "name another folder") from error
+        return place
+
+    def metrics(self, job_id: str, *, attempt: int | None = None, task: int | None = None) -> MetricsInfo:
+        """What an attempt's tasks reported of themselves."""
+        params = _given(attempt=attempt, task=task)
+        return self._ask(MetricsInfo, "GET", f"/jobs/{_segment(job_id)}/metrics", params=params)
+
+    def result(self, job_id: str, task: int = 0) -> bytes:
+        """What the function that a task ran returned, as it was written.
+
+        Raises:
+            NotFoundError: nothing was returned.
+        """
+        return b"".join(self._stream(f"/jobs/{_segment(job_id)}/result", {"task": task}, SILENCE_S))
+
+
+def _given(**params: int | None) -> dict[str, int]:
+    return {name: value for name, value in params.items() if value is not None}
+
+
+def _pieces(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        while piece := file.read(_PIECE):
+            yield piece
+
+
+def _segment(text: str) -> str:
+    return quote(text, safe="")

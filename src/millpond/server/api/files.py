@@ -1,0 +1,107 @@
+"""Routes about contents, datasets, and what jobs leave: outputs, results, metrics."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated
+from urllib.parse import quote
+
+from fastapi import APIRouter, Path, Query, Request
+from fastapi.responses import StreamingResponse
+
+from millpond.server.api.dependencies import ServiceOf
+from millpond.server.files.outputs import OpenedFile
+from millpond.server.files.service import pieces_of
+from millpond.specs.file_bodies import (
+    BlobInfo,
+    BlobList,
+    DatasetInfo,
+    DatasetList,
+    DatasetPut,
+    MetricsInfo,
+    OutputList,
+)
+from millpond.specs.files import DIGEST_PATTERN
+
+router = APIRouter(tags=["files"])
+
+_BYTES = {"requestBody": {"required": True, "content": {"application/octet-stream": {"schema": {"type": "string"}}}}}
+_Attempt = Annotated[int | None, Query(ge=1, le=10**9)]
+_Task = Annotated[int, Query(ge=0, le=10**9)]
+_DatasetName = Annotated[str, Path(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
+
+
+@router.post("/blobs/missing")
+async def missing(asked: BlobList, service: ServiceOf) -> BlobList:
+    """Those of the contents that are not here yet. The others stay for an hour, for whatever will refer to them."""
+    return BlobList(digests=await service.files.missing(asked.digests))
+
+
+@router.put("/blobs/{digest}", status_code=201, openapi_extra=_BYTES)
+async def put_blob(
+    digest: Annotated[str, Path(pattern=DIGEST_PATTERN)], request: Request, service: ServiceOf
+) -> BlobInfo:
+    """Send a content: the body as it is. It is kept only if its SHA-256 is the digest."""
+    await service.files.receive(digest, request.stream())
+    return BlobInfo(digest=digest)
+
+
+@router.get("/datasets")
+async def datasets(service: ServiceOf) -> DatasetList:
+    """Every version of every dataset."""
+    return DatasetList(datasets=await service.files.datasets())
+
+
+@router.post("/datasets/{name}", status_code=201)
+async def put_dataset(name: _DatasetName, put: DatasetPut, service: ServiceOf) -> DatasetInfo:
+    """The next version of a dataset from a snapshot that was sent; the latest one if nothing has changed."""
+    return await service.files.put_dataset(name, put.snapshot, service.user)
+
+
+@router.delete("/datasets/{name}/{version}")
+async def remove_dataset(
+    name: _DatasetName, version: Annotated[int, Path(ge=1, le=10**9)], service: ServiceOf
+) -> DatasetInfo:
+    """Forget a version that no living job reads."""
+    return await service.files.remove_dataset(name, version)
+
+
+@router.get("/jobs/{job}/metrics")
+async def metrics(
+    job: str,
+    service: ServiceOf,
+    attempt: _Attempt = None,
+    task: Annotated[int | None, Query(ge=0, le=10**9)] = None,
+    last: Annotated[int, Query(ge=1, le=100_000)] = 1_000,
+) -> MetricsInfo:
+    """What a job's tasks reported of themselves: the newest ``last`` points of each series."""
+    return await service.files.metrics(await asyncio.to_thread(service.look, job), attempt, task, last)
+
+
+@router.get("/jobs/{job}/result", response_class=StreamingResponse)
+async def result(job: str, service: ServiceOf, attempt: _Attempt = None, task: _Task = 0) -> StreamingResponse:
+    """What the function that a task ran returned, as it was written; nobody here looks into it."""
+    return _streamed(await service.files.result(await asyncio.to_thread(service.look, job), attempt, task))
+
+
+@router.get("/jobs/{job}/output")
+async def output(job: str, service: ServiceOf, attempt: _Attempt = None) -> OutputList:
+    """The files that an attempt left in its output folder (``MILLPOND_OUTPUT``)."""
+    return await service.files.outputs(await asyncio.to_thread(service.look, job), attempt)
+
+
+@router.get("/jobs/{job}/output/{path:path}", response_class=StreamingResponse)
+async def output_file(job: str, path: str, service: ServiceOf, attempt: _Attempt = None) -> StreamingResponse:
+    """One of these files."""
+    opened = await service.files.output(await asyncio.to_thread(service.look, job), attempt, path)
+    return _streamed(opened, path.rpartition("/")[2])
+
+
+def _streamed(opened: OpenedFile, name: str = "") -> StreamingResponse:
+    """Content of a job is never shown by a browser in this server's name, only saved."""
+    headers = {
+        "Content-Length": str(opened.size),
+        "Content-Disposition": "attachment" + (f"; filename*=UTF-8''{quote(name, safe='')}" if name else ""),
+        "X-Content-Type-Options": "nosniff",
+    }
+    return StreamingResponse(pieces_of(opened), media_type="application/octet-stream", headers=headers)

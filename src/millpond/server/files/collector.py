@@ -1,0 +1,89 @@
+"""Removes contents that no job kept and no dataset refers to: at start, and then every hour."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import threading
+import time
+from pathlib import Path
+from typing import Final
+
+from millpond.model.errors import MillpondError
+from millpond.node.workspace import unprotect
+from millpond.server.files.admission import DATASETS_FOLDER
+from millpond.server.files.blobs import BlobStore, Collected
+from millpond.server.files.datasets import Datasets
+from millpond.server.store.store import Store
+from millpond.specs.files import is_digest, read_snapshot
+
+log = logging.getLogger(__name__)
+
+EVERY_S: Final = 3_600.0
+SPARED_S: Final = 3_600.0
+"""What was sent or asked for so recently is spared: the submission that refers to it may still be on its way."""
+
+
+class Collector:
+    """Collects in a thread of its own."""
+
+    def __init__(self, state_dir: Path, store: Store, blobs: BlobStore, datasets: Datasets) -> None:
+        self._laid_out = state_dir / DATASETS_FOLDER
+        self._store = store
+        self._blobs = blobs
+        self._datasets = datasets
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="collector", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """End after what is under way."""
+        self._closing.set()
+        self._thread.join()
+
+    def collect(self, now: float) -> Collected:
+        """Remove what nothing refers to.
+
+        Args:
+            now: seconds since 1970.
+        """
+        used = {dataset.digest for dataset in self._datasets.all()}
+        self._drop_folders(used)
+        roots = used | {
+            document[field]
+            for field in ("ship", "payload")
+            for document in self._store.documents_with(field)
+            if isinstance(document.get(field), str) and is_digest(document[field])
+        }
+        found = self._blobs.collect(frozenset(roots | self._contents(roots)), now - SPARED_S)
+        if found.blobs:
+            log.info("removed %d contents that nothing refers to, %d MiB", found.blobs, found.size // 2**20)
+        return found
+
+    def _contents(self, roots: set[str]) -> set[str]:
+        """What the snapshots among the roots list; a payload lists nothing."""
+        contents: set[str] = set()
+        for digest in roots:
+            try:
+                contents.update(entry.digest for entry in read_snapshot(self._blobs.read(digest)).files)
+            except MillpondError:
+                continue  # a payload, or gone with a job whose folder was damaged
+        return contents
+
+    def _drop_folders(self, used: set[str]) -> None:
+        """Datasets that were removed are laid out no longer; none that a living job reads can have been removed."""
+        for folder in self._laid_out.glob("*"):
+            if is_digest(folder.name) and folder.name not in used:
+                unprotect(folder)
+                shutil.rmtree(folder)
+
+    def _run(self) -> None:
+        while not self._closing.is_set():
+            try:
+                self.collect(time.time())
+            except OSError as error:
+                log.warning("contents cannot be collected (%s); trying again in an hour", error)
+            self._closing.wait(EVERY_S)

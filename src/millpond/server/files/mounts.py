@@ -1,0 +1,74 @@
+"""Which folders of the machine a queue's jobs may read and write, by the configuration.
+
+What counts is where a path leads after all links, at submission and again when an attempt starts. The state directory
+is nobody's data, whatever the configuration says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from millpond.model.errors import InvalidInputError
+from millpond.model.tenants import ROOT_QUEUE
+from millpond.specs.cluster import QueuePaths
+
+
+class MountRules:
+    """The allow-lists of all queues.
+
+    Args:
+        paths: gives those that are in force, by queue; a queue that is not among them may what its parent may, and the
+            root may anything.
+        state_dir: kept out of all mounts.
+    """
+
+    def __init__(self, paths: Callable[[], Mapping[str, QueuePaths]], state_dir: Path) -> None:
+        self._paths = paths
+        self._state_dir = state_dir.resolve()
+
+    def readable(self, queue: str, path: str) -> Path:
+        """Where a ``data`` path leads.
+
+        Raises:
+            InvalidInputError: the queue's jobs may not read there, or there is nothing.
+        """
+        found = self._allowed(queue, path, "read", "data")
+        if not found.exists():
+            raise InvalidInputError(f"there is nothing at the data path {path}", "check its spelling")
+        return found
+
+    def writable(self, queue: str, path: str) -> Path:
+        """Where an ``output`` path leads; it need not exist.
+
+        Raises:
+            InvalidInputError: the queue's jobs may not write there, or a file is in the way.
+        """
+        found = self._allowed(queue, path, "write", "output")
+        if found.exists() and not found.is_dir():
+            raise InvalidInputError(f"the output path {path} is a file", "name a folder")
+        return found
+
+    def _allowed(self, queue: str, path: str, verb: str, field: str) -> Path:
+        try:
+            found = Path(path).resolve()
+        except (OSError, RuntimeError) as error:  # a circle of links
+            raise InvalidInputError(f"the {field} path {path} leads nowhere", "check its links") from error
+        if found.is_relative_to(self._state_dir) or self._state_dir.is_relative_to(found):
+            raise InvalidInputError(f"the {field} path {path} holds the server's own state", "name another folder")
+        allowed = self._roots(queue, field)
+        if allowed is not None and not any(found.is_relative_to(root.resolve()) for root in allowed):
+            named = ", ".join(map(str, allowed)) or "none"
+            raise InvalidInputError(f"jobs of queue {queue!r} may not {verb} {path}", f"it may {verb} below: {named}")
+        return found
+
+    def _roots(self, queue: str, field: str) -> tuple[Path, ...] | None:
+        """The nearest list on the way up; None: anything."""
+        above, paths = queue, self._paths()
+        while above != ROOT_QUEUE and above in paths:
+            rule = paths[above]
+            roots = rule.data if field == "data" else rule.output
+            if roots is not None:
+                return roots
+            above = rule.parent
+        return None

@@ -1,0 +1,165 @@
+"""What the API can be asked about files; the counterpart of ``server.service`` for contents, datasets and outputs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError
+from millpond.node.records import attempt_dir
+from millpond.server.files.admission import Admission, complete_snapshot
+from millpond.server.files.blobs import BlobStore
+from millpond.server.files.collector import Collector
+from millpond.server.files.datasets import Dataset, Datasets
+from millpond.server.files.mounts import MountRules
+from millpond.server.files.outputs import OpenedFile, list_output, open_output
+from millpond.server.files.reports import open_result, read_metrics
+from millpond.server.inbox import wall_clock
+from millpond.server.store.store import Store
+from millpond.specs.api import JobInfo
+from millpond.specs.file_bodies import DatasetInfo, MetricsInfo, OutputList
+from millpond.specs.job import JobFile
+
+LARGEST_BLOB: Final = 64 * 2**30
+_PIECE: Final = 2**20
+
+
+class Files:
+    """Everything about files of one state directory.
+
+    Args:
+        rules: which folders of the machine jobs may read and write.
+    """
+
+    def __init__(self, state_dir: Path, store: Store, rules: MountRules) -> None:
+        self._state_dir = state_dir = state_dir.resolve()
+        self._store = store
+        self._blobs = BlobStore(state_dir)
+        self._datasets = Datasets(store)
+        self._admission = Admission(state_dir, self._blobs, self._datasets, rules)
+        self.collector = Collector(state_dir, store, self._blobs, self._datasets)
+        self.workspace = self._admission.workspace
+
+    async def admit(self, file: JobFile, document: dict[str, Any]) -> dict[str, Any]:
+        """A submission's document, once all its files are here; see ``Admission.admit``."""
+        if file.ship or file.payload or file.data or file.output:
+            return await asyncio.to_thread(self._admission.admit, file, document)
+        return document
+
+    async def missing(self, digests: list[str]) -> list[str]:
+        """Those contents that have to be sent."""
+        return await asyncio.to_thread(self._blobs.missing, digests)
+
+    async def receive(self, digest: str, pieces: AsyncIterator[bytes]) -> None:
+        """Take a content in.
+
+        Raises:
+            InvalidInputError: it is another than was announced, or too large.
+            UnavailableError: there is no room for it.
+        """
+        with self._blobs.receive(digest, LARGEST_BLOB) as incoming:
+            waiting = bytearray()
+            async for piece in pieces:
+                waiting += piece
+                if len(waiting) >= _PIECE:
+                    await asyncio.to_thread(incoming.write, bytes(waiting))
+                    waiting.clear()
+            incoming.write(bytes(waiting))
+            await asyncio.to_thread(incoming.finish)
+
+    async def put_dataset(self, name: str, snapshot: str, user: str) -> DatasetInfo:
+        """The next version of a dataset, or the latest if nothing has changed.
+
+        Raises:
+            InvalidInputError: not everything of the snapshot was sent.
+        """
+
+        def put() -> Dataset:
+            found = complete_snapshot(self._blobs, snapshot)
+            if not found.files:
+                raise InvalidInputError("a dataset without files", "name a folder with files in it")
+            return self._datasets.add(name, snapshot, len(found.files), found.size, user, wall_clock())
+
+        return _dataset_info(await asyncio.to_thread(put))
+
+    async def datasets(self) -> list[DatasetInfo]:
+        """Every version of every dataset."""
+        return [_dataset_info(found) for found in await asyncio.to_thread(self._datasets.all)]
+
+    async def remove_dataset(self, name: str, version: int) -> DatasetInfo:
+        """Forget a version.
+
+        Raises:
+            NotFoundError: it is not here.
+            ConflictError: a job that has not ended reads it.
+        """
+
+        def remove() -> Dataset:
+            found = self._datasets.find(name, version)
+            living = self._store.documents_with("data", live_only=True)
+            if any(found.reference in document["data"].values() for document in living):
+                raise ConflictError(f"a job that has not ended reads {found.reference}", "wait for its end, or stop it")
+            self._datasets.remove(found)
+            return found
+
+        return _dataset_info(await asyncio.to_thread(remove))
+
+    async def outputs(self, info: JobInfo, attempt: int | None) -> OutputList:
+        """What an attempt left."""
+        number = _attempt(info, attempt)
+        return await asyncio.to_thread(list_output, self._folder(info, number), info.id, number)
+
+    async def output(self, info: JobInfo, attempt: int | None, path: str) -> OpenedFile:
+        """One file of it."""
+        return await asyncio.to_thread(open_output, self._folder(info, _attempt(info, attempt)), path)
+
+    async def metrics(self, info: JobInfo, attempt: int | None, task: int | None, last: int) -> MetricsInfo:
+        """What an attempt's tasks reported."""
+        number = _attempt(info, attempt)
+        return await asyncio.to_thread(read_metrics, self._state_dir, info, number, _task(info, task), last)
+
+    async def result(self, info: JobInfo, attempt: int | None, task: int) -> OpenedFile:
+        """What a task's function returned."""
+        number = _attempt(info, attempt)
+        _task(info, task)
+        return await asyncio.to_thread(open_result, self._state_dir, info, number, task)
+
+    def _folder(self, info: JobInfo, attempt: int) -> Path:
+        return attempt_dir(self._state_dir, info.id, attempt)
+
+
+def pieces_of(opened: OpenedFile) -> Iterator[bytes]:
+    """An opened file, piece by piece, no more than it had when it was opened; closes it."""
+    left = opened.size
+    with opened.file:
+        while left > 0 and (piece := opened.file.read(min(_PIECE, left))):
+            left -= len(piece)
+            yield piece
+
+
+def _attempt(info: JobInfo, attempt: int | None) -> int:
+    """The attempt that is meant: the last one unless said otherwise."""
+    if attempt is not None and attempt > max(info.attempt, 1):
+        raise NotFoundError(f"job {info.id!r} has no attempt {attempt}", f"attempts are 1 to {info.attempt}")
+    return max(info.attempt, 1) if attempt is None else attempt
+
+
+def _task(info: JobInfo, task: int | None) -> int | None:
+    if task is not None and task >= len(info.tasks):
+        raise NotFoundError(f"job {info.id!r} has no task {task}", f"tasks are 0 to {len(info.tasks) - 1}")
+    return task
+
+
+def _dataset_info(found: Dataset) -> DatasetInfo:
+    return DatasetInfo(
+        name=found.name,
+        version=found.version,
+        reference=found.reference,
+        digest=found.digest,
+        files=found.files,
+        size=found.size,
+        user=found.user,
+        created_at=found.created_at,
+    )

@@ -1,0 +1,63 @@
+"""A running server without a socket, for tests of the REST API: real scheduler and store, a world without processes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from fastapi.testclient import TestClient
+from server_world import Clock, World, WorldEngine
+
+from millpond.server.api.app import make_app
+from millpond.server.board import Board
+from millpond.server.files.mounts import MountRules
+from millpond.server.files.service import Files
+from millpond.server.loop import Loop
+from millpond.server.recovery import recover
+from millpond.server.service import Identity, Service
+from millpond.server.store.connecting import sqlite_url
+from millpond.server.store.store import Store
+from millpond.specs.api import ErrorBody, ErrorInfo, JobInfo
+
+TOKEN = "secret"
+JOBS = "/api/v1/jobs"
+
+
+class Api:
+    """A running server without a socket."""
+
+    def __init__(self, state_dir: Path) -> None:
+        state_dir.mkdir(exist_ok=True)
+        self.state_dir = state_dir
+        self.clock = Clock()
+        self.world = World()
+        self.engine = WorldEngine(self.world, self.clock)
+        self.store = Store(sqlite_url(state_dir / "millpond.db"))
+        self.loop = Loop(self.store, recover(self.store), Board(), self.clock)
+        self.engine.wake = self.loop.wake
+        self.loop.settle(self.engine)
+        self.loop.start()
+        identity = Identity("1", "http://testserver", "local", 1, state_dir, 0.0, "default", "default")
+        files = Files(state_dir, self.store, MountRules(dict, state_dir))
+        self.service = Service(self.loop, self.store, identity, "ada", files)
+        app = make_app(self.service, TOKEN, "testserver")
+        self.client = TestClient(app, headers={"Authorization": f"Bearer {TOKEN}"}, raise_server_exceptions=False)
+
+    def submit(self, **fields: Any) -> JobInfo:
+        answer = self.client.post(JOBS, json={"command": "work", **fields})
+        assert answer.status_code == 201, answer.text
+        return JobInfo.model_validate_json(answer.content)
+
+    def job(self, name: str) -> JobInfo:
+        """A job's look after everything that is under way has been handled."""
+        for _ in range(3):
+            self.loop.ask(lambda core: None).result(5)
+        return JobInfo.model_validate_json(self.client.get(f"{JOBS}/{name}").content)
+
+    def close(self) -> None:
+        self.loop.close()
+        self.store.close()
+
+
+def error_of(answer: Any) -> ErrorBody:
+    return ErrorInfo.model_validate_json(answer.content).error

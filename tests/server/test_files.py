@@ -1,0 +1,260 @@
+"""Files over the API: what is sent, named, read, left behind and collected."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from api_world import JOBS, Api, error_of
+
+from millpond.model.errors import InvalidInputError
+from millpond.node.records import TaskFiles, TaskId, attempt_dir
+from millpond.node.workspace import OUTPUT, blob_path
+from millpond.server.files.mounts import MountRules
+from millpond.specs.cluster import read_cluster
+from millpond.specs.files import FileEntry, Snapshot, digest_of
+from millpond.specs.job import check_job
+
+BLOBS = "/api/v1/blobs"
+DATASETS = "/api/v1/datasets"
+
+
+@pytest.fixture
+def api(tmp_path: Path) -> Iterator[Api]:
+    made = Api(tmp_path / "state")
+    yield made
+    made.close()
+
+
+def put(api: Api, data: bytes) -> str:
+    digest = digest_of(data)
+    assert api.client.put(f"{BLOBS}/{digest}", content=data).status_code == 201
+    return digest
+
+
+def send(api: Api, files: dict[str, bytes]) -> str:
+    entries = tuple(FileEntry(path=path, digest=put(api, data), size=len(data)) for path, data in files.items())
+    return put(api, Snapshot(files=entries).encoded())
+
+
+def missing(api: Api, *digests: str) -> list[str]:
+    return api.client.post(f"{BLOBS}/missing", json={"digests": list(digests)}).json()["digests"]
+
+
+def test_only_contents_that_are_not_here_are_asked_for(api: Api) -> None:
+    here, absent = put(api, b"x"), digest_of(b"y")
+    assert missing(api, here, absent) == [absent]
+
+
+def test_a_content_that_is_not_what_it_is_called_is_refused_and_leaves_no_trace(api: Api) -> None:
+    answer = api.client.put(f"{BLOBS}/{digest_of(b'x')}", content=b"y")
+    assert answer.status_code == 422
+    assert "is not the content" in error_of(answer).cause
+    assert [path for path in (api.state_dir / "blobs").rglob("*") if path.is_file()] == []
+
+
+@pytest.mark.parametrize("name", ["..%2F..%2Fx", "A" * 64, "0" * 63, "0" * 65])
+def test_a_content_is_named_by_a_digest_and_nothing_else(api: Api, name: str) -> None:
+    assert api.client.put(f"{BLOBS}/{name}", content=b"x").status_code in (404, 405, 422)
+
+
+def test_a_job_whose_folder_was_not_wholly_sent_is_refused_by_file(api: Api) -> None:
+    entry = FileEntry(path="train.py", digest=digest_of(b"never sent"), size=10)
+    answer = api.client.post(JOBS, json={"command": "x", "ship": put(api, Snapshot(files=(entry,)).encoded())})
+    assert answer.status_code == 422
+    assert "train.py" in error_of(answer).cause
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"ship": True}, "was not sent"),
+        ({"ship": digest_of(b"?")}, "was not sent"),
+        ({"payload": digest_of(b"?")}, "was not sent"),
+        ({"data": {"a": "/no/such/place"}}, "nothing at the data path"),
+        ({"data": {"a": "dataset/none"}}, "no dataset dataset/none"),
+        ({"output": "/etc/passwd"}, "is a file"),
+    ],
+)
+def test_what_a_job_refers_to_must_be_there(api: Api, fields: dict[str, Any], words: str) -> None:
+    answer = api.client.post(JOBS, json={"command": "x", **fields})
+    assert answer.status_code in (404, 422)
+    assert words in error_of(answer).cause
+
+
+def test_the_servers_own_state_is_nobodys_data(api: Api, tmp_path: Path) -> None:
+    (tmp_path / "way").symlink_to(api.state_dir)
+    for path in (api.state_dir, api.state_dir / "blobs", tmp_path, tmp_path / "way", "/"):
+        for field in ({"data": {"a": str(path)}}, {"output": str(path)}):
+            answer = api.client.post(JOBS, json={"command": "x", **field})
+            assert answer.status_code == 422, (path, field)
+
+
+def test_datasets_have_versions_that_stay_what_they_are(api: Api) -> None:
+    first = api.client.post(f"{DATASETS}/mini", json={"snapshot": send(api, {"a": b"1"})}).json()
+    again = api.client.post(f"{DATASETS}/mini", json={"snapshot": send(api, {"a": b"1"})}).json()
+    second = api.client.post(f"{DATASETS}/mini", json={"snapshot": send(api, {"a": b"2"})}).json()
+    assert (first["reference"], again["version"], second["version"]) == ("dataset/mini@1", 1, 2)
+    assert first["digest"] != second["digest"]
+    assert (second["files"], second["size"], second["user"]) == (1, 1, "ada")
+    listed = api.client.get(DATASETS).json()["datasets"]
+    assert [item["version"] for item in listed] == [2, 1]
+
+
+def test_a_job_reads_the_version_that_was_latest_when_it_was_submitted(api: Api) -> None:
+    api.client.post(f"{DATASETS}/mini", json={"snapshot": send(api, {"a": b"1"})})
+    job = api.submit(data={"train": "dataset/mini"})
+    api.client.post(f"{DATASETS}/mini", json={"snapshot": send(api, {"a": b"2"})})
+    document = api.store.document(job.id)
+    assert document is not None
+    assert document["data"] == {"train": "dataset/mini@1"}
+    workspace = api.service.files.workspace(check_job(document).file)
+    assert [mount.snapshot for mount in workspace.data] == [send(api, {"a": b"1"})]
+
+
+def test_a_version_that_a_living_job_reads_stays_and_a_removed_number_is_not_used_again(api: Api) -> None:
+    api.client.post(f"{DATASETS}/mini", json={"snapshot": send(api, {"a": b"1"})})
+    job = api.submit(data={"train": "dataset/mini@1"})
+    assert api.client.delete(f"{DATASETS}/mini/1").status_code == 409
+    api.client.post(f"{JOBS}/{job.id}/stop")
+    api.job(job.id)
+    assert api.client.delete(f"{DATASETS}/mini/1").status_code == 200
+    assert api.client.delete(f"{DATASETS}/mini/1").status_code == 404
+    assert api.client.get(DATASETS).json()["datasets"] == []
+    again = api.client.post(f"{DATASETS}/mini", json={"snapshot": send(api, {"a": b"1"})}).json()
+    assert again["version"] == 2
+
+
+def test_contents_that_nothing_refers_to_are_removed_when_they_are_old(api: Api) -> None:
+    kept = [send(api, {"a": b"job"}), send(api, {"a": b"data"}), put(api, b"payload")]
+    api.submit(ship=kept[0])
+    api.client.post(f"{DATASETS}/mini", json={"snapshot": kept[1]})
+    api.submit(payload=kept[2])
+    lost = send(api, {"a": b"lost"})
+    everything = [*kept, lost, *(digest_of(data) for data in (b"job", b"data", b"lost"))]
+    collector = api.service.files.collector
+    assert collector.collect(time.time()).blobs == 0, "what was sent just now may be about to be referred to"
+    assert collector.collect(time.time() + 7_200).blobs == 2
+    assert set(missing(api, *everything)) == {lost, digest_of(b"lost")}
+
+
+def test_a_content_that_was_asked_about_is_spared(api: Api) -> None:
+    digest = put(api, b"x")
+    os.utime(blob_path(api.state_dir / "blobs", digest), (0, 0))
+    assert missing(api, digest) == []
+    assert api.service.files.collector.collect(time.time()).blobs == 0
+
+
+def output_of(api: Api, job: str) -> Path:
+    folder = attempt_dir(api.state_dir, job, 1) / OUTPUT
+    folder.mkdir(parents=True)
+    return folder
+
+
+def test_outputs_are_listed_and_fetched(api: Api) -> None:
+    job = api.submit()
+    folder = output_of(api, job.id)
+    (folder / "sub").mkdir()
+    (folder / "sub/model.pt").write_bytes(b"weights")
+    listed = api.client.get(f"{JOBS}/{job.id}/output").json()
+    assert [(file["path"], file["size"]) for file in listed["files"]] == [("sub/model.pt", 7)]
+    fetched = api.client.get(f"{JOBS}/{job.id}/output/sub/model.pt")
+    assert fetched.content == b"weights"
+    assert fetched.headers["content-disposition"].startswith("attachment")
+
+
+@pytest.mark.parametrize(
+    "path", ["..%2F..%2F..%2F..%2Fmillpond.db", "%2Fetc%2Fpasswd", "link", "linked/x", "pipe", "sub", "none", "a%00"]
+)
+def test_nothing_but_regular_files_of_the_output_is_given_out(api: Api, path: str, tmp_path: Path) -> None:
+    job = api.submit()
+    folder = output_of(api, job.id)
+    (tmp_path / "x").write_text("secret")
+    (folder / "sub").mkdir()
+    (folder / "link").symlink_to(tmp_path / "x")
+    (folder / "linked").symlink_to(tmp_path)
+    os.mkfifo(folder / "pipe")
+    answer = api.client.get(f"{JOBS}/{job.id}/output/{path}")
+    assert answer.status_code == 404, answer.text
+    assert api.client.get(f"{JOBS}/{job.id}/output").json()["files"] == []
+
+
+def test_output_on_a_folder_of_the_machine_is_told_not_fetched(api: Api, tmp_path: Path) -> None:
+    job = api.submit()
+    folder = attempt_dir(api.state_dir, job.id, 1) / OUTPUT
+    folder.parent.mkdir(parents=True)
+    folder.symlink_to(tmp_path)
+    answer = api.client.get(f"{JOBS}/{job.id}/output")
+    assert answer.status_code == 409
+    assert str(tmp_path) in error_of(answer).cause
+
+
+def test_metrics_are_what_tasks_reported_and_what_is_no_report_is_skipped(api: Api) -> None:
+    job = api.submit(tasks=2)
+    for task in range(2):
+        path = TaskFiles.of(api.state_dir, TaskId(job.id, 1, task)).metrics
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lines = [
+            f'{{"at": {step}, "step": {step}, "values": {{"loss": {1 / (step + task + 1)}}}}}' for step in range(5)
+        ]
+        odd = [
+            "{",
+            "[]",
+            '{"at": NaN, "step": 1, "values": {"loss": 1}}',
+            '{"at": 1, "step": 1, "values": {"x": 1e999}}',
+        ]
+        path.write_text("\n".join([*lines, *odd, '{"at": 9, "step": 9, "values": {"loss": 9}']))
+    found = api.client.get(f"{JOBS}/{job.id}/metrics").json()
+    assert [(series["task"], series["name"], len(series["points"])) for series in found["series"]] == [
+        (0, "loss", 5),
+        (1, "loss", 5),
+    ]
+    last = api.client.get(f"{JOBS}/{job.id}/metrics", params={"task": 1, "last": 1}).json()
+    assert last["truncated"]
+    assert last["series"][0]["points"] == [{"at": 4.0, "value": pytest.approx(1 / 6), "step": 4.0}]
+
+
+def test_a_result_is_given_out_as_it_was_written(api: Api) -> None:
+    job = api.submit()
+    assert api.client.get(f"{JOBS}/{job.id}/result").status_code == 404
+    path = TaskFiles.of(api.state_dir, TaskId(job.id, 1, 0)).result
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"\x80anything")
+    assert api.client.get(f"{JOBS}/{job.id}/result").content == b"\x80anything"
+    for params in ({"task": 1}, {"attempt": 2}):
+        assert api.client.get(f"{JOBS}/{job.id}/result", params=params).status_code == 404
+
+
+@pytest.mark.parametrize("what", ["metrics", "result", "output", "output/x"])
+def test_files_of_a_job_that_is_not_there_are_not_there(api: Api, what: str) -> None:
+    assert api.client.get(f"{JOBS}/nobody/{what}").status_code == 404
+
+
+def test_the_key_of_a_job_file_counts_like_the_header(api: Api) -> None:
+    first, second = api.submit(idempotency_key="k"), api.submit(idempotency_key="k")
+    assert first.id == second.id
+    other = api.client.post(JOBS, json={"command": "other", "idempotency_key": "k"})
+    assert other.status_code == 409
+
+
+def test_queues_may_only_read_and_write_where_their_list_or_their_parents_says(tmp_path: Path) -> None:
+    for name in ("sets", "sets/mini", "secret", "out", "state"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "sets/way").symlink_to(tmp_path / "secret")
+    config = read_cluster(
+        f"queues:\n- {{name: org, data: [{tmp_path}/sets], output: []}}\n"
+        f"- {{name: team, parent: org, output: [{tmp_path}/out]}}\n- {{name: free}}\n"
+    )
+    rules = MountRules(lambda: config.paths, tmp_path / "state")
+    assert rules.readable("team", f"{tmp_path}/sets/mini") == tmp_path / "sets/mini"
+    assert rules.writable("team", f"{tmp_path}/out/run") == tmp_path / "out/run"
+    assert rules.readable("free", f"{tmp_path}/secret")
+    for path in ("secret", "sets/way", "sets/../secret"):
+        with pytest.raises(InvalidInputError, match="may not read"):
+            rules.readable("team", f"{tmp_path}/{path}")
+    with pytest.raises(InvalidInputError, match="may not write"):
+        rules.writable("org", f"{tmp_path}/out/run")
