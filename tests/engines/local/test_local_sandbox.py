@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import shutil
 import stat
 import sys
@@ -17,6 +19,7 @@ from millpond.model.events import Confirmed, Ended, Refused
 from millpond.model.reasons import Cause
 from millpond.model.workloads import Outcome
 from millpond.node.sandbox import Sandbox, SandboxMode, find_sandbox
+from millpond.node.workspace import DataMount, Workspace, blob_path
 
 needs_bubblewrap = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
 
@@ -178,3 +181,31 @@ class TestLookingForASandbox:
         self.script(bwrap, "touch looked-for")
         assert find_sandbox(SandboxMode.OFF, ()) == (None, "switched off")
         assert not Path("looked-for").exists()
+
+
+@needs_bubblewrap
+@pytest.mark.end_to_end
+def test_a_sandboxed_task_has_its_files_reads_its_data_and_sees_nothing_more(apart: Bench, tmp_path: Path) -> None:
+    content = b"one\n"
+    entry = {"path": "a", "digest": hashlib.sha256(content).hexdigest(), "size": 4, "executable": False}
+    listed = json.dumps({"files": [entry], "links": []}).encode()
+    snapshot = hashlib.sha256(listed).hexdigest()
+    blobs, host = apart.state_dir / "blobs", tmp_path / "host"
+    host.mkdir()
+    (host / "b").write_text("two\n")
+    for data in (content, listed):
+        path = blob_path(blobs, hashlib.sha256(data).hexdigest())
+        path.parent.mkdir(parents=True)
+        path.write_bytes(data)
+    mounts = (DataMount("set", snapshot=snapshot), DataMount("host", path=str(host)))
+    workspace = Workspace(str(blobs), str(apart.state_dir / "datasets"), snapshot, data=mounts)
+    script = (
+        "cat a $MILLPOND_DATA_SET/a $MILLPOND_DATA_HOST/b; echo x 2>&- > $MILLPOND_DATA_HOST/b; "
+        f"echo x 2>&- > $MILLPOND_DATA_SET/a; echo y > $MILLPOND_OUTPUT/c; ls {apart.state_dir}"
+    )
+    apart.define("apart", f"exec 2>/dev/null; {script}", workspace=workspace)
+    apart.start("apart")
+    apart.events(2)
+    assert apart.log("apart").decode() == "one\none\ntwo\ndatasets\njobs\n"
+    assert (host / "b").read_text() == "two\n"
+    assert (apart.state_dir / "jobs/apart/attempt-1/files/output/c").read_text() == "y\n"
