@@ -1,1 +1,46 @@
-"""Millpond: one calm pool out of a team's GPU machines."""
+"""Millpond: one calm pool out of a team's GPU machines.
+
+``millpond.submit(function, *arguments, gpus=1)`` runs a function in the pool, ``millpond.map`` one for each item, and
+``millpond.job`` is for programs that run there. Everything is imported when it is first used: ``import millpond`` and
+``pond --version`` load nothing of it.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from millpond import job as job
+    from millpond.client.sdk.client import Client as Client
+    from millpond.client.sdk.functions import attach as attach
+    from millpond.client.sdk.functions import submit as submit
+    from millpond.client.sdk.functions import submit_each as map  # noqa: A004, F401
+    from millpond.client.sdk.handles import Job as Job
+    from millpond.client.sdk.outcomes import JobFailedError as JobFailedError
+    from millpond.client.sdk.outcomes import JobTimeoutError as JobTimeoutError
+
+_PLACES = {
+    "Client": ("millpond.client.sdk.client", "Client"),
+    "Job": ("millpond.client.sdk.handles", "Job"),
+    "JobFailedError": ("millpond.client.sdk.outcomes", "JobFailedError"),
+    "JobTimeoutError": ("millpond.client.sdk.outcomes", "JobTimeoutError"),
+    "attach": ("millpond.client.sdk.functions", "attach"),
+    "map": ("millpond.client.sdk.functions", "submit_each"),
+    "submit": ("millpond.client.sdk.functions", "submit"),
+}
+
+__all__ = [*_PLACES, "job"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "job":
+        return importlib.import_module("millpond.job")
+    if name not in _PLACES:
+        raise AttributeError(f"module 'millpond' has no attribute {name!r}")
+    module, attribute = _PLACES[name]
+    return getattr(importlib.import_module(module), attribute)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

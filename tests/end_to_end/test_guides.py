@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 from console_walk import walk
@@ -10,3 +13,14 @@ from real_pond import REPOSITORY, Pond
 
 def test_the_commands_about_files_work_as_printed(running: Pond, tmp_path: Path) -> None:
     assert walk((REPOSITORY / "docs/files.md").read_text(), running, tmp_path) > 10
+
+
+def test_the_programs_about_functions_print_what_the_page_says(running: Pond, tmp_path: Path) -> None:
+    page = (REPOSITORY / "docs/functions.md").read_text()
+    programs = re.findall(r"^```python\n(.*?)^```\n\n```text\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    assert len(programs) == page.count("```python")
+    for number, (program, printed) in enumerate(programs):
+        file = tmp_path / f"program{number}.py"
+        file.write_text(program)
+        done = subprocess.run([sys.executable, file], env=running.env, capture_output=True, text=True, timeout=90)
+        assert (done.stdout, done.stderr) == (printed, "")

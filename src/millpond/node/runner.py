@@ -216,13 +216,15 @@ def _order(start: TaskStart, launch: LaunchSpec, files: TaskFiles, sandbox: Sand
 
 
 def _installed(program: str, env: Mapping[str, str]) -> list[Path]:
-    """Where what a task executes is installed: its virtual environment, the trees of its ``PATH`` and its program."""
+    """Where what a task executes is installed: its virtual environment, its modules, the trees of its ``PATH`` and its
+    program."""
     programs = [Path(entry) for entry in env.get("PATH", "").split(os.pathsep) if entry.startswith("/")]
     if program.startswith("/"):
         programs.append(Path(program).parent)
     trees = [directory.parent if directory.name == "bin" else directory for directory in programs]
     environments = [Path(env[name]) for name in _ENVIRONMENTS if env.get(name, "").startswith("/")]
-    return [*dict.fromkeys(environments + trees)]
+    modules = [Path(entry) for entry in env.get("PYTHONPATH", "").split(os.pathsep) if entry.startswith("/")]
+    return [*dict.fromkeys(environments + modules + trees)]
 
 
 def _abort(pid: int) -> None:

@@ -74,10 +74,10 @@ class OutputList(Body):
 
 
 class MetricPoint(Body):
-    """One value, when it was reported, and at which step of the program's own count."""
+    """One value (None: it was not finite), when it was reported, and at which step of the program's own count."""
 
     at: float
-    value: float
+    value: float | None
     step: float | None = None
 
 

@@ -43,8 +43,9 @@ def command(job: str, task: int | None, attempt: int | None, output: str, state_
 
 
 def _row(series: MetricSeries) -> list[str]:
-    values = [point.value for point in series.points]
+    finite = [point.value for point in series.points if point.value is not None]
     last = series.points[-1]
     step = "" if last.step is None else f"{last.step:g}"
-    numbers = (f"{value:.6g}" for value in (last.value, min(values), max(values)))
-    return [series.name, str(series.task), step, *numbers, str(len(values))]
+    shown = (last.value, min(finite, default=None), max(finite, default=None))
+    numbers = ("not finite" if value is None else f"{value:.6g}" for value in shown)
+    return [series.name, str(series.task), step, *numbers, str(len(series.points))]

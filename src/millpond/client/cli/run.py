@@ -17,12 +17,10 @@ from millpond.client.cli.connection import asks_server, connect
 from millpond.client.cli.following import Follower
 from millpond.client.cli.interrupts import held_back, silence
 from millpond.client.sdk import Client
+from millpond.client.sdk.environment import carried_environment
 from millpond.model.errors import ConflictError, InvalidInputError
 from millpond.specs.api import JobInfo
 from millpond.specs.mounts import DATASET_PREFIX
-
-CARRIED_VARIABLES = ("PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONPATH", "LD_LIBRARY_PATH", "LANG")
-"""Variables of this shell that the command gets, so that it finds the programs that it would find here."""
 
 
 @click.command("run", context_settings={"allow_interspersed_args": False})
@@ -141,7 +139,7 @@ def _number(text: str) -> int | float | str:
 
 
 def _environment(variables: tuple[str, ...]) -> dict[str, str]:
-    environment = {name: os.environ[name] for name in CARRIED_VARIABLES if name in os.environ}
+    environment = carried_environment()
     for variable in variables:
         name, given, value = variable.partition("=")
         if not given and name not in os.environ:

@@ -83,9 +83,9 @@ def _points(line: bytes) -> list[tuple[str, MetricPoint]]:
     except (ValueError, KeyError, TypeError, RecursionError):
         return []
     return [
-        (str(name)[:200], MetricPoint(at=at, step=step, value=float(value)))
+        (str(name)[:200], MetricPoint(at=at, step=step, value=value))
         for name, value in values.items()
-        if _is_number(value)
+        if value is None or _is_number(value)
     ]
 
 

@@ -1,0 +1,119 @@
+"""Functions as jobs, as far as this side goes; the other side is in ``end_to_end/test_functions.py``."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import httpx2
+import pytest
+
+import millpond
+from millpond.client.sdk import Client
+from millpond.client.sdk.environment import module_path
+from millpond.client.sdk.functions import job_of
+from millpond.client.sdk.outcomes import RemoteExceptionError, RemoteTracebackError, value_of
+from millpond.job.envelopes import pack, unpack
+from millpond.model.errors import InvalidInputError, UnavailableError
+from millpond.specs.files import digest_of
+
+
+def divided(a: int, b: int) -> float:
+    return a / b
+
+
+def test_debug_calls_the_function_here_and_raises_its_own_exception() -> None:
+    assert millpond.submit(divided, 6, 3, executor="debug", gpus=1).result() == 2
+    assert millpond.map(partial(divided, 6), [1, 2], executor="debug").results() == [6, 3]
+    failed = millpond.submit(divided, 1, 0, executor="debug")
+    assert failed.state == "failed"
+    with pytest.raises(ZeroDivisionError) as caught:
+        failed.result()
+    assert caught.traceback[-1].name == "divided"
+
+
+def test_an_unknown_executor_is_refused() -> None:
+    with pytest.raises(InvalidInputError, match="no executor 'slurm'"):
+        millpond.submit(divided, 1, 1, executor="slurm")  # type: ignore[arg-type]
+
+
+def test_importing_millpond_loads_nothing_and_the_command_stays_light() -> None:
+    loaded = "import millpond, sys; print(sorted(name for name in sys.modules if name.startswith('millpond')))"
+    done = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True)
+    assert done.stdout == "['millpond']\n"
+    heavy = "import millpond.job, sys; print({'pydantic', 'httpx2', 'cloudpickle'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", heavy], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
+
+
+def test_everything_the_package_names_is_there_and_nothing_else() -> None:
+    assert all(getattr(millpond, name) is not None for name in millpond.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'sumbit'"):
+        millpond.sumbit  # noqa: B018
+
+
+def test_the_job_file_of_a_function_is_checked_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    job = job_of(divided, "/py", digest_of(b""), {"gpus": 0.5, "data": {"a": "sets"}, "env": {"LANG": "C"}})
+    assert job["command"] == ["/py", "-P", "-m", "millpond.job.call"]
+    assert (job["name"], job["workdir"], job["data"]) == ("divided", str(tmp_path), {"a": str(tmp_path / "sets")})
+    assert job["env"]["LANG"] == "C"
+    with pytest.raises(InvalidInputError, match="negative"):
+        job_of(divided, "/py", digest_of(b""), {"gpus": -1})
+
+
+def test_modules_in_a_sent_folder_are_looked_for_in_the_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "lib").mkdir()
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "lib"), str(tmp_path), sys.prefix, "/no/such/place"])
+    assert module_path() == f"{tmp_path}/lib:{tmp_path}"
+    assert module_path(tmp_path) == "lib:."
+
+
+def test_what_cannot_be_pickled_is_refused_before_anything_is_sent(client: Client, server: Any) -> None:
+    with pytest.raises(InvalidInputError, match="cannot be sent"):
+        millpond.submit(divided, threading.Lock(), client=client)
+    with pytest.raises(InvalidInputError, match="is not a function"):
+        millpond.submit(3, client=client)  # type: ignore[arg-type]
+    assert server.requests == []
+
+
+def test_a_function_is_sent_once_and_its_job_refers_to_it(client: Client, server: Any, make_job: Any) -> None:
+    server.will(200, {"digests": ["0" * 64]})
+    server.will(201, {"digest": "x"})
+    server.will(201, make_job().model_dump())
+    millpond.submit(divided, 1, 2, client=client, gpus=1, idempotency_key="once")
+    _, sent, submitted = server.requests
+    payload = sent.content
+    assert cloudpickle.loads(unpack(payload)[1])[1] == (1, 2)
+    assert sent.url.path.endswith(digest_of(payload))
+    assert digest_of(payload) in submitted.content.decode()
+    assert submitted.headers["idempotency-key"] == "once"
+
+
+def test_a_job_that_has_not_ended_in_time_is_a_timeout_and_goes_on(client: Client, server: Any, make_job: Any) -> None:
+    job = make_job(state="running").model_dump()
+    server.will(200, {"digests": []})
+    server.will(201, job)
+    server.will(200, job)
+    with pytest.raises(millpond.JobTimeoutError, match="still running") as caught:
+        millpond.submit(divided, 1, 2, client=client).result(timeout=0)
+    assert isinstance(caught.value, TimeoutError)
+
+
+def test_a_lost_connection_while_a_file_is_sent_is_our_own_error(client: Client, server: Any) -> None:
+    server.will_fail(httpx2.ReadError("gone"))
+    with pytest.raises(UnavailableError, match="broke"):
+        millpond.submit(divided, 1, 2, client=client)
+
+
+def test_an_exception_that_cannot_be_read_here_keeps_its_words_and_traceback() -> None:
+    told = pack({"outcome": "raised", "type": "OwnError", "message": "no room", "traceback": "line 1"}, b"")
+    with pytest.raises(RemoteExceptionError, match="OwnError: no room") as caught:
+        value_of(told)
+    assert "line 1" in str(caught.value.__cause__)
+    assert isinstance(caught.value.__cause__, RemoteTracebackError)

@@ -1,0 +1,110 @@
+"""Python functions as real jobs: values, exceptions, gangs, metrics and notices come back."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from real_pond import Pond, until
+
+import millpond
+import millpond.job as place
+from millpond.client.sdk.outcomes import RemoteTracebackError
+from millpond.model.errors import InvalidInputError
+
+
+@pytest.fixture
+def pool(shared: Pond, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Pond:
+    for name in ("MILLPOND_URL", "MILLPOND_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("MILLPOND_STATE", str(shared.state_dir))
+    monkeypatch.chdir(tmp_path)
+    return shared
+
+
+def test_a_function_returns_from_the_pool_what_it_returns_here(pool: Pond) -> None:
+    seed = {"a": 1}
+
+    def work(factor: int) -> dict[str, int]:
+        cards = os.environ["CUDA_VISIBLE_DEVICES"].split(",")
+        return {name: value * factor for name, value in seed.items()} | {"cards": len(cards), "inside": place.inside()}
+
+    job = millpond.submit(work, 3, gpus=1, name="triple")
+    assert job.result(timeout=30) == {"a": 3, "cards": 1, "inside": 1}
+    assert job.id.startswith("triple-")
+    assert job.state == "succeeded"
+    assert millpond.attach(job.id).result() == job.result()
+
+
+def test_an_exception_comes_back_as_itself_with_where_it_was_raised(pool: Pond) -> None:
+    def fails() -> None:
+        raise KeyError("over there")
+
+    job = millpond.submit(fails)
+    with pytest.raises(KeyError, match="over there") as caught:
+        job.result(timeout=30)
+    assert isinstance(caught.value.__cause__, RemoteTracebackError)
+    assert "in fails" in str(caught.value.__cause__)
+    assert "KeyError" in job.logs()
+    assert job.state == "failed"
+
+
+def test_what_cannot_be_sent_back_says_what_to_do(pool: Pond) -> None:
+    job = millpond.submit(threading.Lock)
+    with pytest.raises(InvalidInputError, match=r"cannot be sent .*output_dir"):
+        job.result(timeout=30)
+
+
+def test_a_job_that_ends_without_a_result_is_an_error_with_its_last_words(pool: Pond) -> None:
+    def leaves() -> None:
+        print("goodbye", flush=True)
+        os._exit(7)
+
+    with pytest.raises(millpond.JobFailedError, match=r"failed: exit code 7\ngoodbye"):
+        millpond.submit(leaves).result(timeout=30)
+
+
+def test_a_gang_map_and_asynchronous_waiting(pool: Pond) -> None:
+    def standing() -> tuple[int, int]:
+        return millpond.job.rank(), millpond.job.world_size()
+
+    assert millpond.submit(standing, tasks=2).results(timeout=30) == [(0, 2), (1, 2)]
+    squares = millpond.map(lambda x: x * x, [1, 2, 3])
+
+    async def gathered() -> tuple[int, list[int]]:
+        return await squares[1], list(await squares.aresults())
+
+    assert asyncio.run(gathered()) == (4, [1, 4, 9])
+
+
+def test_a_sent_directory_brings_its_modules(pool: Pond, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = tmp_path / "own_module.py"
+    module.write_text("def words(): return 'as sent'\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    from own_module import words  # type: ignore[import-not-found]
+
+    job = millpond.submit(words, ship=True)
+    module.write_text("def words(): return 'changed'\n")
+    assert job.result(timeout=30) == "as sent"
+    assert millpond.submit(words).result(timeout=30) == "changed"
+
+
+def test_metrics_are_reported_and_a_notice_is_heeded(pool: Pond) -> None:
+    def trains() -> None:
+        millpond.job.on_checkpoint(lambda: print("saved", flush=True))
+        for step in range(2_000):
+            millpond.job.report(loss=1 / (step + 1), step=step)
+            time.sleep(0.01)
+
+    job = millpond.submit(trains, checkpoint={"signal": "SIGUSR1", "grace": "10s"})
+    until(lambda: job.state == "running" and pool("metrics", job.id).stdout)
+    assert "loss" in pool("metrics", job.id).stdout
+    job.stop()
+    assert job.wait(timeout=20) == "cancelled"
+    assert job.logs() == "saved\n"
+    with pytest.raises(millpond.JobFailedError, match="was cancelled"):
+        job.result()

@@ -1,0 +1,151 @@
+"""What a program asks and tells while it runs as a task, and that the same works on a laptop."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import cloudpickle
+import pytest
+
+from millpond import job
+from millpond.job import call
+from millpond.job.envelopes import pack, python_version, unpack
+from millpond.model.errors import InvalidInputError, NotFoundError
+
+VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
+
+
+@pytest.fixture(autouse=True)
+def laptop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test is a task because whoever runs it is one."""
+    for name in [name for name in os.environ if name.startswith("MILLPOND_") or name in VARIABLES]:
+        monkeypatch.delenv(name)
+
+
+def test_outside_a_job_there_is_one_process_and_the_first_attempt() -> None:
+    assert (job.inside(), job.job_id()) == (False, "")
+    assert (job.rank(), job.world_size(), job.local_rank()) == (0, 1, 0)
+    assert (job.task(), job.attempt(), job.array_index(), job.output_dir()) == (0, 1, None, Path())
+
+
+def test_inside_a_job_the_place_is_what_millpond_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = {"MILLPOND_JOB_ID": "j", "RANK": "3", "WORLD_SIZE": "4", "MILLPOND_TASK": "3", "MILLPOND_ATTEMPT": "2"}
+    said |= {"MILLPOND_ARRAY_INDEX": "7", "MILLPOND_OUTPUT": "/o", "MILLPOND_DATA_MINI_SET": "/d"}
+    for name, value in said.items():
+        monkeypatch.setenv(name, value)
+    assert (job.inside(), job.job_id(), job.rank(), job.world_size()) == (True, "j", 3, 4)
+    assert (job.task(), job.attempt(), job.array_index()) == (3, 2, 7)
+    assert (job.output_dir(), job.data_dir("mini-set")) == (Path("/o"), Path("/d"))
+
+
+def test_data_that_the_job_has_not_is_an_error_that_names_the_variable() -> None:
+    with pytest.raises(NotFoundError, match="MILLPOND_DATA_TRAIN"):
+        job.data_dir("train")
+
+
+def test_metrics_are_lines_of_a_file_in_a_job_and_printed_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job.report(loss=0.5, step=1)
+    assert capsys.readouterr().out == "step=1 loss=0.5\n"
+    monkeypatch.setenv("MILLPOND_METRICS", str(tmp_path / "m"))
+    job.report(loss=0.5, step=1)
+    job.report(loss=float("nan"))
+    first, second = (json.loads(line) for line in (tmp_path / "m").read_text().splitlines())
+    assert (first["step"], first["values"]) == (1.0, {"loss": 0.5})
+    assert (second["step"], second["values"]) == (None, {"loss": None})
+    assert capsys.readouterr().out == ""
+
+
+def test_a_metric_that_is_no_number_is_an_error() -> None:
+    with pytest.raises(InvalidInputError, match="loss"):
+        job.report(loss="low")  # type: ignore[arg-type]
+
+
+def test_metrics_that_cannot_be_written_are_lost_with_a_warning_and_end_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("MILLPOND_METRICS", str(tmp_path / "no folder/m"))
+    monkeypatch.setattr("millpond.job.metrics._told", False)
+    job.report(loss=1)
+    job.report(loss=1)
+    assert capsys.readouterr().err.count("metrics are lost") == 1
+
+
+def ends(program: str, number: int = signal.SIGTERM, **variables: str) -> tuple[int, str]:
+    """Exit code and output of a program that is sent a signal as soon as it prints."""
+    env = {**os.environ, **variables}
+    process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, env=env)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(number)
+    rest = process.stdout.read()
+    return process.wait(10), rest
+
+
+def test_a_program_that_asks_hears_the_notice_and_goes_in_its_own_time() -> None:
+    program = (
+        "from millpond import job\nimport time\nassert not job.should_stop()\nprint('ready', flush=True)\n"
+        "while not job.should_stop(): time.sleep(0.01)\nprint('left')"
+    )
+    assert ends(program) == (0, "left\n")
+    assert ends(program, signal.SIGUSR1, MILLPOND_NOTICE_SIGNAL="SIGUSR1") == (0, "left\n")
+
+
+def test_a_program_that_saves_on_notice_leaves_with_code_zero() -> None:
+    program = (
+        "from millpond import job\nimport time\njob.on_checkpoint(lambda: print('saved', flush=True))\n"
+        "print('ready', flush=True)\ntime.sleep(30)"
+    )
+    assert ends(program) == (0, "saved\n")
+
+
+def test_the_notice_is_listened_to_from_the_main_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("millpond.job.notices._installed", threading.Event())
+    seen: list[Exception] = []
+
+    def ask() -> None:
+        try:
+            job.should_stop()
+        except InvalidInputError as error:
+            seen.append(error)
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    thread.join()
+    assert "main thread" in str(seen[0])
+
+
+def called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, payload: bytes) -> tuple[int, dict[str, str], bytes]:
+    (tmp_path / "payload").write_bytes(payload)
+    monkeypatch.setenv("MILLPOND_PAYLOAD", str(tmp_path / "payload"))
+    monkeypatch.setenv("MILLPOND_RESULT", str(tmp_path / "result"))
+    code = call.main()
+    return code, *unpack((tmp_path / "result").read_bytes())
+
+
+def test_a_function_from_another_python_is_not_unpickled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    payload = pack({"python": "2.7"}, b"not even a pickle")
+    code, header, _ = called(tmp_path, monkeypatch, payload)
+    assert (code, header["outcome"]) == (1, "raised")
+    assert f"sent from Python 2.7, and this is Python {python_version()}" in header["message"]
+
+
+def test_a_result_that_is_too_large_is_refused_with_advice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(call, "LARGEST_RESULT", 1_000)
+    payload = pack({}, cloudpickle.dumps((bytes, (2_000,))))
+    code, header, _ = called(tmp_path, monkeypatch, payload)
+    assert code == 1
+    assert "output_dir" in header["message"]
+
+
+def test_the_payload_must_be_a_function() -> None:
+    for data in (b"", b"[]\n", b"{}\n", b"\xff\n"):
+        with pytest.raises(InvalidInputError, match="neither a function nor a result"):
+            unpack(data)
