@@ -31,6 +31,8 @@ class Cause(StrEnum):
     # waiting
     NOT_CONSIDERED = "not-considered"
     """It arrived after the last cycle."""
+    DEPENDENCY = "dependency"
+    """Jobs that it comes after have not ended."""
     NO_ROOM = "no-room"
     """No node, or not enough nodes, can take it now."""
     IMPOSSIBLE = "impossible"

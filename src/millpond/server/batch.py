@@ -10,8 +10,9 @@ from millpond.model.errors import ConflictError, InvalidInputError, MillpondErro
 from millpond.model.reasons import Reason
 from millpond.server.board import Board
 from millpond.server.core import Core
+from millpond.server.dependents import Dependent, Dependents
 from millpond.server.inbox import StopJob, Submission
-from millpond.server.store.store import LogEntry, NewJob, Store
+from millpond.server.store.store import DEPENDENT, LIVE, LogEntry, NewJob, Store
 from millpond.specs.api import JobInfo
 
 
@@ -21,13 +22,18 @@ class Batch:
     Attributes:
         entries: the log entries, the closing tick last.
         reported: events that came from the engine or the server itself: they must not get lost.
+        held: jobs that have to wait for others.
+        released: ids of jobs that waited for others until now.
     """
 
-    def __init__(self, core: Core, store: Store, now: float) -> None:
+    def __init__(self, core: Core, store: Store, dependents: Dependents, now: float) -> None:
         self.now = now
         self.entries: list[LogEntry] = []
         self.new_jobs: list[NewJob] = []
         self.reported: list[events.Event] = []
+        self.held: list[Dependent] = []
+        self.released: list[str] = []
+        self._dependents = dependents
         self._core = core
         self._store = store
         self._latest = core.now
@@ -53,6 +59,15 @@ class Batch:
                 self._admit(submission)
         except MillpondError as error:
             submission.answer.set_exception(error)
+
+    def add_release(self, dependent: Dependent) -> str:
+        """Have a job queue that waited for others until now; says why it cannot, if so."""
+        reason = self._core.scheduler.check(dependent.job)
+        if reason is not None:
+            return reason.summary
+        self._append(events.JobSubmitted(self.now, dependent.job))
+        self.released.append(dependent.job.id)
+        return ""
 
     def add_stop(self, message: StopJob) -> None:
         """Take the wish to end a job, or answer why not."""
@@ -141,9 +156,22 @@ class Batch:
         reason = self._core.scheduler.check(job)
         if reason is not None:
             raise _refusal(reason)
-        seq = self._append(events.JobSubmitted(self.now, job))
+        after = self._dependents.waits(submission.document)
+        if after is None:
+            seq = self._append(events.JobSubmitted(self.now, job))
+        else:  # not in the log yet: answers are kept under numbers that no entry has
+            seq = -1 - len(self.held)
+            self.held.append(Dependent(job, max(self.now, self._latest), after))
         self.new_jobs.append(
-            NewJob(job.id, job.user, self.entries[-1].event.at, submission.document, submission.key, submission.digest)
+            NewJob(
+                job.id,
+                job.user,
+                max(self.now, self._latest),
+                submission.document,
+                submission.key,
+                submission.digest,
+                LIVE if after is None else DEPENDENT,
+            )
         )
         self._waiting[seq] = [(job.id, submission.answer)]
         if submission.key:

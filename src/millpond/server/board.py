@@ -84,6 +84,38 @@ def picture(record: JobRecord, devices: Mapping[str, Device], before: JobInfo | 
     )
 
 
+def picture_before(job: Job, submitted_at: float) -> JobInfo:
+    """A job that the core does not know yet, as it waits for others."""
+    roles = [role for role in job.roles for _ in range(role.desired)]
+    queued = JobState.QUEUED.value
+    return JobInfo(
+        id=job.id,
+        name=job.name,
+        queue=job.queue,
+        pool=job.pool,
+        user=job.user,
+        kind=job.kind.value,
+        priority=job.priority.name.lower(),
+        state=queued,
+        attempt=0,
+        submitted_at=submitted_at,
+        gpus=gpus_text(job),
+        gpu_milli=job.gpu_milli,
+        tasks=[TaskInfo(task=number, role=role.name, state=queued) for number, role in enumerate(roles)],
+    )
+
+
+def picture_cancelled(before: JobInfo, at: float, account: str) -> JobInfo:
+    """The last look of a job that ends before it ever queued.
+
+    Args:
+        account: why.
+    """
+    state = JobState.CANCELLED.value
+    tasks = [task.model_copy(update={"state": state, "detail": account}) for task in before.tasks]
+    return before.model_copy(update={"state": state, "ended_at": at, "exit_code": STOPPED_WITHOUT_CODE, "tasks": tasks})
+
+
 def gpus_text(job: Job) -> str:
     """What a job asks for: ``0``, ``0.25``, ``2``, ``4 x 2`` (tasks x cards), roles joined by ``+``."""
     parts = []

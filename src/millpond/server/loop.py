@@ -22,8 +22,9 @@ from millpond.model.errors import MillpondError, UnavailableError
 from millpond.node.records import TaskId
 from millpond.server import recovery
 from millpond.server.batch import Batch
-from millpond.server.board import Board, picture
+from millpond.server.board import Board, picture, picture_before, picture_cancelled
 from millpond.server.core import Core
+from millpond.server.dependents import Dependents
 from millpond.server.inbox import Inbox, Message, Question, StopJob, Submission, Told, Wake, wall_clock
 from millpond.server.store.deliveries import NewDelivery
 from millpond.server.store.store import DecisionEntry, LogEntry, Snapshot, Store
@@ -80,6 +81,7 @@ class Loop:
         self._unstored: list[events.Event] = []
         self._decided: list[DecisionEntry] = []
         self._ended: dict[str, JobInfo] = {}
+        self.dependents = Dependents(store, board)
         self._held: list[Change] = []
         self._meter = Meter(store.open_stretches())
         self._snapshot_seq = core.seq
@@ -142,6 +144,8 @@ class Loop:
         known = self.core.scheduler.jobs
         self._held += [self._meter.gone(job, self._now()) for job in self._meter.jobs if job not in known]
         self._redraw(set(known))
+        for dependent in self.dependents.all:
+            self.board.put(picture_before(dependent.job, dependent.submitted_at))
         nodes = self.engine.inventory().nodes
         told = (*configured, *recovery.node_changes(self.core, nodes, self._now()))
         self.engine.adopt(recovery.expected_tasks(self.core, nodes), recovery.to_repeat(self.core, nodes))
@@ -184,22 +188,29 @@ class Loop:
 
     def _take(self, messages: Sequence[Message]) -> None:
         """Everything between receiving a batch and having its decisions carried out."""
-        batch = Batch(self.core, self.store, self._now())
+        batch = Batch(self.core, self.store, self.dependents, self._now())
         for event in (*self._unstored, *self.engine.events(), *_told(messages)):
             batch.add_event(event)
         for message in messages:
             match message:
                 case Submission():
                     batch.add_submission(message)
+                case StopJob() if message.job in self.dependents:
+                    self._withdraw(message)
                 case StopJob():
                     batch.add_stop(message)
+        for dependent, standing in self.dependents.due():
+            account = standing.doomed or batch.add_release(dependent)
+            if account:
+                self._cancel(dependent.job.id, account)
         due = self.core.scheduler.next_wakeup(batch.now)
-        if not batch.entries and (due is None or due > batch.now):
+        if not batch.entries and not batch.new_jobs and (due is None or due > batch.now):
             batch.answer_repeated(self.board)
+            self._flush()
             return
         tick = batch.close()
         try:
-            self.store.append(batch.entries, batch.new_jobs)
+            self.store.append(batch.entries, batch.new_jobs, batch.released)
         except DBAPIError as error:
             self._unstored = batch.reported
             self._store_fails(error)
@@ -212,6 +223,11 @@ class Loop:
     def _handle(self, batch: Batch) -> None:
         """Handle what has just become durable, and acknowledge it."""
         touched: set[str] = set()
+        for dependent in batch.held:
+            self.dependents.hold(dependent)
+            self.board.put(picture_before(dependent.job, dependent.submitted_at))
+        for job in batch.released:
+            self.dependents.drop(job)
         for entry in batch.handled:
             result = self.core.handle(entry.event)
             if isinstance(result, MillpondError):
@@ -229,6 +245,22 @@ class Loop:
         self._flush()
         if self.core.seq - self._snapshot_seq >= SNAPSHOT_EVERY:
             self._keep_snapshot()
+
+    def _withdraw(self, message: StopJob) -> None:
+        """End a job that waits for others, and answer once that is durable."""
+        self._cancel(message.job, f"{message.by or 'somebody'} asked for its end")
+        info = self._ended[message.job]
+        if self._flush():
+            message.answer.set_result(info)
+        else:
+            message.answer.set_exception(UnavailableError(self.trouble, "see the server's log"))
+
+    def _cancel(self, job: str, account: str) -> None:
+        """A job that waits for others will never start."""
+        dependent = self.dependents.drop(job)
+        info = picture_cancelled(picture_before(dependent.job, dependent.submitted_at), self._now(), account)
+        self.board.put(info)
+        self._ended[job] = info
 
     def _redraw(self, jobs: set[str]) -> None:
         known = self.core.scheduler.jobs
@@ -264,6 +296,8 @@ class Loop:
         for name in ended:
             self.core.forget(name)
             self.board.drop(name)
+        if self.dependents.ended(ended):
+            self.wake()
         return True
 
     def _keep_snapshot(self) -> None:

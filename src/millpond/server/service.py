@@ -254,7 +254,8 @@ class Service:
         ]
 
     async def _reason(self, job: str) -> ReasonInfo | None:
-        return await self._ask(lambda core: self._explainer.explain(core, job))
+        dependents = self._loop.dependents
+        return await self._ask(lambda core: dependents.reason(job) or self._explainer.explain(core, job))
 
     async def _ask(self, question: Callable[[Core], T]) -> T:
         return await self._answer(self._loop.ask(question))
@@ -300,6 +301,7 @@ def _last_word(info: JobInfo) -> ReasonInfo:
     summary = "it was cancelled" if info.state == JobState.CANCELLED else f"it {info.state}"
     if info.state == JobState.FAILED:
         summary += f" with exit code {info.exit_code}"
+    if info.state != JobState.SUCCEEDED:
         detail = next((task.detail for task in info.tasks if task.detail), "")
         summary += f": {detail}" if detail else ""
     return ReasonInfo(job=info.id, state=info.state, cause=info.state, summary=summary)

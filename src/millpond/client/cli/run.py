@@ -55,6 +55,8 @@ def command(detach: bool, stop_on_interrupt: bool, state_dir: Path | None, **fie
     """
     spec = job_from(**fields)
     with connect(state_dir) as client:
+        if "after" in spec:
+            spec["after"] = [client.find(job).id for job in spec["after"]]
         follower: Follower | None = None
         try:
             with held_back():

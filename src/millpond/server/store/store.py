@@ -27,6 +27,8 @@ KEPT_EVENTS: Final = 1_000_000
 """The newest events that are kept behind a snapshot, for job histories and for replay in the simulator."""
 KEPT_SNAPSHOTS: Final = 2
 LIVE: Final = "live"
+DEPENDENT: Final = "dependent"
+"""State of a job that waits for others and is not in the log yet."""
 _DAY_S: Final = 86_400.0
 _KEYS_KEPT_S: Final = 7 * _DAY_S
 _DELIVERIES_KEPT_S: Final = 30 * _DAY_S
@@ -56,6 +58,7 @@ class NewJob:
 
     Attributes:
         key, digest: the client's idempotency key (or empty) and the hash of what it sent with it.
+        state: ``LIVE``, or ``DEPENDENT``.
     """
 
     id: str
@@ -64,6 +67,7 @@ class NewJob:
     document: dict[str, Any]
     key: str = ""
     digest: str = ""
+    state: str = LIVE
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +107,14 @@ class Store:
 
     # ---- writing ------------------------------------------------------------------------------------------------
 
-    def append(self, entries: Sequence[LogEntry], new_jobs: Sequence[NewJob] = ()) -> None:
-        """Make a batch of events and the jobs they submit durable, all or nothing."""
+    def append(
+        self, entries: Sequence[LogEntry], new_jobs: Sequence[NewJob] = (), released: Sequence[str] = ()
+    ) -> None:
+        """Make a batch of events and the jobs they submit durable, all or nothing.
+
+        Args:
+            released: jobs that waited for others until now.
+        """
         with self._engine.begin() as connection:
             if new_jobs:
                 connection.execute(
@@ -115,7 +125,7 @@ class Store:
                             "user": job.user,
                             "submitted_at": job.submitted_at,
                             "document": json.dumps(job.document),
-                            "state": LIVE,
+                            "state": job.state,
                         }
                         for job in new_jobs
                     ],
@@ -127,6 +137,9 @@ class Store:
             ]
             if keys:
                 connection.execute(schema.idempotency_keys.insert(), keys)
+            if released:
+                waited = schema.jobs.c.id.in_(released)
+                connection.execute(schema.jobs.update().where(waited).values(state=LIVE))
             if entries:
                 connection.execute(schema.events.insert(), [_event_row(entry) for entry in entries])
 
@@ -253,7 +266,7 @@ class Store:
     def ended_counts(self) -> dict[str, int]:
         """How many jobs ended in which state."""
         table = schema.jobs
-        query = sa.select(table.c.state, sa.func.count()).where(table.c.state != LIVE).group_by(table.c.state)
+        query = sa.select(table.c.state, sa.func.count()).where(table.c.info.is_not(None)).group_by(table.c.state)
         with self._engine.connect() as connection:
             return {row[0]: row[1] for row in connection.execute(query)}
 
@@ -287,6 +300,14 @@ class Store:
         query = sa.select(schema.jobs.c.id).where(schema.jobs.c.id == job)
         with self._engine.connect() as connection:
             return connection.execute(query).first() is not None
+
+    def dependents(self) -> list[NewJob]:
+        """Jobs that wait for others, the oldest first."""
+        table = schema.jobs
+        query = sa.select(table).where(table.c.state == DEPENDENT).order_by(table.c.submitted_at, table.c.id)
+        with self._engine.connect() as connection:
+            rows = connection.execute(query).all()
+        return [NewJob(row.id, row.user, row.submitted_at, json.loads(row.document), state=DEPENDENT) for row in rows]
 
     def live_jobs(self) -> list[str]:
         """Ids of jobs that have not been recorded as ended."""
