@@ -149,6 +149,24 @@ def test_a_content_that_was_asked_about_is_spared(api: Api) -> None:
     assert api.service.files.collector.collect(time.time()).blobs == 0
 
 
+def test_the_copy_of_an_ended_job_goes_and_what_it_left_stays(api: Api) -> None:
+    jobs = [api.submit(ship=send(api, {"a": b"x"})) for _ in range(2)]
+    for job in jobs:
+        files = attempt_dir(api.state_dir, job.id, 1) / "files"
+        (files / "work/sub").mkdir(parents=True)
+        (files / "work/sub").chmod(0o500)
+        (files / "output").mkdir()
+        (files / "payload").touch()
+    api.client.post(f"{JOBS}/{jobs[0].id}/stop")
+    api.job(jobs[0].id)
+    collector = api.service.files.collector
+    collector.collect(api.clock.now)
+    assert (attempt_dir(api.state_dir, jobs[0].id, 1) / "files/work").exists(), "somebody may be looking"
+    collector.collect(api.clock.now + 7_200)
+    left = [{path.name for path in (attempt_dir(api.state_dir, job.id, 1) / "files").iterdir()} for job in jobs]
+    assert left == [{"output"}, {"work", "output", "payload"}]
+
+
 def output_of(api: Api, job: str) -> Path:
     folder = attempt_dir(api.state_dir, job, 1) / OUTPUT
     folder.mkdir(parents=True)

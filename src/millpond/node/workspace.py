@@ -198,9 +198,12 @@ def _lay_out(blobs: Path, snapshot: str, folder: Path) -> None:
 
 
 def unprotect(folder: Path) -> None:
-    """Give the right to write back, to its folders, so that it can be removed."""
-    for above, _, _ in os.walk(folder):
-        Path(above).chmod(0o700)
+    """Give the rights to its folders back, so that it can be removed."""
+    folder.chmod(0o700)
+    for above, below, _ in os.walk(folder):  # which lists a folder only after this has gone over it
+        for name in below:
+            if not Path(above, name).is_symlink():
+                Path(above, name).chmod(0o700)
 
 
 def _below(folder: Path, path: str) -> Path:

@@ -1,4 +1,6 @@
-"""Removes contents that no job kept and no dataset refers to: at start, and then every hour."""
+"""Removes what nobody needs any more: contents that no job kept and no dataset refers to, datasets that were removed,
+and the copies that ended jobs ran in. At start, and then every hour.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,8 @@ from pathlib import Path
 from typing import Final
 
 from millpond.model.errors import MillpondError
-from millpond.node.workspace import unprotect
+from millpond.node.records import attempt_dir
+from millpond.node.workspace import PAYLOAD, WORK, unprotect
 from millpond.server.files.admission import DATASETS_FOLDER
 from millpond.server.files.blobs import BlobStore, Collected
 from millpond.server.files.datasets import Datasets
@@ -21,13 +24,15 @@ log = logging.getLogger(__name__)
 
 EVERY_S: Final = 3_600.0
 SPARED_S: Final = 3_600.0
-"""What was sent or asked for so recently is spared: the submission that refers to it may still be on its way."""
+"""What was sent or asked for so recently is spared: the submission that refers to it may still be on its way. So is the
+copy of a job that ended so recently: somebody may be looking what went wrong."""
 
 
 class Collector:
     """Collects in a thread of its own."""
 
     def __init__(self, state_dir: Path, store: Store, blobs: BlobStore, datasets: Datasets) -> None:
+        self._state_dir = state_dir
         self._laid_out = state_dir / DATASETS_FOLDER
         self._store = store
         self._blobs = blobs
@@ -50,6 +55,7 @@ class Collector:
         Args:
             now: seconds since 1970.
         """
+        self._drop_copies(now)
         used = {dataset.digest for dataset in self._datasets.all()}
         self._drop_folders(used)
         roots = used | {
@@ -79,6 +85,15 @@ class Collector:
             if is_digest(folder.name) and folder.name not in used:
                 unprotect(folder)
                 shutil.rmtree(folder)
+
+    def _drop_copies(self, now: float) -> None:
+        """What ended jobs were sent; their logs, outputs, metrics and results stay."""
+        for job in self._store.ended_with(("ship", "payload"), now - SPARED_S):
+            for folder in attempt_dir(self._state_dir, job, 1).parent.glob("attempt-*"):
+                (folder / PAYLOAD).unlink(missing_ok=True)
+                if (folder / WORK).is_dir() and not (folder / WORK).is_symlink():
+                    unprotect(folder / WORK)
+                    shutil.rmtree(folder / WORK)
 
     def _run(self) -> None:
         while not self._closing.is_set():

@@ -246,6 +246,14 @@ class Store:
         with self._engine.connect() as connection:
             return [json.loads(text) for text in connection.execute(query).scalars()]
 
+    def ended_with(self, fields: Sequence[str], before: float) -> list[str]:
+        """Ids of jobs that ended before an instant and whose file has one of these fields."""
+        table = schema.jobs
+        has_one = sa.or_(*(table.c.document.contains(f'"{field}": ', autoescape=True) for field in fields))
+        query = sa.select(table.c.id).where(table.c.ended_at < before, has_one)
+        with self._engine.connect() as connection:
+            return list(connection.execute(query).scalars())
+
     def ended_job(self, job: str) -> JobInfo | None:
         """A job that has ended; None when it lives or never was."""
         query = sa.select(schema.jobs.c.info).where(schema.jobs.c.id == job)
