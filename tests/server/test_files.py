@@ -247,6 +247,30 @@ def test_a_result_is_given_out_as_it_was_written(api: Api) -> None:
         assert api.client.get(f"{JOBS}/{job.id}/result", params=params).status_code == 404
 
 
+@pytest.mark.parametrize("trap", ["link", "linked folder", "pipe"])
+def test_what_a_task_puts_where_its_reports_belong_leads_the_server_nowhere(
+    api: Api, tmp_path: Path, trap: str
+) -> None:
+    job = api.submit()
+    files = TaskFiles.of(api.state_dir, TaskId(job.id, 1, 0))
+    secret = tmp_path / "secret"
+    secret.mkdir()
+    for path in (files.result, files.metrics):
+        (secret / path.name).write_text('{"at": 1, "step": 1, "values": {"secret": 1}}\n')
+    if trap == "linked folder":
+        files.result.parent.parent.mkdir(parents=True)
+        files.result.parent.symlink_to(secret)
+    else:
+        files.result.parent.mkdir(parents=True)
+        for path in (files.result, files.metrics):
+            if trap == "link":
+                path.symlink_to(secret / path.name)
+            else:
+                os.mkfifo(path)
+    assert api.client.get(f"{JOBS}/{job.id}/result").status_code == 404
+    assert api.client.get(f"{JOBS}/{job.id}/metrics").json()["series"] == []
+
+
 @pytest.mark.parametrize("what", ["metrics", "result", "output", "output/x"])
 def test_files_of_a_job_that_is_not_there_are_not_there(api: Api, what: str) -> None:
     assert api.client.get(f"{JOBS}/nobody/{what}").status_code == 404
