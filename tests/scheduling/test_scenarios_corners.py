@@ -7,13 +7,17 @@ from ledgers import check_everything
 from worlds import World, asks, elastic, gang, machine, queue, single
 
 from millpond.model.decisions import Stop
+from millpond.model.devices import Health
 from millpond.model.errors import InvalidInputError
 from millpond.model.events import (
     DesiredCountChanged,
+    DeviceHealthChanged,
     Ended,
     JobSubmitted,
     NodeJoined,
     Refused,
+    ResumeRequested,
+    SuspendRequested,
 )
 from millpond.model.nodes import Pool
 from millpond.model.reasons import Cause
@@ -168,3 +172,16 @@ def test_an_elastic_gang_of_a_higher_class_takes_what_can_be_freed() -> None:
     world.submit(elastic("high", (1, 2, 2), asks(1), priority=Priority.HIGH))
     assert world.state("high") is JobState.RUNNING
     assert world.state("stays") is JobState.RUNNING
+
+
+def test_suspended_work_does_not_go_on_on_a_card_that_others_use() -> None:
+    world = World(machine("a", 1))
+    world.submit(single("x"))
+    world.tell(SuspendRequested(world.now, "x"))
+    world.settle()
+    world.tell(DeviceHealthChanged(world.now, "a", "a-0", Health.BUSY_ELSEWHERE))
+    world.tell(ResumeRequested(world.now, "x"))
+    assert world.settle() == []
+    world.tell(DeviceHealthChanged(world.now, "a", "a-0", Health.OK))
+    world.settle()
+    assert world.state("x") is JobState.RUNNING

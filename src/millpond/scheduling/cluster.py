@@ -355,14 +355,18 @@ class Cluster:
                 memory_free[device] += sign * memory
 
     def is_overdrawn(self, holding: Holding) -> bool:
-        """Whether anything this holding draws on has fallen below zero, or its node may not be used."""
+        """Whether anything this holding draws on has fallen below zero, or may not be used now (node, device)."""
         arrays, node = self.arrays, holding.node
         if arrays.node_usable[node] == 0 or arrays.cpu_free_milli[node] < 0 or arrays.memory_free_mib[node] < 0:
             return True
         if arrays.swap_free_mib[node] < 0 or (holding.extras and bool((arrays.extra_free[node] < 0).any())):
             return True
         compute, limit, memory = arrays.compute_free_milli, arrays.limit_free_milli, arrays.device_memory_free_mib
-        return any(compute[device] < 0 or limit[device] < 0 or memory[device] < 0 for device in holding.devices)
+        usable = arrays.device_usable
+        return any(
+            usable[device] == 0 or compute[device] < 0 or limit[device] < 0 or memory[device] < 0
+            for device in holding.devices
+        )
 
     def can_swap(self, holdings: Sequence[Holding]) -> bool:
         """Whether the host memory set aside on their nodes takes the device memory of all these holdings."""
