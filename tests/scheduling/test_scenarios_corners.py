@@ -15,6 +15,7 @@ from millpond.model.events import (
     Ended,
     JobSubmitted,
     NodeJoined,
+    NodeLost,
     Refused,
     ResumeRequested,
     SuspendRequested,
@@ -185,3 +186,13 @@ def test_suspended_work_does_not_go_on_on_a_card_that_others_use() -> None:
     world.tell(DeviceHealthChanged(world.now, "a", "a-0", Health.OK))
     world.settle()
     assert world.state("x") is JobState.RUNNING
+
+
+def test_random_placement_goes_on_alike_after_a_restore_although_a_node_was_lost() -> None:
+    world = World(*(machine(f"n{number}", 2) for number in range(6)), settings=Settings(placement="random"))
+    world.tell(NodeLost(world.now, "n0"))
+    twin = world.core.fork()
+    event = JobSubmitted(world.now, gang("next", 3, asks(1)))
+    world.core.handle(event)
+    twin.handle(event)
+    assert world.core.decide(world.now) == twin.decide(world.now)

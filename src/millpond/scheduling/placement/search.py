@@ -47,12 +47,17 @@ def best_node(scores: Int64Array, block_best: Int64Array, count: int, mask: Node
 
 @lean_kernel
 def scattered_node(scores: Int64Array, count: int, mask: NodeMask, seed: int) -> int:
-    """A pseudo-random one of the nodes that fit, by ``seed``; -1 if none."""
+    """A pseudo-random one of the nodes that fit, by ``seed``; -1 if none.
+
+    Their order counts and their indices do not: a restored cluster has the same nodes without gaps.
+    """
     best = -1
     found = -1
+    fitting = 0
     for node in range(count):
         if scores[node] > NOWHERE and (mask.shape[0] == 0 or mask[node] != 0):
-            number = scatter(seed, node)
+            number = scatter(seed, fitting)
+            fitting += 1
             if number > best:
                 best = number
                 found = node
@@ -60,9 +65,9 @@ def scattered_node(scores: Int64Array, count: int, mask: NodeMask, seed: int) ->
 
 
 @lean_kernel
-def scatter(seed: int, node: int) -> int:
+def scatter(seed: int, place: int) -> int:
     """A number in 0..2**31 - 1 that depends on both arguments without pattern; no product leaves 63 bits."""
-    state = (seed ^ (node * 2_654_435)) & 0x7FFFFFFF
+    state = (seed ^ (place * 2_654_435)) & 0x7FFFFFFF
     for _ in range(3):
         state = ((state ^ (state >> 15)) * 739_982_445) & 0x7FFFFFFF
         state = ((state ^ (state >> 12)) * 695_872_825) & 0x7FFFFFFF
