@@ -196,3 +196,26 @@ def test_random_placement_goes_on_alike_after_a_restore_although_a_node_was_lost
     world.core.handle(event)
     twin.handle(event)
     assert world.core.decide(world.now) == twin.decide(world.now)
+
+
+def test_a_task_that_was_no_longer_wanted_does_not_come_back_when_its_device_is_lost() -> None:
+    world = World(machine("a", 2), machine("b", 2))
+    world.submit(elastic("e", (1, 2, 2), asks(2)))
+    world.lingering = {"e"}
+    world.tell(DesiredCountChanged(world.now, "e", "worker", 1))
+    world.settle()
+    world.tell(NodeLost(world.now, world.core.jobs["e"].tasks[1].placement.node))  # type: ignore[union-attr]
+    world.settle()
+    assert world.state("e") is JobState.RUNNING
+    assert len(world.nodes_of("e")) == 1
+    assert world.core.jobs["e"].attempt == 1
+
+
+def test_a_gang_that_shrank_is_whole_again_when_it_runs_anew() -> None:
+    world = World(machine("a", 4))
+    world.submit(elastic("g", (1, 4, 4), asks(1), gang_rule=GangRule.SHRINK))
+    world.tell(NodeLost(world.now, "a"))
+    world.settle()
+    world.tell(NodeJoined(world.now, machine("a", 4)))
+    world.settle()
+    assert len(world.nodes_of("g")) == 4

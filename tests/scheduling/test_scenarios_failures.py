@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from worlds import World, asks, elastic, gang, machine, single
 
 from millpond.model.decisions import Start, Stop
+from millpond.model.devices import Health
 from millpond.model.events import (
     Confirmed,
+    DeviceHealthChanged,
     Ended,
     JobSubmitted,
     NodeJoined,
@@ -16,7 +20,7 @@ from millpond.model.events import (
     StopRequested,
 )
 from millpond.model.reasons import Cause
-from millpond.model.workloads import GangRule, JobState, Outcome, TaskState
+from millpond.model.workloads import GangRule, JobState, Outcome, Priority, TaskState
 
 FAILED, QUEUED, RUNNING = JobState.FAILED, JobState.QUEUED, JobState.RUNNING
 
@@ -84,13 +88,95 @@ def test_a_gang_that_restarts_tasks_fails_when_a_task_has_no_retry_left() -> Non
     assert world.state("g") is FAILED
 
 
+def spread_gang(rule: GangRule) -> World:
+    """A running gang of one to three tasks on three machines of one card each."""
+    world = World(*(machine(f"n{number}", 1) for number in range(3)))
+    world.submit(elastic("g", (1, 3, 3), asks(1), gang_rule=rule))
+    return world
+
+
 def test_a_gang_that_shrinks_goes_on_with_the_rest() -> None:
-    world = broken_gang(GangRule.SHRINK, Outcome.NODE_LOST, minimum=2)
+    world = spread_gang(GangRule.SHRINK)
+    world.tell(NodeLost(world.now, world.nodes_of("g")[1]))
+    world.settle()
     assert not world.of_kind(Stop)
-    assert len(world.of_kind(Start)) == 1
-    assert world.state("g") is RUNNING
+    assert (world.state("g"), len(world.nodes_of("g"))) == (RUNNING, 2)
     world.end("g", Outcome.SUCCESS)
     assert world.state("g") is JobState.SUCCEEDED
+
+
+def test_a_gang_that_shrank_takes_its_lost_task_in_again_when_there_is_room() -> None:
+    world = spread_gang(GangRule.SHRINK)
+    lost = world.nodes_of("g")[1]
+    world.tell(NodeLost(world.now, lost))
+    world.settle()
+    world.tell(NodeJoined(world.now, machine(lost, 1)))
+    world.settle()
+    again = world.of_kind(Start)[-1]
+    assert (again.attempt, again.joins, [placed.task for placed in again.placements]) == (1, True, [1])
+
+
+def test_a_gang_that_shrank_has_failed_if_a_task_failed_for_good_although_the_others_went_on() -> None:
+    world = broken_gang(GangRule.SHRINK, Outcome.USER_ERROR, minimum=2)
+    assert (world.state("g"), len(world.nodes_of("g"))) == (RUNNING, 2)
+    world.end("g", Outcome.SUCCESS)
+    assert world.state("g") is FAILED
+
+
+def test_a_task_that_had_failed_for_good_runs_again_when_its_gang_runs_anew() -> None:
+    world = broken_gang(GangRule.SHRINK, Outcome.USER_ERROR, minimum=2)
+    world.end("g", Outcome.NODE_LOST)
+    assert (world.core.jobs["g"].attempt, len(world.nodes_of("g"))) == (2, 3)
+
+
+def test_an_elastic_gang_that_loses_its_last_task_has_succeeded_if_enough_of_it_had() -> None:
+    world = spread_gang(GangRule.SHRINK)
+    for task, outcome in enumerate((Outcome.SUCCESS, Outcome.SUCCESS, Outcome.NODE_LOST)):
+        world.tell(Ended(world.now, "g", 1, outcome, task))
+    assert world.state("g") is JobState.SUCCEEDED
+
+
+def test_an_elastic_gang_that_is_preempted_is_not_finished_because_one_task_was_done_in_time() -> None:
+    world = World(machine("n", 2))
+    world.submit(elastic("g", (1, 2, 2), asks(1), priority=Priority.LOW))
+    world.lingering = {"g"}
+    world.submit(single("high", 2, priority=Priority.HIGH), lasting=10)
+    world.tell(Ended(world.now, "g", 1, Outcome.STOPPED, 0))
+    world.tell(Ended(world.now, "g", 1, Outcome.SUCCESS, 1))
+    assert world.state("g") is QUEUED
+    world.go_to(20)
+    assert (world.core.jobs["g"].attempt, len(world.nodes_of("g"))) == (2, 2)
+
+
+@pytest.mark.parametrize(
+    ("rule", "stopped", "attempt"),
+    [(GangRule.ALL, (), 2), (GangRule.RESTART_TASK, (1,), 1), (GangRule.SHRINK, (1,), 1)],
+)
+def test_a_gang_whose_device_fails_goes_by_its_rule(rule: GangRule, stopped: tuple[int, ...], attempt: int) -> None:
+    world = spread_gang(rule)
+    node = world.nodes_of("g")[1]
+    world.tell(DeviceHealthChanged(world.now, node, f"{node}-0", Health.FAULTY, "it fell off the bus"))
+    world.settle()
+    (stop,) = world.of_kind(Stop)
+    assert (stop.cause, stop.tasks) == (Cause.GANG_BROKEN, stopped)
+    record = world.core.jobs["g"]
+    assert (record.attempt, len(world.nodes_of("g")), record.failures) == (attempt, 2, 0)
+    assert record.tasks[1].detail == "it fell off the bus"
+    world.tell(DeviceHealthChanged(world.now, node, f"{node}-0", Health.OK))
+    world.settle()
+    assert len(world.nodes_of("g")) == 3
+
+
+def test_work_leaves_a_device_that_its_node_reports_as_faulty_when_it_registers_again() -> None:
+    world = World(machine("n", 1), machine("m", 1))
+    world.submit(single("j"))
+    (name,) = world.nodes_of("j")
+    node = machine(name, 1)
+    broken = replace(node.devices[0], health=Health.FAULTY)
+    world.tell(NodeJoined(world.now, replace(node, devices=(broken,))))
+    world.settle()
+    assert world.state("j") is RUNNING
+    assert world.nodes_of("j") != [name]
 
 
 def test_a_gang_that_would_shrink_below_its_minimum_runs_again_as_a_whole() -> None:

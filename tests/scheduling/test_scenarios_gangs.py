@@ -8,10 +8,10 @@ from worlds import World, asks, elastic, gang, machine, queue, single
 
 from millpond.model.decisions import Start, Stop
 from millpond.model.errors import InvalidInputError, NotFoundError
-from millpond.model.events import DesiredCountChanged
+from millpond.model.events import DesiredCountChanged, NodeLost
 from millpond.model.reasons import Cause
 from millpond.model.topology import Level
-from millpond.model.workloads import Job, JobState, Priority, Role, TaskState
+from millpond.model.workloads import GangRule, Job, JobState, Outcome, Priority, Role, TaskState
 
 PAIR = (machine("n0", 4), machine("n1", 4))
 SIX = tuple(machine(name, 4, rack_name=rack) for rack, name in racks(p=3, q=2, r=2))
@@ -155,6 +155,28 @@ def test_a_running_gang_shrinks_by_its_last_tasks_and_the_room_is_used() -> None
     assert (stop.tasks, stop.cause) == ((2, 3), Cause.SHRUNK)
     assert world.running() == {"e", "x"}
     assert [task.state for task in world.core.jobs["e"].tasks[:2]] == [TaskState.RUNNING] * 2
+
+
+def test_a_gang_that_is_made_smaller_gives_up_what_waits_before_what_runs() -> None:
+    world = World(machine("n0", 1), machine("n1", 1))
+    world.submit(elastic("e", (1, 2, 2), asks(1), gang_rule=GangRule.RESTART_TASK))
+    world.tell(NodeLost(world.now, world.nodes_of("e")[0]))
+    world.settle()
+    world.tell(DesiredCountChanged(world.now, "e", "worker", 1))
+    world.settle()
+    assert not world.of_kind(Stop)
+    assert (world.state("e"), len(world.nodes_of("e"))) == (JobState.RUNNING, 1)
+
+
+def test_a_gang_that_runs_anew_numbers_its_tasks_without_gaps() -> None:
+    world = World(machine("n", 4))
+    world.submit(elastic("e", (1, 3, 3), asks(1)))
+    world.tell(DesiredCountChanged(world.now, "e", "worker", 1))
+    world.settle()
+    world.tell(DesiredCountChanged(world.now, "e", "worker", 3))
+    world.settle()
+    world.end("e", Outcome.NODE_LOST)
+    assert started_tasks(world, "e")[-1] == (0, 1, 2)
 
 
 def test_a_running_gang_grows_to_the_count_that_is_asked_for() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from millpond.model.reasons import Cause
 from millpond.model.workloads import GangRule, Outcome, TaskState
 from millpond.scheduling.gang_sizes import is_enough
@@ -26,48 +28,115 @@ class Endings:
         service_s: float | None,
     ) -> None:
         """Tasks of a run are over: give back what they held, and decide what becomes of the job."""
-        state = self._state
-        leaving = [task for task in tasks if task.state is TaskState.STOPPING]
         for task in tasks:
             task.outcome, task.exit_code = outcome, exit_code
             if detail:
                 task.detail = detail
-            state.release(record, task)
+            self._state.release(record, task)
         if outcome is Outcome.SUCCESS:
             for task in tasks:
                 task.move(Trigger.ENDED_WELL)
-        elif record.stop_trigger is not None or outcome is Outcome.STOPPED:
-            for task in tasks:
-                task.move(_fate(record, task))
         else:
-            for task in leaving:  # whatever ended it in the end, it was leaving, and its mates do without it
-                task.move(_fate(record, task))
-            if len(leaving) < len(tasks):
-                self._failed(record, [task for task in tasks if task not in leaving], outcome)
+            self._ended_unfinished(record, tasks, outcome)
+        self._settle(record, service_s)
+
+    def start_refused(self, record: JobRecord, tasks: list[TaskRecord], outcome: Outcome, reason: str) -> None:
+        """The engine could not start a run: it is over before it began, and counts as a failure by its outcome."""
+        record.failed_starts += 1
+        self.end(record, tasks, outcome, None, reason, None)
+
+    def growth_refused(self, record: JobRecord, tasks: list[TaskRecord], reason: str) -> None:
+        """Tasks that should have joined a running gang could not: it goes on without them and tries again later."""
+        state = self._state
+        record.failed_starts += 1
+        starting = [task for task in tasks if task.state is TaskState.STARTING]
+        for task in starting:
+            state.release(record, task)
+            task.move(Trigger.ENDED_FOR_RETRY)
+            task.detail = reason
+        if starting:
+            state.growing.pop(record.id, None)
+            state.pause(record)
+        told_to_stop = [task for task in tasks if task.state is TaskState.STOPPING]
+        if told_to_stop:  # they never began, so nobody else will report their end
+            self.end(record, told_to_stop, Outcome.STOPPED, None, reason, None)
+        else:
+            self._settle(record, None)
+
+    def devices_failed(self, record: JobRecord, details: Mapping[TaskRecord, str]) -> None:
+        """Devices failed under these tasks: they are told to end, by their gang's rule alone or with all their mates.
+
+        Args:
+            details: what is said of each one's device.
+        """
+        hit = [task for task in details if task.state is not TaskState.STOPPING]
+        if not hit:
+            return
+        rest = [task for task in _wanted(record, ACTIVE) if task not in hit]
+        if not rest or not _goes_on(record, rest):
+            for task in record.tasks:
+                task.detail = details[hit[0]]
+            self._state.stop(record, Trigger.ENDED_FOR_RETRY, Cause.GANG_BROKEN)
+            return
+        for task in hit:
+            task.detail = details[task]
+            task.device_failed = True
+        self._state.stop(record, Trigger.ENDED_FOR_RETRY, Cause.GANG_BROKEN, tasks=hit)
+
+    def _ended_unfinished(self, record: JobRecord, tasks: list[TaskRecord], outcome: Outcome) -> None:
+        """Move tasks that ended without success: by what was decided for them, else by what they died of."""
+        unforeseen = []
+        for task in tasks:
+            if task.surplus:
+                task.move(Trigger.ENDED_CANCELLED)
+            elif record.stop_trigger is not None:
+                task.move(record.stop_trigger)
+            elif task.state is TaskState.STOPPING and not task.device_failed:
+                task.outcome = None  # it made room for others: as if it had not joined yet
+                task.move(Trigger.ENDED_FOR_RETRY)
+            else:
+                unforeseen.append(task)
+        if any(task.device_failed for task in unforeseen):
+            outcome = Outcome.DEVICE_LOST  # whatever they died of, and their mates with them
+            for task in unforeseen:
+                task.outcome = outcome
+        if outcome is Outcome.STOPPED:
+            for task in unforeseen:
+                task.move(Trigger.ENDED_CANCELLED)
+        elif unforeseen:
+            self._failed(record, unforeseen, outcome)
+        if len(unforeseen) < len(tasks):
+            self._state.watch_growth(record)
+
+    def _settle(self, record: JobRecord, service_s: float | None) -> None:
+        """Tasks have ended: the run goes on with the rest, or is over."""
+        state = self._state
         if any(task.state in ACTIVE for task in record.tasks):
-            if record.stop_trigger is None and any(task.state is TaskState.QUEUED for task in leaving):
-                state.growing[record.id] = record  # what it gave up for others it gets back when there is room
             record.refresh()
             if record.slot >= 0:
                 state.enroll(record)
             return
-        if outcome is Outcome.SUCCESS or (leaving and record.stop_trigger is None):
-            self._dismiss_late(record)
-        self._keep_service(record, outcome, service_s)
+        self._dismiss_late(record)
+        self._keep_service(record, service_s)
         state.close_run(record)
 
     def _dismiss_late(self, record: JobRecord) -> None:
-        """Tasks of an elastic gang that never got to join it are not missed once enough have succeeded."""
-        for index, role in enumerate(record.job.roles):
-            mine = [task for task in record.tasks if task.role_index == index]
-            if sum(task.state is TaskState.SUCCEEDED for task in mine) >= role.minimum:
-                for task in mine:
-                    if task.state is TaskState.QUEUED:
-                        task.surplus = True
-                        task.move(Trigger.CANCELLED_WAITING)
+        """Tasks of an elastic gang that are not in it at its end are not missed if enough others have succeeded.
+
+        Those are tasks that never joined this run and, unless the gang stands or falls as one, tasks that it lost.
+        Whoever was ended by decision is missed: the gang had not finished its work.
+        """
+        missing = [task for task in record.tasks if task.state is TaskState.QUEUED]
+        if not missing or not is_enough(record.job, _wanted(record, {TaskState.SUCCEEDED})):
+            return
+        one_piece = record.job.gang_rule is GangRule.ALL
+        if all(task.outcome is None or not (one_piece or task.outcome is Outcome.STOPPED) for task in missing):
+            for task in missing:
+                task.surplus = True
+                task.move(Trigger.CANCELLED_WAITING)
 
     def _failed(self, record: JobRecord, tasks: list[TaskRecord], outcome: Outcome) -> None:
-        """A task failed by itself: by its gang's rule the others stop, and all run again if that is allowed."""
+        """Tasks failed by themselves: by their gang's rule the others stop, and all run again if that is allowed."""
         if outcome is Outcome.OUT_OF_MEMORY:
             record.out_of_memory_failures += 1
         elif outcome in (Outcome.USER_ERROR, Outcome.START_FAILED):
@@ -81,19 +150,12 @@ class Endings:
         trigger = Trigger.ENDED_FOR_RETRY if again else Trigger.ENDED_BADLY
         for task in tasks:
             task.move(trigger)
-        alive = [task for task in record.tasks if task.state in ACTIVE]
+        alive = _wanted(record, ACTIVE)
         if not alive:
             self._fail_idle(record, again)
             return
-        rule = record.job.gang_rule
-        if again and rule is GangRule.RESTART_TASK:
-            self._state.growing[record.id] = record  # the cycle starts the lost task again beside its mates
-            self._state.arrivals += 1
-        elif rule is GangRule.SHRINK and is_enough(record.job, alive):
-            for task in tasks:
-                if task.state is TaskState.QUEUED:
-                    task.surplus = True
-                    task.move(Trigger.CANCELLED_WAITING)
+        if _goes_on(record, alive) and (again or record.job.gang_rule is GangRule.SHRINK):
+            self._state.watch_growth(record)  # the cycle starts the lost tasks again beside their mates
         else:
             self._state.stop(record, trigger, Cause.GANG_BROKEN)
             self._fail_idle(record, again)
@@ -105,19 +167,26 @@ class Endings:
                 if task.state is TaskState.QUEUED:
                     task.move(Trigger.ENDED_BADLY)
 
-    def _keep_service(self, record: JobRecord, outcome: Outcome, service_s: float | None) -> None:
+    def _keep_service(self, record: JobRecord, service_s: float | None) -> None:
         """Count the service of the run that is over."""
         if service_s is not None:
             record.attained_s = record.attained_before_s + service_s
-        elif outcome is Outcome.SUCCESS:
+        elif all(task.state is TaskState.SUCCEEDED for task in record.wanted()):
             record.attained_s = record.service_s(self._state.now)
         else:
             record.attained_s = record.attained_before_s
 
 
-def _fate(record: JobRecord, task: TaskRecord) -> Trigger:
-    """What becomes of a task that ended because it was told to: decided for its job, or for the task alone."""
-    if record.stop_trigger is not None:
-        return record.stop_trigger
-    made_room = task.state is TaskState.STOPPING and not task.surplus
-    return Trigger.ENDED_FOR_RETRY if made_room else Trigger.ENDED_CANCELLED
+def _wanted(record: JobRecord, states: frozenset[TaskState] | set[TaskState]) -> list[TaskRecord]:
+    return [task for task in record.tasks if task.state in states and not task.surplus]
+
+
+def _goes_on(record: JobRecord, alive: list[TaskRecord]) -> bool:
+    """Whether a gang's rule lets these tasks go on although it has lost others."""
+    match record.job.gang_rule:
+        case GangRule.ALL:
+            return False
+        case GangRule.RESTART_TASK:
+            return True
+        case GangRule.SHRINK:
+            return is_enough(record.job, [*alive, *_wanted(record, {TaskState.SUCCEEDED})])

@@ -89,29 +89,31 @@ class Intake:
         else:
             self._replace_node(node, index)
         self._placer.capacity_changed()
+        self._leave_faulty_devices(node.name)
 
     def _replace_node(self, node: Node, old_index: int) -> None:
         """A node came back with other devices: move what still has its devices, the rest has lost them."""
         cluster = self.state.cluster
-        moving = [(record, task) for record, task in self._tasks_on(old_index)]
+        moving = self._tasks_on(old_index)
         uuids = {id(task): [cluster.device_ids[d] for d in task.holding.devices] for _, task in moving if task.holding}
         cluster.remove_node(node.name)
         new_index = cluster.add_node(node)
         lost = []
-        for record, task in moving:
+        for _, task in moving:
             holding = task.holding
             if holding is None:
                 continue
             found = [cluster.device_index.get(uuid) for uuid in uuids[id(task)]]
             if None in found:
-                lost.append((record, task))
+                lost.append(task)
             else:
                 cluster.rebase(holding, new_index, [device for device in found if device is not None])
-        for record in {record.id: record for record, _ in moving}.values():
+        for record, tasks in _by_job(moving):
             if record.slot >= 0:
                 self.state.enroll(record)
-        for record, task in lost:
-            self._endings.end(record, [task], Outcome.DEVICE_LOST, None, "the device is gone from its node", None)
+            gone = [task for task in tasks if task in lost]
+            if gone:
+                self._endings.end(record, gone, Outcome.DEVICE_LOST, None, "the device is gone from its node", None)
 
     def _node_lost(self, event: events.NodeLost) -> None:
         cluster = self.state.cluster
@@ -120,8 +122,8 @@ class Intake:
             return
         cluster.remove_node(event.node)
         self._placer.capacity_changed()
-        for record, task in self._tasks_on(index):
-            self._endings.end(record, [task], Outcome.NODE_LOST, None, f"node {event.node} was lost", None)
+        for record, tasks in _by_job(self._tasks_on(index)):
+            self._endings.end(record, tasks, Outcome.NODE_LOST, None, f"node {event.node} was lost", None)
 
     def _device_health_changed(self, event: events.DeviceHealthChanged) -> None:
         cluster = self.state.cluster
@@ -134,16 +136,26 @@ class Intake:
         )
         cluster.update_node(replace(node, devices=devices))
         self._placer.capacity_changed()
-        if event.health is Health.FAULTY:
-            index = cluster.device_index.get(event.device)
-            for record, task in self._tasks_on(cluster.node_index[event.node]):
-                if task.holding is not None and index in task.holding.devices and task.state is not TaskState.STOPPING:
-                    self._lose_device(record, event.detail)
+        self._leave_faulty_devices(event.node)
 
-    def _lose_device(self, record: JobRecord, detail: str) -> None:
-        for task in record.tasks:
-            task.detail = detail
-        self.state.stop(record, Trigger.ENDED_FOR_RETRY, Cause.GANG_BROKEN)
+    def _leave_faulty_devices(self, node_name: str) -> None:
+        """What still runs on devices of the node that have failed is told to end."""
+        cluster = self.state.cluster
+        index = cluster.node_index[node_name]
+        node, first = cluster.nodes[index], int(cluster.arrays.first_device[index])
+        devices = () if node is None else node.devices
+        faulty = {first + i: device for i, device in enumerate(devices) if device.health is Health.FAULTY}
+        if not faulty:
+            return
+        for record, tasks in _by_job(self._tasks_on(index)):
+            hit: dict[TaskRecord, str] = {}
+            for task in tasks:
+                broken = [
+                    faulty[device] for device in (task.holding.devices if task.holding else ()) if device in faulty
+                ]
+                if broken:
+                    hit[task] = broken[0].health_detail
+            self._endings.devices_failed(record, hit)
 
     def _tasks_on(self, node: int) -> list[tuple[JobRecord, TaskRecord]]:
         return [
@@ -183,6 +195,8 @@ class Intake:
             if first:
                 self.state.ordering.foretold(record)
             self.state.rekey(record)
+            if record.slot >= 0:
+                self.state.enroll(record)
 
     def _stop_requested(self, event: events.StopRequested) -> None:
         state = self.state
@@ -220,7 +234,6 @@ class Intake:
         if record.id not in self.state.suspended:
             raise ConflictError(f"job {record.id!r} is {record.state.value}", "only a suspended job can be resumed")
         record.suspended_by = ""
-        self.state.arrivals += 1
 
     def _running(self, job: str) -> JobRecord:
         record = self.state.jobs.get(job)
@@ -253,15 +266,17 @@ class Intake:
             if task.state is TaskState.STARTING:
                 task.move(Trigger.START_CONFIRMED)
         record.refresh()
-        if record.started_at is None and record.id in state.running:
+        if record.id not in state.running:
+            return
+        record.failed_starts = 0
+        if record.started_at is None:
             record.started_at = state.now
             record.attained_before_s = record.attained_s
-            record.failed_starts = 0
             if record.first_started_at is None:
                 record.first_started_at = state.now
             state.ordering.started(record, state.now)
             state.watch_deadline(record)
-        if record.state is JobState.RUNNING:
+        if record.stop_trigger is None:
             state.enroll(record)
 
     def _refused(self, event: events.Refused) -> None:
@@ -275,32 +290,17 @@ class Intake:
             tasks = [task for task in tasks if task.state in ACTIVE]
             if not tasks:
                 return  # they have ended meanwhile
-            outcome = Outcome.NODE_LOST if event.device_fault else Outcome.START_FAILED
-            record.failed_starts += 1
-            if decision.joins and record.id in state.running:
-                self._growth_refused(record, tasks, event.reason)
-                return
-            self._endings.end(record, tasks, outcome, None, event.reason, None)
-        elif isinstance(decision, Suspend):
+            if decision.joins:
+                self._endings.growth_refused(record, tasks, event.reason)
+            else:
+                outcome = Outcome.NODE_LOST if event.device_fault else Outcome.START_FAILED
+                self._endings.start_refused(record, tasks, outcome, event.reason)
+        elif isinstance(decision, Suspend) and record.id in state.suspended:
             self._suspend_refused(record, event.reason)
         elif isinstance(decision, Resume) and record.id in state.running:
             # It cannot go on where it is; what is left of it ends, and it runs anew.
             state.stop(record, Trigger.ENDED_FOR_RETRY, Cause.GANG_BROKEN)
         # A stop that is refused concerns what is not there: the engine reports its end itself.
-
-    def _growth_refused(self, record: JobRecord, tasks: list[TaskRecord], reason: str) -> None:
-        """Tasks that should have joined a running gang could not: it goes on without them and tries again later."""
-        state = self.state
-        for task in tasks:
-            if task.state is TaskState.STARTING:
-                state.release(record, task)
-                task.move(Trigger.ENDED_FOR_RETRY)
-                task.detail = reason
-        state.growing.pop(record.id, None)
-        state.pause(record)
-        record.refresh()
-        if record.slot >= 0:
-            state.enroll(record)
 
     def _suspend_refused(self, record: JobRecord, reason: str) -> None:
         """It could not leave its devices: it runs on, unless it has been resumed or stopped since."""
@@ -329,3 +329,11 @@ class Intake:
             tasks = [task for task in tasks if task.state in ACTIVE]
         if tasks:
             self._endings.end(record, tasks, event.outcome, event.exit_code, event.detail, event.service_s)
+
+
+def _by_job(tasks: list[tuple[JobRecord, TaskRecord]]) -> list[tuple[JobRecord, list[TaskRecord]]]:
+    """The same tasks, together by job, in the same order."""
+    found: dict[str, tuple[JobRecord, list[TaskRecord]]] = {}
+    for record, task in tasks:
+        found.setdefault(record.id, (record, []))[1].append(task)
+    return list(found.values())

@@ -54,8 +54,9 @@ TRANSITIONS: dict[tuple[TaskState, Trigger], TaskState] = {
     **{(state, Trigger.ENDED_WELL): TaskState.SUCCEEDED for state in (_ST, _RUN, _FR, _SW, _STOP)},
     **{(state, Trigger.ENDED_BADLY): TaskState.FAILED for state in (_ST, _RUN, _FR, _SW, _STOP)},
     **{(state, Trigger.ENDED_FOR_RETRY): _Q for state in (_ST, _RUN, _FR, _SW, _STOP)},
-    # Tasks of a gang that had succeeded before a mate was lost run again with it.
+    # Tasks of a gang that had ended by themselves before a mate was lost run again with it.
     (TaskState.SUCCEEDED, Trigger.ENDED_FOR_RETRY): _Q,
+    (TaskState.FAILED, Trigger.ENDED_FOR_RETRY): _Q,
     **{(state, Trigger.ENDED_CANCELLED): TaskState.CANCELLED for state in (_ST, _RUN, _FR, _SW, _STOP)},
 }
 """Every allowed transition. Anything else is a defect."""

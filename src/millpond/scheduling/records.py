@@ -14,11 +14,14 @@ class TaskRecord:
     """One task of a job.
 
     Attributes:
+        outcome, exit_code: how it ended in the present or last run; None while it has not.
         surplus: its role was made smaller; its end says nothing about the job.
+        device_failed: it was told to end because a device failed under it.
     """
 
     __slots__ = (
-        "detail", "exit_code", "holding", "number", "outcome", "placement", "role", "role_index", "state", "surplus",
+        "detail", "device_failed", "exit_code", "holding", "number", "outcome", "placement", "role", "role_index",
+        "state", "surplus",
     )  # fmt: skip
 
     def __init__(self, number: int, role: str, role_index: int) -> None:
@@ -32,6 +35,7 @@ class TaskRecord:
         self.exit_code: int | None = None
         self.detail = ""
         self.surplus = False
+        self.device_failed = False
 
     def move(self, trigger: Trigger) -> None:
         """Go on to the next state by the lifecycle table."""
@@ -118,6 +122,17 @@ class JobRecord:
             self.state = _SINGLE[tasks[0].state]
         else:
             self.state = job_state(task.state for task in tasks if not task.surplus or not task.state.ended)
+
+    def renumber(self) -> None:
+        """Before a run: only the tasks that are wanted, role by role, numbered from 0 without gaps.
+
+        Frameworks take a task's number for its rank.
+        """
+        if len(self.tasks) > 1:
+            self.tasks = sorted(self.wanted(), key=lambda task: task.role_index)
+            self.amount = None
+            for number, task in enumerate(self.tasks):
+                task.number = number
 
     def wanted(self) -> list[TaskRecord]:
         """The tasks that its roles still want."""

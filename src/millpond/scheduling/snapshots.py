@@ -152,7 +152,7 @@ def give(plain: dict[str, Any], state: State, placer: Placer, claims: Claims, in
 _RECORD_FIELDS = (
     "sequence", "submitted_at", "requeued_at", "attempt", "first_started_at", "started_at", "ended_at", "attained_s",
     "attained_before_s", "failed_starts", "debt_s", "bins_outlived", "expected_s", "cautious_s", "preemptions",
-    "failures", "out_of_memory_failures", "suspended_at", "suspended_by", "rekey_at",
+    "failures", "out_of_memory_failures", "size_class", "suspended_at", "suspended_by", "rekey_at",
 )  # fmt: skip
 
 
@@ -183,6 +183,7 @@ def _task_plain(state: State, task: TaskRecord) -> dict[str, Any]:
         "exit_code": task.exit_code,
         "detail": task.detail,
         "surplus": task.surplus,
+        "device_failed": task.device_failed,
     }
 
 
@@ -211,7 +212,8 @@ def _task(state: State, record: JobRecord, number: int, plain: dict[str, Any]) -
     task.state = TaskState(plain["state"])
     task.placement = from_plain(plain["placement"])
     task.outcome = Outcome(plain["outcome"]) if plain["outcome"] else None
-    task.exit_code, task.detail, task.surplus = plain["exit_code"], plain["detail"], plain["surplus"]
+    for name in ("exit_code", "detail", "surplus", "device_failed"):
+        setattr(task, name, plain[name])
     if plain["hold"] is not None:
         hold, node, devices = plain["hold"]
         cluster = state.cluster

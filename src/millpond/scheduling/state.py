@@ -78,8 +78,6 @@ class State:
         self.next_sequence = 0
         self.protects = False
         """Whether any job was ever promised a minimum run time."""
-        self.arrivals = 0
-        """Rises with every job that joins a waiting line."""
 
     # ---- jobs enter and leave -----------------------------------------------------------------------------------
 
@@ -106,7 +104,6 @@ class State:
         if ordering.selective:
             record.displaces_above = ordering.displaces_above(record, self.now)
         self.waiting.add(record)
-        self.arrivals += 1
         record.rekey_at = 0.0
         self.fresh.append(record)
 
@@ -138,8 +135,7 @@ class State:
         while self.paused and self.paused[0][0] <= self.now:
             _, _, record = heapq.heappop(self.paused)
             if record.id in self.running:
-                if any(task.state is TaskState.QUEUED for task in record.tasks):
-                    self.growing[record.id] = record
+                self.watch_growth(record)
             elif record.state is JobState.QUEUED and not record.line:
                 self.enqueue(record)
 
@@ -182,6 +178,9 @@ class State:
             self.waiting.remove(record)
             record.attempt += 1
             record.line = ()
+            record.renumber()
+            for task in record.tasks:
+                task.outcome = task.exit_code = None
             self.running[record.id] = record
             if record.elastic:
                 self.elastic[record.id] = record
@@ -191,16 +190,14 @@ class State:
             task.holding = holding
             task.placement = self._placement(task, holding)
             task.outcome = task.exit_code = None
+            task.device_failed = False
             placements.append(task.placement)
         if self.ordering.needs_usage:
             self._use(record, self.amount_of(record, [task for task, _ in placed]), 1)
         record.refresh()
         if record.slot >= 0:
             self.enroll(record)
-        if any(task.state is TaskState.QUEUED for task in record.tasks):
-            self.growing[record.id] = record
-        else:
-            self.growing.pop(record.id, None)
+        self.watch_growth(record)
         decision = Start(self._id(), record.id, record.attempt, cause, tuple(placements), joins)
         self.pending[decision.id] = decision
         return decision
@@ -213,6 +210,13 @@ class State:
             for device, memory in zip(holding.devices, holding.memory_mib, strict=True)
         )
         return Placement(task.number, task.role, "" if node is None else node.name, grants)
+
+    def watch_growth(self, record: JobRecord) -> None:
+        """Tasks of a running job that wait will join it when there is room."""
+        if record.stop_trigger is None and any(task.state is TaskState.QUEUED for task in record.tasks):
+            self.growing[record.id] = record
+        else:
+            self.growing.pop(record.id, None)
 
     # ---- suspending and resuming --------------------------------------------------------------------------------
 
@@ -259,7 +263,10 @@ class State:
 
     def is_suspending_for(self, job_id: str) -> bool:
         """Whether some work was told to leave its devices for this job and has not confirmed that it did."""
-        return any(type(decision) is Suspend and decision.for_job == job_id for decision in self.pending.values())
+        return any(
+            type(decision) is Suspend and decision.for_job == job_id and decision.job in self.suspended
+            for decision in self.pending.values()
+        )
 
     def given_up(self, record: JobRecord) -> Amount:
         """What a suspended job no longer counts for, and needs again to go on."""
@@ -315,6 +322,8 @@ class State:
     ) -> None:
         """Decide the end of a job's run (or of some of its tasks); they hold everything until they have ended.
 
+        A run that is to end for good is not brought back by a reason to run it again.
+
         Args:
             trigger: what becomes of the tasks once they have ended.
         """
@@ -323,16 +332,16 @@ class State:
         ]
         whole = not tasks
         if whole:
-            record.stop_trigger, record.stop_cause = trigger, cause
+            if record.stop_trigger is None or trigger is not Trigger.ENDED_FOR_RETRY:
+                record.stop_trigger, record.stop_cause = trigger, cause
+            self.roster.remove(record)
+            self.growing.pop(record.id, None)
+            self.suspended.pop(record.id, None)
         if not chosen:
             return
         for task in chosen:
             task.move(Trigger.STOP_DECIDED)
         record.refresh()
-        if whole:
-            self.roster.remove(record)
-            self.growing.pop(record.id, None)
-            self.suspended.pop(record.id, None)
         numbers = () if whole else tuple(task.number for task in chosen)
         grace = record.job.checkpoint.grace_s
         self._emit(Stop(self._id(), record.id, record.attempt, cause, numbers, grace, for_job))
@@ -349,6 +358,8 @@ class State:
 
     def close_run(self, record: JobRecord) -> None:
         """No task of the job holds anything any more: the run is over; the job waits again or has ended."""
+        if record.started_at is not None or record.id in self.suspended:
+            record.failed_starts = 0  # what was refused was growth, not this run
         self.running.pop(record.id, None)
         self.suspended.pop(record.id, None)
         self.elastic.pop(record.id, None)
@@ -361,8 +372,8 @@ class State:
         record.stop_trigger = record.stop_cause = None
         record.refresh()
         if record.state is JobState.QUEUED:
-            for task in record.tasks:
-                if task.state is TaskState.SUCCEEDED and not task.surplus:
+            for task in record.wanted():
+                if task.state.ended:
                     task.move(Trigger.ENDED_FOR_RETRY)
             record.requeued_at = self.now
             record.debt_s = 0.0
@@ -411,12 +422,13 @@ class State:
             record.line = ()
         record.job = replace(job, roles=(*job.roles[:index], role, *job.roles[index + 1 :]))
         record.gpu_milli = record.job.gpu_milli
-        mine = [task for task in record.tasks if task.role_index == index and not task.surplus]
-        for task in mine[desired:]:
+        mine = [task for task in record.wanted() if task.role_index == index]
+        surplus = sorted(mine, key=_first_to_go)[: max(len(mine) - desired, 0)]
+        for task in surplus:
             task.surplus = True
             if task.state is TaskState.QUEUED:
                 task.move(Trigger.CANCELLED_WAITING)
-        leaving = [task for task in mine[desired:] if task.state in ACTIVE]
+        leaving = [task for task in mine if task.surplus and task.state in ACTIVE]
         for _ in range(desired - len(mine)):
             record.tasks.append(TaskRecord(len(record.tasks), role.name, index))
         record.amount = None
@@ -426,10 +438,10 @@ class State:
             return
         if leaving:
             self.stop(record, Trigger.ENDED_CANCELLED, Cause.SHRUNK, tasks=leaving)
-        if desired > len(mine):
-            self.growing[record.id] = record
-            self.arrivals += 1
+        self.watch_growth(record)
         record.refresh()
+        if record.slot >= 0:
+            self.enroll(record)
 
     # ---- small things -------------------------------------------------------------------------------------------
 
@@ -478,6 +490,11 @@ class State:
 def suspended_tasks(record: JobRecord) -> list[TaskRecord]:
     """The tasks of a job that were told to leave their devices and to wait."""
     return [task for task in record.tasks if task.state in (TaskState.FROZEN, TaskState.SWAPPED)]
+
+
+def _first_to_go(task: TaskRecord) -> tuple[bool, int]:
+    """Order in which a role that is made smaller gives its tasks up: those that wait, then the last ones."""
+    return task.state is not TaskState.QUEUED, -task.number
 
 
 def user_account(record: JobRecord) -> str:
