@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal, localcontext
 from enum import IntEnum
+from functools import cache
 
 import numpy as np
 
@@ -29,6 +30,7 @@ MODEL_CLASS_AT, RANK_AT, FLOOR_AT, VALUE_AT, SCARCITY_AT, LEVEL_AT, LEVEL_COUNT 
 SINGLE_AT, SINGLE_WIDTH, MULTI_AT, MULTI_WIDTH = range(15, 19)
 _HEADER = 19
 _STEPS = 100
+_DIGITS = 40
 # One step of the quantised fragmentation gradient in the units of the default score: chosen so that one milli of
 # GPU (8,000 = a full node) and one milli of CPU (128,000) tie-break in whole numbers.
 QUANTUM = 8_000_000
@@ -146,11 +148,18 @@ def quantum_floors(total_weight: int) -> Int64Array:
     """
     floors = np.full(_STEPS, -(1 << 62), dtype=np.int64)
     with localcontext() as context:
-        context.prec = 40
-        for step in range(1, _STEPS):
-            edge = Decimal(1000 * total_weight) * (Decimal(step) / Decimal(_STEPS - step)).ln()
-            floors[step] = int(edge.to_integral_value(rounding="ROUND_CEILING"))
+        context.prec = _DIGITS
+        for step, log_odds in enumerate(_log_odds(), start=1):
+            floors[step] = int((1000 * total_weight * log_odds).to_integral_value(rounding="ROUND_CEILING"))
     return floors
+
+
+@cache
+def _log_odds() -> tuple[Decimal, ...]:
+    """ln(q / (100 - q)) of each step q from 1; logarithms of so many digits are slow."""
+    with localcontext() as context:
+        context.prec = _DIGITS
+        return tuple((Decimal(step) / Decimal(_STEPS - step)).ln() for step in range(1, _STEPS))
 
 
 def model_scarcity(demand_milli: Mapping[int, int], capacity_milli: Mapping[int, int]) -> Int64Array:
