@@ -99,7 +99,7 @@ class CoreMachine(RuleBasedStateMachine):
             case Start():
                 self._check_start(decision, record.job, run)
                 run.update({placement.task: placement for placement in decision.placements})
-            case Stop(cause=Cause.PREEMPTED | Cause.RECLAIMED) if not self._replans():
+            case Stop(cause=Cause.PREEMPTED | Cause.RECLAIMED):
                 assert record.job.preemptible
                 assert record.preemptions < record.job.preemption_budget
                 ran = record.attained_s - record.attained_before_s
@@ -133,7 +133,7 @@ class CoreMachine(RuleBasedStateMachine):
                     assert not role.request.models or device.model in role.request.models
                     piece = role.request.slice
                     assert (grant.compute_milli, grant.limit_milli) == (piece.compute_milli, piece.limit_milli)
-        if job.together_required and not self._replans():
+        if job.together_required:
             self._check_together([*start.placements, *run.values()], job)
 
     def _check_together(self, placements: Sequence[Placement], job: Job) -> None:
@@ -386,7 +386,7 @@ class CoreMachine(RuleBasedStateMachine):
         return list(self.core._state.waiting)
 
     def _replans(self) -> bool:
-        """Whether a published preemptive ordering is in force; those know neither protection nor topology."""
+        """Whether a published preemptive ordering is in force; those count cards and leave room unused."""
         return self.core._state.ordering.replans and self.core.settings.preempt
 
     def _fits(self, record: JobRecord) -> bool:

@@ -14,7 +14,7 @@ from millpond.model.topology import Level
 from millpond.model.workloads import GangRule, Job, Priority, Role
 from millpond.scheduling.settings import PreemptionCost, Settings
 
-POOLS = (Pool(), Pool("shared", SharingPolicy.OVERCOMMITTED, 2000))
+POOLS = (Pool(suspends=True), Pool("shared", SharingPolicy.OVERCOMMITTED, 2000))
 QUEUES = (
     queue("team", guarantee=4, limit=12),
     queue("red", parent="team", guarantee=2),
@@ -86,7 +86,7 @@ def policies(draw: st.DrawFn, orderings: tuple[str, ...] = ORDERINGS) -> Setting
     """Settings of a scheduler."""
     return Settings(
         ordering=draw(st.sampled_from(orderings)),
-        placement=draw(st.sampled_from(("default", "default", "fgd", "best-fit", "dot-product", "random"))),
+        placement=draw(st.sampled_from(("default", "default", "fgd", "best-fit", "dot-product", "random", "gandiva"))),
         preempt=draw(st.booleans()),
         reserve=draw(st.booleans()),
         preemption_cost=draw(st.sampled_from((PreemptionCost(), FREE))),

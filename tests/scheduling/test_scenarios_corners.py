@@ -24,7 +24,7 @@ from millpond.model.nodes import Pool
 from millpond.model.reasons import Cause
 from millpond.model.topology import Level
 from millpond.model.workloads import GangRule, Job, JobState, Outcome, Priority, Role
-from millpond.scheduling.settings import Settings
+from millpond.scheduling.settings import PreemptionCost, Settings
 
 
 def test_nobody_is_ended_for_a_gang_that_would_still_not_lie_together() -> None:
@@ -219,3 +219,42 @@ def test_a_gang_that_shrank_is_whole_again_when_it_runs_anew() -> None:
     world.tell(NodeJoined(world.now, machine("a", 4)))
     world.settle()
     assert len(world.nodes_of("g")) == 4
+
+
+def test_an_ordering_that_replans_keeps_its_hands_off_work_that_may_not_be_preempted() -> None:
+    world = World(machine("a", 1), settings=Settings(ordering="srtf", preempt=True))
+    world.submit(single("x", preemptible=False), lasting=1000, known=True)
+    world.go_to(10)
+    world.submit(single("y"), lasting=10, known=True)
+    assert world.running() == {"x"}
+
+
+@pytest.mark.parametrize("cost", [PreemptionCost(), PreemptionCost(0.0, 0.0)])
+def test_an_ordering_that_replans_keeps_gangs_together_that_must_be(cost: PreemptionCost) -> None:
+    settings = Settings(ordering="srtf", preempt=True, preemption_cost=cost)
+    world = World(machine("a", 3), machine("b", 2), settings=settings)
+    world.submit(single("x", 2), lasting=100, known=True)
+    near = gang("g", 2, asks(1), together=Level.NODE, together_required=True)
+    world.submit(single("y", 2, preemptible=False), lasting=1000, known=True)
+    world.submit(near, lasting=200, known=True)
+    assert world.running() == {"x", "y"}
+    world.go_to(100)
+    assert len(set(world.nodes_of("g"))) == 1
+
+
+@pytest.mark.parametrize("cost", [PreemptionCost(), PreemptionCost(0.0, 0.0)])
+def test_an_ordering_that_replans_ends_nobody_for_work_that_its_queue_keeps_out(cost: PreemptionCost) -> None:
+    settings = Settings(ordering="srtf", preempt=True, preemption_cost=cost)
+    world = World(machine("a", 2), settings=settings, queues=[queue("small", limit=1), queue("other")])
+    world.submit(single("x", queue="small", preemptible=False), single("y", queue="other"), lasting=1000, known=True)
+    world.go_to(10)
+    world.submit(single("short", queue="small"), lasting=10, known=True)
+    assert world.running() == {"x", "y"}
+    assert world.of_kind(Stop) == []
+
+
+def test_an_ordering_that_replans_starts_an_elastic_gang_with_what_fits() -> None:
+    settings = Settings(ordering="srtf", preempt=True, preemption_cost=PreemptionCost(0.0, 0.0))
+    world = World(machine("a", 2), settings=settings)
+    world.submit(elastic("e", (1, 4, 4), asks(1)), lasting=100, known=True)
+    assert len(world.nodes_of("e")) == 2
