@@ -141,7 +141,14 @@ def check_states(core: Scheduler) -> None:
         assert (record.id in waiting) == (record.state is JobState.QUEUED and not active and not paused), record.id
         assert bool(record.line) == (record.id in waiting), record.id
         assert (record.ended_at is not None) == record.state.ended, record.id
-        assert (record.id in state.suspended) <= active, record.id
+        told_to_end = record.stop_trigger is not None
+        assert told_to_end <= active, f"{record.id} ends although nothing of it is left"
+        for place in (state.suspended, state.growing):
+            assert (record.id in place) <= (active and not told_to_end), record.id
+        assert (record.id in state.growing) <= any(task.state is TaskState.QUEUED for task in record.tasks), record.id
+        runs = active and not told_to_end and record.started_at is not None
+        assert (record.slot >= 0) == runs, f"{record.id} {'is not' if runs else 'is'} on the roster"
+        assert all(task.state.ended or task.state is TaskState.STOPPING for task in record.tasks if task.surplus)
 
 
 def check_roster(core: Scheduler) -> None:

@@ -116,6 +116,10 @@ class Endings:
             if record.slot >= 0:
                 state.enroll(record)
             return
+        if any(task.state is TaskState.CANCELLED for task in record.wanted()):
+            for task in record.tasks:
+                if task.state is TaskState.QUEUED:
+                    task.move(Trigger.CANCELLED_WAITING)  # somebody ended its mates for good, without our knowing
         self._dismiss_late(record)
         self._keep_service(record, service_s)
         state.close_run(record)

@@ -1,0 +1,322 @@
+"""Every event thrown at a job in every state it can be in, late, doubled and senseless ones too.
+
+After each the books agree, the core and an engine that keeps count of its own agree on which tasks exist, and played on
+honestly from there the job comes to an end: nothing is left behind that nobody would ever end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from ledgers import check_everything
+from worlds import asks, elastic, gang, machine, single
+
+from millpond.model import events
+from millpond.model.decisions import Decision, Placement, Start
+from millpond.model.devices import Health
+from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError
+from millpond.model.nodes import DEFAULT_POOL, Node, Pool
+from millpond.model.workloads import GangRule, Job, JobState, Outcome, Priority, TaskState
+from millpond.scheduling.records import JobRecord
+from millpond.scheduling.scheduler import Scheduler
+from millpond.scheduling.settings import Settings
+from millpond.scheduling.state import ACTIVE
+
+NODES = (machine("a", 2, swap_mib=64_000), machine("b", 1, swap_mib=64_000))
+JOBS = {
+    "single": single("j", retries=1),
+    "gang": gang("j", 2, asks(1), retries=1, time_limit_s=10_000),
+    **{f"elastic {rule.value}": elastic("j", (1, 2, 3), asks(1), gang_rule=rule, retries=1) for rule in GangRule},
+}
+OUTCOMES = (Outcome.SUCCESS, Outcome.USER_ERROR, Outcome.NODE_LOST, Outcome.STOPPED)
+MOST_ROUNDS = 40
+
+
+class Bench:
+    """A core with one job on it, and an engine that answers only when it is asked to."""
+
+    def __init__(self, job: Job) -> None:
+        self.core = Scheduler(Settings(ordering="edf", placement="best-fit"))
+        self.now = 0.0
+        self.nodes = {node.name: node for node in NODES}
+        self.decisions: list[Decision] = []
+        self.alive: dict[tuple[str, int, int], Placement] = {}
+        for node in NODES:
+            self.tell(events.NodeJoined(0.0, node))
+        self.tell(events.JobSubmitted(0.0, job))
+
+    @property
+    def job(self) -> JobRecord:
+        return self.core.jobs["j"]
+
+    def tell(self, event: events.Event) -> None:
+        """The core hears of something, which is how it is; what contradicts its state is refused."""
+        pending = self.core._state.pending
+        match event:
+            case events.Refused(decision=number) if isinstance(start := pending.get(number), Start):
+                for placed in start.placements:
+                    self.alive.pop((start.job, start.attempt, placed.task), None)
+            case events.Ended():
+                for key in list(self.alive):
+                    if key[:2] == (event.job, event.attempt) and event.task in (events.ALL_TASKS, key[2]):
+                        del self.alive[key]
+            case events.NodeLost(node=name):
+                self._lose(lambda placed: placed.node == name)
+            case events.NodeJoined(node=node):
+                self.nodes[node.name] = node
+                there = {device.uuid for device in node.devices}
+                self._lose(lambda placed: placed.node == node.name and placed.grants[0].device not in there)
+        try:
+            self.core.handle(event)
+        except (ConflictError, InvalidInputError, NotFoundError):
+            return  # nothing has changed
+
+    def _lose(self, gone: Callable[[Placement], bool]) -> None:
+        self.alive = {key: placed for key, placed in self.alive.items() if not gone(placed)}
+
+    def tick(self, step: float = 0.0) -> list[Decision]:
+        """One cycle; the engine begins what it is told to begin."""
+        self.now += step
+        decided = self.core.decide(self.now)
+        self.decisions += decided
+        for decision in decided:
+            if isinstance(decision, Start):
+                self.alive |= {(decision.job, decision.attempt, placed.task): placed for placed in decision.placements}
+        return decided
+
+    def confirm(self) -> None:
+        """The engine confirms everything that is open."""
+        for number in list(self.core._state.pending):
+            self.tell(events.Confirmed(self.now, number))
+
+    def check(self) -> None:
+        """The books agree, and core and engine agree on which tasks exist."""
+        check_everything(self.core)
+        believed = {
+            (record.id, record.attempt, task.number)
+            for record in self.core.jobs.values()
+            for task in record.tasks
+            if task.state in ACTIVE
+        }
+        assert believed == set(self.alive)
+
+    def play_on(self) -> None:
+        """An honest engine from here on, with all machines there: everything comes to an end."""
+        for node in NODES:
+            self.tell(events.NodeJoined(self.now, node))
+        for _ in range(MOST_ROUNDS):
+            wake = self.core.next_wakeup(self.now)
+            self.tick(1.0 if self.alive or wake is None else wake - self.now)
+            self.confirm()
+            self.check()
+            if all(record.state.ended for record in self.core.jobs.values()):
+                return
+            for name in list(self.core._state.suspended):
+                self.tell(events.ResumeRequested(self.now, name))
+            for name, attempt, number in list(self.alive):
+                state = self.core.jobs[name].tasks[number].state
+                outcome = Outcome.STOPPED if state is TaskState.STOPPING else Outcome.SUCCESS
+                if state in (TaskState.STOPPING, TaskState.RUNNING):
+                    self.tell(events.Ended(self.now, name, attempt, outcome, number))
+            self.check()
+        raise AssertionError(f"it never ends: {[(r.id, r.state, r.tasks[0].state) for r in self.core.jobs.values()]}")
+
+
+# ---- states -----------------------------------------------------------------------------------------------------
+
+
+def waiting(bench: Bench) -> None:
+    """Nothing has been decided yet."""
+
+
+def starting(bench: Bench) -> None:
+    """A start is decided and not confirmed."""
+    bench.tick()
+
+
+def running(bench: Bench) -> None:
+    """It runs."""
+    bench.tick()
+    bench.confirm()
+    bench.tick(5.0)
+
+
+def paused(bench: Bench) -> None:
+    """Its start was refused; it waits out a pause."""
+    (start,) = bench.tick()
+    bench.tell(events.Refused(bench.now, start.id, "no", True))
+
+
+def suspending(bench: Bench) -> None:
+    """It was told to leave its devices and has not confirmed it."""
+    running(bench)
+    bench.tell(events.SuspendRequested(bench.now, "j"))
+    bench.tick()
+
+
+def suspended(bench: Bench) -> None:
+    """It has left its devices."""
+    suspending(bench)
+    bench.confirm()
+
+
+def swapped(bench: Bench) -> None:
+    """It has left its devices for host memory."""
+    running(bench)
+    bench.tell(events.SuspendRequested(bench.now, "j", swap=True))
+    bench.tick()
+    bench.confirm()
+
+
+def resuming(bench: Bench) -> None:
+    """It goes on and has not confirmed it."""
+    suspended(bench)
+    bench.tell(events.ResumeRequested(bench.now, "j"))
+    bench.tick()
+
+
+def stopping(bench: Bench) -> None:
+    """Somebody stops it."""
+    running(bench)
+    bench.tell(events.StopRequested(bench.now, "j"))
+    bench.tick()
+
+
+def stopping_before_it_ran(bench: Bench) -> None:
+    """Somebody stops it before its start is confirmed."""
+    starting(bench)
+    bench.tell(events.StopRequested(bench.now, "j"))
+    bench.tick()
+
+
+def preempted(bench: Bench) -> None:
+    """It has to leave for a higher class."""
+    running(bench)
+    bench.tell(events.JobSubmitted(bench.now, gang("high", 3, asks(1), priority=Priority.HIGH)))
+    bench.tick()
+
+
+def missing_one(bench: Bench) -> None:
+    """It has lost its first task (a gang may go on without it) and there is no room for it."""
+    running(bench)
+    bench.tell(events.JobSubmitted(bench.now, single("filler", 1)))
+    bench.tick()
+    bench.confirm()
+    placement = bench.job.tasks[0].placement
+    assert placement is not None
+    bench.tell(events.NodeLost(bench.now, placement.node))
+    bench.tick()
+
+
+def joining(bench: Bench) -> None:
+    """A task is about to join it."""
+    running(bench)
+    bench.tell(events.DesiredCountChanged(bench.now, "j", "worker", 3))
+    bench.tick()
+
+
+def shrinking(bench: Bench) -> None:
+    """A task that it no longer wants is about to end."""
+    running(bench)
+    bench.tell(events.DesiredCountChanged(bench.now, "j", "worker", 1))
+    bench.tick()
+
+
+def shrinking_before_it_ran(bench: Bench) -> None:
+    """The same before its start is confirmed."""
+    starting(bench)
+    bench.tell(events.DesiredCountChanged(bench.now, "j", "worker", 1))
+    bench.tick()
+
+
+def shrinking_while_suspended(bench: Bench) -> None:
+    """The same while it has left its devices."""
+    suspended(bench)
+    bench.tell(events.DesiredCountChanged(bench.now, "j", "worker", 1))
+    bench.tick()
+
+
+def partly_done(bench: Bench) -> None:
+    """Its first task has succeeded."""
+    running(bench)
+    bench.tell(events.Ended(bench.now, "j", 1, Outcome.SUCCESS, 0))
+
+
+def second_run(bench: Bench) -> None:
+    """It failed once and runs again, not confirmed."""
+    running(bench)
+    bench.tell(events.Ended(bench.now, "j", 1, Outcome.USER_ERROR))
+    bench.tick()
+
+
+def ended(bench: Bench) -> None:
+    """It has succeeded."""
+    running(bench)
+    bench.tell(events.Ended(bench.now, "j", 1, Outcome.SUCCESS))
+
+
+STATES = (
+    waiting, starting, running, paused, suspending, suspended, swapped, resuming, stopping, stopping_before_it_ran,
+    preempted, missing_one, joining, shrinking, shrinking_before_it_ran, shrinking_while_suspended, partly_done,
+    second_run, ended,
+)  # fmt: skip
+
+
+# ---- events -----------------------------------------------------------------------------------------------------
+
+
+def happenings(bench: Bench) -> list[events.Event]:
+    """Everything that may be said of the job now: sensible, late, doubled or senseless."""
+    now, job = bench.now, bench.job
+    said: list[events.Event] = [
+        events.PoolChanged(now, Pool(DEFAULT_POOL, suspends=True)),
+        events.DurationPredicted(now, "j", 50.0, 60.0),
+        events.StopRequested(now, "j"),
+        events.SuspendRequested(now, "j"),
+        events.SuspendRequested(now, "j", swap=True),
+        events.ResumeRequested(now, "j"),
+        *(events.DesiredCountChanged(now, "j", "worker", desired) for desired in (1, 2, 3)),
+        events.Ended(now, "j", job.attempt - 1, Outcome.USER_ERROR),
+        *(events.Ended(now, "j", job.attempt, outcome) for outcome in OUTCOMES),
+        *(events.Ended(now, "j", job.attempt, outcome, task.number) for outcome in OUTCOMES for task in job.tasks[:2]),
+    ]
+    for decision in (each for each in bench.decisions if each.job == "j"):
+        said.append(events.Confirmed(now, decision.id))
+        said += [events.Refused(now, decision.id, "no", fault) for fault in (False, True)]
+    for node in bench.nodes.values():
+        said += [
+            events.NodeLost(now, node.name),
+            events.NodeJoined(now, node),
+            events.NodeJoined(now, with_other_cards(node)),
+            events.NodeJoined(now, replace(node, schedulable=False)),
+            *(events.DeviceHealthChanged(now, node.name, node.devices[0].uuid, health) for health in Health),
+        ]
+    return said
+
+
+def with_other_cards(node: Node) -> Node:
+    return replace(node, devices=tuple(replace(device, uuid=f"new-{device.uuid}") for device in node.devices))
+
+
+ELASTIC = {joining, missing_one, shrinking, shrinking_before_it_ran, shrinking_while_suspended}
+CASES = [(kind, state) for kind in JOBS for state in STATES if kind.startswith("elastic") or state not in ELASTIC]
+
+
+@pytest.mark.parametrize(("kind", "state"), CASES, ids=lambda value: getattr(value, "__name__", value))
+def test_every_event_leaves_the_books_in_order_and_the_job_comes_to_its_end(
+    kind: str, state: Callable[[Bench], None]
+) -> None:
+    bench = Bench(JOBS[kind])
+    state(bench)
+    bench.check()
+    for event in happenings(bench):
+        bench = Bench(JOBS[kind])
+        state(bench)
+        bench.tell(event)
+        bench.check()
+        bench.tick(1.0)
+        bench.check()
+        bench.play_on()
+        assert bench.job.state in (JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED)
