@@ -12,6 +12,7 @@ from millpond.scheduling.placing import NodeMask, Placed
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.reserving import Reservation
 from millpond.scheduling.state import State
+from millpond.scheduling.suspending import is_suspending_for
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,7 @@ class Claims:
 
     def is_settled(self, job_id: str, claim: Claim) -> bool:
         """Whether all victims have left: ended, or suspended and confirmed to be."""
-        if self._state.suspended and self._state.is_suspending_for(job_id):
+        if self._state.suspended and is_suspending_for(self._state, job_id):
             return False
         running = self._state.running
         for job, attempt, numbers in claim.victims:

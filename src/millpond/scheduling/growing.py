@@ -11,13 +11,14 @@ from millpond.scheduling.gang_sizes import first_tasks
 from millpond.scheduling.nearness import near
 from millpond.scheduling.placing import Placer
 from millpond.scheduling.state import State
+from millpond.scheduling.suspending import resume
 from millpond.scheduling.tenancy.admission import is_admitted
 
 
 def continue_and_grow(state: State, placer: Placer, claims: Claims) -> None:
     """Resume who may go on and can; let running jobs grow as far as their queues and free room allow."""
     for record in [record for record in state.suspended.values() if not record.suspended_by]:
-        state.resume(record, Cause.RESUME_REQUESTED)
+        resume(state, record, Cause.RESUME_REQUESTED)
     for record in list(state.growing.values()):
         if record.state is not JobState.RUNNING:
             continue

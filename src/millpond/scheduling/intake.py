@@ -13,10 +13,12 @@ from millpond.model.errors import ConflictError, InvalidInputError, NotFoundErro
 from millpond.model.nodes import Node
 from millpond.model.reasons import Cause
 from millpond.model.workloads import JobState, Outcome, TaskState
+from millpond.scheduling import suspending
 from millpond.scheduling.endings import Endings
 from millpond.scheduling.lifecycle import Trigger
 from millpond.scheduling.placing import Placer
 from millpond.scheduling.records import JobRecord, TaskRecord
+from millpond.scheduling.resizing import resize
 from millpond.scheduling.state import ACTIVE, State
 
 LOAD_HALF_LIFE_S = 300.0
@@ -222,12 +224,12 @@ class Intake:
         if record.state is not JobState.RUNNING:
             raise ConflictError(f"job {record.id!r} is {record.state.value}", "only a running job can be suspended")
         mode = SuspendMode.SWAP if event.swap else SuspendMode.FREEZE
-        if event.swap and not self.state.can_swap(record):
+        if event.swap and not suspending.can_swap(self.state, record):
             raise ConflictError(
                 f"no host memory is set aside for the device memory of job {record.id!r}", "freeze it, or stop it"
             )
         record.suspended_by = "request"
-        self.state.suspend(record, mode, Cause.SUSPEND_REQUESTED)
+        suspending.suspend(self.state, record, mode, Cause.SUSPEND_REQUESTED)
 
     def _resume_requested(self, event: events.ResumeRequested) -> None:
         record = self._running(event.job)
@@ -247,7 +249,7 @@ class Intake:
         record = self.state.jobs.get(event.job)
         if record is None or record.state.ended:
             raise NotFoundError(f"no job {event.job!r} that could change its size")
-        self.state.resize(record, event.role, event.desired)
+        resize(self.state, record, event.role, event.desired)
 
     # ---- what the engine says -----------------------------------------------------------------------------------
 
@@ -258,7 +260,7 @@ class Intake:
         if decision is None or record is None or record.attempt != decision.attempt:
             return
         if type(decision) is Suspend and record.id in state.suspended:
-            state.suspended_now(record, decision.mode)
+            suspending.suspended_now(state, record, decision.mode)
         if type(decision) is not Start:
             return
         for placement in decision.placements:
@@ -296,27 +298,11 @@ class Intake:
                 outcome = Outcome.NODE_LOST if event.device_fault else Outcome.START_FAILED
                 self._endings.start_refused(record, tasks, outcome, event.reason)
         elif isinstance(decision, Suspend) and record.id in state.suspended:
-            self._suspend_refused(record, event.reason)
+            suspending.suspend_refused(state, record, event.reason)
         elif isinstance(decision, Resume) and record.id in state.running:
             # It cannot go on where it is; what is left of it ends, and it runs anew.
             state.stop(record, Trigger.ENDED_FOR_RETRY, Cause.GANG_BROKEN)
         # A stop that is refused concerns what is not there: the engine reports its end itself.
-
-    def _suspend_refused(self, record: JobRecord, reason: str) -> None:
-        """It could not leave its devices: it runs on, unless it has been resumed or stopped since."""
-        state = self.state
-        if record.id not in state.suspended:
-            return
-        for task in record.tasks:
-            if task.state in (TaskState.FROZEN, TaskState.SWAPPED):
-                task.move(Trigger.RESUME_DECIDED)
-                task.detail = reason
-        state.suspended.pop(record.id, None)
-        record.suspended_by = ""
-        record.started_at = state.now
-        record.refresh()
-        state.watch_deadline(record)
-        state.enroll(record)
 
     def _ended(self, event: events.Ended) -> None:
         record = self.state.jobs.get(event.job)

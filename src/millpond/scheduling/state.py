@@ -1,17 +1,16 @@
 """Everything a scheduler knows, in one place, and the moves that keep its parts in step.
 
-The parts of the cycle (intake, placing, reclaiming, explaining) all work on one ``State``. Starting, suspending and
-ending tasks goes through the few methods here, so that ledger, queue usage, fairness and waiting lines never disagree.
+The parts of the cycle (intake, placing, reclaiming, explaining) all work on one ``State``. Starting and ending tasks
+goes through the few methods here, suspending and resizing through ``suspending`` and ``resizing`` on top of them, so
+that ledger, queue usage, fairness and waiting lines never disagree.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
-from dataclasses import replace
 
-from millpond.model.decisions import Decision, Grant, Placement, Resume, Start, Stop, Suspend, SuspendMode
-from millpond.model.errors import NotFoundError
+from millpond.model.decisions import Decision, Grant, Placement, Start, Stop
 from millpond.model.reasons import Cause
 from millpond.model.resources import Amount
 from millpond.model.workloads import Job, JobState, TaskState
@@ -198,7 +197,7 @@ class State:
         if record.slot >= 0:
             self.enroll(record)
         self.watch_growth(record)
-        decision = Start(self._id(), record.id, record.attempt, cause, tuple(placements), joins)
+        decision = Start(self.next_id(), record.id, record.attempt, cause, tuple(placements), joins)
         self.pending[decision.id] = decision
         return decision
 
@@ -217,97 +216,6 @@ class State:
             self.growing[record.id] = record
         else:
             self.growing.pop(record.id, None)
-
-    # ---- suspending and resuming --------------------------------------------------------------------------------
-
-    def suspend(self, record: JobRecord, mode: SuspendMode, cause: Cause, for_job: str = "") -> None:
-        """Decide that a running job leaves its devices. They are free for others once the engine has confirmed it."""
-        trigger = Trigger.FREEZE_DECIDED if mode is SuspendMode.FREEZE else Trigger.SWAP_DECIDED
-        for task in record.tasks:
-            if task.state is TaskState.RUNNING and task.holding is not None:
-                task.move(trigger)
-        if record.started_at is not None:
-            elapsed = self.now - record.started_at
-            record.attained_s = record.service_s(self.now)
-            record.debt_s = max(record.debt_s - elapsed, 0.0)
-            record.started_at = None
-        record.refresh()
-        record.suspended_at = self.now
-        self.suspended[record.id] = record
-        self.roster.remove(record)
-        self._emit(Suspend(self._id(), record.id, record.attempt, cause, mode, for_job))
-
-    def suspended_now(self, record: JobRecord, mode: SuspendMode) -> None:
-        """The engine has confirmed that a job left its devices: the ledger follows."""
-        hold = Hold.FROZEN if mode is SuspendMode.FREEZE else Hold.SWAPPED
-        tasks = suspended_tasks(record)
-        self._count(record, self.held_by(record, tasks), -1)
-        for task in tasks:
-            if task.holding is not None:
-                self.cluster.change(task.holding, hold)
-        self._count(record, self.held_by(record, tasks), 1)
-
-    def can_swap(self, record: JobRecord) -> bool:
-        """Whether the host memory set aside takes the job's device memory, beside that of others on their way there."""
-        leaving = [
-            self.jobs[decision.job]
-            for decision in self.pending.values()
-            if type(decision) is Suspend and decision.mode is SuspendMode.SWAP and decision.job in self.suspended
-        ]
-        holdings = [task.holding for job in (record, *leaving) for task in job.tasks if task.holding is not None]
-        return self.cluster.can_swap(holdings)
-
-    def is_suspending(self, record: JobRecord) -> bool:
-        """Whether the job was told to leave its devices and has not confirmed that it did."""
-        return any(type(decision) is Suspend and decision.job == record.id for decision in self.pending.values())
-
-    def is_suspending_for(self, job_id: str) -> bool:
-        """Whether some work was told to leave its devices for this job and has not confirmed that it did."""
-        return any(
-            type(decision) is Suspend and decision.for_job == job_id and decision.job in self.suspended
-            for decision in self.pending.values()
-        )
-
-    def given_up(self, record: JobRecord) -> Amount:
-        """What a suspended job no longer counts for, and needs again to go on."""
-        tasks = suspended_tasks(record)
-        held, asked = self.held_by(record, tasks), self.amount_of(record, tasks)
-        return Amount(
-            asked.gpu_milli - held.gpu_milli, asked.cpu_milli - held.cpu_milli, asked.memory_mib - held.memory_mib
-        )
-
-    def resume(self, record: JobRecord, cause: Cause) -> bool:
-        """Decide that a suspended job goes on where it was; False, and nothing changed, if it cannot yet.
-
-        Its devices have to be free again, and its queue has to admit what it gave up when it was suspended.
-        """
-        tasks = suspended_tasks(record)
-        mark = self.journal.begin()
-        given_up = self.given_up(record)
-        if not self.queues.admits(record.queue, given_up) or not self._retake(tasks):
-            self.journal.rollback(mark)
-            return False
-        self.journal.commit()
-        self._count(record, given_up, 1)
-        for task in tasks:
-            task.move(Trigger.RESUME_DECIDED)
-        record.suspended_by = ""
-        record.started_at = self.now
-        record.refresh()
-        del self.suspended[record.id]
-        self.watch_deadline(record)
-        self.enroll(record)
-        self._emit(Resume(self._id(), record.id, record.attempt, cause))
-        return True
-
-    def _retake(self, tasks: Sequence[TaskRecord]) -> bool:
-        """Let suspended tasks hold again what they held, in the open transaction; False if that is too much."""
-        for task in tasks:
-            if task.holding is not None:
-                self.cluster.change(task.holding, Hold.RUNNING)
-                if self.cluster.is_overdrawn(task.holding):
-                    return False
-        return True
 
     def enroll(self, record: JobRecord) -> None:
         """Put a job that runs on the roster, as it is now."""
@@ -344,7 +252,7 @@ class State:
         record.refresh()
         numbers = () if whole else tuple(task.number for task in chosen)
         grace = record.job.checkpoint.grace_s
-        self._emit(Stop(self._id(), record.id, record.attempt, cause, numbers, grace, for_job))
+        self.emit(Stop(self.next_id(), record.id, record.attempt, cause, numbers, grace, for_job))
 
     def release(self, record: JobRecord, task: TaskRecord) -> None:
         """A task holds nothing any more."""
@@ -352,7 +260,7 @@ class State:
         if holding is None:
             return
         runs = holding.hold is Hold.RUNNING
-        self._count(record, self.amount_of(record, (task,)) if runs else self.held_by(record, (task,)), -1)
+        self.count(record, self.amount_of(record, (task,)) if runs else self.held_by(record, (task,)), -1)
         self.cluster.change(holding, Hold.NOTHING)
         task.holding = None
 
@@ -401,51 +309,9 @@ class State:
             if task.state is TaskState.QUEUED:
                 task.move(trigger)
 
-    # ---- changing size ------------------------------------------------------------------------------------------
-
-    def resize(self, record: JobRecord, role_name: str, desired: int) -> None:
-        """Give a role another number of tasks: surplus tasks of a running job end, missing ones wait to join it.
-
-        Raises:
-            NotFoundError: the job has no such role.
-            InvalidInputError: the number lies outside the role's bounds.
-        """
-        job = record.job
-        index = next((i for i, role in enumerate(job.roles) if role.name == role_name), None)
-        if index is None:
-            raise NotFoundError(f"job {job.id!r} has no role {role_name!r}")
-        role = replace(job.roles[index], desired=desired)
-        waits = record.id not in self.running
-        lined_up = bool(record.line)
-        if lined_up:
-            self.waiting.remove(record)
-            record.line = ()
-        record.job = replace(job, roles=(*job.roles[:index], role, *job.roles[index + 1 :]))
-        record.gpu_milli = record.job.gpu_milli
-        mine = [task for task in record.wanted() if task.role_index == index]
-        surplus = sorted(mine, key=_first_to_go)[: max(len(mine) - desired, 0)]
-        for task in surplus:
-            task.surplus = True
-            if task.state is TaskState.QUEUED:
-                task.move(Trigger.CANCELLED_WAITING)
-        leaving = [task for task in mine if task.surplus and task.state in ACTIVE]
-        for _ in range(desired - len(mine)):
-            record.tasks.append(TaskRecord(len(record.tasks), role.name, index))
-        record.amount = None
-        if waits:
-            if lined_up:
-                self.enqueue(record)
-            return
-        if leaving:
-            self.stop(record, Trigger.ENDED_CANCELLED, Cause.SHRUNK, tasks=leaving)
-        self.watch_growth(record)
-        record.refresh()
-        if record.slot >= 0:
-            self.enroll(record)
-
     # ---- small things -------------------------------------------------------------------------------------------
 
-    def _count(self, record: JobRecord, amount: Amount, sign: int) -> None:
+    def count(self, record: JobRecord, amount: Amount, sign: int) -> None:
         """From now on the job holds so much more (or less): its queues' usage and, where it matters, its fair share."""
         self.queues.charge(record.queue, amount, sign)
         if self.ordering.needs_usage:
@@ -471,12 +337,12 @@ class State:
         held_memory = sum(node.memory_mib for node in self.cluster.nodes if node is not None) if count else 0
         return Amount(self.cluster.gpu_capacity_milli, held_cpu, held_memory)
 
-    def _id(self) -> int:
+    def next_id(self) -> int:
         number = self.next_decision
         self.next_decision += 1
         return number
 
-    def _emit(self, decision: Decision) -> None:
+    def emit(self, decision: Decision) -> None:
         self.pending[decision.id] = decision
         self.outbox.append(decision)
 
@@ -485,16 +351,6 @@ class State:
         if record.job.time_limit_s is not None and record.started_at is not None:
             left = record.job.time_limit_s - record.attained_s + record.debt_s
             heapq.heappush(self.deadlines, (record.started_at + left, record.id, record.attempt))
-
-
-def suspended_tasks(record: JobRecord) -> list[TaskRecord]:
-    """The tasks of a job that were told to leave their devices and to wait."""
-    return [task for task in record.tasks if task.state in (TaskState.FROZEN, TaskState.SWAPPED)]
-
-
-def _first_to_go(task: TaskRecord) -> tuple[bool, int]:
-    """Order in which a role that is made smaller gives its tasks up: those that wait, then the last ones."""
-    return task.state is not TaskState.QUEUED, -task.number
 
 
 def user_account(record: JobRecord) -> str:

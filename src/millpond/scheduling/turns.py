@@ -22,6 +22,7 @@ from millpond.scheduling.holdings import Hold
 from millpond.scheduling.placing import Placer
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State
+from millpond.scheduling.suspending import given_up, is_suspending_for, resume, suspend
 
 QUANTUM_S = 60.0
 """Length of a turn; as in the paper."""
@@ -106,7 +107,7 @@ class Turns:
 
     def _hand_over(self, victim: JobRecord, successor: str) -> None:
         victim.suspended_by = BY_TURN
-        self._state.suspend(victim, SuspendMode.SWAP, Cause.TURN_TAKEN, successor)
+        suspend(self._state, victim, SuspendMode.SWAP, Cause.TURN_TAKEN, successor)
 
     # ---- going round --------------------------------------------------------------------------------------------
 
@@ -117,15 +118,15 @@ class Turns:
         claimed = {node for claim in self._claims.by_job.values() for node in claim.nodes}
         waiting = [record for record in state.suspended.values() if record.suspended_by == BY_TURN]
         for record in sorted(waiting, key=lambda record: (record.suspended_at, record.sequence)):
-            if not state.queues.admits(record.queue, state.given_up(record)):
+            if not state.queues.admits(record.queue, given_up(state, record)):
                 continue  # its queue has no room for it: those behind it go first
             holdings = [task.holding for task in record.tasks if task.holding is not None]
             devices = {device for holding in holdings for device in holding.devices}
             is_first = spoken_for.isdisjoint(devices) and not any(holding.node in claimed for holding in holdings)
             spoken_for |= devices
-            if not is_first or state.is_suspending_for(record.id):
+            if not is_first or is_suspending_for(state, record.id):
                 continue
-            if state.resume(record, Cause.TURN_TAKEN):
+            if resume(state, record, Cause.TURN_TAKEN):
                 continue
             holders = self._holders(record)
             if holders and all(self._has_had_its_turn(holder) for holder in holders):

@@ -17,6 +17,7 @@ from millpond.scheduling.placing import NodeMask
 from millpond.scheduling.reclaiming.roster import SLOT_PROTECTED_UNTIL
 from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.state import State
+from millpond.scheduling.suspending import is_suspending
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,7 @@ class Yielding:
             and job.preemptible
             and record.preemptions < job.preemption_budget
             and record.attained_s - record.attained_before_s >= job.minimum_run_s
-            and not state.is_suspending(record)
+            and not is_suspending(state, record)
         )
 
     def _parts_of(self, record: JobRecord) -> Iterator[Part]:

@@ -1,0 +1,58 @@
+"""A role gets another number of tasks, whether its job waits or runs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from millpond.model.errors import NotFoundError
+from millpond.model.reasons import Cause
+from millpond.model.workloads import TaskState
+from millpond.scheduling.lifecycle import Trigger
+from millpond.scheduling.records import JobRecord, TaskRecord
+from millpond.scheduling.state import ACTIVE, State
+
+
+def resize(state: State, record: JobRecord, role_name: str, desired: int) -> None:
+    """Give a role another number of tasks: surplus tasks of a running job end, missing ones wait to join it.
+
+    Raises:
+        NotFoundError: the job has no such role.
+        InvalidInputError: the number lies outside the role's bounds.
+    """
+    job = record.job
+    index = next((i for i, role in enumerate(job.roles) if role.name == role_name), None)
+    if index is None:
+        raise NotFoundError(f"job {job.id!r} has no role {role_name!r}")
+    role = replace(job.roles[index], desired=desired)
+    waits = record.id not in state.running
+    lined_up = bool(record.line)
+    if lined_up:
+        state.waiting.remove(record)
+        record.line = ()
+    record.job = replace(job, roles=(*job.roles[:index], role, *job.roles[index + 1 :]))
+    record.gpu_milli = record.job.gpu_milli
+    mine = [task for task in record.wanted() if task.role_index == index]
+    surplus = sorted(mine, key=_first_to_go)[: max(len(mine) - desired, 0)]
+    for task in surplus:
+        task.surplus = True
+        if task.state is TaskState.QUEUED:
+            task.move(Trigger.CANCELLED_WAITING)
+    leaving = [task for task in mine if task.surplus and task.state in ACTIVE]
+    for _ in range(desired - len(mine)):
+        record.tasks.append(TaskRecord(len(record.tasks), role.name, index))
+    record.amount = None
+    if waits:
+        if lined_up:
+            state.enqueue(record)
+        return
+    if leaving:
+        state.stop(record, Trigger.ENDED_CANCELLED, Cause.SHRUNK, tasks=leaving)
+    state.watch_growth(record)
+    record.refresh()
+    if record.slot >= 0:
+        state.enroll(record)
+
+
+def _first_to_go(task: TaskRecord) -> tuple[bool, int]:
+    """Order in which a role that is made smaller gives its tasks up: those that wait, then the last ones."""
+    return task.state is not TaskState.QUEUED, -task.number
