@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from ledgers import check_everything
 from scenes import Scene, play
 from worlds import World, asks, gang, machine, single
 
 from millpond.model.decisions import Resume, Suspend, SuspendMode
 from millpond.model.devices import Health
 from millpond.model.errors import ConflictError
-from millpond.model.events import DeviceHealthChanged, Ended, NodeJoined, ResumeRequested, SuspendRequested
+from millpond.model.events import Confirmed, DeviceHealthChanged, Ended, NodeJoined, ResumeRequested, SuspendRequested
 from millpond.model.nodes import Pool, SharingPolicy
 from millpond.model.reasons import Cause, Filter
 from millpond.model.workloads import JobState, Outcome
@@ -218,3 +219,21 @@ def test_work_starts_as_soon_as_a_node_joins_that_can_take_it() -> None:
     world.tell(NodeJoined(world.now, machine("n1", 2)))
     world.settle()
     assert world.nodes_of("two") == ["n1"]
+
+
+def test_a_late_answer_to_an_earlier_suspension_does_not_count_for_the_present_one() -> None:
+    world = World(machine("n", 1, swap_mib=64_000))
+    world.submit(single("j"))
+    world.tell(SuspendRequested(world.now, "j"))
+    (first,) = world.tick()
+    world.tell(ResumeRequested(world.now, "j"))
+    world.tick()
+    world.tell(SuspendRequested(world.now, "j", swap=True))
+    (second,) = world.tick()
+    world.tell(Confirmed(world.now, first.id))
+    check_everything(world.core)
+    world.submit(single("k"))
+    assert world.running() == set()
+    world.tell(Confirmed(world.now, second.id))
+    world.settle()
+    assert world.running() == {"k"}

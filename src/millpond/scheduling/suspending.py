@@ -33,6 +33,7 @@ def suspend(state: State, record: JobRecord, mode: SuspendMode, cause: Cause, fo
     record.suspended_at = state.now
     state.suspended[record.id] = record
     state.roster.remove(record)
+    _supersede(state, record)
     state.emit(Suspend(state.next_id(), record.id, record.attempt, cause, mode, for_job))
 
 
@@ -120,8 +121,16 @@ def resume(state: State, record: JobRecord, cause: Cause) -> bool:
     del state.suspended[record.id]
     state.watch_deadline(record)
     state.enroll(record)
+    _supersede(state, record)
     state.emit(Resume(state.next_id(), record.id, record.attempt, cause))
     return True
+
+
+def _supersede(state: State, record: JobRecord) -> None:
+    """What the engine still has to say to an earlier order to leave, or to go on, no longer counts."""
+    for decision in list(state.pending.values()):
+        if isinstance(decision, (Suspend, Resume)) and decision.job == record.id:
+            del state.pending[decision.id]
 
 
 def _retake(state: State, tasks: Sequence[TaskRecord]) -> bool:
