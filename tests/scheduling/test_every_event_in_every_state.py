@@ -30,7 +30,7 @@ JOBS = {
     "gang": gang("j", 2, asks(1), retries=1, time_limit_s=10_000),
     **{f"elastic {rule.value}": elastic("j", (1, 2, 3), asks(1), gang_rule=rule, retries=1) for rule in GangRule},
 }
-OUTCOMES = (Outcome.SUCCESS, Outcome.USER_ERROR, Outcome.NODE_LOST, Outcome.STOPPED)
+OUTCOMES = (Outcome.SUCCESS, Outcome.USER_ERROR, Outcome.NODE_LOST, Outcome.STOPPED, Outcome.TIME_LIMIT)
 MOST_ROUNDS = 40
 
 
@@ -224,6 +224,12 @@ def shrinking(bench: Bench) -> None:
     bench.tick()
 
 
+def shrinking_and_growing(bench: Bench) -> None:
+    """The same, and meanwhile it wants more tasks again."""
+    shrinking(bench)
+    bench.tell(events.DesiredCountChanged(bench.now, "j", "worker", 3))
+
+
 def shrinking_before_it_ran(bench: Bench) -> None:
     """The same before its start is confirmed."""
     starting(bench)
@@ -259,8 +265,8 @@ def ended(bench: Bench) -> None:
 
 STATES = (
     waiting, starting, running, paused, suspending, suspended, swapped, resuming, stopping, stopping_before_it_ran,
-    preempted, missing_one, joining, shrinking, shrinking_before_it_ran, shrinking_while_suspended, partly_done,
-    second_run, ended,
+    preempted, missing_one, joining, shrinking, shrinking_and_growing, shrinking_before_it_ran,
+    shrinking_while_suspended, partly_done, second_run, ended,
 )  # fmt: skip
 
 
@@ -300,7 +306,7 @@ def with_other_cards(node: Node) -> Node:
     return replace(node, devices=tuple(replace(device, uuid=f"new-{device.uuid}") for device in node.devices))
 
 
-ELASTIC = {joining, missing_one, shrinking, shrinking_before_it_ran, shrinking_while_suspended}
+ELASTIC = {joining, missing_one, shrinking, shrinking_and_growing, shrinking_before_it_ran, shrinking_while_suspended}
 CASES = [(kind, state) for kind in JOBS for state in STATES if kind.startswith("elastic") or state not in ELASTIC]
 
 

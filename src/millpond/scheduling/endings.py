@@ -170,6 +170,7 @@ class Endings:
             for task in record.tasks:
                 if task.state is TaskState.QUEUED:
                     task.move(Trigger.ENDED_BADLY)
+            self._state.watch_growth(record)
 
     def _keep_service(self, record: JobRecord, service_s: float | None) -> None:
         """Count the service of the run that is over."""
