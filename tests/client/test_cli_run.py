@@ -119,7 +119,7 @@ def test_an_interruption_waits_for_the_answer_to_a_submission():
 def read(tmp_path: Path, text: str, *changes: str):
     path = tmp_path / "job.yaml"
     path.write_text(text)
-    return [spec.document for spec in submit._read(str(path), [submit._parse_change(change) for change in changes])]
+    return [spec.document for spec in submit.read(str(path), changes)]
 
 
 def test_a_relative_workdir_is_relative_to_the_file(tmp_path):
@@ -157,4 +157,4 @@ def test_a_change_that_has_no_place_is_refused(tmp_path, change, complaint):
 
 def test_a_file_that_is_not_there_is_named(tmp_path):
     with pytest.raises(UnavailableError, match=r"none\.yaml cannot be read \(No such file"):
-        submit._read(str(tmp_path / "none.yaml"), [])
+        submit.read(str(tmp_path / "none.yaml"))

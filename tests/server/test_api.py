@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from api_world import JOBS, TOKEN, Api, error_of
 
+from millpond.model.errors import UnavailableError
 from millpond.node.records import TaskFiles, TaskId
-from millpond.specs.api import LogChunk
+from millpond.specs.api import JobInfo, LogChunk
 
 
 @pytest.fixture
@@ -172,7 +173,9 @@ def test_what_is_not_there_or_not_allowed_is_an_error_in_our_form(
 ) -> None:
     answer = api.client.request(method, path)
     assert answer.status_code == status
-    assert error_of(answer).cause
+    error = error_of(answer)
+    assert error.cause
+    assert error.code == ("not-found" if "/nobody" in path else "request")
 
 
 def test_a_defect_shows_an_id_and_nothing_of_its_inside(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,6 +195,37 @@ def test_a_dead_scheduler_is_said_at_once(api: Api) -> None:
     answer = api.client.post(JOBS, json={"command": "x"})
     assert answer.status_code == 503
     assert api.client.get("/readyz").status_code == 503
+
+
+def test_who_waits_for_a_scheduler_that_dies_is_told_and_so_is_everybody_after(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: Any) -> None:
+        raise RuntimeError("inside")
+
+    monkeypatch.setattr(api.loop.core, "handle", broken)
+    answer = api.client.post(JOBS, json={"command": "x"})
+    assert answer.status_code == 503
+    error = error_of(answer)
+    assert (error.code, error.cause) == ("unavailable", "the scheduler stopped by a defect")
+    assert "log" in error.remedy
+    for path in ("/healthz", "/readyz"):
+        told = api.client.get(path)
+        assert (told.status_code, told.json()["status"]) == (503, "the scheduler stopped by a defect")
+    assert error_of(api.client.post(JOBS, json={"command": "x"})).code == "unavailable"
+    with pytest.raises(UnavailableError, match="defect"):
+        api.loop.stop_job("j", "ada").result(1)  # it came too late for the check at the door
+
+
+def test_a_job_and_its_reason_are_of_one_instant(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = api.submit(gpus=4)
+    waiting = api.submit(gpus=4)
+    stale = api.job(waiting.id)
+    api.engine.finish(TaskId(first.id, 1, 0))
+    assert api.job(waiting.id).state == "running"
+    monkeypatch.setattr(api.service, "look", lambda job: stale)  # as read a moment too early
+    shown = JobInfo.model_validate_json(api.client.get(f"{JOBS}/{waiting.id}").content)
+    assert (shown.state, shown.reason) == ("running", "")
 
 
 def test_logs_are_lines_of_json_that_end_with_the_job(api: Api) -> None:

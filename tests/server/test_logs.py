@@ -12,7 +12,7 @@ from millpond.model.errors import InvalidInputError, NotFoundError
 from millpond.node.records import TaskFiles, TaskId
 from millpond.server import logs
 from millpond.server.logs import LogReader, Wish
-from millpond.specs.api import JobInfo, LogChunk, TaskInfo
+from millpond.specs.api import FIRST_CURSOR, JobInfo, LogChunk, TaskInfo
 
 
 class Scene:
@@ -187,3 +187,10 @@ def test_a_silent_stream_shows_that_it_lives(scene: Scene) -> None:
 def test_what_does_not_exist_is_said_before_anything_is_sent(scene: Scene, wish: Wish, kind: type[Exception]) -> None:
     with pytest.raises(kind):
         scene.read(wish)
+
+
+def test_the_first_cursor_of_the_contract_stands_before_the_first_run(scene: Scene) -> None:
+    scene.write(b"one\n")
+    scene.set("running", attempt=2)
+    scene.write(b"two\n", attempt=2)
+    assert text(scene.read(Wish(cursor=FIRST_CURSOR), most=1)) == "one\n"

@@ -9,6 +9,7 @@ import pytest
 
 from millpond.model.topology import Level
 from millpond.model.workloads import CheckpointMode, Kind, Priority
+from millpond.specs.changing import Change
 from millpond.specs.errors import Problem, SpecError
 from millpond.specs.job import check_job, read_jobs
 
@@ -277,3 +278,39 @@ def check_fails(document: Any) -> tuple[Problem, ...]:
     with pytest.raises(SpecError) as caught:
         check_job(document)
     return caught.value.problems
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("gpus=-1", "--set 'gpus=-1':1:6: gpus: a negative share of GPUs"),
+        ("gpuz=2", "--set 'gpuz=2':1:1: gpuz: unknown field 'gpuz'; did you mean 'gpus'?"),
+        ("checkpoint.signl=USR1", "--set 'checkpoint.signl=USR1':1:12: checkpoint.signl: unknown field 'signl'"),
+        ("tasks={min: 1, max: many}", "--set 'tasks={min: 1, max: many}':1:21: tasks.max: 'many' is not a whole"),
+        ("name.first=x", "--set 'name.first=x':1:6: name: it has no fields of its own"),
+        ("roles.3.gpus=1", "--set 'roles.3.gpus=1':1:7: roles: there is no entry '3'; the list has 1 entries"),
+        ("gpus", "--set 'gpus':1:1: it is not FIELD=VALUE"),
+        ("command=", "--set 'command=':1:9: command: an empty command"),
+    ],
+)
+def test_a_fault_in_a_change_beside_the_file_is_told_by_the_change_and_the_place_in_it(change: str, said: str) -> None:
+    text = "name: train\nroles:\n- {name: a, command: work}\n"
+    with pytest.raises(SpecError) as caught:
+        read_jobs(text, "job.yaml", None, [Change.parse(change)])
+    assert said in str(caught.value.problems[0])
+
+
+def test_with_changes_the_faults_of_the_file_keep_their_place_in_the_file() -> None:
+    changes = [Change.parse("env.A=b"), Change.parse("checkpoint.grace=5s"), Change.parse("name=n: o")]
+    with pytest.raises(SpecError) as caught:
+        read_jobs("command: x\ngpus: -2\n", "job.yaml", None, changes)
+    told = sorted((problem.source, problem.loc, problem.line) for problem in caught.value.problems)
+    assert told == [("--set 'name=n: o'", "name", 1), ("job.yaml", "gpus", 2)]
+
+
+def test_changes_reach_the_job_and_make_the_way_they_need() -> None:
+    changes = [Change.parse(text) for text in ("env.A=b", "roles.0.gpus=2", "retries=1", "command=echo a: b")]
+    (spec,) = read_jobs("roles:\n- {name: a}\n", "job.yaml", None, changes)
+    job = spec.to_job("j")
+    assert (job.roles[0].request.devices, job.retries, spec.launch.env) == (2, 1, {"A": "b"})
+    assert spec.launch.commands == {"a": "echo a: b"}

@@ -69,10 +69,12 @@ class Guard:
             return
         headers = Headers(scope=scope)
         if not self._is_our_name(headers.get("host", "")):
-            body = ErrorBody(cause="this server is not known by that name", remedy="use its address or localhost")
+            cause, remedy = "this server is not known by that name", "use its address or localhost"
+            body = ErrorBody(cause=cause, code="request", remedy=remedy)
             await _refuse(421, body)(scope, receive, send)
         elif scope["path"] not in OPEN_PATHS and not self._is_token(headers.get("authorization", "")):
-            body = ErrorBody(cause="the API token is missing or wrong", remedy="send 'Authorization: Bearer TOKEN'")
+            cause, remedy = "the API token is missing or wrong", "send 'Authorization: Bearer TOKEN'"
+            body = ErrorBody(cause=cause, code="unauthorized", remedy=remedy)
             await _refuse(401, body)(scope, receive, send)
         else:
             await self._app(scope, receive, send)

@@ -93,24 +93,30 @@ class Loop:
 
     def submit(self, submission: Submission) -> Future[JobInfo]:
         """Hand in a job; answered once it is durable."""
-        self.inbox.put(submission)
+        self._put(submission)
         return submission.answer
 
     def stop_job(self, job: str, by: str) -> Future[JobInfo]:
         """Ask for the end of a job; answered once the wish is durable."""
         message = StopJob(job, by)
-        self.inbox.put(message)
+        self._put(message)
         return message.answer
 
     def ask(self, question: Callable[[Core], Any]) -> Future[Any]:
         """Look something up in the core, between two turns."""
         message = Question(question)
-        self.inbox.put(message)
+        self._put(message)
         return message.answer
 
     def tell(self, told: Sequence[events.Event]) -> None:
         """Hand in events of the server itself, such as a configuration that was read again."""
         self.inbox.put(Told(tuple(told)))
+
+    def _put(self, message: Message) -> None:
+        """Hand a message over; when the thread is gone for good, whoever comes last says so to all who wait."""
+        self.inbox.put(message)
+        if self.failure is not None:
+            _abandon(self.inbox.drain(0.0))
 
     def wake(self) -> None:
         """The engine has events."""

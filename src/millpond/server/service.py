@@ -102,11 +102,13 @@ class Service:
 
     def unready(self) -> str:
         """Why no work can be taken on; empty when it can."""
-        if self.closing:
-            return "the server is stopping"
-        if not self._loop.alive:
-            return "the scheduler is not running"
-        return self._loop.trouble
+        return self.dead() or ("the server is stopping" if self.closing else self._loop.trouble)
+
+    def dead(self) -> str:
+        """Why this process will never take work on again; empty while it may."""
+        if self._loop.failure is not None:
+            return "the scheduler stopped by a defect"
+        return "" if self._loop.alive else "the scheduler is not running"
 
     async def info(self) -> ServerInfo:
         """The server itself."""
@@ -168,7 +170,7 @@ class Service:
     async def job(self, job: str) -> JobInfo:
         """A job with the reason why it waits."""
         info = await asyncio.to_thread(self.look, job)
-        return (await self._with_reasons([info]))[0]
+        return await self._explained(info) if info.state == JobState.QUEUED else info
 
     async def jobs(self, state: str, everything: bool, limit: int) -> JobList:
         """Jobs, the newest first: those in ``state``, or those that have not ended, or with ``everything`` all."""
@@ -178,7 +180,8 @@ class Service:
             ended = await asyncio.to_thread(self._store.ended_jobs, limit + 1, state)
         merged = {info.id: info for info in (*live, *ended)}
         newest = sorted(merged.values(), key=lambda info: info.submitted_at, reverse=True)
-        return JobList(jobs=await self._with_reasons(newest[:limit]), truncated=len(newest) > limit)
+        shown = await self._with_reasons(newest[:limit])
+        return JobList(jobs=[info for info in shown if not state or info.state == state], truncated=len(newest) > limit)
 
     async def why(self, job: str) -> ReasonInfo:
         """Why a job waits, or runs, or how it ended."""
@@ -246,12 +249,16 @@ class Service:
 
     async def _with_reasons(self, infos: list[JobInfo]) -> list[JobInfo]:
         """Each reason is a question of its own, so that the scheduler does not stand still for a whole list."""
-        waiting = [info.id for info in infos if info.state == JobState.QUEUED][:REASONS_IN_A_LIST]
-        reasons = {name: await self._reason(name) for name in waiting}
-        return [
-            info.model_copy(update={"reason": reason.summary}) if (reason := reasons.get(info.id)) else info
-            for info in infos
-        ]
+        waiting = [info for info in infos if info.state == JobState.QUEUED][:REASONS_IN_A_LIST]
+        explained = {info.id: await self._explained(info) for info in waiting}
+        return [explained.get(info.id, info) for info in infos]
+
+    async def _explained(self, info: JobInfo) -> JobInfo:
+        """A job that waited a moment ago, as it is now, with the reason if it still waits: both of one instant."""
+        now, reason = await self._ask(lambda core: (self._board.get(info.id), self._explainer.explain(core, info.id)))
+        if now is None:
+            return await asyncio.to_thread(self.look, info.id)
+        return now.model_copy(update={"reason": reason.summary}) if reason and now.state == JobState.QUEUED else now
 
     async def _reason(self, job: str) -> ReasonInfo | None:
         dependents = self._loop.dependents
@@ -261,8 +268,8 @@ class Service:
         return await self._answer(self._loop.ask(question))
 
     async def _answer(self, future: Future[T]) -> T:
-        if not self._loop.alive:
-            raise UnavailableError("the scheduler is not running", "see the server's log, then start it again")
+        if dead := self.dead():
+            raise UnavailableError(dead, "see the server's log, then start it again")
         try:
             return await asyncio.wait_for(asyncio.wrap_future(future), ANSWER_WITHIN_S)
         except TimeoutError as error:

@@ -14,6 +14,10 @@ API_PREFIX = "/api/v1"
 IDEMPOTENCY_HEADER = "Idempotency-Key"
 """Request header of a submission: repeating it with the same key gives the same job, never a second one."""
 
+FIRST_CURSOR = "1:"
+"""The one cursor that a client may make up: a log stream from here begins with a job's first run, not with its present
+one. All others are a server's, to be passed back as they came."""
+
 SERVER_FILE = "server.json"
 """Name of the file in the state directory by which clients find a running server (``ServerFile``)."""
 
@@ -349,9 +353,16 @@ class ErrorDetail(Body):
 
 
 class ErrorBody(Body):
-    """What is wrong and what to do about it; ``id`` finds an unexpected error in the server's log."""
+    """What is wrong and what to do about it.
+
+    Attributes:
+        code: the kind of error in one word, for programs: ``invalid``, ``not-found``, ``conflict``, ``unavailable``,
+            ``unauthorized``, ``defect``, or ``request`` where the request itself is malformed.
+        id: finds an unexpected error in the server's log.
+    """
 
     cause: str
+    code: str = ""
     remedy: str = ""
     details: list[ErrorDetail] = []
     id: str = ""

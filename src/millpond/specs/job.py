@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path as FilePath
 from typing import Annotated, Any, ClassVar, Literal
@@ -16,6 +16,7 @@ from millpond.model.tenants import DEFAULT_QUEUE
 from millpond.model.workloads import Job
 from millpond.specs import flat
 from millpond.specs.building import build_job
+from millpond.specs.changing import Change
 from millpond.specs.errors import BadValueError, Problem, SpecError
 from millpond.specs.fields import MOST_TASKS, Checkpoint, Cpus, Duration, Extras, Gpus, Memory, Name, Tasks, Topology
 from millpond.specs.files import Digest
@@ -181,13 +182,16 @@ class JobSpec:
         return Launch(commands, self.file.workdir or "", dict(self.file.env))
 
 
-def read_jobs(text: str, source: str = "", base: FilePath | None = None) -> list[JobSpec]:
+def read_jobs(
+    text: str, source: str = "", base: FilePath | None = None, changes: Sequence[Change] = ()
+) -> list[JobSpec]:
     """All jobs of a YAML or JSON text, in Millpond's or in the older flat form.
 
     Args:
         source: the file's name, for messages.
         base: folder that a relative ``workdir`` (default: ``.``), ``data`` or ``output`` refers to; None leaves them
             as written.
+        changes: made to each of them before it is checked.
 
     Raises:
         SpecError: with every fault of every document.
@@ -196,6 +200,8 @@ def read_jobs(text: str, source: str = "", base: FilePath | None = None) -> list
     problems: list[Problem] = []
     for located in read_documents(text, source):
         try:
+            for change in changes:
+                change.apply(located)
             jobs.append(_read_one(located, base))
         except SpecError as error:
             problems.extend(error.problems)
@@ -218,7 +224,7 @@ def _read_one(located: Located, base: FilePath | None) -> JobSpec:
     written: Callable[[Path], Path] = same_path
     if flat.is_flat(located.value):
         document, warnings = flat.translate(located)
-        located = Located(document, located.source, located.values, located.keys)
+        located = Located(document, located.source, located.values, located.keys, located.sources)
         written = flat.written
     if isinstance(located.value, dict) and base is not None:
         located.value = {"workdir": ".", **located.value}

@@ -30,12 +30,28 @@ class Located:
     Attributes:
         value: plain data: dict, list, str, int, float, bool, None.
         values, keys: (line, column), from 1, of the value and of the key at each path.
+        sources: paths whose part of the document came from elsewhere, and from where.
     """
 
     value: Any
     source: str = ""
     values: dict[Path, tuple[int, int]] = field(default_factory=dict)
     keys: dict[Path, tuple[int, int]] = field(default_factory=dict)
+    sources: dict[Path, str] = field(default_factory=dict)
+
+    def graft(self, path: Path, part: Located, key: tuple[int, int]) -> None:
+        """Note that what stands at ``path`` is now ``part``: faults in it are told by its source and places.
+
+        Args:
+            key: where the last part of the path stands in the source of ``part``.
+        """
+        for places in (self.values, self.keys, self.sources):
+            for known in [known for known in places if known[: len(path)] == path]:
+                del places[known]
+        self.values.update({(*path, *below): place for below, place in part.values.items()})
+        self.keys.update({(*path, *below): place for below, place in part.keys.items()})
+        self.keys[path] = key
+        self.sources[path] = part.source
 
     def problem(self, path: Sequence[str | int], message: str, hint: str = "", *, at_key: bool = False) -> Problem:
         """A fault at ``path``, placed at the innermost part of it that was written.
@@ -48,7 +64,14 @@ class Located:
         while place is None and known not in self.values and known:
             known = known[:-1]
         line, column = place or self.values.get(known, (0, 0))
-        return Problem(message, hint, ".".join(str(part) for part in path), line, column, self.source)
+        return Problem(message, hint, ".".join(str(part) for part in path), line, column, self._source_of(known))
+
+    def _source_of(self, path: Path) -> str:
+        """Where the innermost part around ``path`` came from."""
+        for depth in range(len(path), 0, -1):
+            if path[:depth] in self.sources:
+                return self.sources[path[:depth]]
+        return self.source
 
     def _as_written(self, path: Path) -> Path:
         value = self.value

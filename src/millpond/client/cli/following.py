@@ -10,8 +10,7 @@ from millpond.client.cli.interrupts import held_back
 from millpond.client.cli.output import Output
 from millpond.client.cli.waiting import WaitingLine
 from millpond.client.sdk import Client
-from millpond.client.sdk.logs import FIRST_CURSOR
-from millpond.specs.api import JobInfo
+from millpond.specs.api import FIRST_CURSOR, JobInfo
 
 STOPPED = 143
 """Exit code of a job that was stopped, as a shell shows a program that was asked to end."""

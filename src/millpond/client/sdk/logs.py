@@ -19,9 +19,6 @@ from millpond.specs.api import LogChunk
 SILENCE_S = 60.0
 """A followed stream without a byte for so long is asked for anew."""
 
-FIRST_CURSOR = "1:"
-"""The cursor in front of everything: a stream from here begins with a job's first run, not with its present one."""
-
 
 class Streaming(Reconnecting, Protocol):
     """What the stream needs of a client."""

@@ -30,10 +30,10 @@ from millpond.specs.errors import SpecError
 log = logging.getLogger(__name__)
 
 _STATUS = (
-    (NotFoundError, 404),
-    (ConflictError, 409),
-    (InvalidInputError, 422),
-    (UnavailableError, 503),
+    (NotFoundError, 404, "not-found"),
+    (ConflictError, 409, "conflict"),
+    (InvalidInputError, 422, "invalid"),
+    (UnavailableError, 503, "unavailable"),
 )
 
 
@@ -80,16 +80,17 @@ def _answer(status: int, body: ErrorBody) -> JSONResponse:
 
 def _refused(_request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, MillpondError)
-    status = next((status for kind, status in _STATUS if isinstance(error, kind)), None)
-    if status is None:
+    known = next(((status, code) for kind, status, code in _STATUS if isinstance(error, kind)), None)
+    if known is None:
         return _unexpected(_request, error)
+    status, code = known
     if isinstance(error, SpecError):
         details = [
             ErrorDetail(loc=item.loc, line=item.line, column=item.column, message=item.message, hint=item.hint)
             for item in error.problems
         ]
-        return _answer(status, ErrorBody(cause="the job file is not valid", details=details))
-    return _answer(status, ErrorBody(cause=error.cause, remedy=error.remedy))
+        return _answer(status, ErrorBody(cause="the job file is not valid", code=code, details=details))
+    return _answer(status, ErrorBody(cause=error.cause, code=code, remedy=error.remedy))
 
 
 def _malformed(_request: Request, error: Exception) -> JSONResponse:
@@ -97,20 +98,25 @@ def _malformed(_request: Request, error: Exception) -> JSONResponse:
     details = [
         ErrorDetail(loc=".".join(str(part) for part in fault["loc"]), message=fault["msg"]) for fault in error.errors()
     ]
-    return _answer(422, ErrorBody(cause="the request is not valid", details=details))
+    return _answer(
+        422,
+        ErrorBody(
+            cause="the request is not valid", code="request", remedy="see /docs for what it takes", details=details
+        ),
+    )
 
 
 def _no_such_route(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
-    remedy = "see /docs for what there is"
-    return _answer(
-        error.status_code, ErrorBody(cause=f"{request.method} {request.url.path}: {error.detail}", remedy=remedy)
-    )
+    cause, remedy = f"{request.method} {request.url.path}: {error.detail}", "see /docs for what there is"
+    return _answer(error.status_code, ErrorBody(cause=cause, code="request", remedy=remedy))
 
 
 def _unexpected(request: Request, error: Exception) -> JSONResponse:
     """Nothing of a defect's inside goes out; its id finds it in the log."""
     number = secrets.token_hex(4)
     log.error("error %s in %s %s", number, request.method, request.url.path, exc_info=error)
-    body = ErrorBody(cause="a defect of the server", remedy=f"look for {number} in the server's log", id=number)
+    body = ErrorBody(
+        cause="a defect of the server", code="defect", remedy=f"look for {number} in the server's log", id=number
+    )
     return _answer(500, body)

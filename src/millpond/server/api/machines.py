@@ -17,10 +17,13 @@ health = APIRouter(tags=["health"])
 router = APIRouter(tags=["cluster"])
 
 
-@health.get("/healthz")
-async def healthz() -> HealthInfo:
-    """Whether the process answers."""
-    return HealthInfo(status="ok")
+@health.get("/healthz", responses={503: {"model": HealthInfo}})
+async def healthz(service: ServiceOf, response: Response) -> HealthInfo:
+    """Whether the process is alive: it answers, and its scheduler runs. If not, a new start is all that helps."""
+    defect = service.dead()
+    if defect:
+        response.status_code = 503
+    return HealthInfo(status=defect or "ok")
 
 
 @health.get("/readyz", responses={503: {"model": HealthInfo}})
