@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from ledgers import check_everything
-from scripts import Setting, jobs, worlds
+from scripts import Setting, jobs, policies, worlds
 from worlds import machine
 
 from millpond.model import events
@@ -31,6 +31,7 @@ from millpond.scheduling.placement.kernels import compiled, interpreted
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.remedies import variants
 from millpond.scheduling.scheduler import Scheduler
+from millpond.scheduling.settings import Settings
 from millpond.scheduling.state import ACTIVE
 
 T = TypeVar("T")
@@ -193,6 +194,12 @@ class CoreMachine(RuleBasedStateMachine):
     def resize(self, number: int, desired: int, which: int) -> None:
         job = self.core.jobs[pick(self.submitted, number)].job
         self.tell(events.DesiredCountChanged(self.now, job.id, pick(job.roles, which).name, desired))
+
+    @rule(chosen=policies(), seldom=st.integers(0, 3))
+    def change_policy(self, chosen: Settings, seldom: int) -> None:
+        if not seldom:
+            change = (chosen.ordering, chosen.placement, chosen.preempt, chosen.reserve)
+            self.tell(events.PolicyChanged(self.now, *change))
 
     # ---- the engine ---------------------------------------------------------------------------------------------
 

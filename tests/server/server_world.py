@@ -18,6 +18,7 @@ from millpond.node.records import TaskId
 from millpond.server.board import Board
 from millpond.server.inbox import Submission
 from millpond.server.loop import Loop
+from millpond.server.policies import UNCHANGED, Policies
 from millpond.server.recovery import recover
 from millpond.server.store.connecting import sqlite_url
 from millpond.server.store.store import Store
@@ -129,14 +130,21 @@ class WorldEngine:
 class Server:
     """Everything but HTTP, driven turn by turn; ``killed`` leaves it where it stands and starts the next one."""
 
-    def __init__(self, state_dir: Path, world: World, clock: Clock, trip: Callable[[str], None] | None = None) -> None:
+    def __init__(
+        self,
+        state_dir: Path,
+        world: World,
+        clock: Clock,
+        trip: Callable[[str], None] | None = None,
+        policies: Policies = UNCHANGED,
+    ) -> None:
         self.state_dir = state_dir
         self.clock = clock
         self.world = world
         self.store = TrippingStore(sqlite_url(state_dir / "millpond.db"), trip)
         self.engine = TrippingEngine(world, clock, trip)
-        self.loop = Loop(self.store, recover(self.store), Board(), clock)
-        self.loop.settle(self.engine)
+        self.loop = Loop(self.store, recover(self.store, policies), Board(), clock)
+        self.loop.settle(self.engine, policies.change(self.loop.core.scheduler.settings, clock()))
 
     def submit(self, job_id: str, key: str = "", **fields: Any) -> Submission:
         """Hand a job in; it is taken with the next turn."""

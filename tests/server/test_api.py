@@ -42,6 +42,23 @@ def test_a_submitted_job_is_shown_listed_explained_stopped_and_told(api: Api) ->
     assert "StopRequested" in told
 
 
+def test_a_job_is_suspended_resumed_and_resized_through_the_api(api: Api) -> None:
+    job = api.submit(gpus=1, tasks={"min": 1, "max": 2})
+    assert api.job(job.id).state == "running"
+    assert api.client.post(f"{JOBS}/{job.id}/suspend").status_code == 202
+    assert api.job(job.id).state == "suspended"
+    assert api.client.post(f"{JOBS}/{job.id}/suspend").status_code == 409
+    assert api.client.post(f"{JOBS}/{job.id}/resume").status_code == 202
+    assert api.job(job.id).state == "running"
+    assert api.client.post(f"{JOBS}/{job.id}/resize", json={"tasks": 1}).status_code == 202
+    assert len([task for task in api.job(job.id).tasks if task.state == "running"]) == 1
+    for body, status in (({"tasks": 3}, 422), ({"tasks": 0}, 422), ({"tasks": 1, "role": "ps"}, 404), ({}, 422)):
+        answer = api.client.post(f"{JOBS}/{job.id}/resize", json=body)
+        assert (answer.status_code, bool(error_of(answer).remedy or status == 404)) == (status, True)
+    several = api.submit(roles=[{"name": "ps"}, {"name": "worker"}])
+    assert "say which" in error_of(api.client.post(f"{JOBS}/{several.id}/resize", json={"tasks": 1})).remedy
+
+
 def test_a_waiting_job_says_why_in_lists_and_in_full(api: Api) -> None:
     api.submit(gpus=4)
     waiting = api.submit(gpus=4)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,14 +15,14 @@ from sqlalchemy.exc import OperationalError
 
 from millpond.model.decisions import Start
 from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
+from millpond.model.events import DesiredCountChanged, Event, ResumeRequested, SuspendRequested
 from millpond.model.workloads import Outcome
 from millpond.node.records import TaskId
 from millpond.server import loop as loop_module
 from millpond.server.history import story
-from millpond.server.inbox import Submission
-from millpond.server.recovery import recover
-from millpond.server.store.connecting import sqlite_url
-from millpond.server.store.store import Store
+from millpond.server.inbox import ChangeJob, Submission
+from millpond.server.policies import Policies
+from millpond.specs.api import JobInfo
 
 
 @pytest.fixture
@@ -238,12 +239,61 @@ def test_a_log_that_leads_to_other_decisions_is_not_followed(tmp_path: Path) -> 
         Server(tmp_path, World(), Clock())
 
 
-def test_other_policies_than_the_state_was_begun_with_are_refused(tmp_path: Path) -> None:
-    store = Store(sqlite_url(tmp_path / "millpond.db"))
-    recover(store, "fifo")
-    assert recover(store).scheduler.settings.ordering == "fifo"
-    with pytest.raises(InvalidInputError, match="begun with the ordering 'fifo'"):
-        recover(store, "sjf")
+def test_a_state_directory_keeps_its_policies_until_others_are_asked_for(tmp_path: Path) -> None:
+    world, clock = World(), Clock()
+    Server(tmp_path, world, clock, policies=Policies("fifo"))
+    kept = Server(tmp_path, world, clock)
+    assert kept.loop.core.scheduler.settings.ordering == "fifo"
+    kept.submit("runs", gpus=4)
+    kept.submit("late", gpus=4)
+    kept.turn(2)
+    kept.submit("urgent", gpus=4, time_limit=60)
+    kept.turn(2)
+    changed = Server(tmp_path, world, clock, policies=Policies("sjf", "best-fit", reserve=False))
+    settings = changed.loop.core.scheduler.settings
+    assert (settings.ordering, settings.placement, settings.reserve) == ("sjf", "best-fit", False)
+    assert world.running == [TaskId("runs", 1, 0)]
+    again = Server(tmp_path, world, clock)  # replays the change with all that lies before and behind it
+    assert again.loop.core.scheduler.settings == settings
+    again.engine.finish(TaskId("runs", 1, 0))
+    again.turn(2)
+    assert world.running == [TaskId("urgent", 1, 0)]
+    again.run_to_the_end()
+    assert set(world.starts.values()) == {1}
+
+
+def test_asking_for_the_policies_that_are_there_changes_nothing(tmp_path: Path) -> None:
+    first = Server(tmp_path, World(), Clock(), policies=Policies("fifo", preempt=True))
+    before = first.loop.core.seq
+    second = Server(tmp_path, World(), Clock(), policies=Policies("fifo", preempt=True))
+    told = [type(entry.event).__name__ for entry in second.store.events_after(before)]
+    assert "PolicyChanged" not in told
+
+
+def test_a_job_is_suspended_resumed_and_made_smaller_on_request(server: Server) -> None:
+    server.submit("a", gpus=1, tasks={"min": 1, "max": 3})
+    server.turn(2)
+    loop = server.loop
+
+    def ask(event: Event) -> JobInfo:
+        answer = loop.change_job(ChangeJob("a", lambda _record, now: replace(event, at=now)))
+        server.turn(2)
+        return answer.result(0)
+
+    assert ask(SuspendRequested(0.0, "a")).state == "suspended"
+    with pytest.raises(ConflictError, match="only a running job"):
+        ask(SuspendRequested(0.0, "a"))
+    ask(ResumeRequested(0.0, "a"))
+    assert loop.board.get("a").state == "running"
+    ask(DesiredCountChanged(0.0, "a", "worker", 1))
+    assert server.world.running == [TaskId("a", 1, 0)]
+    with pytest.raises(InvalidInputError, match="between 1 and 3"):
+        ask(DesiredCountChanged(0.0, "a", "worker", 4))
+    with pytest.raises(NotFoundError, match="no role 'ps'"):
+        ask(DesiredCountChanged(0.0, "a", "ps", 1))
+    told = [entry.text for entry in story(*server.store.history("a"))]
+    assert "somebody asked that it leave its cards" in told
+    assert "role worker should have 1 tasks" in told
 
 
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

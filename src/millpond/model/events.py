@@ -28,6 +28,22 @@ class Tick(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class PolicyChanged(Event):
+    """From now on other policies decide; what runs goes on, who waits is lined up anew.
+
+    Attributes:
+        ordering, placement: by name, as in ``scheduling.settings``.
+        preempt: the ordering may end running work of the same class.
+        reserve: room is kept for the first job that does not fit.
+    """
+
+    ordering: str
+    placement: str
+    preempt: bool
+    reserve: bool
+
+
+@dataclass(frozen=True, slots=True)
 class PoolChanged(Event):
     """A pool was defined or redefined."""
 

@@ -17,12 +17,13 @@ Nothing is ended before the whole placement of its successor has been proved on 
 from __future__ import annotations
 
 import heapq
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from millpond.model.decisions import Decision
-from millpond.model.events import Event
+from millpond.model.events import Event, PolicyChanged
 from millpond.model.reasons import Cause, Reason
 from millpond.model.workloads import Job
 from millpond.scheduling import snapshots
@@ -52,7 +53,11 @@ class Scheduler:
     """
 
     def __init__(self, settings: Settings | None = None) -> None:
-        self.settings = settings or Settings()
+        self._assemble(settings or Settings())
+
+    def _assemble(self, settings: Settings) -> None:
+        """Make all parts, empty."""
+        self.settings = settings
         self._state = State(self.settings)
         self._placer = Placer(self._state.cluster, self.settings)
         self._claims = Claims(self._state)
@@ -77,7 +82,28 @@ class Scheduler:
         Raises:
             InvalidInputError, NotFoundError, ConflictError: the event contradicts the state; nothing has changed.
         """
-        self._intake.handle(event)
+        if isinstance(event, PolicyChanged):
+            self._change_policy(event)
+        else:
+            self._intake.handle(event)
+
+    def _change_policy(self, event: PolicyChanged) -> None:
+        """Go on under other policies: the parts are made anew and filled from a snapshot, who waits is keyed anew."""
+        settings = replace(
+            self.settings,
+            ordering=event.ordering,
+            placement=event.placement,
+            preempt=event.preempt,
+            reserve=event.reserve,
+        )
+        kernels = self._placer.kernels
+        self._state.now = max(self._state.now, event.at)
+        self._state.stop_counting_use()
+        plain = self.snapshot()
+        self._assemble(settings)
+        self.use_kernels(kernels)
+        snapshots.give_anew(plain, self._state, self._placer, self._claims, self._intake)
+        self._state.begin_counting_use()
 
     def decide(self, now: float) -> list[Decision]:
         """Everything that should happen next, as of ``now`` (seconds; never earlier than the last event)."""

@@ -18,12 +18,14 @@ from millpond.scheduling.holdings import Hold, Holding
 from millpond.scheduling.intake import Intake
 from millpond.scheduling.lifecycle import Trigger
 from millpond.scheduling.ordering.base import NEVER
+from millpond.scheduling.ordering.registry import make_ordering
 from millpond.scheduling.placing import Placer
 from millpond.scheduling.reclaiming.roster import SLOT_BIN
 from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.reserving import Reservation
 from millpond.scheduling.settings import PreemptionCost, Settings
 from millpond.scheduling.state import State
+from millpond.scheduling.turns import BY_TURN
 
 FORMAT = 2
 
@@ -92,6 +94,29 @@ def settings_of(plain: dict[str, Any]) -> Settings:
     fields["typical_mix"] = tuple((from_plain(request), count) for request, count in fields["typical_mix"])
     fields["tiresias_thresholds_gpu_s"] = tuple(fields["tiresias_thresholds_gpu_s"])
     return Settings(**fields)
+
+
+def give_anew(plain: dict[str, Any], state: State, placer: Placer, claims: Claims, intake: Intake) -> None:
+    """Fill parts that were made under other policies than the snapshot's.
+
+    What only the old policies knew is left behind: keys, the reservation, turns, and what another ordering had learnt.
+    """
+    learnt = plain["ordering"] if plain["settings"]["ordering"] == state.settings.ordering else None
+    ordering = make_ordering(state.settings).snapshot() if learnt is None else learnt
+    keyless = [{**item, "key": None} for item in plain["jobs"]]
+    unreserved = {"reservation": None, "reservation_is_fresh": False, "displaced_at": -1.0}
+    kept = {**plain, **unreserved, "fresh": [], "jobs": keyless, "ordering": ordering}
+    give(kept, state, placer, claims, intake)
+    if learnt is None:
+        for record in state.running.values():
+            if record.started_at is not None:
+                state.ordering.started(record, state.now)
+    for record in state.suspended.values():
+        if record.suspended_by == BY_TURN:
+            record.suspended_by = ""
+    for item in plain["jobs"]:
+        if item["key"] is not None:
+            state.enqueue(state.jobs[item["job"]["id"]])
 
 
 def give(plain: dict[str, Any], state: State, placer: Placer, claims: Claims, intake: Intake) -> None:

@@ -311,6 +311,21 @@ class State:
 
     # ---- small things -------------------------------------------------------------------------------------------
 
+    def stop_counting_use(self) -> None:
+        """Before another policy takes over: usage is settled up to now, and nobody uses anything any more."""
+        if self.ordering.needs_usage:
+            self._use_of_all(-1)
+
+    def begin_counting_use(self) -> None:
+        """After another policy took over: if it looks at usage, what runs counts from now on."""
+        if self.ordering.needs_usage:
+            self._use_of_all(1)
+
+    def _use_of_all(self, sign: int) -> None:
+        for record in self.running.values():
+            holders = [task for task in record.tasks if task.holding is not None]
+            self._use(record, self.amount_of(record, holders), sign)
+
     def count(self, record: JobRecord, amount: Amount, sign: int) -> None:
         """From now on the job holds so much more (or less): its queues' usage and, where it matters, its fair share."""
         self.queues.charge(record.queue, amount, sign)

@@ -11,7 +11,7 @@ from millpond.model.reasons import Reason
 from millpond.server.board import Board
 from millpond.server.core import Core
 from millpond.server.dependents import Dependent, Dependents
-from millpond.server.inbox import StopJob, Submission
+from millpond.server.inbox import ChangeJob, Submission
 from millpond.server.store.store import DEPENDENT, LIVE, LogEntry, NewJob, Store
 from millpond.specs.api import JobInfo
 
@@ -40,7 +40,7 @@ class Batch:
         self._waiting: dict[int, list[tuple[str, Future[JobInfo]]]] = {}
         self._repeated: list[tuple[str, Future[JobInfo]]] = []
         self._by_key: dict[str, tuple[int, str, str]] = {}
-        self._stopping: dict[str, int] = {}
+        self._wished: dict[events.Event, int] = {}
 
     @property
     def handled(self) -> list[LogEntry]:
@@ -69,15 +69,19 @@ class Batch:
         self.released.append(dependent.job.id)
         return ""
 
-    def add_stop(self, message: StopJob) -> None:
-        """Take the wish to end a job, or answer why not."""
+    def add_change(self, message: ChangeJob) -> None:
+        """Take a wish about a living job, or answer why not."""
         record = self._core.scheduler.jobs.get(message.job)
-        if record is None or record.state.ended:
-            message.answer.set_exception(self._not_stoppable(message.job))
+        try:
+            if record is None or record.state.ended:
+                raise self._not_alive(message.job)
+            event = message.event(record, self.now)
+        except MillpondError as error:
+            message.answer.set_exception(error)
             return
-        seq = self._stopping.get(message.job)
+        seq = self._wished.get(event)
         if seq is None:
-            seq = self._stopping[message.job] = self._append(events.StopRequested(self.now, message.job, message.by))
+            seq = self._wished[event] = self._append(event)
         self._waiting.setdefault(seq, []).append((message.job, message.answer))
 
     def close(self) -> LogEntry:
@@ -177,7 +181,7 @@ class Batch:
         if submission.key:
             self._by_key[submission.key] = (seq, job.id, submission.digest)
 
-    def _not_stoppable(self, name: str) -> MillpondError:
+    def _not_alive(self, name: str) -> MillpondError:
         info = self._store.ended_job(name)
         if info is None:
             return NotFoundError(f"no job {name!r}", "list the jobs with pond ps --all")

@@ -11,6 +11,7 @@ from typing import Any
 
 from millpond.model.events import Event
 from millpond.model.workloads import Job
+from millpond.scheduling.records import JobRecord
 from millpond.server.core import Core
 from millpond.specs.api import JobInfo
 
@@ -31,11 +32,18 @@ class Submission:
 
 
 @dataclass(slots=True, eq=False)
-class StopJob:
-    """Somebody wants a job to end."""
+class ChangeJob:
+    """Somebody wants a living job to end, to pause, to go on, to change its size.
+
+    Attributes:
+        event: what happens to the job, given its record and the instant; raises a MillpondError when it cannot.
+        stopped_by: who asks for its end; None where something else is asked. An end is also due to a job that waits for
+            others and that the core does not know yet.
+    """
 
     job: str
-    by: str
+    event: Callable[[JobRecord, float], Event]
+    stopped_by: str | None = None
     answer: Future[JobInfo] = field(default_factory=Future)
 
 
@@ -59,7 +67,10 @@ class Wake:
     """The engine has events, or the loop should look at its flags."""
 
 
-Message = Submission | StopJob | Question | Told | Wake
+Request = Submission | ChangeJob | Question
+"""Messages somebody waits on."""
+
+Message = Request | Told | Wake
 
 
 class Inbox:

@@ -18,14 +18,14 @@ from sqlalchemy.exc import DBAPIError
 from millpond.model import events
 from millpond.model.decisions import Decision
 from millpond.model.engine import Engine
-from millpond.model.errors import MillpondError, UnavailableError
+from millpond.model.errors import ConflictError, MillpondError, UnavailableError
 from millpond.node.records import TaskId
 from millpond.server import recovery
 from millpond.server.batch import Batch
 from millpond.server.board import Board, picture, picture_before, picture_cancelled
 from millpond.server.core import Core
 from millpond.server.dependents import Dependents
-from millpond.server.inbox import Inbox, Message, Question, StopJob, Submission, Told, Wake, wall_clock
+from millpond.server.inbox import ChangeJob, Inbox, Message, Question, Request, Submission, Told, Wake, wall_clock
 from millpond.server.store.deliveries import NewDelivery
 from millpond.server.store.store import DecisionEntry, LogEntry, Snapshot, Store
 from millpond.server.usage import Change, Meter
@@ -98,9 +98,12 @@ class Loop:
 
     def stop_job(self, job: str, by: str) -> Future[JobInfo]:
         """Ask for the end of a job; answered once the wish is durable."""
-        message = StopJob(job, by)
-        self._put(message)
-        return message.answer
+        return self.change_job(ChangeJob(job, lambda _, now: events.StopRequested(now, job, by), by))
+
+    def change_job(self, change: ChangeJob) -> Future[JobInfo]:
+        """Ask that something become of a job; answered once the wish is durable, with what the core says to it."""
+        self._put(change)
+        return change.answer
 
     def ask(self, question: Callable[[Core], Any]) -> Future[Any]:
         """Look something up in the core, between two turns."""
@@ -201,10 +204,10 @@ class Loop:
             match message:
                 case Submission():
                     batch.add_submission(message)
-                case StopJob() if message.job in self.dependents:
-                    self._withdraw(message)
-                case StopJob():
-                    batch.add_stop(message)
+                case ChangeJob() if message.job in self.dependents:
+                    self._change_dependent(message)
+                case ChangeJob():
+                    batch.add_change(message)
         for dependent, standing in self.dependents.due():
             account = standing.doomed or batch.add_release(dependent)
             if account:
@@ -252,9 +255,14 @@ class Loop:
         if self.core.seq - self._snapshot_seq >= SNAPSHOT_EVERY:
             self._keep_snapshot()
 
-    def _withdraw(self, message: StopJob) -> None:
-        """End a job that waits for others, and answer once that is durable."""
-        self._cancel(message.job, f"{message.by or 'somebody'} asked for its end")
+    def _change_dependent(self, message: ChangeJob) -> None:
+        """End a job that waits for others, and answer once that is durable; nothing else can be asked of it."""
+        if message.stopped_by is None:
+            message.answer.set_exception(
+                ConflictError(f"job {message.job!r} waits for other jobs", "it can be stopped")
+            )
+            return
+        self._cancel(message.job, f"{message.stopped_by or 'somebody'} asked for its end")
         info = self._ended[message.job]
         if self._flush():
             message.answer.set_result(info)
@@ -323,7 +331,7 @@ class Loop:
 
 def _wanted(message: Message) -> bool:
     """Whether somebody still waits for the answer; from here on the wish cannot be withdrawn."""
-    if isinstance(message, (Submission, StopJob, Question)):
+    if isinstance(message, Request):
         return message.answer.set_running_or_notify_cancel()
     return True
 
@@ -331,7 +339,7 @@ def _wanted(message: Message) -> bool:
 def _abandon(messages: Sequence[Message]) -> None:
     """Nobody will answer these any more; what was stored of them is found by the next server."""
     for message in messages:
-        if isinstance(message, (Submission, StopJob, Question)) and not message.answer.done():
+        if isinstance(message, Request) and not message.answer.done():
             message.answer.set_exception(
                 UnavailableError("the scheduler stopped by a defect", "see the server's log, then start it again")
             )
@@ -343,7 +351,7 @@ def _told(messages: Sequence[Message]) -> list[events.Event]:
 
 def _turn_away(messages: Sequence[Message], trouble: str) -> None:
     for message in messages:
-        if isinstance(message, (Submission, StopJob)):
+        if isinstance(message, (Submission, ChangeJob)):
             message.answer.set_exception(UnavailableError(trouble, "see the server's log"))
 
 

@@ -10,6 +10,7 @@ from typing import Final
 
 from millpond.node.sandbox import SandboxMode
 from millpond.scheduling.settings import ORDERINGS, PLACEMENTS
+from millpond.server.policies import Policies
 
 DEFAULT_HOST: Final = "127.0.0.1"
 DEFAULT_PORT: Final = 7433
@@ -25,7 +26,8 @@ class ServerOptions:
         port: 0 takes a free one.
         fake_gpus: pretended devices, such as ``4x8:V100-32GB``; empty: this machine's own.
         config: file with pools, queues and pretended nodes.
-        ordering, placement: policies; empty: those this state directory was begun with, at first ``default``.
+        ordering, placement, preempt, reserve: policies; empty or None: those this state directory has, at first the
+            defaults of ``scheduling.settings``.
         store: URL of a PostgreSQL database; empty: SQLite in the state directory.
         sandbox: whether tasks are kept apart: ``off``, ``preferred`` or ``required``.
         stop_jobs_on_exit: end all jobs when the server ends; otherwise they go on and the next server finds them.
@@ -38,9 +40,16 @@ class ServerOptions:
     config: Path | None = None
     ordering: str = ""
     placement: str = ""
+    preempt: bool | None = None
+    reserve: bool | None = None
     store: str = ""
     sandbox: str = SandboxMode.PREFERRED.value
     stop_jobs_on_exit: bool = False
+
+    @property
+    def policies(self) -> Policies:
+        """What was asked for of the scheduler."""
+        return Policies(self.ordering, self.placement, self.preempt, self.reserve)
 
 
 def parse_options(arguments: Sequence[str]) -> ServerOptions:
@@ -53,6 +62,9 @@ def parse_options(arguments: Sequence[str]) -> ServerOptions:
     parser.add_argument("--config", type=Path, help="file with pools, queues and pretended nodes")
     parser.add_argument("--ordering", default="", choices=ORDERINGS, help="who is next")
     parser.add_argument("--placement", default="", choices=PLACEMENTS, help="where it goes")
+    switch = argparse.BooleanOptionalAction
+    parser.add_argument("--preempt", action=switch, help="the ordering may end running work for work that goes first")
+    parser.add_argument("--reserve", action=switch, help="keep room for the first job that does not fit")
     parser.add_argument("--store", default="", help="URL of a PostgreSQL database instead of SQLite")
     parser.add_argument("--sandbox", default="preferred", choices=SANDBOX_MODES, help="whether tasks are kept apart")
     parser.add_argument("--stop-jobs-on-exit", action="store_true", help="end all jobs when the server ends")

@@ -82,14 +82,17 @@ def serve(options: ServerOptions) -> None:
         token = token_in(state.path)
         store = Store(options.store or sqlite_url(state.path / DATABASE_FILE))
         try:
-            loop = Loop(store, recover(store, options.ordering, options.placement), Board())
+            loop = Loop(store, recover(store, options.policies), Board())
             current = Current(config)
             courier = Courier(store, current.webhooks, wall_clock)
             loop.address, loop.on_told = courier.address, courier.wake
             files = Files(state.path, store, MountRules(current.paths, state.path))
             engine = make_engine(machine, state.path, store, files, EngineOptions(wake=loop.wake, sandbox=sandbox))
             try:
-                loop.settle(engine, _configured(config))
+                change = options.policies.change(loop.core.scheduler.settings, wall_clock())
+                for event in change:
+                    log.info("other policies from now on: %s", event)
+                loop.settle(engine, (*change, *_configured(config)))
                 loop.start()
                 courier.start()
                 accelerate(loop, len(machine.nodes), loop.core.scheduler.settings)

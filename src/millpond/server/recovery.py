@@ -8,13 +8,14 @@ from typing import Final
 from millpond.model import events
 from millpond.model.codec import to_plain
 from millpond.model.decisions import Decision, Start
-from millpond.model.errors import InconsistentStateError, InvalidInputError, MillpondError, UnavailableError
+from millpond.model.errors import InconsistentStateError, MillpondError, UnavailableError
 from millpond.model.nodes import Node
 from millpond.model.workloads import TaskState
 from millpond.node.records import TaskId
 from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.settings import Settings
 from millpond.server.core import Core
+from millpond.server.policies import UNCHANGED, Policies
 from millpond.server.store.store import DecisionEntry, Snapshot, Store
 from millpond.server.version import VERSION
 
@@ -24,26 +25,25 @@ _HOLDING = (TaskState.STARTING, TaskState.RUNNING, TaskState.FROZEN, TaskState.S
 _KEEP: Final = "this is a defect of Millpond; keep the state directory and report it"
 
 
-def recover(store: Store, ordering: str = "", placement: str = "") -> Core:
+def recover(store: Store, policies: Policies = UNCHANGED) -> Core:
     """The core as it was when the last event was stored; a new one in a new store.
 
     Decisions that were taken and not stored any more (the server died between the two) are stored now: the replay
     takes the same ones, and no engine has seen them.
 
     Args:
-        ordering, placement: policies; empty: those the store was begun with.
+        policies: what a new store is begun with. An older one is replayed under the policies it was written under;
+            others take over by an event of their own, once the replay is through (``Policies.change``).
 
     Raises:
         UnavailableError: the replay decides otherwise than was decided, because another version wrote the log.
-        InvalidInputError: the store was begun with other policies.
     """
     snapshot = store.latest_snapshot()
     if snapshot is None:
-        core = Core(Scheduler(Settings(ordering=ordering or "default", placement=placement or "default")))
+        core = Core(Scheduler(policies.over(Settings())))
         store.save_snapshot(Snapshot(0, 0.0, VERSION, core.snapshot()))
         return core
     core = Core.restore(snapshot.seq, snapshot.data)
-    _begun_with(core.scheduler.settings, ordering, placement)
     try:
         missing = _replay(core, store, snapshot)
     except MillpondError:
@@ -108,19 +108,6 @@ def to_repeat(core: Core, nodes: Sequence[Node]) -> list[Decision]:
         and not record.state.ended
         and not (isinstance(decision, Start) and any(placed.node not in there for placed in decision.placements))
     ]
-
-
-def _begun_with(settings: Settings, ordering: str, placement: str) -> None:
-    """Policies are part of the state; the log means what it means under them alone."""
-    for what, begun, wanted in (
-        ("ordering", settings.ordering, ordering),
-        ("placement", settings.placement, placement),
-    ):
-        if wanted not in ("", begun):
-            raise InvalidInputError(
-                f"this state directory was begun with the {what} {begun!r}, not {wanted!r}",
-                f"leave --{what} out, or choose another state directory",
-            )
 
 
 def _differs(snapshot: Snapshot, what: str) -> UnavailableError:

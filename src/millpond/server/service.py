@@ -13,13 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from millpond.model.errors import NotFoundError, UnavailableError
-from millpond.model.workloads import JobState
+from millpond.model.errors import InvalidInputError, NotFoundError, UnavailableError
+from millpond.model.events import DesiredCountChanged, ResumeRequested, SuspendRequested
+from millpond.model.workloads import Job, JobState
+from millpond.scheduling.records import JobRecord
 from millpond.server.board import Board
 from millpond.server.core import Core
 from millpond.server.files.service import Files
 from millpond.server.history import story
-from millpond.server.inbox import Submission
+from millpond.server.inbox import ChangeJob, Submission
 from millpond.server.logs import LogReader, Wish
 from millpond.server.loop import Loop
 from millpond.server.store.store import Store
@@ -32,6 +34,7 @@ from millpond.specs.api import (
     LogChunk,
     NodeInfo,
     ReasonInfo,
+    ResizeRequest,
     ServerInfo,
     UsageList,
     UsageRow,
@@ -156,6 +159,35 @@ class Service:
         """
         return await self._answer(self._loop.stop_job(job, self.user))
 
+    async def suspend(self, job: str) -> JobInfo:
+        """Halt a running job where it is: it keeps its memory, and its share of compute is free for others.
+
+        Raises:
+            NotFoundError, ConflictError: it never was, or does not run.
+        """
+        return await self._answer(self._loop.change_job(ChangeJob(job, lambda _, now: SuspendRequested(now, job))))
+
+    async def resume(self, job: str) -> JobInfo:
+        """Let a suspended job go on as soon as its devices allow it.
+
+        Raises:
+            NotFoundError, ConflictError: it never was, or is not suspended.
+        """
+        return await self._answer(self._loop.change_job(ChangeJob(job, lambda _, now: ResumeRequested(now, job))))
+
+    async def resize(self, job: str, wish: ResizeRequest) -> JobInfo:
+        """Give an elastic job another number of tasks.
+
+        Raises:
+            NotFoundError: no such job or role.
+            InvalidInputError: outside the role's bounds, or the job has several roles and none was named.
+        """
+
+        def change(record: JobRecord, now: float) -> DesiredCountChanged:
+            return DesiredCountChanged(now, job, wish.role or _only_role(record.job), wish.tasks)
+
+        return await self._answer(self._loop.change_job(ChangeJob(job, change)))
+
     def look(self, job: str) -> JobInfo:
         """A job's present look, or its last.
 
@@ -275,6 +307,13 @@ class Service:
         except TimeoutError as error:
             hint = "look whether it was done before you try again"
             raise UnavailableError(f"no answer from the scheduler within {ANSWER_WITHIN_S:g} s", hint) from error
+
+
+def _only_role(job: Job) -> str:
+    if len(job.roles) > 1:
+        names = ", ".join(role.name for role in job.roles)
+        raise InvalidInputError(f"job {job.id!r} has several roles ({names})", "say which, such as worker=4")
+    return job.roles[0].name
 
 
 def _new_id(spec: JobSpec) -> str:

@@ -6,9 +6,11 @@ The body of a submission is a job file (``specs.job.JobFile``) as JSON.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
+
+from millpond.specs.fields import MOST_TASKS
 
 API_PREFIX = "/api/v1"
 IDEMPOTENCY_HEADER = "Idempotency-Key"
@@ -114,6 +116,18 @@ class JobList(Body):
 
     jobs: list[JobInfo]
     truncated: bool = False
+
+
+class ResizeRequest(Body):
+    """Another number of tasks for an elastic job.
+
+    Attributes:
+        tasks: how many the role should have, within its bounds.
+        role: which; empty where the job has one only.
+    """
+
+    tasks: Annotated[int, Field(ge=1, le=MOST_TASKS, strict=True)]
+    role: str = ""
 
 
 class RemedyInfo(Body):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from millpond.model.resources import CARD_MILLI, SHARE_OF_CARD, SliceRequest, TaskRequest
 from millpond.model.topology import Level
-from millpond.model.workloads import Checkpoint, CheckpointMode, Job, Kind, Priority, Role
+from millpond.model.workloads import Checkpoint, CheckpointMode, GangRule, Job, Kind, Priority, Role
 
 if TYPE_CHECKING:
     from millpond.specs import fields
@@ -33,6 +33,7 @@ def build_job(file: JobFile, job_id: str, user: str) -> Job:
         priority=Priority[file.priority.upper()],
         together=_LEVELS[place],
         together_required=file.topology.require not in (None, "any"),
+        gang_rule=GangRule(file.on_task_lost),
         retries=file.retries,
         time_limit_s=file.time_limit,
         checkpoint=_checkpoint(file.checkpoint),

@@ -56,7 +56,7 @@ class Change:
         for step in way:
             key = self._key(place, step, path)
             path = (*path, key)
-            place = place[key] if isinstance(place, list) else place.setdefault(key, {})
+            place = place.setdefault(key, {}) if isinstance(place, dict) else place[int(key)]
         key = self._key(place, last, path)
         place[key] = self.value.value
         located.graft((*path, key), self.value, (1, len(self.field) - len(last) + 1))

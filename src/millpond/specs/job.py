@@ -83,6 +83,8 @@ class JobFile(Strict):
         command: a shell line, or a program and its arguments.
         workdir: where it runs; default: the folder of the job file.
         retries: how often a failure of the program itself is tried again.
+        on_task_lost: when a task fails: all end and run again, it alone is started again beside the others, or the
+            others go on without it as long as the minimum is there.
         time_limit: it is ended after this long.
         min_run_time: it is not preempted before it has run this long.
         ship: send ``workdir`` with the job, which then runs in a copy; otherwise it runs in place.
@@ -114,6 +116,7 @@ class JobFile(Strict):
     workdir: Annotated[str, Field(min_length=1, pattern=r"^[^\x00]*$")] | None = None
     env: Annotated[dict[str, str], BeforeValidator(_env)] = Field(default={})
     retries: Annotated[int, Field(ge=0, le=1_000)] = 0
+    on_task_lost: Literal["all", "restart-task", "shrink"] = "all"
     time_limit: Annotated[Duration, Field(gt=0)] | None = None
     checkpoint: Checkpoint = Checkpoint()
     min_run_time: Duration = 0.0

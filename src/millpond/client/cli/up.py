@@ -33,8 +33,20 @@ from millpond.specs.api import NodeInfo
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     help="Pools and queues (YAML).",
 )
-@click.option("--ordering", type=click.Choice(ORDERINGS), default="default", show_default=True, help="Who is next.")
-@click.option("--placement", type=click.Choice(PLACEMENTS), default="default", show_default=True, help="Where it goes.")
+@click.option("--ordering", type=click.Choice(ORDERINGS), help="Who is next [default: as before, at first 'default'].")
+@click.option(
+    "--placement", type=click.Choice(PLACEMENTS), help="Where it goes [default: as before, at first 'default']."
+)
+@click.option(
+    "--preempt/--no-preempt",
+    default=None,
+    help="Whether running work ends for work that the ordering puts first [default: as before, at first no].",
+)
+@click.option(
+    "--reserve/--no-reserve",
+    default=None,
+    help="Whether room is kept for the first job that does not fit [default: as before, at first yes].",
+)
 @click.option("--store", metavar="URL", help="PostgreSQL database to remember in, instead of SQLite.")
 @click.option(
     "--sandbox",
@@ -51,8 +63,10 @@ def command(
     state_dir: Path | None,
     fake_gpus: str | None,
     config: Path | None,
-    ordering: str,
-    placement: str,
+    ordering: str | None,
+    placement: str | None,
+    preempt: bool | None,
+    reserve: bool | None,
     store: str | None,
     sandbox: str,
     stop_jobs_on_exit: bool,
@@ -63,12 +77,21 @@ def command(
     It runs in this terminal until Ctrl-C; its jobs go on, and the next `pond up` takes them over.
     """
     directory = (state_dir or default_state_dir()).absolute()
-    named = {"--fake-gpus": fake_gpus, "--config": config, "--store": store}
+    named = {
+        "--fake-gpus": fake_gpus,
+        "--config": config,
+        "--store": store,
+        "--ordering": ordering,
+        "--placement": placement,
+    }
     arguments = ["--host", host, "--port", str(port), "--state-dir", str(directory)]
-    arguments += ["--ordering", ordering, "--placement", placement, "--sandbox", sandbox]
+    arguments += ["--sandbox", sandbox]
     for name, value in named.items():
         if value is not None:
             arguments += [name, str(value)]
+    for switch, on in (("preempt", preempt), ("reserve", reserve)):
+        if on is not None:
+            arguments.append(f"--{switch}" if on else f"--no-{switch}")
     if stop_jobs_on_exit:
         arguments.append("--stop-jobs-on-exit")
     if detach:

@@ -36,6 +36,7 @@ from millpond.specs.api import (
     NodeInfo,
     NodeList,
     ReasonInfo,
+    ResizeRequest,
     ServerInfo,
     UsageList,
 )
@@ -161,6 +162,34 @@ class Client:
             ConflictError: it has already ended.
         """
         return self._ask(JobInfo, "POST", f"/jobs/{_segment(job_id)}/stop")
+
+    def suspend(self, job_id: str) -> JobInfo:
+        """Halt a running job where it is; it keeps its memory, and its share of compute is free for others.
+
+        Raises:
+            ConflictError: it does not run.
+        """
+        return self._ask(JobInfo, "POST", f"/jobs/{_segment(job_id)}/suspend")
+
+    def resume(self, job_id: str) -> JobInfo:
+        """Let a suspended job go on as soon as there is room on its devices.
+
+        Raises:
+            ConflictError: it is not suspended.
+        """
+        return self._ask(JobInfo, "POST", f"/jobs/{_segment(job_id)}/resume")
+
+    def resize(self, job_id: str, tasks: int, role: str = "") -> JobInfo:
+        """Give an elastic job another number of tasks.
+
+        Args:
+            role: which; may be left out where the job has one only.
+
+        Raises:
+            InvalidInputError: outside the bounds of the role.
+        """
+        wish = ResizeRequest(tasks=tasks, role=role)
+        return self._ask(JobInfo, "POST", f"/jobs/{_segment(job_id)}/resize", json=wish.model_dump())
 
     def events(self, job_id: str) -> list[EventInfo]:
         """A job's history, oldest first."""

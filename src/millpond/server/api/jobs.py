@@ -13,7 +13,7 @@ from millpond.model.workloads import JobState
 from millpond.server.api.dependencies import ServiceOf
 from millpond.server.api.description import JOB_FILE_BODY
 from millpond.server.logs import Wish
-from millpond.specs.api import IDEMPOTENCY_HEADER, EventList, JobInfo, JobList, LogChunk, ReasonInfo
+from millpond.specs.api import IDEMPOTENCY_HEADER, EventList, JobInfo, JobList, LogChunk, ReasonInfo, ResizeRequest
 from millpond.specs.errors import Problem, SpecError
 from millpond.specs.locate import LARGEST_TEXT
 
@@ -57,6 +57,24 @@ async def why(job: str, service: ServiceOf) -> ReasonInfo:
 async def stop(job: str, service: ServiceOf) -> JobInfo:
     """Ask for the end of a job: it gets notice, and after its grace it is ended by force."""
     return await service.stop(job)
+
+
+@router.post("/{job}/suspend", status_code=202)
+async def suspend(job: str, service: ServiceOf) -> JobInfo:
+    """Halt a running job where it is; its memory stays, its share of compute is free for others."""
+    return await service.suspend(job)
+
+
+@router.post("/{job}/resume", status_code=202)
+async def resume(job: str, service: ServiceOf) -> JobInfo:
+    """Let a suspended job go on as soon as there is room on its devices."""
+    return await service.resume(job)
+
+
+@router.post("/{job}/resize", status_code=202)
+async def resize(job: str, wish: ResizeRequest, service: ServiceOf) -> JobInfo:
+    """Give an elastic job another number of tasks: surplus ones get notice, missing ones join the rest."""
+    return await service.resize(job, wish)
 
 
 @router.get("/{job}/events")

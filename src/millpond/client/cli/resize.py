@@ -1,0 +1,27 @@
+"""``pond resize``: another number of tasks for an elastic job."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from millpond.client.cli.connection import asks_server, connect
+from millpond.model.errors import InvalidInputError
+
+
+@click.command("resize")
+@click.argument("job")
+@click.argument("size", metavar="[ROLE=]TASKS")
+@asks_server
+def command(job: str, size: str, state_dir: Path | None) -> None:
+    """Give an elastic JOB another number of tasks, such as 4 or worker=4, within the bounds of its job file.
+
+    Tasks that are too many get notice and their grace period; missing ones start beside the others.
+    """
+    role, _, count = size.rpartition("=")
+    if not count.isdecimal() or int(count) < 1:
+        raise InvalidInputError(f"{size!r} is not a number of tasks", "write for example 4, or worker=4")
+    with connect(state_dir) as client:
+        resized = client.resize(client.find(job).id, int(count), role)
+    click.echo(f"{resized.id}: {resized.state}")

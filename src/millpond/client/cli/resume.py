@@ -1,0 +1,19 @@
+"""``pond resume``: let suspended jobs go on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from millpond.client.cli.acting import act_on
+from millpond.client.cli.connection import asks_server
+from millpond.client.sdk import Client
+
+
+@click.command("resume")
+@click.argument("jobs", nargs=-1, required=True, metavar="JOB...")
+@asks_server
+def command(jobs: tuple[str, ...], state_dir: Path | None) -> int:
+    """Let each suspended JOB go on, as soon as there is room on its devices."""
+    return act_on(jobs, state_dir, Client.resume)

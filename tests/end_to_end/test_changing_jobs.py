@@ -1,0 +1,79 @@
+"""Jobs that are halted, resized, or lose a task while they run; and a server that comes back with other policies."""
+
+from __future__ import annotations
+
+from real_pond import until
+
+COUNTING = "echo begun $MILLPOND_TASK; trap 'exit 0' TERM; while :; do echo . >> {file}; sleep 0.02; done"
+
+
+def test_a_suspended_job_stands_still_through_a_restart_and_goes_on_when_resumed(running, tmp_path):
+    file = tmp_path / "beats"
+    script = COUNTING.format(file=file)
+    job_id = running("run", "--detach", "--gpus", "1", "--", "sh", "-c", script).stdout.strip()
+    until(file.exists)
+    assert running("suspend", job_id).stdout == f"{job_id}: suspended\n"
+    beats = still(file)
+    running.kill_server()
+    running.up()
+    assert running.job(job_id)["state"] == "suspended"
+    assert file.stat().st_size == beats
+    assert running("suspend", job_id).returncode == 5
+    assert running("resume", job_id).returncode == 0
+    until(lambda: file.stat().st_size > beats)
+    assert running("stop", job_id).returncode == 0
+    assert running("wait", job_id).returncode == 143
+
+
+def test_an_elastic_job_is_made_smaller_and_larger_while_it_runs(running, tmp_path):
+    (tmp_path / "job.yaml").write_text(
+        f"command: {COUNTING.format(file='$MILLPOND_TASK')!r}\ntasks: {{min: 1, max: 3}}\ngpus: 1\n"
+    )
+    job_id = running("submit", str(tmp_path / "job.yaml")).stdout.strip()
+    until(lambda: running_tasks(running, job_id) == [0, 1, 2])
+    assert running("resize", job_id, "1").returncode == 0
+    until(lambda: running_tasks(running, job_id) == [0])
+    assert running("resize", job_id, "worker=2").returncode == 0
+    until(lambda: len(running_tasks(running, job_id)) == 2)
+    refused = running("resize", job_id, "4")
+    assert refused.returncode == 2
+    assert "between 1 and 3" in refused.stderr
+    assert running.job(job_id)["attempt"] == 1
+
+
+def test_with_restart_task_a_lost_task_runs_again_beside_the_others(running, tmp_path):
+    (tmp_path / "job.yaml").write_text(
+        "command: '[ $RANK = 0 ] || [ -e again ] || { touch again; exit 3; }; echo run; [ $RANK = 1 ] || sleep 1'\n"
+        "tasks: 2\nretries: 1\non_task_lost: restart-task\n"
+    )
+    job_id = running("submit", str(tmp_path / "job.yaml")).stdout.strip()
+    assert running("wait", job_id).returncode == 0
+    ended = running.job(job_id)
+    assert (ended["attempt"], ended["failures"]) == (1, 1)
+    assert sorted(running("logs", job_id).stdout.splitlines()) == ["[0] run", "[1] run"]
+
+
+def test_the_same_state_directory_takes_other_policies_and_its_jobs_run_on(running):
+    job_id = running("run", "--detach", "--", "sleep", "300").stdout.strip()
+    until(lambda: running.job(job_id)["state"] == "running")
+    assert running("down", "--keep-jobs").returncode == 0
+    done = running("up", "--detach", "--fake-gpus", "2x4:V100-32GB", "--ordering", "srtf", "--preempt")
+    assert done.returncode == 0, done.stderr
+    assert running.job(job_id)["state"] == "running"
+    assert "PolicyChanged" in (running.state_dir / "server.log").read_text()
+
+
+def running_tasks(pond, job_id):
+    return [task["task"] for task in pond.job(job_id)["tasks"] if task["state"] == "running"]
+
+
+def still(file):
+    """The size of a file once it grows no more."""
+    sizes = [-1]
+
+    def unchanged() -> bool:
+        sizes.append(file.stat().st_size)
+        return len(sizes) > 4 and len(set(sizes[-4:])) == 1
+
+    until(unchanged)
+    return sizes[-1]
