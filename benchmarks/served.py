@@ -1,0 +1,120 @@
+"""A real server as a child process of a benchmark: started, killed without warning, started again, measured."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import httpx2
+
+from millpond.client.sdk import Client
+from millpond.client.sdk.discovery import read_server_file
+
+READY_WITHIN_S = 120.0
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+
+
+class ServedPond:
+    """A state directory and the server that works on it at the moment.
+
+    Args:
+        options: of the server, beside the state directory and a free port.
+    """
+
+    def __init__(self, state_dir: Path, options: Sequence[str]) -> None:
+        self.state_dir = state_dir
+        self._arguments = ["--state-dir", str(state_dir), "--port", "0", *options]
+        self._process: subprocess.Popen[bytes] | None = None
+        state_dir.mkdir(parents=True, exist_ok=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.down()
+
+    @property
+    def pid(self) -> int:
+        """The server's process."""
+        assert self._process is not None, "no server was started"
+        return self._process.pid
+
+    def launch(self) -> None:
+        """Start a server; returns at once."""
+        with (self.state_dir / "server.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "millpond.server", *self._arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def up(self) -> float:
+        """Start a server and wait until it takes work; returns how many seconds that took."""
+        began = time.monotonic()
+        self.launch()
+        self.await_ready()
+        return time.monotonic() - began
+
+    def await_ready(self) -> None:
+        """Wait until the server takes work."""
+        give_up_at = time.monotonic() + READY_WITHIN_S
+        while not self._is_ready():
+            assert self._process is not None, "no server was started"
+            if self._process.poll() is not None:
+                log = (self.state_dir / "server.log").read_text(errors="replace")
+                raise SystemExit(f"the server ended with code {self._process.returncode}:\n{log[-4000:]}")
+            if time.monotonic() > give_up_at:
+                raise SystemExit(f"the server was not ready within {READY_WITHIN_S:g} s")
+            time.sleep(0.01)
+
+    def kill(self) -> None:
+        """End the server without a chance to tidy up; its jobs go on."""
+        assert self._process is not None, "no server was started"
+        self._process.kill()
+        self._process.wait()
+
+    def down(self) -> None:
+        """End the server and all its jobs."""
+        if self._process is None:
+            return
+        if self._process.poll() is None:
+            with self.client() as client:
+                for job in client.jobs(limit=10_000).jobs:
+                    client.stop(job.id)
+                while client.jobs(limit=1).jobs:
+                    time.sleep(0.1)
+            self._process.send_signal(signal.SIGTERM)
+        self._process.wait()
+        self._process = None
+
+    def client(self, timeout_s: float = 60.0) -> Client:
+        """A connection of its own."""
+        return Client(state_dir=self.state_dir, timeout_s=timeout_s)
+
+    def cpu_s(self) -> float:
+        """CPU seconds that the server's process has used."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
+
+    def memory_mib(self) -> float:
+        """Memory of the server's process that no other shares (proportional set size)."""
+        lines = Path(f"/proc/{self.pid}/smaps_rollup").read_text().splitlines()
+        return sum(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
+
+    def _is_ready(self) -> bool:
+        left = read_server_file(self.state_dir)
+        if left is None or left.pid != self.pid:
+            return False
+        try:
+            return httpx2.get(f"{left.url}/readyz", timeout=5.0, trust_env=False).is_success
+        except httpx2.TransportError:
+            return False
