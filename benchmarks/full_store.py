@@ -34,10 +34,22 @@ def _ended(number: int) -> JobInfo:
     at = _BEGAN + number * _APART_S
     task = TaskInfo(task=0, role="worker", state="succeeded", node="fake-1", exit_code=0)
     return JobInfo(
-        id=f"old-{number:06d}", name="old", queue="default", pool="default", user="ada",
-        kind="train", priority="normal", state="succeeded", attempt=1,
-        submitted_at=at, first_started_at=at + 1, started_at=at + 1, ended_at=at + 60,
-        gpus="1", gpu_milli=1000, exit_code=0,
+        id=f"old-{number:06d}",
+        name="old",
+        queue="default",
+        pool="default",
+        user="ada",
+        kind="train",
+        priority="normal",
+        state="succeeded",
+        attempt=1,
+        submitted_at=at,
+        first_started_at=at + 1,
+        started_at=at + 1,
+        ended_at=at + 60,
+        gpus="1",
+        gpu_milli=1000,
+        exit_code=0,
         tasks=[task],
     )
 
@@ -46,10 +58,24 @@ def _leave_files(state_dir: Path, info: JobInfo) -> None:
     files = TaskFiles.of(state_dir, TaskId(info.id, 1, 0))
     files.record.parent.mkdir(parents=True)
     record = {
-        "job": info.id, "attempt": 1, "task": 0, "role": "worker", "node": "fake-1", "decision": 0,
-        "devices": ["FAKE-fake-1-0"], "notice_signal": "SIGTERM", "saves": False, "boot_id": procfs.boot_id(),
-        "supervisor_pid": 2**22, "supervisor_start": 1, "pid": 2**22 + 1, "started_at": info.started_at,
-        "exit_code": 0, "ended_at": info.ended_at, "forced": False, "out_of_memory": False,
+        "job": info.id,
+        "attempt": 1,
+        "task": 0,
+        "role": "worker",
+        "node": "fake-1",
+        "decision": 0,
+        "devices": ["FAKE-fake-1-0"],
+        "notice_signal": "SIGTERM",
+        "saves": False,
+        "boot_id": procfs.boot_id(),
+        "supervisor_pid": 2**22,
+        "supervisor_start": 1,
+        "pid": 2**22 + 1,
+        "started_at": info.started_at,
+        "exit_code": 0,
+        "ended_at": info.ended_at,
+        "forced": False,
+        "out_of_memory": False,
     }
     files.record.write_text(json.dumps(record))
     files.log.write_text("done\n")

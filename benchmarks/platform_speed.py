@@ -179,8 +179,10 @@ def restart(state_dir: Path, scale: float) -> list[Row]:
         began = time.monotonic()
         ready_s = pond.up()
         with pond.client() as client:
-            _first_line(client, client.submit({**SMALL, "command": ["echo", "hello"]}).id)
+            job = client.submit({**SMALL, "command": ["echo", "hello"]})
+            _first_line(client, job.id)
             scheduling_s = time.monotonic() - began
+            client.wait(job.id)
             states = client.server().jobs
         assert (states["running"], states["succeeded"]) == (living, stored + 1), states
     return [

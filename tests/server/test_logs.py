@@ -169,8 +169,8 @@ def test_an_offset_begins_in_the_middle_of_one_task(scene: Scene) -> None:
 
 
 def test_a_silent_stream_shows_that_it_lives(scene: Scene) -> None:
-    polls = round(logs.KEEP_ALIVE_S / logs.POLL_S)
-    scene.script = [lambda: None] * (polls + 2)
+    most = round(logs.KEEP_ALIVE_S / logs.LONGEST_POLL_S) + 20
+    scene.script = [lambda: None] * most
     (chunk,) = scene.read(Wish(follow=True), most=1)
     assert (chunk.data, chunk.job_over) == ("", False)
 

@@ -15,6 +15,7 @@ from urllib.parse import quote
 
 from millpond.node import procfs
 from millpond.node.files import read_json
+from millpond.node.supervisor import RUNNING
 
 FILES = "files"
 """What the tasks of an attempt may see and write lies in this folder of it (``node.workspace``)."""
@@ -146,10 +147,13 @@ def read_record(files: TaskFiles) -> RunRecord | None:
     return None if plain is None else _record(plain)
 
 
-def all_records(state_dir: Path) -> Iterator[RunRecord]:
-    """Every task that was ever started with this state directory."""
-    for path in sorted(state_dir.glob("jobs/*/attempt-*/task-*.json")):
-        record = read_record(TaskFiles(path))
+def running_records(state_dir: Path) -> Iterator[RunRecord]:
+    """Every task whose supervisor has not noted its end, in a fixed order; one that was killed is among them."""
+    for entry in sorted((state_dir / RUNNING).glob("*")):
+        try:
+            record = read_record(TaskFiles(entry.readlink()))
+        except FileNotFoundError:
+            continue  # it has just ended
         if record is not None:
             yield record
 

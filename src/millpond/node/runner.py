@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import signal
-import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +16,8 @@ from millpond.node import memory_cgroup, procfs, supervisor
 from millpond.node.devices.vendor import Ours
 from millpond.node.files import write_json
 from millpond.node.launch import LaunchSpec
-from millpond.node.records import RunRecord, TaskFiles, TaskId, all_records
+from millpond.node.nurse import Nurse
+from millpond.node.records import RunRecord, TaskFiles, TaskId, running_records
 from millpond.node.sandbox import Mount, Sandbox
 from millpond.node.workspace import WORK, make_output
 
@@ -26,6 +27,8 @@ LOG_VARIABLE = "MILLPOND_LOG"
 _ENVIRONMENTS = ("VIRTUAL_ENV", "CONDA_PREFIX")
 _SUPERVISORS_LOG = "supervisors.log"
 _FREEZING_PASSES = 20
+_NO_PROCESS = (errno.ESRCH, errno.ENOENT, errno.EINVAL)
+"""Nobody has the number, or (by kernel) it has come round as that of a thread, which no pidfd can be had for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +53,7 @@ class Spawned:
     """A supervisor on its way; both file descriptors are the caller's to close.
 
     Attributes:
-        pid: its process, a child of ours.
+        pid: its process.
         handle: becomes readable when it ends (a pidfd); to be let go of by ``reap``.
         settled: reaches its end once the task's record tells how the start went.
     """
@@ -72,14 +75,17 @@ def require_pidfd() -> None:
         raise UnavailableError("this kernel has no pidfd_open", "run the server on Linux 5.3 or newer") from error
 
 
-def spawn(state_dir: Path, start: TaskStart, launch: LaunchSpec, sandbox: Sandbox | None = None) -> Spawned:
-    """Start a task's supervisor, which starts the task, in a sandbox if one is given. Returns in about a millisecond.
+def spawn(
+    nurse: Nurse, state_dir: Path, start: TaskStart, launch: LaunchSpec, sandbox: Sandbox | None = None
+) -> Spawned:
+    """Start a task's supervisor, which starts the task, in a sandbox if one is given. Returns in a few milliseconds.
 
     Raises:
         OSError: the machine lacks room for it: processes, files, disk.
     """
     files = TaskFiles.of(state_dir, start.id)
     files.record.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    (state_dir / supervisor.RUNNING).mkdir(exist_ok=True, mode=0o700)
     if launch.workspace is not None and launch.workspace.empty:
         make_output(files.record.parent)  # here, where it costs less than the import that the supervisor would need
     with contextlib.ExitStack() as always, contextlib.ExitStack() as on_failure:
@@ -92,31 +98,19 @@ def spawn(state_dir: Path, start: TaskStart, launch: LaunchSpec, sandbox: Sandbo
         os.lseek(order, 0, os.SEEK_SET)
         log = os.open(state_dir / _SUPERVISORS_LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         always.callback(os.close, log)
-        pid = os.posix_spawn(
-            sys.executable,
-            [sys.executable, "-P", "-s", "-m", supervisor.__name__, str(files.record)],
-            os.environ,
-            file_actions=[
-                (os.POSIX_SPAWN_DUP2, order, 0),
-                (os.POSIX_SPAWN_DUP2, told, 1),
-                (os.POSIX_SPAWN_DUP2, log, 2),
-            ],
-            setsid=True,
-            setsigmask=supervisor.BLOCKED,
-            setsigdef=signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP},
-        )
-        on_failure.callback(_abort, pid)
-        spawned = Spawned(pid, os.pidfd_open(pid), settled)
+        pid, handle = nurse.bear(files.record, (order, told, log))
         on_failure.pop_all()
-        return spawned
+        return Spawned(pid, handle, settled)
 
 
 def attach(record: RunRecord) -> int | None:
     """A file descriptor that becomes readable when the task's supervisor ends; None when it has."""
     try:
         handle = os.pidfd_open(record.supervisor_pid)
-    except ProcessLookupError:
-        return None
+    except OSError as error:
+        if error.errno in _NO_PROCESS:
+            return None
+        raise
     if record.alive:  # asked only now, as the handle cannot come to mean another process
         return handle
     reap(handle)
@@ -124,9 +118,7 @@ def attach(record: RunRecord) -> int | None:
 
 
 def reap(handle: int) -> None:
-    """Let go of an ended supervisor."""
-    with contextlib.suppress(ChildProcessError):  # an earlier server's child: not ours to collect
-        os.waitid(os.P_PIDFD, handle, os.WEXITED | os.WNOHANG)
+    """Let go of an ended supervisor; it is the nursery's child, or that of an earlier one, not ours to collect."""
     os.close(handle)
 
 
@@ -172,7 +164,7 @@ def running_now(records: Iterable[RunRecord]) -> Ours:
 
 def running_under(state_dir: Path) -> Ours:
     """What tasks started earlier with this state directory hold still."""
-    return running_now(all_records(state_dir))
+    return running_now(running_records(state_dir))
 
 
 def _order(start: TaskStart, launch: LaunchSpec, files: TaskFiles, sandbox: Sandbox | None) -> dict[str, object]:
@@ -225,12 +217,6 @@ def _installed(program: str, env: Mapping[str, str]) -> list[Path]:
     environments = [Path(env[name]) for name in _ENVIRONMENTS if env.get(name, "").startswith("/")]
     modules = [Path(entry) for entry in env.get("PYTHONPATH", "").split(os.pathsep) if entry.startswith("/")]
     return [*dict.fromkeys(environments + modules + trees)]
-
-
-def _abort(pid: int) -> None:
-    """Undo a spawn that nobody could watch; the kernel ends the task with its supervisor."""
-    os.kill(pid, signal.SIGKILL)
-    os.waitpid(pid, 0)
 
 
 def _send(pids: Iterable[int], number: int) -> None:

@@ -6,11 +6,13 @@ when the grace is over, kills everything below itself. Beside the task's record 
 (``.log``), the wish to stop it (``.stop``: ``{"grace_s": 30}``) and a lock (``.lock``) that is held while the task
 lives; record and lock together make sure that one decision never starts a task twice.
 
-Run as ``python -m millpond.node.supervisor RECORD`` with a JSON object on standard input: ``record`` (what identifies
-the task, ``decision`` among it), ``command``, ``wrapped`` (the same in a sandbox; null without one), ``workdir``,
-``env``, ``kill_counter``, ``workspace`` (files to be laid out before the command starts, see ``node.workspace``; null
-without any). Standard output is closed as soon as the record tells whether the command runs. Standard library only; it
-must start in some 20 ms.
+Forked by the nursery (``node.nursery``) with a JSON object on standard input: ``record`` (what identifies the task,
+``decision`` among it), ``command``, ``wrapped`` (the same in a sandbox; null without one), ``workdir``, ``env``,
+``kill_counter``, ``workspace`` (files to be laid out before the command starts, see ``node.workspace``; null without
+any). Standard output is closed as soon as the record tells whether the command runs. Standard library only.
+
+While it lives, ``STATE/running`` holds a link to its record: that is how a restarted server finds whatever runs without
+reading the records of everything that ever ran.
 """
 
 from __future__ import annotations
@@ -24,7 +26,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,9 @@ from millpond.node.files import read_json, write_json
 BLOCKED = frozenset({signal.SIGTERM, signal.SIGCHLD, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGPIPE})
 """Signals that must not end a supervisor. Whoever starts one blocks them from its first instant on."""
 
+RUNNING = "running"
+"""Folder of the state directory with a link for each task that runs."""
+
 _AWAITED = (signal.SIGTERM, signal.SIGCHLD)
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 _DEFAULT_GRACE_S = 30.0
@@ -44,15 +48,15 @@ _FIRST_VICTIM = 500
 _FULL_DISK_PAUSE_S = 1.0
 _KILLED = 128 + signal.SIGKILL
 
-_libc = ctypes.CDLL(None, use_errno=True)
+libc = ctypes.CDLL(None, use_errno=True)
 
 
 def main(argv: list[str]) -> int:
     """Supervise one task from its start to its end."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, BLOCKED)
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))
     path = Path(argv[1])
-    order = json.load(sys.stdin)
+    with os.fdopen(0, "rb", closefd=False) as given:
+        order = json.load(given)
     with path.with_suffix(".lock").open("a") as lock:
         decision = order["record"]["decision"]
         if not _locked(lock.fileno()):
@@ -85,8 +89,9 @@ class _Supervisor:
     def run(self) -> None:
         """Start, wait, end, write it all down."""
         self._path.with_suffix(".stop").unlink(missing_ok=True)
+        enter(self._path)
         write_json(self._path, self._record)
-        _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         started = self._start()
         _close_standard_output()
         if started:
@@ -219,7 +224,25 @@ class _Supervisor:
                     raise
                 time.sleep(_FULL_DISK_PAUSE_S)
             else:
+                leave(self._path)
                 return
+
+
+def entry_of(record: Path) -> Path:
+    """Where the link to a task's record lies while the task runs."""
+    attempt = record.parent
+    return record.parents[3] / RUNNING / f"{attempt.parent.name}@{attempt.name}@{record.stem}"
+
+
+def enter(record: Path) -> None:
+    """Note that a task runs from now on."""
+    with contextlib.suppress(FileExistsError):  # an earlier supervisor of it was killed
+        entry_of(record).symlink_to(record)
+
+
+def leave(record: Path) -> None:
+    """Note that a task runs no more."""
+    entry_of(record).unlink(missing_ok=True)
 
 
 def _locked(lock: int) -> bool:
@@ -248,7 +271,7 @@ def _await_settled(path: Path, decision: int) -> None:
 
 def _become_task() -> None:
     """In the child, before the command: die with the supervisor, be the kernel's first choice, hear all signals."""
-    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     score = Path("/proc/self/oom_score_adj")
     with contextlib.suppress(OSError):  # a read-only /proc in a container: the kernel chooses as it likes
         score.write_text(str(max(_FIRST_VICTIM, int(score.read_text()))))
@@ -295,7 +318,3 @@ def _kill_count(counter: str) -> int:
     except OSError:
         return 0
     return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv))

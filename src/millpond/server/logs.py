@@ -17,10 +17,13 @@ from millpond.node.records import TaskFiles, TaskId
 from millpond.specs.api import JobInfo, LogChunk
 
 CHUNK_BYTES: Final = 65_536
-POLL_S: Final = 0.1
+FIRST_POLL_S: Final = 0.01
+LONGEST_POLL_S: Final = 0.2
+"""A reader looks again soon after there was something, and less and less often while there is nothing."""
 KEEP_ALIVE_S: Final = 15.0
 """A silent stream says something this often, so that a vanished client is noticed."""
 
+_POLL_GROWTH: Final = 1.3
 _CURSOR: Final = re.compile(r"(\d{1,9}):((?:\d{1,9}=\d{1,18})(?:,\d{1,9}=\d{1,18})*)?")
 
 
@@ -97,7 +100,7 @@ class LogReader:
     async def chunks(self) -> AsyncIterator[LogChunk]:
         """Everything there is; with ``follow`` also what comes, until the job (or the attempt asked for) is over."""
         told: set[int] = set()
-        silent_s = 0.0
+        silent_s, pause_s = 0.0, FIRST_POLL_S
         while True:
             info = self._look()  # before reading: what an ended task wrote is then all there
             attempt = self._position.attempt
@@ -124,11 +127,12 @@ class LogReader:
                     return
             if not self._wish.follow or self._closing():
                 return
-            silent_s = 0.0 if spoke else silent_s + POLL_S
+            silent_s, pause_s = (0.0, FIRST_POLL_S) if spoke else (silent_s + pause_s, pause_s * _POLL_GROWTH)
+            pause_s = min(pause_s, LONGEST_POLL_S)
             if silent_s >= KEEP_ALIVE_S:
                 silent_s = 0.0
                 yield self._chunk(info.id, self._wish.task or 0)
-            await asyncio.sleep(POLL_S)
+            await asyncio.sleep(pause_s)
 
     def _read(self, job: str, task: int, over: bool) -> Iterator[LogChunk]:
         """What is new in one task's log; a character that is not complete yet is left for later."""

@@ -8,6 +8,10 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
+from dataclasses import replace
+from pathlib import Path
+from queue import Queue
 
 import pytest
 from local_bench import Bench, eventually
@@ -16,7 +20,7 @@ from millpond.model.events import Confirmed, Ended
 from millpond.model.workloads import Outcome
 from millpond.node.procfs import start_ticks
 from millpond.node.records import TaskFiles, TaskId, read_record
-from millpond.node.runner import running_under
+from millpond.node.runner import attach, running_under
 
 pytestmark = pytest.mark.end_to_end
 
@@ -151,6 +155,46 @@ def test_what_earlier_tasks_hold_is_known_before_there_is_an_engine(bench: Bench
     assert ours.devices == {"FAKE-fake-1-0"}
 
 
+def test_a_nursery_that_is_killed_is_replaced_and_nothing_starts_twice(bench: Bench) -> None:
+    bench.start("before", "echo ran >> before; sleep 60")
+    bench.events(1)
+    nursery = next(pid for pid in children(os.getpid()) if "nursery" in command_of(pid))
+    os.kill(nursery, signal.SIGKILL)
+    bench.start("after", "echo ran >> after; sleep 60")
+    (confirmed,) = bench.events(1)
+    assert isinstance(confirmed, Confirmed)
+    assert eventually(lambda: (bench.workdir / "after").exists())
+    assert [(bench.workdir / name).read_text() for name in ("before", "after")] == ["ran\n", "ran\n"]
+    assert sum(task.alive for task in bench.engine.inventory().tasks) == 2
+
+
+def test_only_what_runs_is_looked_at_after_a_restart(bench: Bench) -> None:
+    bench.start("over", ("true",))
+    bench.events(2)
+    bench.start("killed", ("sleep", "60"))
+    bench.events(1)
+    record = read_record(TaskFiles.of(bench.state_dir, TaskId("killed", 1, 0)))
+    assert record is not None
+    assert [task.job for task in bench.engine.inventory().tasks] == ["killed"]
+    bench.engine.close()
+    os.kill(record.supervisor_pid, signal.SIGKILL)
+    engine = bench.new_engine()
+    assert eventually(lambda: not engine.inventory().tasks[0].alive)
+    engine.adopt([TaskId("killed", 1, 0)], [])
+    (end,) = bench.events(1)
+    assert isinstance(end, Ended)
+    assert end.outcome is Outcome.NODE_LOST
+    assert engine.inventory().tasks == ()
+
+
+def children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def command_of(pid: int) -> str:
+    return Path(f"/proc/{pid}/cmdline").read_text()
+
+
 SERVER = """
 import os, signal, sys, threading
 from pathlib import Path
@@ -183,3 +227,23 @@ def test_a_server_killed_by_force_leaves_its_tasks_to_the_next(bench: Bench) -> 
     assert isinstance(end, Ended)
     assert (end.outcome, end.exit_code) == (Outcome.USER_ERROR, 5)
     assert (bench.workdir / "ran").read_text() == "ran\n"
+
+
+def test_a_task_whose_number_came_round_as_that_of_a_thread_is_over(bench: Bench) -> None:
+    bench.start("job", ("true",))
+    bench.events(2)
+    record = read_record(TaskFiles.of(bench.state_dir, FIRST))
+    assert record is not None
+    release, known = threading.Event(), Queue[int]()
+
+    def live() -> None:
+        known.put(threading.get_native_id())
+        release.wait()
+
+    thread = threading.Thread(target=live)
+    thread.start()
+    try:
+        assert attach(replace(record, supervisor_pid=known.get())) is None
+    finally:
+        release.set()
+        thread.join()

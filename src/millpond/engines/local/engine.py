@@ -20,7 +20,7 @@ from millpond.model.events import Event
 from millpond.node import runner
 from millpond.node.launch import LaunchSpec
 from millpond.node.machine import Machine
-from millpond.node.records import TaskId, all_records
+from millpond.node.records import TaskId, running_records
 from millpond.node.sandbox import Sandbox
 
 
@@ -111,10 +111,10 @@ class LocalEngine:
         return self._outbox.drain()
 
     def inventory(self) -> Inventory:
-        """The nodes, and every task that this state directory knows, whoever started it."""
+        """The nodes, and every task of this state directory that has not come to its own end, whoever started it."""
         observed = tuple(
             Observed(record.id.job, record.id.attempt, record.id.task, record.node, record.alive)
-            for record in all_records(self._state_dir)
+            for record in running_records(self._state_dir)
         )
         return Inventory(self._health.nodes, observed)
 
@@ -126,6 +126,7 @@ class LocalEngine:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._executor.live.release()
+        self._executor.nurse.close()
         self._loop.close()
 
     def _failed(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

@@ -20,7 +20,8 @@ from millpond.model.errors import InconsistentStateError, MillpondError, Unavail
 from millpond.node import runner
 from millpond.node.launch import LaunchSpec
 from millpond.node.machine import Machine
-from millpond.node.records import RunRecord, TaskId, all_records, attempt_dir
+from millpond.node.nurse import Nurse
+from millpond.node.records import RunRecord, TaskFiles, TaskId, attempt_dir, read_record, running_records
 from millpond.node.sandbox import Sandbox
 
 _UNEXPECTED_GRACE_S = 10.0
@@ -45,7 +46,8 @@ class Executor:
         sandbox: Sandbox | None = None,
     ) -> None:
         self.live = LiveTasks(state_dir, loop, self._task_ended)
-        self._site = Site(machine, state_dir, self.live, loop, sandbox)
+        self.nurse = Nurse()
+        self._site = Site(machine, state_dir, self.live, self.nurse, loop, sandbox)
         self._launch_of = launch_of
         self._outbox = outbox
         self._pending: dict[str, tuple[PendingStart, int]] = {}
@@ -61,16 +63,15 @@ class Executor:
         """Go on where an earlier engine stopped; see ``LocalEngine.adopt``."""
         starts = (decision for decision in unanswered if isinstance(decision, Start))
         starting = {TaskId(start.job, start.attempt, placed.task) for start in starts for placed in start.placements}
-        found = {record.id: record for record in all_records(self._site.state_dir)}
         for task in expected:
-            record = found.get(task)
             if task in starting:
                 continue  # carrying the start out (again) finds it
+            record = read_record(TaskFiles.of(self._site.state_dir, task))
             if record is None:
                 self._outbox.ended(task, NEVER_STARTED)
             elif self.live.attach(record) is None:
                 self._outbox.ended(task, verdict_on(self.live.final_record(record)))
-        for record in found.values():
+        for record in running_records(self._site.state_dir):
             if record.id not in expected and record.id not in starting:
                 self._end_unexpected(record)
         for decision in unanswered:
@@ -79,7 +80,9 @@ class Executor:
     def _end_unexpected(self, record: RunRecord) -> None:
         """The core counts its cards as free, so it must not go on."""
         live = self.live.attach(record, expected=False)
-        if live is not None:
+        if live is None:
+            self.live.final_record(record)
+        else:
             self.live.request_stop(live, _UNEXPECTED_GRACE_S)
 
     def _dispatch(self, decision: Decision) -> None:

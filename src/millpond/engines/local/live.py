@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from millpond.engines.local.rendezvous import recall
-from millpond.node import runner
+from millpond.node import runner, supervisor
 from millpond.node.records import RunRecord, TaskFiles, TaskId, attempt_dir, read_record
 
 
@@ -83,6 +83,7 @@ class LiveTasks:
         latest = read_record(files) or record
         if not latest.over:
             runner.kill_remains(files)
+        supervisor.leave(files.record)  # what was killed could not do so itself
         return latest
 
     def release(self) -> None:

@@ -18,6 +18,7 @@ from millpond.model.errors import UnavailableError
 from millpond.node import runner
 from millpond.node.launch import LaunchSpec, base_environment
 from millpond.node.machine import Machine
+from millpond.node.nurse import Nurse
 from millpond.node.records import RunRecord, TaskFiles, TaskId, read_record
 from millpond.node.sandbox import Sandbox
 
@@ -36,6 +37,7 @@ class Site:
     machine: Machine
     state_dir: Path
     live: LiveTasks
+    nurse: Nurse
     loop: asyncio.AbstractEventLoop
     sandbox: Sandbox | None = None
 
@@ -121,7 +123,8 @@ class PendingStart:
         return runner.TaskStart(task, placed.role, placed.node, self.decision.id, uuids, env)
 
     def _spawn(self, start: runner.TaskStart) -> runner.Spawned:
-        return runner.spawn(self._site.state_dir, start, self._launch, self._site.sandbox)
+        site = self._site
+        return runner.spawn(site.nurse, site.state_dir, start, self._launch, site.sandbox)
 
     def _look(self, task: TaskId, spawned: runner.Spawned) -> None:
         """A supervisor closed its end of the pipe: the record tells how the start went."""

@@ -6,7 +6,7 @@ import json
 from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Header, Query, Request
+from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
 from millpond.model.workloads import JobState
@@ -30,15 +30,17 @@ async def submit(
     return await service.submit(await _document(request), key)
 
 
-@router.get("")
+@router.get("", response_model=JobList)
 async def list_jobs(
     service: ServiceOf,
     state: JobState | None = None,
     everything: Annotated[bool, Query(alias="all")] = False,
     limit: Annotated[int, Query(ge=1, le=100_000)] = 1_000,
-) -> JobList:
+) -> Response:
     """Jobs, the newest first: those that have not ended; those in one state; or all."""
-    return await service.jobs(state.value if state else "", everything, limit)
+    found = await service.jobs(state.value if state else "", everything, limit)
+    # Written here: given the model, the framework would build and check it all once more.
+    return Response(found.model_dump_json(), media_type="application/json")
 
 
 @router.get("/{job}")

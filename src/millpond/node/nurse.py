@@ -1,0 +1,75 @@
+"""The server's end of the nursery (``node.nursery``): has supervisors forked, replaces a nursery that was killed."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from millpond.node import nursery
+
+ANSWER_WITHIN_S: Final = 10.0
+
+
+class Nurse:
+    """One connection to one nursery at a time."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._orders: socket.socket | None = None
+        self._open()
+
+    def bear(self, record: Path, files: Sequence[int]) -> tuple[int, int]:
+        """Fork a supervisor; returns its process id and a pidfd.
+
+        Args:
+            files: its standard input, output and error.
+
+        Raises:
+            OSError: the machine lacks room for it.
+        """
+        try:
+            return self._ask(record, files)
+        except (ConnectionError, TimeoutError):
+            # It was killed or halted. What it forked before that holds the task's lock: nothing starts twice.
+            if self._process is not None:
+                self._process.kill()
+            self.close()
+            self._open()
+            return self._ask(record, files)
+
+    def close(self) -> None:
+        """End it; supervisors live on."""
+        if self._orders is not None and self._process is not None:
+            self._orders.close()
+            self._process.wait()
+        self._orders = self._process = None
+
+    def _open(self) -> None:
+        ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with its:
+            # -P, -s: neither the present directory nor the user's packages have a say in what it runs.
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-s", "-m", nursery.__name__, str(its.fileno())],
+                pass_fds=(its.fileno(),),
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        ours.settimeout(ANSWER_WITHIN_S)
+        self._orders = ours
+
+    def _ask(self, record: Path, files: Sequence[int]) -> tuple[int, int]:
+        if self._orders is None:
+            raise ConnectionError("the nursery is closed")
+        socket.send_fds(self._orders, [os.fsencode(record)], files)
+        answer, handles, _, _ = socket.recv_fds(self._orders, nursery.PATH_BYTES, 1)
+        if not answer:
+            raise ConnectionError("the nursery ended")
+        number = int(answer)
+        if number < 0:
+            raise OSError(-number, os.strerror(-number))
+        return number, handles[0]
