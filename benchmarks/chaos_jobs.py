@@ -94,6 +94,7 @@ def document(kind: Kind, key: str, book: Path) -> dict[str, Any]:
         "retries": kind.retries,
         "checkpoint": {"grace": "2s"},
         "command": ["sh", "-c", _SCRIPT],
+        "workdir": str(book),
         "env": {
             "KEY": key,
             "BOOK": str(book),

@@ -59,6 +59,25 @@ def test_a_job_is_suspended_resumed_and_resized_through_the_api(api: Api) -> Non
     assert "say which" in error_of(api.client.post(f"{JOBS}/{several.id}/resize", json={"tasks": 1})).remedy
 
 
+def test_a_job_is_expected_to_take_as_long_as_the_like_of_it_did_also_after_a_restart(tmp_path: Path) -> None:
+    def forecasts(api: Api, job: JobInfo) -> list[str]:
+        told = api.client.get(f"{JOBS}/{job.id}/events").json()["events"]
+        return [item["text"] for item in told if item["what"] == "DurationPredicted"]
+
+    first = Api(tmp_path)
+    job = first.submit(name="train")
+    assert forecasts(first, job) == []
+    assert first.job(job.id).state == "running"
+    first.clock.now += 500
+    first.engine.finish(TaskId(job.id, 1, 0))
+    assert first.job(job.id).state == "succeeded"
+    assert forecasts(first, first.submit(name="train")) == ["expected to run 500 s, rarely more than 500 s"]
+    first.close()
+    again = Api(tmp_path)
+    assert forecasts(again, again.submit(name="train")) == ["expected to run 500 s, rarely more than 500 s"]
+    again.close()
+
+
 def test_a_waiting_job_says_why_in_lists_and_in_full(api: Api) -> None:
     api.submit(gpus=4)
     waiting = api.submit(gpus=4)

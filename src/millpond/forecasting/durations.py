@@ -12,14 +12,26 @@ import re
 from bisect import bisect_left, insort
 from collections import deque
 from dataclasses import dataclass
-
-from millpond.model.workloads import Job
+from typing import Protocol
 
 WINDOW = 64
 SHRINKAGE = 2.0
 CAUTION = 0.9
 
 _VARYING = re.compile(r"[0-9a-f]{7,}|\d+")
+
+
+class Described(Protocol):
+    """What a guess rests on: a job's own description, or what is kept of it after its end."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def user(self) -> str: ...
+    @property
+    def queue(self) -> str: ...
+    @property
+    def gpu_milli(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +55,7 @@ class DurationPredictor:
         self._shrinkage = shrinkage
         self._histories: dict[tuple[str, ...], _History] = {}
 
-    def predict(self, job: Job) -> Forecast | None:
+    def predict(self, job: Described) -> Forecast | None:
         """A forecast from the jobs that ended so far; None until the first has ended."""
         median = upper = 0.0
         known = False
@@ -58,7 +70,7 @@ class DurationPredictor:
             known = True
         return Forecast(math.exp(median), math.exp(max(median, upper))) if known else None
 
-    def observe(self, job: Job, duration_s: float) -> None:
+    def observe(self, job: Described, duration_s: float) -> None:
         """Learn that ``job`` ran for this long."""
         value = math.log(max(duration_s, 1.0))
         for key in _keys(job):
@@ -92,7 +104,7 @@ class _History:
         return self.ordered[low] + (position - low) * (self.ordered[high] - self.ordered[low])
 
 
-def _keys(job: Job) -> list[tuple[str, ...]]:
+def _keys(job: Described) -> list[tuple[str, ...]]:
     """Histories that a job belongs to, the widest first. Digits and hashes in names count as noise."""
     keys: list[tuple[str, ...]] = [("all",), ("size", job.queue, str(job.gpu_milli))]
     if job.user:

@@ -177,6 +177,8 @@ class Batch:
                 LIVE if after is None else DEPENDENT,
             )
         )
+        if (forecast := submission.forecast) is not None:
+            self._append(events.DurationPredicted(self.now, job.id, forecast.expected_s, forecast.cautious_s))
         self._waiting[seq] = [(job.id, submission.answer)]
         if submission.key:
             self._by_key[submission.key] = (seq, job.id, submission.digest)

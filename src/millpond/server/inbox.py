@@ -9,6 +9,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
+from millpond.forecasting.durations import Forecast
 from millpond.model.events import Event
 from millpond.model.workloads import Job
 from millpond.scheduling.records import JobRecord
@@ -22,12 +23,14 @@ class Submission:
 
     Attributes:
         key, digest: the client's idempotency key (or empty) and the hash of what it sent with it.
+        forecast: how long it is expected to run.
     """
 
     job: Job
     document: dict[str, Any]
     key: str = ""
     digest: str = ""
+    forecast: Forecast | None = None
     answer: Future[JobInfo] = field(default_factory=Future)
 
 

@@ -61,6 +61,7 @@ class Loop:
 
     Attributes:
         trouble: why nothing can be accepted now (the store cannot be written); empty when all is well.
+        on_ended: told the last look of jobs whose end is durable; must return at once.
         failure: what ended the thread when it ended by itself: always a defect.
         address: says which webhooks are to be told of what happened.
         on_told: called when there is something new to tell, and it is durable.
@@ -78,6 +79,7 @@ class Loop:
         self.on_failure: Callable[[], None] = lambda: None
         self.on_told: Callable[[], None] = lambda: None
         self.address: Callable[[Sequence[Notice]], list[NewDelivery]] = lambda notices: []
+        self.on_ended: Callable[[Sequence[JobInfo]], None] = lambda _: None
         self._unstored: list[events.Event] = []
         self._decided: list[DecisionEntry] = []
         self._ended: dict[str, JobInfo] = {}
@@ -303,7 +305,7 @@ class Loop:
             if told:
                 self.on_told()
         decisions: list[Decision] = [entry.decision for entry in self._decided]
-        ended = list(self._ended)
+        ended, looks = list(self._ended), list(self._ended.values())
         self._decided, self._ended, self._held, self.trouble = [], {}, [], ""
         if decisions:
             self.engine.apply(decisions)
@@ -312,6 +314,8 @@ class Loop:
             self.board.drop(name)
         if self.dependents.ended(ended):
             self.wake()
+        if looks:
+            self.on_ended(looks)
         return True
 
     def _keep_snapshot(self) -> None:

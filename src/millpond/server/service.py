@@ -20,6 +20,7 @@ from millpond.scheduling.records import JobRecord
 from millpond.server.board import Board
 from millpond.server.core import Core
 from millpond.server.files.service import Files
+from millpond.server.forecasts import Forecaster
 from millpond.server.history import story
 from millpond.server.inbox import ChangeJob, Submission
 from millpond.server.logs import LogReader, Wish
@@ -97,6 +98,8 @@ class Service:
         self.files = files
         self._prices = prices
         self._explainer = _Explainer()
+        self._forecaster = Forecaster(store.ended_jobs)
+        loop.on_ended = self._forecaster.note
         self.closing = False
 
     @property
@@ -147,8 +150,9 @@ class Service:
         digest = hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
         stored = await self.files.admit(spec.file, spec.document)
         job = spec.to_job(_new_id(spec), self.user)
+        forecast = await asyncio.to_thread(self._forecaster.predict, job)
         key = key or spec.file.idempotency_key or ""
-        info = await self._answer(self._loop.submit(Submission(job, stored, key, digest)))
+        info = await self._answer(self._loop.submit(Submission(job, stored, key, digest, forecast)))
         return info.model_copy(update={"warnings": list(spec.warnings)}) if spec.warnings else info
 
     async def stop(self, job: str) -> JobInfo:

@@ -1,0 +1,53 @@
+"""How long jobs will run, by what those that ended took: learnt and asked outside the scheduler's thread.
+
+A forecast reaches the core as an event right behind the submission, so that a replay needs no forecaster.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from millpond.forecasting.durations import DurationPredictor, Forecast
+from millpond.model.workloads import Job, JobState
+from millpond.specs.api import JobInfo
+
+REMEMBERED: Final = 2_000
+"""So many of the latest jobs are read again after a restart."""
+
+
+class Forecaster:
+    """Learns from ends, guesses at submissions.
+
+    Args:
+        earlier: jobs that ended before this server began, newest first; read once, when the first guess is asked for.
+    """
+
+    def __init__(self, earlier: Callable[[int], Sequence[JobInfo]]) -> None:
+        self._earlier: Callable[[int], Sequence[JobInfo]] | None = earlier
+        self._lock = threading.Lock()
+        self._predictor = DurationPredictor()
+        self._ended: queue.SimpleQueue[JobInfo] = queue.SimpleQueue()
+
+    def note(self, ended: Iterable[JobInfo]) -> None:
+        """Jobs have ended; returns at once, what they teach is learnt when the next guess is asked for."""
+        for info in ended:
+            self._ended.put(info)
+
+    def predict(self, job: Job) -> Forecast | None:
+        """A guess at the length of a job's run; None while nothing is known. May read the store once."""
+        with self._lock:
+            if self._earlier is not None:
+                earlier, self._earlier = self._earlier, None
+                for info in reversed(earlier(REMEMBERED)):
+                    self._learn(info)
+            while not self._ended.empty():
+                self._learn(self._ended.get())
+            return self._predictor.predict(job)
+
+    def _learn(self, info: JobInfo) -> None:
+        """Only a run that came to its own end says how long such jobs take."""
+        if info.state == JobState.SUCCEEDED and info.started_at is not None and info.ended_at is not None:
+            self._predictor.observe(info, info.ended_at - info.started_at)
