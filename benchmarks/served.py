@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -16,6 +17,7 @@ import httpx2
 
 from millpond.client.sdk import Client
 from millpond.client.sdk.discovery import read_server_file
+from millpond.model.errors import ConflictError
 
 READY_WITHIN_S = 120.0
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
@@ -89,7 +91,8 @@ class ServedPond:
         if self._process.poll() is None:
             with self.client() as client:
                 for job in client.jobs(limit=10_000).jobs:
-                    client.stop(job.id)
+                    with contextlib.suppress(ConflictError):  # it ended by itself
+                        client.stop(job.id)
                 while client.jobs(limit=1).jobs:
                     time.sleep(0.1)
             self._process.send_signal(signal.SIGTERM)

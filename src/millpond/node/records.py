@@ -136,9 +136,19 @@ class RunRecord:
         )
 
 
+def job_dir(state_dir: Path, job: str) -> Path:
+    """Where everything about a job lies."""
+    return state_dir / "jobs" / _directory_name(job)
+
+
+def note_of_removal(state_dir: Path, job: str) -> Path:
+    """A file that stands for a job's output when that was removed to make room."""
+    return job_dir(state_dir, job) / "removed"
+
+
 def attempt_dir(state_dir: Path, job: str, attempt: int) -> Path:
     """Where everything about one run of a job lies."""
-    return state_dir / "jobs" / _directory_name(job) / f"attempt-{attempt}"
+    return job_dir(state_dir, job) / f"attempt-{attempt}"
 
 
 def read_record(files: TaskFiles) -> RunRecord | None:

@@ -13,7 +13,7 @@ from typing import Final
 
 from millpond.model.errors import InvalidInputError, NotFoundError
 from millpond.model.workloads import JobState, TaskState
-from millpond.node.records import TaskFiles, TaskId
+from millpond.node.records import TaskFiles, TaskId, note_of_removal
 from millpond.specs.api import JobInfo, LogChunk
 
 CHUNK_BYTES: Final = 65_536
@@ -90,6 +90,10 @@ class LogReader:
             raise NotFoundError(f"job {info.id!r} has no task {wish.task}", f"tasks are 0 to {len(info.tasks) - 1}")
         if wish.attempt is not None and not 1 <= wish.attempt <= max(info.attempt, 1):
             raise NotFoundError(f"job {info.id!r} has no attempt {wish.attempt}", f"attempts are 1 to {info.attempt}")
+        if note_of_removal(state_dir, info.id).exists():
+            raise NotFoundError(
+                f"the output of job {info.id!r} was removed to make room", "keep more with pond up --keep-logs-gib"
+            )
         if wish.cursor:
             self._position = Position.parse(wish.cursor)
         else:

@@ -30,6 +30,7 @@ class ServerOptions:
             defaults of ``scheduling.settings``.
         store: URL of a PostgreSQL database; empty: SQLite in the state directory.
         sandbox: whether tasks are kept apart: ``off``, ``preferred`` or ``required``.
+        keep_jobs, keep_logs_gib: what is kept of ended jobs, see ``server.retention``; None: everything.
         stop_jobs_on_exit: end all jobs when the server ends; otherwise they go on and the next server finds them.
     """
 
@@ -45,6 +46,8 @@ class ServerOptions:
     store: str = ""
     sandbox: str = SandboxMode.PREFERRED.value
     stop_jobs_on_exit: bool = False
+    keep_jobs: float | None = None
+    keep_logs_gib: float | None = None
 
     @property
     def policies(self) -> Policies:
@@ -68,12 +71,24 @@ def parse_options(arguments: Sequence[str]) -> ServerOptions:
     parser.add_argument("--store", default="", help="URL of a PostgreSQL database instead of SQLite")
     parser.add_argument("--sandbox", default="preferred", choices=SANDBOX_MODES, help="whether tasks are kept apart")
     parser.add_argument("--stop-jobs-on-exit", action="store_true", help="end all jobs when the server ends")
+    parser.add_argument("--keep-jobs", type=_amount, metavar="DAYS", help="forget jobs that ended longer ago")
+    parser.add_argument("--keep-logs-gib", type=_amount, metavar="GIB", help="remove the oldest output above this")
     found = parser.parse_args(arguments)
     if found.state_dir is None:
         from millpond.client.sdk.discovery import default_state_dir
 
         found.state_dir = default_state_dir()
     return ServerOptions(**vars(found))
+
+
+def _amount(text: str) -> float:
+    try:
+        amount = float(text)
+    except ValueError:
+        amount = -1.0
+    if not 0 <= amount < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not an amount; use a number from 0")
+    return amount
 
 
 def _port(text: str) -> int:

@@ -33,6 +33,7 @@ from millpond.server.local import describe, make_engine
 from millpond.server.loop import Loop
 from millpond.server.options import ServerOptions, parse_options
 from millpond.server.recovery import recover
+from millpond.server.retention import Janitor, Limits
 from millpond.server.service import Identity, Service
 from millpond.server.state_dir import StateDir
 from millpond.server.store.connecting import sqlite_url
@@ -95,6 +96,8 @@ def serve(options: ServerOptions) -> None:
                 loop.settle(engine, (*change, *_configured(config)))
                 loop.start()
                 courier.start()
+                janitor = Janitor(store, state.path, Limits(options.keep_jobs, options.keep_logs_gib), wall_clock)
+                janitor.start()
                 accelerate(loop, len(machine.nodes), loop.core.scheduler.settings)
                 identity = _identity(url_of(listener), state.path, loop.core.scheduler.settings, unsandboxed)
                 service = Service(loop, store, identity, _user(), files, current.prices)
@@ -110,6 +113,7 @@ def serve(options: ServerOptions) -> None:
                     service.closing = True
                     files.collector.close()
                     state.withdraw()
+                    janitor.close()
                 if options.stop_jobs_on_exit and loop.alive:
                     _stop_jobs(loop)
                 loop.close()

@@ -55,6 +55,10 @@ from millpond.specs.api import NodeInfo
     show_default=True,
     help="Keep jobs apart from each other and from the server's state, by bubblewrap.",
 )
+@click.option("--keep-jobs", type=click.FloatRange(min=0), metavar="DAYS", help="Forget jobs that ended longer ago.")
+@click.option(
+    "--keep-logs-gib", type=click.FloatRange(min=0), metavar="GIB", help="Remove the oldest output when there is more."
+)
 @click.option("--stop-jobs-on-exit", is_flag=True, help="End running jobs when the server ends.")
 @click.option("-d", "--detach", is_flag=True, help="Run in the background; `pond down` stops it.")
 def command(
@@ -69,6 +73,8 @@ def command(
     reserve: bool | None,
     store: str | None,
     sandbox: str,
+    keep_jobs: float | None,
+    keep_logs_gib: float | None,
     stop_jobs_on_exit: bool,
     detach: bool,
 ) -> int:
@@ -83,6 +89,8 @@ def command(
         "--store": store,
         "--ordering": ordering,
         "--placement": placement,
+        "--keep-jobs": keep_jobs,
+        "--keep-logs-gib": keep_logs_gib,
     }
     arguments = ["--host", host, "--port", str(port), "--state-dir", str(directory)]
     arguments += ["--sandbox", sandbox]

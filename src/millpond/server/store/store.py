@@ -1,6 +1,7 @@
 """What the server remembers, and in which transactions.
 
-One thread writes (the scheduler's), any thread reads. A batch of events becomes durable in one transaction before any
+One thread writes (the scheduler's), any thread reads; what is too old is removed by another, in small transactions
+(``server.retention``). A batch of events becomes durable in one transaction before any
 of them is acknowledged or handled; decisions become durable before an engine sees them.
 """
 
@@ -16,7 +17,7 @@ import sqlalchemy as sa
 from millpond.model.codec import from_plain, to_plain
 from millpond.model.decisions import Decision
 from millpond.model.events import Event
-from millpond.server.store import books, deliveries, schema
+from millpond.server.store import books, deliveries, forgetting, schema
 from millpond.server.store.books import UsageSum
 from millpond.server.store.connecting import connect, hold
 from millpond.server.store.deliveries import Delivery, NewDelivery
@@ -192,6 +193,11 @@ class Store:
             connection.execute(keys.delete().where(keys.c.at < snapshot.at - _KEYS_KEPT_S))
             deliveries.forget(connection, snapshot.at - _DELIVERIES_KEPT_S)
 
+    def forget(self, jobs: Sequence[str]) -> None:
+        """Drop jobs with their histories; only those that ``forgettable`` named. Any thread."""
+        with self._engine.begin() as connection:
+            forgetting.forget(connection, jobs)
+
     # ---- reading ------------------------------------------------------------------------------------------------
 
     def latest_snapshot(self) -> Snapshot | None:
@@ -302,6 +308,16 @@ class Store:
         """What was or is to be told, newest first."""
         with self._engine.connect() as connection:
             return deliveries.latest(connection, limit)
+
+    def forgettable(self, before: float, most: int) -> list[str]:
+        """Jobs that ended before an instant; see ``forgetting.forgettable``."""
+        with self._engine.connect() as connection:
+            return forgetting.forgettable(connection, before, most)
+
+    def ended_first(self) -> list[str]:
+        """All jobs that have ended, the first first."""
+        with self._engine.connect() as connection:
+            return forgetting.ended_first(connection)
 
     def is_job(self, job: str) -> bool:
         """Whether a job of this id was ever submitted."""

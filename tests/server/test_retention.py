@@ -1,0 +1,92 @@
+"""What is too old goes, the rest stays, and a restart replays as if nothing had gone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from server_world import Clock, Server, World
+
+from millpond.model.errors import NotFoundError
+from millpond.node.records import TaskFiles, TaskId, job_dir
+from millpond.server.logs import LogReader, Wish
+from millpond.server.retention import Janitor, Limits
+
+DAY_S = 86_400.0
+
+
+class Scene:
+    """Three jobs that ended a day apart, each with some output; a fourth that runs."""
+
+    def __init__(self, state_dir: Path) -> None:
+        self.state_dir = state_dir
+        self.clock, self.world = Clock(), World()
+        self.server = Server(state_dir, self.world, self.clock)
+        for name in ("a", "b", "c"):
+            self.server.submit(name, key=name)
+            self.server.run_to_the_end()
+            self.write(name, 100_000)
+            self.clock.now += DAY_S
+        self.server.submit("lives")
+        self.server.turn(2)
+        self.write("lives", 100_000)
+
+    def write(self, job: str, size: int) -> None:
+        log = TaskFiles.of(self.state_dir, TaskId(job, 1, 0)).log
+        log.parent.mkdir(parents=True)
+        log.write_bytes(b"x" * size)
+
+    def look(self, limits: Limits) -> tuple[int, int]:
+        return Janitor(self.server.store, self.state_dir, limits, self.clock).look()
+
+    def snapshot(self) -> None:
+        """Two snapshots later no restart replays what has been."""
+        for _ in range(2):
+            self.server.loop._keep_snapshot()
+            self.server.submit(f"s{self.server.loop.core.seq}")
+            self.server.turn(2)
+
+    def there(self) -> str:
+        return "".join(
+            sorted(path.name for path in (self.state_dir / "jobs").iterdir() if (path / "attempt-1").exists())
+        )
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    return Scene(tmp_path)
+
+
+def test_jobs_that_ended_long_ago_are_forgotten_with_all_they_left(scene: Scene) -> None:
+    scene.snapshot()
+    assert scene.look(Limits(job_days=1.5)) == (2, 0)
+    store = scene.server.store
+    assert scene.there() == "clives"
+    assert [store.is_job(name) for name in ("a", "b", "c", "lives")] == [False, False, True, True]
+    assert store.history("a") == ([], [])
+    assert store.repeated("a") is None
+    assert store.history("c")[0]
+    again = Server(scene.state_dir, scene.world, scene.clock)
+    assert again.loop.board.get("lives").state == "running"
+
+
+def test_what_a_restart_would_replay_stays(scene: Scene) -> None:
+    assert scene.look(Limits(job_days=0)) == (0, 0)
+    assert scene.there() == "abclives"
+    Server(scene.state_dir, scene.world, scene.clock)
+
+
+def test_too_much_output_goes_from_the_oldest_end_and_readers_are_told(scene: Scene) -> None:
+    assert scene.look(Limits(log_gib=250_000 / 2**30)) == (0, 2)
+    assert scene.there() == "clives"
+    info = scene.server.store.ended_job("a")
+    assert info is not None
+    with pytest.raises(NotFoundError, match="removed to make room"):
+        LogReader(scene.state_dir, lambda: info, Wish(), lambda: False)
+    assert scene.look(Limits(log_gib=250_000 / 2**30)) == (0, 0)
+
+
+def test_work_that_lives_keeps_its_output_however_large(scene: Scene) -> None:
+    scene.look(Limits(log_gib=0))
+    assert scene.there() == "lives"
+    assert job_dir(scene.state_dir, "lives").exists()
