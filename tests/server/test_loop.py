@@ -338,3 +338,20 @@ def test_wherever_the_server_is_killed_nothing_is_lost_and_nothing_runs_twice(
     assert all(count == 1 for count in world.starts.values())
     assert all(task.attempt == 1 for task in world.starts)
     server.store.close()
+
+
+def test_a_clock_that_jumps_back_or_far_ahead_stops_nothing(server: Server) -> None:
+    server.submit("a", time_limit=10_000)
+    server.turn(2)
+    server.clock.now -= 500_000
+    server.submit("b")
+    server.turn(3)
+    assert {task.job for task in server.world.running} == {"a", "b"}
+    instants = [entry.event.at for entry in server.store.events_after(0)]
+    assert instants == sorted(instants)
+    server.clock.now += 1_000_000
+    server.turn(4)  # the time limit is long over by the clock
+    assert {task.job for task in server.world.running} == {"b"}
+    assert "time-limit" in str([entry.text for entry in story(*server.store.history("a"))])
+    server.run_to_the_end()
+    assert server.store.ended_job("b").state == "succeeded"
