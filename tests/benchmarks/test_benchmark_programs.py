@@ -12,6 +12,7 @@ import pytest
 import core_speed
 import ordering_quality
 import placement_quality
+import platform_speed
 import simulator_speed
 from millpond.simulation import packing, queueing
 
@@ -92,3 +93,10 @@ def test_core_speed_places_and_releases(traces, capsys):
 def test_a_missing_trace_is_named_in_one_line(tmp_path):
     with pytest.raises(SystemExit, match=r"holds no file trace1\.csv"):
         ordering_quality.main(["--traces", str(tmp_path)])
+
+
+def test_platform_speed_measures_a_real_server(capsys):
+    platform_speed.main(["--only", "latency", "--only", "throughput", "--scale", "0.02", "--json", "-"])
+    rows = {row["what"]: row["value"] for row in printed(capsys)["rows"]}
+    assert 0 < rows["submit to first line, p50"] <= rows["submit to first line, p99"]
+    assert rows["short jobs, submit to all done"] > 0

@@ -284,9 +284,9 @@ class Service:
         return reader.chunks()
 
     async def _with_reasons(self, infos: list[JobInfo]) -> list[JobInfo]:
-        """Each reason is a question of its own, so that the scheduler does not stand still for a whole list."""
+        """All asked at once: they are answered between the same two turns, so that a list waits for one turn only."""
         waiting = [info for info in infos if info.state == JobState.QUEUED][:REASONS_IN_A_LIST]
-        explained = {info.id: await self._explained(info) for info in waiting}
+        explained = {info.id: info for info in await asyncio.gather(*map(self._explained, waiting))}
         return [explained.get(info.id, info) for info in infos]
 
     async def _explained(self, info: JobInfo) -> JobInfo:
