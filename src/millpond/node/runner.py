@@ -158,7 +158,7 @@ def kill_remains(files: TaskFiles) -> None:
 def running_now(records: Iterable[RunRecord]) -> Ours:
     """What these tasks hold of the machine."""
     alive = [record for record in records if record.alive]
-    pids = {pid for record in alive for pid in procfs.descendants(record.supervisor_pid)}
+    pids = procfs.descendants(*(record.supervisor_pid for record in alive))
     return Ours(frozenset(pids), frozenset(uuid for record in alive for uuid in record.devices))
 
 
