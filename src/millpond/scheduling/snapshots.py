@@ -99,13 +99,12 @@ def settings_of(plain: dict[str, Any]) -> Settings:
 def give_anew(plain: dict[str, Any], state: State, placer: Placer, claims: Claims, intake: Intake) -> None:
     """Fill parts that were made under other policies than the snapshot's.
 
-    What only the old policies knew is left behind: keys, the reservation, turns, and what another ordering had learnt.
+    What only the old policies knew is left behind: keys, reservations, turns, and what another ordering had learnt.
     """
     learnt = plain["ordering"] if plain["settings"]["ordering"] == state.settings.ordering else None
     ordering = make_ordering(state.settings).snapshot() if learnt is None else learnt
     keyless = [{**item, "key": None} for item in plain["jobs"]]
-    unreserved = {"reservation": None, "reservation_is_fresh": False, "displaced_at": -1.0}
-    kept = {**plain, **unreserved, "fresh": [], "jobs": keyless, "ordering": ordering}
+    kept = {**plain, "reservations": [], "displaced_at": -1.0, "fresh": [], "jobs": keyless, "ordering": ordering}
     give(kept, state, placer, claims, intake)
     if learnt is None:
         for record in state.running.values():

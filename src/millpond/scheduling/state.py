@@ -324,7 +324,7 @@ class State:
     def _use_of_all(self, sign: int) -> None:
         for record in self.running.values():
             holders = [task for task in record.tasks if task.holding is not None]
-            self._use(record, self.amount_of(record, holders), sign)
+            self._use(record, self.held_by(record, holders), sign)
 
     def count(self, record: JobRecord, amount: Amount, sign: int) -> None:
         """From now on the job holds so much more (or less): its queues' usage and, where it matters, its fair share."""
