@@ -177,6 +177,15 @@ def test_a_server_killed_anywhere_runs_each_job_once_and_in_order(tmp_path: Path
     server.store.close()
 
 
+def test_a_job_that_waits_for_others_cannot_be_suspended(api: Api) -> None:
+    first = api.submit(name="first")
+    second = api.submit(name="second", after=[first.id])
+    answer = api.client.post(f"{JOBS}/{second.id}/suspend")
+    assert answer.status_code == 409
+    assert "waits for other jobs" in answer.text
+    assert api.job(second.id).state == "queued"
+
+
 def test_a_waiting_job_says_whom_it_waits_for(api: Api) -> None:
     first = api.submit(name="first")
     second = api.submit(name="second", after=[first.id])

@@ -291,14 +291,17 @@ class Service:
 
     async def _explained(self, info: JobInfo) -> JobInfo:
         """A job that waited a moment ago, as it is now, with the reason if it still waits: both of one instant."""
-        now, reason = await self._ask(lambda core: (self._board.get(info.id), self._explainer.explain(core, info.id)))
+        now, reason = await self._ask(lambda core: (self._board.get(info.id), self._explain(core, info.id)))
         if now is None:
             return await asyncio.to_thread(self.look, info.id)
         return now.model_copy(update={"reason": reason.summary}) if reason and now.state == JobState.QUEUED else now
 
     async def _reason(self, job: str) -> ReasonInfo | None:
-        dependents = self._loop.dependents
-        return await self._ask(lambda core: dependents.reason(job) or self._explainer.explain(core, job))
+        return await self._ask(lambda core: self._explain(core, job))
+
+    def _explain(self, core: Core, job: str) -> ReasonInfo | None:
+        """For the scheduler's thread: whom a job waits for, or why it waits or runs; None when it has ended."""
+        return self._loop.dependents.reason(job) or self._explainer.explain(core, job)
 
     async def _ask(self, question: Callable[[Core], T]) -> T:
         return await self._answer(self._loop.ask(question))
