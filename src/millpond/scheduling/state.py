@@ -98,10 +98,7 @@ class State:
 
     def enqueue(self, record: JobRecord) -> None:
         """Put a job whose tasks are queued into its waiting line, with its key as of now."""
-        ordering = self.ordering
-        record.key = ordering.waiting_key(record, self.now)
-        if ordering.selective:
-            record.displaces_above = ordering.displaces_above(record, self.now)
+        record.key, record.displaces_above, _ = self.ordering.line_up(record, self.now)
         self.waiting.add(record)
         record.rekey_at = 0.0
         self.fresh.append(record)
@@ -110,7 +107,7 @@ class State:
         """Remember when to renew the keys of those that joined a line since the last cycle and still wait."""
         for record in self.fresh:
             if record.line:
-                due = self.ordering.next_rekey(record, self.now)
+                _, _, due = self.ordering.line_up(record, self.now)
                 if due < NEVER:
                     record.rekey_at = due
                     heapq.heappush(self.rekeys, (due, record.sequence, record))
@@ -118,11 +115,15 @@ class State:
 
     def rekey_due(self) -> None:
         """Compute the keys anew whose time has come."""
-        rekeys = self.rekeys
-        while rekeys and rekeys[0][0] <= self.now:
-            due, _, record = heapq.heappop(rekeys)
-            if record.rekey_at == due:
-                self.rekey(record)
+        rekeys, now = self.rekeys, self.now
+        while rekeys and rekeys[0][0] <= now:
+            due, sequence, record = rekeys[0]
+            if record.rekey_at != due or not record.line:
+                heapq.heappop(rekeys)
+                continue
+            key, record.displaces_above, record.rekey_at = self.ordering.line_up(record, now)
+            self.waiting.rekey(record, key)
+            heapq.heapreplace(rekeys, (record.rekey_at, sequence, record))
 
     def pause(self, record: JobRecord) -> None:
         """A start was refused: the next try comes after a pause that doubles with each refusal in a row."""
@@ -140,7 +141,7 @@ class State:
 
     def rekey(self, record: JobRecord) -> None:
         """Its place in the order may have changed (a forecast came, its spec changed)."""
-        if record.line and record in self.waiting:
+        if record.line:
             self.waiting.remove(record)
             self.enqueue(record)
 

@@ -14,10 +14,9 @@ from millpond.scheduling.records import JobRecord
 
 LineKey = tuple[object, ...]
 Rank = tuple[float, ...]
-
-
-def _order(record: JobRecord) -> tuple[tuple[float, ...], int]:
-    return record.key, record.sequence
+Key = tuple[float, ...]
+Line = list[tuple[Key, int, JobRecord]]
+"""Sorted by key, then arrival. Both stand beside the record so that tuples are compared, without a call for each."""
 
 
 class WaitingLines:
@@ -26,7 +25,7 @@ class WaitingLines:
     __slots__ = ("_kinds", "count", "lines")
 
     def __init__(self) -> None:
-        self.lines: dict[LineKey, list[JobRecord]] = {}
+        self.lines: dict[LineKey, Line] = {}
         self.count = 0
         self._kinds: dict[object, int] = {}
 
@@ -39,44 +38,45 @@ class WaitingLines:
             number = self._kinds.setdefault(kind, len(self._kinds))
             line = record.line = (job.queue, job.user, job.pool, int(job.priority), number)
         waiting = self.lines.get(line)
+        entry = (record.key, record.sequence, record)
         if waiting is None:
-            self.lines[line] = [record]
+            self.lines[line] = [entry]
         else:
-            insort(waiting, record, key=_order)
+            insort(waiting, entry)
         self.count += 1
 
     def remove(self, record: JobRecord) -> None:
         """Take a job out of its line."""
         waiting = self.lines[record.line]
-        position = bisect_left(waiting, _order(record), key=_order)
-        del waiting[position]
+        del waiting[bisect_left(waiting, (record.key, record.sequence, record))]
         if not waiting:
             del self.lines[record.line]
         self.count -= 1
 
+    def rekey(self, record: JobRecord, key: Key) -> None:
+        """Move a job to where its new key belongs in its line."""
+        waiting = self.lines[record.line]
+        del waiting[bisect_left(waiting, (record.key, record.sequence, record))]
+        record.key = key
+        insort(waiting, (key, record.sequence, record))
+
     def position(self, record: JobRecord) -> int:
         """Its place in its own line, from 0."""
-        return bisect_left(self.lines[record.line], _order(record), key=_order)
+        return bisect_left(self.lines[record.line], (record.key, record.sequence, record))
 
     def at(self, record: JobRecord, position: int) -> JobRecord | None:
         """Who stands at ``position`` of the line of ``record``; None beyond its end."""
         waiting = self.lines.get(record.line, [])
-        return waiting[position] if position < len(waiting) else None
-
-    def __contains__(self, record: JobRecord) -> bool:
-        waiting = self.lines.get(record.line)
-        if waiting is None:
-            return False
-        position = bisect_left(waiting, _order(record), key=_order)
-        return position < len(waiting) and waiting[position] is record
+        return waiting[position][2] if position < len(waiting) else None
 
     def __iter__(self) -> Iterator[JobRecord]:
         for waiting in self.lines.values():
-            yield from waiting
+            for _, _, record in waiting:
+                yield record
 
     def lowest_displacing(self) -> float:
         """The lowest key above which the first of some line displaces running work; infinite when nobody waits."""
-        return min((line[0].displaces_above for line in self.lines.values()), default=float("inf"))
+        return min((line[0][2].displaces_above for line in self.lines.values()), default=float("inf"))
 
     def ranked(self, rank: Callable[[JobRecord], Rank]) -> list[JobRecord]:
         """Everybody, first to last: by ``rank`` of the record, then key, then arrival. O(n log n): for explanations."""
@@ -99,7 +99,7 @@ class Heads:
         self._lines = lines.lines
         self._rank = rank
         self._position = 0
-        self._heap = [(rank(first), first.sequence, first, 0) for first in (line[0] for line in lines.lines.values())]
+        self._heap = [(rank(first), first.sequence, first, 0) for first in (line[0][2] for line in lines.lines.values())]
         heapq.heapify(self._heap)
 
     def pop(self) -> JobRecord | None:
@@ -113,5 +113,5 @@ class Heads:
         """The line of the job popped last takes part again, with the one behind it."""
         line, position = self._lines[record.line], self._position + 1
         if position < len(line):
-            behind = line[position]
+            behind = line[position][2]
             heapq.heappush(self._heap, (self._rank(behind), behind.sequence, behind, position))

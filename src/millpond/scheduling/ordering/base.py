@@ -1,7 +1,7 @@
 """What every ordering answers: where a job stands in line, and whether it may ask running work to leave for it.
 
-A key is a tuple of floats; the lower key goes first. The key of a job that waits changes only when ``next_rekey`` says
-so, so that waiting lines can stay sorted.
+A key is a tuple of floats; the lower key goes first. The key of a job that waits changes only when ``line_up`` says so,
+so that waiting lines can stay sorted.
 """
 
 from __future__ import annotations
@@ -69,6 +69,14 @@ class Ordering:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
 
+    def line_up(self, record: JobRecord, now: float) -> tuple[Key, float, float]:
+        """How a job waits from now on: its key, above which key of running work it displaces, and until when.
+
+        The last is the instant at which all three have to be computed anew. One answer, because waiting jobs are asked
+        far more often than anything else.
+        """
+        return self.waiting_key(record, now), NEVER, NEVER
+
     def waiting_key(self, record: JobRecord, now: float) -> Key:
         """Its place among those that wait."""
         return (record.submitted_at,)
@@ -80,10 +88,6 @@ class Ordering:
     def arrange(self, active: list[JobRecord], now: float) -> list[JobRecord]:
         """All work, running and waiting, in the order in which replanning gives it room."""
         return sorted(active, key=lambda record: (self.running_key(record, now), record.slot < 0, record.sequence))
-
-    def next_rekey(self, record: JobRecord, now: float) -> float:
-        """When a waiting job's key should be computed anew."""
-        return NEVER
 
     def next_change(self, record: JobRecord, now: float) -> float:
         """When a running job's place changes so that a cycle is worth running although nothing happened."""
@@ -133,10 +137,6 @@ class Ordering:
         """(slots,) keys of running jobs if they waited now, and the highest of them; for selective orderings."""
         keys: FloatArray = slots[SLOT_STARTED]
         return keys, float(keys.max(initial=0.0))
-
-    def displaces_above(self, record: JobRecord, now: float) -> float:
-        """Only running work whose key is above this can be displaced by a waiting job."""
-        return NEVER
 
     def victims(self, record: JobRecord, slots: FloatArray, keys: FloatArray, now: float) -> Displaceable | None:
         """Whom a waiting job may displace; None for nobody.

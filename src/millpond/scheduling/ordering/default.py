@@ -98,22 +98,19 @@ class Default(Ordering):
             return NEVER
         return max(whole - service, 0.0)
 
-    def _left(self, record: JobRecord, now: float) -> float:
-        left = self._known_left(record, now)
+    def line_up(self, record: JobRecord, now: float) -> tuple[Key, float, float]:
+        attained = record.attained_s
+        left, margin = self._known_left(record, now), MARGIN_KNOWN
         if left == NEVER:
-            left = self.survival.rank(record.size_class, record.service_s(now))
-        return max(left + debt_s(record, now), 1.0)
+            left, margin = self.survival.rank(record.size_class, attained), MARGIN_GUESSED
+        left = max(left + record.debt_s, 1.0)
+        waited = max(now - record.submitted_at - attained, 0.0)
+        patience = PATIENCE * (attained + left)
+        key = left * cards(record) ** SIZE_POWER / (1.0 + waited / patience)
+        return (key,), margin * key, now + AGEING_STEP * (waited + patience)
 
     def waiting_key(self, record: JobRecord, now: float) -> Key:
-        left = self._left(record, now)
-        attained = record.service_s(now)
-        waited = max(now - record.submitted_at - attained, 0.0)
-        return (left * cards(record) ** SIZE_POWER / (1.0 + waited / (PATIENCE * (attained + left))),)
-
-    def next_rekey(self, record: JobRecord, now: float) -> float:
-        length = record.attained_s + self._left(record, now)
-        waited = max(now - record.submitted_at - record.attained_s, 0.0)
-        return now + AGEING_STEP * (waited + PATIENCE * length)
+        return self.line_up(record, now)[0]
 
     def submitted(self, record: JobRecord, now: float) -> None:
         self.guard.arrive(record, now)
@@ -200,9 +197,6 @@ class Default(Ordering):
         keys, left = self._keys[:count], self._left_s[:count]
         highest = self._running_keys(slots, now, table.edges, table.rank_table, PATIENCE, keys, left)
         return float(highest), left
-
-    def displaces_above(self, record: JobRecord, now: float) -> float:
-        return (MARGIN_GUESSED if self._known_left(record, now) == NEVER else MARGIN_KNOWN) * record.key[0]
 
     def victims(self, record: JobRecord, slots: FloatArray, keys: FloatArray, now: float) -> Displaceable | None:
         own = record.key[0]
