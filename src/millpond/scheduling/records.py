@@ -48,6 +48,7 @@ class JobRecord:
     Attributes:
         amount: what all its tasks together count for in quotas, once it was asked for.
         elastic: whether it can run with fewer or more tasks than it wants.
+        kind: a number that jobs share if their tasks ask for the same and lie together alike; -1 when it is not known.
         sequence: order of arrival.
         attempt: number of the current or last run, from 1; 0 before the first.
         started_at: confirmed start of the current run; None while it does not run.
@@ -71,13 +72,14 @@ class JobRecord:
     __slots__ = (
         "amount", "attained_before_s", "attained_s", "attempt", "bins_outlived", "cautious_s", "debt_s",
         "displaces_above", "elastic", "ended_at", "expected_s", "failed_starts", "failures", "first_started_at",
-        "gpu_milli", "id", "job", "key", "line", "out_of_memory_failures", "preemptions", "queue", "rekey_at",
+        "gpu_milli", "id", "job", "key", "kind", "line", "out_of_memory_failures", "preemptions", "queue", "rekey_at",
         "requeued_at", "sequence", "size_class", "slot", "started_at", "state", "stop_cause", "stop_trigger",
         "submitted_at", "suspended_at", "suspended_by", "tasks",
     )  # fmt: skip
 
     def __init__(self, job: Job, sequence: int, submitted_at: float) -> None:
         self.job = job
+        self.kind = -1
         self.id = job.id
         self.queue = job.queue
         self.gpu_milli = job.gpu_milli

@@ -34,9 +34,10 @@ class WaitingLines:
         job = record.job
         line = record.line
         if not line:
-            kind = (job.roles, job.together, job.together_required)
-            number = self._kinds.setdefault(kind, len(self._kinds))
-            line = record.line = (job.queue, job.user, job.pool, int(job.priority), number)
+            if record.kind < 0:
+                alike = (job.roles, job.together, job.together_required)
+                record.kind = self._kinds.setdefault(alike, len(self._kinds))
+            line = record.line = (job.queue, job.user, job.pool, int(job.priority), record.kind)
         waiting = self.lines.get(line)
         entry = (record.key, record.sequence, record)
         if waiting is None:
@@ -99,7 +100,7 @@ class Heads:
         self._lines = lines.lines
         self._rank = rank
         self._position = 0
-        self._heap = [(rank(first), first.sequence, first, 0) for first in (line[0][2] for line in lines.lines.values())]
+        self._heap = [(rank(line[0][2]), line[0][1], line[0][2], 0) for line in lines.lines.values()]
         heapq.heapify(self._heap)
 
     def pop(self) -> JobRecord | None:

@@ -21,6 +21,7 @@ FloatArray = NDArray[np.float64]
 ROW_NODE, ROW_SLOT, ROW_CPU, ROW_RAM, ROW_COMPUTE, ROW_LIMIT, ROW_DEVICES, ROW_NEXT, ROW_PREVIOUS = range(9)
 ROW_FIRST_EXTRA = 9
 _ROW_FIELDS = ROW_FIRST_EXTRA + EXTRA_LIMIT
+_NO_EXTRAS = (0,) * EXTRA_LIMIT
 
 # Fields of a slot.
 (
@@ -157,12 +158,10 @@ class Roster:
             self.row_memory = _wider(self.row_memory, self.row_memory.shape[0], count)
         row = self._free_rows.pop()
         head = int(self.node_head[node])
-        self.rows[:ROW_FIRST_EXTRA, row] = (
+        self.rows[:, row] = (
             node, slot, holding.cpu_milli, holding.ram_mib, holding.compute_milli, holding.limit_milli, count, head, -1,
+            *holding.extras, *_NO_EXTRAS[len(holding.extras) :],
         )  # fmt: skip
-        self.rows[ROW_FIRST_EXTRA:, row] = 0
-        for column, amount in enumerate(holding.extras):
-            self.rows[ROW_FIRST_EXTRA + column, row] = amount
         self.row_devices[row, :count] = holding.devices
         self.row_memory[row, :count] = holding.memory_mib
         if head >= 0:

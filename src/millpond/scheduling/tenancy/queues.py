@@ -53,7 +53,8 @@ class QueueTree:
     def __init__(self, journal: Journal) -> None:
         self.journal = journal
         self.by_name: dict[str, QueueNode] = {}
-        self._guarantees = 0
+        self.has_guarantees = False
+        """Whether any queue is guaranteed anything."""
         self.has_bounds = False
         """Whether any queue has a limit or may not borrow."""
         self.set_queue(Queue(ROOT_QUEUE, parent=""))
@@ -66,7 +67,7 @@ class QueueTree:
             InvalidInputError: the parent is unknown, or another than before.
         """
         self._define(queue)
-        self._guarantees = sum(node.queue.guarantee.gpu_milli > 0 for node in self.by_name.values())
+        self.has_guarantees = any(node.queue.guarantee.gpu_milli > 0 for node in self.by_name.values())
         self.has_bounds = any(node.queue.limit is not None or not node.queue.borrows for node in self.by_name.values())
 
     def _define(self, queue: Queue) -> None:
@@ -89,11 +90,6 @@ class QueueTree:
             )
         parent.children.append(queue.name)
         self.by_name[queue.name] = QueueNode(queue, parent)
-
-    @property
-    def has_guarantees(self) -> bool:
-        """Whether any queue is guaranteed anything."""
-        return self._guarantees > 0
 
     def is_leaf(self, name: str) -> bool:
         """Whether the queue exists and takes jobs."""
