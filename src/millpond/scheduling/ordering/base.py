@@ -31,18 +31,15 @@ class Displaceable:
     """Running work that a waiting job may displace, as arrays over the slots of the roster.
 
     Attributes:
-        allowed: may be ended.
-        harm: cost of ending each.
+        harm: cost of ending each; infinite for those that may not be ended.
         preference: who leaves first on a node, highest first.
-        movable: may be moved aside to free room elsewhere instead; empty when nobody may.
-        move_harm: the part of its harm that moving costs.
+        move_harm: cost of moving each aside to free room elsewhere instead; infinite for those that may not be moved,
+            empty when nobody may.
     """
 
-    allowed: BoolArray
     harm: FloatArray
     preference: FloatArray
-    movable: BoolArray
-    move_harm: float = 0.0
+    move_harm: FloatArray
 
 
 class Ordering:
@@ -138,12 +135,15 @@ class Ordering:
         keys: FloatArray = slots[SLOT_STARTED]
         return keys, float(keys.max(initial=0.0))
 
-    def victims(self, record: JobRecord, slots: FloatArray, keys: FloatArray, now: float) -> Displaceable | None:
+    def victims(
+        self, record: JobRecord, slots: FloatArray, keys: FloatArray, open_to_it: BoolArray
+    ) -> Displaceable | None:
         """Whom a waiting job may displace; None for nobody.
 
         Args:
             slots: (16, slots), see ``reclaiming.roster``.
             keys: what ``slot_keys`` gave.
+            open_to_it: (slots,) who may be asked at all.
         """
         return None
 

@@ -33,14 +33,17 @@ from millpond.scheduling.ordering.base import (
     is_exact,
 )
 from millpond.scheduling.ordering.guard import Guard
-from millpond.scheduling.ordering.running import count_outlived, running_keys, soonest_displaceable
+from millpond.scheduling.ordering.running import (
+    NOBODY_MOVES,
+    count_outlived,
+    displaceable,
+    running_keys,
+    soonest_displaceable,
+)
 from millpond.scheduling.ordering.survival import SurvivalTable
 from millpond.scheduling.placement.kernels import KernelSet, interpreted
 from millpond.scheduling.reclaiming.roster import (
-    MOST_MOVED_CARDS,
     SLOT_ATTAINED,
-    SLOT_CARDS,
-    SLOT_CHARGE,
     SLOT_CLASS,
     SLOT_DEBT,
     SLOT_LIMIT,
@@ -198,17 +201,15 @@ class Default(Ordering):
         highest = self._running_keys(slots, now, table.edges, table.rank_table, PATIENCE, keys, left)
         return float(highest), left
 
-    def victims(self, record: JobRecord, slots: FloatArray, keys: FloatArray, now: float) -> Displaceable | None:
-        own = record.key[0]
-        size = slots[SLOT_CARDS]
-        allowed: BoolArray = keys > record.displaces_above + slots[SLOT_CHARGE]
-        if not allowed.any():
-            return None
-        movable: BoolArray = np.zeros(0, dtype=np.bool_)
-        if record.gpu_milli >= 2000:
-            gate = COST_WEIGHT * MOVE_GATE * own / cards(record)
-            movable = ~allowed & (size <= MOST_MOVED_CARDS) & (slots[SLOT_CHARGE] <= gate * size)
-        return Displaceable(allowed, size / np.maximum(keys, 1e-9), keys, movable, MOVE_HARM)
+    def victims(
+        self, record: JobRecord, slots: FloatArray, keys: FloatArray, open_to_it: BoolArray
+    ) -> Displaceable | None:
+        gate = COST_WEIGHT * MOVE_GATE * record.key[0] / cards(record) if record.gpu_milli >= 2000 else NOBODY_MOVES
+        harm, move_harm = np.empty(len(keys)), np.empty(len(keys))
+        ended, moved = self._displaceable(
+            slots, keys, open_to_it, record.displaces_above, gate, MOVE_HARM, harm, move_harm
+        )
+        return Displaceable(harm, keys, move_harm if moved else move_harm[:0]) if ended else None
 
     # ---- upkeep -------------------------------------------------------------------------------------------------
 
@@ -224,6 +225,7 @@ class Default(Ordering):
         self._running_keys = kernels.call(running_keys.__name__)
         self._count_outlived = kernels.call(count_outlived.__name__)
         self._soonest = kernels.call(soonest_displaceable.__name__)
+        self._displaceable = kernels.call(displaceable.__name__)
 
     def snapshot(self) -> dict[str, Any]:
         return {"survival": self.survival.snapshot(), "guard": self.guard.snapshot()}

@@ -1,14 +1,17 @@
-"""Kernels of the default ordering over all running work: keys now, and when the next of them becomes displaceable."""
+"""Kernels of the default ordering over all running work: keys now, who may be displaced, and when the next may be."""
 
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from millpond.scheduling.placement.kernels import lean_kernel
 from millpond.scheduling.reclaiming.roster import (
+    MOST_MOVED_CARDS,
     SLOT_ALIVE,
     SLOT_ATTAINED,
     SLOT_BIN,
+    SLOT_CARDS,
     SLOT_CHARGE,
     SLOT_CLASS,
     SLOT_DEBT,
@@ -19,6 +22,9 @@ from millpond.scheduling.reclaiming.roster import (
     SLOT_WHOLE,
     FloatArray,
 )
+
+NOBODY_MOVES = -1.0
+"""A gate that no cost of moving passes."""
 
 
 @lean_kernel
@@ -86,6 +92,43 @@ def running_keys(
         )
         highest = max(highest, keys[slot])
     return highest
+
+
+@lean_kernel
+def displaceable(
+    slots: FloatArray,
+    keys: FloatArray,
+    open_to_it: NDArray[np.bool_],
+    above: float,
+    gate: float,
+    part: float,
+    harm: FloatArray,
+    move_harm: FloatArray,
+) -> tuple[bool, bool]:
+    """Fill ``harm`` and ``move_harm`` (slots,) for a waiting job; returns whether anybody may be ended, and moved.
+
+    Args:
+        keys: (slots,), of ``running_keys``; open_to_it: (slots,) who may be asked at all.
+        above: the key above which work that costs nothing to preempt is displaced.
+        gate: the most that preempting may cost per card where a job is moved instead.
+        part: moving does so much of the harm of ending.
+    """
+    ended = False
+    moved = False
+    for slot in range(slots.shape[1]):
+        harm[slot] = np.inf
+        move_harm[slot] = np.inf
+        if not open_to_it[slot]:
+            continue
+        size = slots[SLOT_CARDS, slot]
+        charge = slots[SLOT_CHARGE, slot]
+        if keys[slot] > above + charge:
+            harm[slot] = size / max(keys[slot], 1e-9)
+            ended = True
+        elif size <= MOST_MOVED_CARDS and charge <= gate * size:
+            move_harm[slot] = part * (size / max(keys[slot], 1e-9))
+            moved = True
+    return ended, moved
 
 
 @lean_kernel

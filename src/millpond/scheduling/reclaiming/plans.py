@@ -9,23 +9,19 @@ used up, and when it is not preemptible. An elastic job asks for its least size 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from millpond.model.reasons import Cause
-from millpond.scheduling.placement.kernels import KernelSet
+from millpond.model.workloads import Priority
+from millpond.scheduling.placement.kernels import KernelSet, interpreted
 from millpond.scheduling.placing import NodeMask, Placer
-from millpond.scheduling.reclaiming.roster import (
-    SLOT_ALIVE,
-    SLOT_CARDS,
-    SLOT_PRIORITY,
-    SLOT_PROTECTED_UNTIL,
-    SLOT_STARTED,
-    FloatArray,
-)
-from millpond.scheduling.reclaiming.searching import Plan, Rule, Search
+from millpond.scheduling.reclaiming.roster import SLOT_CARDS, SLOT_PRIORITY, SLOT_STARTED, FloatArray
+from millpond.scheduling.reclaiming.searching import NO_MOVES, Plan, Rule, Search
+from millpond.scheduling.reclaiming.victims import unprotected
 from millpond.scheduling.reclaiming.yielding import Part, Yielding
 from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.state import State
@@ -45,10 +41,12 @@ class Planner:
         self._highest_key = 0.0
         self._keys_at = (-1.0, -1)
         self._leaving: dict[str, JobRecord] = {}
+        self.use_kernels(interpreted())
 
     def use_kernels(self, kernels: KernelSet) -> None:
         """Run on other kernels from now on; plans are the same."""
         self._search.use_kernels(kernels)
+        self._fill_unprotected = kernels.call(unprotected.__name__)
 
     def begin(self) -> None:
         """A walk begins: nobody has been asked to leave in it yet."""
@@ -60,7 +58,7 @@ class Planner:
         """Take back borrowed room for a queue that is within its guarantee."""
         state = self.state
         slots = state.roster.slots[:, : state.roster.used]
-        allowed = self._unprotected(slots)
+        allowed = self._unprotected(slots, Priority.LOW, Priority.CRITICAL)
         for slot in np.flatnonzero(allowed):
             victim = state.roster.records[slot]
             if victim is None or not self._may_reclaim(record, victim):
@@ -87,7 +85,7 @@ class Planner:
     def by_priority(self, record: JobRecord, mask: NodeMask | None) -> Plan | None:
         """End work of lower classes."""
         slots = self.state.roster.slots[:, : self.state.roster.used]
-        allowed = self._unprotected(slots) & (slots[SLOT_PRIORITY] < int(record.job.priority))
+        allowed = self._unprotected(slots, Priority.LOW, record.job.priority - 1)
         parts = self._parts(lambda victim: victim.job.priority < record.job.priority)
         if not parts and not allowed.any():
             return None
@@ -109,23 +107,16 @@ class Planner:
         state = self.state
         slots = state.roster.slots[:, : state.roster.used]
         keys = self._running_keys(slots)
-        judged = state.ordering.victims(record, slots, keys, state.now)
+        priority = record.job.priority
+        judged = state.ordering.victims(record, slots, keys, self._unprotected(slots, priority, priority))
         if judged is None:
             return None
-        open_to_it = self._unprotected(slots) & (slots[SLOT_PRIORITY] == int(record.job.priority))
-        allowed = judged.allowed & open_to_it
-        if not allowed.any():
-            return None
-        harm = np.where(allowed, judged.harm, np.inf)
         may_grow = partial(is_admitted, state, record)
-        if judged.movable.any():
-            move_harm = np.where(judged.movable & open_to_it, judged.move_harm * judged.harm, np.inf)
-            rule = Rule(Cause.PREEMPTED, harm, judged.preference, mask, may_grow, move_harm, by_ordering=True)
-            plan = self._find(record, rule)
-            if plan is not None:
-                return plan
-        rule = Rule(Cause.PREEMPTED, harm, judged.preference, mask, may_grow, by_ordering=True)
-        return self._find(record, rule)
+        rule = Rule(Cause.PREEMPTED, judged.harm, judged.preference, mask, may_grow, judged.move_harm, by_ordering=True)
+        plan = self._find(record, rule)
+        if plan is None and len(judged.move_harm) and self._search.asked_anybody:
+            return self._find(record, replace(rule, move_harm=NO_MOVES))
+        return plan
 
     def _find(self, record: JobRecord, rule: Rule) -> Plan | None:
         """Search, and remember who leaves."""
@@ -149,8 +140,10 @@ class Planner:
             self._keys_at = stamp
         return self._keys
 
-    def _unprotected(self, slots: FloatArray) -> BoolArray:
-        free: BoolArray = (slots[SLOT_ALIVE] > 0.0) & (slots[SLOT_PROTECTED_UNTIL] <= self.state.now)
+    def _unprotected(self, slots: FloatArray, lowest: int, highest: int) -> BoolArray:
+        """(slots,) who of these classes may be asked to leave."""
+        free = np.empty(slots.shape[1], dtype=np.bool_)
+        self._fill_unprotected(slots, self.state.now, float(lowest), float(highest), free)
         if self._leaving:
             free[[job.slot for job in self._leaving.values() if job.slot >= 0]] = False
         return free

@@ -29,7 +29,7 @@ from millpond.scheduling.reclaiming.roster import (
     SLOT_SEQUENCE,
     FloatArray,
 )
-from millpond.scheduling.reclaiming.victims import MOST_ROWS
+from millpond.scheduling.reclaiming.victims import MOST_ROWS, cheapest_room
 from millpond.scheduling.reclaiming.yielding import Part, Yielding
 from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.state import State
@@ -107,7 +107,11 @@ class _Attempt:
 
 
 class Search:
-    """Searches plans on a state."""
+    """Searches plans on a state.
+
+    Attributes:
+        asked_anybody: whether the last search got so far as to let anybody leave; if not, nobody's departure would do.
+    """
 
     def __init__(self, state: State, placer: Placer) -> None:
         self._state = state
@@ -115,14 +119,16 @@ class Search:
         self._yielding = Yielding(state)
         self._chosen = np.zeros(MOST_ROWS, dtype=np.int64)
         self._scratch = np.zeros(MOST_ROWS, dtype=np.int64)
+        self.asked_anybody = False
         self.use_kernels(interpreted())
 
     def use_kernels(self, kernels: KernelSet) -> None:
         """Run on other kernels from now on; plans are the same."""
-        self._cheapest_room = kernels.call("cheapest_room")
+        self._cheapest_room = kernels.call(cheapest_room.__name__)
 
     def find(self, record: JobRecord, rule: Rule) -> Plan | None:
         """The cheapest plan found; kept on the trial ledger. None, and nothing changed, if there is none."""
+        self.asked_anybody = False
         job = record.job
         queued = record.queued()
         tasks = least_tasks(job, queued) if record.elastic else queued
@@ -264,6 +270,7 @@ class Search:
     def _release_all(self, chosen: list[int], attempt: _Attempt) -> bool:
         """Take the chosen off the trial ledger; False if one of them may no longer be asked."""
         state = self._state
+        self.asked_anybody = True
         for code in chosen:
             slot, is_moved = code >> 1, code & 1
             victim = state.roster.records[slot]

@@ -32,6 +32,9 @@ from millpond.scheduling.reclaiming.roster import (
     ROW_NEXT,
     ROW_RAM,
     ROW_SLOT,
+    SLOT_ALIVE,
+    SLOT_PRIORITY,
+    SLOT_PROTECTED_UNTIL,
     FloatArray,
 )
 
@@ -80,6 +83,23 @@ def shift_slot(
         if rows[ROW_SLOT, row] == slot:
             shift_row(nodes, devices, node, rows, row_devices, row_memory, row, sign)
         row = rows[ROW_NEXT, row]
+
+
+@lean_kernel
+def unprotected(slots: FloatArray, now: float, lowest: float, highest: float, found: NDArray[np.bool_]) -> bool:
+    """Fill ``found`` (slots,) with who runs, is of a class from ``lowest`` to ``highest`` and may be asked to leave.
+
+    Returns whether there is anybody.
+    """
+    anybody = False
+    for slot in range(slots.shape[1]):
+        found[slot] = (
+            slots[SLOT_ALIVE, slot] > 0.0
+            and slots[SLOT_PROTECTED_UNTIL, slot] <= now
+            and lowest <= slots[SLOT_PRIORITY, slot] <= highest
+        )
+        anybody = anybody or found[slot]
+    return anybody
 
 
 @lean_kernel
