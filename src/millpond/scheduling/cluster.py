@@ -330,24 +330,24 @@ class Cluster:
         """Add ``sign`` times what ``holding`` takes in state ``hold`` to what is free."""
         arrays, node = self.arrays, holding.node
         if holding.ram_mib:
-            arrays.memory_free_mib[node] += sign * holding.ram_mib
+            arrays.memory_free_cells[node] += sign * holding.ram_mib
         if hold is Hold.SWAPPED:
             arrays.swap_free_mib[node] += sign * sum(holding.memory_mib)
             return
-        memory_free = arrays.device_memory_free_mib
+        memory_free = arrays.device_memory_free_cells
         if hold is Hold.FROZEN:
             for device, memory in zip(holding.devices, holding.memory_mib, strict=True):
                 memory_free[device] += sign * memory
             return
         if holding.cpu_milli:
-            arrays.cpu_free_milli[node] += sign * holding.cpu_milli
+            arrays.cpu_free_cells[node] += sign * holding.cpu_milli
         for column, amount in enumerate(holding.extras):
             if amount:
                 arrays.extra_free[node, column] += sign * amount
         if self.nodes[node] is not None:
             self.free_gpu_milli += sign * holding.compute_milli * len(holding.devices)
         compute, limit = sign * holding.compute_milli, sign * holding.limit_milli
-        compute_free, limit_free = arrays.compute_free_milli, arrays.limit_free_milli
+        compute_free, limit_free = arrays.compute_free_cells, arrays.limit_free_cells
         for device, memory in zip(holding.devices, holding.memory_mib, strict=True):
             compute_free[device] += compute
             limit_free[device] += limit
@@ -357,11 +357,11 @@ class Cluster:
     def is_overdrawn(self, holding: Holding) -> bool:
         """Whether anything this holding draws on has fallen below zero, or may not be used now (node, device)."""
         arrays, node = self.arrays, holding.node
-        if arrays.node_usable[node] == 0 or arrays.cpu_free_milli[node] < 0 or arrays.memory_free_mib[node] < 0:
+        if arrays.node_usable[node] == 0 or arrays.cpu_free_cells[node] < 0 or arrays.memory_free_cells[node] < 0:
             return True
         if arrays.swap_free_mib[node] < 0 or (holding.extras and bool((arrays.extra_free[node] < 0).any())):
             return True
-        compute, limit, memory = arrays.compute_free_milli, arrays.limit_free_milli, arrays.device_memory_free_mib
+        compute, limit, memory = arrays.compute_free_cells, arrays.limit_free_cells, arrays.device_memory_free_cells
         usable = arrays.device_usable
         return any(
             usable[device] == 0 or compute[device] < 0 or limit[device] < 0 or memory[device] < 0

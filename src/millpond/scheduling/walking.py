@@ -191,8 +191,11 @@ class Walk:
             tasks = admitted_tasks(self._state, record)
             if not tasks:
                 return Verdict.NOT_ADMITTED
+        has_room = self._may_have_room(record)
+        if not has_room and not self._might_make_room(record):
+            return Verdict.BLOCKED  # most of those who head a line, in most walks
         placed, cause = None, Cause.BACKFILLED if record.job.pool in self._blocked else Cause.FITS
-        if self._may_have_room(record):
+        if has_room:
             if self._state.holds_back(record):
                 return Verdict.KEPT_OUT
             if record.line in self._kept_out and claims.keeps_out(record):

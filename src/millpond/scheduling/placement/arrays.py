@@ -59,6 +59,8 @@ class ClusterArrays:
     Only the first ``node_count`` nodes and ``device_count`` devices are live; node n owns the devices
     ``first_device[n] .. first_device[n] + device_total[n]``.
 
+    ``cells`` of a field are the same memory for access to one entry at a time, which numpy is slow at.
+
     Units: CPU and compute in milli, memory in MiB. ``device_memory_mib`` 0 means unknown: memory then fits by
     share only. ``device_memory_free_mib`` must be lowered by every holder, so that a card is wholly free
     exactly when its compute and its memory both are.
@@ -86,6 +88,11 @@ class ClusterArrays:
     device_usable: Int64Array
     socket: Int64Array
     switch: Int64Array
+    cpu_free_cells: memoryview[int]
+    memory_free_cells: memoryview[int]
+    compute_free_cells: memoryview[int]
+    limit_free_cells: memoryview[int]
+    device_memory_free_cells: memoryview[int]
 
     def __init__(
         self, node_capacity: int = 64, device_capacity: int = 512, *, extras: int = 0, log_size: int = 16_384
@@ -94,6 +101,7 @@ class ClusterArrays:
         self.device_count = 0
         self.extras = extras
         self.changed: Int64Array = np.zeros(log_size, dtype=np.int64)
+        self._changed_cells = _cells(self.changed)
         self.change_head = 0
         self._hold_nodes(np.zeros((FIRST_EXTRA + extras, max(node_capacity, 1)), dtype=np.int64))
         self._hold_devices(np.zeros((len(DEVICE_FIELDS), max(device_capacity, 1)), dtype=np.int64))
@@ -101,7 +109,7 @@ class ClusterArrays:
     def touch(self, node: int) -> None:
         """Log that ``node`` changed; call it after every mutation of the node or its devices."""
         head = self.change_head
-        self.changed[head % self.changed.shape[0]] = node
+        self._changed_cells[head % len(self._changed_cells)] = node
         self.change_head = head + 1
 
     def reserve(self, nodes: int, devices: int) -> None:
@@ -155,7 +163,7 @@ class ClusterArrays:
         twin = ClusterArrays(1, 1, extras=self.extras, log_size=self.changed.shape[0])
         twin._hold_nodes(self.node_table.copy())
         twin._hold_devices(self.device_table.copy())
-        twin.changed = self.changed.copy()
+        twin.changed[:] = self.changed
         twin.change_head = self.change_head
         twin.node_count, twin.device_count = self.node_count, self.device_count
         return twin
@@ -165,11 +173,18 @@ class ClusterArrays:
         for row, name in enumerate(NODE_FIELDS):
             setattr(self, name, table[row])
         self.extra_free = table[FIRST_EXTRA:].T
+        self.cpu_free_cells, self.memory_free_cells = _cells(table[CPU_FREE]), _cells(table[MEMORY_FREE])
 
     def _hold_devices(self, table: Int64Array) -> None:
         self.device_table = table
         for row, name in enumerate(DEVICE_FIELDS):
             setattr(self, name, table[row])
+        self.compute_free_cells, self.limit_free_cells = _cells(table[COMPUTE_FREE]), _cells(table[LIMIT_FREE])
+        self.device_memory_free_cells = _cells(table[DEVICE_MEMORY_FREE])
+
+
+def _cells(row: Int64Array) -> memoryview[int]:
+    return row.data.cast("B").cast("q")
 
 
 def _widened(table: Int64Array, columns: int) -> Int64Array:
