@@ -139,10 +139,8 @@ class Placer:
     ) -> Placed | None:
         job = record.job
         if len(record.tasks) == 1 and len(tasks) == 1:
-            if record.gpu_milli > self.cluster.free_gpu_milli:
-                return None
             shape = self.cluster.shape_of(job.roles[0].request, job.pool)
-            choice = self.selector.place(shape, mask, spare)
+            choice = self.choose(shape, mask, spare)
             return None if choice is None else [(tasks[0], self.take(shape, choice))]
         placed = self.place_all(job, tasks, mask, spare)
         if placed is not None or not record.elastic:
@@ -194,6 +192,12 @@ class Placer:
             return None
         chosen = zip(tasks, members, found.choices, strict=True)
         return [(task, transaction.pop(shape, choice)) for task, shape, choice in chosen]
+
+    def choose(self, shape: Shape, mask: NodeMask | None, spare: Int64Array | None = None) -> Choice | None:
+        """The best place for one task now; None if there is none, at once where too little is free in all."""
+        if shape.total_compute_milli > self.cluster.free_gpu_milli:
+            return None
+        return self.selector.place(shape, mask, spare)
 
     def take(self, shape: Shape, choice: Choice) -> Holding:
         """Hold what a choice says."""

@@ -37,18 +37,13 @@ from millpond.scheduling.ordering.running import (
     NOBODY_MOVES,
     count_outlived,
     displaceable,
+    expected_ends,
     running_keys,
     soonest_displaceable,
 )
 from millpond.scheduling.ordering.survival import SurvivalTable
 from millpond.scheduling.placement.kernels import KernelSet, interpreted
 from millpond.scheduling.reclaiming.roster import (
-    SLOT_ATTAINED,
-    SLOT_CLASS,
-    SLOT_DEBT,
-    SLOT_LIMIT,
-    SLOT_STARTED,
-    SLOT_WHOLE,
     FloatArray,
 )
 from millpond.scheduling.records import JobRecord
@@ -169,13 +164,8 @@ class Default(Ordering):
 
     def ends(self, slots: FloatArray, now: float) -> FloatArray:
         """(slots,) when half of such work has ended, or where a forecast or the time limit says so earlier."""
-        run = np.maximum(now - slots[SLOT_STARTED], 0.0)
-        debt = np.maximum(slots[SLOT_DEBT] - run, 0.0)
-        service = slots[SLOT_ATTAINED] + np.maximum(run - slots[SLOT_DEBT], 0.0)
-        left = self.survival.half_lives_s(slots[SLOT_CLASS].astype(np.int64), service)
-        whole = slots[SLOT_WHOLE]
-        left = np.where(np.isfinite(whole) & (service < whole), whole - service, left)
-        ends: FloatArray = now + np.minimum(left, np.maximum(slots[SLOT_LIMIT] - service, 0.0)) + debt
+        ends = np.empty(slots.shape[1])
+        self._fill_ends(slots, now, self.survival.edges, self.survival.half_ended_at, ends)
         return ends
 
     def known_s(self, record: JobRecord) -> float:
@@ -226,6 +216,7 @@ class Default(Ordering):
         self._count_outlived = kernels.call(count_outlived.__name__)
         self._soonest = kernels.call(soonest_displaceable.__name__)
         self._displaceable = kernels.call(displaceable.__name__)
+        self._fill_ends = kernels.call(expected_ends.__name__)
 
     def snapshot(self) -> dict[str, Any]:
         return {"survival": self.survival.snapshot(), "guard": self.guard.snapshot()}

@@ -16,6 +16,7 @@ from millpond.scheduling.reclaiming.roster import (
     SLOT_CLASS,
     SLOT_DEBT,
     SLOT_EXACT,
+    SLOT_LIMIT,
     SLOT_STARTED,
     SLOT_WAITED,
     SLOT_WEIGHT,
@@ -92,6 +93,28 @@ def running_keys(
         )
         highest = max(highest, keys[slot])
     return highest
+
+
+@lean_kernel
+def expected_ends(
+    slots: FloatArray, now: float, edges: FloatArray, half_ended_at: FloatArray, ends: FloatArray
+) -> None:
+    """Fill ``ends`` (slots,) with when half of such work has ended, or a forecast or the time limit says so earlier.
+
+    ``half_ended_at``: (classes, bins) seconds of service, see ``ordering.survival``.
+    """
+    for slot in range(slots.shape[1]):
+        if slots[SLOT_ALIVE, slot] == 0.0:
+            ends[slot] = np.inf
+            continue
+        run = max(now - slots[SLOT_STARTED, slot], 0.0)
+        debt = max(slots[SLOT_DEBT, slot] - run, 0.0)
+        service = slots[SLOT_ATTAINED, slot] + max(run - slots[SLOT_DEBT, slot], 0.0)
+        if service < slots[SLOT_WHOLE, slot] < np.inf:
+            left = slots[SLOT_WHOLE, slot] - service
+        else:
+            left = max(half_ended_at[int(slots[SLOT_CLASS, slot]), bin_at(edges, service)] - service, 0.0)
+        ends[slot] = now + min(left, max(slots[SLOT_LIMIT, slot] - service, 0.0)) + debt
 
 
 @lean_kernel

@@ -174,11 +174,11 @@ class SurvivalTable:
         """Seconds of further service after which half of such jobs have ended."""
         return max(self._ends[0][size][bin_of(service_s)] - service_s, 0.0)
 
-    def half_lives_s(self, sizes: NDArray[np.int64], service_s: FloatArray) -> FloatArray:
-        """``half_life_s`` for arrays of classes and service."""
-        bins = np.minimum(np.searchsorted(self.edges, service_s, side="right") - 1, BINS - 1)
-        left: FloatArray = np.maximum(self._end_table[0][sizes, bins] - service_s, 0.0)
-        return left
+    @property
+    def half_ended_at(self) -> FloatArray:
+        """(classes, bins) service after which half of the jobs that have reached the bin have ended."""
+        table: FloatArray = self._end_table[0]
+        return table
 
     def long_life_s(self, size: int, service_s: float) -> float:
         """Seconds of further service after which all but a tenth of such jobs have ended."""

@@ -124,7 +124,7 @@ class Selector:
 
     def choose_devices(self, node: int, shape: Shape, level_spare: Int64Array | None = None) -> tuple[int, ...] | None:
         """The devices, by index on the node, that the shape would take there; None if it does not fit."""
-        arrays, vector = self.arrays, shape.vector(self.arrays.extras)
+        arrays, vector = self.arrays, self._class_of(shape).shape
         if level_spare is None:
             score, cards = self.kernels.call("free_choice")(
                 arrays.node_table, arrays.device_table, node, vector, self._flat, self.links.lookup, self.links.costs

@@ -241,7 +241,7 @@ class Search:
         placed: Placed = []
         for task in sorted(tasks, key=lambda task: -shapes[task.role_index].devices):
             shape = shapes[task.role_index]
-            choice = self._placer.selector.place(shape, attempt.mask)
+            choice = self._placer.choose(shape, attempt.mask)
             if choice is not None:
                 placed.append((task, self._placer.take(shape, choice)))
                 continue
