@@ -31,6 +31,7 @@ class LaunchSpec:
             after which nothing counts as saved.
         role_commands: commands by role, for jobs whose roles differ.
         workspace: files to lay out for each attempt; None: none, not even a place for output.
+        serves: each task gets a port to listen on.
     """
 
     command: Command
@@ -39,6 +40,7 @@ class LaunchSpec:
     checkpoint_signal: str = ""
     role_commands: Mapping[str, Command] = field(default_factory=dict)
     workspace: Workspace | None = None
+    serves: bool = False
 
     def __post_init__(self) -> None:
         for command in (self.command, *self.role_commands.values()):

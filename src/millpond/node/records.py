@@ -67,6 +67,11 @@ class TaskFiles:
         """What the function that the task runs returned (``job.call``)."""
         return self.record.parent / FILES / f"{self.record.stem}.result"
 
+    @property
+    def socket(self) -> Path:
+        """Where its supervisor takes commands to be run beside it."""
+        return self.record.with_suffix(".sock")
+
 
 @dataclass(frozen=True, slots=True)
 class StartError:
@@ -98,6 +103,8 @@ class RunRecord:
         stop_wished: told so by an engine, not by somebody from outside.
         exit_code: as a shell shows it; None while it runs and when it never ran.
         forced: it had to be killed when the grace was over.
+        port: where on this machine it serves; None when it was given none.
+        access_key: what it may ask of those who connect there.
     """
 
     id: TaskId
@@ -120,6 +127,8 @@ class RunRecord:
     out_of_memory: bool = False
     error: StartError | None = None
     sandboxed: bool = False
+    port: int | None = None
+    access_key: str = ""
 
     @property
     def over(self) -> bool:

@@ -38,6 +38,7 @@ class TaskStart:
     Attributes:
         decision: the decision it follows from; the same one never starts it twice.
         env: its whole environment.
+        port, access_key: as in its record.
     """
 
     id: TaskId
@@ -46,6 +47,8 @@ class TaskStart:
     decision: int
     devices: tuple[str, ...]
     env: Mapping[str, str]
+    port: int | None = None
+    access_key: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +195,8 @@ def _order(start: TaskStart, launch: LaunchSpec, files: TaskFiles, sandbox: Sand
             "notice_signal": launch.notice_signal,
             "saves": bool(launch.checkpoint_signal),
             "sandboxed": sandbox is not None,
+            "port": start.port,
+            "access_key": start.access_key,
         },
         "command": argv,
         "wrapped": None if sandbox is None else sandbox.around(argv, workdir, _installed(argv[0], start.env), mounts),

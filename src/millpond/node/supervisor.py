@@ -3,8 +3,9 @@
 It outlives the server. It starts the command in a session of its own, adopts whatever the command leaves behind, waits,
 and writes how it ended. It is told to end the task by SIGTERM: it then gives notice to the command's process group and,
 when the grace is over, kills everything below itself. Beside the task's record (``task-0.json``) lie its output
-(``.log``), the wish to stop it (``.stop``: ``{"grace_s": 30}``) and a lock (``.lock``) that is held while the task
-lives; record and lock together make sure that one decision never starts a task twice.
+(``.log``), the wish to stop it (``.stop``: ``{"grace_s": 30}``), a lock (``.lock``) that is held while the task lives,
+and a socket (``.sock``) for commands to be run beside it (``visits``); record and lock together make sure that one
+decision never starts a task twice.
 
 Forked by the nursery (``node.nursery``) with a JSON object on standard input: ``record`` (what identifies the task,
 ``decision`` among it), ``command``, ``wrapped`` (the same in a sandbox; null without one), ``workdir``, ``env``,
@@ -26,20 +27,26 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from millpond.node import procfs
 from millpond.node.files import read_json, write_json
 
-BLOCKED = frozenset({signal.SIGTERM, signal.SIGCHLD, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGPIPE})
+if TYPE_CHECKING:
+    from millpond.node.visits import Visits
+
+BLOCKED = frozenset(
+    {signal.SIGTERM, signal.SIGCHLD, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGPIPE, signal.SIGIO}
+)
 """Signals that must not end a supervisor. Whoever starts one blocks them from its first instant on."""
 
 RUNNING = "running"
 """Folder of the state directory with a link for each task that runs."""
 
-_AWAITED = (signal.SIGTERM, signal.SIGCHLD)
+_AWAITED = (signal.SIGTERM, signal.SIGCHLD, signal.SIGIO)
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 _DEFAULT_GRACE_S = 30.0
 _LONGEST_START_S = 10.0
@@ -78,6 +85,7 @@ class _Supervisor:
         self._child: subprocess.Popen[bytes] | None = None
         self._main = 0
         self._prepared = False
+        self._visits: Visits | None = None
         own = os.getpid()
         self._record: dict[str, Any] = {
             **order["record"],
@@ -95,6 +103,7 @@ class _Supervisor:
         started = self._start()
         _close_standard_output()
         if started:
+            self._receive_visits()
             self._wait()
             self._record["forced"] = self._status is None
             self._end_everything()
@@ -144,6 +153,16 @@ class _Supervisor:
             prepare(Workspace.of(self._order["workspace"]), self._path.parent)
         self._prepared = True
 
+    def _receive_visits(self) -> None:
+        """From now on commands may be run beside the task; where no socket can be made, none can."""
+        from millpond.node.visits import Visits  # not earlier: the task's start must not wait for it
+
+        place = {"env": self._order["env"], "workdir": self._order["workdir"]}
+        try:
+            self._visits = Visits(self._path.with_suffix(".sock"), place, _become_task)
+        except OSError as error:
+            print(f"{self._path}: nobody can run commands beside it ({error})", file=sys.stderr, flush=True)
+
     def _open_log(self) -> Any:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
         return os.fdopen(os.open(self._path.with_suffix(".log"), flags, 0o600), "ab")
@@ -155,7 +174,10 @@ class _Supervisor:
         processes has the grace as well.
         """
         while True:
-            told = self._await_signal() == signal.SIGTERM
+            got = self._await_signal()
+            told = got == signal.SIGTERM
+            if got == signal.SIGIO and self._visits is not None:
+                self._visits.take()
             childless = self._reap()
             if told and (self._status is None or self._deadline is not None):
                 self._give_notice()
@@ -178,6 +200,8 @@ class _Supervisor:
             self._deadline = min(self._deadline, deadline)
             return
         self._deadline = deadline
+        if self._visits is not None:
+            self._visits.end()
         self._record.update(notice_at=time.time(), stop_wished=wish is not None)
         _send(-self._main, getattr(signal, self._record["notice_signal"]))
         for pid in procfs.descendants(os.getpid()):
@@ -194,6 +218,8 @@ class _Supervisor:
                 return False
             if pid == self._main:
                 self._status = status
+            elif self._visits is not None:
+                self._visits.over(pid)
 
     def _end_everything(self) -> None:
         """Kill all that is left below; new ones may appear while we look, hence again and again."""

@@ -60,6 +60,7 @@ def launch_of(job: str, store: Store, files: Files, state_dir: Path) -> LaunchSp
         checkpoint_signal=checkpoint.signal if checkpoint.mode is CheckpointMode.SIGNAL else "",
         role_commands=launch.commands,
         workspace=files.workspace(spec.file),
+        serves=spec.file.serves,
     )
 
 

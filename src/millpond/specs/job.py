@@ -22,6 +22,7 @@ from millpond.specs.fields import MOST_TASKS, Checkpoint, Cpus, Duration, Extras
 from millpond.specs.files import Digest
 from millpond.specs.locate import Located, Path, read_documents
 from millpond.specs.mounts import DATASET_PREFIX, MOST_MOUNTS, After, DataSource, HostPath, Ship
+from millpond.specs.serving import SERVING_KINDS, Serve
 from millpond.specs.validation import Strict, same_path, validate
 
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -93,6 +94,7 @@ class JobFile(Strict):
         output: folder of the machine that it writes to; default: one for each attempt, kept with the job.
         after: jobs that must have ended before it may start.
         idempotency_key: submitting it again with the same key gives the same job.
+        serve: how what a ``dev`` or ``service`` job serves is reached.
     """
 
     not_built: ClassVar[Mapping[str, str]] = {
@@ -128,6 +130,12 @@ class JobFile(Strict):
     output: HostPath | None = None
     after: After = After()
     idempotency_key: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    serve: Serve | None = None
+
+    @property
+    def serves(self) -> bool:
+        """Whether its tasks get a port to listen on."""
+        return self.kind in SERVING_KINDS
 
     def all_roles(self) -> list[RoleFile]:
         """Its roles with everything they inherit filled in."""
@@ -283,6 +291,9 @@ def _cross_checks(file: JobFile, located: Located, written: Callable[[Path], Pat
             message = f"the data name {name!r} differs from another only in signs that its variable has not"
             problems.append(located.problem(written(("data", name)), message, "rename one", at_key=True))
         variables.add(variable)
+    if file.serve is not None and not file.serves:
+        message = f"a job of kind {file.kind} serves nothing"
+        problems.append(located.problem(written(("serve",)), message, "use kind dev or service", at_key=True))
     if file.workdir is not None and not FilePath(file.workdir).is_absolute():
         message = f"the working directory {file.workdir!r} is relative"
         problems.append(located.problem(written(("workdir",)), message, "write an absolute path"))

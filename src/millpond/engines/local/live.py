@@ -70,8 +70,8 @@ class LiveTasks:
         return [live for live in self._tasks.values() if live.record.decision == decision]
 
     def ports(self) -> set[int]:
-        """Where gangs meet that run now."""
-        return {live.port for live in self._tasks.values()}
+        """Where gangs meet that run now, and where tasks serve."""
+        return {port for live in self._tasks.values() for port in (live.port, live.record.port) if port}
 
     def request_stop(self, live: Live, grace_s: float) -> None:
         """Give a task notice and grace."""

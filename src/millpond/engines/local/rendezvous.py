@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-import random
-import socket
 from collections.abc import Container
 from dataclasses import dataclass
 from pathlib import Path
 
-from millpond.model.errors import UnavailableError
+from millpond.engines.local.ports import ADDRESS, free_port
 from millpond.node.files import read_json, write_json
 
-ADDRESS = "127.0.0.1"
-
 _FILE = "gang.json"
-_PORTS = range(20_000, 32_000)
-"""Below the range from which Linux takes the ports of outgoing connections (32768 on), so that none of those can sit on
-the chosen one before the first task listens."""
-_TRIES = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,25 +60,7 @@ def agree(attempt_dir: Path, tasks: int, taken: Container[int]) -> Rendezvous:
     earlier = recall(attempt_dir)
     if earlier is not None and earlier.world_size >= tasks:
         return earlier
-    agreed = Rendezvous(_free_port(taken) if earlier is None else earlier.port, tasks)
+    agreed = Rendezvous(free_port(taken) if earlier is None else earlier.port, tasks)
     attempt_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     write_json(attempt_dir / _FILE, {"port": agreed.port, "world_size": agreed.world_size})
     return agreed
-
-
-def _free_port(taken: Container[int]) -> int:
-    for port in random.sample(_PORTS, _TRIES):
-        if port not in taken and _is_free(port):
-            return port
-    raise UnavailableError(
-        f"no free port for a gang between {_PORTS.start} and {_PORTS.stop}", "end some programs that listen there"
-    )
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as candidate:
-        try:
-            candidate.bind((ADDRESS, port))
-        except OSError:
-            return False
-    return True

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
+import secrets
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from enum import Enum, auto
 from pathlib import Path
 
 from millpond.engines.local.live import LiveTasks
+from millpond.engines.local.ports import free_port
 from millpond.engines.local.rendezvous import Rendezvous
 from millpond.engines.local.verdicts import Refusal, refusal_of
 from millpond.model.decisions import Decision, Placement, Start
@@ -21,6 +23,7 @@ from millpond.node.machine import Machine
 from millpond.node.nurse import Nurse
 from millpond.node.records import RunRecord, TaskFiles, TaskId, read_record
 from millpond.node.sandbox import Sandbox
+from millpond.specs.serving import base_path
 
 _CRASHED = Refusal("the task's supervisor did not come up; see supervisors.log in the state directory", True)
 _KILLED = Refusal("the task's supervisor was killed while it started", True)
@@ -62,6 +65,7 @@ class PendingStart:
         refusal: why it fails, as soon as it does.
         ended: records of tasks that were over before the start was answered.
         deferred: decisions about the same job that wait for the answer.
+        ports: where its tasks are told to serve, by task.
 
     Args:
         on_answer: called once, when the state is ``CONFIRMED`` or ``REFUSED``.
@@ -74,6 +78,7 @@ class PendingStart:
         self.refusal: Refusal | None = None
         self.ended: list[RunRecord] = []
         self.deferred: list[Decision] = []
+        self.ports: dict[int, int] = {}
         self._launch = launch
         self._site = site
         self._on_answer = on_answer
@@ -88,6 +93,19 @@ class PendingStart:
         if self.refusal is None:
             return StartState.CONFIRMED
         return StartState.UNDOING if self._site.live.of_start(self.decision.id) else StartState.REFUSED
+
+    def choose_ports(self, taken: Collection[int]) -> None:
+        """Find each task a port, when it is to serve.
+
+        Args:
+            taken: ports that others have.
+
+        Raises:
+            UnavailableError: the machine has no free one.
+        """
+        if self._launch.serves:
+            for placed in self.decision.placements:
+                self.ports[placed.task] = free_port({*taken, *self.ports.values()})
 
     def begin(self, meeting: Rendezvous) -> None:
         """Set all tasks off."""
@@ -120,7 +138,15 @@ class PendingStart:
             "MILLPOND_NODE": placed.node,
         }
         uuids = tuple(device.uuid for device in devices)
-        return runner.TaskStart(task, placed.role, placed.node, self.decision.id, uuids, env)
+        port, key = self.ports.get(task.task), ""
+        if port is not None:
+            key = secrets.token_urlsafe(24)
+            env |= {
+                "MILLPOND_PORT": str(port),
+                "MILLPOND_ACCESS_KEY": key,
+                "MILLPOND_BASE_PATH": base_path(task.job),
+            }
+        return runner.TaskStart(task, placed.role, placed.node, self.decision.id, uuids, env, port, key)
 
     def _spawn(self, start: runner.TaskStart) -> runner.Spawned:
         site = self._site

@@ -1,0 +1,109 @@
+"""Commands that people run beside a task (``pond exec``): the supervisor's side.
+
+The supervisor listens on a socket beside the task's record (``task-0.sock``). Each connection gets a small process of
+its own (``session``), a child of the supervisor, so that whatever runs there belongs to the task: it is frozen with it,
+and killed with it. Only the owner of the state directory can reach the socket, as its folder is closed to others.
+
+Standard library only; imported once the task runs, as its start must not wait for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+MOST_AT_ONCE = 64
+_BACKLOG = 16
+
+
+class Visits:
+    """Takes connections and sets up a session for each.
+
+    The kernel announces a connection with SIGIO (``O_ASYNC``), so that the supervisor has one thing to wait for:
+    signals.
+
+    Args:
+        path: of the socket.
+        place: ``env`` and ``workdir`` of the task.
+        become: called in each new process before it does anything.
+
+    Raises:
+        OSError: no socket can be made there.
+    """
+
+    def __init__(self, path: Path, place: dict[str, Any], become: Callable[[], None]) -> None:
+        self._place = place
+        self._become = become
+        self._sessions: dict[int, subprocess.Popen[bytes]] = {}
+        path.unlink(missing_ok=True)
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._listener.setblocking(False)
+        with short_name(path) as name:
+            self._listener.bind(name)
+        self._listener.listen(_BACKLOG)
+        fcntl.fcntl(self._listener, fcntl.F_SETOWN, os.getpid())
+        flags = fcntl.fcntl(self._listener, fcntl.F_GETFL)
+        fcntl.fcntl(self._listener, fcntl.F_SETFL, flags | fcntl.FASYNC)
+
+    def take(self) -> None:
+        """Set up a session for everybody who has connected."""
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:  # nobody more, or no room for more open files
+                return
+            with connection:
+                if len(self._sessions) < MOST_AT_ONCE:
+                    self._begin(connection)
+
+    def over(self, pid: int) -> None:
+        """A child of the supervisor has ended; it may have been a session."""
+        session = self._sessions.pop(pid, None)
+        if session is not None:
+            session.returncode = 0  # collected by the supervisor already
+
+    def end(self) -> None:
+        """Take nobody more, and tell those who are there to leave."""
+        self._listener.close()
+        for pid in self._sessions:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
+
+    def _begin(self, connection: socket.socket) -> None:
+        place = os.memfd_create("place")  # the task's variables are nobody else's business
+        try:
+            os.write(place, json.dumps(self._place).encode())
+            os.lseek(place, 0, os.SEEK_SET)
+            connection.setblocking(True)
+            session = subprocess.Popen(
+                [sys.executable, "-P", "-s", "-m", "millpond.node.session", str(connection.fileno())],
+                stdin=place,
+                stdout=subprocess.DEVNULL,
+                pass_fds=(connection.fileno(),),
+                start_new_session=True,
+                preexec_fn=self._become,
+            )
+        except (OSError, subprocess.SubprocessError):
+            return  # no room for a process; the visitor sees the connection end
+        finally:
+            os.close(place)
+        self._sessions[session.pid] = session
+
+
+@contextlib.contextmanager
+def short_name(path: Path) -> Any:
+    """A name for a socket that fits into the 108 bytes which the kernel allows, however deep its folder lies."""
+    folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{folder}/{path.name}"
+    finally:
+        os.close(folder)

@@ -1,0 +1,149 @@
+"""Commands run beside a task: they are in its place, speak with their visitor, and belong to it."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from local_bench import Bench, eventually
+
+from millpond.model.decisions import Suspend
+from millpond.model.events import Confirmed, Ended
+from millpond.model.reasons import Cause
+from millpond.node.records import TaskFiles, TaskId, read_record
+from millpond.node.session import LARGEST_MESSAGE
+from millpond.node.visits import short_name
+
+pytestmark = pytest.mark.end_to_end
+
+
+class Visitor:
+    """Somebody at a task's socket."""
+
+    def __init__(self, bench: Bench, job: str, **order: Any) -> None:
+        path = TaskFiles.of(bench.state_dir, TaskId(job, 1, 0)).socket
+        assert eventually(path.exists)
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.socket.settimeout(20.0)
+        with short_name(path) as name:
+            self.socket.connect(name)
+        self.say(**order)
+
+    def say(self, **message: Any) -> None:
+        self.socket.send(json.dumps(message).encode())
+
+    def type(self, data: bytes) -> None:
+        self.socket.send(b"\0" + data)
+
+    def hear(self) -> tuple[dict[int, bytes], dict[str, Any]]:
+        """All output by stream up to the last word, and that."""
+        streams: dict[int, bytes] = {1: b"", 2: b""}
+        while True:
+            message = self.socket.recv(LARGEST_MESSAGE)
+            if message[:1] == b"{" or not message:
+                return streams, json.loads(message or b"{}")
+            streams[message[0]] += message[1:]
+
+
+@pytest.fixture
+def task(bench: Bench) -> Callable[..., Visitor]:
+    """A task that sleeps, and visits to it."""
+    bench.define("host", ("sleep", "600"), env={"COLOUR": "blue"})
+    bench.start("host")
+    bench.events(1)
+    return lambda *argv, **order: Visitor(bench, "host", argv=argv, **order)
+
+
+def test_a_command_runs_in_the_place_of_the_task_and_its_exit_code_comes_back(bench: Bench, task: Any) -> None:
+    visitor = task("sh", "-c", 'echo "$COLOUR $MILLPOND_JOB_ID $MILLPOND_TASK"; pwd; echo bad >&2; exit 7')
+    streams, end = visitor.hear()
+    assert streams[1].decode().splitlines() == ["blue host 0", str(bench.workdir)]
+    assert (streams[2], end) == (b"bad\n", {"exit": 7})
+
+
+def test_input_reaches_the_command_up_to_its_end(task: Any) -> None:
+    visitor = task("sort")
+    visitor.type(b"b\na\n")
+    visitor.say(eof=True)
+    assert visitor.hear() == ({1: b"a\nb\n", 2: b""}, {"exit": 0})
+
+
+def test_more_goes_both_ways_than_pipes_hold(task: Any) -> None:
+    visitor = task("cat")
+    block, heard = b"x" * 60_000, 0
+    for _ in range(20):
+        visitor.type(block)
+        while heard < len(block) * 20:
+            heard += len(visitor.socket.recv(LARGEST_MESSAGE)) - 1
+            if heard % len(block) == 0:
+                break
+    visitor.say(eof=True)
+    assert visitor.hear()[1] == {"exit": 0}
+    assert heard == 20 * len(block)
+
+
+def test_a_terminal_has_the_visitors_window_and_follows_it(task: Any) -> None:
+    visitor = task("sh", "-c", "stty size; read line; stty size; test -t 0 && echo tty", tty=True, rows=40, columns=100)
+    first = visitor.socket.recv(LARGEST_MESSAGE)
+    visitor.say(rows=50, columns=132)
+    visitor.type(b"go\n")
+    streams, end = visitor.hear()
+    assert (first, end) == (b"\x0140 100\r\n", {"exit": 0})
+    assert streams[1].decode().split() == ["go", "50", "132", "tty"]
+
+
+def test_an_interrupt_typed_on_the_terminal_reaches_the_command(task: Any) -> None:
+    visitor = task("sh", "-c", "echo there; exec sleep 60", tty=True)
+    assert visitor.socket.recv(LARGEST_MESSAGE) == b"\x01there\r\n"
+    visitor.type(b"\x03")
+    assert visitor.hear()[1] == {"exit": 130}
+
+
+def test_a_command_that_does_not_exist_says_so(task: Any) -> None:
+    _, end = task("no-such-program").hear()
+    assert end == {"error": "no-such-program: No such file or directory", "exit": 127}
+
+
+def test_a_visitor_who_leaves_ends_the_command(bench: Bench, task: Any) -> None:
+    visitor = task("sh", "-c", "echo $$ > pid; sleep 60")
+    pid = bench.pid_in("pid")
+    visitor.socket.close()
+    assert bench.gone(pid)
+
+
+def test_a_stopped_task_takes_its_visitors_with_it(bench: Bench, task: Any) -> None:
+    visitor = task("sh", "-c", "trap '' HUP TERM; echo $$ > pid; while :; do sleep 1; done")
+    pid = bench.pid_in("pid")
+    stop = bench.stop("host", grace_s=0.3)
+    assert [type(event) for event in bench.events(2)] == [Confirmed, Ended]
+    assert bench.gone(pid)
+    assert visitor.hear()[1] == {}
+    assert stop.job == "host"
+
+
+def test_a_frozen_task_freezes_what_visitors_run(bench: Bench, task: Any) -> None:
+    visitor = task("sh", "-c", "echo $$ > pid; while :; do :; done")
+    pid = bench.pid_in("pid")
+    bench.apply(Suspend(bench.next_id(), "host", 1, Cause.SUSPEND_REQUESTED))
+    bench.events(1)
+    assert Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+    visitor.socket.close()
+
+
+def test_tasks_that_serve_are_given_ports_of_their_own_and_the_record_tells_them(bench: Bench) -> None:
+    bench.define("web", "env; sleep 600", serves=True)
+    bench.start("web", tasks=(0, 1))
+    bench.events(1)
+    records = [read_record(TaskFiles.of(bench.state_dir, TaskId("web", 1, task))) for task in (0, 1)]
+    ports = {record.port for record in records if record}
+    assert len(ports) == 2
+    for number, record in enumerate(records):
+        assert record is not None
+        assert eventually(lambda number=number: b"MILLPOND_BASE_PATH" in bench.log("web", number))
+        lines = bench.log("web", number).decode().splitlines()
+        assert {f"MILLPOND_PORT={record.port}", f"MILLPOND_ACCESS_KEY={record.access_key}"} <= set(lines)
+        assert "MILLPOND_BASE_PATH=/proxy/web/" in lines
