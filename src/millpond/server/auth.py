@@ -1,6 +1,7 @@
 """Who may talk to the server: whoever can read the token in the state directory.
 
-The check is a plain ASGI layer, so that it also covers streams and unknown paths.
+The programs of jobs are judged by the proxy itself, as browsers come to them with a cookie. The check is a plain ASGI
+layer, so that it also covers streams and unknown paths.
 """
 
 from __future__ import annotations
@@ -21,8 +22,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from millpond.model.errors import UnavailableError
 from millpond.specs.api import ErrorBody, ErrorInfo
+from millpond.specs.serving import OPEN_PATH, PROXY_PREFIX
 
 TOKEN_FILE: Final = "token"
+ADMITTED: Final = "admitted"
+"""In the ``state`` of a request: it bears the token."""
 OPEN_PATHS: Final = frozenset({"/healthz", "/readyz", "/openapi.json", "/docs"})
 
 
@@ -64,15 +68,17 @@ class Guard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or answer it here."""
-        if scope["type"] != "http":
+        if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
         headers = Headers(scope=scope)
+        admitted = self._is_token(headers.get("authorization", ""))
+        scope.setdefault("state", {})[ADMITTED] = admitted
         if not self._is_our_name(headers.get("host", "")):
             cause, remedy = "this server is not known by that name", "use its address or localhost"
             body = ErrorBody(cause=cause, code="request", remedy=remedy)
             await _refuse(421, body)(scope, receive, send)
-        elif scope["path"] not in OPEN_PATHS and not self._is_token(headers.get("authorization", "")):
+        elif not admitted and not _is_open(scope["path"]):
             cause, remedy = "the API token is missing or wrong", "send 'Authorization: Bearer TOKEN'"
             body = ErrorBody(cause=cause, code="unauthorized", remedy=remedy)
             await _refuse(401, body)(scope, receive, send)
@@ -95,6 +101,11 @@ class Guard:
         except ValueError:
             return name in self._names
         return True
+
+
+def _is_open(path: str) -> bool:
+    """Whether anybody may come in there, or is judged there."""
+    return path in OPEN_PATHS or path == OPEN_PATH or path.startswith(PROXY_PREFIX)
 
 
 def _refuse(status: int, body: ErrorBody) -> JSONResponse:

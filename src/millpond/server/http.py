@@ -13,6 +13,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from millpond.model.errors import UnavailableError
+from millpond.server.proxy.sockets import LARGEST_MESSAGE
 
 END_WITHIN_S: Final = 5
 """Requests that are under way when the server is told to end get so long."""
@@ -74,6 +75,10 @@ class HttpServer:
             access_log=False,
             lifespan="off",
             server_header=False,
+            proxy_headers=False,  # anybody could write them
+            ws="websockets-sansio",
+            ws_max_size=LARGEST_MESSAGE,
+            ws_per_message_deflate=False,
             timeout_graceful_shutdown=END_WITHIN_S,
         )
         self._server = _QuietServer(config)

@@ -42,6 +42,7 @@ from millpond.specs.api import (
 )
 from millpond.specs.cluster import PriceList
 from millpond.specs.job import JobSpec, check_job
+from millpond.specs.serving import Serve
 
 T = TypeVar("T")
 
@@ -52,6 +53,7 @@ REASONS_IN_A_LIST: Final = 20
 _HOUR_S: Final = 3600.0
 _ID_LETTERS: Final = "abcdefghijklmnopqrstuvwxyz234567"
 _UNNAMED: Final = "job"
+_MOST_REMEMBERED: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +102,13 @@ class Service:
         self._explainer = _Explainer()
         self._forecaster = Forecaster(store.ended_jobs)
         loop.on_ended = self._forecaster.note
+        self._serving: dict[str, Serve] = {}
         self.closing = False
+
+    @property
+    def state_dir(self) -> Path:
+        """Where tasks leave their records and logs."""
+        return self._identity.state_dir
 
     @property
     def _board(self) -> Board:
@@ -202,6 +210,26 @@ class Service:
         if info is None:
             raise NotFoundError(f"no job {job!r}", "list the jobs with pond ps --all")
         return info
+
+    async def find(self, job: str) -> JobInfo:
+        """The same as ``look``, for those who must not wait for the store."""
+        info = self._board.get(job)
+        return await asyncio.to_thread(self.look, job) if info is None else info
+
+    async def serving(self, job: str) -> Serve:
+        """How a job's programs are reached.
+
+        Raises:
+            NotFoundError: there never was such a job.
+        """
+        if job not in self._serving:
+            document = await asyncio.to_thread(self._store.document, job)
+            if document is None:
+                raise NotFoundError(f"no job {job!r}", "list the jobs with pond ps --all")
+            while len(self._serving) >= _MOST_REMEMBERED:
+                del self._serving[next(iter(self._serving))]
+            self._serving[job] = check_job(document).file.serve or Serve()
+        return self._serving[job]
 
     async def job(self, job: str) -> JobInfo:
         """A job with the reason why it waits."""

@@ -321,6 +321,19 @@ class DeliveryList(Body):
     deliveries: list[DeliveryInfo]
 
 
+class LinkInfo(Body):
+    """A link to what a job serves.
+
+    Attributes:
+        open_path: signs one browser in and leads on to ``path``; works once, for ``good_for_s`` seconds.
+        path: where the programs are, for those who are signed in or send the token.
+    """
+
+    open_path: str
+    path: str
+    good_for_s: float
+
+
 class ServerInfo(Body):
     """The server itself.
 

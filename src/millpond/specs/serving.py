@@ -13,6 +13,9 @@ SERVING_KINDS: Final = ("dev", "service")
 """Tasks of these jobs get a port to listen on."""
 PROXY_PREFIX: Final = "/proxy/"
 
+OPEN_PATH: Final = "/open"
+"""Where links lead that work once and sign a browser in to one job."""
+
 
 def base_path(job: str) -> str:
     """Where the proxy shows a job, with a slash at both ends."""

@@ -18,10 +18,14 @@ from millpond.model.errors import (
     NotFoundError,
     UnavailableError,
 )
-from millpond.server.api import files, jobs, machines
+from millpond.server.activity import Activity
+from millpond.server.api import files, interactive, jobs, machines
 from millpond.server.api.description import DescribedApi
 from millpond.server.api.reference import reference_page
 from millpond.server.auth import Guard
+from millpond.server.inbox import wall_clock
+from millpond.server.proxy.app import Front, Proxy
+from millpond.server.proxy.passes import Passes
 from millpond.server.service import Service
 from millpond.server.version import VERSION
 from millpond.specs.api import API_PREFIX, ErrorBody, ErrorDetail, ErrorInfo
@@ -43,10 +47,12 @@ def make_app(service: Service, token: str, bound_to: str) -> ASGIApp:
     Args:
         bound_to: the address that the server listens on.
     """
-    return Guard(make_routes(service), token, bound_to)
+    passes, activity = Passes(token, wall_clock), Activity(wall_clock)
+    proxy = Proxy(service, passes, activity)
+    return Guard(Front(proxy, make_routes(service, passes, activity)), token, bound_to)
 
 
-def make_routes(service: Service) -> FastAPI:
+def make_routes(service: Service, passes: Passes, activity: Activity) -> FastAPI:
     """The routes alone, with nobody at the door."""
     app = DescribedApi(
         title="Millpond",
@@ -56,12 +62,15 @@ def make_routes(service: Service) -> FastAPI:
         redoc_url=None,
     )
     app.state.service = service
+    app.state.passes = passes
+    app.state.activity = activity
     for status in (404, 409, 422, 503):
         app.router.responses[status] = {"model": ErrorInfo}
     app.include_router(machines.health)
     app.include_router(machines.router, prefix=API_PREFIX)
     app.include_router(jobs.router, prefix=API_PREFIX)
     app.include_router(files.router, prefix=API_PREFIX)
+    app.include_router(interactive.router, prefix=API_PREFIX)
     app.add_exception_handler(MillpondError, _refused)
     app.add_exception_handler(RequestValidationError, _malformed)
     app.add_exception_handler(HTTPException, _no_such_route)

@@ -4,15 +4,32 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import Depends, Request
+from fastapi import Depends
+from starlette.requests import HTTPConnection
 
+from millpond.server.activity import Activity
+from millpond.server.proxy.passes import Passes
 from millpond.server.service import Service
 
 
-def _service(request: Request) -> Service:
-    service = request.app.state.service
+def _service(connection: HTTPConnection) -> Service:
+    service = connection.app.state.service
     assert isinstance(service, Service)
     return service
 
 
+def _passes(connection: HTTPConnection) -> Passes:
+    passes = connection.app.state.passes
+    assert isinstance(passes, Passes)
+    return passes
+
+
+def _activity(connection: HTTPConnection) -> Activity:
+    activity = connection.app.state.activity
+    assert isinstance(activity, Activity)
+    return activity
+
+
+PassesOf = Annotated[Passes, Depends(_passes)]
+ActivityOf = Annotated[Activity, Depends(_activity)]
 ServiceOf = Annotated[Service, Depends(_service)]

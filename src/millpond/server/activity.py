@@ -1,0 +1,51 @@
+"""When each job was last used by somebody: requests through the proxy, commands run beside it, ports forwarded."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+
+class Activity:
+    """Remembers since this server's start, and only that: what lies before counts as never.
+
+    Args:
+        clock: seconds since 1970.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._used_at: dict[str, float] = {}
+        self._visits: dict[str, int] = {}
+
+    def used(self, job: str) -> None:
+        """Somebody uses it now."""
+        self._used_at[job] = self._clock()
+
+    @contextmanager
+    def visit(self, job: str, counts: bool = True) -> Iterator[None]:
+        """Somebody is there while this lasts; where it ``counts``, that is use."""
+        if not counts:
+            yield
+            return
+        with self._lock:
+            self._visits[job] = self._visits.get(job, 0) + 1
+        try:
+            self.used(job)
+            yield
+        finally:
+            self.used(job)
+            with self._lock:
+                self._visits[job] -= 1
+                if not self._visits[job]:
+                    del self._visits[job]
+
+    def last_used(self, job: str) -> float | None:
+        """When it was last used; now, while somebody is there; None when never."""
+        return self._clock() if job in self._visits else self._used_at.get(job)
+
+    def forget(self, job: str) -> None:
+        """It has ended."""
+        self._used_at.pop(job, None)

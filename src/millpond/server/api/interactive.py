@@ -1,0 +1,72 @@
+"""Routes for people who work inside a job: links to what it serves, commands beside it, its ports."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Annotated, TypeAlias
+
+from fastapi import APIRouter, Query, WebSocket
+
+from millpond.model.errors import ConflictError, MillpondError
+from millpond.server.activity import Activity
+from millpond.server.api.dependencies import ActivityOf, PassesOf, ServiceOf
+from millpond.server.proxy.passes import LINK_GOOD_FOR_S, Pass
+from millpond.server.sessions import as_message, port_of, relay_command, relay_port, running_task, visit
+from millpond.specs.api import LinkInfo
+from millpond.specs.serving import OPEN_PATH, SERVING_KINDS, base_path
+
+router = APIRouter(prefix="/jobs", tags=["interactive"])
+
+TaskNumber: TypeAlias = Annotated[int, Query(ge=0, lt=2**31)]
+
+
+@router.post("/{job}/link", status_code=201)
+async def link(job: str, service: ServiceOf, passes: PassesOf) -> LinkInfo:
+    """A link that signs a browser in to what the job serves. It works once, within a minute."""
+    info = await service.find(job)
+    if info.kind not in SERVING_KINDS:
+        raise ConflictError(f"job {info.id} is of kind {info.kind} and serves nothing", "use kind dev or service")
+    ticket = passes.link(Pass(info.id, service.user))
+    return LinkInfo(open_path=f"{OPEN_PATH}?ticket={ticket}", path=base_path(info.id), good_for_s=LINK_GOOD_FOR_S)
+
+
+@router.websocket("/{job}/exec")
+async def run_command(
+    client: WebSocket, job: str, service: ServiceOf, activity: ActivityOf, task: TaskNumber = 0
+) -> None:
+    """Run a command beside a task; see ``server.sessions`` for the messages."""
+
+    async def relay() -> None:
+        connection = await visit(service.state_dir, running_task(await service.find(job), task))
+        await relay_command(client, connection, lambda: activity.used(job))
+
+    await _serve(client, activity, job, relay)
+
+
+@router.websocket("/{job}/forward")
+async def forward(
+    client: WebSocket,
+    job: str,
+    service: ServiceOf,
+    activity: ActivityOf,
+    task: TaskNumber = 0,
+    port: Annotated[int, Query(ge=0, le=65_535)] = 0,
+) -> None:
+    """Connect to a port of a task's machine; 0 is the port that the task was given."""
+
+    async def relay() -> None:
+        found = running_task(await service.find(job), task)
+        await relay_port(client, port or port_of(service.state_dir, found), lambda: activity.used(job))
+
+    await _serve(client, activity, job, relay)
+
+
+async def _serve(client: WebSocket, activity: Activity, job: str, relay: Callable[[], Awaitable[None]]) -> None:
+    """Whatever goes wrong is the last message: a client can read no body of a WebSocket that was refused."""
+    await client.accept()
+    try:
+        with activity.visit(job):
+            await relay()
+    except MillpondError as error:
+        await client.send_text(as_message(error.cause, error.remedy))
+    await client.close()

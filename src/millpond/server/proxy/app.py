@@ -1,0 +1,178 @@
+"""The proxy as an application: who may see which program, which task serves it, and what is said when none does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from starlette.datastructures import Headers
+from starlette.responses import RedirectResponse, Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from millpond.model.errors import ConflictError, MillpondError, NotFoundError
+from millpond.server.activity import Activity
+from millpond.server.auth import ADMITTED
+from millpond.server.proxy import pages
+from millpond.server.proxy.headers import Caller, cookies_of, to_program
+from millpond.server.proxy.passes import COOKIE, COOKIE_GOOD_FOR_S, Passes
+from millpond.server.proxy.places import NotRunningError, Place, places_of
+from millpond.server.proxy.requests import (
+    BrokenAnswerError,
+    RequestRelay,
+    SilentError,
+    Target,
+    TooLargeError,
+    request_target,
+)
+from millpond.server.proxy.sockets import relay_socket
+from millpond.server.service import Service
+from millpond.specs.serving import OPEN_PATH, PROXY_PREFIX, base_path
+
+_STATUS: Final = (
+    (NotFoundError, 404),
+    (ConflictError, 410),
+    (TooLargeError, 413),
+    (NotRunningError, 503),
+    (SilentError, 504),
+    (BrokenAnswerError, 502),
+)
+_SAFE: Final = frozenset(("GET", "HEAD", "OPTIONS"))
+
+
+class Proxy:
+    """Serves everything under ``/proxy/`` and the links that open it.
+
+    Each request is judged by itself: the API token, or a cookie for this very job. A cookie counts only where the
+    browser says that the request comes from a page of this server, or not at all where it comes from.
+    """
+
+    def __init__(self, service: Service, passes: Passes, activity: Activity) -> None:
+        self._service = service
+        self._passes = passes
+        self._activity = activity
+        self._requests = RequestRelay()
+
+    @staticmethod
+    def serves(path: str) -> bool:
+        """Whether a path is the proxy's."""
+        return path.startswith(PROXY_PREFIX) or path == OPEN_PATH
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request or a WebSocket."""
+        answer = self._opened(scope) if scope["path"] == OPEN_PATH else await self._pass_on(scope, receive, send)
+        if answer is not None:
+            await answer(scope, receive, send)
+
+    def _opened(self, scope: Scope) -> Response:
+        """The answer to a link that opens a job's programs: the cookie, and the way there."""
+        ticket = parse_qs(scope["query_string"].decode("latin-1")).get("ticket", [""])[0]
+        granted = self._passes.redeem(ticket)
+        if granted is None:
+            hint = "ask for another one with pond dev open JOB"
+            return pages.trouble(403, "this link was used already, or is too old", hint, html=True)
+        answer = pages.forwarding(base_path(granted.job))
+        answer.set_cookie(
+            COOKIE,
+            self._passes.cookie(granted),
+            max_age=COOKIE_GOOD_FOR_S,
+            path=base_path(granted.job),
+            secure=scope["scheme"] == "https",
+            httponly=True,
+            samesite="strict",
+        )
+        return answer
+
+    async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> Response | None:
+        headers = Headers(scope=scope)
+        html = "text/html" in headers.get("accept", "")
+        asked = _Asked.of(scope)
+        if not self._may(scope, headers, asked.job):
+            cause = "you are not signed in to this job, or no longer"
+            return pages.trouble(401, cause, f"open it with pond dev open {asked.job}", html)
+        if asked.below is None:
+            return RedirectResponse(base_path(asked.job), 308)
+        try:
+            await self._relay(scope, receive, send, asked)
+        except MillpondError as error:
+            status = next((status for kind, status in _STATUS if isinstance(error, kind)), 503)
+            again = isinstance(error, NotRunningError)
+            return pages.trouble(status, error.cause, error.remedy, html, again)
+        except ConnectionError:
+            cause = f"{asked.job} runs, and its program does not answer yet"
+            return pages.trouble(503, cause, f"see what it does with pond logs {asked.job}", html, look_again=True)
+        return None
+
+    def _may(self, scope: Scope, headers: Headers, job: str) -> bool:
+        if scope["state"].get(ADMITTED):
+            return True
+        origin = headers.get("origin")
+        crossing = scope["type"] == "websocket" or scope["method"] not in _SAFE
+        if crossing and origin is not None and urlsplit(origin).netloc != headers.get("host"):
+            return False
+        return self._passes.holder(job, cookies_of(scope["headers"]).get(COOKIE, "")) is not None
+
+    async def _relay(self, scope: Scope, receive: Receive, send: Send, asked: _Asked) -> None:
+        info = await self._service.find(asked.job)
+        serve = await self._service.serving(asked.job)
+        place = places_of(info, self._service.state_dir)[0]
+        target = _target(scope, asked, place, serve.path == "whole")
+
+        def used() -> None:
+            self._activity.used(asked.job)
+
+        with self._activity.visit(asked.job, counts=_is_use(scope)):
+            if scope["type"] == "websocket":
+                await relay_socket(scope, receive, send, target, used)
+            else:
+                await self._requests.relay(scope, receive, send, target)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What a path below ``/proxy/`` names.
+
+    Attributes:
+        below: path and query below the job, as written; None when even the slash behind the job is missing.
+    """
+
+    job: str
+    below: bytes | None
+
+    @staticmethod
+    def of(scope: Scope) -> _Asked:
+        whole = request_target(scope).removeprefix(PROXY_PREFIX.encode())
+        name, slash, _ = whole.partition(b"?")[0].partition(b"/")
+        return _Asked(unquote(name.decode("latin-1")), whole[len(name) :] if slash else None)
+
+
+def _target(scope: Scope, asked: _Asked, place: Place, whole_path: bool) -> Target:
+    client = scope.get("client")
+    headers = Headers(scope=scope)
+    scheme = {"ws": "http", "wss": "https"}.get(scope["scheme"], scope["scheme"])
+    caller = Caller(client[0] if client else "", scheme, headers.get("host") or "")
+    prefix = base_path(asked.job).rstrip("/")
+    path = request_target(scope) if whole_path else asked.below or b"/"
+    passed = to_program(scope["headers"], caller, prefix, place.access_key)
+    return Target(place.port, path, passed, prefix, whole_path)
+
+
+def _is_use(scope: Scope) -> bool:
+    """Whether a request means that somebody is there: what a page fetches by itself in the background does not."""
+    if scope["type"] == "websocket":
+        return False
+    headers = Headers(scope=scope)
+    return not (scope["method"] in _SAFE and headers.get("sec-fetch-dest") == "empty")
+
+
+class Front:
+    """The proxy before all other routes."""
+
+    def __init__(self, proxy: Proxy, routes: ASGIApp) -> None:
+        self._proxy = proxy
+        self._routes = routes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request to whom it is for."""
+        ours = scope["type"] in ("http", "websocket") and Proxy.serves(scope["path"])
+        await (self._proxy if ours else self._routes)(scope, receive, send)

@@ -1,0 +1,61 @@
+"""What a browser sees instead of a program: pages for people, JSON for programs."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import Final
+
+from starlette.responses import HTMLResponse, JSONResponse, Response
+
+from millpond.specs.api import ErrorBody, ErrorInfo
+
+LOOK_AGAIN_S: Final = 2
+_OURS: Final = {
+    "Cache-Control": "no-store",
+    "Referrer-Policy": "no-referrer",
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'self'",
+}
+_STYLE: Final = """
+:root { color-scheme: light dark; }
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 40rem; margin: 15vh auto 0; padding: 0 1.5rem; }
+h1 { font-size: 1.3rem; } code { font-family: ui-monospace, monospace; }
+p.more { color: color-mix(in srgb, currentColor 70%, transparent); }
+"""
+
+
+def trouble(status: int, cause: str, remedy: str, html: bool, look_again: bool = False) -> Response:
+    """Why a program cannot be shown.
+
+    Args:
+        html: the client takes a page; otherwise it gets the API's error body.
+        look_again: it may be otherwise in a moment; the page looks by itself.
+    """
+    headers = dict(_OURS)
+    if look_again:
+        headers["Retry-After"] = str(LOOK_AGAIN_S)
+    if not html:
+        body = ErrorInfo(error=ErrorBody(cause=cause, remedy=remedy)).model_dump()
+        return JSONResponse(body, status_code=status, headers=headers)
+    again = f'<meta http-equiv="refresh" content="{LOOK_AGAIN_S}">' if look_again else ""
+    more = f'<p class="more">{escape(remedy)}</p>' if remedy else ""
+    return HTMLResponse(_page(again, cause, more), status_code=status, headers=headers)
+
+
+def forwarding(path: str) -> Response:
+    """Leads on to a path.
+
+    By a page and not by a redirect: a browser that follows a link from elsewhere sends a ``SameSite=Strict`` cookie
+    only with a request that a page of this server began.
+    """
+    leading = f'<meta http-equiv="refresh" content="0; url={escape(path)}">'
+    link = f'<p><a href="{escape(path)}">{escape(path)}</a></p>'
+    return HTMLResponse(_page(leading, "Opening", link), headers=_OURS)
+
+
+def _page(head: str, title: str, body: str) -> str:
+    shown = escape(title[:1].upper() + title[1:])
+    return (
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>Millpond</title>{head}'
+        f'<meta name="viewport" content="width=device-width"><style>{_STYLE}</style>'
+        f"<h1>{shown}</h1>{body}</html>"
+    )

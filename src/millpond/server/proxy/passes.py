@@ -1,0 +1,79 @@
+"""How a browser comes to the programs of jobs: a link that works once gives it a cookie for one job's paths.
+
+A browser cannot send the API token in a header, and a token in an address would stay in histories and logs. So whoever
+has the token asks for a link; it is good for a minute and for one visit.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from millpond.server.proxy.headers import PLATFORM_COOKIES
+
+LINK_GOOD_FOR_S: Final = 60.0
+COOKIE_GOOD_FOR_S: Final = 12 * 3600
+COOKIE: Final = f"{PLATFORM_COOKIES}pass"
+_MOST_LINKS: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """Who may see which job's programs."""
+
+    job: str
+    user: str
+
+
+class Passes:
+    """Issues links, and cookies for them. Cookies are signed, so that they outlive the server; links do not.
+
+    Args:
+        secret: what cookies are signed with; another one makes all of them void.
+        clock: seconds since 1970.
+    """
+
+    def __init__(self, secret: str, clock: Callable[[], float]) -> None:
+        self._key = hashlib.sha256(b"millpond proxy pass\0" + secret.encode()).digest()
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._links: dict[str, tuple[Pass, float]] = {}
+
+    def link(self, granted: Pass) -> str:
+        """A ticket that is good once, for ``LINK_GOOD_FOR_S`` seconds."""
+        now = self._clock()
+        with self._lock:
+            while self._links and (len(self._links) >= _MOST_LINKS or next(iter(self._links.values()))[1] < now):
+                del self._links[next(iter(self._links))]
+            ticket = secrets.token_urlsafe(32)
+            self._links[ticket] = (granted, now + LINK_GOOD_FOR_S)
+        return ticket
+
+    def redeem(self, ticket: str) -> Pass | None:
+        """What a ticket grants; None when there is no such ticket, or it was used, or is too old."""
+        with self._lock:
+            granted, until = self._links.pop(ticket, (None, 0.0))
+        return granted if self._clock() <= until else None
+
+    def cookie(self, granted: Pass) -> str:
+        """The value of a cookie that stands for a pass."""
+        until = str(int(self._clock()) + COOKIE_GOOD_FOR_S)
+        user = granted.user.encode().hex()
+        return f"{until}.{user}.{self._signature(granted.job, user, until)}"
+
+    def holder(self, job: str, cookie: str) -> str | None:
+        """The user for whom a cookie opens a job; None when it opens nothing."""
+        until, _, rest = cookie.partition(".")
+        user, _, signature = rest.partition(".")
+        if not hmac.compare_digest(signature.encode(), self._signature(job, user, until).encode()):
+            return None
+        return bytes.fromhex(user).decode() if int(until) >= self._clock() else None
+
+    def _signature(self, job: str, user: str, until: str) -> str:
+        message = "\0".join((job, user, until)).encode()
+        return hmac.new(self._key, message, hashlib.sha256).hexdigest()

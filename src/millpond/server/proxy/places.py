@@ -1,0 +1,58 @@
+"""Where the programs of a job can be reached now."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from millpond.model.errors import ConflictError, UnavailableError
+from millpond.model.workloads import JobState, TaskState
+from millpond.node.records import TaskFiles, TaskId, read_record
+from millpond.specs.api import JobInfo, TaskInfo
+from millpond.specs.serving import SERVING_KINDS
+
+ADDRESS = "127.0.0.1"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where one task serves.
+
+    Attributes:
+        port: on this machine.
+        access_key: shown to the program with each request.
+    """
+
+    task: TaskId
+    port: int
+    access_key: str
+
+
+class NotRunningError(UnavailableError):
+    """A job has no program to reach, but may have one later."""
+
+
+def places_of(job: JobInfo, state_dir: Path) -> list[Place]:
+    """Where the running tasks of a job serve, in the order of their numbers.
+
+    Raises:
+        ConflictError: it serves nothing, or has ended.
+        NotRunningError: none of its tasks runs now.
+    """
+    if job.kind not in SERVING_KINDS:
+        raise ConflictError(f"job {job.id} is of kind {job.kind} and serves nothing", "use kind dev or service")
+    if JobState(job.state).ended:
+        raise ConflictError(f"job {job.id} has ended ({job.state})", f"see what it wrote with pond logs {job.id}")
+    found = [place for task in job.tasks if (place := _place(job, task, state_dir)) is not None]
+    if not found:
+        raise NotRunningError(f"job {job.id} is {job.state}", job.reason or f"pond why {job.id} tells more")
+    return found
+
+
+def _place(job: JobInfo, task: TaskInfo, state_dir: Path) -> Place | None:
+    if task.state != TaskState.RUNNING:
+        return None
+    record = read_record(TaskFiles.of(state_dir, TaskId(job.id, job.attempt, task.task)))
+    if record is None or record.port is None or record.over:
+        return None
+    return Place(record.id, record.port, record.access_key)

@@ -1,0 +1,151 @@
+"""Commands beside tasks and ports of tasks, for clients at a WebSocket.
+
+Text messages are JSON and say something about the stream, binary messages are the stream; ``node.session`` tells which
+there are for a command. For a port the stream is bare, and only ``{"eof": true}`` and ``{"error": ..}`` occur.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
+from millpond.model.workloads import TaskState
+from millpond.node.records import TaskFiles, TaskId, read_record
+from millpond.node.session import LARGEST_MESSAGE
+from millpond.node.visits import short_name
+from millpond.specs.api import JobInfo
+
+PORT_ADDRESS: Final = "127.0.0.1"
+_BLOCK: Final = 65_536
+
+
+def running_task(job: JobInfo, number: int) -> TaskId:
+    """The present run of a job's task.
+
+    Raises:
+        NotFoundError: it has no such task.
+        ConflictError: that does not run now.
+    """
+    task = next((task for task in job.tasks if task.task == number), None)
+    if task is None:
+        raise NotFoundError(f"job {job.id} has no task {number}", f"its tasks are 0 to {len(job.tasks) - 1}")
+    if task.state != TaskState.RUNNING:
+        hint = "let it go on first" if task.state in (TaskState.FROZEN, TaskState.SWAPPED) else "wait until it runs"
+        raise ConflictError(f"task {number} of job {job.id} is {task.state}", hint)
+    return TaskId(job.id, job.attempt, number)
+
+
+async def visit(state_dir: Path, task: TaskId) -> socket.socket:
+    """A connection to the supervisor of a task.
+
+    Raises:
+        UnavailableError: it takes none: it has just ended, or was started by an older version.
+    """
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    connection.setblocking(False)
+    try:
+        with short_name(TaskFiles.of(state_dir, task).socket) as name:
+            await asyncio.get_running_loop().sock_connect(connection, name)
+    except OSError as error:
+        connection.close()
+        cause = f"task {task.task} of job {task.job} takes no commands ({error.strerror})"
+        raise UnavailableError(cause, "it may have ended just now; start it anew if it runs still") from error
+    return connection
+
+
+async def relay_command(client: WebSocket, connection: socket.socket, on_input: Callable[[], None]) -> None:
+    """Pass messages on between a client and its command, until either is done."""
+    loop = asyncio.get_running_loop()
+
+    async def to_command() -> None:
+        while True:
+            message = await client.receive()
+            if message["type"] == "websocket.disconnect":
+                return
+            data = message.get("bytes")
+            data = message["text"].encode() if data is None else data
+            if not 0 < len(data) <= LARGEST_MESSAGE:
+                raise InvalidInputError(f"a message of {len(data)} bytes", f"send 1 to {LARGEST_MESSAGE}")
+            on_input()
+            await loop.sock_sendall(connection, data)
+
+    async def to_client() -> None:
+        while data := await loop.sock_recv(connection, LARGEST_MESSAGE):
+            if data[:1] == b"{":
+                await client.send_text(data.decode())
+            else:
+                await client.send_bytes(data)
+
+    with connection:
+        await _both(to_command(), to_client())
+
+
+def port_of(state_dir: Path, task: TaskId) -> int:
+    """The port that a task was given.
+
+    Raises:
+        ConflictError: it was given none.
+    """
+    record = read_record(TaskFiles.of(state_dir, task))
+    if record is None or record.port is None:
+        raise ConflictError(f"task {task.task} of job {task.job} has no port of its own", "name one: LOCAL:REMOTE")
+    return record.port
+
+
+async def relay_port(client: WebSocket, port: int, on_input: Callable[[], None]) -> None:
+    """Pass bytes on between a client and a port of this machine, until both directions are done, or one broke off.
+
+    Raises:
+        UnavailableError: nobody listens there.
+    """
+    try:
+        reader, writer = await asyncio.open_connection(PORT_ADDRESS, port)
+    except OSError as error:
+        raise UnavailableError(f"nobody listens on port {port} ({error.strerror or error})") from error
+
+    async def to_port() -> None:
+        while True:
+            message = await client.receive()
+            if message["type"] == "websocket.disconnect":
+                return
+            on_input()
+            if message.get("bytes"):
+                writer.write(message["bytes"])
+                await writer.drain()
+            elif writer.can_write_eof():
+                writer.write_eof()
+
+    async def to_client() -> None:
+        while data := await reader.read(_BLOCK):
+            await client.send_bytes(data)
+
+    try:
+        await _both(to_port(), to_client())
+    finally:
+        writer.close()
+
+
+async def _both(*ways: Any) -> None:
+    """Run two directions until one of them is done; a connection that broke off is an end like another."""
+    tasks = [asyncio.ensure_future(way) for way in ways]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            if not isinstance(task.exception(), (ConnectionError, WebSocketDisconnect)):
+                task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def as_message(cause: str, remedy: str) -> str:
+    """An error as the last message of a stream."""
+    return json.dumps({"error": cause, "remedy": remedy})

@@ -1,0 +1,171 @@
+"""The reverse proxy: who gets through it, what reaches the program of a job, and what of it reaches the client."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx2
+import pytest
+from real_pond import Pond, until
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.sync.client import ClientConnection, connect
+
+PROGRAM = Path(__file__).with_name("serving_program.py")
+
+
+class Site:
+    """A job that serves, on a real server."""
+
+    def __init__(self, pond: Pond) -> None:
+        self.pond = pond
+        left = json.loads((pond.state_dir / "server.json").read_text())
+        self.url = left["url"]
+        self.token = Path(left["token_path"]).read_text().strip()
+        self.job = self.submit(f"command: [{sys.executable}, {PROGRAM}]")
+        self.key = ""
+        until(lambda: self.get("").status_code == 200)
+        self.key = pond("logs", self.job).stdout.strip()
+
+    def submit(self, fields: str, kind: str = "dev") -> str:
+        path = self.pond.state_dir / "job.yaml"
+        path.write_text(f"kind: {kind}\n{fields}\n")
+        done = self.pond("submit", str(path))
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    def get(self, path: str, job: str = "", **headers: str) -> httpx2.Response:
+        headers.setdefault("Authorization", f"Bearer {self.token}")
+        return httpx2.get(f"{self.url}/proxy/{job or self.job}/{path}", headers=headers)
+
+    def seen(self, path: str = "", **headers: str) -> dict[str, str]:
+        """The headers that the program saw."""
+        return dict(self.get(path, **headers).json()["headers"])
+
+    def signed_in(self) -> httpx2.Client:
+        """A browser that has opened a link."""
+        bearer = {"Authorization": f"Bearer {self.token}"}
+        link = httpx2.post(f"{self.url}/api/v1/jobs/{self.job}/link", headers=bearer).json()
+        browser = httpx2.Client(base_url=self.url)
+        page = browser.get(link["open_path"])
+        assert page.status_code == 200
+        assert browser.get(link["open_path"]).status_code == 403, "a link works once"
+        return browser
+
+    def socket(self, path: str = "socket", **settings: object) -> ClientConnection:
+        headers = {"Authorization": f"Bearer {self.token}"}
+        where = f"{self.url.replace('http', 'ws', 1)}/proxy/{self.job}/{path}"
+        return connect(where, additional_headers=headers, proxy=None, **settings)  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def site(shared: Pond) -> Iterator[Site]:
+    yield Site(shared)
+
+
+def test_the_program_sees_the_rest_of_the_path_as_it_was_written(site: Site) -> None:
+    assert site.get("a%2Fb/c?x=%20y").json()["path"] == "/a%2Fb/c?x=%20y"
+
+
+def test_the_platforms_credentials_never_reach_the_program(site: Site) -> None:
+    seen = site.get("", Cookie="millpond_pass=a; own=1; millpond_session=b")
+    assert site.token not in seen.text
+    headers = dict(seen.json()["headers"])
+    assert headers["authorization"] == f"Bearer {site.key}"
+    assert headers["cookie"] == "own=1"
+
+
+def test_the_program_is_told_who_calls_and_where_it_is_shown(site: Site) -> None:
+    seen = site.seen(**{"X-Forwarded-For": "6.6.6.6", "X-Forwarded-Host": "evil", "Connection": "X-Hop", "X-Hop": "1"})
+    assert seen["x-forwarded-for"] == "127.0.0.1"
+    assert seen["x-forwarded-host"] == seen["host"] == site.url.removeprefix("http://")
+    assert (seen["x-forwarded-proto"], seen["x-forwarded-prefix"]) == ("http", f"/proxy/{site.job}")
+    assert "x-hop" not in seen
+
+
+def test_what_the_program_sets_stays_below_its_own_path(site: Site) -> None:
+    answer = site.get("cookies")
+    assert answer.headers["x-own"] == "yes"
+    assert answer.headers.get_list("set-cookie") == [f"own=1; HttpOnly; Path=/proxy/{site.job}/"]
+    assert "service-worker-allowed" not in answer.headers
+    assert site.get("moved").headers["location"] == f"/proxy/{site.job}/elsewhere"
+
+
+def test_a_browser_is_let_in_by_a_link_that_works_once_and_to_this_job_only(site: Site) -> None:
+    browser = site.signed_in()
+    (cookie,) = browser.cookies.jar
+    assert (cookie.path, cookie.has_nonstandard_attr("HttpOnly")) == (f"/proxy/{site.job}/", True)
+    assert browser.get(f"/proxy/{site.job}/").status_code == 200
+    assert browser.get("/proxy/other/", headers={"Cookie": f"{cookie.name}={cookie.value}"}).status_code == 401
+    assert browser.get("/api/v1/jobs").status_code == 401
+
+
+def test_a_page_of_another_site_cannot_act_with_the_cookie(site: Site) -> None:
+    browser = site.signed_in()
+    assert browser.post(f"/proxy/{site.job}/", headers={"Origin": "http://evil.example"}).status_code == 401
+    (cookie,) = browser.cookies.jar
+    where = f"{site.url.replace('http', 'ws', 1)}/proxy/{site.job}/socket"
+    header = {"Cookie": f"{cookie.name}={cookie.value}"}
+    with pytest.raises(InvalidStatus, match="401"):
+        connect(where, additional_headers=header, origin="http://evil.example", proxy=None)
+    ours = {"origin": site.url, "subprotocols": ["talk"], "proxy": None}
+    with connect(where, additional_headers=header, **ours) as socket:
+        assert socket.recv() == f"Bearer {site.key}"
+
+
+def test_nobody_gets_in_without_a_token_or_a_cookie(site: Site) -> None:
+    assert site.get("", Authorization="Bearer wrong").status_code == 401
+    page = httpx2.get(f"{site.url}/proxy/{site.job}/", headers={"Accept": "text/html"})
+    assert f"pond dev open {site.job}" in page.text
+    with pytest.raises(InvalidStatus, match="401"):
+        connect(f"{site.url.replace('http', 'ws', 1)}/proxy/{site.job}/socket", proxy=None)
+    with pytest.raises(InvalidStatus, match="401"):
+        connect(f"{site.url.replace('http', 'ws', 1)}/api/v1/jobs/{site.job}/exec", proxy=None)
+
+
+def test_a_websocket_carries_text_bytes_large_messages_and_the_programs_close_code(site: Site) -> None:
+    with site.socket(subprotocols=["talk"], max_size=None) as socket:
+        assert socket.subprotocol == "talk"
+        assert socket.recv() == f"Bearer {site.key}"
+        for message in ("text", b"\x00\xff", "x" * 20_000_000):
+            socket.send(message)
+            assert socket.recv() == message
+        socket.send("close")
+        with pytest.raises(ConnectionClosed) as closed:
+            socket.recv()
+    assert closed.value.rcvd is not None
+    assert (closed.value.rcvd.code, closed.value.rcvd.reason) == (4321, "as you wish")
+
+
+def test_a_program_that_breaks_off_or_takes_no_websocket_is_a_bad_gateway(site: Site) -> None:
+    assert site.get("leave").status_code == 502
+    with pytest.raises(InvalidStatus, match="502"):
+        site.socket("no-websocket-here")
+
+
+def test_a_job_that_is_not_there_or_serves_nothing_says_so(site: Site) -> None:
+    assert site.get("", job="none-abcde").status_code == 404
+    trained = site.submit("command: sleep 60", kind="train")
+    assert site.get("", job=trained).status_code == 410
+    site.pond("stop", trained)
+
+
+def test_a_program_that_does_not_listen_yet_has_a_page_that_looks_again(site: Site) -> None:
+    slow = site.submit("command: sleep 60")
+    until(lambda: site.pond.job(slow)["state"] == "running")
+    answer = site.get("", job=slow, Accept="text/html")
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "2")
+    assert re.search(rf"{slow} runs, and its program does not answer yet", answer.text, re.IGNORECASE)
+    site.pond("stop", slow)
+
+
+def test_a_job_that_waits_says_why(site: Site) -> None:
+    blocker = site.submit("gpus: 4\ntasks: 2\ncommand: sleep 60", kind="train")
+    waiting = site.submit("gpus: 4\ncommand: sleep 60")
+    answer = site.get("", job=waiting)
+    assert answer.status_code == 503
+    assert "queued" in answer.json()["error"]["cause"]
+    site.pond("stop", blocker, waiting)
