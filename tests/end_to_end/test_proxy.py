@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import httpx2
@@ -62,8 +61,8 @@ class Site:
 
 
 @pytest.fixture(scope="module")
-def site(shared: Pond) -> Iterator[Site]:
-    yield Site(shared)
+def site(shared: Pond) -> Site:
+    return Site(shared)
 
 
 def test_the_program_sees_the_rest_of_the_path_as_it_was_written(site: Site) -> None:

@@ -33,6 +33,7 @@ LARGEST_DATA = LARGEST_MESSAGE - 1
 
 _NOT_EXECUTABLE, _NOT_FOUND = 126, 127
 _END_OF_TYPING = b"\x04"
+_HEARD_WITHIN_S = 5.0
 _MOST_LAST_READS = 64
 """More than a pipe or a terminal holds."""
 
@@ -50,7 +51,7 @@ def main(argv: list[str]) -> int:
     except (OSError, ValueError) as error:
         code = _NOT_FOUND if isinstance(error, FileNotFoundError) else _NOT_EXECUTABLE
         text = f"{getattr(error, 'filename', None) or order['argv'][0]}: {getattr(error, 'strerror', None) or error}"
-        connection.send(json.dumps({"error": text, "exit": code}).encode())
+        _say_last(connection, {"error": text, "exit": code})
         return 0
     signal.signal(signal.SIGTERM, lambda *_: command.hang_up())
     _Relay(connection, command).run()
@@ -157,7 +158,8 @@ class _Relay:
                 self._from_command(output)
         self._pass_on_the_rest()
         code = self._command.process.wait()
-        self._say({"exit": code if code >= 0 else 128 - code})
+        if self._visitor_there:
+            _say_last(self._connection, {"exit": code if code >= 0 else 128 - code})
 
     def _wait(self) -> set[int]:
         """What can be read now. Only what could be passed on is asked for, and room where something waits for it."""
@@ -257,10 +259,15 @@ class _Relay:
                 if not self._from_command(output):
                     break
 
-    def _say(self, message: dict[str, Any]) -> None:
-        if self._visitor_there:
-            with contextlib.suppress(ConnectionError):
-                self._connection.send(json.dumps(message).encode())
+
+def _say_last(connection: socket.socket, message: dict[str, Any]) -> None:
+    """Send the last word, and leave once it was heard: a socket closed with something unread in it loses both ways."""
+    connection.settimeout(_HEARD_WITHIN_S)
+    with contextlib.suppress(OSError):
+        connection.send(json.dumps(message).encode())
+        connection.shutdown(socket.SHUT_WR)
+        while connection.recv(LARGEST_MESSAGE):
+            continue
 
 
 def _take_terminal() -> None:

@@ -45,6 +45,7 @@ class Visitor:
         while True:
             message = self.socket.recv(LARGEST_MESSAGE)
             if message[:1] == b"{" or not message:
+                self.socket.close()
                 return streams, json.loads(message or b"{}")
             streams[message[0]] += message[1:]
 

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from millpond.client.sdk.files import Files
 
 _Answer = TypeVar("_Answer", bound=Body)
-_LOOPBACK = {"127.0.0.1", "localhost", "::1"}
+LOOPBACK = {"127.0.0.1", "localhost", "::1"}
 _FIRST_LOOK_S = 0.05
 
 MOST_JOBS = 10_000
@@ -294,7 +294,7 @@ class Client:
             yield from response.iter_bytes()
 
     def _connect(self, address: Address) -> httpx2.Client:
-        local = urlsplit(address.url).hostname in _LOOPBACK
+        local = urlsplit(address.url).hostname in LOOPBACK
         return httpx2.Client(
             base_url=address.url,
             headers={"Authorization": f"Bearer {address.token}"},

@@ -149,7 +149,7 @@ class _Asked:
 def _target(scope: Scope, asked: _Asked, place: Place, whole_path: bool) -> Target:
     client = scope.get("client")
     headers = Headers(scope=scope)
-    scheme = {"ws": "http", "wss": "https"}.get(scope["scheme"], scope["scheme"])
+    scheme = "https" if scope["scheme"] in ("https", "wss") else "http"
     caller = Caller(client[0] if client else "", scheme, headers.get("host") or "")
     prefix = base_path(asked.job).rstrip("/")
     path = request_target(scope) if whole_path else asked.below or b"/"

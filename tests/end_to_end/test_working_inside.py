@@ -1,0 +1,138 @@
+"""``pond exec``, ``attach`` and ``forward`` with a real server and a real terminal."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import select
+import signal
+import socket
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from real_pond import POND, Pond, until
+
+PROGRAM = Path(__file__).with_name("serving_program.py")
+
+
+@pytest.fixture(scope="module")
+def job(shared: Pond) -> Iterator[str]:
+    path = shared.state_dir / "job.yaml"
+    path.write_text(
+        f"kind: dev\ngpus: 1\nenv: {{COLOUR: blue, SHELL: /bin/sh}}\ncommand: [{sys.executable}, {PROGRAM}]\n"
+    )
+    name = shared("submit", str(path)).stdout.strip()
+    until(lambda: shared("logs", name).stdout)
+    yield name
+    shared("stop", name)
+
+
+def test_a_command_runs_in_the_place_of_the_task_and_its_exit_code_is_ours(shared: Pond, job: str) -> None:
+    done = shared("exec", job, "--", "sh", "-c", "echo $COLOUR $MILLPOND_JOB_ID; echo bad >&2; pwd; exit 7")
+    assert (done.returncode, done.stderr) == (7, "bad\n")
+    assert done.stdout.splitlines() == [f"blue {job}", str(shared.state_dir)]
+
+
+def test_standard_input_is_carried_to_its_end_whatever_its_size(shared: Pond, job: str) -> None:
+    data = os.urandom(3_000_000)
+    done = subprocess.run([POND, "exec", job, "cat"], env=shared.env, input=data, capture_output=True, timeout=60)
+    assert done.returncode == 0
+    assert done.stdout == data
+
+
+def test_what_cannot_be_run_says_why(shared: Pond, job: str) -> None:
+    done = shared("exec", job, "no-such-program")
+    assert (done.returncode, done.stderr) == (127, "no-such-program: No such file or directory\n")
+    done = shared("exec", job, "--task", "3", "true")
+    assert (done.returncode, "has no task 3" in done.stderr) == (5, True)
+    waiting = shared("run", "-d", "true").stdout.strip()
+    shared("wait", waiting)
+    done = shared("exec", waiting, "true")
+    assert "is succeeded" in done.stderr
+
+
+class Screen:
+    """A terminal of 30 x 100 with a command in it."""
+
+    def __init__(self, pond: Pond, *arguments: str) -> None:
+        self.pid, self.terminal = pty.fork()
+        if self.pid == 0:
+            os.execve(POND, [str(POND), *arguments], {**pond.env, "TERM": "dumb", "PS1": "$ "})
+        self.resize(30, 100)
+        self.shown = ""
+
+    def resize(self, rows: int, columns: int) -> None:
+        termios.tcsetwinsize(self.terminal, (rows, columns))
+
+    def type(self, text: str) -> None:
+        os.write(self.terminal, text.encode())
+
+    def shows(self, pattern: str) -> re.Match[str]:
+        """What has come since the last pattern, up to this one."""
+        give_up = time.monotonic() + 20
+        while not (found := re.search(pattern, self.shown)):
+            assert time.monotonic() < give_up, f"{pattern!r} did not come, but {self.shown!r}"
+            if select.select([self.terminal], [], [], 0.1)[0]:
+                self.shown += os.read(self.terminal, 4096).decode()
+        self.shown = self.shown[found.end() :]
+        return found
+
+    def exit_code(self) -> int:
+        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+
+
+def test_an_attached_shell_has_this_window_hears_ctrl_c_and_leaves_the_job_alone(shared: Pond, job: str) -> None:
+    screen = Screen(shared, "attach", job)
+    screen.shows(r"[$#] ")
+    screen.type("stty size\n")
+    screen.shows(r"30 100\s+[$#] ")
+    screen.resize(41, 133)
+    screen.type("stty size\n")
+    screen.shows(r"41 133\s+[$#] ")
+    screen.type("sleep 60\n")
+    screen.shows(r"sleep 60\s+")
+    screen.type("\x03")
+    screen.shows(r"[$#] ")
+    screen.type("echo code $?\n")
+    screen.shows(r"code 130\s+[$#] ")
+    screen.type("exit 3\n")
+    assert screen.exit_code() == 3
+    assert shared.job(job)["state"] == "running"
+
+
+def test_attach_needs_a_terminal(shared: Pond, job: str) -> None:
+    done = shared("attach", job)
+    assert (done.returncode, "pond exec" in done.stderr) == (2, True)
+
+
+def test_a_port_of_a_task_is_reached_from_here(shared: Pond, job: str) -> None:
+    forward = shared.start("forward", job)
+    assert forward.stderr is not None
+    found = re.search(r"127\.0\.0\.1:(\d+) leads to", forward.stderr.readline())
+    assert found
+    for _ in range(2):
+        with socket.create_connection(("127.0.0.1", int(found[1])), timeout=20) as connection:
+            connection.sendall(b"GET /here HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            answer = b""
+            while data := connection.recv(4096):
+                answer += data
+        assert b'"path": "/here"' in answer
+    forward.send_signal(signal.SIGINT)
+    assert forward.wait(20) == 130
+
+
+def test_a_port_that_nobody_listens_on_says_so(shared: Pond, job: str) -> None:
+    forward = shared.start("forward", job, "0:1")
+    assert forward.stderr is not None
+    port = int(forward.stderr.readline().split()[1].rpartition(":")[2])
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
+        assert connection.recv(10) == b""
+    assert "nobody listens on port 1" in forward.stderr.readline()
+    forward.send_signal(signal.SIGINT)
+    assert forward.wait(20) == 130
