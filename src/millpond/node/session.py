@@ -1,7 +1,7 @@
 """One command beside a task, between its supervisor above and a visitor at the other end of a socket.
 
-Run by the supervisor (``visits``) as ``python -m millpond.node.session FD`` with the task's ``env`` and ``workdir`` as
-JSON on standard input. The socket keeps the bounds of messages. A message that begins with ``{`` is JSON: first the
+Run by the supervisor (``visits``) as ``python -m millpond.node.session FD`` with the task's ``env``, ``workdir`` and
+``sandbox`` (process id of its outermost process, or null) as JSON on standard input. The socket keeps the bounds of messages. A message that begins with ``{`` is JSON: first the
 visitor's order (``argv``, ``tty``, ``rows``, ``columns``), then ``{"rows": .., "columns": ..}`` when the window changes
 and ``{"eof": true}`` at the end of the input; from here at last ``{"exit": code}`` or ``{"error": text}``. Every other
 message is data behind one byte that names the stream: input 0, output 1, errors 2.
@@ -26,6 +26,8 @@ import sys
 import termios
 from typing import Any
 
+from millpond.node.namespaces import enter_sandbox
+
 STDIN, STDOUT, STDERR = b"\x00", b"\x01", b"\x02"
 LARGEST_MESSAGE = 65_536
 """With its first byte; larger ones are cut by the kernel."""
@@ -47,6 +49,8 @@ def main(argv: list[str]) -> int:
     except ValueError:
         return 2  # they left again, or are no visitor of ours
     try:
+        if place["sandbox"] is not None:
+            enter_sandbox(place["sandbox"])
         command = _Command(order, place)
     except (OSError, ValueError) as error:
         code = _NOT_FOUND if isinstance(error, FileNotFoundError) else _NOT_EXECUTABLE

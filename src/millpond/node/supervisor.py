@@ -157,7 +157,8 @@ class _Supervisor:
         """From now on commands may be run beside the task; where no socket can be made, none can."""
         from millpond.node.visits import Visits  # not earlier: the task's start must not wait for it
 
-        place = {"env": self._order["env"], "workdir": self._order["workdir"]}
+        sandbox = None if self._order["wrapped"] is None else self._main
+        place = {"env": self._order["env"], "workdir": self._order["workdir"], "sandbox": sandbox}
         try:
             self._visits = Visits(self._path.with_suffix(".sock"), place, _become_task)
         except OSError as error:

@@ -15,6 +15,7 @@ from millpond.model.decisions import Suspend
 from millpond.model.events import Confirmed, Ended
 from millpond.model.reasons import Cause
 from millpond.node.records import TaskFiles, TaskId, read_record
+from millpond.node.sandbox import SandboxMode, find_sandbox
 from millpond.node.session import LARGEST_MESSAGE
 from millpond.node.visits import short_name
 
@@ -131,8 +132,23 @@ def test_a_frozen_task_freezes_what_visitors_run(bench: Bench, task: Any) -> Non
     pid = bench.pid_in("pid")
     bench.apply(Suspend(bench.next_id(), "host", 1, Cause.SUSPEND_REQUESTED))
     bench.events(1)
-    assert Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+    assert eventually(lambda: Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T")
     visitor.socket.close()
+
+
+def test_a_visitor_of_a_sandboxed_task_is_in_the_sandbox(tmp_path: Path) -> None:
+    sandbox, trouble = find_sandbox(SandboxMode.PREFERRED, (tmp_path / "state",))
+    if sandbox is None:
+        pytest.skip(f"no sandbox here: {trouble}")
+    bench = Bench(tmp_path, sandbox)
+    bench.start("apart", "echo mine > /tmp/private; sleep 600")
+    bench.events(1)
+    look = f"cat /tmp/private; ls {bench.state_dir} | wc -l; ls /proc | grep -c '^[0-9]'; pwd; kill 2 && echo killed"
+    streams, end = Visitor(bench, "apart", argv=("sh", "-c", look)).hear()
+    private, files, processes, where, killed = streams[1].decode().splitlines()
+    assert (private, files, where, killed, end) == ("mine", "0", str(bench.workdir), "killed", {"exit": 0})
+    assert int(processes) < 10
+    bench.end_all()
 
 
 def test_tasks_that_serve_are_given_ports_of_their_own_and_the_record_tells_them(bench: Bench) -> None:
