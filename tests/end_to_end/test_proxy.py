@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import sys
 from pathlib import Path
 
@@ -24,13 +25,14 @@ class Site:
         left = json.loads((pond.state_dir / "server.json").read_text())
         self.url = left["url"]
         self.token = Path(left["token_path"]).read_text().strip()
-        self.job = self.submit(f"command: [{sys.executable}, {PROGRAM}]")
+        program = shutil.copy(PROGRAM, pond.state_dir.parent)
+        self.job = self.submit(f"command: [{sys.executable}, {program}]")
         self.key = ""
         until(lambda: self.get("").status_code == 200)
         self.key = pond("logs", self.job).stdout.strip()
 
     def submit(self, fields: str, kind: str = "dev") -> str:
-        path = self.pond.state_dir / "job.yaml"
+        path = self.pond.state_dir.parent / "job.yaml"
         path.write_text(f"kind: {kind}\n{fields}\n")
         done = self.pond("submit", str(path))
         assert done.returncode == 0, done.stderr

@@ -6,6 +6,7 @@ import os
 import pty
 import re
 import select
+import shutil
 import signal
 import socket
 import subprocess
@@ -23,10 +24,11 @@ PROGRAM = Path(__file__).with_name("serving_program.py")
 
 @pytest.fixture(scope="module")
 def job(shared: Pond) -> Iterator[str]:
-    path = shared.state_dir / "job.yaml"
-    path.write_text(
-        f"kind: dev\ngpus: 1\nenv: {{COLOUR: blue, SHELL: /bin/sh}}\ncommand: [{sys.executable}, {PROGRAM}]\n"
-    )
+    folder = shared.state_dir.parent
+    path = folder / "job.yaml"
+    program = shutil.copy(PROGRAM, folder)
+    env = "env: {COLOUR: blue, SHELL: /bin/sh}"
+    path.write_text(f"kind: dev\ngpus: 1\n{env}\ncommand: [{sys.executable}, {program}]\n")
     name = shared("submit", str(path)).stdout.strip()
     until(lambda: shared("logs", name).stdout)
     yield name
@@ -36,7 +38,7 @@ def job(shared: Pond) -> Iterator[str]:
 def test_a_command_runs_in_the_place_of_the_task_and_its_exit_code_is_ours(shared: Pond, job: str) -> None:
     done = shared("exec", job, "--", "sh", "-c", "echo $COLOUR $MILLPOND_JOB_ID; echo bad >&2; pwd; exit 7")
     assert (done.returncode, done.stderr) == (7, "bad\n")
-    assert done.stdout.splitlines() == [f"blue {job}", str(shared.state_dir)]
+    assert done.stdout.splitlines() == [f"blue {job}", str(shared.state_dir.parent)]
 
 
 def test_standard_input_is_carried_to_its_end_whatever_its_size(shared: Pond, job: str) -> None:

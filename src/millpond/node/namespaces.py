@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import os
 import time
+from pathlib import Path
 
 from millpond.node import procfs
 
@@ -33,7 +34,7 @@ def enter_sandbox(outermost: int) -> None:
     kinds = 0
     for name, flag in _KINDS.items():
         # The kernel refuses to enter the user namespace that one is in already.
-        if os.readlink(f"/proc/{inside}/ns/{name}") != os.readlink(f"/proc/self/ns/{name}"):
+        if Path(f"/proc/{inside}/ns/{name}").readlink() != Path(f"/proc/self/ns/{name}").readlink():
             kinds |= flag
     if _libc.setns(handle, kinds) != 0:
         number = ctypes.get_errno()

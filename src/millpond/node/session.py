@@ -1,9 +1,10 @@
 """One command beside a task, between its supervisor above and a visitor at the other end of a socket.
 
 Run by the supervisor (``visits``) as ``python -m millpond.node.session FD`` with the task's ``env``, ``workdir`` and
-``sandbox`` (process id of its outermost process, or null) as JSON on standard input. The socket keeps the bounds of messages. A message that begins with ``{`` is JSON: first the
-visitor's order (``argv``, ``tty``, ``rows``, ``columns``), then ``{"rows": .., "columns": ..}`` when the window changes
-and ``{"eof": true}`` at the end of the input; from here at last ``{"exit": code}`` or ``{"error": text}``. Every other
+``sandbox`` (process id of its outermost process, or null) as JSON on standard input. The socket keeps the bounds of
+messages. A message that begins with ``{`` is JSON: first the visitor's order (``argv``, ``tty``, ``rows``,
+``columns``), then ``{"rows": .., "columns": ..}`` when the window changes and ``{"eof": true}`` at the end of the
+input; from here at last ``{"exit": code}``, with an ``error`` where the command could not be started. Every other
 message is data behind one byte that names the stream: input 0, output 1, errors 2.
 
 Nothing is read that cannot be passed on, so a slow reader slows the writer, and no more than one message waits on
