@@ -30,13 +30,11 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from millpond.node import procfs
 from millpond.node.files import read_json, write_json
-
-if TYPE_CHECKING:
-    from millpond.node.visits import Visits
+from millpond.node.visits import Visits
 
 BLOCKED = frozenset(
     {signal.SIGTERM, signal.SIGCHLD, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGPIPE, signal.SIGIO}
@@ -155,8 +153,6 @@ class _Supervisor:
 
     def _receive_visits(self) -> None:
         """From now on commands may be run beside the task; where no socket can be made, none can."""
-        from millpond.node.visits import Visits  # not earlier: the task's start must not wait for it
-
         sandbox = None if self._order["wrapped"] is None else self._main
         place = {"env": self._order["env"], "workdir": self._order["workdir"], "sandbox": sandbox}
         try:

@@ -4,7 +4,7 @@ The supervisor listens on a socket beside the task's record (``task-0.sock``). E
 its own (``session``), a child of the supervisor, so that whatever runs there belongs to the task: it is frozen with it,
 and killed with it. Only the owner of the state directory can reach the socket, as its folder is closed to others.
 
-Standard library only; imported once the task runs, as its start must not wait for it.
+Standard library only.
 """
 
 from __future__ import annotations

@@ -15,6 +15,17 @@ _OURS: Final = {
     "Referrer-Policy": "no-referrer",
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'self'",
 }
+_CODES: Final = {
+    401: "unauthorized",
+    403: "unauthorized",
+    404: "not-found",
+    410: "conflict",
+    413: "request",
+    502: "unavailable",
+    503: "unavailable",
+    504: "unavailable",
+}
+"""By status, as in ``ErrorBody.code``."""
 _STYLE: Final = """
 :root { color-scheme: light dark; }
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 40rem; margin: 15vh auto 0; padding: 0 1.5rem; }
@@ -34,7 +45,7 @@ def trouble(status: int, cause: str, remedy: str, html: bool, look_again: bool =
     if look_again:
         headers["Retry-After"] = str(LOOK_AGAIN_S)
     if not html:
-        body = ErrorInfo(error=ErrorBody(cause=cause, remedy=remedy)).model_dump()
+        body = ErrorInfo(error=ErrorBody(cause=cause, code=_CODES[status], remedy=remedy)).model_dump()
         return JSONResponse(body, status_code=status, headers=headers)
     again = f'<meta http-equiv="refresh" content="{LOOK_AGAIN_S}">' if look_again else ""
     more = f'<p class="more">{escape(remedy)}</p>' if remedy else ""
