@@ -211,14 +211,23 @@ def read_jobs(
     problems: list[Problem] = []
     for located in read_documents(text, source):
         try:
-            for change in changes:
-                change.apply(located)
-            jobs.append(_read_one(located, base))
+            jobs.append(read_job(located, base, changes))
         except SpecError as error:
             problems.extend(error.problems)
     if problems:
         raise SpecError(problems)
     return jobs
+
+
+def read_job(located: Located, base: FilePath | None = None, changes: Sequence[Change] = ()) -> JobSpec:
+    """One job of a text that was read already; ``base`` and ``changes`` as in ``read_jobs``.
+
+    Raises:
+        SpecError: with every fault found.
+    """
+    for change in changes:
+        change.apply(located)
+    return _read_one(located, base)
 
 
 def check_job(document: Any, base: FilePath | None = None) -> JobSpec:

@@ -28,8 +28,8 @@ class Serve(Strict):
     Attributes:
         path: what the program sees of ``/proxy/JOB/x``: ``/x`` (``rest``) or all of it (``whole``), for programs that
             were told their base path.
-        ready: path, as the program knows it, that answers with success once it can serve; left out: it can as soon as
-            its port takes connections.
+        ready: path below ``/proxy/JOB`` that answers with success once the program can serve; left out: it can as soon
+            as its port takes connections.
     """
 
     path: Literal["rest", "whole"] = "rest"

@@ -32,6 +32,7 @@ from millpond.specs.api import (
     EventList,
     JobInfo,
     JobList,
+    LinkInfo,
     LogChunk,
     NodeInfo,
     NodeList,
@@ -40,6 +41,7 @@ from millpond.specs.api import (
     ServerInfo,
     UsageList,
 )
+from millpond.specs.serving import base_path
 
 if TYPE_CHECKING:
     from millpond.client.sdk.files import Files
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
 _Answer = TypeVar("_Answer", bound=Body)
 LOOPBACK = {"127.0.0.1", "localhost", "::1"}
 _FIRST_LOOK_S = 0.05
+_NOT_YET = 503
 
 MOST_JOBS = 10_000
 """The longest list that a server gives at once."""
@@ -194,6 +197,22 @@ class Client:
     def events(self, job_id: str) -> list[EventInfo]:
         """A job's history, oldest first."""
         return self._ask(EventList, "GET", f"/jobs/{_segment(job_id)}/events").events
+
+    def link(self, job_id: str) -> LinkInfo:
+        """A link that signs one browser in to what a job serves.
+
+        Raises:
+            ConflictError: it serves nothing.
+        """
+        return self._ask(LinkInfo, "POST", f"/jobs/{_segment(job_id)}/link")
+
+    def serves(self, job_id: str) -> bool:
+        """Whether what a job serves answers by now."""
+        try:
+            response = self._http.get(base_path(job_id))
+        except httpx2.TransportError as error:
+            raise failures.from_transport(error, self.address.url) from error
+        return response.status_code != _NOT_YET
 
     def nodes(self) -> list[NodeInfo]:
         """All machines of the cluster."""

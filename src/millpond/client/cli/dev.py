@@ -1,0 +1,118 @@
+"""``pond dev``: a place to work: a notebook, an editor or a shell, on a card or a part of one."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+
+import click
+
+from millpond.client.cli import needs, terminal
+from millpond.client.cli.attach import SHELL
+from millpond.client.cli.complaints import INTERRUPTED, say
+from millpond.client.cli.connection import asks_server, connect
+from millpond.client.cli.exec import run_beside
+from millpond.client.cli.following import exit_code_of
+from millpond.client.cli.run import carried_environment
+from millpond.client.cli.waiting import WaitingLine
+from millpond.client.sdk import Client
+from millpond.client.sdk.client import ENDED
+from millpond.specs.api import JobInfo
+from millpond.specs.changing import Change
+from millpond.specs.templates import find_template
+
+SERVES_WITHIN_S = 120.0
+_LOOK_EVERY_S = 0.3
+_SHELL_TEMPLATE = "shell"
+
+
+@click.group("dev", invoke_without_command=True)
+@click.option("-t", "--template", default=_SHELL_TEMPLATE, show_default=True, help="What to work with.")
+@click.option("-g", "--gpus", help="Cards; 0.25 is a quarter card.")
+@click.option("--time-limit", help="End it after this long, such as 8h.")
+@click.option("--set", "changes", multiple=True, metavar="FIELD=VALUE", help="Change a field of the job: cpus=4.")
+    "--set", "changes", multiple=True, metavar="FIELD=VALUE", help="Change a field of the job, such as cpus=4."
+)
+@click.option("-d", "--detach", is_flag=True, help="Print the job's id and leave it to itself.")
+@asks_server
+@click.pass_context
+def command(
+    context: click.Context,
+    template: str,
+    gpus: str | None,
+    time_limit: str | None,
+    changes: tuple[str, ...],
+    detach: bool,
+    state_dir: Path | None,
+) -> int | None:
+    """Start a place to work in this directory and go there; `pond template ls` shows with what.
+
+    It goes on when you leave it; `pond stop` ends it.
+    """
+    if context.invoked_subcommand is not None:
+        return None
+    named = {"gpus": gpus, "time_limit": time_limit}
+    wanted = [f"{name}={value}" for name, value in named.items() if value is not None] + list(changes)
+    chosen = find_template(template)
+    needs.require(chosen, os.environ.get("PATH", ""))
+    spec = chosen.job(Path.cwd(), [Change.parse(change) for change in wanted], carried_environment())
+    with connect(state_dir) as client:
+        job = client.submit(spec.document)
+        if detach:
+            click.echo(job.id)
+            return 0
+        say(f"job {job.id}")
+        try:
+            started = _await_start(client, job)
+        except KeyboardInterrupt:
+            say(f"left {job.id} to itself; end it with `pond stop {job.id}`")
+            return INTERRUPTED
+        if started.state in ENDED:
+            say(f"{job.id} has ended; see `pond logs {job.id}`")
+            return exit_code_of(started)
+        if spec.file.serve is not None:
+            return _show_link(client, started)
+    if not terminal.is_terminal():
+        click.echo(job.id)
+        return 0
+    code = run_beside(state_dir, job.id, 0, SHELL, tty=True, reads_input=True)
+    say(f"{job.id} goes on; return with `pond attach {job.id}`, end it with `pond stop {job.id}`")
+    return code
+
+
+@command.command("open")
+@click.argument("job", metavar="JOB")
+@asks_server
+def open_job(job: str, state_dir: Path | None) -> int:
+    """Print a link to what JOB serves. It works in one browser, once, for a minute."""
+    with connect(state_dir) as client:
+        return _show_link(client, client.find(job))
+
+
+def _await_start(client: Client, job: JobInfo) -> JobInfo:
+    with WaitingLine(sys.stderr, interactive=sys.stderr.isatty()) as line:
+        for seen in client.watch(job.id):
+            if seen.state == "running" or seen.state in ENDED:
+                return seen
+            line.show(seen, time.time())
+    return seen
+
+
+def _show_link(client: Client, job: JobInfo) -> int:
+    """Print the link as soon as there is something to see behind it."""
+    give_up_at = time.monotonic() + SERVES_WITHIN_S
+    while not client.serves(job.id):
+        job = client.job(job.id)
+        if job.state in ENDED:
+            say(f"{job.id} has ended; see `pond logs {job.id}`")
+            return exit_code_of(job)
+        if time.monotonic() > give_up_at:
+            say(f"{job.id} does not answer yet; see `pond logs {job.id}`, then `pond dev open {job.id}`")
+            return 1
+        time.sleep(_LOOK_EVERY_S)
+    link = client.link(job.id)
+    say("open this in a browser; it works once, for a minute:")
+    click.echo(client.address.url + link.open_path)
+    return 0

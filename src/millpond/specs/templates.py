@@ -1,0 +1,138 @@
+"""Templates: ready job files with a line about them and what must be installed; ours, and the user's own beside them.
+
+A template is a YAML file of two documents: first ``about`` and ``needs``, then the job file.
+"""
+
+from __future__ import annotations
+
+import importlib.resources
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import Field, model_validator
+
+from millpond.model.errors import NotFoundError, UnavailableError
+from millpond.specs.changing import Change
+from millpond.specs.errors import BadValueError, SpecError, suggest
+from millpond.specs.job import JobSpec, read_job
+from millpond.specs.locate import Located, read_documents
+from millpond.specs.validation import Strict, validate
+
+_SUFFIX = ".yaml"
+
+
+class Need(Strict):
+    """Something that must be installed where the job runs.
+
+    Attributes:
+        program: a command that must be found.
+        module: a Python module that the environment's Python must find.
+        install: how to come by it.
+    """
+
+    program: str | None = None
+    module: str | None = None
+    install: str
+
+    @model_validator(mode="after")
+    def _one_of(self) -> Need:
+        if (self.program is None) == (self.module is None):
+            raise BadValueError("a need with neither or both of program and module", "name one of them")
+        return self
+
+    @property
+    def name(self) -> str:
+        """What is needed."""
+        return self.program or f"the Python module {self.module}"
+
+
+class Header(Strict):
+    """What a template says about itself."""
+
+    about: str
+    needs: list[Need] = Field(default=[])
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """A ready job file.
+
+    Attributes:
+        text: the whole file.
+        source: where it lies.
+        own: it is the user's, not ours.
+    """
+
+    name: str
+    header: Header
+    text: str
+    source: str
+    own: bool
+
+    def job(self, base: Path, changes: Sequence[Change] = (), env: dict[str, str] | None = None) -> JobSpec:
+        """Its job.
+
+        Args:
+            base: folder that its relative ``workdir`` refers to.
+            changes: made to it before it is checked.
+            env: variables that it gets unless it sets them itself.
+
+        Raises:
+            SpecError: it is wrong, or becomes so by the changes.
+        """
+        _, located = _parts(self.text, self.source)
+        if isinstance(located.value, dict) and isinstance(written := located.value.setdefault("env", {}), dict):
+            located.value["env"] = {**(env or {}), **written}
+        return read_job(located, base, changes)
+
+
+def own_folder() -> Path:
+    """Where the user's own templates lie."""
+    home = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
+    return Path(home) / "millpond" / "templates"
+
+
+def all_templates() -> list[Template]:
+    """Ours and the user's own by name; one of the user's stands in for ours of the same name.
+
+    Raises:
+        SpecError, UnavailableError: one of the user's is wrong or cannot be read.
+    """
+    ours = importlib.resources.files("millpond") / "templates"
+    found = {}
+    for own, folder in ((False, Path(str(ours))), (True, own_folder())):
+        for path in sorted(folder.glob(f"*{_SUFFIX}")):
+            found[path.stem] = _read(path, own)
+    return [found[name] for name in sorted(found)]
+
+
+def find_template(name: str) -> Template:
+    """A template by its name.
+
+    Raises:
+        NotFoundError: there is none.
+    """
+    templates = {template.name: template for template in all_templates()}
+    if name not in templates:
+        raise NotFoundError(f"no template {name!r}", suggest(name, list(templates)))
+    return templates[name]
+
+
+def _read(path: Path, own: bool) -> Template:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise UnavailableError(f"cannot read {path} ({reason})", "mend it or remove it") from error
+    header, _ = _parts(text, str(path))
+    return Template(path.stem, validate(Header, header), text, str(path), own)
+
+
+def _parts(text: str, source: str) -> tuple[Located, Located]:
+    documents = read_documents(text, source)
+    if len(documents) != 2:
+        message = f"a template has two documents, this has {len(documents)}"
+        raise SpecError([documents[0].problem((), message, "first about and needs, then --- and the job file")])
+    return documents[0], documents[1]

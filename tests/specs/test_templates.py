@@ -1,0 +1,74 @@
+"""Templates: ours are all valid, the user's own stand beside and before them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from millpond.client.cli import needs
+from millpond.model.errors import NotFoundError, UnavailableError
+from millpond.specs.changing import Change
+from millpond.specs.errors import SpecError
+from millpond.specs.templates import all_templates, find_template
+
+OWN = "about: mine\nneeds: [{program: no-such-program, install: ask ada}]\n---\nkind: dev\ncommand: work\n"
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of the user's own templates."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    folder = tmp_path / "millpond" / "templates"
+    folder.mkdir(parents=True)
+    return folder
+
+
+@pytest.mark.parametrize("template", all_templates(), ids=lambda template: template.name)
+def test_every_template_of_ours_is_a_valid_job_where_it_is_used(template, tmp_path: Path) -> None:
+    spec = template.job(tmp_path)
+    assert spec.document["workdir"] == str(tmp_path)
+    assert spec.file.name == template.name
+    assert spec.file.serves == (spec.file.kind != "train")
+
+
+def test_changes_and_variables_reach_the_job_and_its_own_variables_win(tmp_path: Path) -> None:
+    changes = [Change.parse("gpus=0.25"), Change.parse("env.LOGDIR=runs")]
+    spec = find_template("tensorboard").job(tmp_path, changes, {"PATH": "/here", "LOGDIR": "elsewhere"})
+    assert spec.document["gpus"] == 0.25
+    assert spec.document["env"] == {"PATH": "/here", "LOGDIR": "runs"}
+
+
+def test_an_own_template_stands_in_for_ours_of_the_same_name(own: Path) -> None:
+    (own / "shell.yaml").write_text(OWN)
+    (own / "mine.yaml").write_text(OWN)
+    found = {template.name: template.own for template in all_templates()}
+    assert (found["shell"], found["mine"], found["jupyterlab"]) == (True, True, False)
+
+
+def test_a_wrong_own_template_is_told_with_its_place(own: Path) -> None:
+    (own / "bad.yaml").write_text("about: bad\nneeds: [{install: x}]\n---\ncommand: work\n")
+    with pytest.raises(SpecError, match=r"bad.yaml:2:9.*program and module"):
+        all_templates()
+    (own / "bad.yaml").write_text("about: bad\n")
+    with pytest.raises(SpecError, match="two documents"):
+        all_templates()
+
+
+def test_an_unknown_template_is_answered_with_the_nearest() -> None:
+    with pytest.raises(NotFoundError, match="jupyterlab"):
+        find_template("jupiterlab")
+
+
+def test_what_is_not_installed_is_named_with_the_way_to_it(own: Path) -> None:
+    (own / "mine.yaml").write_text(OWN)
+    with pytest.raises(UnavailableError, match=r"needs no-such-program.*ask ada"):
+        needs.require(find_template("mine"), "/usr/bin:/bin")
+    needs.require(find_template("shell"), "")
+
+
+def test_a_python_module_is_looked_for_in_the_python_of_the_path(own: Path) -> None:
+    text = "about: a\nneeds: [{module: json, install: x}, {module: no_such_module, install: y}]\n---\ncommand: work\n"
+    (own / "mine.yaml").write_text(text)
+    with pytest.raises(UnavailableError, match="needs the Python module no_such_module"):
+        needs.require(find_template("mine"), "/usr/bin:/bin:/usr/local/bin")
