@@ -33,8 +33,6 @@ _SHELL_TEMPLATE = "shell"
 @click.option("-g", "--gpus", help="Cards; 0.25 is a quarter card.")
 @click.option("--time-limit", help="End it after this long, such as 8h.")
 @click.option("--set", "changes", multiple=True, metavar="FIELD=VALUE", help="Change a field of the job: cpus=4.")
-    "--set", "changes", multiple=True, metavar="FIELD=VALUE", help="Change a field of the job, such as cpus=4."
-)
 @click.option("-d", "--detach", is_flag=True, help="Print the job's id and leave it to itself.")
 @asks_server
 @click.pass_context
