@@ -147,6 +147,26 @@ class DesiredCountChanged(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class TimeLimitChanged(Event):
+    """Somebody with the right to do so gave a job another time limit.
+
+    Attributes:
+        time_limit_s: how long it may run in all.
+    """
+
+    job: str
+    time_limit_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Noted(Event):
+    """Something worth telling in a job's history, of which no decision depends."""
+
+    job: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Confirmed(Event):
     """The engine carried a decision out: all tasks run, notice was given, all are suspended or resumed."""
 

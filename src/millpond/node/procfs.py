@@ -6,6 +6,7 @@ Source of the fields: proc(5), ``/proc/pid/stat``.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -34,6 +35,17 @@ def descendants(*pids: int) -> list[int]:
     for parent in found:
         found.extend(children.get(parent, ()))
     return found
+
+
+def cpu_s_below(pid: int) -> float:
+    """Processor time in seconds of all processes below ``pid``, and of those that have ended and were waited for."""
+    own = _stat(pid)
+    ticks = sum(map(int, own[13:15])) if own is not None else 0  # of its children that have ended
+    for other in descendants(pid):
+        stat = _stat(other)
+        if stat is not None:
+            ticks += sum(map(int, stat[11:15]))
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def with_variable(name: str, value: str) -> list[int]:

@@ -46,6 +46,8 @@ class Intake:
             events.SuspendRequested: self._suspend_requested,
             events.ResumeRequested: self._resume_requested,
             events.DesiredCountChanged: self._desired_count_changed,
+            events.TimeLimitChanged: self._time_limit_changed,
+            events.Noted: self._noted,
             events.Confirmed: self._confirmed,
             events.Refused: self._refused,
             events.Ended: self._ended,
@@ -250,6 +252,20 @@ class Intake:
         if record is None or record.state.ended:
             raise NotFoundError(f"no job {event.job!r} that could change its size")
         resize(self.state, record, event.role, event.desired)
+
+    def _time_limit_changed(self, event: events.TimeLimitChanged) -> None:
+        record = self.state.jobs.get(event.job)
+        if record is None or record.state.ended:
+            raise NotFoundError(f"no job {event.job!r} that could get another time limit")
+        record.job = replace(record.job, time_limit_s=event.time_limit_s)
+        self.state.rekey(record)
+        if record.id in self.state.running:
+            self.state.watch_deadline(record)
+            if record.slot >= 0:
+                self.state.enroll(record)
+
+    def _noted(self, event: events.Noted) -> None:
+        """For people only."""
 
     # ---- what the engine says -----------------------------------------------------------------------------------
 

@@ -43,6 +43,10 @@ def _event_text(event: events.Event, decisions: dict[int, Decision]) -> str:
             return "somebody asked that it go on"
         case events.DesiredCountChanged(role=role, desired=desired):
             return f"role {role} should have {desired} tasks"
+        case events.TimeLimitChanged(time_limit_s=limit):
+            return f"may run for {limit:.0f} s in all"
+        case events.Noted(text=text):
+            return text
         case events.Confirmed(decision=number):
             return _confirmed_text(decisions.get(number))
         case events.Refused(reason=reason):

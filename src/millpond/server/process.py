@@ -8,7 +8,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -28,6 +28,7 @@ from millpond.server.board import Board
 from millpond.server.files.mounts import MountRules
 from millpond.server.files.service import Files
 from millpond.server.http import HttpServer, listen, url_of
+from millpond.server.idling import IdleWatch, cpu_s_of
 from millpond.server.inbox import wall_clock
 from millpond.server.local import describe, make_engine
 from millpond.server.loop import Loop
@@ -99,17 +100,23 @@ def serve(options: ServerOptions) -> None:
                 janitor = Janitor(store, state.path, Limits(options.keep_jobs, options.keep_logs_gib), wall_clock)
                 janitor.start()
                 accelerate(loop, len(machine.nodes), loop.core.scheduler.settings)
-                identity = _identity(url_of(listener), state.path, loop.core.scheduler.settings, unsandboxed)
+                identity = replace(
+                    _identity(url_of(listener), state.path, loop.core.scheduler.settings, unsandboxed),
+                    longest_dev_s=config.dev.longest_s,
+                )
                 service = Service(loop, store, identity, _user(), files, current.prices)
+                watch = IdleWatch(loop, service.activity, state.path, config.dev, wall_clock, cpu_s_of)
                 app = make_app(service, token, options.host)
                 http = _http_server(
                     app, service, state, identity, machine, lambda: reload(options.config, loop, current)
                 )
                 loop.on_failure = http.stop
                 files.collector.start()
+                watch.start()
                 try:
                     http.run(listener)
                 finally:
+                    watch.close()
                     service.closing = True
                     files.collector.close()
                     state.withdraw()

@@ -13,16 +13,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from millpond.model.errors import InvalidInputError, NotFoundError, UnavailableError
-from millpond.model.events import DesiredCountChanged, ResumeRequested, SuspendRequested
-from millpond.model.workloads import Job, JobState
+from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
+from millpond.model.events import DesiredCountChanged, ResumeRequested, SuspendRequested, TimeLimitChanged
+from millpond.model.workloads import Job, JobState, Kind
 from millpond.scheduling.records import JobRecord
+from millpond.server.activity import Activity
 from millpond.server.board import Board
 from millpond.server.core import Core
 from millpond.server.files.service import Files
 from millpond.server.forecasts import Forecaster
 from millpond.server.history import story
-from millpond.server.inbox import ChangeJob, Submission
+from millpond.server.inbox import ChangeJob, Submission, wall_clock
 from millpond.server.logs import LogReader, Wish
 from millpond.server.loop import Loop
 from millpond.server.store.store import Store
@@ -62,6 +63,7 @@ class Identity:
 
     Attributes:
         unsandboxed: why jobs are not kept apart from each other; empty when they are.
+        longest_dev_s: how far the time limit of a place to work can be extended; None: without bound.
     """
 
     version: str
@@ -73,6 +75,7 @@ class Identity:
     ordering: str
     placement: str
     unsandboxed: str = ""
+    longest_dev_s: float | None = None
 
 
 class Service:
@@ -99,6 +102,7 @@ class Service:
         self.user = user
         self.files = files
         self._prices = prices
+        self.activity = Activity(wall_clock)
         self._explainer = _Explainer()
         self._forecaster = Forecaster(store.ended_jobs)
         loop.on_ended = self._forecaster.note
@@ -197,6 +201,28 @@ class Service:
 
         def change(record: JobRecord, now: float) -> DesiredCountChanged:
             return DesiredCountChanged(now, job, wish.role or _only_role(record.job), wish.tasks)
+
+        return await self._answer(self._loop.change_job(ChangeJob(job, change)))
+
+    async def extend(self, job: str, by_s: float) -> JobInfo:
+        """Give a job with a time limit more time.
+
+        Raises:
+            NotFoundError, ConflictError: it never was, has ended, or has no limit.
+            InvalidInputError: that is more than the configuration allows.
+        """
+
+        def change(record: JobRecord, now: float) -> TimeLimitChanged:
+            limit, longest = record.job.time_limit_s, self._identity.longest_dev_s
+            if limit is None:
+                raise ConflictError(f"job {job!r} has no time limit", "it runs until it is stopped")
+            if record.job.kind is Kind.DEV and longest is not None and limit + by_s > longest:
+                left = max(longest - limit, 0.0)
+                raise InvalidInputError(
+                    f"{limit + by_s:g} s in all are more than the {longest:g} s allowed here",
+                    f"extend it by at most {left:g} s",
+                )
+            return TimeLimitChanged(now, job, limit + by_s)
 
         return await self._answer(self._loop.change_job(ChangeJob(job, change)))
 

@@ -321,6 +321,14 @@ class DeliveryList(Body):
     deliveries: list[DeliveryInfo]
 
 
+class ExtendRequest(Body):
+    """More time for a job with a time limit: so many seconds beyond its present limit."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    by_s: float = Field(gt=0, le=366 * 86_400, allow_inf_nan=False)
+
+
 class LinkInfo(Body):
     """A link to what a job serves.
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path as FilePath
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, model_validator
 
 from millpond.model.devices import Device
 from millpond.model.errors import UnavailableError
@@ -16,7 +16,7 @@ from millpond.model.resources import Amount
 from millpond.model.tenants import DEFAULT_QUEUE, ROOT_QUEUE, Queue
 from millpond.model.topology import LINK_MAPS
 from millpond.specs.errors import BadValueError, Problem, SpecError, suggest
-from millpond.specs.fields import Cpus, Extras, Memory, Name
+from millpond.specs.fields import Cpus, Duration, Extras, Memory, Name
 from millpond.specs.locate import Located, read_documents
 from millpond.specs.mounts import HostPath
 from millpond.specs.validation import Strict, validate
@@ -148,8 +148,41 @@ class WebhookFile(Strict):
     secret_file: Annotated[str, Field(min_length=1)] | None = None
 
 
+class DevFile(Strict):
+    """Rules for places to work (kind ``dev``).
+
+    Attributes:
+        idle_after: unused for this long, one is suspended or stopped; left out: never.
+        warn_before: so long before, its user is warned.
+        longest: how far a time limit can be extended; left out: as far as one likes.
+    """
+
+    idle_after: Annotated[Duration, Field(ge=60)] | None = None
+    warn_before: Annotated[Duration, Field(ge=0)] = 600.0
+    on_idle: Literal["suspend", "stop"] = "suspend"
+    longest: Annotated[Duration, Field(gt=0)] | None = None
+
+    @model_validator(mode="after")
+    def _in_order(self) -> DevFile:
+        if self.idle_after is not None and self.warn_before > self.idle_after:
+            raise BadValueError("a warning earlier than the idle time itself", "lower warn_before")
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class DevRules:
+    """Rules for places to work; None: no such rule. ``on_idle`` is ``suspend`` or ``stop``."""
+
+    idle_after_s: float | None = None
+    warn_before_s: float = 600.0
+    on_idle: str = "suspend"
+    longest_s: float | None = None
+
+
 class ClusterFile(Strict):
     """The whole file."""
+
+    dev: DevFile = DevFile()
 
     pools: list[PoolFile] = Field(default=[])
     queues: list[QueueFile] = Field(default=[])
@@ -207,6 +240,7 @@ class ClusterConfig:
     prices: PriceList = PriceList()
     webhooks: tuple[Webhook, ...] = ()
     paths: Mapping[str, QueuePaths] = field(default_factory=dict)
+    dev: DevRules = DevRules()
 
 
 def load_cluster(path: FilePath) -> ClusterConfig:
@@ -248,6 +282,7 @@ def read_cluster(text: str, source: str = "") -> ClusterConfig:
         PriceList(file.prices.currency, file.prices.gpu_hour) if file.prices.gpu_hour else PriceList(),
         _webhooks(file, located),
         {queue.name: QueuePaths(queue.parent, _paths(queue.data), _paths(queue.output)) for queue in file.queues},
+        DevRules(file.dev.idle_after, file.dev.warn_before, file.dev.on_idle, file.dev.longest),
     )
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from millpond.client.cli import needs, terminal
+from millpond.client.cli import needs, terminal, wording
 from millpond.client.cli.attach import SHELL
 from millpond.client.cli.complaints import INTERRUPTED, say
 from millpond.client.cli.connection import asks_server, connect
@@ -19,8 +19,11 @@ from millpond.client.cli.run import carried_environment
 from millpond.client.cli.waiting import WaitingLine
 from millpond.client.sdk import Client
 from millpond.client.sdk.client import ENDED
+from millpond.model.errors import InvalidInputError
 from millpond.specs.api import JobInfo
 from millpond.specs.changing import Change
+from millpond.specs.errors import BadValueError
+from millpond.specs.quantities import seconds
 from millpond.specs.templates import find_template
 
 SERVES_WITHIN_S = 120.0
@@ -87,6 +90,21 @@ def open_job(job: str, state_dir: Path | None) -> int:
     """Print a link to what JOB serves. It works in one browser, once, for a minute."""
     with connect(state_dir) as client:
         return _show_link(client, client.find(job))
+
+
+@command.command("extend")
+@click.argument("job", metavar="JOB")
+@click.argument("duration", metavar="DURATION")
+@asks_server
+def extend_job(job: str, duration: str, state_dir: Path | None) -> None:
+    """Give JOB, which has a time limit, more time: 2h, 90m."""
+    try:
+        by_s = seconds(duration)
+    except BadValueError as error:
+        raise InvalidInputError(error.cause, error.hint) from error
+    with connect(state_dir) as client:
+        extended = client.extend(client.find(job).id, by_s)
+    click.echo(f"{extended.id}: {wording.span(by_s)} more")
 
 
 def _await_start(client: Client, job: JobInfo) -> JobInfo:

@@ -198,6 +198,15 @@ class Client:
         """A job's history, oldest first."""
         return self._ask(EventList, "GET", f"/jobs/{_segment(job_id)}/events").events
 
+    def extend(self, job_id: str, by_s: float) -> JobInfo:
+        """Give a job with a time limit so many seconds more.
+
+        Raises:
+            ConflictError: it has ended, or has no limit.
+            InvalidInputError: that is more than is allowed.
+        """
+        return self._ask(JobInfo, "POST", f"/jobs/{_segment(job_id)}/extend", json={"by_s": by_s})
+
     def link(self, job_id: str) -> LinkInfo:
         """A link that signs one browser in to what a job serves.
 

@@ -18,7 +18,6 @@ from millpond.model.errors import (
     NotFoundError,
     UnavailableError,
 )
-from millpond.server.activity import Activity
 from millpond.server.api import files, interactive, jobs, machines
 from millpond.server.api.description import DescribedApi
 from millpond.server.api.reference import reference_page
@@ -47,12 +46,11 @@ def make_app(service: Service, token: str, bound_to: str) -> ASGIApp:
     Args:
         bound_to: the address that the server listens on.
     """
-    passes, activity = Passes(token, wall_clock), Activity(wall_clock)
-    proxy = Proxy(service, passes, activity)
-    return Guard(Front(proxy, make_routes(service, passes, activity)), token, bound_to)
+    passes = Passes(token, wall_clock)
+    return Guard(Front(Proxy(service, passes), make_routes(service, passes)), token, bound_to)
 
 
-def make_routes(service: Service, passes: Passes, activity: Activity) -> FastAPI:
+def make_routes(service: Service, passes: Passes) -> FastAPI:
     """The routes alone, with nobody at the door."""
     app = DescribedApi(
         title="Millpond",
@@ -63,7 +61,6 @@ def make_routes(service: Service, passes: Passes, activity: Activity) -> FastAPI
     )
     app.state.service = service
     app.state.passes = passes
-    app.state.activity = activity
     for status in (404, 409, 422, 503):
         app.router.responses[status] = {"model": ErrorInfo}
     app.include_router(machines.health)

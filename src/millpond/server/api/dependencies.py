@@ -7,7 +7,6 @@ from typing import Annotated
 from fastapi import Depends
 from starlette.requests import HTTPConnection
 
-from millpond.server.activity import Activity
 from millpond.server.proxy.passes import Passes
 from millpond.server.service import Service
 
@@ -24,12 +23,5 @@ def _passes(connection: HTTPConnection) -> Passes:
     return passes
 
 
-def _activity(connection: HTTPConnection) -> Activity:
-    activity = connection.app.state.activity
-    assert isinstance(activity, Activity)
-    return activity
-
-
 PassesOf = Annotated[Passes, Depends(_passes)]
-ActivityOf = Annotated[Activity, Depends(_activity)]
 ServiceOf = Annotated[Service, Depends(_service)]

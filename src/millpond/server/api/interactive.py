@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query, WebSocket
 
 from millpond.model.errors import ConflictError, MillpondError
 from millpond.server.activity import Activity
-from millpond.server.api.dependencies import ActivityOf, PassesOf, ServiceOf
+from millpond.server.api.dependencies import PassesOf, ServiceOf
 from millpond.server.proxy.passes import LINK_GOOD_FOR_S, Pass
 from millpond.server.sessions import as_message, port_of, relay_command, relay_port, running_task, visit
 from millpond.specs.api import LinkInfo
@@ -31,16 +31,14 @@ async def link(job: str, service: ServiceOf, passes: PassesOf) -> LinkInfo:
 
 
 @router.websocket("/{job}/exec")
-async def run_command(
-    client: WebSocket, job: str, service: ServiceOf, activity: ActivityOf, task: TaskNumber = 0
-) -> None:
+async def run_command(client: WebSocket, job: str, service: ServiceOf, task: TaskNumber = 0) -> None:
     """Run a command beside a task; see ``server.sessions`` for the messages."""
 
     async def relay() -> None:
         connection = await visit(service.state_dir, running_task(await service.find(job), task))
-        await relay_command(client, connection, lambda: activity.used(job))
+        await relay_command(client, connection, lambda: service.activity.used(job))
 
-    await _serve(client, activity, job, relay)
+    await _serve(client, service.activity, job, relay)
 
 
 @router.websocket("/{job}/forward")
@@ -48,7 +46,6 @@ async def forward(
     client: WebSocket,
     job: str,
     service: ServiceOf,
-    activity: ActivityOf,
     task: TaskNumber = 0,
     port: Annotated[int, Query(ge=0, le=65_535)] = 0,
 ) -> None:
@@ -56,9 +53,9 @@ async def forward(
 
     async def relay() -> None:
         found = running_task(await service.find(job), task)
-        await relay_port(client, port or port_of(service.state_dir, found), lambda: activity.used(job))
+        await relay_port(client, port or port_of(service.state_dir, found), lambda: service.activity.used(job))
 
-    await _serve(client, activity, job, relay)
+    await _serve(client, service.activity, job, relay)
 
 
 async def _serve(client: WebSocket, activity: Activity, job: str, relay: Callable[[], Awaitable[None]]) -> None:

@@ -13,7 +13,16 @@ from millpond.model.workloads import JobState
 from millpond.server.api.dependencies import ServiceOf
 from millpond.server.api.description import JOB_FILE_BODY
 from millpond.server.logs import Wish
-from millpond.specs.api import IDEMPOTENCY_HEADER, EventList, JobInfo, JobList, LogChunk, ReasonInfo, ResizeRequest
+from millpond.specs.api import (
+    IDEMPOTENCY_HEADER,
+    EventList,
+    ExtendRequest,
+    JobInfo,
+    JobList,
+    LogChunk,
+    ReasonInfo,
+    ResizeRequest,
+)
 from millpond.specs.errors import Problem, SpecError
 from millpond.specs.locate import LARGEST_TEXT
 
@@ -77,6 +86,12 @@ async def resume(job: str, service: ServiceOf) -> JobInfo:
 async def resize(job: str, wish: ResizeRequest, service: ServiceOf) -> JobInfo:
     """Give an elastic job another number of tasks: surplus ones get notice, missing ones join the rest."""
     return await service.resize(job, wish)
+
+
+@router.post("/{job}/extend", status_code=202)
+async def extend(job: str, wish: ExtendRequest, service: ServiceOf) -> JobInfo:
+    """Give a job with a time limit more time."""
+    return await service.extend(job, wish.by_s)
 
 
 @router.get("/{job}/events")

@@ -11,7 +11,6 @@ from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from millpond.model.errors import ConflictError, MillpondError, NotFoundError
-from millpond.server.activity import Activity
 from millpond.server.auth import ADMITTED
 from millpond.server.proxy import pages
 from millpond.server.proxy.headers import Caller, cookies_of, to_program
@@ -47,10 +46,10 @@ class Proxy:
     browser says that the request comes from a page of this server, or not at all where it comes from.
     """
 
-    def __init__(self, service: Service, passes: Passes, activity: Activity) -> None:
+    def __init__(self, service: Service, passes: Passes) -> None:
         self._service = service
         self._passes = passes
-        self._activity = activity
+        self._activity = service.activity
         self._requests = RequestRelay()
 
     @staticmethod

@@ -1,0 +1,166 @@
+"""Places to work that nobody uses: when they are warned, when they are suspended or stopped, and what counts as use."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from server_world import Clock, Server, World
+
+from millpond.node import procfs
+from millpond.node.files import write_json
+from millpond.node.records import TaskFiles, TaskId
+from millpond.server.activity import Activity
+from millpond.server.history import story
+from millpond.server.idling import IdleWatch, Verdict, judge
+from millpond.specs.cluster import DevRules
+
+HOUR = 3_600.0
+RULES = DevRules(idle_after_s=HOUR, warn_before_s=600.0)
+instants = st.floats(0, 1e6)
+
+
+@pytest.mark.parametrize(
+    ("idle_s", "warned_s_ago", "verdict"),
+    [
+        (0, None, Verdict.REST),
+        (2_999, None, Verdict.REST),
+        (3_000, None, Verdict.WARN),
+        (3_599, 599, Verdict.REST),
+        (3_600, 600, Verdict.ACT),
+        (9_000, None, Verdict.WARN),
+        (9_000, 599, Verdict.REST),
+        (9_000, 600, Verdict.ACT),
+        (3_300, 4_000, Verdict.WARN),
+    ],
+)
+def test_a_warning_comes_first_and_stands_for_its_whole_time(
+    idle_s: float, warned_s_ago: float | None, verdict: Verdict
+) -> None:
+    now = 100_000.0
+    warned_at = None if warned_s_ago is None else now - warned_s_ago
+    assert judge(RULES, now, now - idle_s, warned_at) is verdict
+
+
+@given(now=instants, used_at=instants, warned_at=st.none() | instants)
+def test_nobody_loses_a_place_that_was_used_lately_or_without_a_standing_warning(now, used_at, warned_at) -> None:
+    if judge(RULES, now, used_at, warned_at) is Verdict.ACT:
+        assert now - used_at >= HOUR
+        assert warned_at is not None
+        assert warned_at >= used_at
+        assert now - warned_at >= 600.0
+
+
+def test_without_a_rule_nothing_is_ever_idle() -> None:
+    assert judge(DevRules(), 1e9, 0.0, 0.0) is Verdict.REST
+
+
+class Scene:
+    """A running place to work under watch."""
+
+    def __init__(self, state_dir: Path, rules: DevRules = RULES) -> None:
+        self.clock = Clock()
+        self.server = Server(state_dir, World(), self.clock)
+        self.server.submit("lab", kind="dev")
+        self.server.turn(2)
+        self.cpu_s = 0.0
+        self.activity = Activity(self.clock)
+        self.files = TaskFiles.of(state_dir, TaskId("lab", 1, 0))
+        self.files.record.parent.mkdir(parents=True)
+        self.files.log.write_text("working\n")
+        pid = procfs_self()
+        write_json(self.files.record, {**pid, "job": "lab", "attempt": 1, "task": 0})
+        loop = self.server.loop
+        loop.start()
+        self.watch = IdleWatch(loop, self.activity, state_dir, rules, self.clock, lambda _: self.cpu_s)
+        self.watch.look()
+
+    def after(self, seconds: float, cpu_s: float = 0.0) -> str:
+        """The job's state when so much time has passed and the watch has looked again."""
+        self.clock.now += seconds
+        self.cpu_s += cpu_s
+        self.watch.look()
+        loop = self.server.loop
+        for _ in range(3):
+            loop.ask(lambda core: None).result(5)
+        info = loop.board.get("lab") or self.server.store.ended_job("lab")
+        assert info is not None
+        return info.state
+
+    def history(self) -> list[str]:
+        return [line.text for line in story(*self.server.store.history("lab"))]
+
+
+def procfs_self() -> dict:
+    """A record's fields that make this very process the supervisor, so that the task counts as alive."""
+
+    own = os.getpid()
+    return {
+        "role": "worker",
+        "node": "n1",
+        "decision": 1,
+        "devices": [],
+        "notice_signal": "SIGTERM",
+        "saves": False,
+        "boot_id": procfs.boot_id(),
+        "supervisor_pid": own,
+        "supervisor_start": procfs.start_ticks(own),
+    }
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Iterator[Scene]:
+    scene = Scene(tmp_path)
+    yield scene
+    scene.server.loop.close()
+
+
+def test_an_idle_place_is_warned_in_its_log_and_history_and_then_suspended(scene: Scene) -> None:
+    assert scene.after(3_000) == "running"
+    warning = "nobody has used it for a while; it will be suspended in 10 minutes unless somebody does"
+    assert scene.files.log.read_text() == f"working\n\nmillpond: {warning}\n"
+    assert warning in scene.history()
+    assert scene.after(599) == "running"
+    assert scene.after(1) == "suspended"
+
+
+def test_use_after_the_warning_keeps_the_place(scene: Scene) -> None:
+    scene.after(3_000)
+    scene.activity.used("lab")
+    assert scene.after(600) == "running"
+    assert scene.after(2_400) == "running"
+    assert scene.after(600) == "suspended"
+
+
+def test_a_visit_that_lasts_is_use_all_the_time(scene: Scene) -> None:
+    with scene.activity.visit("lab"):
+        for _ in range(5):
+            assert scene.after(HOUR) == "running"
+
+
+def test_a_program_that_computes_is_not_idle(scene: Scene) -> None:
+    for _ in range(8):
+        assert scene.after(1_000, cpu_s=100) == "running"
+    scene.after(3_000, cpu_s=100)
+    assert scene.after(600) == "suspended"
+
+
+def test_where_the_rule_says_so_an_idle_place_is_stopped(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, DevRules(HOUR, 600.0, "stop"))
+    scene.after(3_000)
+    assert scene.after(600) == "cancelled"
+    assert "the rule for idle places asked for its end" in scene.history()
+    scene.server.loop.close()
+
+
+def test_processor_time_below_a_process_counts_its_ended_children_too() -> None:
+
+    before = procfs.cpu_s_below(os.getpid())
+    subprocess.run([sys.executable, "-c", "x = 0\nfor i in range(3000000): x += i"], check=True)
+    assert procfs.cpu_s_below(os.getpid()) > before
