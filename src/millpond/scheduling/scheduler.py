@@ -41,7 +41,7 @@ from millpond.scheduling.reserving import Reserver
 from millpond.scheduling.settings import Settings
 from millpond.scheduling.state import State
 from millpond.scheduling.turns import Turns
-from millpond.scheduling.views import NodeView, node_views
+from millpond.scheduling.views import NodeView, QueueView, node_views, queue_view
 from millpond.scheduling.walking import Walk
 
 
@@ -207,6 +207,10 @@ class Scheduler:
     def node_views(self) -> list[NodeView]:
         """Every node with what is free and who holds what, for display."""
         return node_views(self._state)
+
+    def queue_view(self, name: str) -> QueueView:
+        """A queue's cards, for display."""
+        return queue_view(self._state, name)
 
     # ---- upkeep -------------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Pictures of the nodes for people: what is there, what is free, who holds what."""
+"""Pictures of nodes and queues for people: what is there, what is free, who holds what."""
 
 from __future__ import annotations
 
@@ -73,3 +73,29 @@ def node_views(state: State) -> list[NodeView]:
         )
         views.append(NodeView(node, free, devices))
     return views
+
+
+@dataclass(frozen=True, slots=True)
+class QueueView:
+    """A queue's cards.
+
+    Attributes:
+        unpromised_milli: how much of what it (or whoever is guaranteed for it) holds is borrowed already; negative:
+            so much is left of the guarantee. None where no queue is guaranteed anything.
+        limit_milli: what it may not exceed; None without a limit.
+    """
+
+    used_milli: int
+    unpromised_milli: int | None
+    limit_milli: int | None
+
+
+def queue_view(state: State, name: str) -> QueueView:
+    """What a queue uses, borrows, and may not exceed; a leaf lives on the nearest guarantee above it."""
+    path = state.queues.by_name[name].path
+    unpromised = None
+    if state.queues.has_guarantees:
+        promised = next((node for node in path if node.queue.guarantee.gpu_milli > 0), path[0])
+        unpromised = promised.gpu_milli - promised.queue.guarantee.gpu_milli
+    limits = [node.queue.limit.gpu_milli for node in path[:1] if node.queue.limit is not None]
+    return QueueView(path[0].gpu_milli, unpromised, limits[0] if limits else None)

@@ -159,7 +159,7 @@ class Batch:
             raise ConflictError(f"a job {job.id!r} exists already", "submit it again")
         reason = self._core.scheduler.check(job)
         if reason is not None:
-            raise _refusal(reason)
+            raise refusal(reason)
         after = self._dependents.waits(submission.document)
         if after is None:
             seq = self._append(events.JobSubmitted(self.now, job))
@@ -190,6 +190,6 @@ class Batch:
         return ConflictError(f"job {name!r} has ended already ({info.state})")
 
 
-def _refusal(reason: Reason) -> InvalidInputError:
+def refusal(reason: Reason) -> InvalidInputError:
     """Why the cluster could never take a job, as an error of the request."""
     return InvalidInputError(reason.summary, reason.remedy.change if reason.remedy else "")

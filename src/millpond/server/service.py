@@ -18,6 +18,7 @@ from millpond.model.events import DesiredCountChanged, ResumeRequested, SuspendR
 from millpond.model.workloads import Job, JobState, Kind
 from millpond.scheduling.records import JobRecord
 from millpond.server.activity import Activity
+from millpond.server.batch import refusal
 from millpond.server.board import Board
 from millpond.server.core import Core
 from millpond.server.files.service import Files
@@ -26,6 +27,7 @@ from millpond.server.history import story
 from millpond.server.inbox import ChangeJob, Submission, wall_clock
 from millpond.server.logs import LogReader, Wish
 from millpond.server.loop import Loop
+from millpond.server.planning import plan_apart
 from millpond.server.store.store import Store
 from millpond.server.views import node_info, reason_info
 from millpond.specs.api import (
@@ -35,6 +37,7 @@ from millpond.specs.api import (
     JobList,
     LogChunk,
     NodeInfo,
+    PlanInfo,
     ReasonInfo,
     ResizeRequest,
     ServerInfo,
@@ -166,6 +169,26 @@ class Service:
         key = key or spec.file.idempotency_key or ""
         info = await self._answer(self._loop.submit(Submission(job, stored, key, digest, forecast)))
         return info.model_copy(update={"warnings": list(spec.warnings)}) if spec.warnings else info
+
+    async def plan(self, document: Any) -> PlanInfo:
+        """What would become of a job if it were submitted now; nothing is.
+
+        Args:
+            document: a job file as plain data.
+
+        Raises:
+            SpecError, InvalidInputError: the document is wrong, or the cluster can never run it.
+        """
+        job = check_job(document).to_job("plan", self.user)
+
+        def copy(core: Core) -> tuple[dict[str, Any], float]:
+            reason = core.scheduler.check(job)
+            if reason is not None:
+                raise refusal(reason)
+            return core.scheduler.snapshot(), core.now
+
+        snapshot, at = await self._ask(copy)
+        return await plan_apart(snapshot, job, max(at, wall_clock()))
 
     async def stop(self, job: str) -> JobInfo:
         """Ask for the end of a job.

@@ -37,6 +37,7 @@ COMMANDS = {
     "down": Entry("millpond.client.cli.down:command", "Stop the server, and its jobs with it."),
     "run": Entry("millpond.client.cli.run:command", "Run a command in the pool and follow its output."),
     "submit": Entry("millpond.client.cli.submit:command", "Hand in a job file; prints the job's id."),
+    "apply": Entry("millpond.client.cli.apply:command", "Show what would become of a job, then hand it in."),
     "ps": Entry("millpond.client.cli.ps:command", "List jobs."),
     "logs": Entry("millpond.client.cli.logs:command", "Print what a job wrote."),
     "get-output": Entry("millpond.client.cli.output_files:get_output", "Fetch what a job left in its output folder."),

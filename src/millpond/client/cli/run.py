@@ -140,11 +140,6 @@ def _number(text: str) -> int | float | str:
         return text
 
 
-def carried_environment() -> dict[str, str]:
-    """``CARRIED_VARIABLES`` as they are set here."""
-    return {name: os.environ[name] for name in CARRIED_VARIABLES if name in os.environ}
-
-
 def _environment(variables: tuple[str, ...]) -> dict[str, str]:
     environment = carried_environment()
     for variable in variables:

@@ -58,11 +58,12 @@ def _facts(reason: ReasonInfo, now: float) -> list[tuple[str, str]]:
         field = f" ({reason.remedy.field}: {reason.remedy.value})" if reason.remedy.field else ""
         facts.append(("remedy", reason.remedy.change + field))
     if reason.start is not None:
-        facts.append(("start", _start(reason.start, now)))
+        facts.append(("start", start_text(reason.start, now)))
     return facts
 
 
-def _start(start: StartInfo, now: float) -> str:
+def start_text(start: StartInfo, now: float) -> str:
+    """When a job should start, as seen from ``now``."""
     earliest = f"in {wording.span(start.earliest_at - now)}" if start.earliest_at > now else "now"
     latest = "" if start.latest_at is None else f" to {wording.span(start.latest_at - now)}"
     return f"{earliest}{latest}" + (f" ({start.basis})" if start.basis else "")

@@ -36,6 +36,7 @@ from millpond.specs.api import (
     LogChunk,
     NodeInfo,
     NodeList,
+    PlanInfo,
     ReasonInfo,
     ResizeRequest,
     ServerInfo,
@@ -123,6 +124,14 @@ class Client:
             yield from self.stream(path, params, silence_s)
         except httpx2.TransportError as error:
             raise failures.from_transport(error, self.address.url) from error
+
+    def plan(self, job: Mapping[str, Any]) -> PlanInfo:
+        """What would become of a job if it were submitted now; nothing is.
+
+        Raises:
+            InvalidInputError: something in it is wrong, or the cluster could never run it.
+        """
+        return self._ask(PlanInfo, "POST", "/jobs/plan", json=dict(job))
 
     def jobs(self, *, ended: bool = False, limit: int = 1000) -> JobList:
         """The newest jobs first: those that wait or run, or with ``ended`` all of them."""

@@ -20,6 +20,7 @@ from millpond.specs.api import (
     JobInfo,
     JobList,
     LogChunk,
+    PlanInfo,
     ReasonInfo,
     ResizeRequest,
 )
@@ -37,6 +38,12 @@ async def submit(
 ) -> JobInfo:
     """Submit a job. The body is a job file as JSON; repeating the key gives the same job, never a second one."""
     return await service.submit(await _document(request), key)
+
+
+@router.post("/plan", openapi_extra=JOB_FILE_BODY)
+async def plan(request: Request, service: ServiceOf) -> PlanInfo:
+    """What would become of a job if it were submitted now: where, when, at whose cost. Nothing is submitted."""
+    return await service.plan(await _document(request))
 
 
 @router.get("", response_model=JobList)

@@ -1,0 +1,94 @@
+"""``pond apply``: first the plan (where, when, at whose cost), then the question, then the submission."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from millpond.client.cli import needs, wording
+from millpond.client.cli.complaints import say
+from millpond.client.cli.connection import asks_server, connect
+from millpond.client.cli.run import carried_environment
+from millpond.client.cli.submit import read
+from millpond.client.cli.why import start_text
+from millpond.model.errors import InvalidInputError
+from millpond.specs.api import PlanInfo
+from millpond.specs.changing import Change
+from millpond.specs.job import JobSpec
+from millpond.specs.templates import find_template
+
+
+@click.command("apply")
+@click.argument("file", metavar="[FILE|-]", required=False)
+@click.option("-t", "--template", help="A ready job file instead of FILE; `pond template ls` lists them.")
+@click.option("--set", "changes", multiple=True, metavar="FIELD=VALUE", help="Change a field, such as gpus=2, env.A=b.")
+@click.option("--dry-run", is_flag=True, help="Show the plan and leave it at that.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@asks_server
+def command(
+    file: str | None, template: str | None, changes: tuple[str, ...], dry_run: bool, yes: bool, state_dir: Path | None
+) -> int:
+    """Show where and when the jobs of FILE would run and at whose cost, ask, and hand them in; prints their ids."""
+    specs = _specs(file, template, changes)
+    asks = not (dry_run or yes)
+    if asks and not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise InvalidInputError("there is nobody here to ask", "add -y to hand it in, or --dry-run to see the plan")
+    with connect(state_dir) as client:
+        for spec in specs:
+            for warning in spec.warnings:
+                say(warning)
+            click.echo("\n".join(told(client.plan(spec.document), time.time())), err=not dry_run)
+            if dry_run:
+                continue
+            if asks and not click.confirm("Hand it in?", default=True, err=True):
+                return 1
+            click.echo(client.submit(spec.document).id)
+    return 0
+
+
+def told(plan: PlanInfo, now: float) -> Iterator[str]:
+    """A plan in lines for people."""
+    if plan.starts_now:
+        places = [f"task {task.task} on {task.node}{_cards(len(task.devices))}" for task in plan.tasks]
+        yield f"starts now: {', '.join(places)}"
+    elif plan.victims:
+        yield "starts when those have left who make room for it:"
+    else:
+        assert plan.reason is not None, "a job that does not start has a reason"
+        yield f"waits: {plan.reason.summary}"
+        if plan.reason.start is not None:
+            yield f"starts {start_text(plan.reason.start, now)}"
+        if plan.reason.remedy is not None:
+            yield f"would start now: {plan.reason.remedy.change}"
+    for victim in plan.victims:
+        what = "suspends" if victim.how == "suspend" else "preempts"
+        yield f"  {what} {victim.job} of {victim.user or 'somebody'}"
+    if plan.borrowed_gpu_milli:
+        yield f"borrows {_number(plan.borrowed_gpu_milli)}: beyond the guarantee, and the first to leave"
+    quota = plan.quota
+    limit = "" if quota.limit_gpu_milli is None else f" of at most {wording.thousandth(quota.limit_gpu_milli)}"
+    change = f"{wording.thousandth(quota.gpu_milli_now)} -> {wording.thousandth(quota.gpu_milli_after)}"
+    yield f"queue {quota.queue}: {change}{limit} cards in use"
+
+
+def _specs(file: str | None, template: str | None, changes: tuple[str, ...]) -> list[JobSpec]:
+    if (file is None) == (template is None):
+        raise InvalidInputError("neither or both of FILE and --template", "name a job file or a template")
+    if file is not None:
+        return read(file, changes)
+    chosen = find_template(template or "")
+    needs.require(chosen, os.environ.get("PATH", ""))
+    return [chosen.job(Path.cwd(), [Change.parse(change) for change in changes], carried_environment())]
+
+
+def _cards(count: int) -> str:
+    return f" ({wording.count(count, 'card')})" if count else ""
+
+
+def _number(milli: int) -> str:
+    return f"{wording.thousandth(milli)} {'card' if milli == 1000 else 'cards'}"

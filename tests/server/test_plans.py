@@ -1,0 +1,99 @@
+"""What is said about a job before it is submitted is what then happens, and saying it changes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+from server_world import Clock, Server, World
+
+from millpond.client.cli.apply import told
+from millpond.model.events import PoolChanged, QueueChanged
+from millpond.model.nodes import Pool
+from millpond.model.resources import Amount
+from millpond.model.tenants import Queue
+from millpond.scheduling.scheduler import Scheduler
+from millpond.server.planning import plan, plan_apart
+from millpond.specs.api import PlanInfo
+from millpond.specs.job import check_job
+
+
+class Planner:
+    """A server whose core is copied for each plan."""
+
+    def __init__(self, state_dir: Path, *queues: Queue, suspends: bool = False) -> None:
+        self.clock = Clock()
+        self.server = Server(state_dir, World(), self.clock)
+        pool = Pool("default", suspends=suspends)
+        self.server.loop.tell([PoolChanged(1_000.0, pool), *(QueueChanged(1_000.0, queue) for queue in queues)])
+        self.server.turn()
+
+    def submit(self, name: str, **fields: object) -> None:
+        self.server.submit(name, **fields)
+        self.server.turn(2)
+
+    def plan(self, **fields: object) -> PlanInfo:
+        core = self.server.loop.core
+        before = json.dumps(core.scheduler.snapshot())
+        job = check_job({"command": "work", **fields}).to_job("plan", "ada")
+        made = plan(Scheduler.restore(json.loads(before)), job, self.clock.now)
+        assert json.dumps(core.scheduler.snapshot()) == before
+        return made
+
+    def told(self, **fields: object) -> list[str]:
+        return list(told(self.plan(**fields), self.clock.now))
+
+
+def test_a_job_that_fits_is_told_where_it_runs(tmp_path: Path) -> None:
+    planner = Planner(tmp_path)
+    planner.submit("other", gpus=1)
+    assert planner.told(gpus=2) == ["starts now: task 0 on n1 (2 cards)", "queue default: 1 -> 3 cards in use"]
+    planned = planner.plan(gpus=2)
+    planner.submit("real", gpus=2)
+    info = planner.server.loop.board.get("real")
+    assert info is not None
+    assert [[grant.uuid for grant in task.devices] for task in info.tasks] == [task.devices for task in planned.tasks]
+
+
+def test_a_job_that_waits_is_told_why_and_until_when_and_what_would_help(tmp_path: Path) -> None:
+    planner = Planner(tmp_path)
+    planner.submit("other", gpus=3, time_limit="1h")
+    waits, starts, *rest = planner.told(gpus=2)
+    assert waits.startswith("waits: ")
+    assert starts.startswith("starts in ")
+    assert rest[0].startswith("would start now: ")
+    assert rest[1:] == ["queue default: 3 -> 5 cards in use"]
+
+
+def test_a_job_of_a_higher_class_is_told_whom_it_would_preempt(tmp_path: Path) -> None:
+    planner = Planner(tmp_path)
+    planner.submit("low", gpus=4, priority="low")
+    made = planner.plan(gpus=4, priority="high")
+    assert (made.starts_now, [(victim.job, victim.how) for victim in made.victims]) == (False, [("low", "preempt")])
+    assert planner.told(gpus=4, priority="high") == [
+        "starts when those have left who make room for it:",
+        "  preempts low of ada",
+        "queue default: 4 -> 4 cards in use",
+    ]
+
+
+def test_a_queue_that_takes_back_its_guarantee_is_told_from_whom_and_the_other_what_it_borrows(tmp_path: Path) -> None:
+    ours, theirs = Queue("ours", guarantee=Amount(2_000)), Queue("theirs", guarantee=Amount(2_000))
+    planner = Planner(tmp_path, ours, theirs)
+    assert planner.plan(queue="theirs", gpus=2).borrowed_gpu_milli == 0
+    made = planner.plan(queue="theirs", gpus=3)
+    assert made.borrowed_gpu_milli == 1_000
+    assert "borrows 1 card: beyond the guarantee, and the first to leave" in planner.told(queue="theirs", gpus=3)
+    planner.submit("borrower", queue="theirs", gpus=4)
+    assert [victim.job for victim in planner.plan(queue="ours", gpus=2).victims] == ["borrower"]
+
+
+@pytest.mark.end_to_end
+def test_a_plan_made_in_a_process_apart_is_the_same(tmp_path: Path) -> None:
+    planner = Planner(tmp_path)
+    planner.submit("other", gpus=1)
+    job = check_job({"command": "work", "gpus": 2}).to_job("plan", "ada")
+    snapshot = planner.server.loop.core.scheduler.snapshot()
+    assert asyncio.run(plan_apart(snapshot, job, planner.clock.now)) == planner.plan(gpus=2)
