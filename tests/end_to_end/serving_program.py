@@ -19,6 +19,8 @@ def answer(connection: ServerConnection, request: Request) -> Response | None:
         return None
     if path.endswith("/leave"):
         connection.transport.abort()
+    if path.endswith("/die"):
+        os._exit(1)
     told = {"path": request.path, "headers": [[name.lower(), value] for name, value in request.headers.raw_items()]}
     headers = Headers({"Content-Type": "application/json", "X-Own": "yes"})
     if path.endswith("/cookies"):

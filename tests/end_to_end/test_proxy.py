@@ -170,3 +170,22 @@ def test_a_job_that_waits_says_why(site: Site) -> None:
     assert answer.status_code == 503
     assert "queued" in answer.json()["error"]["cause"]
     site.pond("stop", blocker, waiting)
+
+
+def test_replicas_share_the_requests_and_one_that_dies_is_replaced(site: Site) -> None:
+    program = site.pond.state_dir.parent / PROGRAM.name
+    fields = f"tasks: 2\nserve: {{ready: /ready}}\nretries: 3\ncommand: [{sys.executable}, {program}]"
+    service = site.submit(fields, kind="service")
+
+    def who() -> set[str]:
+        """Which replicas answer now, by their keys."""
+        answers = [site.get("", job=service) for _ in range(4)]
+        good = [answer for answer in answers if answer.status_code == 200]
+        return {dict(answer.json()["headers"])["authorization"] for answer in good}
+
+    until(lambda: len(who()) == 2)
+    before = who()
+    assert site.get("die", job=service).status_code == 502
+    until(lambda: len(who()) == 2 and who() != before)
+    assert len(before & who()) == 1
+    site.pond("stop", service)

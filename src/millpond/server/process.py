@@ -35,6 +35,7 @@ from millpond.server.loop import Loop
 from millpond.server.options import ServerOptions, parse_options
 from millpond.server.recovery import recover
 from millpond.server.retention import Janitor, Limits
+from millpond.server.scaling import Autoscaler
 from millpond.server.service import Identity, Service
 from millpond.server.state_dir import StateDir
 from millpond.server.store.connecting import sqlite_url
@@ -112,11 +113,14 @@ def serve(options: ServerOptions) -> None:
                 )
                 loop.on_failure = http.stop
                 files.collector.start()
+                scaler = Autoscaler(loop, service.file_of, service.meter.load, wall_clock)
                 watch.start()
+                scaler.start()
                 try:
                     http.run(listener)
                 finally:
                     watch.close()
+                    scaler.close()
                     service.closing = True
                     files.collector.close()
                     state.withdraw()

@@ -28,6 +28,7 @@ from millpond.server.inbox import ChangeJob, Submission, wall_clock
 from millpond.server.logs import LogReader, Wish
 from millpond.server.loop import Loop
 from millpond.server.planning import plan_apart
+from millpond.server.proxy.metering import Meter
 from millpond.server.store.store import Store
 from millpond.server.views import node_info, reason_info
 from millpond.specs.api import (
@@ -45,7 +46,7 @@ from millpond.specs.api import (
     UsageRow,
 )
 from millpond.specs.cluster import PriceList
-from millpond.specs.job import JobSpec, check_job
+from millpond.specs.job import JobFile, JobSpec, check_job
 from millpond.specs.serving import Serve
 
 T = TypeVar("T")
@@ -106,10 +107,11 @@ class Service:
         self.files = files
         self._prices = prices
         self.activity = Activity(wall_clock)
+        self.meter = Meter()
         self._explainer = _Explainer()
         self._forecaster = Forecaster(store.ended_jobs)
         loop.on_ended = self._forecaster.note
-        self._serving: dict[str, Serve] = {}
+        self._files: dict[str, JobFile] = {}
         self.closing = False
 
     @property
@@ -271,14 +273,25 @@ class Service:
         Raises:
             NotFoundError: there never was such a job.
         """
-        if job not in self._serving:
-            document = await asyncio.to_thread(self._store.document, job)
+        known = self._files.get(job)
+        file = await asyncio.to_thread(self.file_of, job) if known is None else known
+        return file.serve or Serve()
+
+    def file_of(self, job: str) -> JobFile:
+        """The file that a job was submitted with; the latest asked for are remembered.
+
+        Raises:
+            NotFoundError: there never was such a job.
+        """
+        file = self._files.get(job)
+        if file is None:
+            document = self._store.document(job)
             if document is None:
                 raise NotFoundError(f"no job {job!r}", "list the jobs with pond ps --all")
-            while len(self._serving) >= _MOST_REMEMBERED:
-                del self._serving[next(iter(self._serving))]
-            self._serving[job] = check_job(document).file.serve or Serve()
-        return self._serving[job]
+            file = self._files[job] = check_job(document).file
+            if len(self._files) > _MOST_REMEMBERED:
+                self._files.pop(next(iter(self._files)), None)
+        return file
 
     async def job(self, job: str) -> JobInfo:
         """A job with the reason why it waits."""

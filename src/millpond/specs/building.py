@@ -33,13 +33,20 @@ def build_job(file: JobFile, job_id: str, user: str) -> Job:
         priority=Priority[file.priority.upper()],
         together=_LEVELS[place],
         together_required=file.topology.require not in (None, "any"),
-        gang_rule=GangRule(file.on_task_lost),
+        gang_rule=_gang_rule(file),
         retries=file.retries,
         time_limit_s=file.time_limit,
         checkpoint=_checkpoint(file.checkpoint),
         preemptible=file.preemptible,
         minimum_run_s=file.min_run_time,
     )
+
+
+def _gang_rule(file: JobFile) -> GangRule:
+    """As written; else the replicas of a service stand for each other, and the tasks of other kinds need each other."""
+    if file.kind == "service" and "on_task_lost" not in file.model_fields_set:
+        return GangRule.RESTART_TASK
+    return GangRule(file.on_task_lost)
 
 
 def _role(role: RoleFile) -> Role:

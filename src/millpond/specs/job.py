@@ -303,6 +303,11 @@ def _cross_checks(file: JobFile, located: Located, written: Callable[[Path], Pat
     if file.serve is not None and not file.serves:
         message = f"a job of kind {file.kind} serves nothing"
         problems.append(located.problem(written(("serve",)), message, "use kind dev or service", at_key=True))
+    if file.serve is not None and file.serve.scale is not None and (file.kind != "service" or file.roles is not None):
+        at = ("serve", "scale")
+        problems.append(
+            located.problem(written(at), "only a service without roles can be scaled", "use kind service", at_key=True)
+        )
     if file.workdir is not None and not FilePath(file.workdir).is_absolute():
         message = f"the working directory {file.workdir!r} is relative"
         problems.append(located.problem(written(("workdir",)), message, "write an absolute path"))

@@ -13,9 +13,9 @@ import click
 from millpond.client.cli import needs, wording
 from millpond.client.cli.complaints import say
 from millpond.client.cli.connection import asks_server, connect
-from millpond.client.cli.run import carried_environment
 from millpond.client.cli.submit import read
 from millpond.client.cli.why import start_text
+from millpond.client.sdk.environment import carried_environment
 from millpond.model.errors import InvalidInputError
 from millpond.specs.api import PlanInfo
 from millpond.specs.changing import Change

@@ -15,10 +15,10 @@ from millpond.client.cli.complaints import INTERRUPTED, say
 from millpond.client.cli.connection import asks_server, connect
 from millpond.client.cli.exec import run_beside
 from millpond.client.cli.following import exit_code_of
-from millpond.client.cli.run import carried_environment
 from millpond.client.cli.waiting import WaitingLine
 from millpond.client.sdk import Client
 from millpond.client.sdk.client import ENDED
+from millpond.client.sdk.environment import carried_environment
 from millpond.model.errors import InvalidInputError
 from millpond.specs.api import JobInfo
 from millpond.specs.changing import Change

@@ -13,6 +13,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from millpond.model.errors import ConflictError, MillpondError, NotFoundError
 from millpond.server.auth import ADMITTED
 from millpond.server.proxy import pages
+from millpond.server.proxy.balancing import Balancer, Readiness
 from millpond.server.proxy.headers import Caller, cookies_of, to_program
 from millpond.server.proxy.passes import COOKIE, COOKIE_GOOD_FOR_S, Passes
 from millpond.server.proxy.places import NotRunningError, Place, places_of
@@ -51,6 +52,8 @@ class Proxy:
         self._passes = passes
         self._activity = service.activity
         self._requests = RequestRelay()
+        self._readiness = Readiness()
+        self._balancer = Balancer()
 
     @staticmethod
     def serves(path: str) -> bool:
@@ -97,9 +100,6 @@ class Proxy:
             status = next((status for kind, status in _STATUS if isinstance(error, kind)), 503)
             again = isinstance(error, NotRunningError)
             return pages.trouble(status, error.cause, error.remedy, html, again)
-        except ConnectionError:
-            cause = f"{asked.job} runs, and its program does not answer yet"
-            return pages.trouble(503, cause, f"see what it does with pond logs {asked.job}", html, look_again=True)
         return None
 
     def _may(self, scope: Scope, headers: Headers, job: str) -> bool:
@@ -114,17 +114,33 @@ class Proxy:
     async def _relay(self, scope: Scope, receive: Receive, send: Send, asked: _Asked) -> None:
         info = await self._service.find(asked.job)
         serve = await self._service.serving(asked.job)
-        place = places_of(info, self._service.state_dir)[0]
-        target = _target(scope, asked, place, serve.path == "whole")
+        whole = serve.path == "whole"
+        places = places_of(info, self._service.state_dir)
+        probe = None if serve.ready is None else f"{base_path(asked.job).rstrip('/') if whole else ''}{serve.ready}"
+        ready = await self._readiness.ready_ones(places, probe)
+        if not ready:
+            raise NotRunningError(
+                f"{asked.job} runs, and is not ready yet", f"see what it does with pond logs {asked.job}"
+            )
 
         def used() -> None:
             self._activity.used(asked.job)
 
-        with self._activity.visit(asked.job, counts=_is_use(scope)):
-            if scope["type"] == "websocket":
-                await relay_socket(scope, receive, send, target, used)
-            else:
-                await self._requests.relay(scope, receive, send, target)
+        with self._activity.visit(asked.job, counts=_is_use(scope)), self._service.meter.request(asked.job):
+            for place in self._balancer.order(ready):
+                target = _target(scope, asked, place, whole)
+                try:
+                    with self._balancer.request_at(place):
+                        if scope["type"] == "websocket":
+                            await relay_socket(scope, receive, send, target, used)
+                        else:
+                            await self._requests.relay(scope, receive, send, target)
+                except ConnectionError:
+                    continue  # nothing was sent yet: the next replica may have it
+                return
+        raise NotRunningError(
+            f"{asked.job} runs, and its program does not answer yet", f"see what it does with pond logs {asked.job}"
+        )
 
 
 @dataclass(frozen=True, slots=True)

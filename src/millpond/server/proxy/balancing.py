@@ -1,0 +1,94 @@
+"""Which replica of a job gets the next request: of those that are ready, the one with the fewest open requests."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+import httpx2
+
+from millpond.node.records import TaskId
+from millpond.server.proxy.places import ADDRESS, Place
+
+READY_FOR_S: Final = 5.0
+"""So long the last answer of a ready replica counts."""
+UNREADY_FOR_S: Final = 1.0
+ANSWER_WITHIN_S: Final = 2.0
+_MOST_REMEMBERED: Final = 10_000
+
+
+class Balancer:
+    """Counts open requests by replica.
+
+    Of replicas with equally few, the one chosen longest ago comes first, so that idle replicas take turns.
+    """
+
+    def __init__(self) -> None:
+        self._open: dict[TaskId, int] = {}
+        self._chosen: dict[TaskId, int] = {}
+        self._turn = 0
+
+    def order(self, places: Sequence[Place]) -> list[Place]:
+        """The replicas, the best first."""
+        return sorted(places, key=lambda place: (self._open.get(place.task, 0), self._chosen.get(place.task, 0)))
+
+    @contextmanager
+    def request_at(self, place: Place) -> Iterator[None]:
+        """A request at a replica, while it lasts."""
+        self._turn += 1
+        self._chosen.pop(place.task, None)
+        self._chosen[place.task] = self._turn
+        self._open[place.task] = self._open.get(place.task, 0) + 1
+        try:
+            yield
+        finally:
+            self._open[place.task] -= 1
+            if not self._open[place.task]:
+                del self._open[place.task]
+            while len(self._chosen) > _MOST_REMEMBERED:
+                del self._chosen[next(iter(self._chosen))]
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    ready: bool
+    until: float
+
+
+class Readiness:
+    """Asks replicas whether they are ready, and remembers the answer for a moment.
+
+    Args:
+        clock: seconds, from any instant.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._client = httpx2.AsyncClient(timeout=ANSWER_WITHIN_S, trust_env=False)
+        self._answers: dict[TaskId, _Answer] = {}
+
+    async def ready_ones(self, places: Sequence[Place], path: str | None) -> list[Place]:
+        """Those of the replicas that are ready; all of them where no ``path`` tells."""
+        if path is None:
+            return list(places)
+        now = self._clock()
+        for task in [task for task, answer in self._answers.items() if answer.until < now]:
+            del self._answers[task]
+        unknown = [place for place in places if place.task not in self._answers]
+        for place, ready in zip(
+            unknown, await asyncio.gather(*(self._ask(place, path) for place in unknown)), strict=True
+        ):
+            self._answers[place.task] = _Answer(ready, now + (READY_FOR_S if ready else UNREADY_FOR_S))
+        return [place for place in places if self._answers[place.task].ready]
+
+    async def _ask(self, place: Place, path: str) -> bool:
+        headers = {"Authorization": f"Bearer {place.access_key}"}
+        try:
+            response = await self._client.get(f"http://{ADDRESS}:{place.port}{path}", headers=headers)
+        except httpx2.TransportError:
+            return False
+        return response.is_success
