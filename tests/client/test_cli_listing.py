@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+import yaml
 
 from millpond.client.cli import main
 
@@ -87,6 +88,31 @@ def test_jobs_come_as_names_for_other_programs(server, run_pond, make_job):
     assert run_pond("ps", "-o", "name")[1] == "train-abcde\n"
 
 
+def test_jobs_come_as_yaml_too(server, run_pond, make_job):
+    server.will(200, {"jobs": [make_job().model_dump()]})
+    assert yaml.safe_load(run_pond("ps", "-o", "yaml")[1])["jobs"][0]["id"] == "train-abcde"
+
+
+def test_machines_come_as_yaml_too(server, run_pond):
+    server.will(200, {"nodes": [MACHINE]})
+    assert yaml.safe_load(run_pond("nodes", "-o", "yaml")[1])["nodes"][0]["name"] == "a"
+
+
+def test_a_watched_list_is_printed_again_when_it_has_changed_and_only_then(server, run_pond, make_job, monkeypatch):
+    for state in ("queued", "queued", "running"):
+        server.will(200, {"jobs": [make_job(state=state).model_dump()]})
+    pauses = [None, None, KeyboardInterrupt]
+
+    def sleep(_seconds):
+        if (what := pauses.pop(0)) is not None:
+            raise what
+
+    monkeypatch.setattr("millpond.client.cli.listing.time.sleep", sleep)
+    code, out, _ = run_pond("ps", "--watch")
+    assert code == 130
+    assert [line.split()[1] for line in out.splitlines()] == ["STATE", "queued", "STATE", "running"]
+
+
 def test_machines_are_listed_with_their_cards_and_what_is_free(server, run_pond):
     broken = CARD | {"index": 1, "health": "faulty", "free_compute_milli": 1000}
     server.will(200, {"nodes": [MACHINE | {"devices": [CARD, broken]}, MACHINE | {"name": "cpu"}]})
@@ -113,7 +139,7 @@ def test_cards_are_listed_with_who_holds_them(server, run_pond):
         "holders": [],
     }
     server.will(200, {"nodes": [MACHINE | {"devices": [CARD, busy]}]})
-    _, first, second = run_pond("nodes", "-o", "cards")[1].splitlines()
+    _, first, second = run_pond("nodes", "-o", "wide")[1].splitlines()
     assert "V100 (fake)" in first
     assert first.endswith("train-abcde, eval-abcde")
     assert "busy-elsewhere: python (4711)" in second

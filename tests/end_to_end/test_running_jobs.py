@@ -148,7 +148,7 @@ def test_nodes_are_listed_and_pretended_cards_are_called_fake(shared):
     table = shared("nodes").stdout.splitlines()
     assert len(table) == 3
     assert all("4 x V100 32GiB (fake)" in line for line in table[1:])
-    cards = shared("nodes", "-o", "cards").stdout.splitlines()
+    cards = shared("nodes", "-o", "wide").stdout.splitlines()
     assert len(cards) == 9
     nodes = json.loads(shared("nodes", "-o", "json").stdout)["nodes"]
     assert all(device["fake"] for node in nodes for device in node["devices"])

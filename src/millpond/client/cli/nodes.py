@@ -9,6 +9,7 @@ import click
 
 from millpond.client.cli import wording
 from millpond.client.cli.connection import asks_server, connect
+from millpond.client.cli.listing import Listing, listing_options, show_listing
 from millpond.client.cli.tables import Column, show
 from millpond.specs.api import DeviceInfo, NodeInfo, NodeList
 
@@ -32,28 +33,24 @@ _CARDS = (
 
 
 @click.command("nodes")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["table", "cards", "json", "name"]),
-    default="table",
-    help="One row per machine, one row per card, everything, or names.",
-)
+@listing_options
 @asks_server
-def command(output: str, state_dir: Path | None) -> None:
-    """List machines, their cards and what is free."""
+def command(output: str, watch: bool, state_dir: Path | None) -> None:
+    """List machines and what is free; with -o wide, card by card."""
     with connect(state_dir) as client:
-        nodes = client.nodes()
-    match output:
-        case "json":
-            click.echo(NodeList(nodes=nodes).model_dump_json(indent=2))
-        case "name":
-            for node in nodes:
-                click.echo(node.name)
-        case "cards":
-            show(_CARDS, [_card_row(node, device) for node in nodes for device in node.devices])
-        case _:
-            show(_MACHINES, [_machine_row(node) for node in nodes])
+
+        def look() -> Listing:
+            nodes = client.nodes()
+            return Listing(NodeList(nodes=nodes), [node.name for node in nodes], lambda wide: _draw(nodes, wide))
+
+        show_listing(look, output, watch)
+
+
+def _draw(nodes: list[NodeInfo], wide: bool) -> None:
+    if wide:
+        show(_CARDS, [_card_row(node, device) for node in nodes for device in node.devices])
+    else:
+        show(_MACHINES, [_machine_row(node) for node in nodes])
 
 
 def _machine_row(node: NodeInfo) -> list[str]:

@@ -9,9 +9,10 @@ import click
 
 from millpond.client.cli import wording
 from millpond.client.cli.connection import asks_server, connect
+from millpond.client.cli.listing import Listing, listing_options, show_listing
 from millpond.client.cli.tables import Column, show
 from millpond.client.sdk.client import MOST_JOBS
-from millpond.specs.api import JobInfo
+from millpond.specs.api import JobInfo, JobList
 
 _NARROW = (
     Column("ID"),
@@ -36,28 +37,28 @@ _WIDE = (
 
 @click.command("ps")
 @click.option("-a", "--all", "ended", is_flag=True, help="Show ended jobs too.")
-@click.option(
-    "-o", "--output", type=click.Choice(["table", "wide", "json", "name"]), default="table", help="Form of the list."
-)
 @click.option("--limit", type=click.IntRange(1, MOST_JOBS), default=200, show_default=True, help="Newest jobs to show.")
+@listing_options
 @asks_server
-def command(ended: bool, output: str, limit: int, state_dir: Path | None) -> None:
+def command(ended: bool, limit: int, output: str, watch: bool, state_dir: Path | None) -> None:
     """List jobs, newest first."""
     with connect(state_dir) as client:
-        found = client.jobs(ended=ended, limit=limit)
-    if output == "json":
-        click.echo(found.model_dump_json(indent=2))
-    elif output == "name":
-        for job in found.jobs:
-            click.echo(job.id)
-    elif not found.jobs:
+
+        def look() -> Listing:
+            found = client.jobs(ended=ended, limit=limit)
+            return Listing(found, [job.id for job in found.jobs], lambda wide: _draw(found, wide, ended))
+
+        show_listing(look, output, watch)
+
+
+def _draw(found: JobList, wide: bool, ended: bool) -> None:
+    if not found.jobs:
         click.echo("no jobs" if ended else "no jobs wait or run (`pond ps -a` shows ended ones)", err=True)
-    else:
-        wide = output == "wide"
-        now = time.time()
-        show(_WIDE if wide else _NARROW, [_row(job, now, wide) for job in found.jobs], fitted=not wide)
-        if found.truncated:
-            click.echo(f"only the newest {wording.count(limit, 'job')}; --limit shows more", err=True)
+        return
+    now = time.time()
+    show(_WIDE if wide else _NARROW, [_row(job, now, wide) for job in found.jobs], fitted=not wide)
+    if found.truncated:
+        click.echo(f"only the newest {wording.count(len(found.jobs), 'job')}; --limit shows more", err=True)
 
 
 def _row(job: JobInfo, now: float, wide: bool) -> list[str]:

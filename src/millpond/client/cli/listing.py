@@ -1,0 +1,73 @@
+"""What every command that lists something shares: its forms, and watching it change."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from millpond.specs.api import Body
+
+FORMS = ("table", "wide", "json", "yaml", "name")
+WATCH_EVERY_S = 2.0
+_CLEAR = "\x1b[H\x1b[2J"
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """A list as it is now.
+
+    Attributes:
+        body: the API's own.
+        names: of its entries.
+        draw: prints it for people, with more columns when its argument is true.
+    """
+
+    body: Body
+    names: Sequence[str]
+    draw: Callable[[bool], None]
+
+
+def listing_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the options ``-o`` and ``--watch``."""
+    form = click.option("-o", "--output", type=click.Choice(FORMS), default="table", help="Form of the list.")
+    watch = click.option("-w", "--watch", is_flag=True, help="Show it again whenever it changes, until Ctrl-C.")
+    return form(watch(command))
+
+
+def show_listing(look: Callable[[], Listing], output: str, watch: bool) -> None:
+    """Print a list in one of ``FORMS``; with ``watch`` again and again, on a terminal in place."""
+    if not watch:
+        _print(look(), output)
+        return
+    shown: Body | None = None
+    on_terminal = sys.stdout.isatty()
+    while True:
+        listing = look()
+        if on_terminal or listing.body != shown:
+            shown = listing.body
+            if on_terminal:
+                click.echo(_CLEAR, nl=False)
+            _print(listing, output)
+            sys.stdout.flush()
+        time.sleep(WATCH_EVERY_S)
+
+
+def _print(listing: Listing, output: str) -> None:
+    match output:
+        case "json":
+            click.echo(listing.body.model_dump_json(indent=2))
+        case "yaml":
+            import yaml
+
+            plain = listing.body.model_dump(mode="json")
+            click.echo(yaml.safe_dump(plain, sort_keys=False, allow_unicode=True), nl=False)
+        case "name":
+            for name in listing.names:
+                click.echo(name)
+        case _:
+            listing.draw(output == "wide")
