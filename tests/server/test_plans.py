@@ -95,5 +95,5 @@ def test_a_plan_made_in_a_process_apart_is_the_same(tmp_path: Path) -> None:
     planner = Planner(tmp_path)
     planner.submit("other", gpus=1)
     job = check_job({"command": "work", "gpus": 2}).to_job("plan", "ada")
-    snapshot = planner.server.loop.core.scheduler.snapshot()
+    snapshot = json.dumps(planner.server.loop.core.scheduler.snapshot())
     assert asyncio.run(plan_apart(snapshot, job, planner.clock.now)) == planner.plan(gpus=2)

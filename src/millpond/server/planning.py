@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from typing import Any, Final
+from typing import Final
 
 from millpond.model.codec import from_plain, to_plain
 from millpond.model.decisions import Decision, Start, Stop, Suspend
@@ -23,16 +23,16 @@ from millpond.specs.api import PlanInfo, PlannedTask, PlannedVictim, QuotaInfo
 PLANNED_WITHIN_S: Final = 30.0
 
 
-async def plan_apart(snapshot: dict[str, Any], job: Job, now: float) -> PlanInfo:
+async def plan_apart(snapshot: str, job: Job, now: float) -> PlanInfo:
     """The plan for a job, made in a child process.
 
     Args:
-        snapshot: of the scheduler.
+        snapshot: of the scheduler, as JSON.
 
     Raises:
         UnavailableError: it took too long, or the child could not be run.
     """
-    request = json.dumps({"snapshot": snapshot, "job": to_plain(job), "now": now}).encode()
+    request = f'{{"snapshot": {snapshot}, "job": {json.dumps(to_plain(job))}, "now": {now!r}}}'.encode()
     try:
         child = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", __name__),

@@ -59,6 +59,8 @@ _HOUR_S: Final = 3600.0
 _ID_LETTERS: Final = "abcdefghijklmnopqrstuvwxyz234567"
 _UNNAMED: Final = "job"
 _MOST_REMEMBERED: Final = 1_000
+_PLANS_AT_ONCE: Final = 2
+"""Each is a process of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +110,7 @@ class Service:
         self._prices = prices
         self.activity = Activity(wall_clock)
         self.meter = Meter()
+        self._planning = asyncio.Semaphore(_PLANS_AT_ONCE)
         self._explainer = _Explainer()
         self._forecaster = Forecaster(store.ended_jobs)
         loop.on_ended = self._forecaster.note
@@ -183,14 +186,16 @@ class Service:
         """
         job = check_job(document).to_job("plan", self.user)
 
-        def copy(core: Core) -> tuple[dict[str, Any], float]:
+        def copy(core: Core) -> tuple[str, float]:
             reason = core.scheduler.check(job)
             if reason is not None:
                 raise refusal(reason)
-            return core.scheduler.snapshot(), core.now
+            # As text already here: parts of a snapshot are the core's own, and it goes on.
+            return json.dumps(core.scheduler.snapshot()), core.now
 
-        snapshot, at = await self._ask(copy)
-        return await plan_apart(snapshot, job, max(at, wall_clock()))
+        async with self._planning:
+            snapshot, at = await self._ask(copy)
+            return await plan_apart(snapshot, job, max(at, wall_clock()))
 
     async def stop(self, job: str) -> JobInfo:
         """Ask for the end of a job.
