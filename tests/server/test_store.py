@@ -58,6 +58,8 @@ EVENTS: tuple[events.Event, ...] = (
     events.SuspendRequested(1.0, "j", True),
     events.ResumeRequested(1.0, "j"),
     events.DesiredCountChanged(1.0, "j", "ps", 4),
+    events.TimeLimitChanged(1.0, "j", 3_600.0),
+    events.Noted(1.0, "j", "nobody has used it"),
     events.Confirmed(1.0, 7),
     events.Refused(1.0, 7, "no such folder", True),
     events.Ended(1.0, "j", 1, Outcome.OUT_OF_MEMORY, 2, 137, "killed", 3.5),
