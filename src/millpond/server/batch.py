@@ -177,7 +177,7 @@ class Batch:
                 LIVE if after is None else DEPENDENT,
             )
         )
-        if (forecast := submission.forecast) is not None:
+        if after is None and (forecast := submission.forecast) is not None:
             self._append(events.DurationPredicted(self.now, job.id, forecast.expected_s, forecast.cautious_s))
         self._waiting[seq] = [(job.id, submission.answer)]
         if submission.key:
