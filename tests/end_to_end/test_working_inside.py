@@ -100,8 +100,8 @@ def test_an_attached_shell_has_this_window_hears_ctrl_c_and_leaves_the_job_alone
         screen.type("stty size\n")
         window = screen.shows(r"(\d+ \d+)\s+[$#] ")[1]
         assert window in ("30 100", "41 133")
-    screen.type("sleep 60\n")
-    screen.shows(r"sleep 60\s+")
+    screen.type("sh -c 'echo up; exec sleep 60'\n")
+    screen.shows(r"\nup\s")  # before, Ctrl-C might find the shell itself
     screen.type("\x03")
     screen.shows(r"[$#] ")
     screen.type("echo code $?\n")
