@@ -8,8 +8,9 @@ from worlds import World, asks, gang, machine, single
 
 from millpond.model.decisions import Start
 from millpond.model.events import StopRequested
-from millpond.model.nodes import Pool
+from millpond.model.nodes import Pool, SharingPolicy
 from millpond.model.reasons import Cause
+from millpond.model.resources import TaskRequest
 from millpond.model.topology import Level
 from millpond.model.workloads import Job, JobState
 from millpond.scheduling.scheduler import Scheduler
@@ -117,6 +118,34 @@ def test_a_reservation_whose_job_was_withdrawn_keeps_nobody_out() -> None:
     world.tell(StopRequested(world.now, "big"))
     world.settle()
     assert world.state("long") is JobState.RUNNING
+
+
+SHARES = [
+    pytest.param(asks(0.25, extras=[("rdma", 1)]), id="an extra resource"),
+    pytest.param(asks(0.25, card_mib=8_000), id="device memory"),
+    pytest.param(asks(0.25, limit=0.5), id="the limit of compute"),
+    pytest.param(asks(0, card_mib=8_000), id="device memory alone"),
+]
+
+
+@pytest.mark.parametrize("request_", SHARES)
+def test_a_reservation_counts_everything_that_the_tasks_of_a_gang_share(request_: TaskRequest) -> None:
+    world = World(
+        machine("n", 1, pool="sliced", extras=(("rdma", 2),)),
+        pools=[Pool("sliced", SharingPolicy.SLICED)],
+        settings=Settings(ordering="edf"),
+    )
+    for id_, lasting in (("first", 100), ("second", 1_000)):
+        world.submit(gang(id_, 1, request_, pool="sliced"), lasting=lasting, known=True)
+    world.submit(gang("pair", 2, request_, pool="sliced", deadline_s=1.0))
+    world.go_to(110)
+    assert world.running() == {"second"}
+    world.submit(gang("too long", 1, request_, pool="sliced"), lasting=2_000, known=True)
+    assert world.why("too long").cause is Cause.RESERVED, "there is room for one of the pair, and the other comes later"
+    world.submit(gang("in time", 1, request_, pool="sliced"), lasting=500, known=True)
+    assert world.running() == {"second", "in time"}
+    world.go_to(1_000)
+    assert world.running() == {"pair"}
 
 
 def test_the_reservation_of_a_gang_that_must_share_a_rack_lies_in_one_rack() -> None:

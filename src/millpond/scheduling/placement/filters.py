@@ -153,24 +153,29 @@ def count_room(
 ) -> None:
     """How many tasks of the shape each node could hold at once, into ``room`` (N,); 0 where ``mask`` (N,) is 0."""
     for node in range(count):
-        room[node] = 0
-        if mask[node] == 0 or host_failure(nodes, node, shape) != _FITS:
-            continue
-        held = 1 << 40
-        if shape[SHAPE_CPU] > 0:
-            held = min(held, nodes[CPU_FREE, node] // shape[SHAPE_CPU])
-        if shape[SHAPE_MEMORY] > 0:
-            held = min(held, nodes[MEMORY_FREE, node] // shape[SHAPE_MEMORY])
-        for extra in range(shape.shape[0] - FIRST_SHAPE_EXTRA):
-            if shape[FIRST_SHAPE_EXTRA + extra] > 0:
-                held = min(held, nodes[FIRST_EXTRA + extra, node] // shape[FIRST_SHAPE_EXTRA + extra])
-        if shape[SHAPE_DEVICES] > 0:
-            parts = 0
-            first = nodes[FIRST_DEVICE, node]
-            for device in range(first, first + nodes[DEVICE_TOTAL, node]):
-                parts += parts_held(devices, device, shape)
-            held = min(held, parts // shape[SHAPE_DEVICES])
-        room[node] = held
+        room[node] = tasks_held(nodes, devices, node, shape) if mask[node] != 0 else 0
+
+
+@lean_kernel
+def tasks_held(nodes: Int64Array, devices: Int64Array, node: int, shape: Int64Array) -> int:
+    """How many tasks of the shape a node could hold at once."""
+    if host_failure(nodes, node, shape) != _FITS:
+        return 0
+    held = 1 << 40
+    if shape[SHAPE_CPU] > 0:
+        held = min(held, nodes[CPU_FREE, node] // shape[SHAPE_CPU])
+    if shape[SHAPE_MEMORY] > 0:
+        held = min(held, nodes[MEMORY_FREE, node] // shape[SHAPE_MEMORY])
+    for extra in range(shape.shape[0] - FIRST_SHAPE_EXTRA):
+        if shape[FIRST_SHAPE_EXTRA + extra] > 0:
+            held = min(held, nodes[FIRST_EXTRA + extra, node] // shape[FIRST_SHAPE_EXTRA + extra])
+    if shape[SHAPE_DEVICES] > 0:
+        parts = 0
+        first = nodes[FIRST_DEVICE, node]
+        for device in range(first, first + nodes[DEVICE_TOTAL, node]):
+            parts += parts_held(devices, device, shape)
+        held = min(held, parts // shape[SHAPE_DEVICES])
+    return int(held)
 
 
 @lean_kernel

@@ -19,9 +19,9 @@ from millpond.scheduling.placement.arrays import (
     WHOLE_CARD_MILLI,
     Int64Array,
 )
-from millpond.scheduling.placement.filters import device_fits, first_failure
+from millpond.scheduling.placement.filters import first_failure, tasks_held
 from millpond.scheduling.placement.kernels import lean_kernel
-from millpond.scheduling.placement.shapes import SHAPE_COMPUTE, SHAPE_CPU, SHAPE_DEVICES, SHAPE_MEMORY
+from millpond.scheduling.placement.shapes import SHAPE_DEVICES
 from millpond.scheduling.reclaiming.roster import (
     MOST_MOVED_CARDS,
     ROW_COMPUTE,
@@ -241,27 +241,6 @@ def cheapest_room(
 
 
 @lean_kernel
-def copies_that_fit(nodes: Int64Array, devices: Int64Array, node: int, shape: Int64Array) -> int:
-    """How many tasks of this shape the node could take side by side, judged by device, CPU and memory counts."""
-    if first_failure(nodes, devices, node, shape) != 0:
-        return 0
-    copies = 1 << 30
-    if shape[SHAPE_CPU] > 0:
-        copies = min(copies, nodes[CPU_FREE, node] // shape[SHAPE_CPU])
-    if shape[SHAPE_MEMORY] > 0:
-        copies = min(copies, nodes[MEMORY_FREE, node] // shape[SHAPE_MEMORY])
-    wanted = shape[SHAPE_DEVICES]
-    if wanted > 0:
-        first = nodes[FIRST_DEVICE, node]
-        places = 0
-        for device in range(first, first + nodes[DEVICE_TOTAL, node]):
-            if device_fits(devices, device, shape):
-                places += devices[COMPUTE_FREE, device] // max(shape[SHAPE_COMPUTE], 1)
-        copies = min(copies, places // wanted)
-    return int(copies)
-
-
-@lean_kernel
 def room_times(
     nodes: Int64Array,
     devices: Int64Array,
@@ -289,7 +268,7 @@ def room_times(
             times[node, copy] = np.inf
         if nodes[NODE_USABLE, node] == 0 or (mask.shape[0] > 0 and mask[node] == 0):
             continue
-        have = min(copies_that_fit(nodes, devices, node, shape), wanted)
+        have = min(tasks_held(nodes, devices, node, shape), wanted)
         for copy in range(have):
             times[node, copy] = now
         if node >= node_head.shape[0]:
@@ -316,7 +295,7 @@ def room_times(
             row = rows[ROW_NEXT, row]
         for position in range(found):
             shift_slot(nodes, devices, node, rows, row_devices, row_memory, head, order[position], 1)
-            now_fit = min(copies_that_fit(nodes, devices, node, shape), wanted)
+            now_fit = min(tasks_held(nodes, devices, node, shape), wanted)
             for copy in range(have, now_fit):
                 times[node, copy] = max(ends[order[position]], now)
             have = max(have, now_fit)
