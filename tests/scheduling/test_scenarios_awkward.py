@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from worlds import World, asks, elastic, machine, single
 
 from millpond.model.decisions import Suspend
 from millpond.model.events import JobSubmitted, Refused, ResumeRequested, SuspendRequested
+from millpond.model.nodes import Pool
 from millpond.model.reasons import Cause
 from millpond.model.workloads import JobState, Priority
 from millpond.scheduling.settings import Settings
@@ -62,6 +64,25 @@ def test_behind_a_blocked_head_of_a_strict_ordering_no_remedy_is_offered() -> No
     world.submit(single("small", 1))
     reason = world.why("small")
     assert (reason.cause, reason.blocked_by, reason.remedy) == (Cause.BEHIND, "big", None)
+
+
+@pytest.mark.parametrize("ordering", ["fifo", "sjf", "ssf"])
+def test_a_blocked_head_of_a_strict_ordering_holds_up_its_own_pool_alone(ordering: str) -> None:
+    nodes = (machine("n", 4), machine("m", 4, pool="other"))
+    world = World(*nodes, pools=[Pool("other")], settings=Settings(ordering=ordering))
+    world.submit(single("x", 3))
+    world.submit(single("big", 4), lasting=10, known=True)
+    world.submit(single("small", 1), lasting=100, known=True)
+    for number in (1, 2):
+        world.submit(single(f"o{number}", 3, pool="other"), lasting=30, known=True)
+    assert world.running() == {"x", "o1"}
+    assert world.why("small").cause is Cause.BEHIND
+    reason = world.why("o2")
+    assert reason.cause is Cause.NO_ROOM
+    assert reason.start is not None
+    assert (reason.start.earliest_at, reason.start.latest_at) == (30.0, 30.0)
+    world.submit(single("o3", 1, pool="other"), lasting=100, known=True)
+    assert world.why("o3").blocked_by == "o2"
 
 
 def test_a_gang_whose_growth_is_refused_goes_on_at_its_size_and_grows_later() -> None:

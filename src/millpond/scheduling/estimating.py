@@ -30,7 +30,7 @@ def start_of(state: State, placer: Placer, record: JobRecord) -> StartEstimate |
     """The interval in which the job should start; None when nothing is known about what runs."""
     ranked = state.waiting.ranked(Standing(state).rank)
     place = next(index for index, other in enumerate(ranked) if other is record)
-    ahead = ranked[: place + 1]
+    ahead = [other for other in ranked[: place + 1] if other.job.pool == record.job.pool]
     if len(ahead) > MOST_AHEAD:
         return None
     early = _lay_out(state, placer, ahead, cautious=False)
@@ -41,7 +41,7 @@ def start_of(state: State, placer: Placer, record: JobRecord) -> StartEstimate |
     known = sum(other.expected_s is not None or other.job.time_limit_s is not None for other in state.running.values())
     basis = (
         f"{count} running job{'s' * (count != 1)} ({known} with a forecast or time limit, the rest from history), "
-        f"{place} ahead in the queue; later arrivals are not counted"
+        f"{len(ahead) - 1} ahead in its pool; later arrivals are not counted"
     )
     return StartEstimate(early, None if late is None else max(late, early), basis)
 

@@ -95,8 +95,9 @@ class Explainer:
             return Reason(Cause.NOT_CONSIDERED, "its last start was refused; it lines up again after a short pause")
         self._placer.refresh()
         position = self._position(record)
-        if self._state.ordering.strict and position > 1:
-            reason = self._behind(record)
+        first = self._first_of_pool(record) if self._state.ordering.strict else record
+        if first is not record:
+            reason = self._behind(first)
         else:
             reason = self._explain_waiting(record)
             if reason.cause is not Cause.NOT_CONSIDERED:
@@ -173,8 +174,12 @@ class Explainer:
             return Reason(Cause.NOT_CONSIDERED, f"{since}; the next cycle looks at it")
         return self._no_room(record)
 
-    def _behind(self, record: JobRecord) -> Reason:
-        first = self._state.waiting.ranked(Standing(self._state).rank)[0]
+    def _first_of_pool(self, record: JobRecord) -> JobRecord:
+        """Who is first in line for the pool of this job."""
+        ranked = self._state.waiting.ranked(Standing(self._state).rank)
+        return next(other for other in ranked if other.job.pool == record.job.pool)
+
+    def _behind(self, first: JobRecord) -> Reason:
         return Reason(
             Cause.BEHIND,
             f"the ordering {self._state.settings.ordering!r} lets nobody overtake; {first.id} is first and waits",

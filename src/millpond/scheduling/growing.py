@@ -1,4 +1,8 @@
-"""Work that is there already goes on and grows: suspended jobs resume, elastic gangs get tasks that are missing."""
+"""Work that is there already goes on and grows: suspended jobs resume, elastic gangs get tasks that are missing.
+
+A gang grows when its turn comes: after everybody who waits and goes before it by guarantee and class of priority (and
+by share, where that decides), and before its equals, who would otherwise keep it from ever growing.
+"""
 
 from __future__ import annotations
 
@@ -9,23 +13,41 @@ from millpond.model.workloads import JobState
 from millpond.scheduling.claims import Claims
 from millpond.scheduling.gang_sizes import first_tasks
 from millpond.scheduling.nearness import near
-from millpond.scheduling.placing import Placer
+from millpond.scheduling.placing import Placed, Placer
+from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State
 from millpond.scheduling.suspending import resume
 from millpond.scheduling.tenancy.admission import is_admitted
+from millpond.scheduling.tenancy.standing import Rank, Standing
 
 
-def continue_and_grow(state: State, placer: Placer, claims: Claims) -> None:
-    """Resume who may go on and can; let running jobs grow as far as their queues and free room allow."""
+def resume_suspended(state: State) -> None:
+    """Let suspended work go on that may and can."""
     for record in [record for record in state.suspended.values() if not record.suspended_by]:
         resume(state, record, Cause.RESUME_REQUESTED)
-    for record in list(state.growing.values()):
-        if record.state is not JobState.RUNNING:
-            continue
-        admitted = first_tasks(record.queued(), partial(is_admitted, state, record))
-        mates = next(task.holding.node for task in record.tasks if task.holding is not None)
-        mask = near(state.cluster, record.job, mates, claims.mask(record))
-        placed = placer.place_some(record.job, admitted, mask)
+
+
+def in_order(state: State, standing: Standing) -> list[tuple[Rank, JobRecord]]:
+    """Running gangs that miss tasks, with their ranks, the last of them first."""
+    gangs = [record for record in state.growing.values() if record.state is JobState.RUNNING]
+    return sorted(((standing.rank_of_growth(gang), gang) for gang in gangs), key=lambda pair: pair[0])[::-1]
+
+
+def grow(state: State, placer: Placer, claims: Claims, record: JobRecord) -> Placed:
+    """Take holdings for as many missing tasks as quota and free room allow, in the open transaction."""
+    admitted = first_tasks(record.queued(), partial(is_admitted, state, record))
+    mates = next(task.holding.node for task in record.tasks if task.holding is not None)
+    placed = placer.place_some(record.job, admitted, near(state.cluster, record.job, mates, claims.mask(record)))
+    if placed:
+        state.queues.charge(record.queue, state.amount_of(record, [task for task, _ in placed]), 1)
+    return placed
+
+
+def grow_all(state: State, placer: Placer, claims: Claims) -> None:
+    """Let all running gangs grow, where nobody waits who might go first."""
+    gangs = in_order(state, Standing(state)) if state.growing else []
+    while gangs:
+        _, record = gangs.pop()
+        placed = grow(state, placer, claims, record)
         if placed:
-            state.queues.charge(record.queue, state.amount_of(record, [task for task, _ in placed]), 1)
             state.outbox.append(state.start(record, placed, Cause.FITS))

@@ -4,11 +4,12 @@
 
 1. forget what is kept for jobs that wait no longer; end what has reached its time limit; let those line up again whose
    start had failed;
-2. let suspended work go on, and growing work grow, where there is room;
-3. walk the waiting lines in order (``walking``). Each job is *admitted* (its queue's limit) and *placed* if there is
-   room that nobody ahead has been promised; else room is made for it by the least disruptive means that is allowed and
-   proved: taking back what was borrowed, ending lower classes, ending work that the ordering puts later; else the first
-   of a pool that is blocked gets a *reservation* so that it cannot starve;
+2. let suspended work go on where it can;
+3. walk the waiting lines in order (``walking``), running gangs that miss tasks growing when their turn comes. Each job
+   is *admitted* (its queue's limit) and *placed* if there is room that nobody ahead has been promised; else room is
+   made for it by the least disruptive means that is allowed and proved: taking back what was borrowed, ending lower
+   classes, ending work that the ordering puts later; else the first of a pool that is blocked gets a *reservation* so
+   that it cannot starve;
 4. where cards are shared in turns, give the next turns (``turns``).
 
 Nothing is ended before the whole placement of its successor has been proved on the ledger.
@@ -29,7 +30,7 @@ from millpond.model.workloads import Job
 from millpond.scheduling import snapshots
 from millpond.scheduling.claims import Claims
 from millpond.scheduling.explaining import Explainer
-from millpond.scheduling.growing import continue_and_grow
+from millpond.scheduling.growing import grow_all, resume_suspended
 from millpond.scheduling.intake import Intake
 from millpond.scheduling.lifecycle import Trigger
 from millpond.scheduling.placement.kernels import KernelSet
@@ -114,12 +115,15 @@ class Scheduler:
         self._claims.prune()
         self._end_overdue()
         state.end_pauses()
-        continue_and_grow(state, self._placer, self._claims)
+        resume_suspended(state)
+        replans = state.ordering.replans and self.settings.preempt
+        if replans or not state.waiting.count:
+            grow_all(state, self._placer, self._claims)
         if state.waiting.count:
             self._placer.refresh()
             state.ordering.refresh(state.roster.slots[:, : state.roster.used], state.now)
             state.rekey_due()
-            if state.ordering.replans and self.settings.preempt:
+            if replans:
                 self._replanner.replan()
             else:
                 self._walk.run()

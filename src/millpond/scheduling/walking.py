@@ -15,6 +15,7 @@ from millpond.model.reasons import Cause
 from millpond.model.workloads import TaskState
 from millpond.scheduling.claims import Claim, Claims
 from millpond.scheduling.gang_sizes import is_enough
+from millpond.scheduling.growing import grow, in_order
 from millpond.scheduling.holdings import Hold
 from millpond.scheduling.lifecycle import Trigger
 from millpond.scheduling.placing import Placed, Placer
@@ -140,9 +141,17 @@ class Walk:
     def _walk(self, outcome: Outcome) -> None:
         state = self._state
         self._look_around()
-        heads = state.waiting.heads(Standing(state).rank)
+        standing = Standing(state)
+        heads = state.waiting.heads(standing.rank)
+        gangs = in_order(state, standing) if state.growing else []
         depth = LINE_DEPTH
         while (record := heads.pop()) is not None:
+            if gangs:
+                rank = standing.rank(record)
+                while gangs and gangs[-1][0] <= rank[: len(gangs[-1][0])]:
+                    self._grow(gangs.pop()[1], outcome)
+            if state.ordering.strict and record.job.pool in self._blocked:
+                continue
             verdict = self._consider(record, outcome)
             if verdict is Verdict.PLACED:
                 heads.go_on(record)
@@ -152,7 +161,10 @@ class Walk:
             elif verdict is Verdict.BLOCKED:
                 outcome.blocked.append(record)
                 if state.ordering.strict:
-                    return
+                    self._blocked.add(record.job.pool)
+                    if self._blocked >= state.cluster.pools.keys():
+                        return
+                    continue
                 if record.job.pool not in self._blocked:
                     self._blocked.add(record.job.pool)
                     self._reserve(record)
@@ -161,6 +173,16 @@ class Walk:
                     self._kept_out.add(record.line)
                     depth -= 1
                     heads.go_on(record)
+        while gangs:
+            self._grow(gangs.pop()[1], outcome)
+
+    def _grow(self, record: JobRecord, outcome: Outcome) -> None:
+        """A running gang takes its turn: tasks that are missing join it where there is room and quota."""
+        if self._planner.has_asked(record) or (self._state.ordering.strict and record.job.pool in self._blocked):
+            return
+        placed = grow(self._state, self._placer, self._claims, record)
+        if placed:
+            outcome.placed.append((record, placed, Cause.FITS))
 
     def _look_around(self) -> None:
         """What every job of this walk is held against."""
@@ -268,10 +290,13 @@ class Walk:
             *((victim.id, victim.attempt, tuple(task.number for task in tasks)) for victim, tasks in shrunk),
         )
         for record, placed, cause in outcome.placed:
+            grows = not record.line
+            if grows and self._planner.has_asked(record):
+                continue
             if self._take_again(placed):
                 self._charge(record, placed)
                 self._start(record, placed, cause)
-            else:
+            elif not grows:  # a gang that grows has another turn in the next cycle
                 claims.put(record.id, Claim(placed, victims, cause))
         for plan in outcome.plans:
             for moved, placed in plan.moved:

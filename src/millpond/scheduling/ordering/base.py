@@ -51,7 +51,7 @@ class Ordering:
         replans: it looks at all work, waiting and running, as if nothing ran, at every event (``replan_period_s`` 0) or
             at multiples of a period; used by the published baselines.
         selective: it picks single victims for a waiting job where that pays (see ``reclaiming.victims``).
-        strict: a job that does not fit blocks all behind it.
+        strict: a job that does not fit blocks all behind it in its pool.
         version: rises when what it has learnt changes the keys of running work.
     """
 

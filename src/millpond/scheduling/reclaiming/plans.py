@@ -52,6 +52,10 @@ class Planner:
         """A walk begins: nobody has been asked to leave in it yet."""
         self._leaving.clear()
 
+    def has_asked(self, record: JobRecord) -> bool:
+        """Whether the job, or some of its tasks, was asked to leave in this walk."""
+        return record.id in self._leaving
+
     # ---- who may be asked ---------------------------------------------------------------------------------------
 
     def by_guarantee(self, record: JobRecord, mask: NodeMask | None) -> Plan | None:

@@ -42,6 +42,15 @@ class Standing:
             (tier, -float(job.priority), stretch, key) if self._strict else (tier, -float(job.priority), key * stretch)
         )
 
+    def rank_of_growth(self, record: JobRecord) -> Rank:
+        """The beginning of the rank of a running gang when one of its missing tasks joins it: the key is left out."""
+        tier = 1.0
+        if self._has_guarantees:
+            state = self._state
+            tier = float(state.queues.borrows(record.queue, state.amount_of(record, record.queued()[:1])))
+        rank = (tier, -float(record.job.priority))
+        return (*rank, self._share(record)) if self._by_share and self._strict else rank
+
     def _share(self, record: JobRecord) -> float:
         account = user_account(record)
         stretch = self._stretch.get(account)
