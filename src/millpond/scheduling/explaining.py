@@ -27,7 +27,7 @@ from millpond.scheduling.reclaiming.roster import SLOT_PROTECTED_UNTIL
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.remedies import MOST_VARIANTS, variants
 from millpond.scheduling.state import State
-from millpond.scheduling.tenancy.admission import admitted_tasks
+from millpond.scheduling.tenancy.admission import admitted_tasks, limit_in_the_way
 from millpond.scheduling.tenancy.standing import Standing
 
 _FILTERS = {
@@ -125,9 +125,17 @@ class Explainer:
 
     def _explain_waiting(self, record: JobRecord) -> Reason:
         state = self._state
+        claim = self._claims.by_job.get(record.id)
+        if claim is not None:
+            return Reason(
+                Cause.ROOM_BEING_MADE,
+                f"{len(claim.victims)} job{'s' * (len(claim.victims) != 1)} ended or made smaller to make room for it",
+                (("victims", len(claim.victims)),),
+                blocked_by=claim.victims[0][0],
+            )
         queued = [task for task in record.tasks if task.state is TaskState.QUEUED]
         amount = state.amount_of(record, least_tasks(record.job, queued))
-        limiting = state.queues.limiting(record.queue, amount)
+        limiting = limit_in_the_way(state, record)
         if limiting is not None and limiting.queue.limit is not None:
             name, limit = limiting.queue.name, limiting.queue.limit
             return Reason(
@@ -147,14 +155,6 @@ class Explainer:
                 f"queue {record.queue} may not borrow, and {_cards(amount.gpu_milli)} GPUs more exceed its guarantee",
                 (("asked_milli", amount.gpu_milli),),
                 blocked_by=record.queue,
-            )
-        claim = self._claims.by_job.get(record.id)
-        if claim is not None:
-            return Reason(
-                Cause.ROOM_BEING_MADE,
-                f"{len(claim.victims)} job{'s' * (len(claim.victims) != 1)} ended or made smaller to make room for it",
-                (("victims", len(claim.victims)),),
-                blocked_by=claim.victims[0][0],
             )
         mask = self._claims.mask(record)
         if mask is not None and not self._fits(record) and self._fits(record, masked=False):

@@ -24,7 +24,7 @@ from millpond.scheduling.reclaiming.searching import Plan
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.reserving import Reserver
 from millpond.scheduling.state import State
-from millpond.scheduling.tenancy.admission import admitted_tasks, is_admitted, is_guaranteed
+from millpond.scheduling.tenancy.admission import admitted_tasks, is_admitted, is_guaranteed, limit_in_the_way
 from millpond.scheduling.tenancy.standing import Standing
 from millpond.scheduling.turns import Turns
 from millpond.scheduling.waiting import LineKey
@@ -87,9 +87,11 @@ class Walk:
         mark = journal.begin()
         outcome = Outcome([], [], [])
         self._planner.begin()
+        self._charge_claims(1)
         self._walk(outcome)
         self._claims.end_walk()
         if not outcome.plans:
+            self._charge_claims(-1)
             journal.commit()
             for record, placed, cause in outcome.placed:
                 self._start(record, placed, cause)
@@ -135,6 +137,13 @@ class Walk:
                 return False
         journal.commit()
         return True
+
+    def _charge_claims(self, sign: int) -> None:
+        """During the walk quotas count what is claimed as held, so that nobody slips in while the victims leave."""
+        queues = self._state.queues
+        if queues.has_bounds or queues.has_guarantees:
+            for job, claim in self._claims.by_job.items():
+                self._charge(self._state.jobs[job], claim.placed, sign)
 
     # ---- the walk itself ----------------------------------------------------------------------------------------
 
@@ -212,7 +221,7 @@ class Walk:
         if record.elastic or self._state.queues.has_bounds:
             tasks = admitted_tasks(self._state, record)
             if not tasks:
-                return Verdict.NOT_ADMITTED
+                return self._make_room_under_limit(record, outcome)
         has_room = self._may_have_room(record)
         if not has_room and not self._might_make_room(record):
             return Verdict.BLOCKED  # most of those who head a line, in most walks
@@ -234,6 +243,30 @@ class Walk:
         self._charge(record, placed)
         outcome.placed.append((record, placed, cause))
         return Verdict.PLACED
+
+    def _make_room_under_limit(self, record: JobRecord, outcome: Outcome) -> Verdict:
+        """Take back for a job that is guaranteed its room what others have borrowed of a limit that is in its way."""
+        if len(outcome.plans) >= PLANS_PER_CYCLE or not is_guaranteed(self._state, record):
+            return Verdict.NOT_ADMITTED
+        if self._is_limit_being_vacated(record):
+            return Verdict.NOT_ADMITTED
+        plan = self._planner.by_guarantee(record, self._claims.mask(record))
+        if plan is None:
+            return Verdict.NOT_ADMITTED
+        outcome.plans.append(plan)
+        self._charge(record, plan.placed)
+        outcome.placed.append((record, plan.placed, plan.cause))
+        return Verdict.PLACED
+
+    def _is_limit_being_vacated(self, record: JobRecord) -> bool:
+        """Whether work under the limit that keeps the job out is leaving: it still counts, so nobody else is asked."""
+        queues = self._state.queues
+        limiting = limit_in_the_way(self._state, record)
+        return limiting is not None and any(
+            queues.is_below(other.queue, limiting.queue.name)
+            and any(task.state is TaskState.STOPPING for task in other.tasks)
+            for other in self._state.running.values()
+        )
 
     def _may_have_room(self, record: JobRecord) -> bool:
         """Whether, counting free compute alone, the job might fit."""
@@ -293,7 +326,7 @@ class Walk:
             grows = not record.line
             if grows and self._planner.has_asked(record):
                 continue
-            if self._take_again(placed):
+            if is_admitted(state, record, [task for task, _ in placed]) and self._take_again(placed):
                 self._charge(record, placed)
                 self._start(record, placed, cause)
             elif not grows:  # a gang that grows has another turn in the next cycle
@@ -306,9 +339,9 @@ class Walk:
             for victim, tasks in plan.shrunk:
                 state.stop(victim, Trigger.ENDED_FOR_RETRY, Cause.SHRUNK, tasks=tasks, for_job=plan.record.id)
 
-    def _charge(self, record: JobRecord, placed: Placed) -> None:
+    def _charge(self, record: JobRecord, placed: Placed, sign: int = 1) -> None:
         state = self._state
-        state.queues.charge(record.queue, state.amount_of(record, [task for task, _ in placed]), 1)
+        state.queues.charge(record.queue, state.amount_of(record, [task for task, _ in placed]), sign)
 
     def _start(self, record: JobRecord, placed: Placed, cause: Cause) -> None:
         self._claims.drop(record.id)

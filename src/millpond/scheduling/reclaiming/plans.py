@@ -19,13 +19,15 @@ from millpond.model.reasons import Cause
 from millpond.model.workloads import Priority
 from millpond.scheduling.placement.kernels import KernelSet, interpreted
 from millpond.scheduling.placing import NodeMask, Placer
+from millpond.scheduling.reclaiming.attempts import NO_MOVES, Rule
+from millpond.scheduling.reclaiming.limits import within
 from millpond.scheduling.reclaiming.roster import SLOT_CARDS, SLOT_PRIORITY, SLOT_STARTED, FloatArray
-from millpond.scheduling.reclaiming.searching import NO_MOVES, Plan, Rule, Search
+from millpond.scheduling.reclaiming.searching import Plan, Search
 from millpond.scheduling.reclaiming.victims import unprotected
 from millpond.scheduling.reclaiming.yielding import Part, Yielding
 from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.state import State
-from millpond.scheduling.tenancy.admission import is_admitted
+from millpond.scheduling.tenancy.admission import is_admitted, limit_in_the_way
 
 BoolArray = NDArray[np.bool_]
 
@@ -73,18 +75,23 @@ class Planner:
         harm, preference = self._lost_work(slots)
 
         def may_grow(tasks: list[TaskRecord]) -> bool:
-            return not state.queues.borrows(record.queue, state.amount_of(record, tasks))
+            borrows = state.queues.borrows(record.queue, state.amount_of(record, tasks))
+            return not borrows and is_admitted(state, record, tasks)
 
-        rule = Rule(
-            Cause.RECLAIMED,
-            np.where(allowed, harm, np.inf),
-            preference,
-            mask,
-            may_grow,
-            parts=parts,
-            still=partial(self._may_reclaim, record),
-        )
-        return self._find(record, rule)
+        harm = np.where(allowed, harm, np.inf)
+        still = partial(self._may_reclaim, record)
+        rule = Rule(Cause.RECLAIMED, harm, preference, mask, may_grow, parts=parts, still=still)
+        limiting = limit_in_the_way(state, record)
+        if limiting is None:
+            return self._find(record, rule)
+        # Those who hold what the limit allows help twice if they also hold the room, so they are asked alone first.
+        under = limiting.queue.name
+        harm = within(state, under, harm)
+        parts = [part for part in parts if state.queues.is_below(part.record.queue, under)]
+        if not parts and not (harm < np.inf).any():
+            return None
+        plan = self._find(record, replace(rule, harm=harm, parts=parts, under=under))
+        return plan or self._find(record, replace(rule, under=under))
 
     def by_priority(self, record: JobRecord, mask: NodeMask | None) -> Plan | None:
         """End work of lower classes."""
@@ -164,5 +171,5 @@ class Planner:
         return run * slots[SLOT_CARDS], slots[SLOT_STARTED].copy()
 
     def _may_reclaim(self, record: JobRecord, victim: JobRecord) -> bool:
-        """Whether the victim is of another queue that is beyond its guarantee now, so that its work is borrowed."""
-        return victim.queue != record.queue and self.state.queues.is_over_guarantee(victim.queue)
+        """Whether the victim is of another queue that has now more than it is guaranteed against that of the job."""
+        return victim.queue != record.queue and self.state.queues.may_take_back(record.queue, victim.queue)

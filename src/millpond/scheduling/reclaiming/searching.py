@@ -1,68 +1,44 @@
 """The search: given who may be asked to leave, the least harmful way to make room for one whole job.
 
 First without ending running work (``yielding``), then node by node: for each task a kernel finds the node on which
-making room does the least harm. A gang that must lie together is tried rack by rack (or node by node), the cheapest of
-the groups tried wins. All of it happens on the trial ledger; the plan that is found stays there.
+making room does the least harm. Where a limit is in the way, room is made under it too (``limits``). A gang that must
+lie together is tried rack by rack (or node by node), the cheapest of the groups tried wins. All of it happens on the
+trial ledger; the plan that is found stays there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
 from millpond.model.reasons import Cause
 from millpond.scheduling.gang_sizes import first_tasks, least_tasks
-from millpond.scheduling.holdings import Hold
 from millpond.scheduling.nearness import near, required_groups
 from millpond.scheduling.placement.arrays import Int64Array
 from millpond.scheduling.placement.kernels import KernelSet, interpreted
 from millpond.scheduling.placement.selector import NO_NODE
 from millpond.scheduling.placement.shapes import Shape
 from millpond.scheduling.placing import NodeMask, Placed, Placer
+from millpond.scheduling.reclaiming.attempts import Attempt, Rule
+from millpond.scheduling.reclaiming.limits import make_room_under_limits
 from millpond.scheduling.reclaiming.roster import (
     ROW_COMPUTE,
     ROW_DEVICES,
     ROW_NODE,
     ROW_SLOT,
     SLOT_SEQUENCE,
-    FloatArray,
 )
 from millpond.scheduling.reclaiming.victims import MOST_ROWS, cheapest_room
-from millpond.scheduling.reclaiming.yielding import Part, Yielding
+from millpond.scheduling.reclaiming.yielding import Yielding
 from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.state import State
 
 GROUPS_TRIED = 32
 """Racks or nodes that are tried for one gang that must lie together: a bound on work."""
 
-NO_MOVES: FloatArray = np.zeros(0)
 _NO_MASK: NodeMask = np.zeros(0, dtype=np.uint8)
-
-
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """Who may be asked to leave for a job.
-
-    Attributes:
-        harm: (slots,) cost of ending each running job; infinite for those that may not be asked.
-        preference: (slots,) who leaves first on a node, highest first.
-        move_harm: (slots,) cost of moving each aside; infinite for those that may not be moved; or empty.
-        parts: what others can give up without ending running work, the dearest first.
-        still: asked of each victim when its turn comes; earlier victims may have changed the answer.
-        may_grow: whether an elastic job may take so many tasks into the room that was made.
-    """
-
-    cause: Cause
-    harm: FloatArray
-    preference: FloatArray
-    mask: NodeMask | None
-    may_grow: Callable[[list[TaskRecord]], bool]
-    move_harm: FloatArray = field(default_factory=lambda: NO_MOVES)
-    parts: Sequence[Part] = ()
-    still: Callable[[JobRecord], bool] = lambda victim: True
-    by_ordering: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,22 +64,6 @@ class Plan:
     def leaving(self) -> tuple[JobRecord, ...]:
         """Everybody who leaves as a whole."""
         return (*self.victims, *(job for job, _ in self.moved))
-
-
-class _Attempt:
-    """One try: its own copy of the costs, and whom it has asked so far."""
-
-    def __init__(self, rule: Rule, mask: NodeMask | None) -> None:
-        self.rule = rule
-        self.mask = mask
-        self.harm = rule.harm.copy()
-        self.move_harm = rule.move_harm.copy()
-        self.victims: list[JobRecord] = []
-        self.moved: list[JobRecord] = []
-        self.parts: list[Part] = []
-        self.targets: list[tuple[JobRecord, Placed]] = []
-        self.placed: Placed = []
-        self.cost = 0.0
 
 
 class Search:
@@ -201,40 +161,43 @@ class Search:
 
     # ---- one try ------------------------------------------------------------------------------------------------
 
-    def _attempt(
-        self, record: JobRecord, tasks: list[TaskRecord], rule: Rule, mask: NodeMask | None
-    ) -> _Attempt | None:
+    def _attempt(self, record: JobRecord, tasks: list[TaskRecord], rule: Rule, mask: NodeMask | None) -> Attempt | None:
         """Make room and place the tasks on the trial ledger; None, and nothing changed, if that fails."""
         if rule.parts:
-            attempt = self._try(record, tasks, _Attempt(rule, mask), yielding=True)
+            attempt = self._try(record, tasks, Attempt(self._state, rule, mask), yielding=True)
             if attempt is not None:
                 return attempt
-        return self._try(record, tasks, _Attempt(rule, mask), yielding=False)
+        return self._try(record, tasks, Attempt(self._state, rule, mask), yielding=False)
 
-    def _try(self, record: JobRecord, tasks: list[TaskRecord], attempt: _Attempt, *, yielding: bool) -> _Attempt | None:
+    def _try(self, record: JobRecord, tasks: list[TaskRecord], attempt: Attempt, *, yielding: bool) -> Attempt | None:
         journal, rule = self._state.journal, attempt.rule
         mark = journal.begin()
         placed = None
         if yielding:
-            attempt.parts = self._yielding.release(list(rule.parts), rule.still, record.job.pool, attempt.mask)
+            attempt.parts = self._yielding.release(
+                list(rule.parts), rule.still, record.job.pool, attempt.mask, under=rule.under
+            )
             placed = self._placer.place(record, attempt.mask, tasks=tasks) if attempt.parts else None
             for part in attempt.parts:
                 if part.record.slot >= 0:
                     # What is left of it is its minimum; the kernel would count what it gave up once more.
                     attempt.harm[part.record.slot] = np.inf
         attempt.placed = placed or self._place_all(record, tasks, attempt)
-        if attempt.placed:
+        amount = self._state.amount_of(record, tasks)
+        if attempt.placed and make_room_under_limits(self._state, record, amount, attempt):
             places = [(job, self._placer.place(job, rule.mask, tasks=job.wanted())) for job in attempt.moved]
             attempt.targets = [(job, place) for job, place in places if place]
-            attempt.parts = self._yielding.give_back(attempt.parts)
-        somebody = attempt.victims or attempt.moved or attempt.parts
-        if not attempt.placed or not somebody or len(attempt.targets) < len(attempt.moved):
-            journal.rollback(mark)
-            return None
-        journal.commit()
-        return attempt
+            attempt.parts = self._yielding.give_back(
+                attempt.parts, lambda: self._state.queues.limiting(record.queue, amount) is None
+            )
+            somebody = attempt.victims or attempt.moved or attempt.parts
+            if somebody and len(attempt.targets) == len(attempt.moved):
+                journal.commit()
+                return attempt
+        journal.rollback(mark)
+        return None
 
-    def _place_all(self, record: JobRecord, tasks: list[TaskRecord], attempt: _Attempt) -> Placed:
+    def _place_all(self, record: JobRecord, tasks: list[TaskRecord], attempt: Attempt) -> Placed:
         """Take holdings for the tasks, largest first, making room as needed; empty if that fails."""
         cluster = self._state.cluster
         shapes = [cluster.shape_of(role.request, record.job.pool) for role in record.job.roles]
@@ -252,7 +215,7 @@ class Search:
             placed.append((task, taken))
         return placed
 
-    def _make_room(self, shape: Shape, attempt: _Attempt) -> int:
+    def _make_room(self, shape: Shape, attempt: Attempt) -> int:
         """Release the cheapest victims on the trial ledger; returns the node with the room, or ``NO_NODE``."""
         roster, arrays = self._state.roster, self._state.cluster.arrays
         while True:
@@ -264,31 +227,12 @@ class Search:
             )  # fmt: skip
             if node < 0:
                 return NO_NODE
-            if self._release_all(self._chosen[:count].tolist(), attempt):
+            self.asked_anybody = True
+            chosen: list[int] = self._chosen[:count].tolist()
+            if all(attempt.release(code >> 1, is_moved=bool(code & 1)) for code in chosen):
                 return int(node)
 
-    def _release_all(self, chosen: list[int], attempt: _Attempt) -> bool:
-        """Take the chosen off the trial ledger; False if one of them may no longer be asked."""
-        state = self._state
-        self.asked_anybody = True
-        for code in chosen:
-            slot, is_moved = code >> 1, code & 1
-            victim = state.roster.records[slot]
-            attempt.cost += float(attempt.move_harm[slot] if is_moved else attempt.harm[slot])
-            attempt.harm[slot] = np.inf
-            if is_moved:
-                attempt.move_harm[slot] = np.inf
-            if victim is None or not attempt.rule.still(victim):
-                return False
-            (attempt.moved if is_moved else attempt.victims).append(victim)
-            holders = [task for task in victim.tasks if task.holding is not None]
-            state.queues.charge(victim.queue, state.held_by(victim, holders), -1)
-            for task in holders:
-                if task.holding is not None:
-                    state.cluster.change(task.holding, Hold.NOTHING)
-        return True
-
-    def _extend(self, record: JobRecord, tasks: list[TaskRecord], queued: list[TaskRecord], attempt: _Attempt) -> None:
+    def _extend(self, record: JobRecord, tasks: list[TaskRecord], queued: list[TaskRecord], attempt: Attempt) -> None:
         """An elastic job takes more than its minimum where the victims leave more room than that."""
         chosen = {task.number for task in tasks}
         rest = [task for task in queued if task.number not in chosen]

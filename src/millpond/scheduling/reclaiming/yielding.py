@@ -91,19 +91,25 @@ class Yielding:
             yield Part(record, (task,), _holds((task,)))
 
     def release(
-        self, parts: list[Part], still: Callable[[JobRecord], bool], pool: str, mask: NodeMask | None
+        self,
+        parts: list[Part],
+        still: Callable[[JobRecord], bool],
+        pool: str,
+        mask: NodeMask | None,
+        under: str = "",
     ) -> list[Part]:
         """Take parts off the trial ledger, the cheapest first; returns those taken, the dearest first.
 
         Args:
             still: asked of each when its turn comes; those that left before may have changed the answer.
             mask: (nodes,), parts that have nothing on nodes of the pool with 1 are left alone.
+            under: unless they count for the limit of this queue.
         """
         state, cluster = self._state, self._state.cluster
         taken = []
         for part in reversed(parts):
             holdings = [task.holding for task in part.tasks if task.holding is not None]
-            near = any(
+            near = bool(under and state.queues.is_below(part.record.queue, under)) or any(
                 cluster.is_of_pool(holding.node, pool) and (mask is None or mask[holding.node]) for holding in holdings
             )
             # Whoever sits on a node that may not be used makes no room there by leaving.
@@ -116,8 +122,12 @@ class Yielding:
         taken.reverse()
         return taken
 
-    def give_back(self, parts: list[Part]) -> list[Part]:
-        """Let parts hold again what they held where that is still possible, the dearest first; returns the others."""
+    def give_back(self, parts: list[Part], is_enough: Callable[[], bool]) -> list[Part]:
+        """Let parts hold again what they held where that is still possible, the dearest first; returns the others.
+
+        Args:
+            is_enough: whether the limits above the job they made room for still admit it.
+        """
         state, cluster = self._state, self._state.cluster
         needed = []
         for part in parts:
@@ -126,11 +136,11 @@ class Yielding:
             for holding, hold in pairs:
                 if holding is not None:
                     cluster.change(holding, hold)
-            if any(holding is not None and cluster.is_overdrawn(holding) for holding, _ in pairs):
+            state.queues.charge(part.record.queue, state.held_by(part.record, part.tasks), 1)
+            if any(holding is not None and cluster.is_overdrawn(holding) for holding, _ in pairs) or not is_enough():
                 state.journal.rollback(mark)
                 needed.append(part)
                 continue
-            state.queues.charge(part.record.queue, state.held_by(part.record, part.tasks), 1)
             state.journal.commit()
         return needed
 

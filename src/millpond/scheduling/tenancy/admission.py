@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from millpond.scheduling.gang_sizes import least_tasks, most_tasks
 from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.state import State
+from millpond.scheduling.tenancy.queues import QueueNode
 
 
 def is_admitted(state: State, record: JobRecord, tasks: Sequence[TaskRecord]) -> bool:
@@ -27,6 +28,11 @@ def is_guaranteed(state: State, record: JobRecord) -> bool:
     tasks = record.wanted()
     least = least_tasks(record.job, tasks) if record.elastic else tasks
     return not queues.borrows(record.queue, state.amount_of(record, least))
+
+
+def limit_in_the_way(state: State, record: JobRecord) -> QueueNode | None:
+    """The first queue on the way up whose limit keeps out even the least size of a waiting job; None if none does."""
+    return state.queues.limiting(record.queue, state.amount_of(record, least_tasks(record.job, record.queued())))
 
 
 def admitted_tasks(state: State, record: JobRecord) -> list[TaskRecord]:

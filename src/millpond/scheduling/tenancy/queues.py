@@ -151,9 +151,21 @@ class QueueTree:
             return False
         return amount.gpu_milli == 0 or self.may_borrow(name) or not self.borrows(name, amount)
 
-    def is_over_guarantee(self, name: str) -> bool:
-        """Whether the leaf holds more than it is guaranteed, so that some of its work is borrowed."""
-        for node in self.by_name[name].path:
+    def is_below(self, name: str, ancestor: str) -> bool:
+        """Whether a queue is another one, or one below it."""
+        return self.by_name[ancestor] in self.by_name[name].path
+
+    def may_take_back(self, name: str, victim: str) -> bool:
+        """Whether a leaf within its guarantee may take back work of another leaf, because that is borrowed.
+
+        It is where the other holds more than it is guaranteed. Of what a queue above both of them is guaranteed, that
+        goes first to which one of them is guaranteed a part of its own.
+        """
+        path = self.by_name[name].path
+        own = next((level for level, node in enumerate(path) if node.queue.guarantee.gpu_milli > 0), len(path))
+        for node in self.by_name[victim].path:
+            if node in path[own + 1 :]:
+                return True
             if node.queue.guarantee.gpu_milli > 0:
                 return node.gpu_milli > node.queue.guarantee.gpu_milli
         return True

@@ -1,0 +1,96 @@
+"""One try to make room: who may be asked to leave, whom it has asked so far, and what that costs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from millpond.model.reasons import Cause
+from millpond.scheduling.holdings import Hold
+from millpond.scheduling.placing import NodeMask, Placed
+from millpond.scheduling.reclaiming.roster import FloatArray
+from millpond.scheduling.reclaiming.yielding import Part
+from millpond.scheduling.records import JobRecord, TaskRecord
+from millpond.scheduling.state import State
+
+NO_MOVES: FloatArray = np.zeros(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Who may be asked to leave for a job.
+
+    Attributes:
+        harm: (slots,) cost of ending each running job; infinite for those that may not be asked.
+        preference: (slots,) who leaves first on a node, highest first.
+        move_harm: (slots,) cost of moving each aside; infinite for those that may not be moved; or empty.
+        parts: what others can give up without ending running work, the dearest first.
+        under: the queue whose limit is in the way; those below it can help wherever they run; empty when none is.
+        still: asked of each victim when its turn comes; earlier victims may have changed the answer.
+        may_grow: whether an elastic job may take so many tasks into the room that was made.
+    """
+
+    cause: Cause
+    harm: FloatArray
+    preference: FloatArray
+    mask: NodeMask | None
+    may_grow: Callable[[list[TaskRecord]], bool]
+    move_harm: FloatArray = field(default_factory=lambda: NO_MOVES)
+    parts: Sequence[Part] = ()
+    under: str = ""
+    still: Callable[[JobRecord], bool] = lambda victim: True
+    by_ordering: bool = False
+
+
+class Attempt:
+    """One try on the trial ledger: its own copy of the costs, and whom it has asked so far."""
+
+    def __init__(self, state: State, rule: Rule, mask: NodeMask | None) -> None:
+        self._state = state
+        self.rule = rule
+        self.mask = mask
+        self.harm = rule.harm.copy()
+        self.move_harm = rule.move_harm.copy()
+        self.victims: list[JobRecord] = []
+        self.moved: list[JobRecord] = []
+        self.parts: list[Part] = []
+        self.targets: list[tuple[JobRecord, Placed]] = []
+        self.placed: Placed = []
+        self.cost = 0.0
+
+    def release(self, slot: int, *, is_moved: bool = False) -> bool:
+        """Take a job off the trial ledger, whoever it is not to be asked again; False if it may no longer be asked."""
+        victim = self._state.roster.records[slot]
+        self.cost += float(self.move_harm[slot] if is_moved else self.harm[slot])
+        self.harm[slot] = np.inf
+        if is_moved:
+            self.move_harm[slot] = np.inf
+        if victim is None or not self.rule.still(victim):
+            return False
+        (self.moved if is_moved else self.victims).append(victim)
+        self._hold(victim, Hold.NOTHING)
+        return True
+
+    def spare(self, victim: JobRecord, is_enough: Callable[[], bool]) -> None:
+        """Let a job that was released stay after all, if those that are left are enough."""
+        journal = self._state.journal
+        mark = journal.begin()
+        self._hold(victim, Hold.RUNNING)
+        if not is_enough():
+            journal.rollback(mark)
+            return
+        journal.commit()
+        self.victims.remove(victim)
+        self.cost -= float(self.rule.harm[victim.slot])
+
+    def _hold(self, victim: JobRecord, hold: Hold) -> None:
+        """Count all tasks of a running job as running, or as gone, on the trial ledger."""
+        state = self._state
+        holders = [task for task in victim.tasks if task.holding is not None]
+        state.queues.charge(victim.queue, state.held_by(victim, holders), -1)
+        for task in holders:
+            if task.holding is not None:
+                state.cluster.change(task.holding, hold)
+        state.queues.charge(victim.queue, state.held_by(victim, holders), 1)

@@ -1,0 +1,42 @@
+"""Room under a limit: a queue within its guarantee takes back what others borrowed of a limit above them both."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from millpond.model.resources import Amount
+from millpond.scheduling.reclaiming.attempts import Attempt
+from millpond.scheduling.reclaiming.roster import SLOT_SEQUENCE, FloatArray
+from millpond.scheduling.records import JobRecord
+from millpond.scheduling.state import State
+
+
+def within(state: State, limiting: str, harm: FloatArray) -> FloatArray:
+    """(slots,) the harm of ending each job, infinite for those that hold nothing of the queue's limit."""
+    queues = state.queues
+    allowed = harm.copy()
+    for slot in np.flatnonzero(harm < np.inf).tolist():
+        victim = state.roster.records[slot]
+        if victim is None or not queues.is_below(victim.queue, limiting):
+            allowed[slot] = np.inf
+    return allowed
+
+
+def make_room_under_limits(state: State, record: JobRecord, amount: Amount, attempt: Attempt) -> bool:
+    """Release the cheapest victims until all limits above the job admit it; False if they never do.
+
+    Victims that others made superfluous stay.
+    """
+    queues = state.queues
+    asked: list[JobRecord] = []
+    while (limiting := queues.limiting(record.queue, amount)) is not None:
+        harm = within(state, limiting.queue.name, attempt.harm)
+        order = np.lexsort((-state.roster.slots[SLOT_SEQUENCE, : len(harm)], -attempt.rule.preference, harm))
+        slot = int(order[0]) if len(order) else 0
+        if not len(order) or harm[slot] == np.inf:
+            return False
+        if attempt.release(slot):
+            asked.append(attempt.victims[-1])
+    for victim in reversed(asked):
+        attempt.spare(victim, lambda: queues.limiting(record.queue, amount) is None)
+    return True
