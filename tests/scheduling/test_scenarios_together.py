@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ledgers import check_everything
-from worlds import World, asks, gang, machine, queue, single
+from worlds import World, asks, elastic, gang, machine, queue, single
 
 from millpond.model.decisions import Stop
 from millpond.model.nodes import Node
@@ -108,3 +108,64 @@ def test_only_so_many_groups_are_tried_and_those_first_that_look_cheapest() -> N
     world.submit(together("high", 2, 1, Level.NODE))
     assert set(world.nodes_of("high")) == {"n39"}
     assert {stop.job for stop in world.of_kind(Stop)} == {"low0", "low1"}
+
+
+# ---- together if it costs nothing -------------------------------------------------------------------------------
+
+
+def wishes(tasks: int, gpus: float, level: Level, **fields: Any) -> Job:
+    """A gang of the high class that would like to lie together."""
+    return gang("high", tasks, asks(gpus), together=level, priority=Priority.HIGH, **fields)
+
+
+def filled_at_once(*names: str, cards: int = 2) -> World:
+    """Every node filled by a job of its own, named after it; all have the same to lose."""
+    nodes = named(in_racks(*names, cards=cards))
+    world = World(*nodes)
+    world.submit(*(gang(n.name, 1, asks(cards, extras=n.extras), priority=Priority.LOW) for n in nodes))
+    world.go_to(100)
+    return world
+
+
+def test_among_victims_with_as_much_to_lose_those_in_one_rack_leave_for_a_gang_that_would_like_one() -> None:
+    world = filled_at_once("a0", "b0", "b1", "a1")
+    world.submit(wishes(2, 2, Level.RACK))
+    assert sorted(world.nodes_of("high")) == ["a0", "a1"]
+    assert sorted(stop.job for stop in world.of_kind(Stop)) == ["a0", "a1"]
+
+
+def test_nobody_with_more_to_lose_is_ended_for_a_mere_wish() -> None:
+    world = filled(*named(in_racks("a0", "b0", "b1", "a1")))
+    world.submit(wishes(2, 2, Level.RACK))
+    assert sorted(world.nodes_of("high")) == ["a1", "b1"], "they began last"
+
+
+def test_free_room_is_used_although_another_rack_could_be_cleared_as_a_whole() -> None:
+    world = filled_at_once("a0", "b0", "b1", "c0")
+    world.end("c0")
+    world.submit(wishes(2, 2, Level.RACK))
+    assert [stop.job for stop in world.of_kind(Stop)] == ["a0"]
+
+
+def test_a_gang_that_would_like_one_node_gets_one_rack_where_a_node_is_dearer() -> None:
+    world = filled_at_once("a0", "b0", "b1", "a1")
+    world.submit(wishes(4, 1, Level.NODE))
+    assert {node[0] for node in world.nodes_of("high")} == {"a"}
+
+
+def test_a_gang_that_would_like_one_node_gets_it_where_that_ends_nobody_else() -> None:
+    world = World(*in_racks("a0", "b0"))
+    for name in ("w", "x", "y", "z"):
+        world.submit(single(name, priority=Priority.LOW))
+    world.go_to(100)
+    world.submit(wishes(2, 1, Level.NODE))
+    assert len(set(world.nodes_of("high"))) == 1
+
+
+def test_an_elastic_gang_that_would_like_one_rack_grows_beyond_it_where_it_has_to() -> None:
+    world = filled_at_once("a0", "b0", "a1")
+    world.submit(elastic("high", (2, 4, 4), asks(1), together=Level.RACK, priority=Priority.HIGH))
+    assert len(world.of_kind(Stop)) == 1
+    world.end("b0")
+    assert len(world.nodes_of("high")) == 4
+    assert {node[0] for node in world.nodes_of("high")} == {"a", "b"}

@@ -8,6 +8,7 @@ from millpond.model.topology import Level
 from millpond.model.workloads import Job
 from millpond.scheduling.cluster import Cluster
 from millpond.scheduling.placement.arrays import Int64Array, NodeMask
+from millpond.scheduling.placing import Placed
 
 
 def required_groups(cluster: Cluster, job: Job) -> Int64Array | None:
@@ -19,6 +20,20 @@ def required_groups(cluster: Cluster, job: Job) -> Int64Array | None:
         return None
     count = cluster.arrays.node_count
     return cluster.arrays.rack[:count] if job.together is Level.RACK else np.arange(count, dtype=np.int64)
+
+
+def wished_groups(cluster: Cluster, job: Job) -> list[Int64Array]:
+    """The same for a job whose tasks should lie together, the nearest wish first; empty if it has no such wish."""
+    if job.together_required or job.together > Level.RACK:
+        return []
+    count = cluster.arrays.node_count
+    racks = cluster.arrays.rack[:count]
+    return [racks] if job.together is Level.RACK else [np.arange(count, dtype=np.int64), racks]
+
+
+def lie_together(placed: Placed, groups: Int64Array) -> bool:
+    """Whether all of these places are in one group."""
+    return len({int(groups[holding.node]) for _, holding in placed}) == 1
 
 
 def near(cluster: Cluster, job: Job, node: int, mask: NodeMask | None) -> NodeMask | None:

@@ -2,8 +2,8 @@
 
 First without ending running work (``yielding``), then node by node: for each task a kernel finds the node on which
 making room does the least harm. Where a limit is in the way, room is made under it too (``limits``). A gang that must
-lie together is tried rack by rack (or node by node), the cheapest of the groups tried wins. All of it happens on the
-trial ledger; the plan that is found stays there.
+lie together is tried rack by rack (or node by node), the cheapest of the groups tried wins; one that only should is
+brought together where that does no more harm. All of it happens on the trial ledger; the plan found stays there.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 
 from millpond.model.reasons import Cause
 from millpond.scheduling.gang_sizes import first_tasks, least_tasks
-from millpond.scheduling.nearness import near, required_groups
+from millpond.scheduling.nearness import lie_together, near, required_groups, wished_groups
 from millpond.scheduling.placement.arrays import Int64Array
 from millpond.scheduling.placement.kernels import KernelSet, interpreted
 from millpond.scheduling.placement.selector import NO_NODE
@@ -37,6 +37,9 @@ from millpond.scheduling.state import State
 
 GROUPS_TRIED = 32
 """Racks or nodes that are tried for one gang that must lie together: a bound on work."""
+
+ROUNDING = 1.0 + 1e-9
+"""Sums of harm are compared up to this much rounding."""
 
 _NO_MASK: NodeMask = np.zeros(0, dtype=np.uint8)
 
@@ -92,9 +95,7 @@ class Search:
         job = record.job
         queued = record.queued()
         tasks = least_tasks(job, queued) if record.elastic else queued
-        groups = required_groups(self._state.cluster, job) if len(tasks) > 1 else None
-        mask = rule.mask if groups is None else self._cheapest_group(record, tasks, rule, groups)
-        attempt = None if mask is None and groups is not None else self._attempt(record, tasks, rule, mask)
+        attempt = (self._find_together if len(tasks) > 1 else self._attempt)(record, tasks, rule, rule.mask)
         if attempt is None:
             return None
         if len(queued) > len(tasks):
@@ -117,11 +118,39 @@ class Search:
 
     # ---- tasks that must lie together ---------------------------------------------------------------------------
 
+    def _find_together(
+        self, record: JobRecord, tasks: list[TaskRecord], rule: Rule, mask: NodeMask | None
+    ) -> Attempt | None:
+        """The cheapest attempt within one group, where that is required, or wished for and no dearer than elsewhere."""
+        cluster, journal = self._state.cluster, self._state.journal
+        required = required_groups(cluster, record.job)
+        if required is not None:
+            group = self._cheapest_group(record, tasks, rule, required)
+            return None if group is None else self._attempt(record, tasks, rule, group)
+        mark = journal.begin()
+        attempt = self._attempt(record, tasks, rule, mask)
+        for groups in wished_groups(cluster, record.job):
+            if attempt is None or lie_together(attempt.placed, groups):
+                break
+            journal.rollback(mark)
+            group = self._cheapest_group(
+                record, tasks, rule, groups, most=(attempt.cost * ROUNDING, len(attempt.parts))
+            )
+            mark = journal.begin()
+            attempt = self._attempt(record, tasks, rule, mask if group is None else group)
+        journal.commit()
+        return attempt
+
     def _cheapest_group(
-        self, record: JobRecord, tasks: list[TaskRecord], rule: Rule, groups: Int64Array
+        self,
+        record: JobRecord,
+        tasks: list[TaskRecord],
+        rule: Rule,
+        groups: Int64Array,
+        most: tuple[float, int] = (np.inf, 0),
     ) -> NodeMask | None:
-        """The mask of the group in which room is made at the least cost; None if it is not in any."""
-        best, best_cost = None, (np.inf, 0)
+        """The mask of the group in which room is made at the least cost; None if none costs as little as ``most``."""
+        best, best_cost = None, (most[0], most[1] + 1)
         for mask in self._promising(record, tasks, rule, groups):
             mark = self._state.journal.begin()
             attempt = self._attempt(record, tasks, rule, mask)
@@ -237,5 +266,5 @@ class Search:
         chosen = {task.number for task in tasks}
         rest = [task for task in queued if task.number not in chosen]
         rest = first_tasks(rest, lambda more: attempt.rule.may_grow([*tasks, *more]))
-        mask = near(self._state.cluster, record.job, attempt.placed[0][1].node, attempt.mask)
+        mask = near(self._state.cluster, record.job, attempt.placed[0][1].node, attempt.rule.mask)
         attempt.placed = [*attempt.placed, *self._placer.place_some(record.job, rest, mask)]
