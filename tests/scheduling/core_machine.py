@@ -24,7 +24,7 @@ from millpond.model.devices import Health
 from millpond.model.errors import InconsistentStateError, MillpondError
 from millpond.model.nodes import Node
 from millpond.model.reasons import Cause, Remedy
-from millpond.model.workloads import Job, JobState, Outcome, TaskState
+from millpond.model.workloads import GangRule, Job, JobState, Outcome, TaskState
 from millpond.scheduling.gang_sizes import is_enough
 from millpond.scheduling.nearness import required_groups
 from millpond.scheduling.placement.kernels import compiled, interpreted
@@ -33,6 +33,7 @@ from millpond.scheduling.remedies import variants
 from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.settings import Settings
 from millpond.scheduling.state import ACTIVE
+from millpond.scheduling.tenancy.standing import Standing
 
 T = TypeVar("T")
 PICK = st.integers(0, 255)
@@ -331,21 +332,31 @@ class CoreMachine(RuleBasedStateMachine):
             assert limit is None or each.gpu_milli <= limit.gpu_milli, f"queue {each.queue.name} is beyond its limit"
 
     @invariant()
-    def room_is_kept_where_a_gang_may_lie(self) -> None:
-        """Places that are claimed for a gang that must lie together lie together."""
-        cluster = self.core._state.cluster
-        for id_, claim in self.core._claims.by_job.items():
-            job = self.core.jobs[id_].job
-            groups = required_groups(cluster, job)
-            if groups is not None and not self._replans():
-                assert len({int(groups[node]) for node in claim.nodes}) == 1
+    def room_is_kept_where_a_job_may_lie(self) -> None:
+        """What is claimed or reserved lies in the job's pool, and together where its tasks must lie together."""
+        claims = self.core._claims
+        for id_, claim in claims.by_job.items():
             assert claim.victims
+            self._check_kept(id_, claim.nodes)
+        for pool, kept in claims.reservations.items():
+            assert self.core.jobs[kept.job].job.pool == pool
+            self._check_kept(kept.job, kept.nodes)
+
+    def _check_kept(self, job: str, nodes: Sequence[int]) -> None:
+        spec, cluster = self.core.jobs[job].job, self.core._state.cluster
+        there = [cluster.nodes[node] for node in nodes]
+        assert all(node is None or node.pool == spec.pool for node in there)
+        groups = required_groups(cluster, spec)
+        if groups is not None and not self._replans():
+            assert len({int(groups[node]) for node in nodes}) == 1, f"{job} would be torn apart"
 
     @invariant()
-    def reservations_lie_in_the_pool_of_their_job(self) -> None:
-        for pool, kept in self.core._claims.reservations.items():
-            there = [self.core._state.cluster.nodes[node] for node in kept.nodes]
-            assert all(node is None or node.pool == pool for node in there)
+    def gangs_that_run_are_as_large_as_they_must_be(self) -> None:
+        """Whoever runs has the least number of tasks of each role, unless its rule lets it do without some."""
+        for record in self.core._state.running.values():
+            if record.state is JobState.RUNNING and record.job.gang_rule is GangRule.ALL:
+                there = [task for task in record.tasks if task.state in ACTIVE or task.state is TaskState.SUCCEEDED]
+                assert is_enough(record.job, there), f"{record.id} runs below its minimum"
 
     @invariant()
     def engine_and_core_agree_on_what_exists(self) -> None:
@@ -387,10 +398,16 @@ class CoreMachine(RuleBasedStateMachine):
         assert "changed" in started, f"the remedy does not help {record.id}: {remedy.change}; instead {started}"
 
     def _waiting_by_their_own_fault(self) -> list[JobRecord]:
-        """Those that wait; nobody where the ordering lets the head of the line hold up all others."""
-        if self.core._state.ordering.strict or self._replans():
+        """Those that wait, and not because the ordering lets the first of their pool, or nobody, hold up others."""
+        state = self.core._state
+        if self._replans():
             return []
-        return list(self.core._state.waiting)
+        if not state.ordering.strict:
+            return list(state.waiting)
+        first: dict[str, JobRecord] = {}
+        for record in state.waiting.ranked(Standing(state).rank):
+            first.setdefault(record.job.pool, record)
+        return list(first.values())
 
     def _replans(self) -> bool:
         """Whether a published preemptive ordering is in force; those count cards and leave room unused."""
@@ -412,6 +429,9 @@ class CoreMachine(RuleBasedStateMachine):
             reason = self.core.explain(record.id, self.now)
             assert reason.cause in QUOTAS or (reason.cause is Cause.NO_ROOM and not self._fits(record)), (
                 f"{record.id} is left behind on an empty cluster: {reason}"
+            )
+            assert dict(reason.numbers).get("held_milli", 0) == 0, (
+                f"the queue of {record.id} is empty and counts as used"
             )
         self._replay()
 

@@ -10,17 +10,25 @@ from worlds import CARD_MIB, asks, machine, queue
 
 from millpond.model.nodes import Node, Pool, SharingPolicy
 from millpond.model.resources import TaskRequest
+from millpond.model.tenants import Queue
 from millpond.model.topology import Level
 from millpond.model.workloads import GangRule, Job, Priority, Role
 from millpond.scheduling.settings import PreemptionCost, Settings
 
 POOLS = (Pool(suspends=True), Pool("shared", SharingPolicy.OVERCOMMITTED, 2000))
-QUEUES = (
-    queue("team", guarantee=4, limit=12),
-    queue("red", parent="team", guarantee=2),
-    queue("blue", parent="team", limit=6, borrows=True),
-    queue("guest", guarantee=3, borrows=False),
-)
+
+
+def tree(limit: float, guarantee: float = 4) -> tuple[Queue, ...]:
+    """Queues of which some lend, some borrow, and two share the limit of a team."""
+    return (
+        queue("team", guarantee=guarantee, limit=limit),
+        queue("red", parent="team", guarantee=2),
+        queue("blue", parent="team", limit=6, borrows=True),
+        queue("guest", guarantee=3, borrows=False),
+    )
+
+
+TREES = (tree(12), tree(4), tree(3, guarantee=0))
 LEAVES = ("default", "red", "blue", "guest")
 MODELS = ("A100", "V100")
 
@@ -40,17 +48,19 @@ SLICES = [
     asks(0.5, limit=1),
     asks(0.3, limit=0.6, card_mib=5_000),
     asks(0, card_mib=4_000, limit=0.3),
+    asks(0.25, card_mib=6_000, extras=[("rdma", 1)]),
+    asks(0, card_mib=3_000, limit=0.2, extras=[("licence", 1)]),
 ]
 
 
 class Setting:
     """Everything that is there before the first job comes. Not a dataclass, so that failures print it in one line."""
 
-    def __init__(self, nodes: tuple[Node, ...], settings: Settings) -> None:
+    def __init__(self, nodes: tuple[Node, ...], queues: tuple[Queue, ...], settings: Settings) -> None:
         self.nodes = nodes
         self.settings = settings
         self.pools = POOLS
-        self.queues = QUEUES
+        self.queues = queues
 
     def __repr__(self) -> str:
         machines = ", ".join(
@@ -59,7 +69,8 @@ class Setting:
             for node in self.nodes
         )
         chosen = {name: getattr(self.settings, name) for name in ("ordering", "placement", "preempt", "reserve")}
-        return f"<{machines}; {chosen}; preempting is free: {self.settings.preemption_cost.is_free}>"
+        free = self.settings.preemption_cost.is_free
+        return f"<{machines}; team {self.queues[0].limit}; {chosen}; preempting is free: {free}>"
 
 
 @st.composite
@@ -73,7 +84,7 @@ def nodes(draw: st.DrawFn, name: str, pool: str = "default") -> Node:
         pool=pool,
         rack_name=draw(st.sampled_from(("r1", "r2"))),
         swap_mib=draw(st.sampled_from((0, 64_000))),
-        extras=draw(st.sampled_from(((), (("rdma", 2),)))),
+        extras=draw(st.sampled_from(((), (("rdma", 2),), (("licence", 1), ("rdma", 4))))),
     )
 
 
@@ -96,29 +107,29 @@ def policies(draw: st.DrawFn, orderings: tuple[str, ...] = ORDERINGS) -> Setting
 
 @st.composite
 def worlds(draw: st.DrawFn, orderings: tuple[str, ...] = ORDERINGS) -> Setting:
-    """Two or three machines in the default pool and one in the over-committed one, with policies."""
-    own = [draw(nodes(f"n{number}")) for number in range(draw(st.integers(1, 2)))]
-    return Setting((*own, draw(nodes("s0", "shared"))), draw(policies(orderings)))
+    """One to four machines in the default pool and one or two in the over-committed one, with queues and policies."""
+    own = [draw(nodes(f"n{number}")) for number in range(draw(st.integers(1, 4)))]
+    shared = [draw(nodes(f"s{number}", "shared")) for number in range(draw(st.integers(1, 2)))]
+    return Setting((*own, *shared), draw(st.sampled_from(TREES)), draw(policies(orderings)))
 
 
 @st.composite
-def roles(draw: st.DrawFn, name: str, requests: list[TaskRequest]) -> Role:
-    """One role: rigid or elastic."""
+def roles(draw: st.DrawFn, name: str, requests: list[TaskRequest], *, elastic: bool) -> Role:
+    """One role: rigid, or with room to grow and to shrink."""
     request = draw(st.sampled_from(requests))
-    desired = draw(st.sampled_from((1, 1, 2, 3)))
-    if draw(st.booleans()):
+    desired = draw(st.sampled_from((2, 3, 4) if elastic else (1, 1, 2, 3)))
+    if not elastic:
         return Role.rigid(request, desired, name)
     return Role(request, desired, draw(st.integers(1, desired)), desired + draw(st.integers(0, 2)), name)
 
 
 @st.composite
 def jobs(draw: st.DrawFn, id_: str, **fixed: Any) -> Job:
-    """A job of any kind that asks for a place in either pool."""
+    """A job of any kind that asks for a place in either pool: one role or several, rigid, elastic, or of both kinds."""
     pool = draw(st.sampled_from(("default", "default", "shared")))
     requests = WHOLE + SLICES
-    own = [draw(roles("worker", requests))]
-    if draw(st.integers(0, 3)) == 0:
-        own.append(draw(roles("server", requests)))
+    names = draw(st.sampled_from((("worker",), ("worker",), ("worker", "server"), ("worker", "server", "chief"))))
+    own = [draw(roles(name, requests, elastic=draw(st.booleans()))) for name in names]
     job = Job(
         id_,
         tuple(own),
