@@ -347,7 +347,7 @@ class CoreMachine(RuleBasedStateMachine):
         there = [cluster.nodes[node] for node in nodes]
         assert all(node is None or node.pool == spec.pool for node in there)
         groups = required_groups(cluster, spec)
-        if groups is not None and not self._replans():
+        if groups is not None:
             assert len({int(groups[node]) for node in nodes}) == 1, f"{job} would be torn apart"
 
     @invariant()
