@@ -15,6 +15,7 @@ from millpond.model.events import (
     Confirmed,
     DesiredCountChanged,
     DurationPredicted,
+    Ended,
     Event,
     JobSubmitted,
     NodeJoined,
@@ -23,7 +24,8 @@ from millpond.model.events import (
     StopRequested,
     SuspendRequested,
 )
-from millpond.model.workloads import Priority
+from millpond.model.reasons import Cause
+from millpond.model.workloads import Outcome, Priority
 from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.settings import PreemptionCost, Settings
 
@@ -213,3 +215,17 @@ def test_what_is_tried_on_a_fork_does_not_happen() -> None:
     fork.handle(JobSubmitted(world.now, single("new", 8)))
     assert fork.decide(world.now)
     assert world.core.snapshot() == before
+
+
+@pytest.mark.parametrize("placement", ["default", "random"])
+def test_asking_why_a_job_waits_changes_nothing_that_is_decided_later(placement: str) -> None:
+    world = World(*(machine(f"n{number}", 2) for number in range(6)), settings=Settings(placement=placement))
+    world.submit(*(single(f"x{number}", 2) for number in range(6)))
+    world.submit(gang("g", 3, asks(1)), single("s"))
+    twin = world.core.fork()
+    assert world.why("g").cause is Cause.NO_ROOM
+    assert world.why("s").remedy is None
+    for core in (world.core, twin):
+        for number in range(6):
+            core.handle(Ended(world.now, f"x{number}", 1, Outcome.SUCCESS, exit_code=0))
+    assert world.core.decide(world.now) == twin.decide(world.now)

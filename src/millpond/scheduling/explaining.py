@@ -86,6 +86,14 @@ class Explainer:
         record = self._state.jobs.get(job_id)
         if record is None:
             raise NotFoundError(f"no job {job_id!r}", "list them with `pond ps --all`")
+        selector = self._placer.selector
+        rounds = selector.rounds
+        reason = self._answer(record)
+        # What is tried here places nothing: a placement that draws lots goes on as if nobody had asked.
+        selector.rounds = rounds
+        return reason
+
+    def _answer(self, record: JobRecord) -> Reason:
         if record.state is not JobState.QUEUED:
             return self._explain_moving(record)
         obstacle = self._capacity.obstacle(record.job)
