@@ -24,6 +24,7 @@ from millpond.model.devices import Health
 from millpond.model.errors import InconsistentStateError, MillpondError
 from millpond.model.nodes import Node
 from millpond.model.reasons import Cause, Remedy
+from millpond.model.tenants import Limit
 from millpond.model.workloads import GangRule, Job, JobState, Outcome, TaskState
 from millpond.scheduling.gang_sizes import is_enough
 from millpond.scheduling.nearness import required_groups
@@ -39,7 +40,7 @@ T = TypeVar("T")
 PICK = st.integers(0, 255)
 STEPS = st.sampled_from((0.0, 1.0, 60.0, 400.0, 5_000.0))
 MOST_CYCLES = 200
-QUOTAS = (Cause.QUEUE_LIMIT, Cause.GUARANTEE_OF_OTHERS, Cause.IMPOSSIBLE)
+QUOTAS = (Cause.QUEUE_LIMIT, Cause.USER_LIMIT, Cause.GUARANTEE_OF_OTHERS, Cause.IMPOSSIBLE)
 
 
 def pick(items: Sequence[T], number: int) -> T:
@@ -201,6 +202,14 @@ class CoreMachine(RuleBasedStateMachine):
         if not seldom:
             change = (chosen.ordering, chosen.placement, chosen.preempt, chosen.reserve)
             self.tell(events.PolicyChanged(self.now, *change))
+
+    @rule(number=PICK, most=st.sampled_from((None, 0, 1, 3)), seldom=st.integers(0, 3))
+    def change_limit(self, number: int, most: int | None, seldom: int) -> None:
+        if not seldom and self.submitted:
+            job = self.core.jobs[pick(self.submitted, number)].job
+            cards = None if most is None else 1_000 * most
+            user, queue = (job.user, "") if number % 2 and job.user else ("", job.queue)
+            self.tell(events.LimitChanged(self.now, Limit(user, queue, most, cards)))
 
     # ---- the engine ---------------------------------------------------------------------------------------------
 

@@ -22,6 +22,7 @@ def check_everything(core: Scheduler) -> None:
     """All invariants of a scheduler's state that hold between any two calls."""
     check_ledger(core)
     check_queues(core)
+    check_limits(core)
     check_states(core)
     check_roster(core)
 
@@ -116,6 +117,27 @@ def check_queues(core: Scheduler) -> None:
     for name, amounts in used.items():
         node = tree.by_name[name]
         assert [node.gpu_milli, node.cpu_milli, node.memory_mib] == amounts, f"queue {name}"
+
+
+def check_limits(core: Scheduler) -> None:
+    """Where there are limits, what an account holds is the sum of what its jobs hold, and how many they are."""
+    limits = core._state.limits
+    if not limits.in_force:
+        return
+    held: dict[tuple[str, str], list[int]] = {}
+    for record, task in holders(core):
+        request = record.job.roles[task.role_index].request
+        for account in ((record.job.user, ""), ("", record.queue)):
+            amounts = held.setdefault(account, [0, 0, 0])
+            hold = task.holding.hold.name if task.holding is not None else "NOTHING"
+            amounts[1] += request.gpu_milli if hold != "SWAPPED" else 0
+            amounts[2] += request.cpu_milli if hold == "RUNNING" else 0
+    for record in core._state.running.values():
+        for account in ((record.job.user, ""), ("", record.queue)):
+            held.setdefault(account, [0, 0, 0])[0] += 1
+    for account, known in limits.held.items():
+        found = [known.jobs, known.gpu_milli, known.cpu_milli]
+        assert found == held.get(account, [0, 0, 0]), f"account {account}"
 
 
 def check_states(core: Scheduler) -> None:

@@ -17,7 +17,7 @@ from millpond.model.errors import UnavailableError
 from millpond.model.nodes import Node, Pool, SharingPolicy
 from millpond.model.reasons import Cause
 from millpond.model.resources import Amount, SliceRequest, TaskRequest
-from millpond.model.tenants import Queue
+from millpond.model.tenants import Limit, Queue
 from millpond.model.topology import Level
 from millpond.model.workloads import Checkpoint, CheckpointMode, Job, Kind, Outcome, Priority, Role
 from millpond.server.store.connecting import sqlite_url
@@ -48,6 +48,7 @@ EVENTS: tuple[events.Event, ...] = (
     events.PolicyChanged(1.0, "fifo", "best-fit", True, False),
     events.PoolChanged(1.0, Pool("p", SharingPolicy.OVERCOMMITTED, 2000, True)),
     events.QueueChanged(1.0, Queue("q", "root", Amount(1, 2, 3), Amount(4, 5, 6), 0.5, False)),
+    events.LimitChanged(1.0, Limit("ada", "", 2, 3_000, 4_000)),
     events.NodeJoined(1.0, NODE),
     events.NodeLost(1.0, "n"),
     events.DeviceHealthChanged(1.0, "n", "u", Health.BUSY_ELSEWHERE, "somebody"),

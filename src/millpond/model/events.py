@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from millpond.model.devices import Health
 from millpond.model.nodes import Node, Pool
-from millpond.model.tenants import Queue
+from millpond.model.tenants import Limit, Queue
 from millpond.model.workloads import Job, Outcome
 
 ALL_TASKS = -1
@@ -55,6 +55,13 @@ class QueueChanged(Event):
     """A queue was defined or redefined."""
 
     queue: Queue
+
+
+@dataclass(frozen=True, slots=True)
+class LimitChanged(Event):
+    """A user or a queue may hold more or less than before; what runs already runs on."""
+
+    limit: Limit
 
 
 @dataclass(frozen=True, slots=True)

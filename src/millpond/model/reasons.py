@@ -39,6 +39,8 @@ class Cause(StrEnum):
     """The cluster could not take it even if it were empty."""
     QUEUE_LIMIT = "queue-limit"
     """Its queue, or one above, is at its limit."""
+    USER_LIMIT = "user-limit"
+    """Its user is at their limit."""
     GUARANTEE_OF_OTHERS = "guarantee-of-others"
     """It would have to borrow room that others are guaranteed and ask for."""
     RESERVED = "reserved"

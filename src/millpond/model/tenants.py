@@ -27,3 +27,20 @@ class Queue:
     limit: Amount | None = None
     weight: float = 1.0
     borrows: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """What the running work of one user, in all queues, or of one queue, by all users, may hold at once.
+
+    Attributes:
+        user, queue: whose limit it is: exactly one of the two is named.
+        jobs: how many jobs may run; None is no limit, here and below.
+        gpu_milli, cpu_milli: the sum of what they hold.
+    """
+
+    user: str = ""
+    queue: str = ""
+    jobs: int | None = None
+    gpu_milli: int | None = None
+    cpu_milli: int | None = None

@@ -287,7 +287,28 @@ def _limit_obstacle(state: State, job: Job) -> Obstacle | None:
                     f"{most:g}",
                     (("asked", int(wanted)), ("limit", int(most))),
                 )
-    return None
+    return _account_obstacle(state, job, asked)
+
+
+def _account_obstacle(state: State, job: Job, asked: Amount) -> Obstacle | None:
+    """A limit of the job's user, or of the group whose queue it is, that the job breaks all by itself."""
+    limit = state.limits.never_admits(job, asked)
+    if limit is None:
+        return None
+    who = f"user {limit.user!r}" if limit.user else f"queue {limit.queue!r}"
+    for what, field, wanted, most in (
+        ("GPUs", "gpus", asked.gpu_milli, limit.gpu_milli),
+        ("CPUs", "cpus", asked.cpu_milli, limit.cpu_milli),
+    ):
+        if most is not None and wanted > most:
+            return Obstacle(
+                f"the job asks for {wanted / 1000:g} {what}; {who} never holds more than {most / 1000:g}",
+                "ask for fewer, or have the limit raised",
+                field,
+                f"{most / 1000:g}",
+                (("asked", wanted), ("limit", most)),
+            )
+    return Obstacle(f"{who} may run no jobs", "have the limit raised")
 
 
 def _holds(node: Node, request: TaskRequest) -> bool:

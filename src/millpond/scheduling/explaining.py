@@ -13,7 +13,8 @@ import numpy as np
 
 from millpond.model.errors import NotFoundError
 from millpond.model.reasons import Cause, Filter, Reason, Remedy
-from millpond.model.resources import CARD_MILLI
+from millpond.model.resources import CARD_MILLI, Amount
+from millpond.model.tenants import Limit
 from millpond.model.topology import Level
 from millpond.model.workloads import Job, JobState, Role, TaskState
 from millpond.scheduling import estimating
@@ -28,6 +29,7 @@ from millpond.scheduling.records import JobRecord
 from millpond.scheduling.remedies import MOST_VARIANTS, variants
 from millpond.scheduling.state import State
 from millpond.scheduling.tenancy.admission import admitted_tasks, limit_in_the_way
+from millpond.scheduling.tenancy.limits import Held
 from millpond.scheduling.tenancy.standing import Standing
 
 _FILTERS = {
@@ -157,6 +159,9 @@ class Explainer:
                 ),
                 blocked_by=name,
             )
+        exceeded = state.limits.exceeded(record.job, amount)
+        if exceeded is not None:
+            return _limited(exceeded, state.limits.held.get((exceeded.user, exceeded.queue), Held()), amount)
         if not state.queues.may_borrow(record.queue) and state.queues.borrows(record.queue, amount):
             return Reason(
                 Cause.GUARANTEE_OF_OTHERS,
@@ -318,6 +323,34 @@ class Explainer:
             if self._fits(record, job):
                 return remedy
         return None
+
+
+def _limited(limit: Limit, held: Held, asked: Amount) -> Reason:
+    """The user, or the group whose queue it is, may not have more running work now."""
+    who = f"user {limit.user}" if limit.user else f"queue {limit.queue}"
+    numbers = (
+        ("running_jobs", held.jobs),
+        ("held_milli", held.gpu_milli),
+        ("held_cpu_milli", held.cpu_milli),
+        ("asked_milli", asked.gpu_milli),
+        ("asked_cpu_milli", asked.cpu_milli),
+    )
+    bounds = [
+        text
+        for most, text in (
+            (limit.jobs, f"{limit.jobs} running jobs"),
+            (limit.gpu_milli, f"{_cards(limit.gpu_milli or 0)} GPUs"),
+            (limit.cpu_milli, f"{_cards(limit.cpu_milli or 0)} CPUs"),
+        )
+        if most is not None
+    ]
+    return Reason(
+        Cause.USER_LIMIT if limit.user else Cause.QUEUE_LIMIT,
+        f"{who} runs {held.jobs} job{'s' * (held.jobs != 1)} with {_cards(held.gpu_milli)} GPUs and "
+        f"{_cards(held.cpu_milli)} CPUs, and may have at most {', '.join(bounds)}",
+        numbers,
+        blocked_by=limit.queue,
+    )
 
 
 def _impossible(obstacle: Obstacle) -> Reason:

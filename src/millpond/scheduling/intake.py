@@ -36,6 +36,7 @@ class Intake:
         self._by_type: dict[type, Callable[[Any], None]] = {
             events.PoolChanged: self._pool_changed,
             events.QueueChanged: self._queue_changed,
+            events.LimitChanged: self._limit_changed,
             events.NodeJoined: self._node_joined,
             events.NodeLost: self._node_lost,
             events.DeviceHealthChanged: self._device_health_changed,
@@ -78,6 +79,10 @@ class Intake:
 
     def _queue_changed(self, event: events.QueueChanged) -> None:
         self.state.queues.set_queue(event.queue)
+        self.state.cluster.releases += 1
+
+    def _limit_changed(self, event: events.LimitChanged) -> None:
+        self.state.set_limit(event.limit)
         self.state.cluster.releases += 1
 
     def _node_joined(self, event: events.NodeJoined) -> None:

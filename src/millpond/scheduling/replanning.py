@@ -168,7 +168,7 @@ class Replanner:
         if not is_admitted(self._state, record, tasks):
             journal.rollback(mark)
             return []
-        if self._state.queues.has_bounds:
+        if self._state.has_bounds:
             self._charge(record, tasks, 1)
         journal.commit()
         return placed
@@ -232,7 +232,8 @@ class Replanner:
         self._state.outbox.append(self._state.start(record, placed, Cause.FITS))
 
     def _charge(self, record: JobRecord, tasks: Sequence[TaskRecord], sign: int) -> None:
-        self._state.queues.charge(record.queue, self._state.amount_of(record, tasks), sign)
+        self._state.charge(record, self._state.amount_of(record, tasks), sign)
+        self._state.limits.count(record, sign)
 
     def _release(self, records: Iterable[JobRecord]) -> None:
         """On the trial ledger, running work has left."""
@@ -241,7 +242,7 @@ class Replanner:
             for task in held:
                 if task.holding is not None:
                     self._state.cluster.change(task.holding, Hold.NOTHING)
-            if self._state.queues.has_bounds:
+            if self._state.has_bounds:
                 self._charge(record, held, -1)
 
     def _tasks(self, record: JobRecord) -> list[TaskRecord]:

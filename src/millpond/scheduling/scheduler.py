@@ -26,6 +26,7 @@ import numpy as np
 from millpond.model.decisions import Decision
 from millpond.model.events import Event, PolicyChanged
 from millpond.model.reasons import Cause, Reason
+from millpond.model.tenants import Limit
 from millpond.model.workloads import Job
 from millpond.scheduling import snapshots
 from millpond.scheduling.claims import Claims
@@ -207,6 +208,18 @@ class Scheduler:
         if now > state.now:
             state.now = now
         return self._explainer.explain(job_id)
+
+    def has_queue(self, queue: str) -> bool:
+        """Whether there is a queue of this name."""
+        return queue in self._state.queues.by_name
+
+    def takes_jobs(self, queue: str) -> bool:
+        """Whether the queue is there, and has none below it."""
+        return self._state.queues.is_leaf(queue)
+
+    def limit_of(self, user: str, queue: str) -> Limit:
+        """The limit in force of a user or of a queue: the other is empty."""
+        return self._state.limits.by_account.get((user, queue), Limit(user, queue))
 
     def node_views(self) -> list[NodeView]:
         """Every node with what is free and who holds what, for display."""

@@ -42,6 +42,7 @@ def take(state: State, placer: Placer, claims: Claims, intake: Intake) -> dict[s
         "next_sequence": state.next_sequence,
         "pools": [to_plain(pool) for pool in cluster.pools.values()],
         "queues": [to_plain(node.queue) for node in state.queues.by_name.values()],
+        "limits": [to_plain(limit) for limit in state.limits.by_account.values()],
         "names": cluster.names_plain(),
         "nodes": [to_plain(node) for node in cluster.nodes if node is not None],
         "load": {name: list(load) for name, load in intake.load.items()},
@@ -126,6 +127,8 @@ def give(plain: dict[str, Any], state: State, placer: Placer, claims: Claims, in
         cluster.set_pool(from_plain(pool))
     for queue in plain["queues"]:
         state.queues.set_queue(from_plain(queue))
+    for limit in plain.get("limits", ()):
+        state.set_limit(from_plain(limit))
     cluster.restore_names(plain["names"])
     for node in plain["nodes"]:
         cluster.add_node(from_plain(node))
@@ -151,7 +154,8 @@ def give(plain: dict[str, Any], state: State, placer: Placer, claims: Claims, in
     enrolled = {item["job"]["id"] for item in plain["jobs"] if item["on_roster"]}
     for record in state.running.values():
         holders = [task for task in record.tasks if task.holding is not None]
-        state.queues.charge(record.queue, state.held_by(record, holders), 1)
+        state.charge(record, state.held_by(record, holders), 1)
+        state.limits.count(record, 1)
         if record.id in enrolled:
             state.enroll(record)
     state.journal.commit()

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from millpond.model.decisions import Decision, Grant, Placement, Start, Stop
 from millpond.model.reasons import Cause
 from millpond.model.resources import Amount
+from millpond.model.tenants import Limit
 from millpond.model.workloads import Job, JobState, TaskState
 from millpond.scheduling.cluster import Cluster
 from millpond.scheduling.holdings import Hold, Holding, counted
@@ -25,6 +26,7 @@ from millpond.scheduling.reclaiming.roster import Roster
 from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.settings import Settings
 from millpond.scheduling.tenancy.fairness import DecayedUsage
+from millpond.scheduling.tenancy.limits import Limits
 from millpond.scheduling.tenancy.queues import QueueTree
 from millpond.scheduling.waiting import WaitingLines
 
@@ -58,6 +60,7 @@ class State:
         self.journal = Journal()
         self.cluster = Cluster(self.journal)
         self.queues = QueueTree(self.journal)
+        self.limits = Limits(self.journal)
         self.usage = DecayedUsage(settings.fair_half_life_s)
         self.ordering: Ordering = make_ordering(settings)
         self.jobs: dict[str, JobRecord] = {}
@@ -144,6 +147,30 @@ class State:
         if record.line:
             self.waiting.remove(record)
             self.enqueue(record)
+
+    # ---- what queues and users may hold -------------------------------------------------------------------------
+
+    @property
+    def has_bounds(self) -> bool:
+        """Whether anything bounds what queues or users hold."""
+        return self.queues.has_bounds or self.limits.in_force
+
+    def admits(self, record: JobRecord, amount: Amount) -> bool:
+        """Whether a job may hold ``amount`` more, by its queue, all queues above, and its user."""
+        return self.queues.admits(record.queue, amount) and self.limits.exceeded(record.job, amount) is None
+
+    def charge(self, record: JobRecord, amount: Amount, sign: int) -> None:
+        """Count what a job holds more (or, with ``sign`` -1, less) for its queues and its user."""
+        self.queues.charge(record.queue, amount, sign)
+        self.limits.charge(record, amount, sign)
+
+    def set_limit(self, limit: Limit) -> None:
+        """A user or a queue may hold more or less from now on."""
+        holders = (
+            (record, self.held_by(record, [task for task in record.tasks if task.holding is not None]))
+            for record in self.running.values()
+        )
+        self.limits.set_limit(limit, holders)
 
     # ---- starting -----------------------------------------------------------------------------------------------
 
@@ -270,6 +297,7 @@ class State:
         if record.started_at is not None or record.id in self.suspended:
             record.failed_starts = 0  # what was refused was growth, not this run
         self.running.pop(record.id, None)
+        self.limits.count(record, -1)
         self.suspended.pop(record.id, None)
         self.elastic.pop(record.id, None)
         self.growing.pop(record.id, None)
@@ -328,8 +356,8 @@ class State:
             self._use(record, self.held_by(record, holders), sign)
 
     def count(self, record: JobRecord, amount: Amount, sign: int) -> None:
-        """From now on the job holds so much more (or less): its queues' usage and, where it matters, its fair share."""
-        self.queues.charge(record.queue, amount, sign)
+        """From now on the job holds so much more (or less): quotas and, where it matters, its fair share."""
+        self.charge(record, amount, sign)
         if self.ordering.needs_usage:
             self._use(record, amount, sign)
 

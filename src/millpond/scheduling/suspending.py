@@ -108,7 +108,7 @@ def resume(state: State, record: JobRecord, cause: Cause) -> bool:
     tasks = suspended_tasks(record)
     mark = state.journal.begin()
     needed = given_up(state, record)
-    if not state.queues.admits(record.queue, needed) or not _retake(state, tasks):
+    if not state.admits(record, needed) or not _retake(state, tasks):
         state.journal.rollback(mark)
         return False
     state.journal.commit()

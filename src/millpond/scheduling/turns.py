@@ -118,8 +118,8 @@ class Turns:
         claimed = {node for claim in self._claims.by_job.values() for node in claim.nodes}
         waiting = [record for record in state.suspended.values() if record.suspended_by == BY_TURN]
         for record in sorted(waiting, key=lambda record: (record.suspended_at, record.sequence)):
-            if not state.queues.admits(record.queue, given_up(state, record)):
-                continue  # its queue has no room for it: those behind it go first
+            if not state.admits(record, given_up(state, record)):
+                continue  # its queue or user has no room for it: those behind it go first
             holdings = [task.holding for task in record.tasks if task.holding is not None]
             devices = {device for holding in holdings for device in holding.devices}
             is_first = spoken_for.isdisjoint(devices) and not any(holding.node in claimed for holding in holdings)

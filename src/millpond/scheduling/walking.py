@@ -24,7 +24,13 @@ from millpond.scheduling.reclaiming.searching import Plan
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.reserving import Reserver
 from millpond.scheduling.state import State
-from millpond.scheduling.tenancy.admission import admitted_tasks, is_admitted, is_guaranteed, limit_in_the_way
+from millpond.scheduling.tenancy.admission import (
+    admitted_tasks,
+    is_admitted,
+    is_guaranteed,
+    is_limited_by_user,
+    limit_in_the_way,
+)
 from millpond.scheduling.tenancy.standing import Standing
 from millpond.scheduling.turns import Turns
 from millpond.scheduling.waiting import LineKey
@@ -41,7 +47,7 @@ class Verdict(Enum):
 
     PLACED = "placed"
     NOT_ADMITTED = "not admitted"
-    """Its queue holds as much as it may; so the rest of its line drops out too."""
+    """Its queue or user holds as much as they may; so the rest of its line drops out too."""
     KEPT_OUT = "kept out"
     """It has to stay behind for now, but others of its line may not."""
     BLOCKED = "blocked"
@@ -140,8 +146,7 @@ class Walk:
 
     def _charge_claims(self, sign: int) -> None:
         """During the walk quotas count what is claimed as held, so that nobody slips in while the victims leave."""
-        queues = self._state.queues
-        if queues.has_bounds or queues.has_guarantees:
+        if self._state.has_bounds or self._state.queues.has_guarantees:
             for job, claim in self._claims.by_job.items():
                 self._charge(self._state.jobs[job], claim.placed, sign)
 
@@ -218,7 +223,7 @@ class Walk:
         if record.id in claims.by_job:
             return Verdict.KEPT_OUT
         tasks = None
-        if record.elastic or self._state.queues.has_bounds:
+        if record.elastic or self._state.has_bounds:
             tasks = admitted_tasks(self._state, record)
             if not tasks:
                 return self._make_room_under_limit(record, outcome)
@@ -248,6 +253,8 @@ class Walk:
         """Take back for a job that is guaranteed its room what others have borrowed of a limit that is in its way."""
         if len(outcome.plans) >= PLANS_PER_CYCLE or not is_guaranteed(self._state, record):
             return Verdict.NOT_ADMITTED
+        if is_limited_by_user(self._state, record):
+            return Verdict.NOT_ADMITTED  # whoever leaves, it would not help
         if self._is_limit_being_vacated(record):
             return Verdict.NOT_ADMITTED
         plan = self._planner.by_guarantee(record, self._claims.mask(record))
@@ -341,7 +348,9 @@ class Walk:
 
     def _charge(self, record: JobRecord, placed: Placed, sign: int = 1) -> None:
         state = self._state
-        state.queues.charge(record.queue, state.amount_of(record, [task for task, _ in placed]), sign)
+        state.charge(record, state.amount_of(record, [task for task, _ in placed]), sign)
+        if record.id not in state.running:
+            state.limits.count(record, sign)
 
     def _start(self, record: JobRecord, placed: Placed, cause: Cause) -> None:
         self._claims.drop(record.id)

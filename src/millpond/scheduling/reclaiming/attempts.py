@@ -89,8 +89,9 @@ class Attempt:
         """Count all tasks of a running job as running, or as gone, on the trial ledger."""
         state = self._state
         holders = [task for task in victim.tasks if task.holding is not None]
-        state.queues.charge(victim.queue, state.held_by(victim, holders), -1)
+        state.charge(victim, state.held_by(victim, holders), -1)
         for task in holders:
             if task.holding is not None:
                 state.cluster.change(task.holding, hold)
-        state.queues.charge(victim.queue, state.held_by(victim, holders), 1)
+        state.charge(victim, state.held_by(victim, holders), 1)
+        state.limits.count(victim, -1 if hold is Hold.NOTHING else 1)

@@ -1,4 +1,4 @@
-"""Admission: how much of a job its queue, and every queue above, lets start now.
+"""Admission: how much of a job its queue, every queue above, and the limits of its user and group let start now.
 
 A rigid job is admitted whole or not at all. An elastic one may start smaller, with at least the minimum of each role.
 If that minimum is within its queue's guarantee the job counts as guaranteed work, and so starts with no more than what
@@ -16,8 +16,8 @@ from millpond.scheduling.tenancy.queues import QueueNode
 
 
 def is_admitted(state: State, record: JobRecord, tasks: Sequence[TaskRecord]) -> bool:
-    """Whether these tasks of a job may hold what they ask for beside all that its queue holds."""
-    return not state.queues.has_bounds or state.queues.admits(record.queue, state.amount_of(record, tasks))
+    """Whether these tasks of a job may hold what they ask for beside all that its queue and its user hold."""
+    return not state.has_bounds or state.admits(record, state.amount_of(record, tasks))
 
 
 def is_guaranteed(state: State, record: JobRecord) -> bool:
@@ -33,6 +33,12 @@ def is_guaranteed(state: State, record: JobRecord) -> bool:
 def limit_in_the_way(state: State, record: JobRecord) -> QueueNode | None:
     """The first queue on the way up whose limit keeps out even the least size of a waiting job; None if none does."""
     return state.queues.limiting(record.queue, state.amount_of(record, least_tasks(record.job, record.queued())))
+
+
+def is_limited_by_user(state: State, record: JobRecord) -> bool:
+    """Whether the limit of its user or its group keeps out even the least size of a waiting job."""
+    least = state.amount_of(record, least_tasks(record.job, record.queued()))
+    return state.limits.exceeded(record.job, least) is not None
 
 
 def admitted_tasks(state: State, record: JobRecord) -> list[TaskRecord]:

@@ -1,0 +1,135 @@
+"""Limits of users and groups: how many jobs may run at once, and how much they may hold together.
+
+A user's limit counts their work in all queues; a queue's counts the work of all its users, beside what the queue tree
+itself bounds. Nothing is counted while there is no limit, so that whoever needs none pays for none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from millpond.model.resources import Amount
+from millpond.model.tenants import Limit
+from millpond.model.workloads import Job
+from millpond.scheduling.journal import Journal
+from millpond.scheduling.records import JobRecord
+
+Account = tuple[str, str]
+"""A user, or a queue: the other is empty."""
+
+
+class Held:
+    """What the work of one account holds now."""
+
+    __slots__ = ("cpu_milli", "gpu_milli", "jobs")
+
+    def __init__(self) -> None:
+        self.jobs = self.gpu_milli = self.cpu_milli = 0
+
+
+class Limits:
+    """The limits in force, and what the accounts hold that they could bound.
+
+    Attributes:
+        by_account: limits that bound anything.
+        counted: ids of the jobs that count as running.
+    """
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self.by_account: dict[Account, Limit] = {}
+        self.held: dict[Account, Held] = {}
+        self.counted: set[str] = set()
+
+    @property
+    def in_force(self) -> bool:
+        """Whether there is any limit."""
+        return bool(self.by_account)
+
+    def set_limit(self, limit: Limit, running: Iterable[tuple[JobRecord, Amount]]) -> None:
+        """Put a limit in force, or with nothing bounded out of it.
+
+        Args:
+            running: all jobs that hold something, with what they hold; read when counting begins.
+        """
+        begins = not self.in_force
+        account = (limit.user, limit.queue)
+        if limit == Limit(*account):
+            self.by_account.pop(account, None)
+        else:
+            self.by_account[account] = limit
+        if begins and self.in_force:
+            self.held.clear()
+            self.counted.clear()
+            for record, amount in running:
+                self._count(record.job, 1)
+                self._add(record.job, amount, 1)
+
+    def count(self, record: JobRecord, sign: int) -> None:
+        """A job runs from now on (``sign`` -1: it no longer does); saying so twice changes nothing."""
+        if self.by_account and (record.id in self.counted) is (sign < 0):
+            self._journal.record(self._count, record.job, -sign)
+            self._count(record.job, sign)
+
+    def charge(self, record: JobRecord, amount: Amount, sign: int) -> None:
+        """A job holds ``amount`` more (``sign`` -1: less)."""
+        if self.by_account:
+            self._journal.record(self._add, record.job, amount, -sign)
+            self._add(record.job, amount, sign)
+
+    def exceeded(self, job: Job, amount: Amount) -> Limit | None:
+        """The first limit that ``amount`` more for a job, running or not, would break; None when there is none."""
+        jobs = int(job.id not in self.counted)
+        for account in _accounts(job):
+            limit = self.by_account.get(account)
+            if limit is not None:
+                held = self.held.get(account) or Held()
+                if any(
+                    more > 0 and most is not None and now + more > most
+                    for now, more, most in (
+                        (held.jobs, jobs, limit.jobs),
+                        (held.gpu_milli, amount.gpu_milli, limit.gpu_milli),
+                        (held.cpu_milli, amount.cpu_milli, limit.cpu_milli),
+                    )
+                ):
+                    return limit
+        return None
+
+    def never_admits(self, job: Job, amount: Amount) -> Limit | None:
+        """The first limit that a job of this size would break even if nothing else ran; None when there is none."""
+        for account in _accounts(job):
+            limit = self.by_account.get(account)
+            if limit is not None and any(
+                most is not None and wanted > most
+                for wanted, most in (
+                    (1, limit.jobs),
+                    (amount.gpu_milli, limit.gpu_milli),
+                    (amount.cpu_milli, limit.cpu_milli),
+                )
+            ):
+                return limit
+        return None
+
+    def _count(self, job: Job, sign: int) -> None:
+        if sign > 0:
+            self.counted.add(job.id)
+        else:
+            self.counted.remove(job.id)
+        for account in _accounts(job):
+            self._of(account).jobs += sign
+
+    def _add(self, job: Job, amount: Amount, sign: int) -> None:
+        for account in _accounts(job):
+            held = self._of(account)
+            held.gpu_milli += sign * amount.gpu_milli
+            held.cpu_milli += sign * amount.cpu_milli
+
+    def _of(self, account: Account) -> Held:
+        held = self.held.get(account)
+        if held is None:
+            held = self.held[account] = Held()
+        return held
+
+
+def _accounts(job: Job) -> tuple[Account, Account]:
+    return (job.user, ""), ("", job.queue)
