@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from fastapi.testclient import TestClient
-from server_world import Clock, World, WorldEngine
+from server_world import Clock, World, WorldEngine, cheap_passwords
 
 from millpond.server.api.app import make_app
+from millpond.server.auth.security import open_security
 from millpond.server.board import Board
 from millpond.server.files.mounts import MountRules
 from millpond.server.files.service import Files
@@ -17,6 +18,7 @@ from millpond.server.recovery import recover
 from millpond.server.service import Identity, Service
 from millpond.server.store.connecting import sqlite_url
 from millpond.server.store.store import Store
+from millpond.server.tenants import Tenants
 from millpond.specs.api import ErrorBody, ErrorInfo, JobInfo
 
 TOKEN = "secret"
@@ -39,8 +41,10 @@ class Api:
         self.loop.start()
         identity = Identity("1", "http://testserver", "local", 1, state_dir, 0.0, "default", "default")
         files = Files(state_dir, self.store, MountRules(dict, state_dir))
-        self.service = Service(self.loop, self.store, identity, "ada", files)
-        app = make_app(self.service, TOKEN, "testserver")
+        self.security = open_security(self.store, "ada", TOKEN, self.clock, cheap_passwords())
+        self.service = Service(self.loop, self.store, identity, self.security.accounts, files)
+        self.tenants = Tenants(self.security.accounts, self.loop, self.clock)
+        app = make_app(self.service, self.security, self.tenants, "testserver", TOKEN)
         self.client = TestClient(app, headers={"Authorization": f"Bearer {TOKEN}"}, raise_server_exceptions=False)
 
     def submit(self, **fields: Any) -> JobInfo:
@@ -56,6 +60,7 @@ class Api:
 
     def close(self) -> None:
         self.loop.close()
+        self.security.close()
         self.store.close()
 
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from argon2 import PasswordHasher
+
 from millpond.model.decisions import Decision, Start, Stop
 from millpond.model.devices import Device
 from millpond.model.engine import Inventory, Observed
@@ -15,6 +17,7 @@ from millpond.model.events import Confirmed, Ended, Event
 from millpond.model.nodes import Node
 from millpond.model.workloads import Outcome
 from millpond.node.records import TaskId
+from millpond.server.auth.secrets import Passwords
 from millpond.server.board import Board
 from millpond.server.inbox import Submission
 from millpond.server.loop import Loop
@@ -37,6 +40,11 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
+
+
+def cheap_passwords() -> Passwords:
+    """Password hashes that cost nothing: what they cost is not what is tested."""
+    return Passwords(PasswordHasher(time_cost=1, memory_cost=8, parallelism=1))
 
 
 def node(name: str = "n1", cards: int = 4) -> Node:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from millpond.model.errors import InvalidInputError, UnavailableError
-from millpond.server.auth import token_in
+from millpond.server.auth.owner import token_in
 from millpond.server.files.mounts import MountRules
 from millpond.server.files.service import Files
 from millpond.server.http import listen, url_of

@@ -41,6 +41,20 @@ class ConflictError(MillpondError):
     exit_code = 5
 
 
+class NotAllowedError(MillpondError):
+    """Whoever asks has no right to it."""
+
+    exit_code = 3
+
+
+class NotLoggedInError(NotAllowedError):
+    """Whoever asks has not shown who they are, or no longer may."""
+
+
+class TooManyTriesError(NotAllowedError):
+    """Too many logins failed; the remedy says when the next one is looked at."""
+
+
 class UnavailableError(MillpondError):
     """Something that is needed cannot be reached or used: a server, a port, a directory, a driver."""
 

@@ -105,6 +105,7 @@ class Job:
         minimum_run_s: it is not preempted before it has run this long.
         preemption_budget: how often it may be preempted in its life.
         deadline_s: instant by which it should have ended, for policies that know deadlines.
+        group: the group of users it belongs to, who may see it; empty when none.
     """
 
     id: str
@@ -125,6 +126,7 @@ class Job:
     minimum_run_s: float = 0.0
     preemption_budget: int = 1_000_000
     deadline_s: float | None = None
+    group: str = ""
 
     def __post_init__(self) -> None:
         if not self.id or len(self.id) > LONGEST_JOB_ID:

@@ -8,6 +8,7 @@ from concurrent.futures import Future
 from millpond.model import events
 from millpond.model.errors import ConflictError, InvalidInputError, MillpondError, NotFoundError
 from millpond.model.reasons import Reason
+from millpond.server.absent import absent
 from millpond.server.board import Board
 from millpond.server.core import Core
 from millpond.server.dependents import Dependent, Dependents
@@ -175,6 +176,7 @@ class Batch:
                 submission.key,
                 submission.digest,
                 LIVE if after is None else DEPENDENT,
+                job.group,
             )
         )
         if after is None and (forecast := submission.forecast) is not None:
@@ -186,7 +188,7 @@ class Batch:
     def _not_alive(self, name: str) -> MillpondError:
         info = self._store.ended_job(name)
         if info is None:
-            return NotFoundError(f"no job {name!r}", "list the jobs with pond ps --all")
+            return absent("job", name)
         return ConflictError(f"job {name!r} has ended already ({info.state})")
 
 

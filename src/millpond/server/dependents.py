@@ -8,7 +8,7 @@ so a restarted server finds out anew.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from millpond.model.errors import ConflictError, InvalidInputError
@@ -64,7 +64,8 @@ class Dependents:
         self._to_look_at: dict[str, None] = {}
         for row in store.dependents():
             file = check_job(row.document)
-            self.hold(Dependent(file.to_job(row.id, row.user), row.submitted_at, file.file.after))
+            job = replace(file.to_job(row.id, row.user), group=row.group)
+            self.hold(Dependent(job, row.submitted_at, file.file.after))
 
     def __contains__(self, job: str) -> bool:
         return job in self._waiting
@@ -110,7 +111,7 @@ class Dependents:
         after = After.model_validate(document.get("after", {}))
         for name in after.jobs:
             if self._state(name) is None:
-                raise InvalidInputError(f"there is no job {name!r} to wait for", "list the jobs with pond ps --all")
+                raise no_job_to_wait_for(name)
         standing = self.standing(after)
         if standing.doomed:
             raise ConflictError(f"it would never start: {standing.doomed}", "leave that job out of `after`")
@@ -156,6 +157,11 @@ class Dependents:
         """A job's present or last state; None when there never was such a job."""
         info = self._board.get(job) or self._store.ended_job(job)
         return None if info is None else JobState(info.state)
+
+
+def no_job_to_wait_for(name: str) -> InvalidInputError:
+    """The error for a job that is not there, or not for whoever would wait for it."""
+    return InvalidInputError(f"there is no job {name!r} to wait for", "list the jobs with pond ps --all")
 
 
 _MET = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import logging
 import os
 import sys
@@ -23,7 +22,8 @@ from millpond.node.sandbox import SandboxMode, find_sandbox
 from millpond.scheduling.settings import Settings
 from millpond.server.acceleration import accelerate
 from millpond.server.api.app import make_app
-from millpond.server.auth import TOKEN_FILE, token_in
+from millpond.server.auth.owner import TOKEN_FILE, owner_name, token_in
+from millpond.server.auth.security import Security, open_security
 from millpond.server.board import Board
 from millpond.server.files.mounts import MountRules
 from millpond.server.files.service import Files
@@ -40,6 +40,7 @@ from millpond.server.service import Identity, Service
 from millpond.server.state_dir import StateDir
 from millpond.server.store.connecting import sqlite_url
 from millpond.server.store.store import Store
+from millpond.server.tenants import Tenants
 from millpond.server.version import VERSION
 from millpond.server.webhooks.courier import Courier
 from millpond.specs.api import ServerFile
@@ -84,7 +85,9 @@ def serve(options: ServerOptions) -> None:
         sandbox, unsandboxed = find_sandbox(SandboxMode(options.sandbox), (state.path,))
         token = token_in(state.path)
         store = Store(options.store or sqlite_url(state.path / DATABASE_FILE))
+        security: Security | None = None
         try:
+            security = open_security(store, owner_name(), token, wall_clock)
             loop = Loop(store, recover(store, options.policies), Board())
             current = Current(config)
             courier = Courier(store, current.webhooks, wall_clock)
@@ -96,6 +99,8 @@ def serve(options: ServerOptions) -> None:
                 for event in change:
                     log.info("other policies from now on: %s", event)
                 loop.settle(engine, (*change, *_configured(config)))
+                tenants = Tenants(security.accounts, loop, wall_clock)
+                tenants.start()
                 loop.start()
                 courier.start()
                 janitor = Janitor(store, state.path, Limits(options.keep_jobs, options.keep_logs_gib), wall_clock)
@@ -105,9 +110,9 @@ def serve(options: ServerOptions) -> None:
                     _identity(url_of(listener), state.path, loop.core.scheduler.settings, unsandboxed),
                     longest_dev_s=config.dev.longest_s,
                 )
-                service = Service(loop, store, identity, _user(), files, current.prices)
+                service = Service(loop, store, identity, security.accounts, files, current.prices)
                 watch = IdleWatch(loop, service.activity, state.path, config.dev, wall_clock, cpu_s_of)
-                app = make_app(service, token, options.host)
+                app = make_app(service, security, tenants, options.host, token)
                 http = _http_server(
                     app, service, state, identity, machine, lambda: reload(options.config, loop, current)
                 )
@@ -132,6 +137,8 @@ def serve(options: ServerOptions) -> None:
                 engine.close()
                 courier.close()
         finally:
+            if security is not None:
+                security.close()
             store.close()
     if loop.failure is not None:
         raise InconsistentStateError(
@@ -227,17 +234,10 @@ def _stop_jobs(loop: Loop) -> None:
     """End all jobs, those that wait first, so that none starts in the room that becomes free."""
     jobs = sorted(loop.board.newest_first(), key=lambda info: info.state != "queued")
     for info in jobs:
-        loop.stop_job(info.id, _user())
+        loop.stop_job(info.id, owner_name())
     give_up_at = time.monotonic() + JOBS_END_WITHIN_S
     while loop.board.newest_first() and loop.alive:
         if time.monotonic() > give_up_at:
             log.warning("%d jobs have not ended in time and go on", len(loop.board.newest_first()))
             return
         time.sleep(0.05)
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a user id without a name, as in some containers
-        return str(os.getuid())

@@ -13,14 +13,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
+from millpond.model.errors import ConflictError, InvalidInputError, UnavailableError
 from millpond.model.events import DesiredCountChanged, ResumeRequested, SuspendRequested, TimeLimitChanged
 from millpond.model.workloads import Job, JobState, Kind
 from millpond.scheduling.records import JobRecord
+from millpond.server.absent import absent
 from millpond.server.activity import Activity
+from millpond.server.audience import EVERYBODY, Audience, audience_of
+from millpond.server.auth.accounts import Accounts
+from millpond.server.auth.queues import longest_dev_s, settle_place
+from millpond.server.auth.roles import Caller, Verb
 from millpond.server.batch import refusal
 from millpond.server.board import Board
 from millpond.server.core import Core
+from millpond.server.dependents import no_job_to_wait_for
 from millpond.server.files.service import Files
 from millpond.server.forecasts import Forecaster
 from millpond.server.history import story
@@ -29,6 +35,7 @@ from millpond.server.logs import LogReader, Wish
 from millpond.server.loop import Loop
 from millpond.server.planning import plan_apart
 from millpond.server.proxy.metering import Meter
+from millpond.server.store.books import Share
 from millpond.server.store.store import Store
 from millpond.server.views import node_info, reason_info
 from millpond.specs.api import (
@@ -47,6 +54,7 @@ from millpond.specs.api import (
 )
 from millpond.specs.cluster import PriceList
 from millpond.specs.job import JobFile, JobSpec, check_job
+from millpond.specs.mounts import After
 from millpond.specs.serving import Serve
 
 T = TypeVar("T")
@@ -88,7 +96,7 @@ class Service:
     """Answers requests.
 
     Args:
-        user: whose jobs these are; everybody who holds the API token acts as this user.
+        accounts: who may use which queue.
         files: what can be asked about files.
         prices: gives the price list as it is now.
     """
@@ -98,14 +106,14 @@ class Service:
         loop: Loop,
         store: Store,
         identity: Identity,
-        user: str,
+        accounts: Accounts,
         files: Files,
         prices: Callable[[], PriceList] = PriceList,
     ) -> None:
         self._loop = loop
         self._store = store
         self._identity = identity
-        self.user = user
+        self._accounts = accounts
         self.files = files
         self._prices = prices
         self.activity = Activity(wall_clock)
@@ -136,17 +144,17 @@ class Service:
             return "the scheduler stopped by a defect"
         return "" if self._loop.alive else "the scheduler is not running"
 
-    async def info(self) -> ServerInfo:
-        """The server itself."""
-        ended, nodes = await asyncio.to_thread(self._store.ended_counts), await self.nodes()
+    async def info(self, admin: bool) -> ServerInfo:
+        """The server itself; where it lies on its machine is for admins."""
+        ended, nodes = await asyncio.to_thread(self._store.ended_counts), await self.nodes(EVERYBODY)
         identity = self._identity
         return ServerInfo(
             version=identity.version,
             url=identity.url,
             engine=identity.engine,
             fake=any(node.fake for node in nodes),
-            pid=identity.pid,
-            state_dir=str(identity.state_dir),
+            pid=identity.pid if admin else 0,
+            state_dir=str(identity.state_dir) if admin else "",
             started_at=identity.started_at,
             ordering=identity.ordering,
             placement=identity.placement,
@@ -154,7 +162,7 @@ class Service:
             jobs=dict(sorted((self._board.counts() | ended).items())),
         )
 
-    async def submit(self, document: Any, key: str = "") -> JobInfo:
+    async def submit(self, document: Any, key: str, caller: Caller) -> JobInfo:
         """Take a job on.
 
         Args:
@@ -163,28 +171,33 @@ class Service:
 
         Raises:
             SpecError, InvalidInputError: the document is wrong, or the cluster can never run it, or it refers to files
-                that were not sent or that it may not have.
+                that were not sent or that it may not have, or to jobs that are not there for the caller.
+            NotAllowedError: the caller may not use the queue.
             ConflictError: the key was used with another document.
         """
-        spec = check_job(document)
+        spec, place = settle_place(self._accounts, caller, check_job(document))
         digest = hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
         stored = await self.files.admit(spec.file, spec.document)
-        job = spec.to_job(_new_id(spec), self.user)
+        await asyncio.to_thread(self._check_awaited, spec.file.after, audience_of(caller))
+        job = place.of(spec.to_job(_new_id(spec)))
         forecast = await asyncio.to_thread(self._forecaster.predict, job)
         key = key or spec.file.idempotency_key or ""
-        info = await self._answer(self._loop.submit(Submission(job, stored, key, digest, forecast)))
+        own_key = f"{caller.user}:{key}" if key else ""  # nobody is given a job of somebody else's
+        info = await self._answer(self._loop.submit(Submission(job, stored, own_key, digest, forecast)))
         return info.model_copy(update={"warnings": list(spec.warnings)}) if spec.warnings else info
 
-    async def plan(self, document: Any) -> PlanInfo:
-        """What would become of a job if it were submitted now; nothing is.
+    async def plan(self, document: Any, caller: Caller) -> PlanInfo:
+        """What would become of a job if the caller submitted it now; nothing is.
 
         Args:
             document: a job file as plain data.
 
         Raises:
             SpecError, InvalidInputError: the document is wrong, or the cluster can never run it.
+            NotAllowedError: the caller may not use the queue.
         """
-        job = check_job(document).to_job("plan", self.user)
+        spec, place = settle_place(self._accounts, caller, check_job(document))
+        job = place.of(spec.to_job("plan"))
 
         def copy(core: Core) -> tuple[str, float]:
             reason = core.scheduler.check(job)
@@ -195,15 +208,16 @@ class Service:
 
         async with self._planning:
             snapshot, at = await self._ask(copy)
-            return await plan_apart(snapshot, job, max(at, wall_clock()))
+            plan = await plan_apart(snapshot, job, max(at, wall_clock()))
+        return await asyncio.to_thread(audience_of(caller).plan, plan, self._find)
 
-    async def stop(self, job: str) -> JobInfo:
+    async def stop(self, job: str, by: str) -> JobInfo:
         """Ask for the end of a job.
 
         Raises:
             NotFoundError, ConflictError: it never was, or has ended already.
         """
-        return await self._answer(self._loop.stop_job(job, self.user))
+        return await self._answer(self._loop.stop_job(job, by))
 
     async def suspend(self, job: str) -> JobInfo:
         """Halt a running job where it is: it keeps its memory, and its share of compute is free for others.
@@ -239,11 +253,13 @@ class Service:
 
         Raises:
             NotFoundError, ConflictError: it never was, has ended, or has no limit.
-            InvalidInputError: that is more than the configuration allows.
+            InvalidInputError: that is more than the configuration, or a limit of its user or group, allows.
         """
 
         def change(record: JobRecord, now: float) -> TimeLimitChanged:
-            limit, longest = record.job.time_limit_s, self._identity.longest_dev_s
+            limit = record.job.time_limit_s
+            owns = longest_dev_s(self._accounts, record.job.user, record.job.group)
+            longest = min((most for most in (owns, self._identity.longest_dev_s) if most is not None), default=None)
             if limit is None:
                 raise ConflictError(f"job {job!r} has no time limit", "it runs until it is stopped")
             if record.job.kind is Kind.DEV and longest is not None and limit + by_s > longest:
@@ -262,9 +278,9 @@ class Service:
         Raises:
             NotFoundError: there never was such a job.
         """
-        info = self._board.get(job) or self._store.ended_job(job)
+        info = self._find(job)
         if info is None:
-            raise NotFoundError(f"no job {job!r}", "list the jobs with pond ps --all")
+            raise absent("job", job)
         return info
 
     async def find(self, job: str) -> JobInfo:
@@ -292,29 +308,35 @@ class Service:
         if file is None:
             document = self._store.document(job)
             if document is None:
-                raise NotFoundError(f"no job {job!r}", "list the jobs with pond ps --all")
+                raise absent("job", job)
             file = self._files[job] = check_job(document).file
             if len(self._files) > _MOST_REMEMBERED:
                 self._files.pop(next(iter(self._files)), None)
         return file
 
-    async def job(self, job: str) -> JobInfo:
+    def shown(self, job: str) -> JobInfo | None:
+        """A job that has not ended; does not block."""
+        return self._board.get(job)
+
+    async def job(self, job: str, audience: Audience) -> JobInfo:
         """A job with the reason why it waits."""
         info = await asyncio.to_thread(self.look, job)
-        return await self._explained(info) if info.state == JobState.QUEUED else info
+        return await self._explained(info, audience) if info.state == JobState.QUEUED else info
 
-    async def jobs(self, state: str, everything: bool, limit: int) -> JobList:
+    async def jobs(self, state: str, everything: bool, limit: int, audience: Audience) -> JobList:
         """Jobs, the newest first: those in ``state``, or those that have not ended, or with ``everything`` all."""
-        live = [info for info in self._board.newest_first() if not state or info.state == state]
+        live = [
+            info for info in self._board.newest_first() if (not state or info.state == state) and audience.sees(info)
+        ]
         ended: list[JobInfo] = []
         if everything or (state and JobState(state).ended):
-            ended = await asyncio.to_thread(self._store.ended_jobs, limit + 1, state)
+            ended = await asyncio.to_thread(self._store.ended_jobs, limit + 1, state, audience.owners)
         merged = {info.id: info for info in (*live, *ended)}
         newest = sorted(merged.values(), key=lambda info: info.submitted_at, reverse=True)
-        shown = await self._with_reasons(newest[:limit])
+        shown = await self._with_reasons(newest[:limit], audience)
         return JobList(jobs=[info for info in shown if not state or info.state == state], truncated=len(newest) > limit)
 
-    async def why(self, job: str) -> ReasonInfo:
+    async def why(self, job: str, audience: Audience) -> ReasonInfo:
         """Why a job waits, or runs, or how it ended."""
         info = await asyncio.to_thread(self.look, job)
         if JobState(info.state).ended:
@@ -322,25 +344,28 @@ class Service:
         reason = await self._reason(job)
         if reason is None:  # it ended in between
             return _last_word(await asyncio.to_thread(self.look, job))
-        return reason
+        return await asyncio.to_thread(audience.reason, reason, self._find)
 
-    async def events(self, job: str) -> list[EventInfo]:
+    async def events(self, job: str, audience: Audience) -> list[EventInfo]:
         """A job's history."""
         await asyncio.to_thread(self.look, job)
-        return story(*await asyncio.to_thread(self._store.history, job))
+        told = story(*await asyncio.to_thread(self._store.history, job))
+        return await asyncio.to_thread(lambda: [audience.event(event, self._find) for event in told])
 
-    async def nodes(self) -> list[NodeInfo]:
+    async def nodes(self, audience: Audience) -> list[NodeInfo]:
         """All machines with who holds what."""
-        return await self._ask(lambda core: [node_info(view) for view in core.scheduler.node_views()])
+        nodes = await self._ask(lambda core: [node_info(view) for view in core.scheduler.node_views()])
+        return [audience.node(node, self._board.get) for node in nodes]
 
-    async def usage(self, by: str, since: float, until: float) -> UsageList:
-        """Who held how much between two instants.
+    async def usage(self, by: str, since: float, until: float, caller: Caller) -> UsageList:
+        """Who held how much between two instants: everybody, or those whose usage the caller may see.
 
         Args:
             by: one of ``store.books.GROUPINGS``.
         """
         prices = self._prices()
-        sums = await asyncio.to_thread(self._store.usage, by, since, until)
+        share = None if caller.admin else Share(caller.user, self._accounts.queues_for(caller, Verb.READ_USAGE))
+        sums = await asyncio.to_thread(self._store.usage, by, since, until, share)
         rows = [
             UsageRow(
                 name=total.name,
@@ -378,18 +403,31 @@ class Service:
         reader = await asyncio.to_thread(LogReader, state_dir, lambda: self.look(job), wish, lambda: self.closing)
         return reader.chunks()
 
-    async def _with_reasons(self, infos: list[JobInfo]) -> list[JobInfo]:
+    def _check_awaited(self, after: After, audience: Audience) -> None:
+        for name in after.jobs:
+            info = self._find(name)
+            if info is None or not audience.sees(info):
+                raise no_job_to_wait_for(name)
+
+    def _find(self, job: str) -> JobInfo | None:
+        return self._board.get(job) or self._store.ended_job(job)
+
+    async def _with_reasons(self, infos: list[JobInfo], audience: Audience) -> list[JobInfo]:
         """All asked at once: they are answered between the same two turns, so that a list waits for one turn only."""
         waiting = [info for info in infos if info.state == JobState.QUEUED][:REASONS_IN_A_LIST]
-        explained = {info.id: info for info in await asyncio.gather(*map(self._explained, waiting))}
+        told = await asyncio.gather(*(self._explained(info, audience) for info in waiting))
+        explained = {info.id: info for info in told}
         return [explained.get(info.id, info) for info in infos]
 
-    async def _explained(self, info: JobInfo) -> JobInfo:
+    async def _explained(self, info: JobInfo, audience: Audience) -> JobInfo:
         """A job that waited a moment ago, as it is now, with the reason if it still waits: both of one instant."""
         now, reason = await self._ask(lambda core: (self._board.get(info.id), self._explain(core, info.id)))
         if now is None:
             return await asyncio.to_thread(self.look, info.id)
-        return now.model_copy(update={"reason": reason.summary}) if reason and now.state == JobState.QUEUED else now
+        if reason is None or now.state != JobState.QUEUED:
+            return now
+        seen = await asyncio.to_thread(audience.reason, reason, self._find)
+        return now.model_copy(update={"reason": seen.summary})
 
     async def _reason(self, job: str) -> ReasonInfo | None:
         return await self._ask(lambda core: self._explain(core, job))

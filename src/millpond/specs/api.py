@@ -86,6 +86,7 @@ class JobInfo(Body):
         exit_code: of an ended job: 0, or the code of the first task that failed.
         reason: while it waits, why, in one sentence.
         warnings: what was ignored in its job file; only in the answer to a submission.
+        group: the group of users it belongs to; empty when none.
     """
 
     id: str
@@ -109,6 +110,7 @@ class JobInfo(Body):
     exit_code: int | None = None
     reason: str = ""
     warnings: list[str] = []
+    group: str = ""
 
 
 class JobList(Body):
@@ -437,7 +439,8 @@ class ErrorBody(Body):
 
     Attributes:
         code: the kind of error in one word, for programs: ``invalid``, ``not-found``, ``conflict``, ``unavailable``,
-            ``unauthorized``, ``defect``, or ``request`` where the request itself is malformed.
+            ``unauthorized``, ``forbidden``, ``too-many-tries``, ``defect``, or ``request`` where the request itself
+            is malformed.
         id: finds an unexpected error in the server's log.
     """
 

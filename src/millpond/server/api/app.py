@@ -8,6 +8,7 @@ import secrets
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse
+from sqlalchemy.exc import DBAPIError
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp
 
@@ -15,17 +16,23 @@ from millpond.model.errors import (
     ConflictError,
     InvalidInputError,
     MillpondError,
+    NotAllowedError,
     NotFoundError,
+    NotLoggedInError,
+    TooManyTriesError,
     UnavailableError,
 )
-from millpond.server.api import files, interactive, jobs, machines
+from millpond.server.api import audit, files, groups, interactive, jobs, login, machines, tokens, users
 from millpond.server.api.description import DescribedApi
+from millpond.server.api.permits import check_permits, open_to_all
 from millpond.server.api.reference import reference_page
-from millpond.server.auth import Guard
+from millpond.server.auth.guard import Guard
+from millpond.server.auth.security import Security
 from millpond.server.inbox import wall_clock
 from millpond.server.proxy.app import Front, Proxy
 from millpond.server.proxy.passes import Passes
 from millpond.server.service import Service
+from millpond.server.tenants import Tenants
 from millpond.server.version import VERSION
 from millpond.specs.api import API_PREFIX, ErrorBody, ErrorDetail, ErrorInfo
 from millpond.specs.errors import SpecError
@@ -37,21 +44,30 @@ _STATUS = (
     (ConflictError, 409, "conflict"),
     (InvalidInputError, 422, "invalid"),
     (UnavailableError, 503, "unavailable"),
+    (NotLoggedInError, 401, "unauthorized"),
+    (TooManyTriesError, 429, "too-many-tries"),
+    (NotAllowedError, 403, "forbidden"),
 )
 
 
-def make_app(service: Service, token: str, bound_to: str) -> ASGIApp:
+def make_app(service: Service, security: Security, tenants: Tenants, bound_to: str, secret: str) -> ASGIApp:
     """The whole application.
 
     Args:
         bound_to: the address that the server listens on.
+        secret: what passes to the programs of jobs are signed with.
     """
-    passes = Passes(token, wall_clock)
-    return Guard(Front(Proxy(service, passes), make_routes(service, passes)), token, bound_to)
+    passes = Passes(secret, wall_clock)
+    routes = make_routes(service, security, tenants, passes)
+    return Guard(Front(Proxy(service, passes, security.accounts), routes), security, bound_to)
 
 
-def make_routes(service: Service, passes: Passes) -> FastAPI:
-    """The routes alone, with nobody at the door."""
+def make_routes(service: Service, security: Security, tenants: Tenants, passes: Passes) -> FastAPI:
+    """The routes alone, with nobody at the door.
+
+    Raises:
+        InconsistentStateError: a route does not declare who may use it.
+    """
     app = DescribedApi(
         title="Millpond",
         version=VERSION,
@@ -61,22 +77,26 @@ def make_routes(service: Service, passes: Passes) -> FastAPI:
     )
     app.state.service = service
     app.state.passes = passes
-    for status in (404, 409, 422, 503):
+    app.state.security = security
+    app.state.tenants = tenants
+    for status in (400, 401, 403, 404, 409, 422, 503):
         app.router.responses[status] = {"model": ErrorInfo}
     app.include_router(machines.health)
     app.include_router(machines.router, prefix=API_PREFIX)
-    app.include_router(jobs.router, prefix=API_PREFIX)
-    app.include_router(files.router, prefix=API_PREFIX)
-    app.include_router(interactive.router, prefix=API_PREFIX)
+    accounts = (login.router, users.router, groups.router, tokens.router, audit.router)
+    for router in (jobs.router, files.router, interactive.router, *accounts):
+        app.include_router(router, prefix=API_PREFIX)
     app.add_exception_handler(MillpondError, _refused)
+    app.add_exception_handler(DBAPIError, _not_stored)
     app.add_exception_handler(RequestValidationError, _malformed)
     app.add_exception_handler(HTTPException, _no_such_route)
     app.add_exception_handler(Exception, _unexpected)
 
-    @app.get("/docs", include_in_schema=False)
+    @app.get("/docs", include_in_schema=False, dependencies=[open_to_all])
     def docs() -> HTMLResponse:
         return HTMLResponse(reference_page(app.openapi()))
 
+    check_permits(app)
     return app
 
 
@@ -97,6 +117,13 @@ def _refused(_request: Request, error: Exception) -> JSONResponse:
         ]
         return _answer(status, ErrorBody(cause="the job file is not valid", code=code, details=details))
     return _answer(status, ErrorBody(cause=error.cause, code=code, remedy=error.remedy))
+
+
+def _not_stored(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, DBAPIError)
+    log.error("%s %s: the store does not answer (%s)", request.method, request.url.path, error.orig)
+    cause, remedy = "the store cannot be read or written", "see the server's log, then try again"
+    return _answer(503, ErrorBody(cause=cause, code="unavailable", remedy=remedy))
 
 
 def _malformed(_request: Request, error: Exception) -> JSONResponse:

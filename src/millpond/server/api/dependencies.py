@@ -9,6 +9,7 @@ from starlette.requests import HTTPConnection
 
 from millpond.server.proxy.passes import Passes
 from millpond.server.service import Service
+from millpond.server.tenants import Tenants
 
 
 def _service(connection: HTTPConnection) -> Service:
@@ -23,5 +24,12 @@ def _passes(connection: HTTPConnection) -> Passes:
     return passes
 
 
+def _tenants(connection: HTTPConnection) -> Tenants:
+    tenants = connection.app.state.tenants
+    assert isinstance(tenants, Tenants)
+    return tenants
+
+
 PassesOf = Annotated[Passes, Depends(_passes)]
 ServiceOf = Annotated[Service, Depends(_service)]
+TenantsOf = Annotated[Tenants, Depends(_tenants)]

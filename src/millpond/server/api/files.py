@@ -10,6 +10,8 @@ from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import StreamingResponse
 
 from millpond.server.api.dependencies import ServiceOf
+from millpond.server.api.permits import Access, dataset_in_path, job_in_path, may
+from millpond.server.auth.roles import Verb
 from millpond.server.files.outputs import OpenedFile
 from millpond.server.files.service import pieces_of
 from millpond.specs.file_bodies import (
@@ -25,19 +27,23 @@ from millpond.specs.files import DIGEST_PATTERN
 
 router = APIRouter(tags=["files"])
 
+_SENDS = [may(Verb.SEND_FILES)]
+_READS_JOB = [may(Verb.READ_JOBS, job_in_path)]
+_DataChanger = Annotated[Access, may(Verb.CHANGE_DATA, dataset_in_path)]
+
 _BYTES = {"requestBody": {"required": True, "content": {"application/octet-stream": {"schema": {"type": "string"}}}}}
 _Attempt = Annotated[int | None, Query(ge=1, le=10**9)]
 _Task = Annotated[int, Query(ge=0, le=10**9)]
 _DatasetName = Annotated[str, Path(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
 
 
-@router.post("/blobs/missing")
+@router.post("/blobs/missing", dependencies=_SENDS)
 async def missing(asked: BlobList, service: ServiceOf) -> BlobList:
     """Those of the contents that are not here yet. The others stay for an hour, for whatever will refer to them."""
     return BlobList(digests=await service.files.missing(asked.digests))
 
 
-@router.put("/blobs/{digest}", status_code=201, openapi_extra=_BYTES)
+@router.put("/blobs/{digest}", status_code=201, dependencies=_SENDS, openapi_extra=_BYTES)
 async def put_blob(
     digest: Annotated[str, Path(pattern=DIGEST_PATTERN)], request: Request, service: ServiceOf
 ) -> BlobInfo:
@@ -46,27 +52,31 @@ async def put_blob(
     return BlobInfo(digest=digest)
 
 
-@router.get("/datasets")
+@router.get("/datasets", dependencies=[may(Verb.READ_DATA)])
 async def datasets(service: ServiceOf) -> DatasetList:
     """Every version of every dataset."""
     return DatasetList(datasets=await service.files.datasets())
 
 
 @router.post("/datasets/{name}", status_code=201)
-async def put_dataset(name: _DatasetName, put: DatasetPut, service: ServiceOf) -> DatasetInfo:
+async def put_dataset(name: _DatasetName, put: DatasetPut, service: ServiceOf, access: _DataChanger) -> DatasetInfo:
     """The next version of a dataset from a snapshot that was sent; the latest one if nothing has changed."""
-    return await service.files.put_dataset(name, put.snapshot, service.user)
+    info = await service.files.put_dataset(name, put.snapshot, access.caller.user)
+    access.tell(f"version {info.version}")
+    return info
 
 
 @router.delete("/datasets/{name}/{version}")
 async def remove_dataset(
-    name: _DatasetName, version: Annotated[int, Path(ge=1, le=10**9)], service: ServiceOf
+    name: _DatasetName, version: Annotated[int, Path(ge=1, le=10**9)], service: ServiceOf, access: _DataChanger
 ) -> DatasetInfo:
     """Forget a version that no living job reads."""
-    return await service.files.remove_dataset(name, version)
+    info = await service.files.remove_dataset(name, version)
+    access.tell(f"version {version} removed")
+    return info
 
 
-@router.get("/jobs/{job}/metrics")
+@router.get("/jobs/{job}/metrics", dependencies=_READS_JOB)
 async def metrics(
     job: str,
     service: ServiceOf,
@@ -78,19 +88,19 @@ async def metrics(
     return await service.files.metrics(await asyncio.to_thread(service.look, job), attempt, task, last)
 
 
-@router.get("/jobs/{job}/result", response_class=StreamingResponse)
+@router.get("/jobs/{job}/result", dependencies=_READS_JOB, response_class=StreamingResponse)
 async def result(job: str, service: ServiceOf, attempt: _Attempt = None, task: _Task = 0) -> StreamingResponse:
     """What the function that a task ran returned, as it was written; nobody here looks into it."""
     return _streamed(await service.files.result(await asyncio.to_thread(service.look, job), attempt, task))
 
 
-@router.get("/jobs/{job}/output")
+@router.get("/jobs/{job}/output", dependencies=_READS_JOB)
 async def output(job: str, service: ServiceOf, attempt: _Attempt = None) -> OutputList:
     """The files that an attempt left in its output folder (``MILLPOND_OUTPUT``)."""
     return await service.files.outputs(await asyncio.to_thread(service.look, job), attempt)
 
 
-@router.get("/jobs/{job}/output/{path:path}", response_class=StreamingResponse)
+@router.get("/jobs/{job}/output/{path:path}", dependencies=_READS_JOB, response_class=StreamingResponse)
 async def output_file(job: str, path: str, service: ServiceOf, attempt: _Attempt = None) -> StreamingResponse:
     """One of these files."""
     opened = await service.files.output(await asyncio.to_thread(service.look, job), attempt, path)

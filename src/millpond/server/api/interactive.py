@@ -10,6 +10,9 @@ from fastapi import APIRouter, Query, WebSocket
 from millpond.model.errors import ConflictError, MillpondError
 from millpond.server.activity import Activity
 from millpond.server.api.dependencies import PassesOf, ServiceOf
+from millpond.server.api.permits import Access, job_in_path, may
+from millpond.server.auth.entering import entrance
+from millpond.server.auth.roles import Verb, demand
 from millpond.server.proxy.passes import LINK_GOOD_FOR_S, Pass
 from millpond.server.sessions import as_message, port_of, relay_command, relay_port, running_task, visit
 from millpond.specs.api import LinkInfo
@@ -17,20 +20,24 @@ from millpond.specs.serving import OPEN_PATH, SERVING_KINDS, base_path
 
 router = APIRouter(prefix="/jobs", tags=["interactive"])
 
+_INSIDE = [may(Verb.USE_JOBS, job_in_path)]
+Seer = Annotated[Access, may(Verb.READ_JOBS, job_in_path)]
 TaskNumber: TypeAlias = Annotated[int, Query(ge=0, lt=2**31)]
 
 
 @router.post("/{job}/link", status_code=201)
-async def link(job: str, service: ServiceOf, passes: PassesOf) -> LinkInfo:
+async def link(job: str, service: ServiceOf, passes: PassesOf, access: Seer) -> LinkInfo:
     """A link that signs a browser in to what the job serves. It works once, within a minute."""
     info = await service.find(job)
+    demand(access.caller, *entrance(info))
     if info.kind not in SERVING_KINDS:
         raise ConflictError(f"job {info.id} is of kind {info.kind} and serves nothing", "use kind dev or service")
-    ticket = passes.link(Pass(info.id, service.user))
+    access.tell("a link to what it serves")
+    ticket = passes.link(Pass(info.id, access.caller.user))
     return LinkInfo(open_path=f"{OPEN_PATH}?ticket={ticket}", path=base_path(info.id), good_for_s=LINK_GOOD_FOR_S)
 
 
-@router.websocket("/{job}/exec")
+@router.websocket("/{job}/exec", dependencies=_INSIDE)
 async def run_command(client: WebSocket, job: str, service: ServiceOf, task: TaskNumber = 0) -> None:
     """Run a command beside a task; see ``server.sessions`` for the messages."""
 
@@ -41,7 +48,7 @@ async def run_command(client: WebSocket, job: str, service: ServiceOf, task: Tas
     await _serve(client, service.activity, job, relay)
 
 
-@router.websocket("/{job}/forward")
+@router.websocket("/{job}/forward", dependencies=_INSIDE)
 async def forward(
     client: WebSocket,
     job: str,

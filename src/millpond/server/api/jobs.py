@@ -12,6 +12,10 @@ from fastapi.responses import StreamingResponse
 from millpond.model.workloads import JobState
 from millpond.server.api.dependencies import ServiceOf
 from millpond.server.api.description import JOB_FILE_BODY
+from millpond.server.api.permits import Access, job_in_path, may
+from millpond.server.audience import audience_of
+from millpond.server.auth.entering import job_target
+from millpond.server.auth.roles import Verb
 from millpond.server.logs import Wish
 from millpond.specs.api import (
     IDEMPOTENCY_HEADER,
@@ -29,82 +33,93 @@ from millpond.specs.locate import LARGEST_TEXT
 
 router = APIRouter(prefix="/jobs", tags=["jobs"])
 
+LONGEST_KEY = 120
+
+Submitter = Annotated[Access, may(Verb.SUBMIT_JOBS)]
+Lister = Annotated[Access, may(Verb.READ_JOBS)]
+Reader = Annotated[Access, may(Verb.READ_JOBS, job_in_path)]
+Changer = Annotated[Access, may(Verb.CHANGE_JOBS, job_in_path)]
+
 
 @router.post("", status_code=201, openapi_extra=JOB_FILE_BODY)
 async def submit(
     request: Request,
     service: ServiceOf,
-    key: Annotated[str, Header(alias=IDEMPOTENCY_HEADER, max_length=200)] = "",
+    access: Submitter,
+    key: Annotated[str, Header(alias=IDEMPOTENCY_HEADER, max_length=LONGEST_KEY)] = "",
 ) -> JobInfo:
     """Submit a job. The body is a job file as JSON; repeating the key gives the same job, never a second one."""
-    return await service.submit(await _document(request), key)
+    info = await service.submit(await _document(request), key, access.caller)
+    access.tell(f"queue {info.queue}", target=job_target(info))
+    return info
 
 
 @router.post("/plan", openapi_extra=JOB_FILE_BODY)
-async def plan(request: Request, service: ServiceOf) -> PlanInfo:
+async def plan(request: Request, service: ServiceOf, access: Submitter) -> PlanInfo:
     """What would become of a job if it were submitted now: where, when, at whose cost. Nothing is submitted."""
-    return await service.plan(await _document(request))
+    return await service.plan(await _document(request), access.caller)
 
 
 @router.get("", response_model=JobList)
 async def list_jobs(
     service: ServiceOf,
+    access: Lister,
     state: JobState | None = None,
     everything: Annotated[bool, Query(alias="all")] = False,
     limit: Annotated[int, Query(ge=1, le=100_000)] = 1_000,
 ) -> Response:
     """Jobs, the newest first: those that have not ended; those in one state; or all."""
-    found = await service.jobs(state.value if state else "", everything, limit)
+    found = await service.jobs(state.value if state else "", everything, limit, audience_of(access.caller))
     # Written here: given the model, the framework would build and check it all once more.
     return Response(found.model_dump_json(), media_type="application/json")
 
 
 @router.get("/{job}")
-async def show(job: str, service: ServiceOf) -> JobInfo:
+async def show(job: str, service: ServiceOf, access: Reader) -> JobInfo:
     """One job."""
-    return await service.job(job)
+    return await service.job(job, audience_of(access.caller))
 
 
 @router.get("/{job}/why")
-async def why(job: str, service: ServiceOf) -> ReasonInfo:
+async def why(job: str, service: ServiceOf, access: Reader) -> ReasonInfo:
     """Why a job waits, with the numbers, what would help, and when it should start."""
-    return await service.why(job)
+    return await service.why(job, audience_of(access.caller))
 
 
 @router.post("/{job}/stop", status_code=202)
-async def stop(job: str, service: ServiceOf) -> JobInfo:
+async def stop(job: str, service: ServiceOf, access: Changer) -> JobInfo:
     """Ask for the end of a job: it gets notice, and after its grace it is ended by force."""
-    return await service.stop(job)
+    return _told(access, await service.stop(job, access.caller.user))
 
 
 @router.post("/{job}/suspend", status_code=202)
-async def suspend(job: str, service: ServiceOf) -> JobInfo:
+async def suspend(job: str, service: ServiceOf, access: Changer) -> JobInfo:
     """Halt a running job where it is; its memory stays, its share of compute is free for others."""
-    return await service.suspend(job)
+    return _told(access, await service.suspend(job))
 
 
 @router.post("/{job}/resume", status_code=202)
-async def resume(job: str, service: ServiceOf) -> JobInfo:
+async def resume(job: str, service: ServiceOf, access: Changer) -> JobInfo:
     """Let a suspended job go on as soon as there is room on its devices."""
-    return await service.resume(job)
+    return _told(access, await service.resume(job))
 
 
 @router.post("/{job}/resize", status_code=202)
-async def resize(job: str, wish: ResizeRequest, service: ServiceOf) -> JobInfo:
+async def resize(job: str, wish: ResizeRequest, service: ServiceOf, access: Changer) -> JobInfo:
     """Give an elastic job another number of tasks: surplus ones get notice, missing ones join the rest."""
-    return await service.resize(job, wish)
+    return _told(access, await service.resize(job, wish))
 
 
 @router.post("/{job}/extend", status_code=202)
-async def extend(job: str, wish: ExtendRequest, service: ServiceOf) -> JobInfo:
+async def extend(job: str, wish: ExtendRequest, service: ServiceOf, access: Changer) -> JobInfo:
     """Give a job with a time limit more time."""
-    return await service.extend(job, wish.by_s)
+    return _told(access, await service.extend(job, wish.by_s))
 
 
 @router.get("/{job}/events")
-async def events(job: str, service: ServiceOf) -> EventList:
+async def events(job: str, service: ServiceOf, access: Reader) -> EventList:
     """A job's history: what happened and what was decided."""
-    return EventList(events=await service.events(job))
+    return EventList(events=await service.events(job, audience_of(access.caller)))
 
 
 @router.get(
@@ -115,6 +130,7 @@ async def events(job: str, service: ServiceOf) -> EventList:
 async def logs(
     job: str,
     service: ServiceOf,
+    access: Reader,
     task: Annotated[int | None, Query(ge=0)] = None,
     attempt: Annotated[int | None, Query(ge=1)] = None,
     offset: Annotated[int, Query(ge=0, lt=2**62)] = 0,
@@ -124,6 +140,11 @@ async def logs(
     """A job's output, one JSON chunk per line; with ``follow`` until the job is over, through all its attempts."""
     chunks = await service.logs(job, Wish(task, attempt, offset, follow, cursor))
     return StreamingResponse(_lines(chunks), media_type="application/x-ndjson")
+
+
+def _told(access: Access, info: JobInfo) -> JobInfo:
+    access.tell(info.state)
+    return info
 
 
 async def _lines(chunks: AsyncIterator[LogChunk]) -> AsyncIterator[str]:

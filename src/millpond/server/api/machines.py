@@ -7,6 +7,9 @@ from typing import Annotated, Final, Literal
 from fastapi import APIRouter, Query, Response
 
 from millpond.server.api.dependencies import ServiceOf
+from millpond.server.api.permits import Access, ClusterReader, may, open_to_all
+from millpond.server.audience import audience_of
+from millpond.server.auth.roles import Verb
 from millpond.server.inbox import wall_clock
 from millpond.specs.api import DeliveryList, HealthInfo, NodeList, ServerInfo, UsageList
 
@@ -17,7 +20,7 @@ health = APIRouter(tags=["health"])
 router = APIRouter(tags=["cluster"])
 
 
-@health.get("/healthz", responses={503: {"model": HealthInfo}})
+@health.get("/healthz", dependencies=[open_to_all], responses={503: {"model": HealthInfo}})
 async def healthz(service: ServiceOf, response: Response) -> HealthInfo:
     """Whether the process is alive: it answers, and its scheduler runs. If not, a new start is all that helps."""
     defect = service.dead()
@@ -26,7 +29,7 @@ async def healthz(service: ServiceOf, response: Response) -> HealthInfo:
     return HealthInfo(status=defect or "ok")
 
 
-@health.get("/readyz", responses={503: {"model": HealthInfo}})
+@health.get("/readyz", dependencies=[open_to_all], responses={503: {"model": HealthInfo}})
 async def readyz(service: ServiceOf, response: Response) -> HealthInfo:
     """Whether it takes work on; if not, why."""
     trouble = service.unready()
@@ -36,31 +39,34 @@ async def readyz(service: ServiceOf, response: Response) -> HealthInfo:
 
 
 @router.get("/server")
-async def server(service: ServiceOf) -> ServerInfo:
+async def server(service: ServiceOf, access: ClusterReader) -> ServerInfo:
     """The server: version, address, engine, how many jobs."""
-    return await service.info()
+    return await service.info(access.caller.admin)
 
 
 @router.get("/nodes")
-async def nodes(service: ServiceOf) -> NodeList:
+async def nodes(service: ServiceOf, access: ClusterReader) -> NodeList:
     """All machines, their devices, what is free and who holds the rest."""
-    return NodeList(nodes=await service.nodes())
+    return NodeList(nodes=await service.nodes(audience_of(access.caller)))
 
 
 @router.get("/usage")
 async def usage(
     service: ServiceOf,
+    access: Annotated[Access, may(Verb.READ_USAGE)],
     by: Annotated[Literal["user", "queue", "model", "kind", "job"], Query(description="What to add up by.")] = "user",
     since: Annotated[float, Query(ge=0, le=_LATEST, description="Seconds since 1970.")] = 0.0,
     until: Annotated[float | None, Query(ge=0, le=_LATEST, description="Seconds since 1970; default: now.")] = None,
 ) -> UsageList:
-    """Who held how much between two instants."""
-    return await service.usage(by, since, wall_clock() if until is None else until)
+    """Who held how much between two instants: everybody, or whose usage one may see."""
+    return await service.usage(by, since, wall_clock() if until is None else until, access.caller)
 
 
 @router.get("/webhooks/deliveries")
 async def deliveries(
-    service: ServiceOf, limit: Annotated[int, Query(ge=1, le=1000, description="How many.")] = 100
+    service: ServiceOf,
+    access: Annotated[Access, may(Verb.READ_DELIVERIES)],
+    limit: Annotated[int, Query(ge=1, le=1000, description="How many.")] = 100,
 ) -> DeliveryList:
     """What was or is to be told to webhooks, and what came of it."""
     return DeliveryList(deliveries=await service.deliveries(limit))

@@ -88,6 +88,11 @@ class Files:
         """Every version of every dataset."""
         return [_dataset_info(found) for found in await asyncio.to_thread(self._datasets.all)]
 
+    async def owner_of(self, name: str) -> str:
+        """Who put the latest version of a dataset; empty when there is none."""
+        found = await self.datasets()
+        return next((info.user for info in found if info.name == name), "")
+
     async def remove_dataset(self, name: str, version: int) -> DatasetInfo:
         """Forget a version.
 

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Final
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import parse_qs, unquote
 
 from starlette.datastructures import Headers
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from millpond.model.errors import ConflictError, MillpondError, NotFoundError
-from millpond.server.auth import ADMITTED
+from millpond.model.errors import ConflictError, MillpondError, NotAllowedError, NotFoundError
+from millpond.server.auth.accounts import Accounts
+from millpond.server.auth.acts import Act
+from millpond.server.auth.entering import entrance
+from millpond.server.auth.guard import is_same_origin
+from millpond.server.auth.roles import demand
 from millpond.server.proxy import pages
 from millpond.server.proxy.balancing import Balancer, Readiness
 from millpond.server.proxy.headers import Caller, cookies_of, to_program
@@ -47,9 +51,10 @@ class Proxy:
     browser says that the request comes from a page of this server, or not at all where it comes from.
     """
 
-    def __init__(self, service: Service, passes: Passes) -> None:
+    def __init__(self, service: Service, passes: Passes, accounts: Accounts) -> None:
         self._service = service
         self._passes = passes
+        self._accounts = accounts
         self._activity = service.activity
         self._requests = RequestRelay()
         self._readiness = Readiness()
@@ -89,7 +94,7 @@ class Proxy:
         headers = Headers(scope=scope)
         html = "text/html" in headers.get("accept", "")
         asked = _Asked.of(scope)
-        if not self._may(scope, headers, asked.job):
+        if not await self._may(scope, headers, asked.job):
             cause = "you are not signed in to this job, or no longer"
             return pages.trouble(401, cause, f"open it with pond dev open {asked.job}", html)
         if asked.below is None:
@@ -102,14 +107,23 @@ class Proxy:
             return pages.trouble(status, error.cause, error.remedy, html, again)
         return None
 
-    def _may(self, scope: Scope, headers: Headers, job: str) -> bool:
-        if scope["state"].get(ADMITTED):
-            return True
-        origin = headers.get("origin")
-        crossing = scope["type"] == "websocket" or scope["method"] not in _SAFE
-        if crossing and origin is not None and urlsplit(origin).netloc != headers.get("host"):
+    async def _may(self, scope: Scope, headers: Headers, job: str) -> bool:
+        """Whether the caller, or whom the cookie is for, may open it now: rights are asked about each time."""
+        act: Act = scope["state"]["act"]
+        caller = act.caller if "authorization" in headers else None
+        if caller is None:
+            crossing = scope["type"] == "websocket" or scope["method"] not in _SAFE
+            if crossing and not is_same_origin(headers):
+                return False
+            holder = self._passes.holder(job, cookies_of(scope["headers"]).get(COOKIE, ""))
+            caller = self._accounts.caller_named(holder) if holder is not None else None
+        if caller is None:
             return False
-        return self._passes.holder(job, cookies_of(scope["headers"]).get(COOKIE, "")) is not None
+        try:
+            demand(caller, *entrance(await self._service.find(job)))
+        except (NotFoundError, NotAllowedError):
+            return False
+        return True
 
     async def _relay(self, scope: Scope, receive: Receive, send: Send, asked: _Asked) -> None:
         info = await self._service.find(asked.job)

@@ -32,6 +32,14 @@ class UsageSum:
     jobs: int
 
 
+@dataclass(frozen=True, slots=True)
+class Share:
+    """Whose usage is wanted: one user's, and that of some queues."""
+
+    user: str
+    queues: frozenset[str]
+
+
 def write_changes(connection: sa.Connection, changes: Sequence[Change]) -> None:
     """Make changes durable, within the transaction of the turn they happened in."""
     for change in changes:
@@ -58,11 +66,12 @@ def open_stretches(connection: sa.Connection) -> list[Stretch]:
     ]
 
 
-def sums(connection: sa.Connection, by: str, since: float, until: float) -> list[UsageSum]:
+def sums(connection: sa.Connection, by: str, since: float, until: float, share: Share | None = None) -> list[UsageSum]:
     """Usage by group and model between two instants, the largest first; what is still held counts up to ``until``.
 
     Args:
         by: one of ``GROUPINGS``.
+        share: whose; None: everybody's.
     """
     ends = sa.func.coalesce(usage.c.until, until)
     end = sa.case((ends > until, until), else_=ends)
@@ -81,6 +90,8 @@ def sums(connection: sa.Connection, by: str, since: float, until: float) -> list
         .where(usage.c.since < until, sa.or_(usage.c.until.is_(None), usage.c.until > since))
         .group_by(group, usage.c.model)
     )
+    if share is not None:
+        query = query.where(sa.or_(usage.c.user == share.user, usage.c.queue.in_(share.queues)))
     found = [
         UsageSum(row.name, row.model, row.gpu / 1000, row.cpu / 1000, row.memory / 1024, row.jobs)
         for row in connection.execute(query)

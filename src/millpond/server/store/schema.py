@@ -9,6 +9,7 @@ from millpond.model.workloads import LONGEST_JOB_ID
 metadata = MetaData()
 
 _JOB = String(LONGEST_JOB_ID)
+_NAME = String(64)
 _NUMBER = BigInteger().with_variant(Integer, "sqlite")
 
 events = Table(
@@ -52,6 +53,7 @@ jobs = Table(
     metadata,
     Column("id", _JOB, primary_key=True),
     Column("user", String(120), nullable=False),
+    Column("group", _NAME, nullable=False, server_default=""),
     Column("submitted_at", Float, nullable=False),
     Column("document", Text, nullable=False),
     Column("state", String(20), nullable=False),
@@ -59,6 +61,7 @@ jobs = Table(
     Column("info", Text, nullable=True),
     Index("jobs_by_time", "submitted_at"),
     Index("jobs_by_state", "state", "submitted_at"),
+    Index("jobs_by_group", "group", "submitted_at"),
 )
 """Every job ever submitted; ``state`` is ``live`` until it ends, ``info`` is what it looked like then."""
 
@@ -120,3 +123,84 @@ datasets = Table(
     Column("removed", Boolean, nullable=False),
 )
 """Named data: every version ever put; ``digest`` is that of its snapshot."""
+
+
+def _limits() -> tuple[Column[int] | Column[float], ...]:
+    """What an account may hold at once; null is no limit."""
+    return (
+        Column("limit_jobs", _NUMBER, nullable=True),
+        Column("limit_gpu_milli", _NUMBER, nullable=True),
+        Column("limit_cpu_milli", _NUMBER, nullable=True),
+        Column("limit_dev_s", Float, nullable=True),
+    )
+
+
+users = Table(
+    "users",
+    metadata,
+    Column("name", _NAME, primary_key=True),
+    Column("admin", Boolean, nullable=False),
+    Column("service", Boolean, nullable=False),
+    Column("disabled", Boolean, nullable=False),
+    Column("password", String(200), nullable=False),
+    Column("created_at", Float, nullable=False),
+    *_limits(),
+)
+"""Accounts of people and of services; ``password`` is a hash, empty where none is set."""
+
+groups = Table(
+    "groups",
+    metadata,
+    Column("name", _NAME, primary_key=True),
+    Column("queue", String(100), nullable=False, unique=True),
+    Column("created_at", Float, nullable=False),
+    *_limits(),
+)
+"""Groups of users; each owns one queue."""
+
+members = Table(
+    "members",
+    metadata,
+    Column("group", _NAME, primary_key=True),
+    Column("user", _NAME, primary_key=True),
+    Column("role", String(20), nullable=False),
+    Column("since", Float, nullable=False),
+)
+"""Who is in which group, as what."""
+
+tokens = Table(
+    "tokens",
+    metadata,
+    Column("id", String(16), primary_key=True),
+    Column("digest", String(64), nullable=False),
+    Column("kind", String(20), nullable=False),
+    Column("user", _NAME, nullable=False),
+    Column("name", String(100), nullable=False),
+    Column("verbs", Text, nullable=False),
+    Column("created_at", Float, nullable=False),
+    Column("expires_at", Float, nullable=True),
+    Column("revoked_at", Float, nullable=True),
+    Column("used_at", Float, nullable=True),
+    Index("tokens_by_user", "user"),
+)
+"""Secrets that stand for an account: never the secret, only its hash. ``verbs`` is a JSON list, empty for all."""
+
+audit = Table(
+    "audit",
+    metadata,
+    Column("id", _NUMBER, primary_key=True, autoincrement=True),
+    Column("at", Float, nullable=False),
+    Column("user", _NAME, nullable=False),
+    Column("address", String(64), nullable=False),
+    Column("how", String(20), nullable=False),
+    Column("verb", String(40), nullable=False),
+    Column("kind", String(20), nullable=False),
+    Column("object", String(200), nullable=False),
+    Column("group", _NAME, nullable=False),
+    Column("before", Text, nullable=False),
+    Column("after", Text, nullable=False),
+    Column("status", Integer, nullable=False),
+    Index("audit_by_time", "at"),
+    Index("audit_by_group", "group", "at"),
+)
+"""Who changed what, and who was refused. Rows are only ever added; a trigger refuses everything else."""

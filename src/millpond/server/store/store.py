@@ -1,7 +1,8 @@
 """What the server remembers, and in which transactions.
 
-One thread writes (the scheduler's), any thread reads; what is too old is removed by another, in small transactions
-(``server.retention``). A batch of events becomes durable in one transaction before any
+One thread writes what the scheduler knows (the scheduler's), any thread reads; what is too old is removed by another,
+in small transactions (``server.retention``), and accounts and the audit log have parts and writers of their own
+(``accounts``, ``audit``). A batch of events becomes durable in one transaction before any
 of them is acknowledged or handled; decisions become durable before an engine sees them.
 """
 
@@ -18,7 +19,9 @@ from millpond.model.codec import from_plain, to_plain
 from millpond.model.decisions import Decision
 from millpond.model.events import Event
 from millpond.server.store import books, deliveries, forgetting, schema
-from millpond.server.store.books import UsageSum
+from millpond.server.store.accounts import AccountStore
+from millpond.server.store.audit import AuditStore
+from millpond.server.store.books import Share, UsageSum
 from millpond.server.store.connecting import connect, hold
 from millpond.server.store.deliveries import Delivery, NewDelivery
 from millpond.server.usage import Change, Stretch
@@ -69,6 +72,15 @@ class NewJob:
     key: str = ""
     digest: str = ""
     state: str = LIVE
+    group: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Owners:
+    """Whose jobs are wanted: one user's, and those of some groups."""
+
+    user: str
+    groups: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +106,8 @@ class Store:
     def __init__(self, url: str) -> None:
         self._engine = connect(url)
         self._hold = hold(self._engine)
+        self.accounts = AccountStore(self._engine)
+        self.audit = AuditStore(self._engine)
 
     def close(self) -> None:
         """Let go of the database."""
@@ -124,6 +138,7 @@ class Store:
                         {
                             "id": job.id,
                             "user": job.user,
+                            "group": job.group,
                             "submitted_at": job.submitted_at,
                             "document": json.dumps(job.document),
                             "state": job.state,
@@ -267,12 +282,14 @@ class Store:
             text = connection.execute(query).scalar_one_or_none()
         return None if text is None else JobInfo.model_validate_json(text)
 
-    def ended_jobs(self, limit: int, state: str = "") -> list[JobInfo]:
-        """Jobs that have ended, the latest submitted first."""
+    def ended_jobs(self, limit: int, state: str = "", owners: Owners | None = None) -> list[JobInfo]:
+        """Jobs that have ended, the latest submitted first; all, or those of some owners."""
         table = schema.jobs
         query = sa.select(table.c.info).where(table.c.info.is_not(None))
         if state:
             query = query.where(table.c.state == state)
+        if owners is not None:
+            query = query.where(sa.or_(table.c.user == owners.user, table.c.group.in_(owners.groups)))
         query = query.order_by(table.c.submitted_at.desc(), table.c.id).limit(limit)
         with self._engine.connect() as connection:
             return [JobInfo.model_validate_json(text) for text in connection.execute(query).scalars()]
@@ -289,10 +306,10 @@ class Store:
         with self._engine.connect() as connection:
             return books.open_stretches(connection)
 
-    def usage(self, by: str, since: float, until: float) -> list[UsageSum]:
+    def usage(self, by: str, since: float, until: float, share: Share | None = None) -> list[UsageSum]:
         """Usage between two instants; see ``books.sums``."""
         with self._engine.connect() as connection:
-            return books.sums(connection, by, since, until)
+            return books.sums(connection, by, since, until, share)
 
     def due_deliveries(self, now: float, limit: int) -> list[Delivery]:
         """What is to be told now, oldest first."""
@@ -331,7 +348,10 @@ class Store:
         query = sa.select(table).where(table.c.state == DEPENDENT).order_by(table.c.submitted_at, table.c.id)
         with self._engine.connect() as connection:
             rows = connection.execute(query).all()
-        return [NewJob(row.id, row.user, row.submitted_at, json.loads(row.document), state=DEPENDENT) for row in rows]
+        return [
+            NewJob(row.id, row.user, row.submitted_at, json.loads(row.document), state=DEPENDENT, group=row.group)
+            for row in rows
+        ]
 
     def live_jobs(self) -> list[str]:
         """Ids of jobs that have not been recorded as ended."""

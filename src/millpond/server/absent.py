@@ -1,0 +1,19 @@
+"""What is not there: one wording, so that what somebody may not see reads exactly like what does not exist."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from millpond.model.errors import NotFoundError
+
+_LISTED_BY: Final = {
+    "job": "list the jobs with pond ps --all",
+    "user": "list them with pond user ls",
+    "group": "list them with pond group ls",
+    "token": "list them with pond token ls",
+}
+
+
+def absent(kind: str, name: str) -> NotFoundError:
+    """The error for an object that is not there, or not for the caller."""
+    return NotFoundError(f"no {kind} {name!r}", _LISTED_BY[kind])

@@ -1,0 +1,80 @@
+"""Routes about oneself: log in, log out, who am I, another password."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Request, Response
+
+from millpond.model.errors import ConflictError
+from millpond.server.api.permits import Access, Myself, SecurityOf, may, open_to_all
+from millpond.server.api.pictures import limits_body, memberships
+from millpond.server.auth.accounts import OWNER
+from millpond.server.auth.acts import Act
+from millpond.server.auth.guard import COOKIE
+from millpond.server.auth.logins import SESSION_S
+from millpond.server.auth.roles import Target, Verb
+from millpond.server.auth.secrets import csrf_of
+from millpond.specs.accounts import LoginInfo, LoginRequest, PasswordChange, WhoInfo
+
+router = APIRouter(tags=["account"])
+
+
+@router.post("/login", dependencies=[open_to_all])
+def login(wish: LoginRequest, request: Request, response: Response, security: SecurityOf) -> LoginInfo:
+    """Log in by password or invitation: for a token, or with ``session`` for a cookie that programs cannot read."""
+    act: Act = request.state.act
+    act.caller, act.verb, act.claimed = None, "log-in", wish.user
+    logins = security.logins
+    if wish.invitation:
+        user = logins.by_invitation(wish.invitation, wish.new_password, act.address)
+        act.after = "by invitation, with a new password"
+    else:
+        user = logins.by_password(wish.user, wish.password, act.address)
+    act.claimed, act.target = user.name, Target("user", user.name)
+    token, secret = logins.admit(user, wish.session, wish.label)
+    if not wish.session:
+        return LoginInfo(user=user.name, token=secret, expires_at=token.expires_at)
+    is_encrypted = request.url.scheme == "https"
+    response.set_cookie(
+        COOKIE, secret, max_age=int(SESSION_S), path="/", secure=is_encrypted, httponly=True, samesite="strict"
+    )
+    return LoginInfo(user=user.name, csrf=csrf_of(secret), expires_at=token.expires_at)
+
+
+@router.post("/logout", status_code=204)
+def logout(access: Myself, response: Response, security: SecurityOf) -> None:
+    """Revoke the token, or end the session, that this request bears."""
+    caller = access.caller
+    if caller.how == OWNER:
+        raise ConflictError(
+            "the token in the state directory cannot be logged out", "remove its file and start the server again"
+        )
+    security.accounts.revoke(security.accounts.token(caller.token))
+    response.delete_cookie(COOKIE, path="/", httponly=True, samesite="strict")
+    access.tell("logged out", target=Target("token", caller.token))
+
+
+@router.get("/whoami")
+def whoami(access: Myself, security: SecurityOf) -> WhoInfo:
+    """Who one is to this server, and what one's token is confined to."""
+    caller = access.caller
+    return WhoInfo(
+        user=caller.user,
+        admin=caller.admin,
+        how=caller.how,
+        groups=memberships(security.accounts, caller.user),
+        verbs=sorted(caller.verbs or ()),
+        limits=limits_body(security.accounts.user(caller.user).limits),
+    )
+
+
+@router.put("/password", status_code=204)
+def change_password(
+    wish: PasswordChange, access: Annotated[Access, may(Verb.CHANGE_SELF)], security: SecurityOf
+) -> None:
+    """Choose another password; all other logins of this account end."""
+    caller = access.caller
+    present = None if caller.how == OWNER else wish.password
+    access.tell("another password", target=Target("user", caller.user))
+    security.logins.change_password(caller.user, present, wish.new_password, access.act.address, caller.token)

@@ -1,0 +1,191 @@
+"""What every route declares: by which verb it is done, and to what. A route without a permit does not get built.
+
+    @router.get("/{job}")
+    async def show(job: str, access: Annotated[Access, may(Verb.READ_JOBS, job_in_path)]) -> JobInfo: ...
+
+The permit runs before the route, refuses with 403, or with 404 where the caller may not even see the object, and tells
+the audit log what the request is about.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
+
+from fastapi import Depends, FastAPI, WebSocketException
+from fastapi.dependencies.models import Dependant
+from fastapi.routing import APIRoute, APIWebSocketRoute
+from starlette.requests import HTTPConnection
+from starlette.status import WS_1008_POLICY_VIOLATION
+
+from millpond.model.errors import InconsistentStateError, MillpondError, NotFoundError, NotLoggedInError
+from millpond.server.auth.acts import Act
+from millpond.server.auth.entering import job_target
+from millpond.server.auth.roles import Caller, Target, Verb, allows, demand
+from millpond.server.auth.security import Security
+from millpond.server.service import Service
+
+DeclaredRoute = APIRoute | APIWebSocketRoute
+Finder = Callable[[HTTPConnection], Awaitable[Target]]
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """A request that was let through.
+
+    Attributes:
+        target: what the permit was asked for; None when the route has no one object.
+    """
+
+    caller: Caller
+    verb: Verb
+    target: Target | None
+    act: Act
+
+    def sees(self, target: Target) -> bool:
+        """Whether the same verb is allowed on another object: for lists."""
+        return allows(self.caller, self.verb, target)
+
+    def demand(self, target: Target) -> None:
+        """The same verb on an object that only the body of the request named.
+
+        Raises:
+            NotFoundError, NotAllowedError: as for the permit itself.
+        """
+        self.act.target = target
+        demand(self.caller, self.verb, target)
+
+    def tell(self, after: str, before: str = "", target: Target | None = None) -> None:
+        """What changed, for the audit log."""
+        self.act.after, self.act.before = after, before
+        self.act.target = target or self.act.target
+
+
+class Permit:
+    """The check of one route.
+
+    Args:
+        verb: None: anybody at all, logged in or not.
+        find: the object in the request; None when the route is about no one object.
+    """
+
+    def __init__(self, verb: Verb | None, find: Finder | None = None) -> None:
+        self.verb = verb
+        self.find = find
+
+    async def __call__(self, request: HTTPConnection) -> Access | None:
+        """Let the request through, or refuse it; a WebSocket is closed before it was open."""
+        if self.verb is None:
+            return None
+        if request.scope["type"] == "http":
+            return await self._access(self.verb, request)
+        try:
+            return await self._access(self.verb, request)
+        except MillpondError as error:
+            raise WebSocketException(WS_1008_POLICY_VIOLATION, str(error)) from error
+
+    async def _access(self, verb: Verb, request: HTTPConnection) -> Access:
+        act: Act = request.state.act
+        caller = act.caller
+        if caller is None:
+            raise NotLoggedInError("nobody has logged in", "log in with pond login")
+        act.verb = verb.value
+        if self.find is None:
+            demand(caller, verb)
+            return Access(caller, verb, None, act)
+        act.target = target = await self.find(request)
+        demand(caller, verb, target)
+        return Access(caller, verb, target, act)
+
+
+def may(verb: Verb, find: Finder | None = None) -> Any:
+    """The permit of a route, as a dependency of it."""
+    return Depends(Permit(verb, find))
+
+
+open_to_all = Depends(Permit(None))
+"""The permit of a route that needs no login."""
+
+ClusterReader = Annotated[Access, may(Verb.READ_CLUSTER)]
+Myself = Annotated[Access, may(Verb.READ_SELF)]
+
+
+async def job_in_path(request: HTTPConnection) -> Target:
+    """The job that the path names; nobody's when there is none."""
+    service: Service = request.app.state.service
+    name = request.path_params["job"]
+    try:
+        info = service.shown(name)
+        if info is None:
+            info = await asyncio.to_thread(service.look, name)
+    except NotFoundError:
+        return Target("job", name)
+    return replace(job_target(info), name=name)
+
+
+async def user_in_path(request: HTTPConnection) -> Target:
+    """The user that the path names."""
+    return security_of(request).accounts.target_user(request.path_params["user"])
+
+
+async def group_in_path(request: HTTPConnection) -> Target:
+    """The group that the path names."""
+    return security_of(request).accounts.target_group(request.path_params["group"])
+
+
+async def token_in_path(request: HTTPConnection) -> Target:
+    """The token whose id the path names."""
+    return security_of(request).accounts.target_token(request.path_params["token"])
+
+
+async def dataset_in_path(request: HTTPConnection) -> Target:
+    """The dataset that the path names: that of whoever put its latest version, or of who would put the first."""
+    name, act = request.path_params["name"], request.state.act
+    owner = await request.app.state.service.files.owner_of(name) or act.caller.user
+    return replace(security_of(request).accounts.target_user(owner), kind="dataset", name=name)
+
+
+def security_of(request: HTTPConnection) -> Security:
+    """The server's accounts and their door."""
+    security: Security = request.app.state.security
+    return security
+
+
+SecurityOf = Annotated[Security, Depends(security_of)]
+
+
+def permits_of(route: DeclaredRoute) -> list[Permit]:
+    """All permits that a route declares."""
+    return [dependency.call for dependency in _all(route.dependant) if isinstance(dependency.call, Permit)]
+
+
+def check_permits(app: FastAPI) -> None:
+    """Refuse to serve routes that anybody could use by oversight.
+
+    Raises:
+        InconsistentStateError: a route declares no permit, or several.
+    """
+    for route in routes_of(app.routes):
+        found = permits_of(route)
+        if len(found) != 1:
+            raise InconsistentStateError(
+                f"route {route.path} ({route.name}) declares {len(found)} permits",
+                "declare one: who may do what to which object",
+            )
+
+
+def routes_of(routes: Any) -> list[DeclaredRoute]:
+    """The routes of an application, those of its routers included (which newer versions of FastAPI keep apart)."""
+    found: list[DeclaredRoute] = []
+    for route in routes:
+        if isinstance(route, DeclaredRoute):
+            found.append(route)
+        else:
+            found += routes_of(getattr(getattr(route, "original_router", route), "routes", None) or [])
+    return found
+
+
+def _all(dependant: Dependant) -> list[Dependant]:
+    return [dependant, *(inner for each in dependant.dependencies for inner in _all(each))]

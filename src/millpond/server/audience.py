@@ -1,0 +1,84 @@
+"""Whose jobs somebody may see, and what they read instead of the names of all others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from millpond.server.auth.roles import Caller, Target, Verb, allows
+from millpond.server.store.store import Owners
+from millpond.specs.api import EventInfo, JobInfo, NodeInfo, PlanInfo, ReasonInfo
+
+VEIL: Final = "a job of another group"
+
+Look = Callable[[str], JobInfo | None]
+"""Finds a job by its id; None when there never was one, as for the name of a queue."""
+
+
+@dataclass(frozen=True, slots=True)
+class Audience:
+    """Somebody who reads about jobs.
+
+    Attributes:
+        owners: whose jobs they may see; None: everybody's.
+    """
+
+    owners: Owners | None
+
+    def sees(self, info: JobInfo | None) -> bool:
+        """Whether they may see this job; what is no job, they may."""
+        return self.owners is None or info is None or info.user == self.owners.user or info.group in self.owners.groups
+
+    def reason(self, reason: ReasonInfo, look: Look) -> ReasonInfo:
+        """The reason, without the name of a job in the way that is not for them."""
+        other = reason.blocked_by
+        if not other or self.owners is None or self.sees(look(other)):
+            return reason
+        return reason.model_copy(update={"summary": reason.summary.replace(other, VEIL), "blocked_by": ""})
+
+    def event(self, event: EventInfo, look: Look) -> EventInfo:
+        """The entry of a history, without the name of a successor that is not for them."""
+        other = event.data.get("for_job", "")
+        if not other or self.owners is None or self.sees(look(other)):
+            return event
+        data = {name: value for name, value in event.data.items() if name != "for_job"}
+        return event.model_copy(update={"text": event.text.replace(other, VEIL), "data": data})
+
+    def plan(self, plan: PlanInfo, look: Look) -> PlanInfo:
+        """The plan, without the names of jobs that are not for them and of whose they are."""
+        if self.owners is None:
+            return plan
+        victims = [
+            victim if self.sees(look(victim.job)) else victim.model_copy(update={"job": VEIL, "user": ""})
+            for victim in plan.victims
+        ]
+        reason = None if plan.reason is None else self.reason(plan.reason, look)
+        return plan.model_copy(update={"victims": victims, "reason": reason})
+
+    def node(self, node: NodeInfo, look: Look) -> NodeInfo:
+        """The machine, without the names of holders that are not for them."""
+        if self.owners is None:
+            return node
+
+        def shown(job: str) -> str:
+            info = look(job)
+            return job if info is not None and self.sees(info) else VEIL
+
+        devices = [
+            device.model_copy(update={"holders": [shown(job) for job in device.holders]}) for device in node.devices
+        ]
+        return node.model_copy(update={"devices": devices})
+
+
+EVERYBODY: Final = Audience(None)
+
+
+def audience_of(caller: Caller) -> Audience:
+    """What the caller may see of jobs, by their roles."""
+    if caller.admin:
+        return EVERYBODY
+    groups = {
+        group for group in caller.groups if allows(caller, Verb.READ_JOBS, Target("job", "", groups=frozenset({group})))
+    }
+    return Audience(Owners(caller.user, frozenset(groups)))

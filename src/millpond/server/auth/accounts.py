@@ -1,0 +1,366 @@
+"""All accounts, in memory and in the store: who a secret stands for, who is in which group, and every change of it.
+
+There is one server on a store (it is locked), so what is in memory is the truth; a change is stored first and shown
+then. Looking a caller up costs no I/O, which every request relies on.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+from sqlalchemy.exc import DBAPIError
+
+from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError
+from millpond.server.absent import absent
+from millpond.server.auth import secrets
+from millpond.server.auth.records import Group, Member, Token, TokenKind, User
+from millpond.server.auth.roles import Caller, Role, Target, Verb, allows
+from millpond.server.store.accounts import AccountStore
+
+log = logging.getLogger(__name__)
+
+USED_EVERY_S: Final = 300.0
+"""A token's last use is written down at most so often."""
+OLD_TOKENS_KEPT_S: Final = 90 * 86_400.0
+MOST_TOKENS: Final = 200
+"""Valid tokens one account may have."""
+
+OWNER: Final = "owner"
+
+
+class Accounts:
+    """The users, groups, memberships and tokens of one server.
+
+    Args:
+        owner: name of the account of whoever can read the state directory; made an admin when it is not there yet.
+        owner_token: the token in the state directory.
+        clock: seconds since 1970.
+    """
+
+    def __init__(self, store: AccountStore, owner: str, owner_token: str, clock: Callable[[], float]) -> None:
+        self._store = store
+        self._clock = clock
+        self._lock = threading.RLock()
+        store.forget_tokens(clock() - OLD_TOKENS_KEPT_S)
+        self._users = {user.name: user for user in store.users()}
+        self._groups = {group.name: group for group in store.groups()}
+        self._members = {(member.group, member.user): member for member in store.members()}
+        self._tokens = {token.id: token for token in store.tokens()}
+        self._callers: dict[str, Caller] = {}
+        self._owner = owner
+        self._owner_digest = secrets.digest_of(owner_token)
+        if owner not in self._users:
+            self._save_user(User(owner, admin=True, created_at=clock()))
+
+    # ---- who is it? ---------------------------------------------------------------------------------------------
+
+    def caller(self, secret: str, session: bool = False) -> Caller | None:
+        """Whom a secret stands for; None when for nobody, or for nobody any more.
+
+        Args:
+            session: it came in a cookie; only a session's secret counts there, and nowhere else.
+        """
+        digest = secrets.digest_of(secret)
+        if not session and secrets.is_same(digest, self._owner_digest):
+            return replace(self._known(self._owner), admin=True, how=OWNER)
+        token = self._tokens.get(secrets.id_of(secret) or "")
+        if token is None or not secrets.is_same(digest, token.digest):
+            return None
+        user = self._users.get(token.user)
+        wrong_door = session != (token.kind is TokenKind.SESSION) or token.kind is TokenKind.INVITATION
+        if wrong_door or user is None or user.disabled or not token.is_valid(self._clock()):
+            return None
+        return replace(
+            self._known(token.user), verbs=token.verbs or None, how="session" if session else "token", token=token.id
+        )
+
+    def caller_named(self, name: str) -> Caller | None:
+        """The owner of an account whom somebody else vouches for, such as a signed cookie; None when it is disabled."""
+        user = self._users.get(name)
+        return None if user is None or user.disabled else replace(self._known(name), how="pass")
+
+    def is_use_due(self, token_id: str) -> bool:
+        """Whether it is time to write down that a token is in use."""
+        token = self._tokens.get(token_id)
+        return token is not None and (token.used_at is None or self._clock() - token.used_at >= USED_EVERY_S)
+
+    def note_use(self, token_id: str) -> None:
+        """Write down that a token is in use. A store that cannot be written keeps nobody from reading."""
+        with self._lock:
+            token = self._tokens.get(token_id)
+            if token is None:
+                return
+            self._tokens[token_id] = used = replace(token, used_at=self._clock())
+            try:
+                self._store.save(used)
+            except DBAPIError as error:
+                log.warning("the last use of token %s is not stored (%s)", token_id, error.orig)
+
+    def _known(self, name: str) -> Caller:
+        """The caller without the way they came in; kept until anything about them changes."""
+        found = self._callers.get(name)
+        if found is None:
+            with self._lock:
+                roles = tuple((member.group, member.role) for member in self._members.values() if member.user == name)
+                found = self._callers[name] = Caller(name, self._users[name].admin, roles)
+        return found
+
+    # ---- looking ------------------------------------------------------------------------------------------------
+
+    def user(self, name: str) -> User:
+        """One account.
+
+        Raises:
+            NotFoundError: there is none of this name.
+        """
+        user = self._users.get(name)
+        if user is None:
+            raise absent("user", name)
+        return user
+
+    def group(self, name: str) -> Group:
+        """One group.
+
+        Raises:
+            NotFoundError: there is none of this name.
+        """
+        group = self._groups.get(name)
+        if group is None:
+            raise absent("group", name)
+        return group
+
+    def token(self, token_id: str) -> Token:
+        """One token's record.
+
+        Raises:
+            NotFoundError: there is none of this id.
+        """
+        token = self._tokens.get(token_id)
+        if token is None:
+            raise absent("token", token_id)
+        return token
+
+    def users(self) -> list[User]:
+        """All accounts, by name."""
+        with self._lock:
+            return sorted(self._users.values(), key=lambda user: user.name)
+
+    def groups(self) -> list[Group]:
+        """All groups, by name."""
+        with self._lock:
+            return sorted(self._groups.values(), key=lambda group: group.name)
+
+    def tokens(self) -> list[Token]:
+        """All tokens, the newest first."""
+        with self._lock:
+            return sorted(self._tokens.values(), key=lambda token: token.created_at, reverse=True)
+
+    def members_of(self, group: str) -> list[Member]:
+        """Who is in a group, the oldest member first."""
+        with self._lock:
+            return [member for member in self._members.values() if member.group == group]
+
+    def memberships(self, user: str) -> list[Member]:
+        """The groups that a user is in, the oldest first; the first is where their jobs go by default."""
+        with self._lock:
+            return [member for member in self._members.values() if member.user == user]
+
+    def group_of_queue(self, queue: str) -> Group | None:
+        """Which group owns a queue; None when none does."""
+        with self._lock:
+            return next((group for group in self._groups.values() if group.queue == queue), None)
+
+    def queues_for(self, caller: Caller, verb: Verb) -> frozenset[str]:
+        """The queues of all groups to which the caller's roles let them do this."""
+        with self._lock:
+            groups = [group for group in self._groups.values() if allows(caller, verb, self.target_group(group.name))]
+            return frozenset(group.queue for group in groups)
+
+    def target_user(self, name: str) -> Target:
+        """A user as what a verb is applied to; of nobody's groups when there is none of this name."""
+        return Target("user", name, name, frozenset(member.group for member in self.memberships(name)))
+
+    def target_group(self, name: str) -> Target:
+        """A group as what a verb is applied to."""
+        return Target("group", name, groups=frozenset({name}))
+
+    def target_token(self, token_id: str) -> Target:
+        """A token as what a verb is applied to; nobody's when there is none of this id."""
+        token = self._tokens.get(token_id)
+        return Target("token", token_id, token.user if token else "")
+
+    # ---- changing users and groups ------------------------------------------------------------------------------
+
+    def add_user(self, user: User, group: str = "", role: Role = Role.MEMBER) -> User:
+        """Make an account, as a member of a group when one is named.
+
+        Raises:
+            ConflictError: the name is taken.
+            NotFoundError: there is no such group.
+        """
+        with self._lock:
+            if user.name in self._users:
+                raise ConflictError(f"a user {user.name!r} exists already", "choose another name")
+            made = replace(user, created_at=self._clock())
+            if group:
+                member = Member(self.group(group).name, user.name, role, made.created_at)
+                self._store.save(made, member)
+                self._members[member.group, member.user] = member
+            else:
+                self._store.save(made)
+            self._users[made.name] = made
+            self._callers.pop(made.name, None)
+        return made
+
+    def change_user(self, name: str, change: Callable[[User], User]) -> User:
+        """Replace an account's record.
+
+        Raises:
+            NotFoundError: there is none of this name.
+            ConflictError: no admin would be left who could undo it, or the owner of the server would be shut out.
+        """
+        with self._lock:
+            user = self.user(name)
+            changed = change(user)
+            if name == self._owner and (changed.disabled or not changed.admin):
+                raise ConflictError(
+                    f"{name!r} owns this server: its state directory makes them an admin", "leave that account alone"
+                )
+            self._save_user(changed)
+        return changed
+
+    def add_group(self, group: Group) -> Group:
+        """Make a group.
+
+        Raises:
+            ConflictError: the name or the queue is taken.
+        """
+        with self._lock:
+            if group.name in self._groups:
+                raise ConflictError(f"a group {group.name!r} exists already", "choose another name")
+            owner = self.group_of_queue(group.queue)
+            if owner is not None:
+                raise ConflictError(f"queue {group.queue!r} belongs to group {owner.name!r}", "choose another queue")
+            made = replace(group, created_at=self._clock())
+            self._store.save(made)
+            self._groups[made.name] = made
+        return made
+
+    def change_group(self, name: str, change: Callable[[Group], Group]) -> Group:
+        """Replace a group's record; its name and queue stay.
+
+        Raises:
+            NotFoundError: there is none of this name.
+        """
+        with self._lock:
+            changed = change(self.group(name))
+            self._store.save(changed)
+            self._groups[name] = changed
+        return changed
+
+    def put_member(self, group: str, user: str, role: Role) -> Member:
+        """Take a user into a group, or give a member another role.
+
+        Raises:
+            NotFoundError: there is no such group or user.
+            InvalidInputError: nobody is an admin of a group.
+        """
+        if role is Role.ADMIN:
+            raise InvalidInputError("admin is not a role within a group", "use lead, member or viewer")
+        with self._lock:
+            key = self.group(group).name, self.user(user).name
+            known = self._members.get(key)
+            member = replace(known, role=role) if known else Member(*key, role, self._clock())
+            self._store.save(member)
+            self._members[key] = member
+            self._callers.pop(user, None)
+        return member
+
+    def drop_member(self, group: str, user: str) -> Member:
+        """Let a user leave a group.
+
+        Raises:
+            NotFoundError: they are not in it.
+        """
+        with self._lock:
+            member = self._members.get((group, user))
+            if member is None:
+                raise NotFoundError(f"{user!r} is not in group {group!r}", "list its members with pond group ls")
+            self._store.drop(member)
+            del self._members[group, user]
+            self._callers.pop(user, None)
+        return member
+
+    # ---- changing tokens ----------------------------------------------------------------------------------------
+
+    def issue(
+        self,
+        user: str,
+        kind: TokenKind,
+        lifetime_s: float | None,
+        name: str = "",
+        verbs: frozenset[Verb] = frozenset(),
+    ) -> tuple[Token, str]:
+        """Make a token; returns its record and the secret, which nobody can see again.
+
+        Raises:
+            ConflictError: the account has too many already.
+        """
+        secret, token_id = secrets.new_token()
+        with self._lock:
+            now = self._clock()
+            valid = sum(token.user == user and token.is_valid(now) for token in self._tokens.values())
+            if valid >= MOST_TOKENS:
+                raise ConflictError(f"{user!r} has {valid} tokens", "revoke some with pond token revoke")
+            expires_at = None if lifetime_s is None else now + lifetime_s
+            token = Token(token_id, secrets.digest_of(secret), kind, user, name, verbs, now, expires_at)
+            self._save_token(token)
+        return token, secret
+
+    def revoke(self, *tokens: Token) -> None:
+        """Tokens open nothing any more."""
+        with self._lock:
+            now = self._clock()
+            for token in tokens:
+                if token.is_valid(now):
+                    self._save_token(replace(token, revoked_at=now))
+
+    def invited(self, secret: str) -> User | None:
+        """Whose invitation this is; None when it is none, or has been used. It is used up by ``set_password``."""
+        token = self._tokens.get(secrets.id_of(secret) or "")
+        if token is None or token.kind is not TokenKind.INVITATION or not token.is_valid(self._clock()):
+            return None
+        user = self._users[token.user]
+        return user if secrets.is_same(secrets.digest_of(secret), token.digest) and not user.disabled else None
+
+    def set_password(self, user: str, password: str, keep: str = "") -> None:
+        """Give an account another password hash; whoever is logged in with the old one, or invited, no longer is.
+
+        Args:
+            keep: id of a token that stays: the one in use.
+        """
+        with self._lock:
+            self._save_user(replace(self.user(user), password=password))
+            ended = (TokenKind.SESSION, TokenKind.LOGIN, TokenKind.INVITATION)
+            self.revoke(
+                *(
+                    token
+                    for token in list(self._tokens.values())
+                    if token.user == user and token.kind in ended and token.id != keep
+                )
+            )
+
+    # ---- inside -------------------------------------------------------------------------------------------------
+
+    def _save_user(self, user: User) -> None:
+        self._store.save(user)
+        self._users[user.name] = user
+        self._callers.pop(user.name, None)
+
+    def _save_token(self, token: Token) -> None:
+        self._store.save(token)
+        self._tokens[token.id] = token

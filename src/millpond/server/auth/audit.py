@@ -1,0 +1,86 @@
+"""The audit log: every request that changes something, or was refused to, from one place in front of all routes.
+
+Entries are written by a thread of their own, many at once. Requests about accounts wait until theirs is on disk; those
+about jobs do not, because the scheduler's log, which is on disk before they are answered, names their user as well.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from concurrent.futures import Future
+from typing import Final
+
+from sqlalchemy.exc import DBAPIError
+
+from millpond.server.store.audit import AuditEntry, AuditQuestion, AuditStore
+
+log = logging.getLogger(__name__)
+
+GATHER_S: Final = 0.2
+"""So long entries nobody waits for are gathered before they are written."""
+RETRY_S: Final = 1.0
+
+
+class AuditLog:
+    """Takes entries from any thread and writes them in order."""
+
+    def __init__(self, store: AuditStore) -> None:
+        self._store = store
+        self._queue: queue.SimpleQueue[tuple[AuditEntry | None, Future[None] | None]] = queue.SimpleQueue()
+        self._urgent = threading.Event()
+        self._closing = False
+        self._thread = threading.Thread(target=self._run, name="audit", daemon=True)
+        self._thread.start()
+
+    def add(self, entry: AuditEntry) -> None:
+        """Keep an entry; it is on disk a moment later."""
+        self._queue.put((entry, None))
+
+    def add_now(self, entry: AuditEntry) -> Future[None]:
+        """Keep an entry; the future is done when it is on disk."""
+        done: Future[None] = Future()
+        self._queue.put((entry, done))
+        self._urgent.set()
+        return done
+
+    def find(self, question: AuditQuestion) -> list[AuditEntry]:
+        """Matching entries, the newest first."""
+        return self._store.find(question)
+
+    def close(self) -> None:
+        """Write what is left, and end."""
+        self._closing = True
+        self._urgent.set()
+        self._queue.put((None, None))
+        self._thread.join()
+
+    def _run(self) -> None:
+        pending: list[tuple[AuditEntry | None, Future[None] | None]] = []
+        while not (self._closing and self._queue.empty() and not pending):
+            if not pending:
+                pending.append(self._queue.get())
+                self._urgent.wait(GATHER_S)
+            self._urgent.clear()
+            while not self._queue.empty():
+                pending.append(self._queue.get())
+            if not self._write([entry for entry, _ in pending if entry is not None]):
+                if self._closing:
+                    return
+                self._urgent.wait(RETRY_S)
+                continue
+            for _, done in pending:
+                if done is not None:
+                    done.set_result(None)
+            pending.clear()
+
+    def _write(self, entries: list[AuditEntry]) -> bool:
+        if not entries:
+            return True
+        try:
+            self._store.add(entries)
+        except DBAPIError as error:
+            log.error("%d entries of the audit log cannot be written yet (%s)", len(entries), error.orig)
+            return False
+        return True

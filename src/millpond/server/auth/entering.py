@@ -1,0 +1,18 @@
+"""By which right somebody gets inside a job: to what it serves, or to its tasks."""
+
+from __future__ import annotations
+
+from millpond.model.workloads import Kind
+from millpond.server.auth.roles import Target, Verb
+from millpond.specs.api import JobInfo
+
+
+def job_target(info: JobInfo) -> Target:
+    """A job as what a verb is applied to."""
+    return Target("job", info.id, info.user, frozenset({info.group} - {""}))
+
+
+def entrance(info: JobInfo) -> tuple[Verb, Target]:
+    """The verb for opening what a job serves: a service is there to be visited, other work is its user's own."""
+    verb = Verb.VISIT_SERVICES if info.kind == Kind.SERVICE.value else Verb.USE_JOBS
+    return verb, job_target(info)

@@ -1,0 +1,177 @@
+"""In front of everything: who asks, whether the request may have been forged by a web page, and the audit log.
+
+It is a plain ASGI layer, so that it also covers streams and unknown paths. What the caller may do is decided behind it,
+by the permit that each route declares.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import socket
+from typing import Final
+from urllib.parse import parse_qsl, urlsplit
+
+from starlette.datastructures import Headers
+from starlette.requests import cookie_parser
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from millpond.server.auth.acts import Act
+from millpond.server.auth.roles import Caller
+from millpond.server.auth.secrets import csrf_of, id_of, is_same
+from millpond.server.auth.security import Security
+from millpond.specs.accounts import CSRF_HEADER
+from millpond.specs.api import API_PREFIX, ErrorBody, ErrorInfo
+from millpond.specs.serving import OPEN_PATH, PROXY_PREFIX
+
+COOKIE: Final = "pond_session"
+LOGIN_PATH: Final = f"{API_PREFIX}/login"
+OPEN_PATHS: Final = frozenset({"/healthz", "/readyz", "/openapi.json", "/docs", LOGIN_PATH})
+_SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+_SECRET_IN_URL: Final = frozenset({"token", "access_token", "api_key", "apikey", "auth", "authorization", "password"})
+_CLOSE_POLICY: Final = 1008
+
+
+class Guard:
+    """Lets requests pass whose caller is known, and that address this server by a name it has.
+
+    The second stops web pages that reach a local server through a name of their own (DNS rebinding).
+
+    Args:
+        bound_to: the address that the server listens on.
+    """
+
+    def __init__(self, app: ASGIApp, security: Security, bound_to: str) -> None:
+        self._app = app
+        self._security = security
+        self._names = {"localhost", bound_to.lower(), socket.gethostname().lower(), socket.getfqdn().lower()}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, or answer it here."""
+        if scope["type"] not in ("http", "websocket"):
+            await self._app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        caller, by_cookie = self._caller(headers)
+        refusal = self._refusal(scope, headers, caller, by_cookie)
+        if refusal is not None:
+            await _turn_away(*refusal, scope, receive, send)
+            return
+        if caller is not None and caller.token and self._security.accounts.is_use_due(caller.token):
+            await asyncio.to_thread(self._security.accounts.note_use, caller.token)
+        act = Act(self._security.clock(), _address(scope), caller)
+        scope.setdefault("state", {})["act"] = act
+        if scope["type"] == "websocket" or scope["method"] in _SAFE:
+            await self._app(scope, receive, send)
+            return
+
+        async def send_written_down(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                await self._write_down(act, message["status"])
+            await send(message)
+
+        await self._app(scope, receive, send_written_down)
+
+    async def _write_down(self, act: Act, status: int) -> None:
+        """Keep the request in the audit log, if it got as far as a route."""
+        entry = act.entry(status)
+        if entry is None:
+            return
+        if act.is_kept_elsewhere:
+            self._security.audit.add(entry)
+        else:
+            await asyncio.wrap_future(self._security.audit.add_now(entry))
+
+    def _caller(self, headers: Headers) -> tuple[Caller | None, bool]:
+        """Who asks, and whether a cookie says so. A request that bears a token is judged by that alone."""
+        authorization = headers.get("authorization")
+        if authorization is not None:
+            scheme, _, token = authorization.partition(" ")
+            known = self._security.accounts.caller(token.strip()) if scheme.lower() == "bearer" else None
+            return known, False
+        session = cookie_parser(headers.get("cookie", "")).get(COOKIE)
+        return (self._security.accounts.caller(session, session=True), True) if session else (None, False)
+
+    def _refusal(
+        self, scope: Scope, headers: Headers, caller: Caller | None, by_cookie: bool
+    ) -> tuple[int, ErrorBody] | None:
+        """Why a request is not looked at; None when it is."""
+        if not self._is_our_name(headers.get("host", "")):
+            return 421, ErrorBody(
+                cause="this server is not known by that name", code="request", remedy="use its address or localhost"
+            )
+        if not scope["path"].startswith(PROXY_PREFIX) and _has_secret_in_url(scope):
+            return 400, ErrorBody(
+                cause="a secret in the address of a request ends up in logs and histories",
+                code="request",
+                remedy="send it as the header 'Authorization: Bearer TOKEN', and revoke the one you have sent",
+            )
+        if caller is None and not _is_judged_elsewhere(scope["path"]):
+            return 401, ErrorBody(
+                cause="the token is missing, wrong, expired or revoked",
+                code="unauthorized",
+                remedy="log in with pond login, or send 'Authorization: Bearer TOKEN'",
+            )
+        if "authorization" in headers:
+            return None  # no web page can make a browser send this
+        if _is_judged_elsewhere(scope["path"]) and scope["path"] != LOGIN_PATH:
+            return None
+        crossing = scope["type"] == "websocket" or scope["method"] not in _SAFE
+        # The programs of jobs are served under this very name: to their pages too a cookie alone opens nothing.
+        alone = by_cookie and scope["path"] != LOGIN_PATH and not _shows_csrf(headers)
+        if alone or (crossing and not is_same_origin(headers)):
+            return 403, ErrorBody(
+                cause="this request may come from another web page",
+                code="forbidden",
+                remedy=f"send the header {CSRF_HEADER} with what the login answered, from a page of this server",
+            )
+        return None
+
+    def _is_our_name(self, host: str) -> bool:
+        """An address is always ours (nobody can rebind it); a name must be one we know."""
+        try:
+            name = (urlsplit(f"//{host}").hostname or "").lower()
+        except ValueError:
+            return False
+        try:
+            ipaddress.ip_address(name)
+        except ValueError:
+            return name in self._names
+        return True
+
+
+def _is_judged_elsewhere(path: str) -> bool:
+    """Whether anybody may come in there, or the proxy judges who may."""
+    return path in OPEN_PATHS or path == OPEN_PATH or path.startswith(PROXY_PREFIX)
+
+
+def is_same_origin(headers: Headers) -> bool:
+    """Whether the page that sent this is ours; programs other than browsers name no origin."""
+    origin = headers.get("origin")
+    return origin is None or origin.partition("://")[2].lower() == headers.get("host", "").lower()
+
+
+def _shows_csrf(headers: Headers) -> bool:
+    session = cookie_parser(headers.get("cookie", ""))[COOKIE]
+    return is_same(headers.get(CSRF_HEADER, "").encode().hex(), csrf_of(session).encode().hex())
+
+
+def _has_secret_in_url(scope: Scope) -> bool:
+    query = scope.get("query_string", b"").decode("latin-1")
+    return any(name.lower() in _SECRET_IN_URL or id_of(value) is not None for name, value in parse_qsl(query))
+
+
+def _address(scope: Scope) -> str:
+    client = scope.get("client")
+    return client[0] if client else ""
+
+
+async def _turn_away(status: int, body: ErrorBody, scope: Scope, receive: Receive, send: Send) -> None:
+    if scope["type"] == "websocket":
+        await receive()
+        await send({"type": "websocket.close", "code": _CLOSE_POLICY, "reason": body.cause})
+        return
+    headers = {"WWW-Authenticate": "Bearer"} if status == 401 else None
+    answer = JSONResponse(ErrorInfo(error=body).model_dump(), status_code=status, headers=headers)
+    await answer(scope, receive, send)

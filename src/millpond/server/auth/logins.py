@@ -1,0 +1,115 @@
+"""Logging in: a password or an invitation in, a token or a session out; guessing slowed (``throttle``)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from millpond.model.errors import InvalidInputError, NotLoggedInError, UnavailableError
+from millpond.server.auth.accounts import Accounts
+from millpond.server.auth.records import Token, TokenKind, User
+from millpond.server.auth.secrets import Passwords, id_of
+from millpond.server.auth.throttle import Throttle
+
+T = TypeVar("T")
+
+LOGIN_S: Final = 30 * 86_400.0
+SESSION_S: Final = 12 * 3_600.0
+INVITATION_S: Final = 7 * 86_400.0
+_AT_ONCE: Final = 2
+"""Password hashes computed at the same time: each takes 64 MiB and a core."""
+_WAITS_S: Final = 10.0
+
+
+class Logins:
+    """Checks who somebody is.
+
+    Args:
+        passwords: makes and checks hashes.
+        clock: seconds, for the pauses after failures.
+    """
+
+    def __init__(self, accounts: Accounts, passwords: Passwords, clock: Callable[[], float]) -> None:
+        self._accounts = accounts
+        self._passwords = passwords
+        self._throttle = Throttle(clock)
+        self._hashing = threading.BoundedSemaphore(_AT_ONCE)
+
+    def by_password(self, name: str, password: str, address: str) -> User:
+        """The account that this is the password of.
+
+        Raises:
+            NotLoggedInError: it is not, or there is no such account, or it is disabled: which, is not said.
+            TooManyTriesError: too many attempts failed.
+        """
+        self._throttle.attempt(name, address)
+        user = next((user for user in self._accounts.users() if user.name == name), None)
+        usable = user is not None and not user.disabled and not user.service
+        good = self._hashed(lambda: self._passwords.check(password, user.password if user and usable else ""))
+        if user is None or not good:
+            raise NotLoggedInError("user or password is wrong", "try again, or ask an admin for an invitation")
+        self._throttle.succeeded(name, address)
+        return user
+
+    def by_invitation(self, secret: str, password: str, address: str) -> User:
+        """The account that was invited, now with this password.
+
+        Raises:
+            NotLoggedInError: it is no invitation, or has been used, or has expired.
+            InvalidInputError: the password cannot be used; the invitation still can.
+            TooManyTriesError: too many attempts failed.
+        """
+        tried = f"invitation {id_of(secret) or ''}"
+        self._throttle.attempt(tried, address)
+        user = self._accounts.invited(secret)
+        if user is None:
+            raise NotLoggedInError("the invitation is wrong, used or expired", "ask an admin for another one")
+        self._throttle.succeeded(tried, address)
+        self.choose_password(user.name, password)
+        return user
+
+    def change_password(self, name: str, present: str | None, password: str, address: str, keep: str) -> None:
+        """Another password for an account.
+
+        Args:
+            present: the password until now; None when it need not be shown.
+            keep: id of the token in use, which stays valid.
+
+        Raises:
+            NotLoggedInError: the present password is wrong.
+            InvalidInputError: the new one cannot be used, or the account is a service's.
+        """
+        if present is not None and self._accounts.user(name).password:
+            self.by_password(name, present, address)
+        self.choose_password(name, password, keep)
+
+    def choose_password(self, name: str, password: str, keep: str = "") -> None:
+        """Set an account's password without asking for the present one."""
+        if self._accounts.user(name).service:
+            raise InvalidInputError(f"{name!r} is a service: it has no password", "make it a token")
+        self._accounts.set_password(name, self._hashed(lambda: self._passwords.make(password, name)), keep)
+
+    def invite(self, name: str) -> tuple[Token, str]:
+        """A secret by which somebody chooses a password, once.
+
+        Raises:
+            InvalidInputError: the account is a service's.
+        """
+        if self._accounts.user(name).service:
+            raise InvalidInputError(f"{name!r} is a service: it has no password", "make it a token")
+        return self._accounts.issue(name, TokenKind.INVITATION, INVITATION_S, "to choose a password")
+
+    def admit(self, user: User, session: bool, label: str) -> tuple[Token, str]:
+        """A token for somebody who has shown who they are."""
+        if session:
+            return self._accounts.issue(user.name, TokenKind.SESSION, SESSION_S, label or "browser")
+        return self._accounts.issue(user.name, TokenKind.LOGIN, LOGIN_S, label or "pond login")
+
+    def _hashed(self, work: Callable[[], T]) -> T:
+        if not self._hashing.acquire(timeout=_WAITS_S):
+            raise UnavailableError("too many people are logging in", "try again in a moment")
+        try:
+            return work()
+        finally:
+            self._hashing.release()

@@ -1,0 +1,93 @@
+"""For whom, and into which queue, a submission goes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from millpond.model.errors import InvalidInputError, NotAllowedError
+from millpond.model.tenants import DEFAULT_QUEUE
+from millpond.model.workloads import Job, Kind
+from millpond.server.auth.accounts import Accounts
+from millpond.server.auth.roles import Caller, Target, Verb, allows
+from millpond.specs.job import JobSpec, check_job
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where somebody's job belongs."""
+
+    user: str
+    queue: str
+    group: str
+
+    def of(self, job: Job) -> Job:
+        """The job, there."""
+        return replace(job, user=self.user, queue=self.queue, group=self.group)
+
+
+def place_for(accounts: Accounts, caller: Caller, queue: str | None) -> Place:
+    """Where a job goes that somebody submits.
+
+    Args:
+        queue: as the job file names it; None: the queue of the first group that the caller may submit in.
+
+    Raises:
+        NotAllowedError: the queue is another group's, or the caller is in no group that takes jobs of theirs.
+    """
+    if queue is None:
+        for member in accounts.memberships(caller.user):
+            if _may_submit(caller, member.group):
+                return Place(caller.user, accounts.group(member.group).queue, member.group)
+        queue = DEFAULT_QUEUE
+    owner = accounts.group_of_queue(queue)
+    group = owner.name if owner else ""
+    if not _may_submit(caller, group):
+        own = [group for group, _ in caller.roles if _may_submit(caller, group)]
+        queues = ", ".join(accounts.group(name).queue for name in own)
+        raise NotAllowedError(
+            f"{caller.user} may not submit to queue {queue!r}",
+            f"use one of: {queues}" if queues else "ask a lead or an admin to be made a member of a group",
+        )
+    return Place(caller.user, queue, group)
+
+
+def settle_place(accounts: Accounts, caller: Caller, spec: JobSpec) -> tuple[JobSpec, Place]:
+    """The job file with what follows from who submits it written into it, and where the job belongs.
+
+    Raises:
+        NotAllowedError: as for ``place_for``.
+        InvalidInputError: it is a ``dev`` job and asks for more time than its user or group may have.
+    """
+    file = spec.file
+    place = place_for(accounts, caller, file.queue if "queue" in file.model_fields_set else None)
+    settled: dict[str, Any] = {}
+    if file.queue != place.queue:
+        settled["queue"] = place.queue
+    longest = longest_dev_s(accounts, place.user, place.group) if file.kind == Kind.DEV.value else None
+    if longest is not None and file.time_limit is None:
+        settled["time_limit"] = longest
+    elif longest is not None and file.time_limit is not None and file.time_limit > longest:
+        hours = f"{longest / 3600:g}"
+        raise InvalidInputError(
+            f"a dev job of {file.time_limit / 3600:g} h; {place.user} may have {hours} h",
+            f"ask for a time_limit of at most {hours}h",
+        )
+    if settled:
+        spec = replace(check_job({**spec.document, **settled}), warnings=spec.warnings)
+    return spec, place
+
+
+def longest_dev_s(accounts: Accounts, user: str, group: str) -> float | None:
+    """How long a ``dev`` job of theirs may run, in seconds; None: as long as it likes.
+
+    A job may be older than the accounts: who is not known has no limit.
+    """
+    limits = [known.limits.dev_s for known in accounts.users() if known.name == user]
+    limits += [known.limits.dev_s for known in accounts.groups() if known.name == group]
+    return min((limit for limit in limits if limit is not None), default=None)
+
+
+def _may_submit(caller: Caller, group: str) -> bool:
+    groups = frozenset({group} - {""})
+    return allows(caller, Verb.SUBMIT_JOBS, Target("queue", group, groups=groups))

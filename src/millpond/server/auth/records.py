@@ -1,0 +1,100 @@
+"""What is known of users, groups and tokens: immutable records, as they are stored."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from millpond.server.auth.roles import Role, Verb
+
+
+@dataclass(frozen=True, slots=True)
+class AccountLimits:
+    """What a user, or a group as a whole, may hold at once; None is no limit.
+
+    Attributes:
+        jobs: running jobs.
+        dev_s: how long one job of the kind ``dev`` may run, in seconds.
+    """
+
+    jobs: int | None = None
+    gpu_milli: int | None = None
+    cpu_milli: int | None = None
+    dev_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """An account.
+
+    Attributes:
+        service: a program's: it has tokens and no password.
+        password: its hash; empty where none is set.
+    """
+
+    name: str
+    admin: bool = False
+    service: bool = False
+    disabled: bool = False
+    password: str = ""
+    created_at: float = 0.0
+    limits: AccountLimits = AccountLimits()
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Some users who share a queue."""
+
+    name: str
+    queue: str
+    created_at: float = 0.0
+    limits: AccountLimits = AccountLimits()
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A user's place in a group; the role is never that of an admin."""
+
+    group: str
+    user: str
+    role: Role
+    since: float = 0.0
+
+
+class TokenKind(StrEnum):
+    """What a token is for."""
+
+    PERSONAL = "personal"
+    """Made by hand, for a person or a service account."""
+    LOGIN = "login"
+    """What ``pond login`` keeps."""
+    SESSION = "session"
+    """A browser's cookie."""
+    INVITATION = "invitation"
+    """Lets its owner choose a password, once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A secret that stands for an account.
+
+    Attributes:
+        digest: SHA-256 of the secret.
+        verbs: what it is confined to; empty: to nothing.
+        expires_at: None: never.
+    """
+
+    id: str
+    digest: str
+    kind: TokenKind
+    user: str
+    name: str = ""
+    verbs: frozenset[Verb] = frozenset()
+    created_at: float = 0.0
+    expires_at: float | None = None
+    revoked_at: float | None = None
+    used_at: float | None = None
+
+    def is_valid(self, now: float) -> bool:
+        """Whether it still opens anything."""
+        return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)

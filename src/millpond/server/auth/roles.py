@@ -1,0 +1,193 @@
+"""Who may do what: one table of role, verb and scope, and the one function that reads it.
+
+Nothing else in the server decides about rights. Routes name a verb and an object (``server.api.permits``), which comes
+down to ``demand``; lists ask ``allows`` about each entry.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+
+from millpond.model.errors import NotAllowedError
+from millpond.server.absent import absent
+
+
+class Role(StrEnum):
+    """What somebody is: an admin everywhere, the others within one group."""
+
+    ADMIN = "admin"
+    LEAD = "lead"
+    MEMBER = "member"
+    VIEWER = "viewer"
+
+
+class Verb(StrEnum):
+    """What can be done. Tokens may be confined to some of them."""
+
+    READ_CLUSTER = "read-cluster"
+    READ_JOBS = "read-jobs"
+    SUBMIT_JOBS = "submit-jobs"
+    CHANGE_JOBS = "change-jobs"
+    SEND_FILES = "send-files"
+    """To send contents, which do nothing before a job or a dataset refers to them."""
+    READ_DATA = "read-data"
+    CHANGE_DATA = "change-data"
+    USE_JOBS = "use-jobs"
+    """To be inside a job: open what a ``dev`` job serves, run commands beside its tasks, reach their ports."""
+    VISIT_SERVICES = "visit-services"
+    """To open what a job of the kind ``service`` serves."""
+    READ_USERS = "read-users"
+    CHANGE_USERS = "change-users"
+    READ_GROUPS = "read-groups"
+    CHANGE_GROUPS = "change-groups"
+    CHANGE_MEMBERS = "change-members"
+    READ_TOKENS = "read-tokens"
+    CHANGE_TOKENS = "change-tokens"
+    READ_USAGE = "read-usage"
+    READ_DELIVERIES = "read-deliveries"
+    READ_AUDIT = "read-audit"
+    READ_SELF = "read-self"
+    """To ask who one is, and to log out; a token that is confined to other verbs may still do this."""
+    CHANGE_SELF = "change-self"
+    """To change one's own password."""
+
+
+class Scope(IntEnum):
+    """Whose objects a verb reaches."""
+
+    NONE = 0
+    OWN = 1
+    """One's own."""
+    GROUP = 2
+    """One's own, and those of the group in which one has the role."""
+    ALL = 3
+
+
+_NONE, _OWN, _GROUP, _ALL = Scope.NONE, Scope.OWN, Scope.GROUP, Scope.ALL
+
+RIGHTS: dict[Verb, dict[Role, Scope]] = {
+    verb: dict(zip(Role, scopes, strict=True))
+    for verb, scopes in {
+        #                     admin  lead    member  viewer
+        Verb.READ_CLUSTER: (_ALL, _ALL, _ALL, _ALL),
+        Verb.READ_JOBS: (_ALL, _GROUP, _GROUP, _GROUP),
+        Verb.SUBMIT_JOBS: (_ALL, _GROUP, _GROUP, _NONE),
+        Verb.CHANGE_JOBS: (_ALL, _GROUP, _OWN, _NONE),
+        Verb.SEND_FILES: (_ALL, _ALL, _ALL, _NONE),
+        Verb.READ_DATA: (_ALL, _ALL, _ALL, _ALL),
+        Verb.CHANGE_DATA: (_ALL, _GROUP, _OWN, _NONE),
+        Verb.USE_JOBS: (_ALL, _OWN, _OWN, _NONE),
+        Verb.VISIT_SERVICES: (_ALL, _GROUP, _GROUP, _GROUP),
+        Verb.READ_USERS: (_ALL, _GROUP, _GROUP, _GROUP),
+        Verb.CHANGE_USERS: (_ALL, _NONE, _NONE, _NONE),
+        Verb.READ_GROUPS: (_ALL, _GROUP, _GROUP, _GROUP),
+        Verb.CHANGE_GROUPS: (_ALL, _NONE, _NONE, _NONE),
+        Verb.CHANGE_MEMBERS: (_ALL, _GROUP, _NONE, _NONE),
+        Verb.READ_TOKENS: (_ALL, _OWN, _OWN, _OWN),
+        Verb.CHANGE_TOKENS: (_ALL, _OWN, _OWN, _OWN),
+        Verb.READ_USAGE: (_ALL, _GROUP, _OWN, _OWN),
+        Verb.READ_DELIVERIES: (_ALL, _NONE, _NONE, _NONE),
+        Verb.READ_AUDIT: (_ALL, _GROUP, _NONE, _NONE),
+        Verb.READ_SELF: (_OWN, _OWN, _OWN, _OWN),
+        Verb.CHANGE_SELF: (_OWN, _OWN, _OWN, _OWN),
+    }.items()
+}
+"""The table. ``docs/security.md`` shows it, and a test compares the two."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Whoever makes a request.
+
+    Attributes:
+        roles: group and role of each membership, the oldest first.
+        verbs: what the token in use is confined to; None: to nothing.
+        how: by what they showed who they are: ``owner`` (the file in the state directory), ``token`` or ``session``.
+        token: id of the token in use; empty for the owner.
+    """
+
+    user: str
+    admin: bool = False
+    roles: tuple[tuple[str, Role], ...] = ()
+    verbs: frozenset[Verb] | None = None
+    how: str = ""
+    token: str = ""
+
+    @property
+    def groups(self) -> frozenset[str]:
+        """The groups they are in."""
+        return frozenset(group for group, _ in self.roles)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a verb is applied to.
+
+    Attributes:
+        kind, name: for messages and for the audit log: ``job``, ``train-abcde``.
+        user: whose it is; empty when nobody's in particular.
+        groups: the groups it belongs to.
+    """
+
+    kind: str
+    name: str
+    user: str = ""
+    groups: frozenset[str] = frozenset()
+
+
+def widest(caller: Caller, verb: Verb) -> Scope:
+    """The widest scope in which the caller may do this at all, by any of their roles."""
+    rights = RIGHTS[verb]
+    if caller.admin:
+        return rights[Role.ADMIN]
+    # In no group at all, somebody is a viewer of nothing but what is their own.
+    return max((rights[role] for _, role in caller.roles), default=min(rights[Role.VIEWER], Scope.GROUP))
+
+
+def allows(caller: Caller, verb: Verb, target: Target) -> bool:
+    """Whether the caller's roles let them do this to the target. What a token is confined to is asked elsewhere."""
+    rights = RIGHTS[verb]
+    scopes = [(None, rights[Role.ADMIN])] if caller.admin else [(group, rights[role]) for group, role in caller.roles]
+    if not scopes:
+        scopes = [(None, rights[Role.VIEWER])]
+    own = bool(target.user) and target.user == caller.user
+    return any(
+        scope is Scope.ALL or (scope is Scope.GROUP and (own or group in target.groups)) or (scope is Scope.OWN and own)
+        for group, scope in scopes
+    )
+
+
+_SEEN_BY = {"job": Verb.READ_JOBS, "user": Verb.READ_USERS, "group": Verb.READ_GROUPS, "token": Verb.READ_TOKENS}
+"""The verb by which somebody sees that an object is there at all."""
+
+
+def demand(caller: Caller, verb: Verb, target: Target | None = None) -> None:
+    """Let the caller do this to the target, or to some object or other when there is none yet.
+
+    Raises:
+        NotFoundError: it is not theirs to see; the same words as if it were not there.
+        NotAllowedError: they may see it, and not do this; or their token is confined to other things.
+    """
+    if caller.verbs is not None and verb not in caller.verbs and verb is not Verb.READ_SELF:
+        raise NotAllowedError(
+            f"this token does not allow {verb.value}, only {', '.join(sorted(caller.verbs))}", "use another token"
+        )
+    if target is None:
+        if widest(caller, verb) is Scope.NONE:
+            raise _not_allowed(caller, verb)
+        return
+    if allows(caller, verb, target):
+        return
+    seen = _SEEN_BY.get(target.kind)
+    if seen is not None and not allows(caller, seen, target):
+        raise absent(target.kind, target.name)
+    raise _not_allowed(caller, verb, f" {target.kind} {target.name!r}")
+
+
+def _not_allowed(caller: Caller, verb: Verb, what: str = "") -> NotAllowedError:
+    role = ", ".join(f"{role.value} of {group}" for group, role in caller.roles) or "in no group"
+    return NotAllowedError(
+        f"{caller.user} ({'admin' if caller.admin else role}) may not {verb.value}{':' if what else ''}{what}",
+        "ask a lead of the group, or an admin",
+    )

@@ -1,0 +1,97 @@
+"""Guessing made slow: after some failed logins, an account and an address have to wait, longer each time.
+
+An attempt counts as failed until it has succeeded, so that many attempts at once do not slip through together. Waiting
+is told, not slept: a request that comes too early is refused and costs nothing.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import math
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from millpond.model.errors import TooManyTriesError
+
+FREE_PER_ACCOUNT: Final = 5
+FREE_PER_ADDRESS: Final = 20
+"""Failures in a row that cost nothing; many people may share an address."""
+LONGEST_PAUSE_S: Final = 900.0
+_FORGOTTEN_AFTER_S: Final = 3_600.0
+_MOST_REMEMBERED: Final = 20_000
+
+
+@dataclass(slots=True)
+class _Failures:
+    count: int
+    last_at: float
+
+
+class Throttle:
+    """Failed attempts by account and by address, in memory: a restart forgives.
+
+    Args:
+        clock: seconds; never runs back far.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._failures: OrderedDict[tuple[str, str], _Failures] = OrderedDict()
+
+    def attempt(self, user: str, address: str) -> None:
+        """Somebody tries to log in; counted as failed until ``succeeded``.
+
+        Raises:
+            TooManyTriesError: this account, or this address, has to wait; the attempt is not looked at.
+        """
+        keys = _keys(user, address)
+        with self._lock:
+            now = self._clock()
+            for key, free in keys.items():
+                wait = self._wait_s(key, free, now)
+                if wait > 0:
+                    raise TooManyTriesError(
+                        f"too many logins failed for this {key[0]}", f"try again in {math.ceil(wait)} s"
+                    )
+            for key in keys:
+                known = self._failures.pop(key, None) or _Failures(0, now)
+                self._failures[key] = _Failures(known.count + 1, now)
+            while len(self._failures) > _MOST_REMEMBERED:
+                self._failures.popitem(last=False)
+
+    def succeeded(self, user: str, address: str) -> None:
+        """The last attempt was good: the account starts anew, and the address is as it was before it."""
+        account, place = _keys(user, address)
+        with self._lock:
+            self._failures.pop(account, None)
+            known = self._failures.get(place)
+            if known is not None:
+                known.count -= 1
+
+    def _wait_s(self, key: tuple[str, str], free: int, now: float) -> float:
+        known = self._failures.get(key)
+        if known is None or now - known.last_at > _FORGOTTEN_AFTER_S:
+            self._failures.pop(key, None)
+            return 0.0
+        if known.count < free:
+            return 0.0
+        pause = min(2.0 ** min(known.count - free, 30), LONGEST_PAUSE_S)
+        return known.last_at + pause - now
+
+
+def _keys(user: str, address: str) -> dict[tuple[str, str], int]:
+    """What is counted, and how many failures of it are free."""
+    return {("account", user): FREE_PER_ACCOUNT, ("address", _network(address)): FREE_PER_ADDRESS}
+
+
+def _network(address: str) -> str:
+    """The address; of an IPv6 one its /64, which is what one machine is given."""
+    try:
+        parsed = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    return str(ipaddress.ip_network((parsed, 64), strict=False)) if parsed.version == 6 else address

@@ -1,0 +1,117 @@
+"""Users, groups and tokens in the database: read whole when the server starts, written record by record."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+import sqlalchemy as sa
+
+from millpond.server.auth.records import AccountLimits, Group, Member, Token, TokenKind, User
+from millpond.server.auth.roles import Role, Verb
+from millpond.server.store import schema
+
+Account = User | Group | Member | Token
+
+
+class AccountStore:
+    """The accounts' tables of one open database. Every ``save`` is a transaction."""
+
+    def __init__(self, engine: sa.Engine) -> None:
+        self._engine = engine
+
+    def save(self, *records: Account) -> None:
+        """Keep these as they are now, all or none."""
+        with self._engine.begin() as connection:
+            for record in records:
+                table, row = _table(record), _row(record)
+                keys = {column.name: row[column.name] for column in table.primary_key}
+                changed = connection.execute(table.update().where(*_is(table, keys)).values(row))
+                if changed.rowcount == 0:
+                    connection.execute(table.insert().values(row))
+
+    def drop(self, *members: Member) -> None:
+        """Forget memberships."""
+        table = schema.members
+        with self._engine.begin() as connection:
+            for member in members:
+                connection.execute(table.delete().where(*_is(table, {"group": member.group, "user": member.user})))
+
+    def forget_tokens(self, before: float) -> None:
+        """Drop tokens that expired, or were revoked, before an instant."""
+        table = schema.tokens
+        with self._engine.begin() as connection:
+            connection.execute(table.delete().where(sa.or_(table.c.expires_at < before, table.c.revoked_at < before)))
+
+    def users(self) -> list[User]:
+        """All accounts, by name."""
+        return [
+            User(row.name, row.admin, row.service, row.disabled, row.password, row.created_at, _limits(row))
+            for row in self._all(schema.users, schema.users.c.name)
+        ]
+
+    def groups(self) -> list[Group]:
+        """All groups, by name."""
+        rows = self._all(schema.groups, schema.groups.c.name)
+        return [Group(row.name, row.queue, row.created_at, _limits(row)) for row in rows]
+
+    def members(self) -> list[Member]:
+        """All memberships, the oldest first."""
+        table = schema.members
+        return [
+            Member(row.group, row.user, Role(row.role), row.since)
+            for row in self._all(table, table.c.since, table.c.group, table.c.user)
+        ]
+
+    def tokens(self) -> list[Token]:
+        """All tokens, the oldest first."""
+        return [
+            Token(
+                row.id,
+                row.digest,
+                TokenKind(row.kind),
+                row.user,
+                row.name,
+                frozenset(map(Verb, json.loads(row.verbs))),
+                row.created_at,
+                row.expires_at,
+                row.revoked_at,
+                row.used_at,
+            )
+            for row in self._all(schema.tokens, schema.tokens.c.created_at, schema.tokens.c.id)
+        ]
+
+    def _all(self, table: sa.Table, *order: sa.Column[Any]) -> list[sa.Row[Any]]:
+        with self._engine.connect() as connection:
+            return list(connection.execute(sa.select(table).order_by(*order)))
+
+
+def _table(record: Account) -> sa.Table:
+    match record:
+        case User():
+            return schema.users
+        case Group():
+            return schema.groups
+        case Member():
+            return schema.members
+        case Token():
+            return schema.tokens
+
+
+def _row(record: Account) -> dict[str, Any]:
+    row = {field.name: getattr(record, field.name) for field in dataclasses.fields(record)}
+    limits = row.pop("limits", None)
+    if limits is not None:
+        row |= {f"limit_{name}": value for name, value in dataclasses.asdict(limits).items()}
+    if isinstance(record, Token):
+        row["verbs"] = json.dumps(sorted(record.verbs))
+    return row
+
+
+def _limits(row: sa.Row[Any]) -> AccountLimits:
+    return AccountLimits(row.limit_jobs, row.limit_gpu_milli, row.limit_cpu_milli, row.limit_dev_s)
+
+
+def _is(table: sa.Table, values: dict[str, Any]) -> list[sa.ColumnElement[bool]]:
+    return [table.c[name] == value for name, value in values.items()]

@@ -1,0 +1,108 @@
+"""A server with two groups of people, for tests of who may do what."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from fastapi.testclient import TestClient
+from server_world import Clock, World, WorldEngine, cheap_passwords
+
+from millpond.server.api.app import make_app
+from millpond.server.auth.records import TokenKind, User
+from millpond.server.auth.roles import Role
+from millpond.server.auth.security import open_security
+from millpond.server.board import Board
+from millpond.server.loop import Loop
+from millpond.server.recovery import recover
+from millpond.server.service import Identity, Service
+from millpond.server.store.connecting import sqlite_url
+from millpond.server.store.store import Store
+from millpond.server.tenants import Tenants
+from millpond.specs.api import ErrorBody, ErrorInfo
+
+API = "/api/v1"
+OWNER_TOKEN = "the-owners-token"
+PASSWORD = "correct horse battery"
+
+PEOPLE = {
+    "lea": ("vision", Role.LEAD),
+    "max": ("vision", Role.MEMBER),
+    "mia": ("vision", Role.MEMBER),
+    "vic": ("vision", Role.VIEWER),
+    "sam": ("speech", Role.MEMBER),
+    "sue": ("speech", Role.LEAD),
+}
+
+
+class AuthWorld:
+    """A running server without a socket: ``olga`` owns it, ``amy`` is an admin, ``nob`` is in no group."""
+
+    def __init__(self, state_dir: Path, url: str = "", clock: Clock | None = None) -> None:
+        self.clock = clock or Clock(1_000_000.0)
+        world = World()
+        self.engine = WorldEngine(world, self.clock)
+        self.store = Store(url or sqlite_url(state_dir / "millpond.db"))
+        self.loop = Loop(self.store, recover(self.store), Board(), self.clock)
+        self.engine.wake = self.loop.wake
+        self.security = open_security(self.store, "olga", OWNER_TOKEN, self.clock, cheap_passwords())
+        self.accounts = self.security.accounts
+        self.loop.settle(self.engine)
+        self.tenants = Tenants(self.accounts, self.loop, self.clock)
+        self.tenants.start()
+        self.loop.start()
+        identity = Identity("1", "http://testserver", "local", 1, state_dir, 0.0, "default", "default")
+        self.service = Service(self.loop, self.store, identity, self.accounts)
+        self._tokens: dict[str, str] = {}
+        self.app = make_app(self.service, self.security, self.tenants, "testserver")
+
+    def populate(self) -> AuthWorld:
+        """Make the groups and the people."""
+        owner = self.client("olga")
+        for group in ("vision", "speech"):
+            assert owner.post(f"{API}/groups", json={"name": group}).status_code == 201
+        self.accounts.add_user(User("amy", admin=True))
+        self.accounts.add_user(User("nob"))
+        for name, (group, role) in PEOPLE.items():
+            self.accounts.add_user(User(name), group, role)
+        return self
+
+    def client(self, user: str = "", **headers: str) -> TestClient:
+        """Requests of somebody, by a token that works; of nobody when no user is named."""
+        if user == "olga":
+            headers["Authorization"] = f"Bearer {OWNER_TOKEN}"
+        elif user:
+            headers["Authorization"] = f"Bearer {self._token_of(user)}"
+        return TestClient(self.app, headers=headers, raise_server_exceptions=False)
+
+    def _token_of(self, user: str) -> str:
+        secret = self._tokens.get(user, "")
+        if self.accounts.caller(secret) is None:
+            secret = self._tokens[user] = self.accounts.issue(user, TokenKind.PERSONAL, 3600.0)[1]
+        return secret
+
+    def submit(self, user: str, **fields: Any) -> str:
+        """A job of somebody's; its id."""
+        answer = self.client(user).post(f"{API}/jobs", json={"command": "work", **fields})
+        assert answer.status_code == 201, answer.text
+        name: str = answer.json()["id"]
+        return name
+
+    def settled(self) -> None:
+        """Everything that is under way has been handled."""
+        for _ in range(3):
+            self.loop.ask(lambda core: None).result(5)
+
+    def close(self) -> None:
+        self.loop.close()
+        self.security.close()
+        self.store.close()
+
+
+def error_of(answer: Any) -> ErrorBody:
+    """The error in an answer; every one says its code, its cause and what to do."""
+    error = ErrorInfo.model_validate_json(answer.content).error
+    assert error.code, answer.text
+    assert error.cause, answer.text
+    assert error.remedy or error.details, answer.text
+    return error

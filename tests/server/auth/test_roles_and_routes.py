@@ -1,0 +1,184 @@
+"""Every role at every route of our own description: let in, refused, or told that there is no such thing."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+from auth_world import API, PASSWORD, AuthWorld, error_of
+from fastapi import APIRouter
+from fastapi.testclient import TestClient
+
+from millpond.model.errors import InconsistentStateError
+from millpond.server.api.permits import check_permits, permits_of, routes_of
+from millpond.server.auth.records import TokenKind, User
+from millpond.server.auth.roles import RIGHTS, Role, Scope, Verb
+
+ROLES = ("olga", "amy", "lea", "max", "mia", "vic", "sam", "sue", "nob", "")
+"""Owner, admin, lead, the member whose objects they are, another member, viewer, two of another group, one of no group,
+and nobody."""
+
+OPEN = {("GET", "/healthz"), ("GET", "/readyz"), ("POST", f"{API}/login")}
+
+# + let in   - refused (403)   0 not there (404)   ! not logged in (401)
+ALLOWED = {
+    #                                          olga amy lea max mia vic sam sue nob nobody
+    ("GET", "/server"): "+++++++++!",
+    ("GET", "/nodes"): "+++++++++!",
+    ("GET", "/jobs"): "+++++++++!",
+    ("POST", "/jobs"): "+++++-++-!",
+    ("GET", "/jobs/{job}"): "++++++000!",
+    ("GET", "/jobs/{job}/why"): "++++++000!",
+    ("GET", "/jobs/{job}/events"): "++++++000!",
+    ("GET", "/jobs/{job}/logs"): "++++++000!",
+    ("POST", "/jobs/{job}/stop"): "++++--000!",
+    ("POST", "/jobs/{job}/suspend"): "++++--000!",
+    ("POST", "/jobs/{job}/resume"): "++++--000!",
+    ("POST", "/jobs/{job}/resize"): "++++--000!",
+    ("GET", "/whoami"): "+++++++++!",
+    ("POST", "/logout"): "+++++++++!",
+    ("PUT", "/password"): "+++++++++!",
+    ("GET", "/users"): "+++++++++!",
+    ("POST", "/users"): "++-------!",
+    ("PATCH", "/users/{user}"): "++----000!",
+    ("POST", "/users/{user}/invitation"): "++----000!",
+    ("GET", "/groups"): "+++++++++!",
+    ("POST", "/groups"): "++-------!",
+    ("PATCH", "/groups/{group}"): "++----000!",
+    ("PUT", "/groups/{group}/members/{user}"): "+++---000!",
+    ("DELETE", "/groups/{group}/members/{user}"): "+++---000!",
+    ("GET", "/tokens"): "+++++++++!",
+    ("POST", "/tokens"): "+++++++++!",
+    ("DELETE", "/tokens/{token}"): "++0+00000!",
+    ("GET", "/audit"): "+++----+-!",
+}
+TABLE = {(method, API + path): dict(zip(ROLES, row, strict=True)) for (method, path), row in ALLOWED.items()}
+STATUS = {"-": 403, "0": 404, "!": 401}
+SECRET = "secret-plan"
+
+_numbers = itertools.count()
+
+
+def bodies(number: int) -> dict[tuple[str, str], Any]:
+    """A valid body for each route that takes one."""
+    return {
+        ("POST", "/jobs"): {"command": "x"},
+        ("POST", "/jobs/{job}/resize"): {"tasks": 1},
+        ("PUT", "/password"): {"new_password": "short"},
+        ("POST", "/users"): {"name": f"new{number}"},
+        ("PATCH", "/users/{user}"): {"disabled": True},
+        ("POST", "/groups"): {"name": f"group{number}"},
+        ("PATCH", "/groups/{group}"): {"limits": {}},
+        ("PUT", "/groups/{group}/members/{user}"): {"role": "viewer"},
+        ("POST", "/tokens"): {"name": "mine"},
+    }
+
+
+def ask(world: AuthWorld, method: str, path: str, client: TestClient, *, absent: bool = False) -> Any:
+    """The request, on fresh objects of max and of the group vision, or on ones that never were."""
+    number = next(_numbers)
+    user = world.accounts.add_user(User(f"user{number}"), "vision").name
+    objects = {"user": user, "group": "vision"}
+    if "{job}" in path:
+        objects["job"] = world.submit("max", name=SECRET)
+    if "{token}" in path:
+        token, _ = world.accounts.issue("max", TokenKind.PERSONAL, 60.0, SECRET)
+        objects["token"] = token.id
+    if absent:
+        objects = dict.fromkeys(objects, "never-was")
+    body = bodies(number).get((method, path.removeprefix(API)))
+    answer = client.request(method, path.format(**objects), json=body)
+    if "job" in objects and not absent:
+        world.client("olga").post(f"{API}/jobs/{objects['job']}/stop")
+    return answer, objects
+
+
+def test_the_table_has_every_route_of_the_description_and_no_other(shared: AuthWorld) -> None:
+    described = shared.client().get("/openapi.json").json()["paths"]
+    routes = {(method.upper(), path) for path, methods in described.items() for method in methods}
+    assert routes == set(TABLE) | OPEN
+
+
+@pytest.mark.parametrize(("method", "path"), TABLE, ids=lambda part: part.removeprefix(API))
+def test_each_role_gets_what_the_table_says(shared: AuthWorld, method: str, path: str) -> None:
+    for role, expected in TABLE[method, path].items():
+        answer, _ = ask(shared, method, path, shared.client(role))
+        if expected == "+":
+            assert answer.status_code not in (401, 403, 404, 500), (role, answer.text)
+        else:
+            assert answer.status_code == STATUS[expected], (role, answer.text)
+            assert error_of(answer).remedy
+            assert SECRET not in answer.text.replace(answer.request.url.path, "") or "{job}" in path
+
+
+@pytest.mark.parametrize(
+    ("method", "path"), [key for key in TABLE if "0" in TABLE[key].values()], ids=lambda part: part.removeprefix(API)
+)
+def test_what_is_not_ones_own_reads_like_what_never_was(shared: AuthWorld, method: str, path: str) -> None:
+    for role, expected in TABLE[method, path].items():
+        if expected == "0":
+            answer, objects = ask(shared, method, path, shared.client(role))
+            never, _ = ask(shared, method, path, shared.client(role), absent=True)
+            text = answer.text
+            for name in sorted(objects.values(), key=len, reverse=True):
+                text = text.replace(f"'{name}'", "'never-was'")
+            assert (answer.status_code, text) == (never.status_code, never.text)
+
+
+@pytest.mark.parametrize("role", ["sam", "sue", "nob"])
+@pytest.mark.parametrize("path", ["jobs?all=true", "jobs", "nodes", "users", "groups", "tokens", "audit", "server"])
+def test_lists_tell_nothing_of_other_groups(shared: AuthWorld, role: str, path: str) -> None:
+    job = shared.submit("max", name=SECRET, gpus=1)
+    shared.settled()
+    text = shared.client(role).get(f"{API}/{path}").text
+    shared.client("max").post(f"{API}/jobs/{job}/stop")
+    for hidden in (SECRET, '"max"', "vision", '"lea"'):
+        assert hidden not in text
+
+
+def test_a_reason_does_not_name_a_job_of_another_group(world: AuthWorld) -> None:
+    world.submit("max", name=SECRET, gpus=3)
+    waiting = world.submit("max", name=SECRET, gpus=4)
+    mine = world.submit("sam", gpus=1)
+    world.settled()
+    own = world.client("max").get(f"{API}/jobs/{waiting}").json()
+    assert own["state"] == "queued"
+    for path in (f"jobs/{mine}/why", f"jobs/{mine}", f"jobs/{mine}/events", "jobs"):
+        assert SECRET not in world.client("sam").get(f"{API}/{path}").text
+
+
+def test_a_route_without_a_permit_is_not_served(shared: AuthWorld) -> None:
+    from fastapi import FastAPI
+
+    forgetful = APIRouter()
+    forgetful.add_api_route("/forgotten", lambda: "anything", methods=["GET"])
+    app = FastAPI()
+    app.include_router(forgetful, prefix="/x")
+    with pytest.raises(InconsistentStateError, match="/forgotten"):
+        check_permits(app)
+
+
+def test_every_described_route_is_among_those_that_are_checked(shared: AuthWorld) -> None:
+    app = shared.app._app  # type: ignore[attr-defined]
+    described = sum(len(methods) for methods in app.openapi()["paths"].values())
+    checked = [route for route in routes_of(app.routes) if route.include_in_schema]
+    assert len(checked) == described
+    assert all(len(permits_of(route)) == 1 for route in routes_of(app.routes))
+
+
+def test_roles_are_ordered_nobody_has_a_right_that_an_admin_lacks() -> None:
+    for verb, rights in RIGHTS.items():
+        ordered = [rights[role] for role in Role]
+        assert ordered == sorted(ordered, reverse=True), verb
+    assert {verb for verb, rights in RIGHTS.items() if rights[Role.ADMIN] is not Scope.ALL} == {
+        Verb.READ_SELF,
+        Verb.CHANGE_SELF,
+    }
+
+
+def test_open_routes_need_no_login(shared: AuthWorld) -> None:
+    shared.security.logins.choose_password("mia", PASSWORD)
+    for method, path in OPEN:
+        body = {"user": "mia", "password": PASSWORD} if path.endswith("login") else None
+        assert shared.client().request(method, path, json=body).status_code == 200
