@@ -19,6 +19,7 @@ def _own_environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.T
     for name in ("MILLPOND_URL", "MILLPOND_TOKEN", "MILLPOND_DEBUG"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("MILLPOND_STATE", str(tmp_path_factory.mktemp("state")))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
 
 
 @pytest.fixture

@@ -7,7 +7,16 @@ import json
 import httpx2
 import pytest
 
-from millpond.model.errors import ConflictError, InvalidInputError, MillpondError, NotFoundError, UnavailableError
+from millpond.model.errors import (
+    ConflictError,
+    InvalidInputError,
+    MillpondError,
+    NotAllowedError,
+    NotFoundError,
+    NotLoggedInError,
+    TooManyTriesError,
+    UnavailableError,
+)
 
 
 def test_a_request_carries_the_token(client, server, make_job):
@@ -49,7 +58,9 @@ def test_a_submission_to_nobody_is_not_repeated(client, server):
 @pytest.mark.parametrize(
     ("status", "kind"),
     [
-        (401, UnavailableError),
+        (401, NotLoggedInError),
+        (403, NotAllowedError),
+        (429, TooManyTriesError),
         (404, NotFoundError),
         (409, ConflictError),
         (422, InvalidInputError),

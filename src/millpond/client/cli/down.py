@@ -18,7 +18,7 @@ from millpond.client.cli.connection import state_dir_option
 from millpond.client.sdk import Client, default_state_dir
 from millpond.client.sdk.client import MOST_JOBS
 from millpond.client.sdk.discovery import read_server_file
-from millpond.model.errors import ConflictError, MillpondError, NotFoundError, UnavailableError
+from millpond.model.errors import ConflictError, MillpondError, NotAllowedError, NotFoundError, UnavailableError
 from millpond.specs.api import JobInfo
 
 _LOOK_EVERY_S = 0.1
@@ -58,7 +58,7 @@ def _answering_pid(directory: Path, pid: int) -> int:
     try:
         with Client(state_dir=directory) as client:
             return client.server().pid
-    except UnavailableError as error:
+    except (UnavailableError, NotAllowedError) as error:
         raise UnavailableError(
             f"process {pid} does not answer as the server of {directory}", "see whether it is one before ending it"
         ) from error

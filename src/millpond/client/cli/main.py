@@ -65,6 +65,13 @@ COMMANDS = {
     "backup": Entry("millpond.client.cli.backup:backup", "Write everything the server remembers to a file."),
     "restore": Entry("millpond.client.cli.backup:restore", "Put a backup back into an empty state directory."),
     "service": Entry("millpond.client.cli.service:command", "Run the server as a service of systemd."),
+    "login": Entry("millpond.client.cli.login:login", "Log in at a server, by password or invitation."),
+    "logout": Entry("millpond.client.cli.login:logout", "Forget the login, and have the server forget it."),
+    "whoami": Entry("millpond.client.cli.login:whoami", "Tell who one is to the server."),
+    "user": Entry("millpond.client.cli.users:group", "Users: add, list, change, disable; one's own password."),
+    "group": Entry("millpond.client.cli.groups:group", "Groups: add, list, limit; who is in them."),
+    "token": Entry("millpond.client.cli.tokens:group", "Tokens: create, list, revoke."),
+    "audit": Entry("millpond.client.cli.audit:command", "Tell who changed what."),
     "replay": Entry("millpond.client.cli.replay:command", "Play a cluster trace through the scheduler."),
     "compare": Entry("millpond.client.cli.compare:command", "Compare policies on a trace; writes an HTML page."),
 }

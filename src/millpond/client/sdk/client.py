@@ -12,13 +12,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 import httpx2
 from pydantic import ValidationError
 
 from millpond.client.sdk import failures, logs
-from millpond.client.sdk.discovery import Address, find_server
+from millpond.client.sdk.accounts import Accounts
+from millpond.client.sdk.discovery import Address, find_server, is_on_this_machine
 from millpond.client.sdk.patience import Patience
 from millpond.model.errors import ConflictError, NotFoundError, UnavailableError
 from millpond.model.workloads import JobState
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
     from millpond.client.sdk.files import Files
 
 _Answer = TypeVar("_Answer", bound=Body)
-LOOPBACK = {"127.0.0.1", "localhost", "::1"}
 _FIRST_LOOK_S = 0.05
 _NOT_YET = 503
 
@@ -331,29 +331,36 @@ class Client:
             yield from response.iter_bytes()
 
     def _connect(self, address: Address) -> httpx2.Client:
-        local = urlsplit(address.url).hostname in LOOPBACK
         return httpx2.Client(
             base_url=address.url,
             headers={"Authorization": f"Bearer {address.token}"},
             timeout=self._timeout_s,
             transport=self._transport,
-            # A proxy meant for the outer world must not get requests for this machine.
-            trust_env=not local,
+            trust_env=not is_on_this_machine(address.url),
         )
 
+    @property
+    def accounts(self) -> Accounts:
+        """The server's users, groups, tokens and audit log."""
+        return Accounts(self._ask, self._send)
+
     def _ask(self, answer: type[_Answer], method: str, path: str, **request: Any) -> _Answer:
-        try:
-            response = self._http.request(method, API_PREFIX + path, **request)
-        except httpx2.TransportError as error:
-            raise failures.from_transport(error, self.address.url) from error
-        if not response.is_success:
-            raise failures.from_response(response, self.address.url)
+        response = self._send(method, path, **request)
         try:
             return answer.model_validate_json(response.content)
         except ValidationError as error:
             raise UnavailableError(
                 f"the answer of {self.address.url} is not understood", "client and server should be of one version"
             ) from error
+
+    def _send(self, method: str, path: str, **request: Any) -> httpx2.Response:
+        try:
+            response = self._http.request(method, API_PREFIX + path, **request)
+        except httpx2.TransportError as error:
+            raise failures.from_transport(error, self.address.url) from error
+        if not response.is_success:
+            raise failures.from_response(response, self.address.url)
+        return response
 
 
 def _segment(text: str) -> str:

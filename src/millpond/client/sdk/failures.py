@@ -6,17 +6,27 @@ import httpx2
 from pydantic import ValidationError
 
 from millpond.client.sdk.discovery import NO_SERVER_REMEDY
-from millpond.model.errors import ConflictError, InvalidInputError, MillpondError, NotFoundError, UnavailableError
+from millpond.model.errors import (
+    ConflictError,
+    InvalidInputError,
+    MillpondError,
+    NotAllowedError,
+    NotFoundError,
+    NotLoggedInError,
+    TooManyTriesError,
+    UnavailableError,
+)
 from millpond.specs.api import ErrorBody, ErrorDetail, ErrorInfo
 
 _KINDS: dict[int, type[MillpondError]] = {
     400: InvalidInputError,
-    401: UnavailableError,
-    403: UnavailableError,
+    401: NotLoggedInError,
+    403: NotAllowedError,
     404: NotFoundError,
     409: ConflictError,
     413: InvalidInputError,
     422: InvalidInputError,
+    429: TooManyTriesError,
     503: UnavailableError,
 }
 

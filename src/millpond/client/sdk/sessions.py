@@ -9,12 +9,12 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import quote, urlencode
 
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
-from millpond.client.sdk.client import LOOPBACK
+from millpond.client.sdk.discovery import is_on_this_machine
 from millpond.client.sdk.discovery import NO_SERVER_REMEDY, Address
 from millpond.model.errors import ConflictError, MillpondError, UnavailableError
 from millpond.specs.api import API_PREFIX
@@ -165,7 +165,7 @@ def _open(address: Address, path: str, params: Mapping[str, Any]) -> ClientConne
             url,
             additional_headers={"Authorization": f"Bearer {address.token}"},
             # A proxy meant for the outer world must not get requests for this machine.
-            proxy=None if urlsplit(url).hostname in LOOPBACK else True,
+            proxy=None if is_on_this_machine(url) else True,
             open_timeout=_OPEN_WITHIN_S,
             compression=None,
             max_size=None,

@@ -1,0 +1,95 @@
+"""``pond group``: groups, their queues and limits, and who is in them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from millpond.client.cli.connection import asks_server, connect
+from millpond.client.cli.limits import limit_options, limits_from, limits_text
+from millpond.client.cli.tables import Column, show
+from millpond.model.errors import NotFoundError
+from millpond.specs.accounts import GroupInfo, GroupList, LimitsBody
+
+_COLUMNS = (Column("GROUP"), Column("QUEUE"), Column("MEMBERS", gives_way=True), Column("LIMITS", gives_way=True))
+
+
+@click.group("group")
+def group() -> None:
+    """Groups: add, list, limit; who is in them."""
+
+
+@group.command("add")
+@click.argument("name")
+@click.option("--queue", help="Queue that it owns [default: the group's name; made where there is none].")
+@limit_options
+@asks_server
+def add(name: str, queue: str | None, state_dir: Path | None, **limits: Any) -> None:
+    """Make a group. Its members submit to its queue."""
+    with connect(state_dir) as client:
+        _tell(client.accounts.add_group(name, queue, limits_from(LimitsBody(), **limits)))
+
+
+@group.command("ls")
+@click.option("-o", "--output", type=click.Choice(["table", "json", "name"]), default="table", help="Form of the list.")
+@asks_server
+def ls(output: str, state_dir: Path | None) -> None:
+    """List the groups that one may see, with their members."""
+    with connect(state_dir) as client:
+        groups = client.accounts.groups()
+    if output == "json":
+        click.echo(GroupList(groups=groups).model_dump_json(indent=2))
+    elif output == "name":
+        for known in groups:
+            click.echo(known.name)
+    else:
+        show(_COLUMNS, [[g.name, g.queue, _members(g), limits_text(g.limits)] for g in groups])
+
+
+@group.command("set")
+@click.argument("name")
+@limit_options
+@asks_server
+def change(name: str, state_dir: Path | None, **limits: Any) -> None:
+    """Change a group's limits: what its members may hold together."""
+    with connect(state_dir) as client:
+        known = next((each for each in client.accounts.groups() if each.name == name), None)
+        if known is None:
+            raise NotFoundError(f"no group {name!r}", "list them with pond group ls")
+        _tell(client.accounts.limit_group(name, limits_from(known.limits, **limits)))
+
+
+@group.command("add-member")
+@click.argument("name", metavar="GROUP")
+@click.argument("user")
+@click.option(
+    "--role", type=click.Choice(["lead", "member", "viewer"]), default="member", show_default=True, help="As what."
+)
+@asks_server
+def add_member(name: str, user: str, role: str, state_dir: Path | None) -> None:
+    """Take USER into GROUP, or give a member another role."""
+    with connect(state_dir) as client:
+        _tell(client.accounts.put_member(name, user, role))
+
+
+@group.command("remove-member")
+@click.argument("name", metavar="GROUP")
+@click.argument("user")
+@asks_server
+def remove_member(name: str, user: str, state_dir: Path | None) -> None:
+    """Let USER leave GROUP; their jobs stay the group's."""
+    with connect(state_dir) as client:
+        _tell(client.accounts.drop_member(name, user))
+
+
+def _tell(known: GroupInfo) -> None:
+    members = _members(known) or "nobody"
+    click.echo(f"{known.name}: queue {known.queue}, {members}; {limits_text(known.limits)}")
+
+
+def _members(known: GroupInfo) -> str:
+    return ", ".join(
+        member.user if member.role == "member" else f"{member.user} ({member.role})" for member in known.members
+    )

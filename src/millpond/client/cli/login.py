@@ -1,0 +1,95 @@
+"""``pond login``, ``logout`` and ``whoami``: a token for a server elsewhere, kept for this user alone."""
+
+from __future__ import annotations
+
+import getpass
+import platform
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import click
+
+from millpond.client.cli.complaints import say
+from millpond.client.cli.connection import asks_server, connect
+from millpond.client.cli.limits import limits_text
+from millpond.client.cli.secrets import SecretInput, from_stdin
+from millpond.client.sdk.credentials import Login, forget_login, keep_login
+from millpond.client.sdk.discovery import is_on_this_machine
+from millpond.client.sdk.logging_in import log_in
+from millpond.model.errors import InvalidInputError, NotLoggedInError
+from millpond.specs.accounts import LoginRequest
+
+
+@click.command("login")
+@click.argument("url")
+@click.option("--user", help="Name of the account [default: the name here].")
+@click.option("--invitation", "invited", is_flag=True, help="Use an invitation, and choose a password.")
+@from_stdin
+def login(url: str, user: str | None, invited: bool, stdin: bool) -> None:
+    """Log in at the server at URL; commands go there from now on.
+
+    The token is kept in $XDG_CONFIG_HOME/millpond/logins.json, for this user alone.
+    """
+    address = _address(url)
+    if address.startswith("http:") and not is_on_this_machine(address):
+        say(f"the way to {address} is not encrypted: whoever listens there can read the password")
+    secrets, label = SecretInput(stdin), f"pond login on {platform.node()}"[:100]
+    if invited:
+        invitation = secrets.ask("invitation")
+        request = LoginRequest(invitation=invitation.strip(), new_password=secrets.ask_new(), label=label)
+    else:
+        request = LoginRequest(user=user or getpass.getuser(), password=secrets.ask("password"), label=label)
+    info = log_in(address, request)
+    path = keep_login(Login(address, info.user, info.token))
+    click.echo(f"logged in at {address} as {info.user}; the token is in {path}")
+
+
+@click.command("logout")
+@asks_server
+def logout(state_dir: Path | None) -> None:
+    """Have the server revoke the token of this login, and forget it here."""
+    with connect(state_dir) as client:
+        try:
+            client.accounts.logout()
+        except NotLoggedInError:
+            say("the server had forgotten this login already")
+        forget_login(client.address.url)
+        click.echo(f"logged out at {client.address.url}")
+
+
+@click.command("whoami")
+@click.option(
+    "-o", "--output", type=click.Choice(["table", "json", "name"]), default="table", help="Form of the answer."
+)
+@asks_server
+def whoami(output: str, state_dir: Path | None) -> None:
+    """Tell who one is to the server: roles, limits, and what the token in use is confined to."""
+    with connect(state_dir) as client:
+        info = client.accounts.whoami()
+        url = client.address.url
+    if output == "json":
+        click.echo(info.model_dump_json(indent=2))
+        return
+    if output == "name":
+        click.echo(info.user)
+        return
+    how = "by the token in its state directory" if info.how == "owner" else f"by a {info.how}"
+    click.echo(f"{info.user}{' (admin)' if info.admin else ''} at {url}, {how}")
+    for membership in info.groups:
+        click.echo(f"{membership.role} of {membership.group}, queue {membership.queue}")
+    if info.verbs:
+        click.echo(f"this token allows {', '.join(info.verbs)}")
+    click.echo(limits_text(info.limits))
+
+
+def _address(text: str) -> str:
+    """The base address, with a scheme and without a slash at the end."""
+    url = text if "://" in text else f"http://{text}"
+    try:
+        parts = urlsplit(url)
+        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and not (parts.query or parts.username)
+    except ValueError:
+        valid = False
+    if not valid:
+        raise InvalidInputError(f"{text!r} is not a server's address", "write for example http://pool:7433")
+    return url.rstrip("/")

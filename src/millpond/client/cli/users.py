@@ -1,0 +1,129 @@
+"""``pond user``: accounts, and one's own password."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from millpond.client.cli.complaints import say
+from millpond.client.cli.connection import asks_server, connect
+from millpond.client.cli.limits import limit_options, limits_from, limits_text
+from millpond.client.cli.secrets import SecretInput, from_stdin
+from millpond.client.cli.tables import Column, show
+from millpond.model.errors import NotFoundError
+from millpond.specs.accounts import GroupRole, Invitation, LimitsBody, NewUser, UserChange, UserInfo, UserList
+
+_COLUMNS = (Column("USER"), Column("KIND"), Column("GROUPS", gives_way=True), Column("LIMITS", gives_way=True))
+
+
+@click.group("user")
+def group() -> None:
+    """Users: add, list, change, disable; one's own password."""
+
+
+@group.command("add")
+@click.argument("name")
+@click.option("--group", "group_name", help="Group to join.")
+@click.option(
+    "--role", type=click.Choice(["lead", "member", "viewer"]), default="member", show_default=True, help="As what."
+)
+@click.option("--admin", is_flag=True, help="May do everything.")
+@click.option("--service", is_flag=True, help="A program's account: tokens, no password.")
+@limit_options
+@asks_server
+def add(
+    name: str,
+    group_name: str | None,
+    role: GroupRole,
+    admin: bool,
+    service: bool,
+    state_dir: Path | None,
+    **limits: Any,
+) -> None:
+    """Make an account; prints an invitation by which its owner chooses a password."""
+    body = limits_from(LimitsBody(), **limits)
+    user = NewUser.model_construct(name=name, admin=admin, service=service, group=group_name, role=role, limits=body)
+    with connect(state_dir) as client:
+        _tell_invitation(client.accounts.add_user(user), client.address.url)
+
+
+@group.command("ls")
+@click.option("-o", "--output", type=click.Choice(["table", "json", "name"]), default="table", help="Form of the list.")
+@asks_server
+def ls(output: str, state_dir: Path | None) -> None:
+    """List the accounts that one may see."""
+    with connect(state_dir) as client:
+        users = client.accounts.users()
+    if output == "json":
+        click.echo(UserList(users=users).model_dump_json(indent=2))
+    elif output == "name":
+        for user in users:
+            click.echo(user.name)
+    else:
+        show(_COLUMNS, [_row(user) for user in users])
+
+
+@group.command("set")
+@click.argument("name")
+@click.option("--admin/--no-admin", default=None, help="May do everything, or no longer.")
+@limit_options
+@asks_server
+def change(name: str, admin: bool | None, state_dir: Path | None, **limits: Any) -> None:
+    """Change an account's limits, or make it an admin's."""
+    with connect(state_dir) as client:
+        known = next((user for user in client.accounts.users() if user.name == name), None)
+        if known is None:
+            raise NotFoundError(f"no user {name!r}", "list them with pond user ls")
+        wish = UserChange(admin=admin, limits=limits_from(known.limits, **limits))
+        changed = client.accounts.change_user(name, wish)
+    click.echo(f"{changed.name}: {_kind(changed)}, {limits_text(changed.limits)}")
+
+
+@group.command("disable")
+@click.argument("name")
+@click.option("--undo", is_flag=True, help="Enable it again.")
+@asks_server
+def disable(name: str, undo: bool, state_dir: Path | None) -> None:
+    """Shut an account out: its password and all its tokens open nothing. Its jobs go on."""
+    with connect(state_dir) as client:
+        changed = client.accounts.change_user(name, UserChange(disabled=not undo))
+    click.echo(f"{changed.name}: {_kind(changed)}")
+
+
+@group.command("passwd")
+@click.argument("name", required=False)
+@from_stdin
+@asks_server
+def passwd(name: str | None, stdin: bool, state_dir: Path | None) -> None:
+    """Choose another password for oneself; with NAME, invite somebody to choose one."""
+    with connect(state_dir) as client:
+        if name is not None:
+            _tell_invitation(client.accounts.invite(name), client.address.url)
+            return
+        secrets = SecretInput(stdin)
+        me = client.accounts.whoami()
+        present = "" if me.how == "owner" else secrets.ask("present password")
+        client.accounts.change_password(present, secrets.ask_new())
+    click.echo(f"{me.user} has a new password; other logins have ended")
+
+
+def _tell_invitation(invitation: Invitation, url: str) -> None:
+    user = invitation.user
+    if not invitation.invitation:
+        click.echo(user.name)
+        say(f"make it a token with `pond token create --user {user.name} NAME`")
+        return
+    say(f"{user.name} can log in within 7 days with `pond login {url} --invitation` and this, which is shown once:")
+    click.echo(invitation.invitation)
+
+
+def _row(user: UserInfo) -> list[str]:
+    groups = ", ".join(f"{membership.group} ({membership.role})" for membership in user.groups)
+    return [user.name, _kind(user), groups, limits_text(user.limits)]
+
+
+def _kind(user: UserInfo) -> str:
+    kind = "service" if user.service else "admin" if user.admin else "user"
+    return f"{kind}, disabled" if user.disabled else kind

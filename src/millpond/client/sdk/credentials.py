@@ -1,0 +1,95 @@
+"""Logins that were kept: a token for each server, and which of the servers is meant when none is named.
+
+The file lies in the user's configuration directory and is readable by its owner alone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from millpond.model.errors import UnavailableError
+
+FILE_NAME = "logins.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """A kept login."""
+
+    url: str
+    user: str
+    token: str
+
+
+def config_dir() -> Path:
+    """Where this user's settings of Millpond lie."""
+    home = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
+    return Path(home) / "millpond"
+
+
+def kept_login(url: str | None = None) -> Login | None:
+    """The login at a server, or with none named the one made last; None when there is none.
+
+    Raises:
+        UnavailableError: the file is there and cannot be read.
+    """
+    plain = _read()
+    address = plain["current"] if url is None else url.rstrip("/")
+    found = plain["servers"].get(address)
+    return None if found is None else Login(address, found["user"], found["token"])
+
+
+def keep_login(login: Login) -> Path:
+    """Keep a login; from now on its server is meant when none is named. Returns the file it is in.
+
+    Raises:
+        UnavailableError: the file cannot be written.
+    """
+    plain = _read()
+    plain["servers"][login.url] = {"user": login.user, "token": login.token}
+    plain["current"] = login.url
+    return _write(plain)
+
+
+def forget_login(url: str) -> None:
+    """Forget the login at a server.
+
+    Raises:
+        UnavailableError: the file cannot be written.
+    """
+    plain = _read()
+    plain["servers"].pop(url, None)
+    if plain["current"] == url:
+        plain["current"] = ""
+    _write(plain)
+
+
+def _read() -> dict[str, Any]:
+    path = config_dir() / FILE_NAME
+    try:
+        plain = json.loads(path.read_text(encoding="utf-8"))
+        servers = {
+            url: {"user": str(login["user"]), "token": str(login["token"])} for url, login in plain["servers"].items()
+        }
+        return {"current": str(plain["current"]), "servers": servers}
+    except (FileNotFoundError, NotADirectoryError):
+        return {"current": "", "servers": {}}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UnavailableError(f"{path} cannot be read ({error})", "remove it, and log in again") from error
+
+
+def _write(plain: dict[str, Any]) -> Path:
+    path = config_dir() / FILE_NAME
+    fresh = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+            json.dump(plain, file, indent=2)
+        fresh.replace(path)
+    except OSError as error:
+        raise UnavailableError(f"{path} cannot be written ({error.strerror})", "set XDG_CONFIG_HOME") from error
+    return path

@@ -1,0 +1,42 @@
+"""Getting a token: the one request that is made without one."""
+
+from __future__ import annotations
+
+import httpx2
+from pydantic import ValidationError
+
+from millpond.client.sdk import failures
+from millpond.client.sdk.discovery import is_on_this_machine
+from millpond.model.errors import UnavailableError
+from millpond.specs.accounts import LoginInfo, LoginRequest
+from millpond.specs.api import API_PREFIX
+
+_TIMEOUT_S = 30.0
+
+
+def log_in(url: str, request: LoginRequest, transport: httpx2.BaseTransport | None = None) -> LoginInfo:
+    """Log in at a server.
+
+    Args:
+        url: its base address, without a slash at the end.
+        transport: how the request travels, for tests.
+
+    Raises:
+        NotLoggedInError: password or invitation is wrong.
+        TooManyTriesError: too many logins failed before.
+        UnavailableError: nothing there answers as a Millpond server.
+    """
+    local = is_on_this_machine(url)
+    try:
+        with httpx2.Client(base_url=url, timeout=_TIMEOUT_S, transport=transport, trust_env=not local) as http:
+            response = http.post(f"{API_PREFIX}/login", json=request.model_dump(exclude_defaults=True))
+    except httpx2.TransportError as error:
+        raise failures.from_transport(error, url) from error
+    except httpx2.InvalidURL as error:
+        raise UnavailableError(f"{url!r} is no address ({error})", "write for example http://pool:7433") from error
+    if not response.is_success:
+        raise failures.from_response(response, url)
+    try:
+        return LoginInfo.model_validate_json(response.content)
+    except ValidationError as error:
+        raise UnavailableError(f"what answers at {url} is not a Millpond server", "check the address") from error
