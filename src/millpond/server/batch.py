@@ -189,7 +189,7 @@ class Batch:
         info = self._store.ended_job(name)
         if info is None:
             return absent("job", name)
-        return ConflictError(f"job {name!r} has ended already ({info.state})")
+        return ConflictError(f"job {name!r} has ended already ({info.state})", "see how with pond logs or pond why")
 
 
 def refusal(reason: Reason) -> InvalidInputError:

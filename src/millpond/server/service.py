@@ -410,6 +410,8 @@ class Service:
                 raise no_job_to_wait_for(name)
 
     def _find(self, job: str) -> JobInfo | None:
+        if not job.isprintable():  # no id ever was, and a database may refuse to look for it
+            return None
         return self._board.get(job) or self._store.ended_job(job)
 
     async def _with_reasons(self, infos: list[JobInfo], audience: Audience) -> list[JobInfo]:

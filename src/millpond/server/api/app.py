@@ -50,6 +50,10 @@ _STATUS = (
 )
 
 
+_USUAL_REMEDY = "look at it as it is now, and see /docs for what can be asked"
+"""For errors of the core that advise nothing themselves."""
+
+
 def make_app(service: Service, security: Security, tenants: Tenants, bound_to: str, secret: str) -> ASGIApp:
     """The whole application.
 
@@ -116,7 +120,7 @@ def _refused(_request: Request, error: Exception) -> JSONResponse:
             for item in error.problems
         ]
         return _answer(status, ErrorBody(cause="the job file is not valid", code=code, details=details))
-    return _answer(status, ErrorBody(cause=error.cause, code=code, remedy=error.remedy))
+    return _answer(status, ErrorBody(cause=error.cause, code=code, remedy=error.remedy or _USUAL_REMEDY))
 
 
 def _not_stored(request: Request, error: Exception) -> JSONResponse:

@@ -105,7 +105,7 @@ class Accounts:
         found = self._callers.get(name)
         if found is None:
             with self._lock:
-                roles = tuple((member.group, member.role) for member in self._members.values() if member.user == name)
+                roles = tuple((member.group, member.role) for member in self.memberships(name))
                 found = self._callers[name] = Caller(name, self._users[name].admin, roles)
         return found
 
@@ -157,17 +157,17 @@ class Accounts:
     def tokens(self) -> list[Token]:
         """All tokens, the newest first."""
         with self._lock:
-            return sorted(self._tokens.values(), key=lambda token: token.created_at, reverse=True)
+            return sorted(self._tokens.values(), key=lambda token: (-token.created_at, token.id))
 
     def members_of(self, group: str) -> list[Member]:
         """Who is in a group, the oldest member first."""
         with self._lock:
-            return [member for member in self._members.values() if member.group == group]
+            return sorted((member for member in self._members.values() if member.group == group), key=_age)
 
     def memberships(self, user: str) -> list[Member]:
         """The groups that a user is in, the oldest first; the first is where their jobs go by default."""
         with self._lock:
-            return [member for member in self._members.values() if member.user == user]
+            return sorted((member for member in self._members.values() if member.user == user), key=_age)
 
     def group_of_queue(self, queue: str) -> Group | None:
         """Which group owns a queue; None when none does."""
@@ -364,3 +364,8 @@ class Accounts:
     def _save_token(self, token: Token) -> None:
         self._store.save(token)
         self._tokens[token.id] = token
+
+
+def _age(member: Member) -> tuple[float, str, str]:
+    """The order of memberships: the oldest first."""
+    return member.since, member.group, member.user

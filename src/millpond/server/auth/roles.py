@@ -189,5 +189,5 @@ def _not_allowed(caller: Caller, verb: Verb, what: str = "") -> NotAllowedError:
     role = ", ".join(f"{role.value} of {group}" for group, role in caller.roles) or "in no group"
     return NotAllowedError(
         f"{caller.user} ({'admin' if caller.admin else role}) may not {verb.value}{':' if what else ''}{what}",
-        "ask a lead of the group, or an admin",
+        "ask a lead or an admin for a role that may",
     )

@@ -1,0 +1,85 @@
+"""The audit log: who, when, from where, what, and how it came out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from auth_world import API, PASSWORD, AuthWorld
+from sqlalchemy.exc import OperationalError
+
+
+def audit(world: AuthWorld, user: str = "olga", **params: Any) -> list[dict[str, Any]]:
+    world.security.audit.add_now(_MARK).result(5)  # what was gathered before is written with it
+    found: list[dict[str, Any]] = world.client(user).get(f"{API}/audit", params=params).json()["entries"]
+    return [entry for entry in found if entry["verb"] != "mark"]
+
+
+def test_a_change_is_told_with_what_was_and_what_is(world: AuthWorld) -> None:
+    world.client("amy").patch(f"{API}/users/max", json={"limits": {"jobs": 2}})
+    world.client("amy").patch(f"{API}/users/max", json={"limits": {"jobs": 5}})
+    entry = audit(world, object="max")[0]
+    assert (entry["user"], entry["verb"], entry["kind"], entry["status"]) == ("amy", "change-users", "user", 200)
+    assert (entry["before"], entry["after"]) == ("jobs 2", "jobs 5")
+    assert (entry["at"], entry["address"], entry["how"]) == (world.clock.now, "testclient", "token")
+
+
+def test_jobs_are_told_with_their_user_and_group(world: AuthWorld) -> None:
+    job = world.submit("max")
+    world.client("lea").post(f"{API}/jobs/{job}/stop")
+    stopped, submitted = audit(world, object=job)
+    assert (submitted["user"], submitted["verb"], submitted["group"]) == ("max", "submit-jobs", "vision")
+    assert (stopped["user"], stopped["verb"], stopped["status"]) == ("lea", "change-jobs", 202)
+
+
+def test_refusals_and_failed_logins_are_told(world: AuthWorld) -> None:
+    world.client("sam").post(f"{API}/users", json={"name": "eve"})
+    world.client().post(f"{API}/login", json={"user": "ma\nx", "password": PASSWORD})
+    failed, refused = audit(world)[:2]
+    assert (refused["user"], refused["verb"], refused["status"]) == ("sam", "change-users", 403)
+    assert (failed["user"], failed["verb"], failed["status"], failed["how"]) == ("ma?x", "log-in", 401, "")
+
+
+def test_reading_is_not_told(world: AuthWorld) -> None:
+    before = audit(world)
+    world.client("max").get(f"{API}/jobs")
+    assert audit(world) == before
+
+
+def test_a_lead_sees_what_concerns_the_group_and_no_more(world: AuthWorld) -> None:
+    mine, other = world.submit("max"), world.submit("sam")
+    seen = {entry["object"] for entry in audit(world, "lea")}
+    assert mine in seen
+    assert other not in seen
+    assert {entry["group"] for entry in audit(world, "lea")} == {"vision"}
+
+
+def test_no_secret_is_in_the_audit_log(world: AuthWorld) -> None:
+    secret = world.client("max").post(f"{API}/tokens", json={"name": "ci"}).json()["secret"]
+    world.client("max").put(f"{API}/password", json={"new_password": PASSWORD})
+    text = str(audit(world))
+    assert secret not in text
+    assert PASSWORD not in text
+
+
+def test_entries_that_could_not_be_written_are_written_later(world: AuthWorld, monkeypatch: Any) -> None:
+    monkeypatch.setattr("millpond.server.auth.audit.RETRY_S", 0.01)
+    add = world.store.audit.add
+    failures = iter([OperationalError("insert", {}, Exception("disk full"))])
+
+    def failing(entries: Any) -> None:
+        for failure in failures:
+            raise failure
+        add(entries)
+
+    monkeypatch.setattr(world.store.audit, "add", failing)
+    job = world.submit("max")
+    assert [entry["object"] for entry in audit(world, object=job)] == [job]
+
+
+def _mark() -> Any:
+    from millpond.server.store.audit import AuditEntry
+
+    return AuditEntry(0.0, "", "", "", "mark", "", "", "", "", "", 0)
+
+
+_MARK = _mark()

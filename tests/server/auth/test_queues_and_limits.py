@@ -1,0 +1,119 @@
+"""Where submissions go, and what users and groups may hold, from the API to the scheduler."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from auth_world import API, AuthWorld, error_of
+
+
+def submit(world: AuthWorld, user: str, **fields: Any) -> Any:
+    return world.client(user).post(f"{API}/jobs", json={"command": "x", **fields})
+
+
+def test_a_job_goes_to_the_queue_of_its_users_group(world: AuthWorld) -> None:
+    job = submit(world, "max").json()
+    assert (job["user"], job["queue"], job["group"]) == ("max", "vision", "vision")
+    job = submit(world, "olga").json()
+    assert (job["user"], job["queue"], job["group"]) == ("olga", "default", "")
+
+
+def test_an_admin_may_use_every_queue_and_the_job_belongs_to_its_group(world: AuthWorld) -> None:
+    job = submit(world, "amy", queue="speech").json()
+    assert (job["user"], job["queue"], job["group"]) == ("amy", "speech", "speech")
+    assert world.client("sam").get(f"{API}/jobs/{job['id']}").status_code == 200
+
+
+@pytest.mark.parametrize("queue", ["speech", "default", "nowhere"])
+def test_a_queue_of_others_is_refused_with_the_ones_that_may_be_used(world: AuthWorld, queue: str) -> None:
+    answer = submit(world, "max", queue=queue)
+    assert answer.status_code == 403
+    assert error_of(answer).remedy == "use one of: vision"
+
+
+def test_somebody_in_no_group_is_told_what_to_do(world: AuthWorld) -> None:
+    error = error_of(submit(world, "nob"))
+    assert (error.cause, error.remedy) == (
+        "nob (in no group) may not submit-jobs",
+        "ask a lead or an admin for a role that may",
+    )
+
+
+def test_somebody_in_two_groups_chooses_the_queue(world: AuthWorld) -> None:
+    world.clock.now += 1
+    world.client("olga").put(f"{API}/groups/speech/members/max", json={"role": "member"})
+    assert submit(world, "max").json()["queue"] == "vision"
+    assert submit(world, "max", queue="speech").json()["group"] == "speech"
+
+
+def test_a_viewer_of_the_first_group_submits_in_the_second(world: AuthWorld) -> None:
+    world.client("olga").put(f"{API}/groups/speech/members/vic", json={"role": "member"})
+    assert submit(world, "vic").json()["queue"] == "speech"
+
+
+def test_who_left_the_group_keeps_their_jobs_and_may_submit_no_more(world: AuthWorld) -> None:
+    job = submit(world, "max").json()["id"]
+    world.client("lea").delete(f"{API}/groups/vision/members/max")
+    assert submit(world, "max").status_code == 403
+    assert world.client("max").get(f"{API}/jobs/{job}").status_code == 200
+
+
+def test_the_same_key_of_two_people_is_two_jobs(world: AuthWorld) -> None:
+    headers = {"Idempotency-Key": "nightly"}
+    first, second = (
+        world.client(user, **headers).post(f"{API}/jobs", json={"command": "x"}).json() for user in ("max", "mia")
+    )
+    assert first["id"] != second["id"]
+    assert (first["user"], second["user"]) == ("max", "mia")
+
+
+def test_a_users_limit_makes_jobs_wait_and_says_so(world: AuthWorld) -> None:
+    world.client("olga").patch(f"{API}/users/max", json={"limits": {"jobs": 1}})
+    running, waiting = (submit(world, "max").json()["id"] for _ in range(2))
+    world.settled()
+    why = world.client("max").get(f"{API}/jobs/{waiting}/why").json()
+    assert (why["cause"], why["state"]) == ("user-limit", "queued")
+    assert world.client("max").get(f"{API}/jobs/{running}").json()["state"] == "running"
+    world.client("olga").patch(f"{API}/users/max", json={"limits": {}})
+    world.settled()
+    assert world.client("max").get(f"{API}/jobs/{waiting}").json()["state"] == "running"
+
+
+def test_a_groups_limit_counts_all_its_members(world: AuthWorld) -> None:
+    world.client("olga").patch(f"{API}/groups/vision", json={"limits": {"gpu_milli": 2000}})
+    jobs = [submit(world, user, gpus=1).json()["id"] for user in ("max", "mia", "lea")]
+    world.settled()
+    states = [world.client("olga").get(f"{API}/jobs/{job}").json()["state"] for job in jobs]
+    assert states == ["running", "running", "queued"]
+    answer = submit(world, "max", gpus=3)
+    assert answer.status_code == 422
+    assert "never holds more than 2" in error_of(answer).cause
+
+
+def test_a_dev_job_gets_the_longest_time_its_user_and_group_may_have(world: AuthWorld) -> None:
+    owner = world.client("olga")
+    owner.patch(f"{API}/users/max", json={"limits": {"dev_s": 7200}})
+    owner.patch(f"{API}/groups/vision", json={"limits": {"dev_s": 3600}})
+    answer = submit(world, "max", kind="dev", time_limit="2h")
+    assert answer.status_code == 422
+    assert error_of(answer).remedy == "ask for a time_limit of at most 1h"
+    job = submit(world, "max", kind="dev").json()["id"]
+    limit = world.loop.ask(lambda core: core.scheduler.jobs[job].job.time_limit_s).result(5)
+    assert limit == 3600
+    assert submit(world, "max", time_limit="2h").status_code == 201, "other kinds are not limited"
+
+
+def test_a_group_may_own_a_configured_queue_but_not_a_branch(world: AuthWorld) -> None:
+    owner = world.client("olga")
+    assert owner.post(f"{API}/groups", json={"name": "ops", "queue": "default"}).status_code == 201
+    assert owner.post(f"{API}/groups", json={"name": "all", "queue": "root"}).status_code == 422
+    assert owner.post(f"{API}/groups", json={"name": "two", "queue": "vision"}).status_code == 409
+    assert owner.post(f"{API}/groups", json={"name": "vision"}).status_code == 409
+
+
+def test_the_owner_of_the_server_is_not_shut_out(world: AuthWorld) -> None:
+    for change in ({"disabled": True}, {"admin": False}):
+        answer = world.client("amy").patch(f"{API}/users/olga", json=change)
+        assert answer.status_code == 409
+        assert "owns this server" in error_of(answer).cause

@@ -1,0 +1,94 @@
+"""Tokens: confined, expiring, revocable; and never kept as they are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from auth_world import API, AuthWorld, error_of
+from fastapi.testclient import TestClient
+
+
+def make(world: AuthWorld, by: str = "max", **fields: Any) -> dict[str, Any]:
+    answer = world.client(by).post(f"{API}/tokens", json={"name": "ci", **fields})
+    assert answer.status_code == 201, answer.text
+    made: dict[str, Any] = answer.json()
+    return made
+
+
+def bearer(world: AuthWorld, secret: str) -> TestClient:
+    return TestClient(world.app, headers={"Authorization": f"Bearer {secret}"})
+
+
+def test_a_confined_token_does_what_it_is_for_and_nothing_else(world: AuthWorld) -> None:
+    made = make(world, verbs=["submit-jobs", "read-jobs"])
+    client = bearer(world, made["secret"])
+    assert client.post(f"{API}/jobs", json={"command": "x"}).status_code == 201
+    assert client.get(f"{API}/whoami").json()["verbs"] == ["read-jobs", "submit-jobs"]
+    for method, path, body in (
+        ("GET", "nodes", None),
+        ("PUT", "password", {"new_password": "0123456789"}),
+        ("GET", "tokens", None),
+        ("POST", "jobs/x/stop", None),
+    ):
+        answer = client.request(method, f"{API}/{path}", json=body)
+        assert answer.status_code == 403
+        assert "this token does not allow" in error_of(answer).cause
+
+
+def test_a_token_never_gives_more_than_its_owner_has(world: AuthWorld) -> None:
+    client = bearer(world, make(world, verbs=["change-users"])["secret"])
+    assert client.post(f"{API}/users", json={"name": "eve"}).status_code == 403
+
+
+def test_a_confined_token_makes_no_wider_one(world: AuthWorld) -> None:
+    client = bearer(world, make(world, verbs=["change-tokens", "read-jobs"])["secret"])
+    for verbs in ([], ["submit-jobs"], ["read-jobs", "change-jobs"]):
+        assert client.post(f"{API}/tokens", json={"name": "t", "verbs": verbs}).status_code == 422
+    assert client.post(f"{API}/tokens", json={"name": "t", "verbs": ["read-jobs"]}).status_code == 201
+
+
+def test_a_token_expires_and_a_revoked_one_is_dead_at_once(world: AuthWorld) -> None:
+    short, long = make(world, lifetime_s=60), make(world, lifetime_s=None)
+    assert bearer(world, short["secret"]).get(f"{API}/whoami").status_code == 200
+    world.clock.now += 61
+    assert bearer(world, short["secret"]).get(f"{API}/whoami").status_code == 401
+    client = bearer(world, long["secret"])
+    assert client.delete(f"{API}/tokens/{long['id']}").status_code == 200
+    assert client.get(f"{API}/whoami").status_code == 401
+
+
+def test_the_last_use_is_told_and_the_secret_never_again(world: AuthWorld) -> None:
+    made = make(world)
+    assert made["used_at"] is None
+    bearer(world, made["secret"]).get(f"{API}/whoami")
+    listed = world.client("max").get(f"{API}/tokens")
+    assert made["secret"] not in listed.text
+    (mine,) = [token for token in listed.json()["tokens"] if token["id"] == made["id"]]
+    assert mine["used_at"] == world.clock.now
+
+
+def test_only_an_admin_makes_a_token_for_a_service(world: AuthWorld) -> None:
+    world.client("olga").post(f"{API}/users", json={"name": "bot", "service": True, "group": "vision"})
+    made = make(world, "amy", user="bot", verbs=["submit-jobs"])
+    job = bearer(world, made["secret"]).post(f"{API}/jobs", json={"command": "x"}).json()
+    assert (job["user"], job["group"], job["queue"]) == ("bot", "vision", "vision")
+    for user, status in (("lea", 403), ("max", 403), ("sam", 404)):
+        assert world.client(user).post(f"{API}/tokens", json={"name": "t", "user": "bot"}).status_code == status
+
+
+def test_a_misspelt_verb_is_told_with_the_nearest(world: AuthWorld) -> None:
+    answer = world.client("max").post(f"{API}/tokens", json={"name": "t", "verbs": ["submit-job"]})
+    assert error_of(answer).remedy == "did you mean 'submit-jobs'?"
+
+
+@pytest.mark.parametrize("secret", ["", "x", "pond_", "pond_aaaaaaaaaa_" + "x" * 43, "pond_aaaaaaaaaa_ä"])
+def test_what_is_no_token_opens_nothing(world: AuthWorld, secret: str) -> None:
+    header = f"Bearer {secret}".encode()
+    assert world.client().get(f"{API}/whoami", headers={"Authorization": header}).status_code == 401  # type: ignore[dict-item]
+
+
+def test_an_account_has_not_more_tokens_than_anybody_needs(world: AuthWorld) -> None:
+    client = world.client("max")
+    answers = {client.post(f"{API}/tokens", json={"name": "t"}).status_code for _ in range(200)}
+    assert answers == {201, 409}
