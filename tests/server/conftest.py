@@ -22,7 +22,7 @@ def _program(name: str) -> str | None:
 
 
 @pytest.fixture(scope="session")
-def postgresql_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def _postgresql(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A database that listens on a socket in its own folder; PostgreSQL refuses to run as root."""
     if _program("initdb") is None:
         pytest.skip("the programs of PostgreSQL are not installed")
@@ -48,15 +48,21 @@ def postgresql_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     call("pg_ctl", "-D", str(data), "-m", "immediate", "stop")
 
 
+@pytest.fixture
+def postgresql_url(_postgresql: str) -> str:
+    """A PostgreSQL database with nothing in it."""
+    engine = sa.create_engine(_postgresql)
+    with engine.begin() as connection:
+        connection.execute(sa.text("DROP SCHEMA public CASCADE"))
+        connection.execute(sa.text("CREATE SCHEMA public"))
+    engine.dispose()
+    return _postgresql
+
+
 @pytest.fixture(params=["sqlite", "postgresql"])
 def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """An empty database of each kind."""
     if request.param == "sqlite":
         return sqlite_url(tmp_path / "millpond.db")
     url: str = request.getfixturevalue("postgresql_url")
-    engine = sa.create_engine(url)
-    with engine.begin() as connection:
-        connection.execute(sa.text("DROP SCHEMA public CASCADE"))
-        connection.execute(sa.text("CREATE SCHEMA public"))
-    engine.dispose()
     return url
