@@ -22,6 +22,7 @@ from millpond.node.sandbox import SandboxMode, find_sandbox
 from millpond.scheduling.settings import Settings
 from millpond.server.acceleration import accelerate
 from millpond.server.api.app import make_app
+from millpond.server.auth.first_login import prepare_first_login
 from millpond.server.auth.owner import TOKEN_FILE, owner_name, token_in
 from millpond.server.auth.security import Security, open_security
 from millpond.server.board import Board
@@ -113,9 +114,9 @@ def serve(options: ServerOptions) -> None:
                 service = Service(loop, store, identity, security.accounts, files, current.prices)
                 watch = IdleWatch(loop, service.activity, state.path, config.dev, wall_clock, cpu_s_of)
                 app = make_app(service, security, tenants, options.host, token)
-                http = _http_server(
-                    app, service, state, identity, machine, lambda: reload(options.config, loop, current)
-                )
+                invitation = prepare_first_login(security, owner_name(), state.path, options.host)
+                notes = (*_notes(machine, identity), *_first_login_notes(invitation))
+                http = _http_server(app, service, state, identity, notes, lambda: reload(options.config, loop, current))
                 loop.on_failure = http.stop
                 files.collector.start()
                 scaler = Autoscaler(loop, service.file_of, service.meter.load, wall_clock)
@@ -189,7 +190,7 @@ def _http_server(
     service: Service,
     state: StateDir,
     identity: Identity,
-    machine: Machine,
+    notes: Sequence[str],
     on_hangup: Callable[[], None],
 ) -> HttpServer:
     left = ServerFile(
@@ -199,15 +200,30 @@ def _http_server(
     def ready() -> None:
         state.announce(left)
         print(f"Millpond {VERSION} is up at {identity.url}", flush=True)
-        for note in machine.notes or (_summary(machine.nodes),):
+        for note in notes:
             print(note, flush=True)
-        if identity.unsandboxed:
-            print(f"jobs are not kept apart from each other: {identity.unsandboxed}", flush=True)
 
     def stopping() -> None:
         service.closing = True
 
     return HttpServer(app, ready, stopping, on_hangup)
+
+
+def _notes(machine: Machine, identity: Identity) -> list[str]:
+    """What is said of the machine when the server is up."""
+    apart = identity.unsandboxed
+    return [
+        *(machine.notes or (_summary(machine.nodes),)),
+        *([f"jobs are not kept apart from each other: {apart}"] if apart else []),
+    ]
+
+
+def _first_login_notes(invitation: Path | None) -> list[str]:
+    """How to log in from elsewhere for the first time; the secret itself on a terminal only, never in a log."""
+    if invitation is None:
+        return []
+    how = "first login from elsewhere: pond login URL --invitation"
+    return [f"{how}, and this: {invitation.read_text().strip()}" if sys.stdout.isatty() else f"{how}; see {invitation}"]
 
 
 def _summary(nodes: Sequence[Node]) -> str:

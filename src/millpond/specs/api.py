@@ -24,6 +24,10 @@ SERVER_FILE = "server.json"
 """Name of the file in the state directory by which clients find a running server (``ServerFile``)."""
 
 
+FIRST_LOGIN_FILE = "first-login"
+"""Name of the file in the state directory with the invitation for the first login from elsewhere."""
+
+
 class Body(BaseModel):
     """Base of all bodies: a newer server may add fields, an older client ignores them."""
 

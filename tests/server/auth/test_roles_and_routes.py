@@ -52,10 +52,13 @@ ALLOWED = {
     ("POST", "/tokens"): "+++++++++!",
     ("DELETE", "/tokens/{token}"): "++0+00000!",
     ("GET", "/audit"): "+++----+-!",
+    ("GET", "/usage"): "+++++++++!",
+    ("GET", "/webhooks/deliveries"): "++-------!",
 }
 TABLE = {(method, API + path): dict(zip(ROLES, row, strict=True)) for (method, path), row in ALLOWED.items()}
 STATUS = {"-": 403, "0": 404, "!": 401}
 SECRET = "secret-plan"
+LISTS = ("jobs?all=true", "jobs", "nodes", "users", "groups", "tokens", "audit", "server", "usage?by=job")
 
 _numbers = itertools.count()
 
@@ -127,7 +130,9 @@ def test_what_is_not_ones_own_reads_like_what_never_was(shared: AuthWorld, metho
 
 
 @pytest.mark.parametrize("role", ["sam", "sue", "nob"])
-@pytest.mark.parametrize("path", ["jobs?all=true", "jobs", "nodes", "users", "groups", "tokens", "audit", "server"])
+@pytest.mark.parametrize(
+    "path", ["jobs?all=true", "jobs", "nodes", "users", "groups", "tokens", "audit", "server", "usage?by=job"]
+)
 def test_lists_tell_nothing_of_other_groups(shared: AuthWorld, role: str, path: str) -> None:
     job = shared.submit("max", name=SECRET, gpus=1)
     shared.settled()

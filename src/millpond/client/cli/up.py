@@ -11,7 +11,7 @@ from millpond.client.cli.connection import state_dir_option
 from millpond.client.sdk import Client, default_state_dir
 from millpond.scheduling.settings import ORDERINGS, PLACEMENTS
 from millpond.server.options import DEFAULT_HOST, DEFAULT_PORT, SANDBOX_MODES
-from millpond.specs.api import NodeInfo
+from millpond.specs.api import FIRST_LOGIN_FILE, NodeInfo
 
 
 @click.command("up")
@@ -118,6 +118,10 @@ def _start_detached(arguments: list[str], directory: Path) -> None:
         unsandboxed = client.server().unsandboxed
     if unsandboxed:
         click.echo(f"jobs are not kept apart from each other: {unsandboxed}")
+    invitation = directory / FIRST_LOGIN_FILE
+    if invitation.exists():
+        secret = invitation.read_text().strip()
+        click.echo(f"first login from elsewhere: pond login URL --invitation, and this: {secret}")
 
 
 def summary(nodes: list[NodeInfo]) -> str:

@@ -90,7 +90,7 @@ class Logins:
             raise InvalidInputError(f"{name!r} is a service: it has no password", "make it a token")
         self._accounts.set_password(name, self._hashed(lambda: self._passwords.make(password, name)), keep)
 
-    def invite(self, name: str) -> tuple[Token, str]:
+    def invite(self, name: str, label: str = "to choose a password") -> tuple[Token, str]:
         """A secret by which somebody chooses a password, once.
 
         Raises:
@@ -98,7 +98,7 @@ class Logins:
         """
         if self._accounts.user(name).service:
             raise InvalidInputError(f"{name!r} is a service: it has no password", "make it a token")
-        return self._accounts.issue(name, TokenKind.INVITATION, INVITATION_S, "to choose a password")
+        return self._accounts.issue(name, TokenKind.INVITATION, INVITATION_S, label)
 
     def admit(self, user: User, session: bool, label: str) -> tuple[Token, str]:
         """A token for somebody who has shown who they are."""

@@ -1,0 +1,50 @@
+"""The first login from elsewhere: an invitation for the owner of the server, printed when it starts.
+
+There is one as long as the server listens beyond its own machine and nobody has a password. The file it lies in is
+readable by the owner alone; logs name the file, only a terminal sees what is in it.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+from pathlib import Path
+from typing import Final
+
+from millpond.model.errors import UnavailableError
+from millpond.server.auth.records import TokenKind
+from millpond.server.auth.security import Security
+from millpond.specs.api import FIRST_LOGIN_FILE
+
+_NAME: Final = "the first login"
+
+
+def prepare_first_login(security: Security, owner: str, state_dir: Path, bound_to: str) -> Path | None:
+    """The file with a fresh invitation for the owner; None, and no such file, where none is needed.
+
+    Args:
+        bound_to: the address that the server listens on.
+
+    Raises:
+        UnavailableError: the file cannot be written.
+    """
+    accounts, path = security.accounts, state_dir / FIRST_LOGIN_FILE
+    earlier = [token for token in accounts.tokens() if token.kind is TokenKind.INVITATION and token.user == owner]
+    accounts.revoke(*(token for token in earlier if token.name == _NAME))
+    try:
+        path.unlink(missing_ok=True)
+        if _is_loopback(bound_to) or any(user.password for user in accounts.users()):
+            return None
+        _, secret = security.logins.invite(owner, _NAME)
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(f"{secret}\n")
+    except OSError as error:
+        raise UnavailableError(f"cannot write {path} ({error.strerror})", "choose another state directory") from error
+    return path
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,194 @@
+"""Logging in and looking after accounts on the command line: what is sent, what is printed, where secrets lie."""
+
+from __future__ import annotations
+
+import io
+import json
+import stat
+
+import httpx2
+import pytest
+
+from millpond.client.cli import main
+from millpond.client.sdk import find_server
+from millpond.client.sdk.credentials import Login, config_dir, keep_login, kept_login
+from millpond.model.errors import UnavailableError
+
+USER = {"name": "eve", "groups": [{"group": "vision", "queue": "vision", "role": "lead"}], "limits": {"jobs": 2}}
+
+
+@pytest.fixture
+def run_pond(client, server, capsys, monkeypatch):
+    for name in ("users", "groups", "tokens", "audit", "login"):
+        monkeypatch.setattr(f"millpond.client.cli.{name}.connect", lambda state_dir: client)
+    monkeypatch.setattr("millpond.client.cli.tokens.time.time", lambda: 1000.0)
+
+    def log_in(url, request, transport=None):
+        from millpond.client.sdk.logging_in import log_in
+
+        return log_in(url, request, httpx2.MockTransport(server))
+
+    monkeypatch.setattr("millpond.client.cli.login.log_in", log_in)
+
+    def run(*arguments, stdin=""):
+        monkeypatch.setattr("sys.stdin", io.StringIO(stdin))
+        code = main._run(list(arguments))
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return run
+
+
+def body_of(request):
+    return json.loads(request.content)
+
+
+def test_a_login_is_kept_for_its_owner_alone_and_used_from_then_on(server, run_pond, monkeypatch):
+    server.will(200, {"user": "eve", "token": "pond_a_b"})
+    code, out, err = run_pond("login", "pool:7433/", "--user", "eve", "--stdin", stdin="correct horse\n")
+    assert code == 0
+    assert "logged in at http://pool:7433 as eve" in out
+    assert "not encrypted" in err
+    assert body_of(server.requests[0])["password"] == "correct horse"
+    (kept,) = config_dir().iterdir()
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+    monkeypatch.delenv("MILLPOND_STATE")
+    found = find_server()
+    assert (found.url, found.token) == ("http://pool:7433", "pond_a_b")
+
+
+def test_an_invitation_chooses_a_password(server, run_pond):
+    server.will(200, {"user": "eve", "token": "pond_a_b"})
+    arguments = ("login", "https://pool", "--invitation", "--stdin")
+    assert run_pond(*arguments, stdin="pond_i_j\nnew password\n")[0] == 0
+    sent = body_of(server.requests[0])
+    assert (sent["invitation"], sent["new_password"]) == ("pond_i_j", "new password")
+
+
+@pytest.mark.parametrize("url", ["ftp://pool", "http://", "http://pool?token=x", "http://a:b@pool", "http://[x"])
+def test_what_is_no_address_is_refused_before_a_password_is_asked_for(run_pond, url):
+    code, _, err = run_pond("login", url)
+    assert code == 2
+    assert "is not a server's address" in err
+
+
+def test_without_a_terminal_a_secret_is_asked_for_by_name(run_pond):
+    code, _, err = run_pond("login", "https://pool", "--user", "eve")
+    assert (code, "--stdin" in err) == (2, True)
+
+
+def test_a_wrong_password_is_one_clear_error_and_nothing_is_kept(server, run_pond):
+    server.will(401, {"error": {"cause": "user or password is wrong", "remedy": "try again"}})
+    code, _, err = run_pond("login", "https://pool", "--stdin", stdin="x\n")
+    assert (code, err) == (3, "pond: user or password is wrong\n      try again\n")
+    assert kept_login("https://pool") is None
+
+
+@pytest.mark.parametrize("status", [204, 401])
+def test_logging_out_forgets_the_login_whether_or_not_the_server_knows_it(server, run_pond, status):
+    keep_login(Login("http://pool:1", "eve", "secret"))
+    server.will(status, {"error": {"cause": "the token is expired"}})
+    assert run_pond("logout")[0] == 0
+    assert kept_login("http://pool:1") is None
+    assert server.requests[0].url.path == "/api/v1/logout"
+
+
+def test_whoami_says_roles_limits_and_what_the_token_allows(server, run_pond):
+    server.will(
+        200,
+        USER | {"user": "eve", "admin": False, "how": "token", "verbs": ["read-jobs"], "limits": {"gpu_milli": 2500}},
+    )
+    assert run_pond("whoami")[1].splitlines() == [
+        "eve at http://pool:1, by a token",
+        "lead of vision, queue vision",
+        "this token allows read-jobs",
+        "at most 2.5 cards",
+    ]
+
+
+def test_a_new_user_gets_an_invitation_on_standard_output(server, run_pond):
+    server.will(201, {"user": USER, "invitation": "pond_i_j"})
+    code, out, err = run_pond("user", "add", "eve", "--group", "vision", "--role", "lead", "--jobs", "2")
+    assert (code, out) == (0, "pond_i_j\n")
+    assert "pond login http://pool:1 --invitation" in err
+    sent = body_of(server.requests[0])
+    assert (sent["name"], sent["group"], sent["role"], sent["limits"]["jobs"]) == ("eve", "vision", "lead", 2)
+
+
+def test_limits_that_are_not_given_stay_and_none_lifts_one(server, run_pond):
+    server.will(200, {"users": [USER | {"limits": {"jobs": 2, "gpu_milli": 1000}}]})
+    server.will(200, USER | {"limits": {"gpu_milli": 1000, "dev_s": 28800}})
+    code, out, _ = run_pond("user", "set", "eve", "--jobs", "none", "--dev-time", "8h")
+    assert (code, out) == (0, "eve: user, at most 1 cards, dev jobs of 8h00m\n")
+    sent = body_of(server.requests[1])
+    assert sent["limits"] == {"gpu_milli": 1000, "dev_s": 28800}
+
+
+def test_a_limit_that_is_no_number_names_its_option(run_pond):
+    code, _, err = run_pond("group", "add", "vision", "--gpus", "many")
+    assert code == 2
+    assert "--gpus" in err
+
+
+def test_groups_are_listed_with_their_members(server, run_pond):
+    members = [{"user": "lea", "role": "lead"}, {"user": "max", "role": "member"}]
+    server.will(200, {"groups": [{"name": "vision", "queue": "v", "members": members}]})
+    assert run_pond("group", "ls")[1].splitlines()[1].split("  ") == ["vision", "v", "    lea (lead), max", "no limits"]
+
+
+def test_a_token_is_printed_once_and_listed_without_its_secret(server, run_pond):
+    token = {"id": "abc", "kind": "personal", "user": "eve", "name": "ci", "created_at": 0.0, "verbs": ["submit-jobs"]}
+    server.will(201, token | {"secret": "pond_abc_x"})
+    code, out, _ = run_pond("token", "create", "ci", "--allow", "submit-jobs", "--expires", "1d")
+    assert (code, out) == (0, "pond_abc_x\n")
+    assert (body_of(server.requests[0])["lifetime_s"], body_of(server.requests[0])["verbs"]) == (86400, ["submit-jobs"])
+    old = token | {"id": "old", "expires_at": 900.0}
+    server.will(200, {"tokens": [token | {"expires_at": 4600.0, "used_at": 940.0}, old]})
+    assert run_pond("token", "ls")[1].splitlines()[1:] == [
+        "abc  eve   personal  1m00s ago    1h00m  submit-jobs  ci",
+    ]
+
+
+def test_the_audit_log_is_asked_for_by_who_when_and_what(server, run_pond):
+    entry = {"at": 0.0, "user": "amy", "address": "::1", "how": "token", "verb": "change-users", "kind": "user"}
+    server.will(200, {"entries": [entry | {"object": "max", "group": "", "before": "a", "after": "b", "status": 200}]})
+    code, out, _ = run_pond("audit", "--by", "amy", "--since", "1970-01-02", "--object", "max")
+    assert code == 0
+    assert out.splitlines()[1].split("  ") == [
+        "1970-01-01 00:00:00",
+        "amy",
+        "::1",
+        "change-users",
+        "user max",
+        "a -> b",
+        "   200",
+    ]
+    asked = dict(server.requests[0].url.params)
+    assert (asked["by"], asked["since"], asked["object"]) == ("amy", "86400.0", "max")
+    assert run_pond("audit", "--since", "whenever")[0] == 2
+
+
+def test_the_token_of_the_server_here_is_sent_to_no_other(tmp_path, monkeypatch):
+    (tmp_path / "token").write_text("secret\n")
+    left = {"url": "http://127.0.0.1:5000", "pid": 1, "token_path": str(tmp_path / "token"), "version": "0.1"}
+    (tmp_path / "server.json").write_text(json.dumps(left))
+    monkeypatch.setenv("MILLPOND_STATE", str(tmp_path))
+    assert find_server("http://127.0.0.1:5000/").token == "secret"
+    with pytest.raises(UnavailableError, match="pond login http://elsewhere"):
+        find_server("http://elsewhere")
+
+
+def test_a_state_directory_that_is_named_beats_the_last_login(tmp_path):
+    keep_login(Login("http://pool:1", "eve", "secret"))
+    with pytest.raises(UnavailableError, match="pond up"):
+        find_server(state_dir=tmp_path)
+    with pytest.raises(UnavailableError, match="pond up"):
+        find_server()  # $MILLPOND_STATE is set
+
+
+def test_a_broken_file_of_logins_is_named():
+    keep_login(Login("http://pool:1", "eve", "secret"))
+    (path,) = config_dir().iterdir()
+    path.write_text('{"servers": 1}')
+    with pytest.raises(UnavailableError, match=r"logins\.json cannot be read"):
+        kept_login()

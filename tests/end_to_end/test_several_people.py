@@ -1,0 +1,36 @@
+"""Two people on one server, with the real programs: invited, logged in, limited, apart from each other."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+from real_pond import POND, Pond
+
+
+def test_somebody_is_invited_logs_in_works_and_is_written_down(running: Pond, tmp_path: Path) -> None:
+    url = json.loads((running.state_dir / "server.json").read_text())["url"]
+    assert running("group", "add", "vision", "--jobs", "1").returncode == 0
+    invitation = running("user", "add", "eve", "--group", "vision").stdout
+    env = {name: value for name, value in running.env.items() if name != "MILLPOND_STATE"}
+    env |= {"XDG_CONFIG_HOME": str(tmp_path / "eve"), "XDG_STATE_HOME": str(tmp_path / "nowhere")}
+
+    def eve(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [POND, *arguments], env=env, input=stdin, capture_output=True, text=True, timeout=60, cwd=tmp_path
+        )
+
+    hers = running("run", "--detach", "--name", "hidden", "--", "sleep", "60").stdout.strip()
+    assert "no Millpond server" in eve("ps").stderr
+    done = eve("login", url, "--invitation", "--stdin", stdin=f"{invitation}correct horse battery\n")
+    assert done.returncode == 0, done.stderr
+    assert eve("whoami", "-o", "name").stdout == "eve\n"
+    assert eve("run", "--", "echo", "hello").stdout == "hello\n"
+    assert hers not in eve("ps", "-a").stdout
+    assert eve("logs", hers).returncode == 4
+    assert eve("user", "add", "mallory").returncode == 3
+    entries = json.loads(running("audit", "--by", "eve", "-o", "json").stdout)["entries"]
+    assert [entry["status"] for entry in entries if entry["verb"] == "change-users"] == [403]
+    assert eve("logout").returncode == 0
+    assert eve("ps").returncode == 2
