@@ -150,7 +150,7 @@ class Batch:
     def _same_content(self, submission: Submission, digest: str) -> None:
         if submission.digest != digest:
             raise ConflictError(
-                f"the key {submission.key!r} was used for another submission", "use a new key for each submission"
+                "this idempotency key was used for another submission", "use a new key for each submission"
             )
 
     def _admit(self, submission: Submission) -> None:

@@ -182,7 +182,8 @@ class Service:
         job = place.of(spec.to_job(_new_id(spec)))
         forecast = await asyncio.to_thread(self._forecaster.predict, job)
         key = key or spec.file.idempotency_key or ""
-        own_key = f"{caller.user}:{key}" if key else ""  # nobody is given a job of somebody else's
+        # Keys count for each user: nobody is given a job of somebody else's.
+        own_key = hashlib.sha256(f"{caller.user}\0{key}".encode()).hexdigest() if key else ""
         info = await self._answer(self._loop.submit(Submission(job, stored, own_key, digest, forecast)))
         return info.model_copy(update={"warnings": list(spec.warnings)}) if spec.warnings else info
 

@@ -33,8 +33,6 @@ from millpond.specs.locate import LARGEST_TEXT
 
 router = APIRouter(prefix="/jobs", tags=["jobs"])
 
-LONGEST_KEY = 120
-
 Submitter = Annotated[Access, may(Verb.SUBMIT_JOBS)]
 Lister = Annotated[Access, may(Verb.READ_JOBS)]
 Reader = Annotated[Access, may(Verb.READ_JOBS, job_in_path)]
@@ -46,7 +44,7 @@ async def submit(
     request: Request,
     service: ServiceOf,
     access: Submitter,
-    key: Annotated[str, Header(alias=IDEMPOTENCY_HEADER, max_length=LONGEST_KEY)] = "",
+    key: Annotated[str, Header(alias=IDEMPOTENCY_HEADER, max_length=200)] = "",
 ) -> JobInfo:
     """Submit a job. The body is a job file as JSON; repeating the key gives the same job, never a second one."""
     info = await service.submit(await _document(request), key, access.caller)
