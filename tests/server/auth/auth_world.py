@@ -13,6 +13,8 @@ from millpond.server.auth.records import TokenKind, User
 from millpond.server.auth.roles import Role
 from millpond.server.auth.security import open_security
 from millpond.server.board import Board
+from millpond.server.files.mounts import MountRules
+from millpond.server.files.service import Files
 from millpond.server.loop import Loop
 from millpond.server.recovery import recover
 from millpond.server.service import Identity, Service
@@ -52,7 +54,8 @@ class AuthWorld:
         self.tenants.start()
         self.loop.start()
         identity = Identity("1", "http://testserver", "local", 1, state_dir, 0.0, "default", "default")
-        self.service = Service(self.loop, self.store, identity, self.accounts)
+        files = Files(state_dir, self.store, MountRules(dict, state_dir))
+        self.service = Service(self.loop, self.store, identity, self.accounts, files)
         self._tokens: dict[str, str] = {}
         self.app = make_app(self.service, self.security, self.tenants, "testserver")
 

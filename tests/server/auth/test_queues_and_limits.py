@@ -7,6 +7,9 @@ from typing import Any
 import pytest
 from auth_world import API, AuthWorld, error_of
 
+from millpond.server.board import Board
+from millpond.server.dependents import Dependents
+
 
 def submit(world: AuthWorld, user: str, **fields: Any) -> Any:
     return world.client(user).post(f"{API}/jobs", json={"command": "x", **fields})
@@ -117,3 +120,19 @@ def test_the_owner_of_the_server_is_not_shut_out(world: AuthWorld) -> None:
         answer = world.client("amy").patch(f"{API}/users/olga", json=change)
         assert answer.status_code == 409
         assert "owns this server" in error_of(answer).cause
+
+
+def test_nobody_waits_for_a_job_that_is_not_theirs_to_see(world: AuthWorld) -> None:
+    theirs = submit(world, "max").json()["id"]
+    hidden, never = (submit(world, "sam", after=[name]) for name in (theirs, "never-was"))
+    assert (hidden.status_code, never.status_code) == (422, 422)
+    assert error_of(hidden).cause.replace(theirs, "never-was") == error_of(never).cause
+    assert submit(world, "mia", after=[theirs]).status_code == 201
+
+
+def test_a_job_that_waits_for_others_keeps_its_queue_and_group_through_a_restart(world: AuthWorld) -> None:
+    first = submit(world, "max").json()["id"]
+    waiting = submit(world, "max", after=[first]).json()
+    assert (waiting["queue"], waiting["group"]) == ("vision", "vision")
+    (kept,) = Dependents(world.store, Board()).all
+    assert (kept.job.queue, kept.job.group, kept.job.user) == ("vision", "vision", "max")
