@@ -57,7 +57,12 @@ class AuthWorld:
         files = Files(state_dir, self.store, MountRules(dict, state_dir))
         self.service = Service(self.loop, self.store, identity, self.accounts, files)
         self._tokens: dict[str, str] = {}
-        self.app = make_app(self.service, self.security, self.tenants, "testserver")
+        self.app = make_app(self.service, self.security, self.tenants, "testserver", OWNER_TOKEN)
+
+    @property
+    def routes(self) -> Any:
+        """The routes behind the guard and the proxy."""
+        return self.app._app._routes  # type: ignore[attr-defined]
 
     def populate(self) -> AuthWorld:
         """Make the groups and the people."""

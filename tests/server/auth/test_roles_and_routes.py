@@ -53,6 +53,9 @@ ALLOWED = {
     ("POST", "/tokens"): "+++++++++!",
     ("DELETE", "/tokens/{token}"): "++0+00000!",
     ("GET", "/audit"): "+++----+-!",
+    ("POST", "/jobs/plan"): "+++++-++-!",
+    ("POST", "/jobs/{job}/extend"): "++++--000!",
+    ("POST", "/jobs/{job}/link"): "++-+--000!",
     ("GET", "/jobs/{job}/metrics"): "++++++000!",
     ("GET", "/jobs/{job}/result"): "??????000!",
     ("GET", "/jobs/{job}/output"): "++++++000!",
@@ -77,6 +80,8 @@ def bodies(number: int) -> dict[tuple[str, str], Any]:
     """A valid body for each route that takes one."""
     return {
         ("POST", "/jobs"): {"command": "x"},
+        ("POST", "/jobs/plan"): {"command": "x"},
+        ("POST", "/jobs/{job}/extend"): {"by_s": 60},
         ("POST", "/jobs/{job}/resize"): {"tasks": 1},
         ("PUT", "/password"): {"new_password": "short"},
         ("POST", "/users"): {"name": f"new{number}"},
@@ -110,7 +115,7 @@ def ask(world: AuthWorld, method: str, path: str, client: TestClient, *, absent:
         put_photos(world)
     objects["digest"] = "0" * 64
     if "{job}" in path:
-        objects["job"] = world.submit("max", name=SECRET)
+        objects["job"] = world.submit("max", name=SECRET, kind="dev")
     if "{token}" in path:
         token, _ = world.accounts.issue("max", TokenKind.PERSONAL, 60.0, SECRET)
         objects["token"] = token.id
@@ -193,7 +198,7 @@ def test_a_route_without_a_permit_is_not_served() -> None:
 
 
 def test_every_described_route_is_among_those_that_are_checked(shared: AuthWorld) -> None:
-    app = shared.app._app  # type: ignore[attr-defined]
+    app = shared.routes
     described = sum(len(methods) for methods in app.openapi()["paths"].values())
     checked = [route for route in routes_of(app.routes) if getattr(route, "include_in_schema", False)]
     assert len(checked) == described

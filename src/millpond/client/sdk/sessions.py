@@ -14,8 +14,7 @@ from urllib.parse import quote, urlencode
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
-from millpond.client.sdk.discovery import is_on_this_machine
-from millpond.client.sdk.discovery import NO_SERVER_REMEDY, Address
+from millpond.client.sdk.discovery import NO_SERVER_REMEDY, Address, is_on_this_machine
 from millpond.model.errors import ConflictError, MillpondError, UnavailableError
 from millpond.specs.api import API_PREFIX
 

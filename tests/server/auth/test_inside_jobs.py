@@ -1,0 +1,62 @@
+"""Who gets inside a job: links to what it serves, the proxy itself, commands and ports."""
+
+from __future__ import annotations
+
+import pytest
+from auth_world import API, AuthWorld
+from starlette.websockets import WebSocketDisconnect
+
+
+def opened(world: AuthWorld, job: str, user: str) -> int:
+    """The status of what the proxy answers to somebody's token; 503 means: let in, and nothing answers there."""
+    return world.client(user).get(f"/proxy/{job}/").status_code
+
+
+@pytest.mark.parametrize(
+    ("user", "inside"), [("max", True), ("amy", True), ("lea", False), ("mia", False), ("sam", False)]
+)
+def test_what_a_dev_job_serves_is_its_users_own(world: AuthWorld, user: str, inside: bool) -> None:
+    job = world.submit("max", kind="dev")
+    assert (opened(world, job, user) != 401) is inside
+    assert (world.client(user).post(f"{API}/jobs/{job}/link").status_code == 201) is inside
+
+
+@pytest.mark.parametrize(("user", "inside"), [("max", True), ("lea", True), ("vic", True), ("sam", False), ("", False)])
+def test_what_a_service_serves_is_for_its_group(world: AuthWorld, user: str, inside: bool) -> None:
+    job = world.submit("max", kind="service")
+    assert (opened(world, job, user) != 401) is inside
+
+
+def test_a_link_stops_working_for_who_has_lost_the_right(world: AuthWorld) -> None:
+    job = world.submit("max", kind="service")
+    link = world.client("vic").post(f"{API}/jobs/{job}/link").json()
+    browser = world.client()
+    assert browser.get(link["open_path"]).status_code == 200
+    assert browser.get(link["path"]).status_code != 401
+    world.client("olga").delete(f"{API}/groups/vision/members/vic")
+    assert browser.get(link["path"]).status_code == 401
+    world.client("olga").put(f"{API}/groups/vision/members/vic", json={"role": "viewer"})
+    assert browser.get(link["path"]).status_code != 401
+    world.client("olga").patch(f"{API}/users/vic", json={"disabled": True})
+    assert browser.get(link["path"]).status_code == 401
+
+
+@pytest.mark.parametrize("user", ["lea", "mia", "vic", "sam", "nob"])
+@pytest.mark.parametrize("door", ["exec", "forward"])
+def test_commands_and_ports_are_the_users_own(world: AuthWorld, user: str, door: str) -> None:
+    job = world.submit("max", kind="dev")
+    path = f"{API}/jobs/{job}/{door}"
+    with pytest.raises(WebSocketDisconnect) as refused, world.client(user).websocket_connect(path):
+        raise AssertionError("let in")
+    assert refused.value.code == 1008
+    with world.client("max").websocket_connect(path) as inside:
+        assert inside.receive_text()  # it is let in, and told that nothing runs there
+
+
+def test_a_plan_names_no_victim_of_another_group(world: AuthWorld) -> None:
+    theirs = world.submit("max", name="hidden", gpus=4, priority="low")
+    world.settled()
+    answer = world.client("sam").post(f"{API}/jobs/plan", json={"command": "x", "gpus": 4, "priority": "high"})
+    assert answer.status_code == 200, answer.text
+    assert theirs not in answer.text
+    assert '"max"' not in answer.text
