@@ -7,9 +7,13 @@ from auth_world import API, AuthWorld
 from starlette.websockets import WebSocketDisconnect
 
 
-def opened(world: AuthWorld, job: str, user: str) -> int:
-    """The status of what the proxy answers to somebody's token; 503 means: let in, and nothing answers there."""
-    return world.client(user).get(f"/proxy/{job}/").status_code
+def opened(world: AuthWorld, job: str, user: str) -> bool:
+    """Whether the proxy lets somebody's token in; nothing answers there, and what is not theirs is not there."""
+    answer = world.client(user).get(f"/proxy/{job}/")
+    assert answer.status_code in (503, 401, 403, 404), answer.text
+    if answer.status_code == 404:
+        assert answer.text.replace(job, "never-was") == world.client(user).get("/proxy/never-was/").text
+    return answer.status_code == 503
 
 
 @pytest.mark.parametrize(
@@ -17,14 +21,14 @@ def opened(world: AuthWorld, job: str, user: str) -> int:
 )
 def test_what_a_dev_job_serves_is_its_users_own(world: AuthWorld, user: str, inside: bool) -> None:
     job = world.submit("max", kind="dev")
-    assert (opened(world, job, user) != 401) is inside
+    assert opened(world, job, user) is inside
     assert (world.client(user).post(f"{API}/jobs/{job}/link").status_code == 201) is inside
 
 
 @pytest.mark.parametrize(("user", "inside"), [("max", True), ("lea", True), ("vic", True), ("sam", False), ("", False)])
 def test_what_a_service_serves_is_for_its_group(world: AuthWorld, user: str, inside: bool) -> None:
     job = world.submit("max", kind="service")
-    assert (opened(world, job, user) != 401) is inside
+    assert opened(world, job, user) is inside
 
 
 def test_a_link_stops_working_for_who_has_lost_the_right(world: AuthWorld) -> None:

@@ -30,7 +30,6 @@ LOGIN_PATH: Final = f"{API_PREFIX}/login"
 OPEN_PATHS: Final = frozenset({"/healthz", "/readyz", "/openapi.json", "/docs", LOGIN_PATH})
 _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _SECRET_IN_URL: Final = frozenset({"token", "access_token", "api_key", "apikey", "auth", "authorization", "password"})
-_CLOSE_POLICY: Final = 1008
 
 
 class Guard:
@@ -168,10 +167,6 @@ def _address(scope: Scope) -> str:
 
 
 async def _turn_away(status: int, body: ErrorBody, scope: Scope, receive: Receive, send: Send) -> None:
-    if scope["type"] == "websocket":
-        await receive()
-        await send({"type": "websocket.close", "code": _CLOSE_POLICY, "reason": body.cause})
-        return
     headers = {"WWW-Authenticate": "Bearer"} if status == 401 else None
     answer = JSONResponse(ErrorInfo(error=body).model_dump(), status_code=status, headers=headers)
     await answer(scope, receive, send)

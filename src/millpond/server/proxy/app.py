@@ -35,6 +35,7 @@ from millpond.specs.serving import OPEN_PATH, PROXY_PREFIX, base_path
 
 _STATUS: Final = (
     (NotFoundError, 404),
+    (NotAllowedError, 403),
     (ConflictError, 410),
     (TooLargeError, 413),
     (NotRunningError, 503),
@@ -94,12 +95,12 @@ class Proxy:
         headers = Headers(scope=scope)
         html = "text/html" in headers.get("accept", "")
         asked = _Asked.of(scope)
-        if not await self._may(scope, headers, asked.job):
-            cause = "you are not signed in to this job, or no longer"
-            return pages.trouble(401, cause, f"open it with pond dev open {asked.job}", html)
-        if asked.below is None:
-            return RedirectResponse(base_path(asked.job), 308)
         try:
+            if not await self._may(scope, headers, asked.job):
+                cause = "you are not signed in to this job, or no longer"
+                return pages.trouble(401, cause, f"open it with pond dev open {asked.job}", html)
+            if asked.below is None:
+                return RedirectResponse(base_path(asked.job), 308)
             await self._relay(scope, receive, send, asked)
         except MillpondError as error:
             status = next((status for kind, status in _STATUS if isinstance(error, kind)), 503)
@@ -108,9 +109,14 @@ class Proxy:
         return None
 
     async def _may(self, scope: Scope, headers: Headers, job: str) -> bool:
-        """Whether the caller, or whom the cookie is for, may open it now: rights are asked about each time."""
+        """Whether the caller, or whom the cookie is for, may open it now: rights are asked about each time.
+
+        Raises:
+            NotFoundError, NotAllowedError: the caller, who bears a token, may not; a cookie says nothing of the kind.
+        """
         act: Act = scope["state"]["act"]
         caller = act.caller if "authorization" in headers else None
+        bears_token = caller is not None
         if caller is None:
             crossing = scope["type"] == "websocket" or scope["method"] not in _SAFE
             if crossing and not is_same_origin(headers):
@@ -122,6 +128,8 @@ class Proxy:
         try:
             demand(caller, *entrance(await self._service.find(job)))
         except (NotFoundError, NotAllowedError):
+            if bears_token:
+                raise
             return False
         return True
 
