@@ -11,7 +11,7 @@ from millpond.model.decisions import Stop
 from millpond.model.events import DesiredCountChanged, LimitChanged
 from millpond.model.reasons import Cause
 from millpond.model.tenants import Limit
-from millpond.model.workloads import Job, Priority
+from millpond.model.workloads import Job, JobState, Priority
 from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.settings import Settings
 
@@ -141,3 +141,30 @@ def test_a_snapshot_from_before_there_were_limits_is_read() -> None:
     plain = World(machine("n")).core.snapshot()
     del plain["limits"]
     assert Scheduler.restore(plain).limit_of("ada", "") == Limit("ada")
+
+
+def test_a_guaranteed_queue_takes_nothing_back_for_a_job_that_its_users_limit_keeps_out() -> None:
+    queues = (
+        queue("top", limit=2),
+        queue("mine", guarantee=1, parent="top"),
+        queue("theirs", parent="top"),
+    )
+    world = limited(Limit("ada", jobs=1), queues=queues)
+    world.submit(*of("ada", "a1"))
+    world.submit(*of("eve", "e1", "e2", queue="theirs"))
+    world.submit(*of("ada", "a2", queue="mine"))
+    assert world.running() == {"a1", "e1", "e2"}
+    assert world.of_kind(Stop) == []
+    assert world.why("a2").cause in (Cause.USER_LIMIT, Cause.QUEUE_LIMIT)
+
+
+def test_a_job_whose_place_is_being_made_counts_against_its_users_limit() -> None:
+    world = limited(Limit("ada", jobs=1), cards=2)
+    world.submit(*of("eve", "e1", "e2"))
+    world.lingering |= {"e1", "e2"}
+    world.submit(*of("ada", "h1", "h2", priority=Priority.HIGH))
+    assert len(world.of_kind(Stop)) == 1
+    for job in ("e1", "e2"):
+        if world.state(job) is JobState.STOPPING:
+            world.leave(job)
+    assert len(world.running() & {"h1", "h2"}) == 1
