@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from millpond.model.devices import Health
-from millpond.model.nodes import Node, Pool
+from millpond.model.nodes import Closure, Node, Pool
 from millpond.model.tenants import Limit, Queue
 from millpond.model.workloads import Job, Outcome
 
@@ -76,6 +76,30 @@ class NodeLost(Event):
     """A machine is gone with all that ran on it."""
 
     node: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeClosed(Event):
+    """Somebody closed a node, or laid down when it will be closed.
+
+    It replaces the unplanned closure of the node, or the planned one that begins at the same instant.
+    """
+
+    node: str
+    closure: Closure
+
+
+@dataclass(frozen=True, slots=True)
+class NodeOpened(Event):
+    """Somebody opened a node before its closure ended by itself.
+
+    Attributes:
+        planned: what is planned for later is given up too.
+    """
+
+    node: str
+    planned: bool = False
+    by: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,7 +53,8 @@ class Node:
         link_map: a name in ``topology.LINK_MAPS``; empty means by switch and socket.
         swap_mib: host memory that may hold the device memory of suspended work.
         extras: named extra resources as sorted (name, amount) pairs.
-        schedulable: false while cordoned or draining; what runs there goes on.
+        schedulable: false while its engine lets nothing new start there; what runs there goes on. What people close is
+            not told here, see ``Closure``.
         rack_name, zone_name: its place; empty means the one unnamed rack or zone.
     """
 
@@ -69,3 +70,32 @@ class Node:
     extras: tuple[tuple[str, int], ...] = ()
     schedulable: bool = True
     unschedulable_reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Closure:
+    """A span of time in which nothing new starts on a node.
+
+    Attributes:
+        begin, until: the span, in seconds; without an end it lasts until somebody opens the node.
+        reason: for people.
+        drain: preemptible work there is asked to leave when the span begins; all other work may go on to its end.
+        planned: laid down beforehand, so that work known to run into it does not start there. A node has any number of
+            planned closures and at most one other.
+        by: who wanted it.
+    """
+
+    begin: float
+    until: float | None = None
+    reason: str = ""
+    drain: bool = False
+    planned: bool = False
+    by: str = ""
+
+    def covers(self, instant: float) -> bool:
+        """Whether the node is closed at that instant."""
+        return self.begin <= instant and not self.is_over(instant)
+
+    def is_over(self, instant: float) -> bool:
+        """Whether it has ended by that instant."""
+        return self.until is not None and self.until <= instant

@@ -27,6 +27,8 @@ class Cause(StrEnum):
     TURN_TAKEN = "turn-taken"
     """An over-subscribed card goes round in turns."""
     SHRUNK = "shrunk"
+    DRAINED = "drained"
+    """A node it runs on is being emptied by those who look after it."""
 
     # waiting
     NOT_CONSIDERED = "not-considered"
@@ -51,6 +53,8 @@ class Cause(StrEnum):
     """There is room, but it is left for a while to the shorter work that is expected."""
     ROOM_BEING_MADE = "room-being-made"
     """Others are being ended or suspended for it."""
+    NODES_CLOSED = "nodes-closed"
+    """It would fit on nodes that people have closed, or that close before it would end."""
     SUSPENDED = "suspended"
     """It was asked to pause."""
     VICTIMS_PROTECTED = "victims-protected"
@@ -61,6 +65,10 @@ class Filter(StrEnum):
     """The first thing about a node that a request fails on."""
 
     UNSCHEDULABLE = "unschedulable"
+    CLOSED = "closed"
+    """Somebody closed it."""
+    CLOSES_TOO_SOON = "closes-too-soon"
+    """It will be closed before the job would end."""
     OTHER_POOL = "other-pool"
     KEPT_FOR_OTHERS = "kept-for-others"
     CELLS_KEPT = "cells-kept"
@@ -117,7 +125,8 @@ class Reason:
         position: its place in the order of those that wait, from 1; None when it does not wait.
         remedy: what would help; None when none was found.
         start: when it should start; None when unknown.
-        blocked_by: the job or queue in the way, when one is.
+        blocked_by: the job, queue or closed node in the way, when one is.
+        opens_at: when the closed nodes in the way are open again, in seconds; None: unknown, or none is.
     """
 
     cause: Cause
@@ -128,3 +137,4 @@ class Reason:
     remedy: Remedy | None = None
     start: StartEstimate | None = None
     blocked_by: str = ""
+    opens_at: float | None = None

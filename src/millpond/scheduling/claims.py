@@ -80,14 +80,18 @@ class Claims:
         return True
 
     def prune(self) -> None:
-        """Forget what is kept for jobs that neither wait nor are about to, and claims on nodes that are gone."""
-        nodes = self._state.cluster.nodes
+        """Forget what is kept for jobs that neither wait nor are about to, and on nodes that are gone or closed."""
         for job, claim in list(self.by_job.items()):
-            if not self._waits(job) or any(nodes[node] is None for node in claim.nodes):
+            if not self._waits(job) or any(self._is_lost(node) for node in claim.nodes):
                 self.drop(job)
         for pool, kept in list(self.reservations.items()):
             if not self._waits(kept.job):
                 self.keep(pool, None)
+
+    def _is_lost(self, index: int) -> bool:
+        cluster = self._state.cluster
+        node = cluster.nodes[index]
+        return node is None or node.name in cluster.closed
 
     def _waits(self, job: str) -> bool:
         record = self._state.jobs.get(job)
@@ -124,6 +128,14 @@ class Claims:
         """Outside of a walk every reservation binds."""
         self._not_reached.clear()
 
+    def kept_off(self, record: JobRecord) -> tuple[int, int]:
+        """What keeps this job off nodes that others of its line may use; the higher each number, the more nodes.
+
+        Whether the reservation does, and how many of the closings of nodes ahead it would run into.
+        """
+        state = self._state
+        return int(self.keeps_out(record)), state.closures.reach(record, state.ordering, state.now)
+
     def keeps_out(self, record: JobRecord) -> bool:
         """Whether the reservation alone keeps this job off its nodes."""
         if not self.reservations:
@@ -149,6 +161,16 @@ class Claims:
 
     def mask(self, record: JobRecord) -> NodeMask | None:
         """(nodes,), 0 where the job must stay out; None when it may go anywhere."""
+        return both(self.mask_of_others(record), self.mask_of_closings(record))
+
+    def mask_of_closings(self, record: JobRecord) -> NodeMask | None:
+        """(nodes,), 0 where a node closes before the job would leave it; None when none does."""
+        state = self._state
+        reach = state.closures.reach(record, state.ordering, state.now)
+        return state.closures.mask(reach) if reach else None
+
+    def mask_of_others(self, record: JobRecord) -> NodeMask | None:
+        """(nodes,), 0 where room is kept for others; None when none is kept from this job."""
         kept = self.reservations[record.job.pool] if self.keeps_out(record) else None
         if kept is None and not self.by_job:
             return None
@@ -168,3 +190,11 @@ class Claims:
         if kept is not None:
             mask[list(kept.nodes)] = 0
         return mask
+
+
+def both(one: NodeMask | None, other: NodeMask | None) -> NodeMask | None:
+    """The mask that keeps out what either does."""
+    if one is None or other is None:
+        return one if other is None else other
+    both: NodeMask = one & other
+    return both

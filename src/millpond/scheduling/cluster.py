@@ -67,6 +67,8 @@ class Cluster:
         self._device_node: list[int] = []
         self.free_gpu_milli = 0
         """Guaranteed compute that nobody holds, over all devices of nodes that are there: a quick first look."""
+        self.closed: set[str] = set()
+        """Names of nodes that people have closed (``closures``), gone ones included; changed by ``set_closed``."""
         self._structure = 0
         self._capacity, self._capacity_at = 0, -1
         self.releases = 0
@@ -273,6 +275,25 @@ class Cluster:
         self.arrays.load_milli[index] = load_milli
         self.arrays.touch(index)
 
+    def set_closed(self, name: str, closed: bool) -> None:
+        """Let nothing new start on a node, or again, within the open transaction."""
+        self.journal.record(self._undo_closed, name, name in self.closed, self.releases)
+        self._put_closed(name, closed)
+
+    def _undo_closed(self, name: str, closed: bool, releases: int) -> None:
+        self._put_closed(name, closed)
+        self.releases = releases
+
+    def _put_closed(self, name: str, closed: bool) -> None:
+        if closed:
+            self.closed.add(name)
+        else:
+            self.closed.discard(name)
+        index = self.node_index.get(name)
+        node = None if index is None else self.nodes[index]
+        if index is not None and node is not None:
+            self._set_usable(index, node)
+
     def _set_links(self, index: int, node: Node) -> None:
         if node.link_map:
             self.arrays.link_type[index] = self.links.register(LINK_MAPS[node.link_map])
@@ -281,7 +302,7 @@ class Cluster:
 
     def _set_usable(self, index: int, node: Node) -> None:
         first = int(self.arrays.first_device[index])
-        self.arrays.node_usable[index] = 1 if node.schedulable else 0
+        self.arrays.node_usable[index] = 1 if node.schedulable and node.name not in self.closed else 0
         for offset, device in enumerate(node.devices):
             self.arrays.device_usable[first + offset] = 1 if device.health is Health.OK else 0
         self._changed(index)

@@ -2,7 +2,8 @@
 
 The queue is laid out on a copy of the ledger in its present order, each job holding its room for as long as it is
 expected to run. Once with expected lengths and others allowed to slip past (the early end of the interval), once with
-cautious lengths and in strict order (the late end). Jobs submitted later are not known; the estimate says so.
+cautious lengths and in strict order (the late end). Nodes close and open on the way as people have laid down. Jobs
+submitted later are not known; the estimate says so.
 
 Source: conservative backfilling as in Mu'alem and Feitelson, IEEE TPDS 2001.
 """
@@ -10,11 +11,15 @@ Source: conservative backfilling as in Mu'alem and Feitelson, IEEE TPDS 2001.
 from __future__ import annotations
 
 import heapq
+from typing import Self
+
+import numpy as np
 
 from millpond.model.reasons import StartEstimate
+from millpond.scheduling.closures import stays_until
 from millpond.scheduling.holdings import Hold, Holding
 from millpond.scheduling.ordering.base import NEVER
-from millpond.scheduling.placing import Placer
+from millpond.scheduling.placing import NodeMask, Placer
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State
 from millpond.scheduling.tenancy.standing import Standing
@@ -48,26 +53,14 @@ def start_of(state: State, placer: Placer, record: JobRecord) -> StartEstimate |
 
 def _lay_out(state: State, placer: Placer, ahead: list[JobRecord], *, cautious: bool) -> float | None:
     """When the last of ``ahead`` starts if nothing else happens; None if it never does."""
-    ordering = state.ordering
-    end_of = ordering.cautious_end if cautious else ordering.expected_end
-    ends: list[tuple[float, int, list[Holding]]] = []
-    for number, running in enumerate(state.running.values()):
-        held = [task.holding for task in running.tasks if task.holding is not None]
-        end = end_of(running, state.now)
-        if held and end < NEVER:
-            ends.append((end, number, held))
-    heapq.heapify(ends)
     waiting = list(ahead)
-    number = len(state.running)
-    now = state.now
-    mark = state.journal.begin()
-    try:
+    with _Course(state, cautious=cautious) as course:
         for _ in range(MOST_STEPS):
             blocked: set[object] = set()
             still: list[JobRecord] = []
             for position, record in enumerate(waiting):
                 kind = record.line
-                placed = None if kind in blocked else placer.place(record)
+                placed = None if kind in blocked else placer.place(record, course.mask(record))
                 if placed is None:
                     if cautious:
                         still.extend(waiting[position:])
@@ -76,18 +69,86 @@ def _lay_out(state: State, placer: Placer, ahead: list[JobRecord], *, cautious: 
                     still.append(record)
                     continue
                 if record is ahead[-1]:
-                    return now
-                length = max(end_of(record, state.now) - state.now, 0.0)
-                if length < NEVER:
-                    heapq.heappush(ends, (now + length, number, [holding for _, holding in placed]))
-                    number += 1
+                    return course.now
+                course.start(record, [holding for _, holding in placed])
             waiting = still
-            if not ends:
+            if not course.go_on():
                 return None
-            now, _, held = heapq.heappop(ends)
-            now = max(now, state.now)
-            for holding in held:
-                state.cluster.change(holding, Hold.NOTHING)
         return None
-    finally:
-        state.journal.rollback(mark)
+
+
+class _Course:
+    """What happens by itself on the ledger, from end to end of work, and as nodes close and open.
+
+    All of it in a transaction that is rolled back.
+    """
+
+    def __init__(self, state: State, *, cautious: bool) -> None:
+        self._state = state
+        self._end_of = state.ordering.cautious_end if cautious else state.ordering.expected_end
+        self._ends: list[tuple[float, int, list[Holding]]] = []
+        self._flips = state.closures.flips(state.now)
+        self._number = 0
+        self._mark = 0
+        self.now = state.now
+
+    def __enter__(self) -> Self:
+        state = self._state
+        for running in state.running.values():
+            held = [task.holding for task in running.tasks if task.holding is not None]
+            if held:
+                self._end(min(self._end_of(running, state.now), self._asked_to_leave(running)), held)
+        self._flips.reverse()
+        self._mark = state.journal.begin()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._state.journal.rollback(self._mark)
+
+    def start(self, record: JobRecord, held: list[Holding]) -> None:
+        """A job has been placed: it ends after its length."""
+        self._end(self.now + max(self._end_of(record, self._state.now) - self._state.now, 0.0), held)
+
+    def _end(self, at: float, held: list[Holding]) -> None:
+        if at < NEVER:
+            heapq.heappush(self._ends, (at, self._number, held))
+        self._number += 1
+
+    def go_on(self) -> bool:
+        """Go to the next instant at which anything changes; False when nothing does any more."""
+        state = self._state
+        if self._flips and (not self._ends or self._flips[-1].at <= self._ends[0][0]):
+            flip = self._flips.pop()
+            self.now = max(flip.at, state.now)
+            state.cluster.set_closed(flip.node, flip.closed)
+            return True
+        if not self._ends:
+            return False
+        at, _, held = heapq.heappop(self._ends)
+        self.now = max(at, state.now)
+        for holding in held:
+            state.cluster.change(holding, Hold.NOTHING)
+        return True
+
+    def mask(self, record: JobRecord) -> NodeMask | None:
+        """(nodes,), 0 where a node closes before the job, started now, would leave it."""
+        if not self._flips:
+            return None
+        state = self._state
+        leaves = self.now + stays_until(record, state.ordering, state.now) - state.now
+        index = state.cluster.node_index
+        shut = [index[flip.node] for flip in self._flips if flip.closed and flip.at < leaves and flip.node in index]
+        if not shut:
+            return None
+        mask: NodeMask = np.ones(state.cluster.arrays.node_count, dtype=np.uint8)
+        mask[shut] = 0
+        return mask
+
+    def _asked_to_leave(self, running: JobRecord) -> float:
+        """When a node that the job runs on is emptied next; ``NEVER`` when it may stay."""
+        state = self._state
+        if not running.job.preemptible or not state.closures.by_node:
+            return NEVER
+        nodes = {task.placement.node for task in running.tasks if task.placement is not None}
+        drains = [each.begin for node in nodes for each in state.closures.by_node.get(node, ()) if each.drain]
+        return min((begin for begin in drains if begin > state.now), default=NEVER)

@@ -23,10 +23,11 @@ from millpond.scheduling.claims import Claims
 from millpond.scheduling.gang_sizes import least_tasks
 from millpond.scheduling.placement.filters import Filter as KernelFilter
 from millpond.scheduling.placement.shapes import Shape
-from millpond.scheduling.placing import Placer
+from millpond.scheduling.placing import NodeMask, Placer
 from millpond.scheduling.reclaiming.roster import SLOT_PROTECTED_UNTIL
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.remedies import MOST_VARIANTS, variants
+from millpond.scheduling.shut_out import closed_for, closed_nodes
 from millpond.scheduling.state import State
 from millpond.scheduling.tenancy.admission import admitted_tasks, limit_in_the_way
 from millpond.scheduling.tenancy.limits import Held
@@ -169,8 +170,12 @@ class Explainer:
                 (("asked_milli", amount.gpu_milli),),
                 blocked_by=record.queue,
             )
-        mask = self._claims.mask(record)
-        if mask is not None and not self._fits(record) and self._fits(record, masked=False):
+        closing = self._claims.mask_of_closings(record)
+        if (
+            self._claims.mask_of_others(record) is not None
+            and not self._fits(record, self._claims.mask(record))
+            and self._fits(record, closing)
+        ):
             holder = self._claims.holder_against(record)
             return Reason(
                 Cause.RESERVED,
@@ -182,10 +187,16 @@ class Explainer:
             return Reason(
                 Cause.HELD_BACK, "there may be room, but it is left for a while to shorter work that is expected"
             )
-        if self._fits(record):
+        if self._fits(record, self._claims.mask(record)):
             since = "it came in just now" if record.requeued_at == state.now else "there is room for it now"
             return Reason(Cause.NOT_CONSIDERED, f"{since}; the next cycle looks at it")
-        return self._no_room(record)
+        return self._closed_for(record) or self._no_room(record)
+
+    def _closed_for(self, record: JobRecord) -> Reason | None:
+        if not self._state.closures.by_node:
+            return None
+        reason = closed_for(self._state, self._claims, record, lambda mask: self._fits(record, mask))
+        return None if reason is None else replace(reason, nodes=self._histogram(record, self._needs(record)))
 
     def _first_of_pool(self, record: JobRecord) -> JobRecord:
         """Who is first in line for the pool of this job."""
@@ -293,7 +304,23 @@ class Explainer:
         gone = sum(node is None for node in self._state.cluster.nodes)
         if gone and Filter.UNSCHEDULABLE in merged:
             merged[Filter.UNSCHEDULABLE] -= gone
+        if self._state.closures.by_node:
+            self._name_closed(record, merged)
         return tuple(sorted(((f, n) for f, n in merged.items() if n), key=lambda pair: (-pair[1], pair[0].value)))
+
+    def _name_closed(self, record: JobRecord, counts: dict[Filter, int]) -> None:
+        """Closed nodes, and those that close too soon, by words of their own."""
+        closed = closed_nodes(self._state)
+        counts[Filter.UNSCHEDULABLE] = counts.get(Filter.UNSCHEDULABLE, 0) - closed
+        counts[Filter.CLOSED] = closed
+        closing = self._claims.mask_of_closings(record)
+        if closing is not None:
+            arrays, count = self._state.cluster.arrays, self._state.cluster.arrays.node_count
+            pool = self._state.cluster.shape_of(record.job.roles[0].request, record.job.pool).pool
+            there = (arrays.node_usable[:count] != 0) & (arrays.pool[:count] == pool)
+            too_soon = int((there & (closing[:count] == 0)).sum())
+            counts[Filter.KEPT_FOR_OTHERS] = counts.get(Filter.KEPT_FOR_OTHERS, 0) - too_soon
+            counts[Filter.CLOSES_TOO_SOON] = too_soon
 
     def _position(self, record: JobRecord) -> int:
         ranked = self._state.waiting.ranked(Standing(self._state).rank)
@@ -301,26 +328,30 @@ class Explainer:
 
     # ---- remedies -----------------------------------------------------------------------------------------------
 
-    def _fits(self, record: JobRecord, job: Job | None = None, *, masked: bool = True) -> bool:
-        """Whether the job, or a variant of it, could start now within quota. Nothing is kept."""
+    def _fits(self, record: JobRecord, mask: NodeMask | None, job: Job | None = None) -> list[int]:
+        """The nodes on which the job, or a variant of it, could start now within quota; empty if it could not.
+
+        Nothing is kept.
+        """
         state = self._state
         variant = state.new_record(job or record.job, record.sequence, record.submitted_at)
         variant.expected_s, variant.cautious_s = record.expected_s, record.cautious_s
         tasks = admitted_tasks(state, variant)
         if not tasks:
-            return False
+            return []
         if self._state.holds_back(variant):
-            return False
+            return []
         mark = state.journal.begin()
-        placed = self._placer.place(variant, self._claims.mask(record) if masked else None, tasks=tasks)
+        placed = self._placer.place(variant, mask, tasks=tasks)
         state.journal.rollback(mark)
-        return placed is not None
+        return [holding.node for _, holding in placed or ()]
 
     def _remedy(self, record: JobRecord) -> Remedy | None:
         """The first variant, from the smallest change to the largest, that would start now."""
         rooms = [need.total for need in self._needs(record)]
+        mask = self._claims.mask(record)
         for remedy, job in islice(variants(record.job, rooms), MOST_VARIANTS):
-            if self._fits(record, job):
+            if self._fits(record, mask, job):
                 return remedy
         return None
 

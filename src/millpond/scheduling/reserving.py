@@ -1,7 +1,8 @@
 """EASY reservations: the first job of a pool that does not fit gets nodes and a time; nobody behind it may delay that.
 
 The time is the earliest at which, by the expected ends of what runs, its tasks have room, within one rack or node where
-that is required; the nodes are those where the room comes first. Until then others may use these nodes only if they end
+that is required; the nodes are those where the room comes first. Nodes that are closed count from when they open, and
+nodes that will be closed only as far as the job ends before. Until then others may use these nodes only if they end
 before. It is looked for anew when room has appeared since, and binds only those who come after its holder in the order.
 
 Source: Mu'alem and Feitelson, "Utilization, predictability, workloads, and user runtime estimates in scheduling the IBM
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from millpond.scheduling.closures import stays_until
 from millpond.scheduling.gang_sizes import least_tasks
 from millpond.scheduling.nearness import required_groups
 from millpond.scheduling.placement.arrays import Int64Array
@@ -83,6 +85,7 @@ class Reserver:
         roster, arrays = state.roster, state.cluster.arrays
         count = arrays.node_count
         ends = state.ordering.ends(roster.slots[:, : roster.used], state.now)
+        closed = self._open_by_hand()
         tasks = least_tasks(job, record.queued())
         found = []
         for index, role in enumerate(job.roles):
@@ -98,7 +101,32 @@ class Reserver:
                 self._scratch, times,
             )  # fmt: skip
             found.append((wanted, times))
+        arrays.node_usable[closed] = 0
+        self._postpone(record, [times for _, times in found])
         return found
+
+    def _open_by_hand(self) -> list[int]:
+        """Let the kernel see closed nodes as if they were open; returns their indices. No cache may look meanwhile."""
+        cluster = self.state.cluster
+        closed = [
+            index
+            for name in sorted(cluster.closed)
+            if (index := cluster.node_index.get(name)) is not None
+            and (node := cluster.nodes[index]) is not None
+            and node.schedulable
+        ]
+        cluster.arrays.node_usable[closed] = 1
+        return closed
+
+    def _postpone(self, record: JobRecord, times: list[FloatArray]) -> None:
+        """Room on nodes that close counts from when the job can stay there: (nodes, copies) each, changed in place."""
+        state = self.state
+        closures = state.closures
+        length = stays_until(record, state.ordering, state.now) - state.now
+        for name in closures.by_node:
+            index = state.cluster.node_index.get(name)
+            for by_node in times if index is not None else ():
+                by_node[index] = [closures.earliest(name, float(instant), length) for instant in by_node[index]]
 
 
 def _ready(wanted: int, by_node: FloatArray, groups: Int64Array) -> FloatArray:

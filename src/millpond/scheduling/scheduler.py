@@ -2,8 +2,8 @@
 
 ``decide`` is the cycle, and it reads as a list:
 
-1. forget what is kept for jobs that wait no longer; end what has reached its time limit; let those line up again whose
-   start had failed;
+1. close and open the nodes for which it is time; forget what is kept for jobs that wait no longer; end what has reached
+   its time limit; let those line up again whose start had failed;
 2. let suspended work go on where it can;
 3. walk the waiting lines in order (``walking``), running gangs that miss tasks growing when their turn comes. Each job
    is *admitted* (its queue's limit) and *placed* if there is room that nobody ahead has been promised; else room is
@@ -30,6 +30,7 @@ from millpond.model.tenants import Limit
 from millpond.model.workloads import Job
 from millpond.scheduling import snapshots
 from millpond.scheduling.claims import Claims
+from millpond.scheduling.draining import follow_closures
 from millpond.scheduling.explaining import Explainer
 from millpond.scheduling.growing import grow_all, resume_suspended
 from millpond.scheduling.intake import Intake
@@ -113,6 +114,7 @@ class Scheduler:
         if now > state.now:
             state.now = now
         state.journal.begin()
+        follow_closures(state)
         self._claims.prune()
         self._end_overdue()
         state.end_pauses()
@@ -154,6 +156,9 @@ class Scheduler:
         instants = [state.deadlines[0][0]] if state.deadlines else []
         if state.paused:
             instants.append(state.paused[0][0])
+        change_of_nodes = state.closures.next_change()
+        if change_of_nodes is not None:
+            instants.append(change_of_nodes)
         if state.waiting.count and self.settings.preempt:
             change = self._next_change(now)
             if change is not None:

@@ -44,6 +44,7 @@ def take(state: State, placer: Placer, claims: Claims, intake: Intake) -> dict[s
         "queues": [to_plain(node.queue) for node in state.queues.by_name.values()],
         "limits": [to_plain(limit) for limit in state.limits.by_account.values()],
         "names": cluster.names_plain(),
+        "closures": state.closures.snapshot(),
         "nodes": [to_plain(node) for node in cluster.nodes if node is not None],
         "load": {name: list(load) for name, load in intake.load.items()},
         "jobs": [_record_plain(state, record) for record in state.jobs.values()],
@@ -130,6 +131,8 @@ def give(plain: dict[str, Any], state: State, placer: Placer, claims: Claims, in
     for limit in plain.get("limits", ()):
         state.set_limit(from_plain(limit))
     cluster.restore_names(plain["names"])
+    if "closures" in plain:  # not in those of earlier versions
+        state.closures.restore(plain["closures"])
     for node in plain["nodes"]:
         cluster.add_node(from_plain(node))
     for name, load in plain["load"].items():

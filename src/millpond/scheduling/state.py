@@ -15,6 +15,7 @@ from millpond.model.reasons import Cause
 from millpond.model.resources import Amount
 from millpond.model.tenants import Limit
 from millpond.model.workloads import Job, JobState, TaskState
+from millpond.scheduling.closures import Closures
 from millpond.scheduling.cluster import Cluster
 from millpond.scheduling.holdings import Hold, Holding, counted
 from millpond.scheduling.journal import Journal
@@ -59,6 +60,7 @@ class State:
         self.now = 0.0
         self.journal = Journal()
         self.cluster = Cluster(self.journal)
+        self.closures = Closures(self.cluster)
         self.queues = QueueTree(self.journal)
         self.limits = Limits(self.journal)
         self.usage = DecayedUsage(settings.fair_half_life_s)
@@ -305,6 +307,7 @@ class State:
         record.suspended_by = ""
         record.started_at = None
         displaced = record.stop_cause in (Cause.PREEMPTED, Cause.RECLAIMED)
+        interrupted = displaced or record.stop_cause is Cause.DRAINED
         self._settle_queued(record)
         record.stop_trigger = record.stop_cause = None
         record.refresh()
@@ -316,6 +319,7 @@ class State:
             record.debt_s = 0.0
             if displaced:
                 record.preemptions += 1
+            if interrupted:
                 record.debt_s = self.settings.preemption_cost.of(record.gpu_milli)
             self.ordering.left(record, self.now)
             if record.failed_starts:

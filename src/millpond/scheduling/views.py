@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from millpond.model.devices import Device
-from millpond.model.nodes import Node
+from millpond.model.nodes import Closure, Node
 from millpond.scheduling.holdings import Hold
 from millpond.scheduling.state import State
 
@@ -36,23 +36,35 @@ class NodeFree:
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """One node with its present use."""
+    """One node with its present use.
+
+    Attributes:
+        jobs: ids of the jobs that hold anything of it.
+        closure: what keeps it closed now; None when it is open to new work.
+        draining: preemptible work on it was asked to leave.
+        planned: its closures to come, in order.
+    """
 
     node: Node
     free: NodeFree
     devices: tuple[DeviceUse, ...]
+    jobs: tuple[str, ...]
+    closure: Closure | None
+    draining: bool
+    planned: tuple[Closure, ...]
 
 
 def node_views(state: State) -> list[NodeView]:
     """All nodes, in order of joining."""
-    holders: dict[int, list[str]] = {}
+    holders: dict[int, dict[str, None]] = {}
+    guests: dict[int, dict[str, None]] = {}
     for record in state.running.values():
         for task in record.tasks:
             if task.holding is not None and task.holding.hold is not Hold.NOTHING:
+                guests.setdefault(task.holding.node, {})[record.id] = None
                 for device in task.holding.devices:
-                    names = holders.setdefault(device, [])
-                    if record.id not in names:
-                        names.append(record.id)
+                    holders.setdefault(device, {})[record.id] = None
+    closures = state.closures
     arrays = state.cluster.arrays
     views = []
     for index, node in enumerate(state.cluster.nodes):
@@ -71,7 +83,17 @@ def node_views(state: State) -> list[NodeView]:
         free = NodeFree(
             int(arrays.cpu_free_milli[index]), int(arrays.memory_free_mib[index]), int(arrays.swap_free_mib[index])
         )
-        views.append(NodeView(node, free, devices))
+        views.append(
+            NodeView(
+                node,
+                free,
+                devices,
+                tuple(guests.get(index, ())),
+                closures.at(node.name, state.now),
+                closures.is_draining(node.name),
+                tuple(each for each in closures.by_node.get(node.name, ()) if each.begin > state.now),
+            )
+        )
     return views
 
 

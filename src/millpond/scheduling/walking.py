@@ -83,7 +83,7 @@ class Walk:
         self._turns = turns
         self._displaceable = -1.0
         self._least_priority = float("inf")
-        self._kept_out: set[LineKey] = set()
+        self._kept_out: dict[LineKey, tuple[int, int]] = {}
         self._blocked: set[str] = set()
 
     def run(self) -> None:
@@ -183,8 +183,8 @@ class Walk:
                     self._blocked.add(record.job.pool)
                     self._reserve(record)
                     self._claims.bind(record.job.pool)
-                if depth and self._may_have_room(record) and self._claims.keeps_out(record):
-                    self._kept_out.add(record.line)
+                if depth and self._may_have_room(record) and any(kept_off := self._claims.kept_off(record)):
+                    self._kept_out[record.line] = kept_off
                     depth -= 1
                     heads.go_on(record)
         while gangs:
@@ -234,8 +234,7 @@ class Walk:
         if has_room:
             if self._state.holds_back(record):
                 return Verdict.KEPT_OUT
-            if record.line in self._kept_out and claims.keeps_out(record):
-                # One of its like has found no room outside of what is reserved; only a shorter job may do better.
+            if self._is_kept_off_as_much(record):
                 return Verdict.KEPT_OUT
             placed = self._placer.place(record, claims.mask(record), tasks=tasks)
         if placed is None and len(outcome.plans) < PLANS_PER_CYCLE and self._might_make_room(record):
@@ -274,6 +273,14 @@ class Walk:
             and any(task.state is TaskState.STOPPING for task in other.tasks)
             for other in self._state.running.values()
         )
+
+    def _is_kept_off_as_much(self, record: JobRecord) -> bool:
+        """Whether one of its like has found no room on the nodes open to it; only a shorter job may do better."""
+        before = self._kept_out.get(record.line)
+        if before is None:
+            return False
+        now = self._claims.kept_off(record)
+        return now[0] >= before[0] and now[1] >= before[1]
 
     def _may_have_room(self, record: JobRecord) -> bool:
         """Whether, counting free compute alone, the job might fit."""

@@ -11,7 +11,7 @@ from millpond.model.decisions import Decision, Start, Stop
 from millpond.model.reasons import Cause
 from millpond.specs.api import JobInfo
 
-_PREEMPTING = (Cause.PREEMPTED, Cause.RECLAIMED)
+_PREEMPTING = (Cause.PREEMPTED, Cause.RECLAIMED, Cause.DRAINED)
 
 
 class Topic(StrEnum):

@@ -1,0 +1,41 @@
+"""Emptying nodes: closures take effect, and preemptible work leaves the nodes that are drained.
+
+Whoever leaves gets notice and grace and goes back to its queue. It is neither the work's fault nor another job's wish,
+so no failure and no preemption is counted, and neither its minimum run time nor its budget of preemptions stands
+against it. A gang that can go on without the tasks that leave does so, and they join it again elsewhere.
+"""
+
+from __future__ import annotations
+
+from millpond.model.reasons import Cause
+from millpond.model.workloads import GangRule, JobState, TaskState
+from millpond.scheduling.gang_sizes import is_enough
+from millpond.scheduling.lifecycle import Trigger
+from millpond.scheduling.records import JobRecord, TaskRecord
+from millpond.scheduling.state import State
+
+
+def follow_closures(state: State) -> None:
+    """Close and open what is due; ask preemptible work to leave the nodes that are to be emptied from now on."""
+    index = state.cluster.node_index
+    nodes = {index[name] for name in state.closures.turn(state.now) if name in index}
+    if not nodes:
+        return
+    for record in list(state.running.values()):
+        if not record.job.preemptible or record.stop_trigger is not None:
+            continue
+        there = [task for task in record.tasks if task.holding is not None and task.holding.node in nodes]
+        there = [task for task in there if task.state is not TaskState.STOPPING]
+        if there:
+            part = there if _goes_on_without(record, there) else ()
+            state.stop(record, Trigger.ENDED_FOR_RETRY, Cause.DRAINED, tasks=part)
+
+
+def _goes_on_without(record: JobRecord, leaving: list[TaskRecord]) -> bool:
+    """Whether those of the gang that stay are enough to go on, by its bounds or by its rule for lost tasks."""
+    if record.state not in (JobState.RUNNING, JobState.STOPPING):
+        return False
+    stay = [task for task in record.tasks if task.state is TaskState.RUNNING and task not in leaving]
+    if record.job.gang_rule is GangRule.RESTART_TASK:
+        return bool(stay)
+    return record.elastic and is_enough(record.job, stay)
