@@ -22,7 +22,7 @@ from millpond.model import events
 from millpond.model.decisions import Decision, Placement, Start, Stop
 from millpond.model.devices import Health
 from millpond.model.errors import InconsistentStateError, MillpondError
-from millpond.model.nodes import Node
+from millpond.model.nodes import Closure, Node
 from millpond.model.reasons import Cause, Remedy
 from millpond.model.tenants import Limit
 from millpond.model.workloads import GangRule, Job, JobState, Outcome, TaskState
@@ -62,6 +62,8 @@ class CoreMachine(RuleBasedStateMachine):
         self.submitted: list[str] = []
         self.nodes: dict[str, Node] = {}
         self.lost: dict[str, Node] = {}
+        self.closures: dict[str, list[Closure]] = {}
+        self._emptied: set[str] = set()
         self._alive: dict[tuple[str, int], dict[int, Placement]] = {}
         self._asked: list[Decision] = []
         self._ended: dict[str, JobState] = {}
@@ -109,6 +111,10 @@ class CoreMachine(RuleBasedStateMachine):
                 if record.started_at is not None:
                     ran = self.now - record.started_at
                 assert ran >= record.job.minimum_run_s
+            case Stop(cause=Cause.DRAINED):
+                places = [run[task].node for task in decision.tasks or run]
+                assert record.job.preemptible
+                assert not self._emptied.isdisjoint(places)
             case Stop(cause=Cause.SHRUNK, for_job=successor) if successor:
                 left = [task for task in record.tasks if task.state in (TaskState.STARTING, TaskState.RUNNING)]
                 assert is_enough(record.job, left), "a gang gives up more than it can do without"
@@ -127,6 +133,8 @@ class CoreMachine(RuleBasedStateMachine):
             for placement in mine:
                 node = self.nodes[placement.node]
                 assert node.schedulable
+                assert not self._covering(node.name), "it starts on a closed node"
+                self._check_it_is_out_in_time(job, node.name)
                 assert node.pool == job.pool
                 models = {d.uuid: d for d in node.devices}
                 assert len({grant.device for grant in placement.grants}) == role.request.devices
@@ -138,6 +146,19 @@ class CoreMachine(RuleBasedStateMachine):
                     assert (grant.compute_milli, grant.limit_milli) == (piece.compute_milli, piece.limit_milli)
         if job.together_required:
             self._check_together([*start.placements, *run.values()], job)
+
+    def _covering(self, node: str) -> list[Closure]:
+        return [each for each in self.closures.get(node, ()) if each.covers(self.now)]
+
+    def _check_it_is_out_in_time(self, job: Job, node: str) -> None:
+        """Work that cannot be asked to leave starts on a node only if its time limit ends before the node closes."""
+        record = self.core.jobs[job.id]
+        if job.preemptible or self._replans() or record.cautious_s is not None:
+            return
+        for each in self.closures.get(node, ()):
+            if each.begin > self.now:
+                assert job.time_limit_s is not None
+                assert self.now + job.time_limit_s - record.service_s(self.now) <= each.begin + 1e-6
 
     def _check_together(self, placements: Sequence[Placement], job: Job) -> None:
         places = {self.nodes[placement.node] for placement in placements}
@@ -287,6 +308,34 @@ class CoreMachine(RuleBasedStateMachine):
             self._drop(lambda placement: placement.node == name and not _devices(placement) <= there)
             self._join(replace(node, devices=devices))
 
+    @rule(number=PICK, lasting=st.sampled_from((None, 60.0, 2_000.0)), drain=st.booleans())
+    def close_node(self, number: int, lasting: float | None, drain: bool) -> None:
+        until = None if lasting is None else self.now + lasting
+        self._close(pick(list(self.nodes), number), Closure(self.now, until, "r", drain))
+
+    @rule(number=PICK, ahead=st.sampled_from((30.0, 500.0)), lasting=st.sampled_from((60.0, 2_000.0)))
+    def plan_closing(self, number: int, ahead: float, lasting: float) -> None:
+        begin = self.now + ahead
+        self._close(pick(list(self.nodes), number), Closure(begin, begin + lasting, "r", drain=True, planned=True))
+
+    @rule(number=PICK, planned=st.booleans())
+    def open_node(self, number: int, planned: bool) -> None:
+        self._open(pick(list(self.nodes), number), planned)
+
+    def _close(self, node: str, closure: Closure) -> None:
+        others = self.closures.setdefault(node, [])
+        key = (closure.planned, closure.begin if closure.planned else None)
+        others[:] = [each for each in others if (each.planned, each.begin if each.planned else None) != key]
+        others.append(closure)
+        if closure.drain:
+            self._emptied.add(node)
+        assert self.tell(events.NodeClosed(self.now, node, closure))
+
+    def _open(self, node: str, planned: bool) -> None:
+        there = self.closures.get(node, [])
+        there[:] = [] if planned else [each for each in there if each not in self._covering(node)]
+        self.tell(events.NodeOpened(self.now, node, planned))
+
     @rule(number=PICK, which=PICK, health=st.sampled_from((*Health, Health.OK)))
     def change_health(self, number: int, which: int, health: Health) -> None:
         node = pick(list(self.nodes.values()), number)
@@ -433,6 +482,8 @@ class CoreMachine(RuleBasedStateMachine):
     @rule()
     def let_everything_end(self) -> None:
         """All that runs ends well; then nobody who could run is left, and a replay of the log decides the same."""
+        for name in self.nodes:
+            self._open(name, planned=True)
         self._drain()
         for record in self._waiting_by_their_own_fault():
             reason = self.core.explain(record.id, self.now)
@@ -481,7 +532,13 @@ def _devices(placement: Placement) -> set[str]:
     return {grant.device for grant in placement.grants}
 
 
-_MAY_BE_REFUSED = (events.SuspendRequested, events.ResumeRequested, events.DesiredCountChanged)
+_MAY_BE_REFUSED = (
+    events.SuspendRequested,
+    events.ResumeRequested,
+    events.DesiredCountChanged,
+    events.NodeClosed,
+    events.NodeOpened,
+)
 
 
 def _refusal(core: Scheduler, event: events.Event) -> str | None:

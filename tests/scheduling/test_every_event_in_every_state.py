@@ -17,7 +17,7 @@ from millpond.model import events
 from millpond.model.decisions import Decision, Placement, Start
 from millpond.model.devices import Health
 from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError
-from millpond.model.nodes import DEFAULT_POOL, Node, Pool
+from millpond.model.nodes import DEFAULT_POOL, Closure, Node, Pool
 from millpond.model.workloads import GangRule, Job, JobState, Outcome, Priority, TaskState
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.scheduler import Scheduler
@@ -106,6 +106,7 @@ class Bench:
         """An honest engine from here on, with all machines there: everything comes to an end."""
         for node in NODES:
             self.tell(events.NodeJoined(self.now, node))
+            self.tell(events.NodeOpened(self.now, node.name, planned=True))
         for _ in range(MOST_ROUNDS):
             wake = self.core.next_wakeup(self.now)
             self.tick(1.0 if self.alive or wake is None else wake - self.now)
@@ -198,6 +199,13 @@ def preempted(bench: Bench) -> None:
     bench.tick()
 
 
+def drained(bench: Bench) -> None:
+    """It has to leave one of its nodes, or its only one."""
+    running(bench)
+    bench.tell(events.NodeClosed(bench.now, "a", Closure(bench.now, drain=True)))
+    bench.tick()
+
+
 def missing_one(bench: Bench) -> None:
     """It has lost its first task (a gang may go on without it) and there is no room for it."""
     running(bench)
@@ -265,7 +273,7 @@ def ended(bench: Bench) -> None:
 
 STATES = (
     waiting, starting, running, paused, suspending, suspended, swapped, resuming, stopping, stopping_before_it_ran,
-    preempted, missing_one, joining, shrinking, shrinking_and_growing, shrinking_before_it_ran,
+    preempted, drained, missing_one, joining, shrinking, shrinking_and_growing, shrinking_before_it_ran,
     shrinking_while_suspended, partly_done, second_run, ended,
 )  # fmt: skip
 
@@ -297,6 +305,9 @@ def happenings(bench: Bench) -> list[events.Event]:
             events.NodeJoined(now, node),
             events.NodeJoined(now, with_other_cards(node)),
             events.NodeJoined(now, replace(node, schedulable=False)),
+            events.NodeClosed(now, node.name, Closure(now)),
+            events.NodeClosed(now, node.name, Closure(now, now + 50.0, drain=True)),
+            events.NodeOpened(now, node.name),
             *(events.DeviceHealthChanged(now, node.name, node.devices[0].uuid, health) for health in Health),
         ]
     return said

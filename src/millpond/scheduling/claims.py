@@ -169,6 +169,11 @@ class Claims:
         reach = state.closures.reach(record, state.ordering, state.now)
         return state.closures.mask(reach) if reach else None
 
+    def closes_too_soon(self, record: JobRecord, placed: Placed) -> bool:
+        """Whether a node of this place closes before the job would leave it."""
+        closing = self.mask_of_closings(record)
+        return closing is not None and any(closing[holding.node] == 0 for _, holding in placed)
+
     def mask_of_others(self, record: JobRecord) -> NodeMask | None:
         """(nodes,), 0 where room is kept for others; None when none is kept from this job."""
         kept = self.reservations[record.job.pool] if self.keeps_out(record) else None

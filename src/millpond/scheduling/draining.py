@@ -1,4 +1,4 @@
-"""Emptying nodes: closures take effect, and preemptible work leaves the nodes that are drained.
+"""People close and open nodes; closures take effect, and preemptible work leaves the nodes that are drained.
 
 Whoever leaves gets notice and grace and goes back to its queue. It is neither the work's fault nor another job's wish,
 so no failure and no preemption is counted, and neither its minimum run time nor its budget of preemptions stands
@@ -7,12 +7,50 @@ against it. A gang that can go on without the tasks that leave does so, and they
 
 from __future__ import annotations
 
+from millpond.model.errors import InvalidInputError, NotFoundError
+from millpond.model.nodes import Closure
 from millpond.model.reasons import Cause
 from millpond.model.workloads import GangRule, JobState, TaskState
 from millpond.scheduling.gang_sizes import is_enough
 from millpond.scheduling.lifecycle import Trigger
 from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.state import State
+
+
+def close_node(state: State, name: str, closure: Closure) -> None:
+    """Close a node, now or at a time to come.
+
+    Raises:
+        NotFoundError: there is no such node.
+        InvalidInputError: the closure ends before it begins, or begins later and is not planned.
+    """
+    _known(state, name)
+    if closure.begin > state.now and not closure.planned:
+        raise InvalidInputError(f"node {name!r} to be closed later", "plan it: `pond nodes maintain`")
+    if closure.until is not None and closure.until <= max(closure.begin, state.now):
+        raise InvalidInputError(
+            f"node {name!r} to be opened before it is closed", "name an end behind the begin and in the future"
+        )
+    state.closures.close(name, closure)
+    follow_closures(state)
+
+
+def open_node(state: State, name: str, *, planned: bool) -> None:
+    """Open a node; with ``planned``, what is planned for it is given up too.
+
+    Raises:
+        NotFoundError: there is no such node.
+        ConflictError: it is open.
+    """
+    if name not in state.closures.by_node:
+        _known(state, name)
+    state.closures.open(name, state.now, planned=planned)
+    follow_closures(state)
+
+
+def _known(state: State, name: str) -> None:
+    if name not in state.cluster.node_index:
+        raise NotFoundError(f"no node {name!r}", "`pond nodes` lists them")
 
 
 def follow_closures(state: State) -> None:

@@ -27,7 +27,7 @@ from millpond.scheduling.placing import NodeMask, Placer
 from millpond.scheduling.reclaiming.roster import SLOT_PROTECTED_UNTIL
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.remedies import MOST_VARIANTS, variants
-from millpond.scheduling.shut_out import closed_for, closed_nodes
+from millpond.scheduling.shut_out import closed_for, name_closed
 from millpond.scheduling.state import State
 from millpond.scheduling.tenancy.admission import admitted_tasks, limit_in_the_way
 from millpond.scheduling.tenancy.limits import Held
@@ -305,22 +305,8 @@ class Explainer:
         if gone and Filter.UNSCHEDULABLE in merged:
             merged[Filter.UNSCHEDULABLE] -= gone
         if self._state.closures.by_node:
-            self._name_closed(record, merged)
+            name_closed(self._state, self._claims, record, merged)
         return tuple(sorted(((f, n) for f, n in merged.items() if n), key=lambda pair: (-pair[1], pair[0].value)))
-
-    def _name_closed(self, record: JobRecord, counts: dict[Filter, int]) -> None:
-        """Closed nodes, and those that close too soon, by words of their own."""
-        closed = closed_nodes(self._state)
-        counts[Filter.UNSCHEDULABLE] = counts.get(Filter.UNSCHEDULABLE, 0) - closed
-        counts[Filter.CLOSED] = closed
-        closing = self._claims.mask_of_closings(record)
-        if closing is not None:
-            arrays, count = self._state.cluster.arrays, self._state.cluster.arrays.node_count
-            pool = self._state.cluster.shape_of(record.job.roles[0].request, record.job.pool).pool
-            there = (arrays.node_usable[:count] != 0) & (arrays.pool[:count] == pool)
-            too_soon = int((there & (closing[:count] == 0)).sum())
-            counts[Filter.KEPT_FOR_OTHERS] = counts.get(Filter.KEPT_FOR_OTHERS, 0) - too_soon
-            counts[Filter.CLOSES_TOO_SOON] = too_soon
 
     def _position(self, record: JobRecord) -> int:
         ranked = self._state.waiting.ranked(Standing(self._state).rank)

@@ -14,7 +14,7 @@ from millpond.model.nodes import Node
 from millpond.model.reasons import Cause
 from millpond.model.workloads import JobState, Outcome, TaskState
 from millpond.scheduling import suspending
-from millpond.scheduling.draining import follow_closures
+from millpond.scheduling.draining import close_node, open_node
 from millpond.scheduling.endings import Endings
 from millpond.scheduling.lifecycle import Trigger
 from millpond.scheduling.placing import Placer
@@ -138,26 +138,10 @@ class Intake:
             self._endings.end(record, tasks, Outcome.NODE_LOST, None, f"node {event.node} was lost", None)
 
     def _node_closed(self, event: events.NodeClosed) -> None:
-        closure, now = event.closure, self.state.now
-        self._known_node(event.node)
-        if closure.begin > now and not closure.planned:
-            raise InvalidInputError(f"node {event.node!r} to be closed later", "plan it: `pond nodes maintain`")
-        if closure.until is not None and closure.until <= max(closure.begin, now):
-            raise InvalidInputError(
-                f"node {event.node!r} to be opened before it is closed", "name an end that lies behind the begin"
-            )
-        self.state.closures.close(event.node, closure)
-        follow_closures(self.state)
+        close_node(self.state, event.node, event.closure)
 
     def _node_opened(self, event: events.NodeOpened) -> None:
-        if event.node not in self.state.closures.by_node:
-            self._known_node(event.node)
-        self.state.closures.open(event.node, self.state.now, planned=event.planned)
-        follow_closures(self.state)
-
-    def _known_node(self, name: str) -> None:
-        if name not in self.state.cluster.node_index:
-            raise NotFoundError(f"no node {name!r}", "`pond nodes` lists them")
+        open_node(self.state, event.node, planned=event.planned)
 
     def _device_health_changed(self, event: events.DeviceHealthChanged) -> None:
         cluster = self.state.cluster

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from millpond.model.reasons import Cause, Reason
+from millpond.model.reasons import Cause, Filter, Reason
 from millpond.scheduling.claims import Claims, both
 from millpond.scheduling.closures import stays_until
 from millpond.scheduling.ordering.base import NEVER
@@ -51,20 +51,32 @@ def closed_for(
     groups = [list(group) for _, group in groupby(shut, key=lambda each: each.opens_at)]
     if len(groups) > MOST_TRIALS:
         groups[MOST_TRIALS:] = [[each for group in groups[MOST_TRIALS:] for each in group]]
-    opened: list[_Shut] = []
-    for group in groups:
-        opened += group
-        nodes = _fit_with(state, claims, record, opened, fits)
-        used = [each for each in opened if each.index in nodes]
-        if used:
-            return _reason(state, used)
+    # Room that is kept for others counts only where closed nodes alone would not help.
+    for others in (True,) if claims.mask_of_others(record) is None else (True, False):
+        opened: list[_Shut] = []
+        for group in groups:
+            opened += group
+            nodes = _fit_with(state, claims, record, opened, fits, others=others)
+            used = [each for each in opened if each.index in nodes]
+            if used:
+                return _reason(state, used)
     return None
 
 
-def closed_nodes(state: State) -> int:
-    """How many nodes are closed by nobody but people."""
+def name_closed(state: State, claims: Claims, record: JobRecord, counts: dict[Filter, int]) -> None:
+    """Count closed nodes, and those that close too soon for a job, by words of their own."""
     nodes = [state.cluster.node_named(name) for name in state.cluster.closed]
-    return sum(node is not None and node.schedulable for node in nodes)
+    closed = sum(node is not None and node.schedulable for node in nodes)
+    counts[Filter.UNSCHEDULABLE] = counts.get(Filter.UNSCHEDULABLE, 0) - closed
+    counts[Filter.CLOSED] = closed
+    closing = claims.mask_of_closings(record)
+    if closing is not None:
+        arrays, count = state.cluster.arrays, state.cluster.arrays.node_count
+        pool = state.cluster.shape_of(record.job.roles[0].request, record.job.pool).pool
+        there = (arrays.node_usable[:count] != 0) & (arrays.pool[:count] == pool)
+        too_soon = int((there & (closing[:count] == 0)).sum())
+        counts[Filter.KEPT_FOR_OTHERS] = counts.get(Filter.KEPT_FOR_OTHERS, 0) - too_soon
+        counts[Filter.CLOSES_TOO_SOON] = too_soon
 
 
 def _shut_nodes(state: State, record: JobRecord) -> list[_Shut]:
@@ -86,8 +98,14 @@ def _fit_with(
     record: JobRecord,
     opened: Sequence[_Shut],
     fits: Callable[[NodeMask | None], list[int]],
+    *,
+    others: bool,
 ) -> list[int]:
-    """Where the job would start if these nodes were open and stayed so."""
+    """Where the job would start if these nodes were open and stayed so.
+
+    Args:
+        others: it keeps off room that is kept for others.
+    """
     closing = claims.mask_of_closings(record)
     if closing is not None:
         closing = closing.copy()
@@ -95,7 +113,7 @@ def _fit_with(
     mark = state.journal.begin()
     for each in opened:
         state.cluster.set_closed(each.name, False)
-    nodes = fits(both(claims.mask_of_others(record), closing))
+    nodes = fits(both(claims.mask_of_others(record), closing) if others else closing)
     state.journal.rollback(mark)
     return nodes
 

@@ -128,6 +128,8 @@ class Walk:
             tasks = [task for task, _ in placed]
             if not is_enough(record.job, tasks) or not is_admitted(self._state, record, tasks):
                 continue
+            if claims.closes_too_soon(record, placed):
+                continue
             if self._take_again(placed):
                 self._charge(record, placed)
                 self._start(record, placed, claim.cause)
