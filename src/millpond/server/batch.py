@@ -12,7 +12,7 @@ from millpond.server.absent import absent
 from millpond.server.board import Board
 from millpond.server.core import Core
 from millpond.server.dependents import Dependent, Dependents
-from millpond.server.inbox import ChangeJob, Submission
+from millpond.server.inbox import ChangeJob, ChangeNode, Submission
 from millpond.server.store.store import DEPENDENT, LIVE, LogEntry, NewJob, Store
 from millpond.specs.api import JobInfo
 
@@ -42,6 +42,7 @@ class Batch:
         self._repeated: list[tuple[str, Future[JobInfo]]] = []
         self._by_key: dict[str, tuple[int, str, str]] = {}
         self._wished: dict[events.Event, int] = {}
+        self._node_changes: dict[int, Future[None]] = {}
 
     @property
     def handled(self) -> list[LogEntry]:
@@ -85,6 +86,10 @@ class Batch:
             seq = self._wished[event] = self._append(event)
         self._waiting.setdefault(seq, []).append((message.job, message.answer))
 
+    def add_node_change(self, message: ChangeNode) -> None:
+        """Take a wish about a node; the core judges it."""
+        self._node_changes[self._append(message.event(self.now))] = message.answer
+
     def close(self) -> LogEntry:
         """Add the tick that ends the batch; it is later than everything in it."""
         self._append(events.Tick(max(self.now, self._latest)))
@@ -96,6 +101,8 @@ class Batch:
         """The core did not accept an entry: whoever asked for it is told."""
         for _, answer in self._waiting.pop(seq, []):
             answer.set_exception(error)
+        if (of_node := self._node_changes.pop(seq, None)) is not None:
+            of_node.set_exception(error)
 
     def acknowledge(self, board: Board) -> None:
         """Everything left is durable and handled."""
@@ -104,6 +111,8 @@ class Batch:
                 info = board.get(name)
                 assert info is not None, "a handled job is on the board until the decisions are stored"
                 answer.set_result(info)
+        for of_node in self._node_changes.values():
+            of_node.set_result(None)
         self.answer_repeated(board)
 
     def answer_repeated(self, board: Board) -> None:
@@ -120,6 +129,8 @@ class Batch:
         for waiting in (*self._waiting.values(), self._repeated):
             for _, answer in waiting:
                 answer.set_exception(error)
+        for of_node in self._node_changes.values():
+            of_node.set_exception(error)
 
     # ---- inside -------------------------------------------------------------------------------------------------
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from millpond.model import events
 from millpond.model.codec import to_plain
 from millpond.model.decisions import Decision, Resume, Start, Stop, Suspend
+from millpond.model.nodes import Closure
 from millpond.server.store.store import DecisionEntry, LogEntry
+from millpond.server.wording import local_time
 from millpond.specs.api import EventInfo
 
 
@@ -47,6 +49,10 @@ def _event_text(event: events.Event, decisions: dict[int, Decision]) -> str:
             return f"may run for {limit:.0f} s in all"
         case events.Noted(text=text):
             return text
+        case events.NodeClosed(node=node, closure=closure):
+            return f"node {node} {_closure_text(closure)}"
+        case events.NodeOpened(node=node, planned=planned, by=by):
+            return f"node {node} opened by {by or 'somebody'}" + (", and what was planned given up" if planned else "")
         case events.Confirmed(decision=number):
             return _confirmed_text(decisions.get(number))
         case events.Refused(reason=reason):
@@ -55,6 +61,13 @@ def _event_text(event: events.Event, decisions: dict[int, Decision]) -> str:
             return _ended_text(event)
         case _:
             return type(event).__name__
+
+
+def _closure_text(closure: Closure) -> str:
+    what = "drained" if closure.drain else "closed"
+    begin = f"to be {what} from {local_time(closure.begin)} on" if closure.planned else what
+    until = "" if closure.until is None else f" until {local_time(closure.until)}"
+    return f"{begin}{until} by {closure.by or 'somebody'}" + (f": {closure.reason}" if closure.reason else "")
 
 
 def _confirmed_text(decision: Decision | None) -> str:

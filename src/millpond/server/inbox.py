@@ -51,6 +51,18 @@ class ChangeJob:
 
 
 @dataclass(slots=True, eq=False)
+class ChangeNode:
+    """Somebody who looks after the machines closes or opens one.
+
+    Attributes:
+        event: what happens to the node, given the instant.
+    """
+
+    event: Callable[[float], Event]
+    answer: Future[None] = field(default_factory=Future)
+
+
+@dataclass(slots=True, eq=False)
 class Question:
     """Something only the scheduler's thread may look up; it must not change anything."""
 
@@ -70,7 +82,7 @@ class Wake:
     """The engine has events, or the loop should look at its flags."""
 
 
-Request = Submission | ChangeJob | Question
+Request = Submission | ChangeJob | ChangeNode | Question
 """Messages somebody waits on."""
 
 Message = Request | Told | Wake

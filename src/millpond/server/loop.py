@@ -25,7 +25,18 @@ from millpond.server.batch import Batch
 from millpond.server.board import Board, picture, picture_before, picture_cancelled
 from millpond.server.core import Core
 from millpond.server.dependents import Dependents
-from millpond.server.inbox import ChangeJob, Inbox, Message, Question, Request, Submission, Told, Wake, wall_clock
+from millpond.server.inbox import (
+    ChangeJob,
+    ChangeNode,
+    Inbox,
+    Message,
+    Question,
+    Request,
+    Submission,
+    Told,
+    Wake,
+    wall_clock,
+)
 from millpond.server.store.deliveries import NewDelivery
 from millpond.server.store.store import DecisionEntry, LogEntry, Snapshot, Store
 from millpond.server.usage import Change, Meter
@@ -106,6 +117,12 @@ class Loop:
         """Ask that something become of a job; answered once the wish is durable, with what the core says to it."""
         self._put(change)
         return change.answer
+
+    def change_node(self, event: Callable[[float], events.Event]) -> Future[None]:
+        """Ask that a node be closed or opened; answered once that is durable, with what the core says to it."""
+        message = ChangeNode(event)
+        self._put(message)
+        return message.answer
 
     def ask(self, question: Callable[[Core], Any]) -> Future[Any]:
         """Look something up in the core, between two turns."""
@@ -210,6 +227,8 @@ class Loop:
                     self._change_dependent(message)
                 case ChangeJob():
                     batch.add_change(message)
+                case ChangeNode():
+                    batch.add_node_change(message)
         for dependent, standing in self.dependents.due():
             account = standing.doomed or batch.add_release(dependent)
             if account:
@@ -355,7 +374,7 @@ def _told(messages: Sequence[Message]) -> list[events.Event]:
 
 def _turn_away(messages: Sequence[Message], trouble: str) -> None:
     for message in messages:
-        if isinstance(message, (Submission, ChangeJob)):
+        if isinstance(message, (Submission, ChangeJob, ChangeNode)):
             message.answer.set_exception(UnavailableError(trouble, "see the server's log"))
 
 

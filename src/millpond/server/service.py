@@ -10,11 +10,20 @@ import secrets
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from millpond.model.errors import ConflictError, InvalidInputError, UnavailableError
-from millpond.model.events import DesiredCountChanged, ResumeRequested, SuspendRequested, TimeLimitChanged
+from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
+from millpond.model.events import (
+    DesiredCountChanged,
+    NodeClosed,
+    NodeOpened,
+    ResumeRequested,
+    SuspendRequested,
+    TimeLimitChanged,
+)
+from millpond.model.nodes import Closure
 from millpond.model.workloads import Job, JobState, Kind
 from millpond.scheduling.records import JobRecord
 from millpond.server.absent import absent
@@ -39,12 +48,14 @@ from millpond.server.store.books import Share
 from millpond.server.store.store import Store
 from millpond.server.views import node_info, reason_info
 from millpond.specs.api import (
+    CloseRequest,
     DeliveryInfo,
     EventInfo,
     JobInfo,
     JobList,
     LogChunk,
     NodeInfo,
+    OpenRequest,
     PlanInfo,
     ReasonInfo,
     ResizeRequest,
@@ -358,6 +369,30 @@ class Service:
         nodes = await self._ask(lambda core: [node_info(view) for view in core.scheduler.node_views()])
         return [audience.node(node, self._board.get) for node in nodes]
 
+    async def close_node(self, node: str, wish: CloseRequest, caller: Caller) -> NodeInfo:
+        """Let a machine take no new work, from now or from some time on.
+
+        Raises:
+            NotFoundError, InvalidInputError: there is none of that name; the span makes no sense.
+        """
+        await self._answer(self._loop.change_node(partial(closed, node, wish, caller.user)))
+        return await self._node(node, caller)
+
+    async def open_node(self, node: str, wish: OpenRequest, caller: Caller) -> NodeInfo:
+        """Let a machine take new work again.
+
+        Raises:
+            NotFoundError, ConflictError: there is none of that name; it is open.
+        """
+        await self._answer(self._loop.change_node(lambda now: NodeOpened(now, node, wish.planned, caller.user)))
+        return await self._node(node, caller)
+
+    async def _node(self, name: str, caller: Caller) -> NodeInfo:
+        found = next((node for node in await self.nodes(audience_of(caller)) if node.name == name), None)
+        if found is None:
+            raise NotFoundError(f"node {name!r} is gone", "`pond nodes` lists those that are there")
+        return found
+
     async def usage(self, by: str, since: float, until: float, caller: Caller) -> UsageList:
         """Who held how much between two instants: everybody, or those whose usage the caller may see.
 
@@ -450,6 +485,13 @@ class Service:
         except TimeoutError as error:
             hint = "look whether it was done before you try again"
             raise UnavailableError(f"no answer from the scheduler within {ANSWER_WITHIN_S:g} s", hint) from error
+
+
+def closed(node: str, wish: CloseRequest, by: str, now: float) -> NodeClosed:
+    """What closes a machine as somebody wishes."""
+    begin = now if wish.begin is None else wish.begin
+    is_planned = wish.begin is not None
+    return NodeClosed(now, node, Closure(begin, wish.until, wish.reason, wish.drain or is_planned, is_planned, by))
 
 
 def _only_role(job: Job) -> str:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from millpond.model.reasons import Reason
+from millpond.model.nodes import Closure
+from millpond.model.reasons import Cause, Reason
 from millpond.model.workloads import JobState
 from millpond.scheduling.views import DeviceUse, NodeView
-from millpond.specs.api import DeviceInfo, NodeInfo, ReasonInfo, RemedyInfo, StartInfo
+from millpond.server.wording import local_time
+from millpond.specs.api import ClosureInfo, DeviceInfo, NodeInfo, ReasonInfo, RemedyInfo, StartInfo
 
 
 def node_info(view: NodeView) -> NodeInfo:
@@ -21,9 +23,19 @@ def node_info(view: NodeView) -> NodeInfo:
         devices=[_device_info(use) for use in view.devices],
         rack=node.rack_name,
         zone=node.zone_name,
-        schedulable=node.schedulable,
-        unschedulable_reason=node.unschedulable_reason,
+        schedulable=node.schedulable and view.closure is None,
+        unschedulable_reason=view.closure.reason if view.closure is not None else node.unschedulable_reason,
         fake=any(device.fake for device in node.devices),
+        closure=None if view.closure is None else _closure_info(view.closure),
+        draining=view.draining,
+        planned=[_closure_info(closure) for closure in view.planned],
+        jobs=list(view.jobs),
+    )
+
+
+def _closure_info(closure: Closure) -> ClosureInfo:
+    return ClosureInfo(
+        begin=closure.begin, until=closure.until, reason=closure.reason, drain=closure.drain, by=closure.by
     )
 
 
@@ -51,11 +63,21 @@ def reason_info(job: str, state: JobState, reason: Reason) -> ReasonInfo:
         job=job,
         state=state.value,
         cause=reason.cause.value,
-        summary=reason.summary,
+        summary=_summary(reason),
         numbers=dict(reason.numbers),
         nodes={failed.value: count for failed, count in reason.nodes},
         position=reason.position,
         remedy=RemedyInfo(change=remedy.change, field=remedy.field, value=remedy.value) if remedy else None,
         start=StartInfo(earliest_at=start.earliest_at, latest_at=start.latest_at, basis=start.basis) if start else None,
         blocked_by=reason.blocked_by,
+        opens_at=reason.opens_at,
     )
+
+
+def _summary(reason: Reason) -> str:
+    """The reason in words; the core knows seconds, people know the time of day."""
+    if reason.cause is not Cause.NODES_CLOSED:
+        return reason.summary
+    if reason.opens_at is None:
+        return f"{reason.summary} until somebody opens them"
+    return f"{reason.summary}; open again {local_time(reason.opens_at)}"

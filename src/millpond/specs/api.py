@@ -26,6 +26,9 @@ SERVER_FILE = "server.json"
 
 FIRST_LOGIN_FILE = "first-login"
 """Name of the file in the state directory with the invitation for the first login from elsewhere."""
+LONGEST_REASON = 200
+LATEST = 1e11
+"""A bound for instants, some thousand years away."""
 
 
 class Body(BaseModel):
@@ -164,6 +167,7 @@ class ReasonInfo(Body):
         numbers: the numbers of the summary by name.
         nodes: how many nodes fail first on which filter (``fits``: on none), most frequent first.
         position: place among those that wait, from 1.
+        opens_at: when the closed nodes in the way are open again; None: unknown, or none is.
     """
 
     job: str
@@ -176,6 +180,7 @@ class ReasonInfo(Body):
     remedy: RemedyInfo | None = None
     start: StartInfo | None = None
     blocked_by: str = ""
+    opens_at: float | None = None
 
 
 class DeviceInfo(Body):
@@ -199,8 +204,33 @@ class DeviceInfo(Body):
     holders: list[str] = []
 
 
+class ClosureInfo(Body):
+    """A span in which a machine takes no new work.
+
+    Attributes:
+        until: None: until somebody opens it.
+        drain: preemptible work there is asked to leave when the span begins.
+        by: who wanted it.
+    """
+
+    begin: float
+    until: float | None = None
+    reason: str = ""
+    drain: bool = False
+    by: str = ""
+
+
 class NodeInfo(Body):
-    """One machine. ``fake`` is true when any of its devices is pretended."""
+    """One machine.
+
+    Attributes:
+        schedulable: new work may start there, as far as people and its engine are concerned.
+        fake: any of its devices is pretended.
+        closure: what keeps it closed now.
+        draining: preemptible work there was asked to leave; ``jobs`` are what that still waits for.
+        planned: when it will be closed.
+        jobs: ids of the jobs that hold anything of it.
+    """
 
     name: str
     pool: str
@@ -214,6 +244,36 @@ class NodeInfo(Body):
     schedulable: bool = True
     unschedulable_reason: str = ""
     fake: bool = False
+    closure: ClosureInfo | None = None
+    draining: bool = False
+    planned: list[ClosureInfo] = []
+    jobs: list[str] = []
+
+
+class CloseRequest(Body):
+    """A machine should take no new work: from now on, or from ``begin`` on.
+
+    Attributes:
+        reason: for people.
+        until: when it opens by itself, in seconds since 1970; None: when somebody opens it.
+        drain: preemptible work there is asked to leave when the span begins.
+        begin: plans it for then: work that is known to run into it does not start there, and it always drains.
+    """
+
+    reason: Annotated[str, Field(max_length=LONGEST_REASON, pattern=r"^[^\x00-\x1f\x7f-\x9f]*$")] = ""
+    until: Annotated[float, Field(ge=0, le=LATEST, strict=True)] | None = None
+    drain: bool = False
+    begin: Annotated[float, Field(ge=0, le=LATEST, strict=True)] | None = None
+
+
+class OpenRequest(Body):
+    """A machine should take new work again.
+
+    Attributes:
+        planned: what is planned for it is given up too.
+    """
+
+    planned: bool = False
 
 
 class NodeList(Body):

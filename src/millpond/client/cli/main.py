@@ -55,7 +55,7 @@ COMMANDS = {
     "forward": Entry("millpond.client.cli.forward:command", "Reach a port of a running task from here."),
     "dev": Entry("millpond.client.cli.dev:command", "Start a place to work: a notebook, an editor, a shell."),
     "template": Entry("millpond.client.cli.template:command", "Show ready job files."),
-    "nodes": Entry("millpond.client.cli.nodes:command", "List machines, their cards and what is free."),
+    "nodes": Entry("millpond.client.cli.nodes:command", "List machines and what is free; close, empty and open them."),
     "usage": Entry("millpond.client.cli.usage:command", "Tell who held how much, for how long, and what it costs."),
     "webhooks": Entry("millpond.client.cli.webhooks:command", "List what was told to other programs."),
     "doctor": Entry(

@@ -8,9 +8,11 @@ from pathlib import Path
 import click
 
 from millpond.client.cli import wording
+from millpond.client.cli.closing import cordon, drain, maintain, uncordon
 from millpond.client.cli.connection import asks_server, connect
 from millpond.client.cli.listing import Listing, listing_options, show_listing
 from millpond.client.cli.tables import Column, show
+from millpond.client.cli.wording import machine_state
 from millpond.specs.api import DeviceInfo, NodeInfo, NodeList
 
 _MACHINES = (
@@ -32,11 +34,14 @@ _CARDS = (
 )
 
 
-@click.command("nodes")
+@click.group("nodes", invoke_without_command=True)
 @listing_options
 @asks_server
-def command(output: str, watch: bool, state_dir: Path | None) -> None:
-    """List machines and what is free; with -o wide, card by card."""
+@click.pass_context
+def command(context: click.Context, output: str, watch: bool, state_dir: Path | None) -> None:
+    """List machines and what is free; with -o wide, card by card. Close and open them."""
+    if context.invoked_subcommand is not None:
+        return
     with connect(state_dir) as client:
 
         def look() -> Listing:
@@ -61,7 +66,7 @@ def _machine_row(node: NodeInfo) -> list[str]:
         wording.thousandth(sum(device.free_compute_milli for device in usable)) if node.devices else "",
         f"{wording.thousandth(node.free_cpu_milli)}/{wording.thousandth(node.cpu_milli)}",
         f"{wording.gib(node.free_memory_mib)}/{wording.gib(node.memory_mib)}",
-        _machine_state(node, len(node.devices) - len(usable)),
+        machine_state(node),
     ]
 
 
@@ -71,12 +76,6 @@ def _models(node: NodeInfo) -> str:
         f"{number} x {model}" + (f" {wording.gib(memory)}GiB" if memory else "") + (" (fake)" if fake else "")
         for (model, memory, fake), number in kinds.items()
     )
-
-
-def _machine_state(node: NodeInfo, unusable: int) -> str:
-    if not node.schedulable:
-        return f"closed: {node.unschedulable_reason}" if node.unschedulable_reason else "closed"
-    return f"{wording.count(unusable, 'card')} unusable" if unusable else "open"
 
 
 def _card_row(node: NodeInfo, device: DeviceInfo) -> list[str]:
@@ -90,3 +89,7 @@ def _card_row(node: NodeInfo, device: DeviceInfo) -> list[str]:
         state,
         ", ".join(device.holders),
     ]
+
+
+for subcommand in (cordon, drain, maintain, uncordon):
+    command.add_command(subcommand)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from millpond.client.cli import instants
 from millpond.client.cli.connection import asks_server, connect
 from millpond.client.cli.tables import Column, show
 from millpond.model.errors import InvalidInputError
@@ -43,8 +44,8 @@ def command(
     """Tell who held how much of the pool [default: of all time]. Days begin at midnight of this machine's time."""
     if month is not None and (since is not None or until is not None):
         raise InvalidInputError("both --month and a span of time", "leave one of them out")
-    begin = _instant(since, "--since") if since is not None else 0.0
-    end = _instant(until, "--until") if until is not None else None
+    begin = instants.of_date(since, "--since") if since is not None else 0.0
+    end = instants.of_date(until, "--until") if until is not None else None
     if month is not None:
         begin, end = span_of_month(month)
     if end is not None and end < begin:
@@ -74,14 +75,6 @@ def span_of_month(text: str) -> tuple[float, float]:
         raise InvalidInputError(f"--month {text!r} is not a month", "write it as 2026-11") from error
     following = (first + datetime.timedelta(days=32)).replace(day=1)
     return first.astimezone().timestamp(), following.astimezone().timestamp()
-
-
-def _instant(text: str, option: str) -> float:
-    try:
-        found = datetime.datetime.fromisoformat(text)
-    except ValueError as error:
-        raise InvalidInputError(f"{option} {text!r} is not a date", "write it as 2026-11-01") from error
-    return found.astimezone().timestamp() if found.tzinfo is None else found.timestamp()
 
 
 def _write_csv(found: UsageList) -> None:

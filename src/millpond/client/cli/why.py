@@ -13,7 +13,9 @@ from millpond.client.cli.connection import asks_server, connect
 from millpond.specs.api import ReasonInfo, StartInfo
 
 _FILTERS = {
-    "unschedulable": "closed for new work",
+    "unschedulable": "closed for new work by their engine",
+    "closed": "closed",
+    "closes-too-soon": "that close before it would end",
     "other-pool": "in another pool",
     "kept-for-others": "kept for others",
     "cells-kept": "in cells kept for others",
@@ -53,7 +55,7 @@ def _facts(reason: ReasonInfo, now: float) -> list[tuple[str, str]]:
         nodes = (f"{number} {_FILTERS.get(name, name)}" for name, number in reason.nodes.items())
         facts.append(("nodes", "; ".join(nodes)))
     if reason.blocked_by:
-        facts.append(("behind", reason.blocked_by))
+        facts.append(("node" if reason.cause == "nodes-closed" else "behind", reason.blocked_by))
     if reason.remedy is not None:
         field = f" ({reason.remedy.field}: {reason.remedy.value})" if reason.remedy.field else ""
         facts.append(("remedy", reason.remedy.change + field))

@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from millpond.client.cli import instants
+
+if TYPE_CHECKING:
+    from millpond.specs.api import ClosureInfo, NodeInfo
+
 
 def span(seconds: float) -> str:
     """A length of time in at most two units: ``5s``, ``2m10s``, ``3h05m``, ``2d04h``."""
@@ -39,3 +46,27 @@ def size(count: int) -> str:
     while amount >= 1024 and len(units) > 1:
         amount, units = amount / 1024, units[1:]
     return f"{count} B" if units[0] == "B" else f"{amount:.1f} {units[0]}"
+
+
+def machine_state(node: NodeInfo) -> str:
+    """Whether a machine takes new work, and if not, why and for how long; what an emptied one still waits for."""
+    if node.closure is not None:
+        return _closed(node, node.closure)
+    if not node.schedulable:
+        return f"closed: {node.unschedulable_reason}" if node.unschedulable_reason else "closed"
+    unusable = sum(device.health != "ok" for device in node.devices)
+    state = f"{count(unusable, 'card')} unusable" if unusable else "open"
+    if node.planned:
+        first = node.planned[0]
+        state += f", closes {instants.told(first.begin)}" + (f": {first.reason}" if first.reason else "")
+    return state
+
+
+def _closed(node: NodeInfo, closure: ClosureInfo) -> str:
+    state = "closed"
+    if node.draining:
+        state = "draining" if node.jobs else "drained"
+    until = f" until {instants.told(closure.until)}" if closure.until is not None else ""
+    reason = f": {closure.reason}" if closure.reason else ""
+    waits = f"; waits for {', '.join(node.jobs)}" if node.draining and node.jobs else ""
+    return f"{state}{until}{reason}{waits}"

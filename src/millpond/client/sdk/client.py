@@ -236,6 +236,39 @@ class Client:
         """All machines of the cluster."""
         return self._ask(NodeList, "GET", "/nodes").nodes
 
+    def close_node(
+        self,
+        name: str,
+        *,
+        reason: str = "",
+        until: float | None = None,
+        drain: bool = False,
+        begin: float | None = None,
+    ) -> NodeInfo:
+        """Let a machine take no new work.
+
+        Args:
+            until: when it opens by itself, in seconds since 1970; None: when somebody opens it.
+            drain: preemptible work there is asked to leave.
+            begin: plans it for then, and drains: work known to run into it does not start there before.
+
+        Raises:
+            NotFoundError, InvalidInputError: there is none of that name; the span makes no sense.
+        """
+        wish = {"reason": reason, "until": until, "drain": drain, "begin": begin}
+        return self._ask(NodeInfo, "POST", f"/nodes/{_segment(name)}/close", json=wish)
+
+    def open_node(self, name: str, *, planned: bool = False) -> NodeInfo:
+        """Let a machine take new work again.
+
+        Args:
+            planned: what is planned for it is given up too.
+
+        Raises:
+            NotFoundError, ConflictError: there is none of that name; it is open.
+        """
+        return self._ask(NodeInfo, "POST", f"/nodes/{_segment(name)}/open", json={"planned": planned})
+
     def usage(self, by: str = "user", since: float = 0.0, until: float | None = None) -> UsageList:
         """Who held how much between two instants (seconds since 1970; default: up to now).
 

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Response
 
 from millpond.server.api.dependencies import ServiceOf
-from millpond.server.api.permits import Access, ClusterReader, may, open_to_all
+from millpond.server.api.permits import Access, ClusterKeeper, ClusterReader, may, open_to_all
 from millpond.server.audience import audience_of
-from millpond.server.auth.roles import Verb
+from millpond.server.auth.roles import Target, Verb
 from millpond.server.inbox import wall_clock
-from millpond.specs.api import DeliveryList, HealthInfo, NodeList, ServerInfo, UsageList
-
-_LATEST: Final = 1e11
-"""A bound for instants, some thousand years away."""
+from millpond.specs.api import (
+    LATEST,
+    CloseRequest,
+    DeliveryList,
+    HealthInfo,
+    NodeInfo,
+    NodeList,
+    OpenRequest,
+    ServerInfo,
+    UsageList,
+)
 
 health = APIRouter(tags=["health"])
 router = APIRouter(tags=["cluster"])
@@ -50,13 +57,29 @@ async def nodes(service: ServiceOf, access: ClusterReader) -> NodeList:
     return NodeList(nodes=await service.nodes(audience_of(access.caller)))
 
 
+@router.post("/nodes/{node}/close")
+async def close_node(node: str, wish: CloseRequest, service: ServiceOf, access: ClusterKeeper) -> NodeInfo:
+    """Let a machine take no new work: from now on, or planned for later. With ``drain`` preemptible work leaves it."""
+    info = await service.close_node(node, wish, access.caller)
+    access.tell("drained" if wish.drain else "closed", target=Target("node", node))
+    return info
+
+
+@router.post("/nodes/{node}/open")
+async def open_node(node: str, wish: OpenRequest, service: ServiceOf, access: ClusterKeeper) -> NodeInfo:
+    """Let a machine take new work again, before it opens by itself."""
+    info = await service.open_node(node, wish, access.caller)
+    access.tell("opened", target=Target("node", node))
+    return info
+
+
 @router.get("/usage")
 async def usage(
     service: ServiceOf,
     access: Annotated[Access, may(Verb.READ_USAGE)],
     by: Annotated[Literal["user", "queue", "model", "kind", "job"], Query(description="What to add up by.")] = "user",
-    since: Annotated[float, Query(ge=0, le=_LATEST, description="Seconds since 1970.")] = 0.0,
-    until: Annotated[float | None, Query(ge=0, le=_LATEST, description="Seconds since 1970; default: now.")] = None,
+    since: Annotated[float, Query(ge=0, le=LATEST, description="Seconds since 1970.")] = 0.0,
+    until: Annotated[float | None, Query(ge=0, le=LATEST, description="Seconds since 1970; default: now.")] = None,
 ) -> UsageList:
     """Who held how much between two instants: everybody, or whose usage one may see."""
     return await service.usage(by, since, wall_clock() if until is None else until, access.caller)

@@ -109,6 +109,7 @@ open_to_all = Depends(Permit(None))
 """The permit of a route that needs no login."""
 
 ClusterReader = Annotated[Access, may(Verb.READ_CLUSTER)]
+ClusterKeeper = Annotated[Access, may(Verb.CHANGE_CLUSTER)]
 Myself = Annotated[Access, may(Verb.READ_SELF)]
 
 

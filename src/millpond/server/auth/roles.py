@@ -26,6 +26,8 @@ class Verb(StrEnum):
     """What can be done. Tokens may be confined to some of them."""
 
     READ_CLUSTER = "read-cluster"
+    CHANGE_CLUSTER = "change-cluster"
+    """To close machines and open them again."""
     READ_JOBS = "read-jobs"
     SUBMIT_JOBS = "submit-jobs"
     CHANGE_JOBS = "change-jobs"
@@ -71,6 +73,7 @@ RIGHTS: dict[Verb, dict[Role, Scope]] = {
     for verb, scopes in {
         #                     admin  lead    member  viewer
         Verb.READ_CLUSTER: (_ALL, _ALL, _ALL, _ALL),
+        Verb.CHANGE_CLUSTER: (_ALL, _NONE, _NONE, _NONE),
         Verb.READ_JOBS: (_ALL, _GROUP, _GROUP, _GROUP),
         Verb.SUBMIT_JOBS: (_ALL, _GROUP, _GROUP, _NONE),
         Verb.CHANGE_JOBS: (_ALL, _GROUP, _OWN, _NONE),

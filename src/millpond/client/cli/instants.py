@@ -1,0 +1,45 @@
+"""Instants as people write and read them, on this machine's clock."""
+
+from __future__ import annotations
+
+import datetime
+
+from millpond.model.errors import InvalidInputError
+
+
+def of_date(text: str, option: str) -> float:
+    """``2026-11-01`` or ``2026-11-01T08:00`` in seconds since 1970.
+
+    Raises:
+        InvalidInputError: it is neither.
+    """
+    try:
+        found = datetime.datetime.fromisoformat(text)
+    except ValueError as error:
+        raise InvalidInputError(f"{option} {text!r} is not a date", "write it as 2026-11-01") from error
+    return found.astimezone().timestamp() if found.tzinfo is None else found.timestamp()
+
+
+def of_date_or_span(text: str, option: str, now: float) -> float:
+    """The same, or a length of time from now, such as ``2h``.
+
+    Raises:
+        InvalidInputError: it is neither.
+    """
+    from millpond.specs.errors import BadValueError
+    from millpond.specs.quantities import seconds
+
+    try:
+        return now + seconds(text)
+    except BadValueError:
+        pass
+    try:
+        return of_date(text, option)
+    except InvalidInputError as error:
+        remedy = "write 90m, 2h, 3d, or 2026-11-22T08:00"
+        raise InvalidInputError(f"{option} {text!r} is neither a length of time nor a date", remedy) from error
+
+
+def told(instant: float) -> str:
+    """``2026-11-22 08:00``."""
+    return f"{datetime.datetime.fromtimestamp(instant, datetime.UTC).astimezone():%Y-%m-%d %H:%M}"
