@@ -90,3 +90,25 @@ def test_a_webhook_hears_of_a_failure(pond, tmp_path):
     assert told[0]["text"].startswith("fragile-")
     assert told[0]["exit_code"] == 3
     until(lambda: "delivered" in pond("webhooks").stdout)
+
+
+def test_a_drained_machine_is_left_by_its_work_and_stays_closed_when_the_server_is_killed(running):
+    job = running("run", "-d", "--gpus", "4", "--", "sleep 60").stdout.strip()
+
+    def place():
+        (info,) = json.loads(running("ps", "-o", "json").stdout)["jobs"]
+        return info["tasks"][0]["node"] if info["state"] == "running" else ""
+
+    until(place)
+    first = place()
+    done = running("nodes", "drain", first, "--reason", "new disks", "--until", "1h")
+    assert done.returncode == 0, done.stderr
+    until(lambda: place() not in ("", first))
+    os.kill(running.server_pid, signal.SIGKILL)
+    running.up()
+    (closed,) = [line for line in running("nodes").stdout.splitlines() if line.startswith(first)]
+    assert "drained until" in closed
+    assert "new disks" in closed
+    assert place() not in ("", first)
+    assert running("nodes", "uncordon", first).stdout == f"{first}: open\n"
+    assert running("stop", job).returncode == 0

@@ -17,6 +17,7 @@ from millpond.model.events import (
     NodeJoined,
     NodeLost,
     NodeOpened,
+    PolicyChanged,
     StopRequested,
     SuspendRequested,
 )
@@ -124,6 +125,17 @@ def test_a_restored_scheduler_keeps_nodes_closed_and_what_is_planned() -> None:
         world.now = instant
         assert twin.decide(instant) == world.tick()
     assert [start.placements[0].node for start in world.of_kind(Start)] == ["b"]
+
+
+def test_other_policies_leave_nodes_closed() -> None:
+    world = World(machine("a", 1), machine("b", 1))
+    close(world, "a", until=500.0)
+    plan(world, "b", 100.0, 400.0)
+    world.tell(PolicyChanged(world.now, "edf", "best-fit", preempt=False, reserve=True))
+    world.submit(single("j", time_limit_s=300.0))
+    assert world.running() == set()
+    world.go_to(401.0)
+    assert world.nodes_of("j") == ["b"]
 
 
 @pytest.mark.parametrize(
