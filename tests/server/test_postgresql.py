@@ -6,7 +6,8 @@ import pytest
 
 from millpond.model import events
 from millpond.model.errors import UnavailableError
-from millpond.server.store.store import LogEntry, NewJob, Snapshot, Store
+from millpond.server.store.histories import LogEntry
+from millpond.server.store.store import NewJob, Snapshot, Store
 
 
 def test_the_store_works_on_postgresql_and_keeps_a_second_server_off(postgresql_url: str) -> None:

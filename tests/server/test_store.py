@@ -14,15 +14,16 @@ from millpond.model.codec import from_plain, to_plain
 from millpond.model.decisions import Grant, Placement, SuspendMode
 from millpond.model.devices import Device, Health
 from millpond.model.errors import UnavailableError
-from millpond.model.nodes import Node, Pool, SharingPolicy
+from millpond.model.nodes import Closure, Node, Pool, SharingPolicy
 from millpond.model.reasons import Cause
 from millpond.model.resources import Amount, SliceRequest, TaskRequest
 from millpond.model.tenants import Limit, Queue
 from millpond.model.topology import Level
 from millpond.model.workloads import Checkpoint, CheckpointMode, Job, Kind, Outcome, Priority, Role
 from millpond.server.store.connecting import sqlite_url
+from millpond.server.store.histories import DecisionEntry, LogEntry
 from millpond.server.store.schema import metadata
-from millpond.server.store.store import DecisionEntry, LogEntry, NewJob, Snapshot, Store
+from millpond.server.store.store import NewJob, Snapshot, Store
 
 JOB = Job(
     "j",
@@ -51,6 +52,8 @@ EVENTS: tuple[events.Event, ...] = (
     events.LimitChanged(1.0, Limit("ada", "", 2, 3_000, 4_000)),
     events.NodeJoined(1.0, NODE),
     events.NodeLost(1.0, "n"),
+    events.NodeClosed(1.0, "n", Closure(2.0, 3.0, "new disks", drain=True, planned=True, by="ada")),
+    events.NodeOpened(1.0, "n", planned=True, by="ada"),
     events.DeviceHealthChanged(1.0, "n", "u", Health.BUSY_ELSEWHERE, "somebody"),
     events.LoadSampled(1.0, "n", 500),
     events.JobSubmitted(1.0, JOB),

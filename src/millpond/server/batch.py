@@ -13,7 +13,8 @@ from millpond.server.board import Board
 from millpond.server.core import Core
 from millpond.server.dependents import Dependent, Dependents
 from millpond.server.inbox import ChangeJob, ChangeNode, Submission
-from millpond.server.store.store import DEPENDENT, LIVE, LogEntry, NewJob, Store
+from millpond.server.store.histories import LogEntry
+from millpond.server.store.store import DEPENDENT, LIVE, NewJob, Store
 from millpond.specs.api import JobInfo
 
 

@@ -6,29 +6,49 @@ from millpond.model import events
 from millpond.model.codec import to_plain
 from millpond.model.decisions import Decision, Resume, Start, Stop, Suspend
 from millpond.model.nodes import Closure
-from millpond.server.store.store import DecisionEntry, LogEntry
+from millpond.server.store.histories import DecisionEntry, LogEntry, node_of
 from millpond.server.wording import local_time
 from millpond.specs.api import EventInfo
 
 
 def story(happened: list[LogEntry], decided: list[DecisionEntry]) -> list[EventInfo]:
-    """Events and decisions merged: a decision comes after the events of its turn."""
-    known = {entry.decision.id: entry.decision for entry in decided}
-    lines = [(entry.seq, 0, entry.event.at, _event_text(entry.event, known), entry.event) for entry in happened] + [
-        (entry.seq, entry.decision.id, entry.at, _decision_text(entry.decision), entry.decision) for entry in decided
+    """Events and decisions of one job merged, counted from 1: a decision comes after the events of its turn."""
+    told = account(happened, decided, {entry.decision.id: entry.decision for entry in decided})
+    return [line.model_copy(update={"seq": number}) for number, line in enumerate(told, start=1)]
+
+
+def account(happened: list[LogEntry], decided: list[DecisionEntry], known: dict[int, Decision]) -> list[EventInfo]:
+    """Events and decisions merged, with their places in the log.
+
+    Args:
+        known: decisions that the events answer, by id.
+    """
+    lines = [
+        (entry.seq, 0, entry.event.at, _event_text(entry.event, known), entry.event, entry.job or node_of(entry.event))
+        for entry in happened
+    ] + [
+        (entry.seq, entry.decision.id, entry.at, _decision_text(entry.decision), entry.decision, entry.decision.job)
+        for entry in decided
     ]
     lines.sort(key=lambda line: line[:2])
     return [
         EventInfo(
-            seq=number,
+            seq=seq,
             at=at,
             what=type(what).__name__,
             decided=isinstance(what, Decision),
+            about=about,
             text=text,
             data=to_plain(what),
         )
-        for number, (_, _, at, text, what) in enumerate(lines, start=1)
+        for seq, _, at, text, what, about in lines
     ]
+
+
+def answered(happened: list[LogEntry]) -> set[int]:
+    """Ids of the decisions that these events answer."""
+    answers = (entry.event for entry in happened)
+    return {event.decision for event in answers if isinstance(event, (events.Confirmed, events.Refused))}
 
 
 def _event_text(event: events.Event, decisions: dict[int, Decision]) -> str:
@@ -49,10 +69,16 @@ def _event_text(event: events.Event, decisions: dict[int, Decision]) -> str:
             return f"may run for {limit:.0f} s in all"
         case events.Noted(text=text):
             return text
-        case events.NodeClosed(node=node, closure=closure):
-            return f"node {node} {_closure_text(closure)}"
-        case events.NodeOpened(node=node, planned=planned, by=by):
-            return f"node {node} opened by {by or 'somebody'}" + (", and what was planned given up" if planned else "")
+        case events.NodeClosed(closure=closure):
+            return _closure_text(closure)
+        case events.NodeOpened(planned=planned, by=by):
+            return f"opened by {by or 'somebody'}" + (", and what was planned given up" if planned else "")
+        case events.NodeJoined(node=node):
+            return f"joined with {_count(len(node.devices), 'card')}"
+        case events.NodeLost():
+            return "lost"
+        case events.DeviceHealthChanged(device=device, health=health, detail=detail):
+            return f"card {device} is {health.value}" + (f": {detail}" if detail else "")
         case events.Confirmed(decision=number):
             return _confirmed_text(decisions.get(number))
         case events.Refused(reason=reason):

@@ -38,7 +38,8 @@ from millpond.server.inbox import (
     wall_clock,
 )
 from millpond.server.store.deliveries import NewDelivery
-from millpond.server.store.store import DecisionEntry, LogEntry, Snapshot, Store
+from millpond.server.store.histories import DecisionEntry, LogEntry
+from millpond.server.store.store import Snapshot, Store
 from millpond.server.usage import Change, Meter
 from millpond.server.version import VERSION
 from millpond.server.webhooks.notices import Notice, notices_of

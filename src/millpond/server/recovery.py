@@ -16,7 +16,8 @@ from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.settings import Settings
 from millpond.server.core import Core
 from millpond.server.policies import UNCHANGED, Policies
-from millpond.server.store.store import DecisionEntry, Snapshot, Store
+from millpond.server.store.histories import DecisionEntry
+from millpond.server.store.store import Snapshot, Store
 from millpond.server.version import VERSION
 
 _HOLDING = (TaskState.STARTING, TaskState.RUNNING, TaskState.FROZEN, TaskState.SWAPPED, TaskState.STOPPING)

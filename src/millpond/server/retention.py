@@ -19,6 +19,7 @@ from typing import Final
 from sqlalchemy.exc import DBAPIError
 
 from millpond.node.records import job_dir, note_of_removal
+from millpond.node.workspace import unprotect
 from millpond.server.store.store import Store
 
 log = logging.getLogger(__name__)
@@ -120,9 +121,7 @@ class Janitor:
 
     def _remove(self, job: str) -> None:
         try:
-            shutil.rmtree(job_dir(self._state_dir, job))
-        except FileNotFoundError:
-            return  # it never started
+            remove_folder(self._state_dir, job)
         except OSError as error:
             log.warning("%s cannot be removed: %s", error.filename, error.strerror)
 
@@ -133,6 +132,18 @@ class Janitor:
             except (DBAPIError, OSError) as error:
                 log.warning("what is too old could not be removed: %s; the next try is in an hour", error)
             self._closed.wait(LOOK_EVERY_S)
+
+
+def remove_folder(state_dir: Path, job: str) -> None:
+    """Remove all that a job wrote, and its records.
+
+    Raises:
+        OSError: something of it cannot be removed.
+    """
+    folder = job_dir(state_dir, job)
+    if folder.is_dir():  # else it never started
+        unprotect(folder)
+        shutil.rmtree(folder)
 
 
 def _folders(state_dir: Path) -> Iterator[Path]:

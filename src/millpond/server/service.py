@@ -38,13 +38,15 @@ from millpond.server.core import Core
 from millpond.server.dependents import no_job_to_wait_for
 from millpond.server.files.service import Files
 from millpond.server.forecasts import Forecaster
-from millpond.server.history import story
+from millpond.server.history import account, answered, story
 from millpond.server.inbox import ChangeJob, Submission, wall_clock
 from millpond.server.logs import LogReader, Wish
 from millpond.server.loop import Loop
 from millpond.server.planning import plan_apart
 from millpond.server.proxy.metering import Meter
+from millpond.server.retention import remove_folder
 from millpond.server.store.books import Share
+from millpond.server.store.histories import History
 from millpond.server.store.store import Store
 from millpond.server.views import node_info, reason_info
 from millpond.specs.api import (
@@ -363,6 +365,47 @@ class Service:
         await asyncio.to_thread(self.look, job)
         told = story(*await asyncio.to_thread(self._store.history, job))
         return await asyncio.to_thread(lambda: [audience.event(event, self._find) for event in told])
+
+    async def happenings(self, after: int | None, limit: int, audience: Audience) -> list[EventInfo]:
+        """What happened to jobs and nodes: the first behind a place in the log, or the latest."""
+        return await asyncio.to_thread(self._told, lambda: self._store.happenings(after, limit), audience)
+
+    async def node_events(self, node: str, limit: int, audience: Audience) -> list[EventInfo]:
+        """The latest that happened to a machine, whether it is still there or not."""
+        return await asyncio.to_thread(self._told, lambda: self._store.node_history(node, limit), audience)
+
+    def _told(self, part: Callable[[], History], audience: Audience) -> list[EventInfo]:
+        """What there is to tell of a part of the log, without what is about jobs that are not for these readers."""
+        happened, decided = part()
+        told = account(happened, decided, self._store.decisions_by_id(answered(happened)))
+        return [audience.event(event, self._find) for event in told if audience.sees(self._find(event.about))]
+
+    async def document(self, job: str) -> dict[str, Any]:
+        """The job file that a job was submitted with."""
+        await asyncio.to_thread(self.look, job)
+        return await asyncio.to_thread(self._store.document, job) or {}
+
+    async def delete(self, job: str) -> JobInfo:
+        """Drop a job that has ended, and all that it wrote; what it used stays in the books.
+
+        Raises:
+            NotFoundError, ConflictError: it never was, or has not ended.
+            UnavailableError: what it wrote cannot be removed.
+        """
+        info = await asyncio.to_thread(self.look, job)
+        if self._board.get(job) is not None:
+            raise ConflictError(f"job {job!r} has not ended ({info.state})", f"end it first: pond stop {job}")
+        await asyncio.to_thread(self._delete, job)
+        return info
+
+    def _delete(self, job: str) -> None:
+        try:
+            remove_folder(self._identity.state_dir, job)
+        except OSError as error:
+            raise UnavailableError(
+                f"{error.filename} cannot be removed ({error.strerror})", "remove it by hand"
+            ) from error
+        self._store.delete(job)
 
     async def nodes(self, audience: Audience) -> list[NodeInfo]:
         """All machines with who holds what."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, RootModel
 
 from millpond.specs.fields import MOST_TASKS
 
@@ -125,6 +125,10 @@ class JobList(Body):
 
     jobs: list[JobInfo]
     truncated: bool = False
+
+
+class JobDocument(RootModel[dict[str, Any]]):
+    """A job file as it was submitted: not read any further, so that newer fields are kept."""
 
 
 class ResizeRequest(Body):
@@ -286,7 +290,8 @@ class EventInfo(Body):
     """One entry of a job's history: something that happened, or something that was decided.
 
     Attributes:
-        seq: rises within one history.
+        seq: rises within one history; in one of the whole server it is the place in the log.
+        about: the job or the node that it is about.
         what: the event's or decision's type (``JobSubmitted``, ``Start``).
         decided: true for a decision of the scheduler, false for an event.
         text: one sentence for people.
@@ -299,11 +304,27 @@ class EventInfo(Body):
     decided: bool
     text: str
     data: dict[str, Any]
+    about: str = ""
 
 
 class EventList(Body):
-    """A job's history, oldest first."""
+    """What happened and what was decided, oldest first."""
 
+    events: list[EventInfo]
+
+
+class JobAccount(Body):
+    """Everything about one job, as ``pond get`` gathers it.
+
+    Attributes:
+        document: the job file that it was submitted with.
+        reason: why it waits or runs, or how it ended.
+        events: its history, oldest first.
+    """
+
+    job: JobInfo
+    document: dict[str, Any]
+    reason: ReasonInfo
     events: list[EventInfo]
 
 

@@ -33,6 +33,12 @@ ALLOWED = {
     ("GET", "/jobs/{job}/why"): "++++++000!",
     ("GET", "/jobs/{job}/events"): "++++++000!",
     ("GET", "/jobs/{job}/logs"): "++++++000!",
+    ("GET", "/jobs/{job}/document"): "++++--000!",
+    ("DELETE", "/jobs/{job}"): "++++--000!",
+    ("GET", "/events"): "+++++++++!",
+    ("GET", "/nodes/{node}/events"): "+++++++++!",
+    ("POST", "/nodes/{node}/close"): "++-------!",
+    ("POST", "/nodes/{node}/open"): "++-------!",
     ("POST", "/jobs/{job}/stop"): "++++--000!",
     ("POST", "/jobs/{job}/suspend"): "++++--000!",
     ("POST", "/jobs/{job}/resume"): "++++--000!",
@@ -71,7 +77,7 @@ ALLOWED = {
 TABLE = {(method, API + path): dict(zip(ROLES, row, strict=True)) for (method, path), row in ALLOWED.items()}
 STATUS = {"-": 403, "0": 404, "!": 401, "?": 404}
 SECRET = "secret-plan"
-LISTS = ("jobs?all=true", "jobs", "nodes", "users", "groups", "tokens", "audit", "server", "usage?by=job")
+LISTS = ("jobs?all=true", "jobs", "nodes", "users", "groups", "tokens", "audit", "server", "usage?by=job", "events")
 
 _numbers = itertools.count()
 
@@ -81,6 +87,8 @@ def bodies(number: int) -> dict[tuple[str, str], Any]:
     return {
         ("POST", "/jobs"): {"command": "x"},
         ("POST", "/jobs/plan"): {"command": "x"},
+        ("POST", "/nodes/{node}/close"): {"reason": "moving", "begin": 9e9, "until": 9.1e9},
+        ("POST", "/nodes/{node}/open"): {"planned": True},
         ("POST", "/jobs/{job}/extend"): {"by_s": 60},
         ("POST", "/jobs/{job}/resize"): {"tasks": 1},
         ("PUT", "/password"): {"new_password": "short"},
@@ -110,7 +118,7 @@ def ask(world: AuthWorld, method: str, path: str, client: TestClient, *, absent:
     """The request, on fresh objects of max and of the group vision, or on ones that never were."""
     number = next(_numbers)
     user = world.accounts.add_user(User(f"user{number}"), "vision").name
-    objects = {"user": user, "group": "vision", "path": "a", "name": "photos", "version": "9"}
+    objects = {"user": user, "group": "vision", "path": "a", "name": "photos", "version": "9", "node": "n1"}
     if "{name}" in path:
         put_photos(world)
     objects["digest"] = "0" * 64
@@ -164,7 +172,7 @@ def test_what_is_not_ones_own_reads_like_what_never_was(shared: AuthWorld, metho
 
 @pytest.mark.parametrize("role", ["sam", "sue", "nob"])
 @pytest.mark.parametrize(
-    "path", ["jobs?all=true", "jobs", "nodes", "users", "groups", "tokens", "audit", "server", "usage?by=job"]
+    "path", ["jobs?all=true", "jobs", "nodes", "users", "groups", "tokens", "audit", "server", "usage?by=job", "events"]
 )
 def test_lists_tell_nothing_of_other_groups(shared: AuthWorld, role: str, path: str) -> None:
     job = shared.submit("max", name=SECRET, gpus=1)

@@ -40,6 +40,7 @@ def of_date_or_span(text: str, option: str, now: float) -> float:
         raise InvalidInputError(f"{option} {text!r} is neither a length of time nor a date", remedy) from error
 
 
-def told(instant: float) -> str:
-    """``2026-11-22 08:00``."""
-    return f"{datetime.datetime.fromtimestamp(instant, datetime.UTC).astimezone():%Y-%m-%d %H:%M}"
+def told(instant: float, *, seconds: bool = False) -> str:
+    """``2026-11-22 08:00``, or with seconds."""
+    local = datetime.datetime.fromtimestamp(instant, datetime.UTC).astimezone()
+    return f"{local:%Y-%m-%d %H:%M:%S}" if seconds else f"{local:%Y-%m-%d %H:%M}"

@@ -45,11 +45,12 @@ def command(job: str, output: str, state_dir: Path | None) -> None:
         return
     place = f", number {reason.position} in line" if reason.position is not None else ""
     click.echo(f"{reason.job}: {reason.state}{place}")
-    for title, text in _facts(reason, time.time()):
+    for title, text in facts_of(reason, time.time()):
         click.echo(textwrap.fill(text, 80, initial_indent=f"  {title:<8}", subsequent_indent=" " * 10))
 
 
-def _facts(reason: ReasonInfo, now: float) -> list[tuple[str, str]]:
+def facts_of(reason: ReasonInfo, now: float) -> list[tuple[str, str]]:
+    """What there is to say, each with its title."""
     facts = [("why", reason.summary)]
     if reason.nodes:
         nodes = (f"{number} {_FILTERS.get(name, name)}" for name, number in reason.nodes.items())

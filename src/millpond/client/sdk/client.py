@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from urllib.parse import quote
 
 import httpx2
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from millpond.client.sdk import failures, logs
 from millpond.client.sdk.accounts import Accounts
@@ -26,11 +26,11 @@ from millpond.model.workloads import JobState
 from millpond.specs.api import (
     API_PREFIX,
     IDEMPOTENCY_HEADER,
-    Body,
     DeliveryInfo,
     DeliveryList,
     EventInfo,
     EventList,
+    JobDocument,
     JobInfo,
     JobList,
     LinkInfo,
@@ -48,7 +48,7 @@ from millpond.specs.serving import base_path
 if TYPE_CHECKING:
     from millpond.client.sdk.files import Files
 
-_Answer = TypeVar("_Answer", bound=Body)
+_Answer = TypeVar("_Answer", bound=BaseModel)
 _FIRST_LOOK_S = 0.05
 _NOT_YET = 503
 
@@ -231,6 +231,27 @@ class Client:
         except httpx2.TransportError as error:
             raise failures.from_transport(error, self.address.url) from error
         return response.status_code != _NOT_YET
+
+    def document(self, job_id: str) -> dict[str, Any]:
+        """The job file that a job was submitted with."""
+        return self._ask(JobDocument, "GET", f"/jobs/{_segment(job_id)}/document").root
+
+    def delete(self, job_id: str) -> JobInfo:
+        """Drop a job that has ended, and all that it wrote; returns its last look.
+
+        Raises:
+            ConflictError: it has not ended.
+        """
+        return self._ask(JobInfo, "DELETE", f"/jobs/{_segment(job_id)}")
+
+    def happenings(self, after: int | None = None, limit: int = 100) -> list[EventInfo]:
+        """What happened to jobs and machines, oldest first: the latest, or the first behind ``seq`` of an entry."""
+        params = {"limit": limit} | ({} if after is None else {"after": after})
+        return self._ask(EventList, "GET", "/events", params=params).events
+
+    def node_events(self, name: str, limit: int = 100) -> list[EventInfo]:
+        """The latest that happened to a machine, oldest first."""
+        return self._ask(EventList, "GET", f"/nodes/{_segment(name)}/events", params={"limit": limit}).events
 
     def nodes(self) -> list[NodeInfo]:
         """All machines of the cluster."""

@@ -114,6 +114,20 @@ async def extend(job: str, wish: ExtendRequest, service: ServiceOf, access: Chan
     return _told(access, await service.extend(job, wish.by_s))
 
 
+@router.get("/{job}/document")
+async def document(job: str, service: ServiceOf, access: Changer) -> dict[str, Any]:
+    """The job file that a job was submitted with; for those who may change the job, as it may hold secrets."""
+    return await service.document(job)
+
+
+@router.delete("/{job}")
+async def delete(job: str, service: ServiceOf, access: Changer) -> JobInfo:
+    """Drop a job that has ended, and all that it wrote."""
+    info = await service.delete(job)
+    access.tell("deleted", before=info.state)
+    return info
+
+
 @router.get("/{job}/events")
 async def events(job: str, service: ServiceOf, access: Reader) -> EventList:
     """A job's history: what happened and what was decided."""

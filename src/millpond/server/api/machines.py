@@ -15,6 +15,7 @@ from millpond.specs.api import (
     LATEST,
     CloseRequest,
     DeliveryList,
+    EventList,
     HealthInfo,
     NodeInfo,
     NodeList,
@@ -22,6 +23,8 @@ from millpond.specs.api import (
     ServerInfo,
     UsageList,
 )
+
+MostEvents = Annotated[int, Query(ge=1, le=10_000, description="How many.")]
 
 health = APIRouter(tags=["health"])
 router = APIRouter(tags=["cluster"])
@@ -71,6 +74,23 @@ async def open_node(node: str, wish: OpenRequest, service: ServiceOf, access: Cl
     info = await service.open_node(node, wish, access.caller)
     access.tell("opened", target=Target("node", node))
     return info
+
+
+@router.get("/nodes/{node}/events")
+async def node_events(node: str, service: ServiceOf, access: ClusterReader, limit: MostEvents = 100) -> EventList:
+    """The latest that happened to a machine."""
+    return EventList(events=await service.node_events(node, limit, audience_of(access.caller)))
+
+
+@router.get("/events")
+async def happenings(
+    service: ServiceOf,
+    access: ClusterReader,
+    after: Annotated[int | None, Query(ge=0, lt=2**62, description="Only what stands behind this ``seq``.")] = None,
+    limit: MostEvents = 100,
+) -> EventList:
+    """What happened to jobs and machines: the latest, or the first behind a place in the log."""
+    return EventList(events=await service.happenings(after, limit, audience_of(access.caller)))
 
 
 @router.get("/usage")

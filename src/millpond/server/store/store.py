@@ -9,7 +9,7 @@ of them is acknowledged or handled; decisions become durable before an engine se
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -17,13 +17,13 @@ import sqlalchemy as sa
 
 from millpond.model.codec import from_plain, to_plain
 from millpond.model.decisions import Decision
-from millpond.model.events import Event
-from millpond.server.store import books, deliveries, forgetting, schema
+from millpond.server.store import books, deliveries, forgetting, histories, schema
 from millpond.server.store.accounts import AccountStore
 from millpond.server.store.audit import AuditStore
 from millpond.server.store.books import Share, UsageSum
 from millpond.server.store.connecting import connect, hold
 from millpond.server.store.deliveries import Delivery, NewDelivery
+from millpond.server.store.histories import DecisionEntry, History, LogEntry
 from millpond.server.usage import Change, Stretch
 from millpond.specs.api import JobInfo
 
@@ -36,24 +36,6 @@ DEPENDENT: Final = "dependent"
 _DAY_S: Final = 86_400.0
 _KEYS_KEPT_S: Final = 7 * _DAY_S
 _DELIVERIES_KEPT_S: Final = 30 * _DAY_S
-
-
-@dataclass(frozen=True, slots=True)
-class LogEntry:
-    """An event at its place in the log; ``job`` is the job it concerns, for histories."""
-
-    seq: int
-    event: Event
-    job: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class DecisionEntry:
-    """A decision and the log entry (a tick) at which it was taken."""
-
-    seq: int
-    at: float
-    decision: Decision
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +164,7 @@ class Store:
             for info in ended:
                 connection.execute(
                     schema.jobs.update()
-                    .where(schema.jobs.c.id == info.id)
+                    .where(schema.jobs.c.id == info.id, schema.jobs.c.state != forgetting.DELETED)
                     .values(state=info.state, ended_at=info.ended_at, info=info.model_dump_json())
                 )
 
@@ -206,6 +188,7 @@ class Store:
             connection.execute(snapshots.delete().where(snapshots.c.seq < oldest))
             connection.execute(events.delete().where(events.c.seq <= min(oldest, snapshot.seq - KEPT_EVENTS)))
             connection.execute(keys.delete().where(keys.c.at < snapshot.at - _KEYS_KEPT_S))
+            forgetting.forget_deleted(connection)
             deliveries.forget(connection, snapshot.at - _DELIVERIES_KEPT_S)
 
     def forget(self, jobs: Sequence[str]) -> None:
@@ -237,19 +220,25 @@ class Store:
         with self._engine.connect() as connection:
             return {row.id: from_plain(json.loads(row.data)) for row in connection.execute(query)}
 
-    def history(self, job: str) -> tuple[list[LogEntry], list[DecisionEntry]]:
+    def history(self, job: str) -> History:
         """Everything the log and the decisions say about one job, oldest first."""
         with self._engine.connect() as connection:
-            rows = connection.execute(
-                sa.select(schema.events).where(schema.events.c.job == job).order_by(schema.events.c.seq)
-            ).all()
-            decided = connection.execute(
-                sa.select(schema.decisions).where(schema.decisions.c.job == job).order_by(schema.decisions.c.id)
-            ).all()
-        return (
-            [LogEntry(row.seq, from_plain(json.loads(row.data)), row.job) for row in rows],
-            [DecisionEntry(row.seq, row.at, from_plain(json.loads(row.data))) for row in decided],
-        )
+            return histories.of_job(connection, job)
+
+    def node_history(self, node: str, most: int) -> History:
+        """The latest that the log says about one node, oldest first."""
+        with self._engine.connect() as connection:
+            return histories.of_node(connection, node, most)
+
+    def happenings(self, after: int | None, most: int) -> History:
+        """What happened and was decided, oldest first: the first behind a place in the log, or the latest."""
+        with self._engine.connect() as connection:
+            return histories.of_late(connection, most) if after is None else histories.after(connection, after, most)
+
+    def decisions_by_id(self, numbers: Iterable[int]) -> dict[int, Decision]:
+        """Decisions, looked up by their ids."""
+        with self._engine.connect() as connection:
+            return histories.by_id(connection, numbers)
 
     def document(self, job: str) -> dict[str, Any] | None:
         """The job file of a job as it was submitted."""
@@ -325,6 +314,11 @@ class Store:
         """What was or is to be told, newest first."""
         with self._engine.connect() as connection:
             return deliveries.latest(connection, limit)
+
+    def delete(self, job: str) -> bool:
+        """Drop a job that has ended; see ``forgetting.delete``."""
+        with self._engine.begin() as connection:
+            return forgetting.delete(connection, job)
 
     def forgettable(self, before: float, most: int) -> list[str]:
         """Jobs that ended before an instant; see ``forgetting.forgettable``."""

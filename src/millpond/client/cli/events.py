@@ -1,0 +1,84 @@
+"""``pond events``: what happened and what was decided, with reasons."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+import click
+
+from millpond.client.cli import instants
+from millpond.client.cli.connection import asks_server, connect
+from millpond.client.cli.tables import Column, show
+from millpond.client.sdk import Client
+from millpond.client.sdk.client import ENDED
+from millpond.client.sdk.patience import Patience
+from millpond.model.errors import InvalidInputError, UnavailableError
+from millpond.specs.api import EventInfo, EventList
+
+LOOK_EVERY_S = 1.0
+_AT_ONCE = 1_000
+
+
+@click.command("events")
+@click.argument("job", required=False)
+@click.option("--node", metavar="NODE", help="Of this machine.")
+@click.option("-f", "--follow", is_flag=True, help="Go on with what happens, to the end of the job or until Ctrl-C.")
+@click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="Latest, without a job.")
+@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", help="Form of the list.")
+@asks_server
+def command(job: str | None, node: str | None, follow: bool, limit: int, output: str, state_dir: Path | None) -> None:
+    """Tell the history of JOB, or of a machine, or of late: what happened, and what was decided and why."""
+    if job is not None and node is not None:
+        raise InvalidInputError("both a job and --node", "leave one of them out")
+    if follow and (node is not None or output == "json"):
+        raise InvalidInputError("--follow with --node or -o json", "leave one of them out")
+    with connect(state_dir) as client:
+        name = "" if job is None else client.find(job).id
+        if name:
+            told = client.events(name)
+        else:
+            told = client.happenings(limit=limit) if node is None else client.node_events(node, limit)
+        if output == "json":
+            click.echo(EventList(events=told).model_dump_json(indent=2))
+        elif follow:
+            _follow(client, name, told)
+        else:
+            _table(told, with_about=not name)
+
+
+def _table(told: list[EventInfo], *, with_about: bool) -> None:
+    about = [Column("ABOUT")] if with_about else []
+    columns = [Column("TIME"), *about, Column("WHAT", gives_way=True)]
+    show(columns, [[_time(one), *([one.about] if with_about else []), one.text] for one in told])
+
+
+def _follow(client: Client, job: str, told: list[EventInfo]) -> None:
+    """Print line by line what comes; a server that is away for a while is waited for."""
+    patience = Patience(client)
+    seq = _print(told, 0)
+    while True:
+        try:
+            over = bool(job) and client.job(job).state in ENDED
+            fresh = client.events(job) if job else client.happenings(after=seq, limit=_AT_ONCE)
+        except UnavailableError as error:
+            patience.lost(error)
+            continue
+        patience.found()
+        seq = _print([one for one in fresh if one.seq > seq], seq)
+        if over:
+            return
+        time.sleep(LOOK_EVERY_S)
+
+
+def _print(told: list[EventInfo], seq: int) -> int:
+    """Print these; returns how far that goes, at least ``seq``."""
+    for one in told:
+        click.echo(f"{_time(one)}  {one.about}  {one.text}")
+    sys.stdout.flush()
+    return told[-1].seq if told else seq
+
+
+def _time(one: EventInfo) -> str:
+    return instants.told(one.at, seconds=True)

@@ -1,0 +1,110 @@
+"""``pond get``: everything about one job, and how far it has come."""
+
+from __future__ import annotations
+
+import textwrap
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from millpond.client.cli import instants, wording
+from millpond.client.cli.connection import asks_server, connect
+from millpond.client.cli.following import exit_code_of
+from millpond.client.cli.why import facts_of
+from millpond.client.sdk.client import ENDED
+from millpond.specs.api import JobAccount, JobInfo
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One station of a job's life, and what there is to say about it."""
+
+    name: str
+    is_done: bool
+    text: str
+
+
+@click.command("get")
+@click.argument("job")
+@click.option(
+    "-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", help="Form of the answer."
+)
+@asks_server
+def command(job: str, output: str, state_dir: Path | None) -> None:
+    """Show how far JOB has come; with -o json or yaml, its file, its look, its history."""
+    with connect(state_dir) as client:
+        name = client.find(job).id
+        account = JobAccount(
+            job=client.job(name), document=client.document(name), reason=client.why(name), events=client.events(name)
+        )
+    match output:
+        case "json":
+            click.echo(account.model_dump_json(indent=2))
+        case "yaml":
+            import yaml
+
+            click.echo(yaml.safe_dump(account.model_dump(mode="json"), sort_keys=False, allow_unicode=True), nl=False)
+        case _:
+            for line in _told(account, time.time()):
+                click.echo(line)
+
+
+def _told(account: JobAccount, now: float) -> Iterator[str]:
+    """The job in a line, its steps up to the first that is not done, and what stands in its way."""
+    job = account.job
+    yield f"{job.id}: {job.state} ({job.kind} of {job.user or 'somebody'} in queue {job.queue}, GPUs: {job.gpus})"
+    for step in _steps(job, now):
+        yield _line("done" if step.is_done else "now", step.name, step.text)
+        if not step.is_done:
+            break
+    if job.state == "queued":
+        for title, text in facts_of(account.reason, now):
+            yield _line("", title, text)
+
+
+def _steps(job: JobInfo, now: float) -> Iterator[Step]:
+    yield Step("submitted", True, instants.told(job.submitted_at, seconds=True))
+    yield _placed(job, now)
+    yield _started(job)
+    yield _ended(job) if job.state in ENDED else Step(job.state, False, _present(job, now))
+
+
+def _placed(job: JobInfo, now: float) -> Step:
+    """Whether it has, or had, a place to run."""
+    nodes = ", ".join(dict.fromkeys(task.node for task in job.tasks if task.node))
+    if job.attempt == 0 and job.state in ENDED:
+        return Step("placed", True, "never")
+    if job.attempt == 0 or job.state == "queued":
+        earlier = f" after {wording.count(job.attempt, 'run')}" if job.attempt else ""
+        return Step("queued", False, f"submitted {wording.span(now - job.submitted_at)} ago{earlier}")
+    return Step("placed", True, f"on {nodes}" + (f", run {job.attempt}" if job.attempt > 1 else ""))
+
+
+def _started(job: JobInfo) -> Step:
+    """Whether its processes run, or ran."""
+    at = job.started_at or job.first_started_at
+    if at is None:
+        return Step("started", job.state in ENDED, "never" if job.state in ENDED else "its processes are being started")
+    waited = wording.span((job.first_started_at or at) - job.submitted_at)
+    return Step("started", True, f"{instants.told(at, seconds=True)}, first {waited} after its submission")
+
+
+def _present(job: JobInfo, now: float) -> str:
+    since = "" if job.started_at is None else f" for {wording.span(now - job.started_at)}"
+    return {"running": f"runs{since}", "suspended": "halted where it is"}.get(job.state, "told to end")
+
+
+def _ended(job: JobInfo) -> Step:
+    at = "" if job.ended_at is None else f"{instants.told(job.ended_at, seconds=True)}, "
+    started = job.started_at or job.first_started_at
+    ran = "" if started is None or job.ended_at is None else f", {wording.span(job.ended_at - started)} after its start"
+    detail = next((f": {task.detail}" for task in job.tasks if task.detail), "")
+    return Step(job.state, True, f"{at}exit code {exit_code_of(job)}{ran}{detail}")
+
+
+def _line(mark: str, name: str, text: str) -> str:
+    head = f"  {mark:<4}  {name:<9}  "
+    return textwrap.fill(text, 100, initial_indent=head, subsequent_indent=" " * len(head))

@@ -1,0 +1,212 @@
+"""``pond get``, ``events``, ``clone`` and ``delete``: looking at jobs, once more, and no more."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from millpond.client.cli import instants, main
+
+REASON = {"job": "train-abcde", "state": "queued", "cause": "no-room", "summary": "it asks for 4 GPUs; 2 are free"}
+TASK = {"task": 0, "role": "worker", "state": "running", "node": "n1"}
+
+
+@pytest.fixture
+def run_pond(client, capsys, monkeypatch):
+    monkeypatch.setattr("millpond.client.cli.connection.Client", lambda state_dir: client)
+    monkeypatch.setattr("millpond.client.cli.get.time.time", lambda: 1070.0)
+    monkeypatch.setattr("millpond.client.cli.events.time.sleep", lambda _: None)
+
+    def run(*arguments):
+        code = main._run(list(arguments))
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return run
+
+
+def event(seq, text, **fields):
+    """An entry of a history."""
+    return {"seq": seq, "at": 1000.0 + seq, "what": "Noted", "decided": False, "text": text, "data": {}} | fields
+
+
+# ---- get --------------------------------------------------------------------------------------------------------
+
+
+def will_tell(server, job, reason=None):
+    """The answers that ``pond get`` asks for."""
+    for body in (job, job, {"command": "work"}, reason or REASON, {"events": [event(1, "submitted")]}):
+        server.will(200, body)
+
+
+@pytest.mark.parametrize(
+    ("fields", "steps"),
+    [
+        (
+            {"state": "queued", "attempt": 0},
+            [
+                ("done", "submitted", "{1000}"),
+                ("now", "queued", "submitted 1m10s ago"),
+                ("", "why", REASON["summary"]),
+            ],
+        ),
+        (
+            {"state": "starting", "tasks": [TASK]},
+            [
+                ("done", "submitted", "{1000}"),
+                ("done", "placed", "on n1"),
+                ("now", "started", "its processes are being started"),
+            ],
+        ),
+        (
+            {"state": "running", "tasks": [TASK], "attempt": 2, "first_started_at": 1020.0, "started_at": 1040.0},
+            [
+                ("done", "submitted", "{1000}"),
+                ("done", "placed", "on n1, run 2"),
+                ("done", "started", "{1040}, first 20s after its submission"),
+                ("now", "running", "runs for 30s"),
+            ],
+        ),
+        (
+            {
+                "state": "failed",
+                "tasks": [TASK | {"detail": "out of memory"}],
+                "first_started_at": 1020.0,
+                "ended_at": 1050.0,
+                "exit_code": 137,
+            },
+            [
+                ("done", "submitted", "{1000}"),
+                ("done", "placed", "on n1"),
+                ("done", "started", "{1020}, first 20s after its submission"),
+                ("done", "failed", "{1050}, exit code 137, 30s after its start: out of memory"),
+            ],
+        ),
+        (
+            {"state": "cancelled", "attempt": 0, "ended_at": 1050.0},
+            [
+                ("done", "submitted", "{1000}"),
+                ("done", "placed", "never"),
+                ("done", "started", "never"),
+                ("done", "cancelled", "{1050}, exit code 143"),
+            ],
+        ),
+    ],
+    ids=["waits", "starts", "runs", "failed", "cancelled"],
+)
+def test_a_job_is_shown_up_to_the_first_step_that_is_not_done(server, run_pond, make_job, fields, steps):
+    will_tell(server, make_job(**fields).model_dump())
+    code, out, _ = run_pond("get", "train-abcde")
+    told = [(line[2:6].strip(), line[8:17].strip(), line[19:]) for line in out.splitlines()[1:]]
+    at = {f"{{{second}}}": instants.told(second, seconds=True) for second in (1000, 1020, 1040, 1050)}
+    for text, instant in at.items():
+        steps = [(mark, name, what.replace(text, instant)) for mark, name, what in steps]
+    assert (code, told) == (0, steps)
+
+
+@pytest.mark.parametrize("form", ["json", "yaml"])
+def test_everything_about_a_job_comes_in_one_piece(server, run_pond, make_job, form):
+    yaml = pytest.importorskip("yaml")
+    will_tell(server, make_job().model_dump())
+    found = yaml.safe_load(run_pond("get", "train-abcde", "-o", form)[1])
+    assert found["job"]["user"] == "ada"
+    assert found["document"] == {"command": "work"}
+    assert found["reason"]["cause"] == "no-room"
+    assert found["events"][0]["text"] == "submitted"
+
+
+# ---- events -----------------------------------------------------------------------------------------------------
+
+
+def test_the_history_of_a_job_is_listed(server, run_pond, make_job):
+    server.will(200, make_job().model_dump())
+    server.will(200, {"events": [event(1, "submitted"), event(2, "start 1 task on n1")]})
+    lines = run_pond("events", "train")[1].splitlines()
+    first, second = (instants.told(at, seconds=True) for at in (1001, 1002))
+    assert lines[1:] == [f"{first}  submitted", f"{second}  start 1 task on n1"]
+
+
+def test_what_happened_of_late_says_to_whom(server, run_pond):
+    server.will(200, {"events": [event(7, "closed by ada", about="n1")]})
+    assert run_pond("events", "--limit", "5")[1].splitlines()[1].split(maxsplit=2)[2] == "n1     closed by ada"
+    assert server.requests[0].url.params["limit"] == "5"
+
+
+def test_the_history_of_a_machine_is_asked_for_by_its_name(server, run_pond):
+    server.will(200, {"events": []})
+    run_pond("events", "--node", "n1")
+    assert server.requests[0].url.path == "/api/v1/nodes/n1/events"
+
+
+def test_a_followed_job_is_told_to_its_end_each_line_once(server, run_pond, make_job):
+    running, over = make_job().model_dump(), make_job(state="succeeded").model_dump()
+    first, second, third = event(1, "submitted"), event(2, "started"), event(3, "all tasks ended")
+    server.will(200, running)
+    server.will(200, {"events": [first]})
+    server.will(200, running)
+    server.will(200, {"events": [first, second]})
+    server.will(200, over)
+    server.will(200, {"events": [first, second, third]})
+    code, out, _ = run_pond("events", "-f", "train-abcde")
+    assert code == 0
+    assert [line.split("  ")[-1] for line in out.splitlines()] == ["submitted", "started", "all tasks ended"]
+
+
+@pytest.mark.parametrize("line", ["j --node n1", "-f --node n1", "-f -o json"])
+def test_histories_that_cannot_be_told_together_are_refused(server, run_pond, line):
+    assert run_pond("events", *line.split())[0] == 2
+    assert server.requests == []
+
+
+# ---- clone ------------------------------------------------------------------------------------------------------
+
+
+def test_a_cloned_job_is_handed_in_as_it_was_with_changes_and_as_a_job_of_its_own(server, run_pond, make_job):
+    document = {"command": "work", "gpus": 1, "env": {"A": "a"}, "idempotency_key": "once"}
+    server.will(200, make_job().model_dump())
+    server.will(200, document)
+    server.will(201, make_job("train-fghij", "queued").model_dump())
+    assert run_pond("clone", "train", "--set", "gpus=2", "--set", "env.A=b") == (0, "train-fghij\n", "")
+    assert json.loads(server.requests[2].content) == {"command": "work", "gpus": 2, "env": {"A": "b"}}
+
+
+def test_a_change_that_makes_no_job_is_told_and_nothing_is_handed_in(server, run_pond, make_job):
+    server.will(200, make_job().model_dump())
+    server.will(200, {"command": "work"})
+    code, _, err = run_pond("clone", "train", "--set", "gpsu=2")
+    assert code == 2
+    assert "gpus" in err
+    assert [request.method for request in server.requests] == ["GET", "GET"]
+
+
+# ---- delete -----------------------------------------------------------------------------------------------------
+
+
+def test_jobs_are_deleted_and_one_that_cannot_be_does_not_hold_up_the_others(server, run_pond, make_job):
+    server.will(200, make_job("a").model_dump())
+    server.will(200, make_job("b").model_dump())
+    server.will(409, {"error": {"cause": "job 'a' has not ended (running)", "remedy": "end it first: pond stop a"}})
+    server.will(200, make_job("b", "failed").model_dump())
+    code, out, err = run_pond("delete", "-y", "a", "b")
+    assert (code, out) == (5, "b: deleted\n")
+    assert "end it first" in err
+
+
+def test_nothing_is_deleted_where_nobody_can_be_asked(server, run_pond):
+    code, _, err = run_pond("delete", "a")
+    assert code == 2
+    assert "add -y" in err
+    assert server.requests == []
+
+
+@pytest.mark.parametrize(("said", "code", "methods"), [(True, 0, ["GET", "DELETE"]), (False, 1, ["GET"])])
+def test_a_person_is_asked_first(server, run_pond, make_job, monkeypatch, said, code, methods):
+    asked = []
+    monkeypatch.setattr("millpond.client.cli.delete._is_attended", lambda: True)
+    monkeypatch.setattr("millpond.client.cli.delete.click.confirm", lambda text, **_: asked.append(text) or said)
+    server.will(200, make_job("a", "failed").model_dump())
+    server.will(200, make_job("a", "failed").model_dump())
+    assert run_pond("delete", "a")[0] == code
+    assert [request.method for request in server.requests] == methods
+    assert asked == ["Delete a: 1 job and all that they wrote?"]

@@ -1,0 +1,117 @@
+"""Looking at what happened, and dropping jobs that have ended, through the API."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from api_world import JOBS, Api, error_of
+from server_world import Clock, Server, World
+
+from millpond.node.records import TaskId, job_dir
+
+
+@pytest.fixture
+def api(tmp_path: Path) -> Iterator[Api]:
+    made = Api(tmp_path)
+    yield made
+    made.close()
+
+
+def ended(api: Api, **fields: object) -> str:
+    """The id of a job that has succeeded."""
+    job = api.submit(**fields)
+    assert api.job(job.id).state == "running"
+    api.engine.finish(TaskId(job.id, 1, 0))
+    assert api.job(job.id).state == "succeeded"
+    return job.id
+
+
+def test_the_job_file_of_a_job_is_given_back(api: Api) -> None:
+    job = api.submit(name="train", env={"A": "b"}, gpus=1)
+    assert api.client.get(f"{JOBS}/{job.id}/document").json() == {
+        "command": "work", "name": "train", "env": {"A": "b"}, "gpus": 1,
+    }  # fmt: skip
+    assert api.client.get(f"{JOBS}/nobody/document").status_code == 404
+
+
+def test_a_job_that_has_ended_is_deleted_with_all_it_wrote(api: Api) -> None:
+    job = ended(api)
+    folder = job_dir(api.state_dir, job)
+    (folder / "sealed").mkdir(parents=True)
+    (folder / "sealed" / "output").write_text("much")
+    (folder / "sealed").chmod(0o500)
+    assert api.client.delete(f"{JOBS}/{job}").json()["state"] == "succeeded"
+    assert not folder.exists()
+    for path in (job, f"{job}/events", f"{job}/logs", f"{job}/document", f"{job}/why"):
+        assert api.client.get(f"{JOBS}/{path}").status_code == 404
+    assert api.client.get(JOBS, params={"all": True}).json()["jobs"] == []
+    assert api.client.get("/api/v1/server").json()["jobs"] == {}
+    assert api.client.delete(f"{JOBS}/{job}").status_code == 404
+
+
+def test_what_a_deleted_job_used_stays_in_the_books(api: Api) -> None:
+    job = ended(api, gpus=1)
+    api.client.delete(f"{JOBS}/{job}")
+    rows = api.client.get("/api/v1/usage", params={"by": "job", "until": 1e9}).json()["rows"]
+    assert [row["name"] for row in rows] == [job]
+
+
+def test_a_job_that_has_not_ended_is_not_deleted(api: Api) -> None:
+    job = api.submit()
+    answer = api.client.delete(f"{JOBS}/{job.id}")
+    assert answer.status_code == 409
+    assert error_of(answer).remedy == f"end it first: pond stop {job.id}"
+    assert api.job(job.id).state == "running"
+
+
+def test_a_restart_that_replays_a_deleted_job_does_not_bring_it_back(tmp_path: Path) -> None:
+    clock, world = Clock(), World()
+    first = Server(tmp_path, world, clock)
+    first.submit("j", key="k")
+    first.turn(2)
+    first.engine.finish(TaskId("j", 1, 0))
+    first.turn(3)
+    assert first.store.delete("j")
+    second = Server(tmp_path, world, clock)
+    second.turn(2)
+    assert second.store.ended_job("j") is None
+    assert second.store.repeated("k") is None
+    assert second.store.history("j")[0], "a restart would replay it"
+    for _ in range(2):  # snapshots
+        second.turn()
+        second.submit("other")
+        second.turn()
+        second.loop._keep_snapshot()
+    assert second.store.history("j") == ([], [])
+    assert not second.store.is_job("j")
+
+
+def test_what_happened_of_late_is_told_of_jobs_and_machines_and_followed(api: Api) -> None:
+    job = ended(api)
+    api.client.post("/api/v1/nodes/n1/close", json={"reason": "new disks"})
+    told = api.client.get("/api/v1/events").json()["events"]
+    lines = [(item["about"], item["text"]) for item in told]
+    assert lines[0] == ("n1", "joined with 4 cards")
+    assert (job, "submitted by ada to queue default") in lines
+    assert (job, "start 1 task on n1 (attempt 1, fits)") in lines
+    assert (job, "1 task running") in lines
+    assert lines[-1] == ("n1", "closed by ada: new disks")
+    assert [item["seq"] for item in told] == sorted(item["seq"] for item in told)
+    latest = api.client.get("/api/v1/events", params={"limit": 1}).json()["events"]
+    assert [item["text"] for item in latest] == ["closed by ada: new disks"]
+    seq, rest = 0, []
+    while fresh := api.client.get("/api/v1/events", params={"after": seq, "limit": 2}).json()["events"]:
+        rest += fresh
+        seq = fresh[-1]["seq"]
+    assert rest == told, "followed in small steps, nothing is missing and nothing comes twice"
+
+
+def test_the_history_of_a_machine_is_its_own(api: Api) -> None:
+    api.submit()
+    api.client.post("/api/v1/nodes/n1/close", json={"until": 9e9})
+    api.client.post("/api/v1/nodes/n1/open", json={})
+    told = api.client.get("/api/v1/nodes/n1/events").json()["events"]
+    assert [item["what"] for item in told] == ["NodeJoined", "NodeClosed", "NodeOpened"]
+    assert api.client.get("/api/v1/nodes/n7/events").json()["events"] == []
