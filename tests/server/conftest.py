@@ -7,6 +7,7 @@ import os
 import pwd
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,19 +23,17 @@ def _program(name: str) -> str | None:
 
 
 @pytest.fixture(scope="session")
-def _postgresql(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def _postgresql() -> Iterator[str]:
     """A database that listens on a socket in its own folder; PostgreSQL refuses to run as root."""
     if _program("initdb") is None:
         pytest.skip("the programs of PostgreSQL are not installed")
     if importlib.util.find_spec("psycopg") is None:
         pytest.skip("the driver psycopg is not installed")
-    folder = tmp_path_factory.mktemp("pg")
+    # Not below pytest's own folder, which every other run of pytest closes to all accounts but its own again.
+    folder = Path(tempfile.mkdtemp(prefix="millpond-pg-"))
     user = None
     if os.geteuid() == 0:
         user = "postgres" if "postgres" in {entry.pw_name for entry in pwd.getpwall()} else "nobody"
-        ours = [path for path in folder.parents if "pytest-" in path.as_posix()]
-        for path in (folder, *ours):
-            path.chmod(0o755)
         os.chown(folder, pwd.getpwnam(user).pw_uid, -1)
 
     def call(program: str, *arguments: str) -> None:
@@ -46,6 +45,7 @@ def _postgresql(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     call("pg_ctl", "-D", str(data), "-w", "-l", str(folder / "log"), "-o", f"-k {folder} -c listen_addresses=", "start")
     yield f"postgresql+psycopg://millpond@/postgres?host={folder}"
     call("pg_ctl", "-D", str(data), "-m", "immediate", "stop")
+    shutil.rmtree(folder)
 
 
 @pytest.fixture

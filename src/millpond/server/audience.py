@@ -68,7 +68,7 @@ class Audience:
         devices = [
             device.model_copy(update={"holders": [shown(job) for job in device.holders]}) for device in node.devices
         ]
-        return node.model_copy(update={"devices": devices})
+        return node.model_copy(update={"devices": devices, "jobs": [shown(job) for job in node.jobs]})
 
 
 EVERYBODY: Final = Audience(None)
