@@ -410,11 +410,15 @@ class CoreMachine(RuleBasedStateMachine):
 
     @invariant()
     def gangs_that_run_are_as_large_as_they_must_be(self) -> None:
-        """Whoever runs has the least number of tasks of each role, unless its rule lets it do without some."""
+        """Whoever runs has the least number of tasks of each role, unless its rule lets it do without some.
+
+        Tasks count that are there, that have done their work, or that somebody ended for good behind our back.
+        """
         for record in self.core._state.running.values():
             if record.state is JobState.RUNNING and record.job.gang_rule is GangRule.ALL:
-                there = [task for task in record.tasks if task.state in ACTIVE or task.state is TaskState.SUCCEEDED]
-                assert is_enough(record.job, there), f"{record.id} runs below its minimum"
+                done = (TaskState.SUCCEEDED, TaskState.CANCELLED)
+                tasks = [task for task in record.tasks if task.state in ACTIVE or task.state in done]
+                assert is_enough(record.job, [task for task in tasks if not task.surplus]), f"{record.id} is too small"
 
     @invariant()
     def engine_and_core_agree_on_what_exists(self) -> None:

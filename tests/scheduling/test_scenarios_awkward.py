@@ -66,6 +66,20 @@ def test_behind_a_blocked_head_of_a_strict_ordering_no_remedy_is_offered() -> No
     assert (reason.cause, reason.blocked_by, reason.remedy) == (Cause.BEHIND, "big", None)
 
 
+@pytest.mark.parametrize(("ordering", "helps"), [("fifo", False), ("sjf", True)])
+def test_no_change_is_offered_to_the_head_of_a_strict_ordering_that_would_put_it_behind_others(
+    ordering: str, helps: bool
+) -> None:
+    world = World(machine("n", 4), settings=Settings(ordering=ordering))
+    world.submit(single("x", 3))
+    world.submit(single("big", 4), lasting=10, known=True)
+    alone = world.why("big").remedy
+    assert alone is not None
+    assert alone.value == "1"
+    world.submit(single("next", 3), lasting=100, known=True)
+    assert (world.why("big").remedy is not None) is helps
+
+
 @pytest.mark.parametrize("ordering", ["fifo", "sjf", "ssf"])
 def test_a_blocked_head_of_a_strict_ordering_holds_up_its_own_pool_alone(ordering: str) -> None:
     nodes = (machine("n", 4), machine("m", 4, pool="other"))

@@ -337,9 +337,24 @@ class Explainer:
         rooms = [need.total for need in self._needs(record)]
         mask = self._claims.mask(record)
         for remedy, job in islice(variants(record.job, rooms), MOST_VARIANTS):
-            if self._fits(record, mask, job):
+            if self._fits(record, mask, job) and self._gets_its_turn(record, job):
                 return remedy
         return None
+
+    def _gets_its_turn(self, record: JobRecord, job: Job) -> bool:
+        """Whether the ordering lets a variant, handed in now instead of the job, go before all others of its pool.
+
+        Only a strict ordering keeps it back otherwise: there those that cannot start hold up whoever comes behind them.
+        """
+        state = self._state
+        if not state.ordering.strict:
+            return True
+        variant = state.new_record(job, state.next_sequence, state.now)
+        variant.expected_s, variant.cautious_s = record.expected_s, record.cautious_s
+        variant.key = state.ordering.waiting_key(variant, state.now)
+        rank = Standing(state).rank
+        others = [other for other in state.waiting if other is not record and other.job.pool == job.pool]
+        return all((rank(variant), variant.sequence) < (rank(other), other.sequence) for other in others)
 
 
 def _limited(limit: Limit, held: Held, asked: Amount) -> Reason:
