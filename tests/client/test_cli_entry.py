@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from millpond.client.cli import main
+from millpond.client.cli.commands import COMMANDS
 from millpond.client.cli.complaints import complain
 from millpond.model.errors import InvalidInputError, MillpondError, UnavailableError
 
@@ -39,13 +40,13 @@ def test_version_and_help_load_click_and_nothing_heavy(argument):
 def test_every_command_of_the_table_is_listed_with_its_line(run_pond):
     code, out, _ = run_pond("--help")
     assert code == 0
-    for name, entry in main.COMMANDS.items():
+    for name, entry in COMMANDS.items():
         assert name in out
         assert entry.help in out
 
 
 def test_every_command_of_the_table_explains_itself(run_pond):
-    for name in main.COMMANDS:
+    for name in COMMANDS:
         code, out, _ = run_pond(name, "--help")
         assert code == 0
         assert "Usage: pond" in out

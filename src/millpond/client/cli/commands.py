@@ -1,0 +1,89 @@
+"""The table of commands: where each lives, and the line that ``pond --help`` shows for it.
+
+A command's module is imported when the command is used, never before.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """Where a command lives, and the line that ``pond --help`` shows for it."""
+
+    target: str
+    help: str
+
+
+def _here(place: str, line: str) -> Entry:
+    return Entry(f"millpond.client.cli.{place}", line)
+
+
+SECTIONS: dict[str, dict[str, Entry]] = {
+    "Start here": {
+        "up": _here("up:command", "Start the server on this machine."),
+        "down": _here("down:command", "Stop the server, and its jobs with it."),
+        "run": _here("run:command", "Run a command in the pool and follow its output."),
+        "dev": _here("dev:command", "Start a place to work: a notebook, an editor, a shell."),
+    },
+    "Hand in work": {
+        "submit": _here("submit:command", "Hand in a job file; prints the job's id."),
+        "apply": _here("apply:command", "Show what would become of a job, then hand it in."),
+        "template": _here("template:command", "Show ready job files."),
+        "clone": _here("clone:command", "Hand in a job once more, with changes."),
+    },
+    "Follow it": {
+        "ps": _here("ps:command", "List jobs."),
+        "get": _here("get:command", "Show how far a job has come, and everything about it."),
+        "logs": _here("logs:command", "Print what a job wrote."),
+        "events": _here("events:command", "Tell what happened and what was decided."),
+        "why": _here("why:command", "Tell why a job waits or runs, and what would help."),
+        "wait": _here("wait:command", "Wait for a job's end; exits with its exit code."),
+        "metrics": _here("metrics:command", "Print what a job reported of itself."),
+        "output": _here("output_files:group", "List what a job left (`output ls JOB`)."),
+        "get-output": _here("output_files:get_output", "Fetch what a job left in its output folder."),
+    },
+    "Change it": {
+        "stop": _here("stop:command", "End jobs."),
+        "suspend": _here("suspend:command", "Halt jobs where they are."),
+        "resume": _here("resume:command", "Let suspended jobs go on."),
+        "resize": _here("resize:command", "Give an elastic job another number of tasks."),
+        "delete": _here("delete:command", "Drop ended jobs and all that they wrote."),
+    },
+    "Work inside": {
+        "exec": _here("exec:command", "Run a command beside a running task."),
+        "attach": _here("attach:command", "Open a shell beside a running task."),
+        "forward": _here("forward:command", "Reach a port of a running task from here."),
+    },
+    "Data": {
+        "data": _here("data:group", "Put, list and remove named datasets."),
+    },
+    "The pool": {
+        "nodes": _here("nodes:command", "List machines and what is free; close, empty and open them."),
+        "usage": _here("usage:command", "Tell who held how much, for how long, and what it costs."),
+    },
+    "People": {
+        "login": _here("login:login", "Log in at a server, by password or invitation."),
+        "logout": _here("login:logout", "Forget the login, and have the server forget it."),
+        "whoami": _here("login:whoami", "Tell who one is to the server."),
+        "user": _here("users:group", "Users: add, list, change, disable; one's own password."),
+        "group": _here("groups:group", "Groups: add, list, limit; who is in them."),
+        "token": _here("tokens:group", "Tokens: create, list, revoke."),
+        "audit": _here("audit:command", "Tell who changed what."),
+    },
+    "Look after the server": {
+        "doctor": _here("doctor:command", "Look what works on this machine, and what would mend the rest."),
+        "config": _here("config:command", "Check the server's configuration file."),
+        "backup": _here("backup:backup", "Write everything the server remembers to a file."),
+        "restore": _here("backup:restore", "Put a backup back into an empty state directory."),
+        "service": _here("service:command", "Run the server as a service of systemd."),
+        "webhooks": _here("webhooks:command", "List what was told to other programs."),
+    },
+    "Try policies on traces": {
+        "replay": _here("replay:command", "Play a cluster trace through the scheduler."),
+        "compare": _here("compare:command", "Compare policies on a trace; writes an HTML page."),
+    },
+}
+
+COMMANDS: dict[str, Entry] = {name: entry for section in SECTIONS.values() for name, entry in section.items()}
