@@ -293,19 +293,27 @@ def _await_settled(path: Path, decision: int) -> None:
 
 
 def _become_task() -> None:
-    """In the child, before the command: die with the supervisor, be the kernel's first choice, hear all signals."""
+    """In the child, before the command: die with the supervisor, be the kernel's first choice, hear all signals.
+
+    Also those that whoever started the server had ignored: a shell does that to what it runs in the background.
+    """
     libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     score = Path("/proc/self/oom_score_adj")
     with contextlib.suppress(OSError):  # a read-only /proc in a container: the kernel chooses as it likes
         score.write_text(str(max(_FIRST_VICTIM, int(score.read_text()))))
+    _answer_signals(signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
 def _become_sandbox() -> None:
     """As ``_become_task``, deaf to what only the task within the sandbox is to hear."""
     _become_task()
+    _answer_signals(signal.SIG_IGN)
+
+
+def _answer_signals(answer: signal.Handlers) -> None:
     for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD}:
-        signal.signal(number, signal.SIG_IGN)
+        signal.signal(number, answer)
 
 
 def _require_program(program: str, workdir: str, env: dict[str, str]) -> None:

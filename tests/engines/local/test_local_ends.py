@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from pathlib import Path
 
 import pytest
 from local_bench import Bench, eventually
@@ -104,6 +105,18 @@ def test_children_that_outlive_their_parent_have_the_grace_too(bench: Bench) -> 
     bench.events(1)
     assert end_of(bench).outcome is Outcome.STOPPED
     assert bench.log("family").endswith(b"saved\n")
+
+
+def test_a_task_hears_signals_that_the_server_was_started_deaf_to(tmp_path: Path) -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as a shell does to what it runs in the background
+    try:
+        bench = Bench(tmp_path)
+        bench.start("hearing", "trap 'echo heard > heard; exit' INT; kill -INT $$; sleep 60")
+        bench.events(1)
+        end_of(bench)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert (bench.workdir / "heard").read_text() == "heard\n"
 
 
 def test_a_second_stop_can_only_shorten_the_grace(bench: Bench) -> None:

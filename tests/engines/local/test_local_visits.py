@@ -143,7 +143,10 @@ def test_a_visitor_of_a_sandboxed_task_is_in_the_sandbox(tmp_path: Path) -> None
     bench = Bench(tmp_path, sandbox)
     bench.start("apart", "echo mine > /tmp/private; sleep 600")
     bench.events(1)
-    look = f"cat /tmp/private; ls {bench.state_dir} | wc -l; ls /proc | grep -c '^[0-9]'; pwd; kill 2 && echo killed"
+    look = (
+        "until cat /tmp/private 2>/dev/null; do :; done; "
+        f"ls {bench.state_dir} | wc -l; ls /proc | grep -c '^[0-9]'; pwd; kill 2 && echo killed"
+    )
     streams, end = Visitor(bench, "apart", argv=("sh", "-c", look)).hear()
     private, files, processes, where, killed = streams[1].decode().splitlines()
     assert (private, files, where, killed, end) == ("mine", "0", str(bench.workdir), "killed", {"exit": 0})
