@@ -12,13 +12,14 @@ POND := env -u MILLPOND_URL -u MILLPOND_TOKEN MILLPOND_STATE=$(STATE) $(BIN)/pon
 CARDS := $(if $(wildcard /proc/driver/nvidia/version),,--fake-gpus $(FAKE_GPUS))
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: help install dev up down test lint types imports check clean
+.PHONY: help install dev up down test test-long lint types imports check clean
 
 help:
 	@echo 'make install   the environment in $(VENV), with $(BIN)/pond'
 	@echo 'make up        install, start a server here, train a small gang on it'
 	@echo 'make down      stop that server and its jobs, and nothing else'
-	@echo 'make test      all tests that need no outside service'
+	@echo 'make test      the tests, in under four minutes; they need no outside service'
+	@echo 'make test-long whole walks and whole benchmarks, some minutes more'
 	@echo 'make check     lint, types, import rules, tests'
 
 install: $(VENV)/.installed
@@ -53,7 +54,10 @@ down:
 	@if [ -x $(BIN)/pond ]; then $(POND) down; else echo 'nothing is installed here, so nothing runs'; fi
 
 test: dev
-	$(BIN)/pytest --numprocesses 2
+	$(BIN)/pytest --numprocesses 2 -m 'not long'
+
+test-long: dev
+	$(BIN)/pytest --numprocesses 2 -m long
 
 lint: dev
 	$(BIN)/ruff check
@@ -65,7 +69,7 @@ types: dev
 imports: dev
 	$(BIN)/lint-imports
 
-check: lint types imports test
+check: lint types imports test test-long
 
 clean: down
 	rm -rf $(VENV) .millpond build dist

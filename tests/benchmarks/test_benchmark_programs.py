@@ -16,6 +16,8 @@ import platform_speed
 import simulator_speed
 from millpond.simulation import packing, queueing
 
+pytestmark = pytest.mark.long
+
 DATA = Path(__file__).resolve().parents[1] / "data"
 COPIES = {
     "trace1.csv": "muri.csv",

@@ -9,6 +9,17 @@ import pytest
 from real_pond import Pond, alive
 
 HERE = Path(__file__).resolve().parent
+LONG = {
+    "test_applying",
+    "test_changing_jobs",
+    "test_chaos",
+    "test_guides",
+    "test_make_up",
+    "test_operating",
+    "test_starting_the_server",
+    "test_twin",
+}
+"""The files left out of `make test`: what they walk through is held in parts by faster tests as well."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -16,6 +27,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.end_to_end)
+            if item.path.stem in LONG:
+                item.add_marker(pytest.mark.long)
 
 
 @pytest.fixture
