@@ -24,7 +24,7 @@ def run_pond(client, server, capsys, monkeypatch):
         monkeypatch.setattr(f"millpond.client.cli.{name}.connect", lambda state_dir: client)
     monkeypatch.setattr("millpond.client.cli.tokens.time.time", lambda: 1000.0)
 
-    def log_in(url, request, transport=None):
+    def log_in(url, request, transport=None, authority=""):
         from millpond.client.sdk.logging_in import log_in
 
         return log_in(url, request, httpx2.MockTransport(server))

@@ -1,11 +1,13 @@
-"""The HTTP server around the application: one listening socket, three signals, a bounded end."""
+"""The HTTP server around the application: one listening socket, encrypted or not, three signals, a bounded end."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import ipaddress
 import signal
 import socket
+import ssl
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Final
 
@@ -46,11 +48,19 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-def url_of(listener: socket.socket) -> str:
+def url_of(listener: socket.socket, scheme: str = "http") -> str:
     """The base address by which this machine reaches the socket."""
     host, port = listener.getsockname()[:2]
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address can be reached from this machine alone."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 class HttpServer:
@@ -60,6 +70,7 @@ class HttpServer:
         on_ready: called once requests are taken.
         on_stop: called at once when a signal asks for the end.
         on_hangup: called when SIGHUP asks to read the configuration again; may block.
+        encryption: what connections are encrypted with; None: they are not.
     """
 
     def __init__(
@@ -68,6 +79,7 @@ class HttpServer:
         on_ready: Callable[[], None],
         on_stop: Callable[[], None],
         on_hangup: Callable[[], None],
+        encryption: ssl.SSLContext | None = None,
     ) -> None:
         config = uvicorn.Config(
             app,
@@ -75,11 +87,12 @@ class HttpServer:
             access_log=False,
             lifespan="off",
             server_header=False,
-            proxy_headers=False,  # anybody could write them
+            proxy_headers=False,  # anybody could write them; server.outside knows whom to believe
             ws="websockets-sansio",
             ws_max_size=LARGEST_MESSAGE,
             ws_per_message_deflate=False,
             timeout_graceful_shutdown=END_WITHIN_S,
+            ssl_context_factory=None if encryption is None else lambda _config, _usual: encryption,
         )
         self._server = _QuietServer(config)
         self._on_ready = on_ready

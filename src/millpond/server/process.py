@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 from starlette.types import ASGIApp
 
@@ -28,12 +29,13 @@ from millpond.server.auth.security import Security, open_security
 from millpond.server.board import Board
 from millpond.server.files.mounts import MountRules
 from millpond.server.files.service import Files
-from millpond.server.http import HttpServer, listen, url_of
+from millpond.server.http import HttpServer, is_loopback, listen, url_of
 from millpond.server.idling import IdleWatch, cpu_s_of
 from millpond.server.inbox import wall_clock
 from millpond.server.local import describe, make_engine
 from millpond.server.loop import Loop
 from millpond.server.options import ServerOptions, parse_options
+from millpond.server.outside import seen_from_outside
 from millpond.server.recovery import recover
 from millpond.server.retention import Janitor, Limits
 from millpond.server.scaling import Autoscaler
@@ -42,10 +44,12 @@ from millpond.server.state_dir import StateDir
 from millpond.server.store.connecting import sqlite_url
 from millpond.server.store.store import Store
 from millpond.server.tenants import Tenants
+from millpond.server.tls import Encryption, open_encryption, renew
 from millpond.server.version import VERSION
 from millpond.server.webhooks.courier import Courier
 from millpond.specs.api import ServerFile
 from millpond.specs.cluster import ClusterConfig, PriceList, QueuePaths, Webhook, load_cluster
+from millpond.specs.listening import Listening
 
 log = logging.getLogger(__name__)
 
@@ -82,6 +86,8 @@ def serve(options: ServerOptions) -> None:
     """
     config = load_cluster(options.config) if options.config else ClusterConfig()
     with StateDir(options.state_dir) as state, listen(options.host, options.port) as listener:
+        encryption = open_encryption(config.listening)
+        scheme = "http" if encryption is None else "https"
         machine = describe(options.fake_gpus, config, state.path)
         sandbox, unsandboxed = find_sandbox(SandboxMode(options.sandbox), (state.path,))
         token = token_in(state.path)
@@ -108,15 +114,29 @@ def serve(options: ServerOptions) -> None:
                 janitor.start()
                 accelerate(loop, len(machine.nodes), loop.core.scheduler.settings)
                 identity = replace(
-                    _identity(url_of(listener), state.path, loop.core.scheduler.settings, unsandboxed),
+                    _identity(url_of(listener, scheme), state.path, loop.core.scheduler.settings, unsandboxed),
                     longest_dev_s=config.dev.longest_s,
                 )
                 service = Service(loop, store, identity, security.accounts, files, current.prices)
                 watch = IdleWatch(loop, service.activity, state.path, config.dev, wall_clock, cpu_s_of)
-                app = make_app(service, security, tenants, options.host, token)
-                invitation = prepare_first_login(security, owner_name(), state.path, options.host)
-                notes = (*_notes(machine, identity), *_first_login_notes(invitation))
-                http = _http_server(app, service, state, identity, notes, lambda: reload(options.config, loop, current))
+                names = filter(None, [urlsplit(config.listening.public_url).hostname])
+                app = seen_from_outside(
+                    make_app(service, security, tenants, options.host, token, names), config.listening
+                )
+                is_reached = not is_loopback(options.host) or bool(config.listening.trusted_proxies)
+                invitation = prepare_first_login(security, owner_name(), state.path, is_reached)
+                notes = (
+                    *_notes(machine, identity),
+                    *_notes_on_the_way(options.host, config.listening, encryption),
+                    *_first_login_notes(invitation),
+                )
+
+                def on_hangup() -> None:
+                    reload(options.config, loop, current)
+                    if encryption is not None:
+                        renew(encryption)
+
+                http = _http_server(app, service, state, identity, notes, on_hangup, encryption)
                 loop.on_failure = http.stop
                 files.collector.start()
                 scaler = Autoscaler(loop, service.file_of, service.meter.load, wall_clock)
@@ -192,9 +212,14 @@ def _http_server(
     identity: Identity,
     notes: Sequence[str],
     on_hangup: Callable[[], None],
+    encryption: Encryption | None,
 ) -> HttpServer:
     left = ServerFile(
-        url=identity.url, pid=identity.pid, token_path=str(state.path / TOKEN_FILE), version=identity.version
+        url=identity.url,
+        pid=identity.pid,
+        token_path=str(state.path / TOKEN_FILE),
+        version=identity.version,
+        certificate_path="" if encryption is None else str(encryption.certificate.path),
     )
 
     def ready() -> None:
@@ -206,7 +231,7 @@ def _http_server(
     def stopping() -> None:
         service.closing = True
 
-    return HttpServer(app, ready, stopping, on_hangup)
+    return HttpServer(app, ready, stopping, on_hangup, None if encryption is None else encryption.context)
 
 
 def _notes(machine: Machine, identity: Identity) -> list[str]:
@@ -216,6 +241,19 @@ def _notes(machine: Machine, identity: Identity) -> list[str]:
         *(machine.notes or (_summary(machine.nodes),)),
         *([f"jobs are not kept apart from each other: {apart}"] if apart else []),
     ]
+
+
+def _notes_on_the_way(host: str, listening: Listening, encryption: Encryption | None) -> list[str]:
+    """What is said of the way that requests take."""
+    notes = []
+    if encryption is not None:
+        notes.append(encryption.certificate.trouble(wall_clock()))
+    if not listening.is_encrypted and not is_loopback(host):
+        notes.append(
+            "requests from elsewhere are not encrypted: set listen.certificate and listen.key, or put a proxy in front "
+            "and name it in listen.trusted_proxies (docs/security.md)"
+        )
+    return [note for note in notes if note]
 
 
 def _first_login_notes(invitation: Path | None) -> list[str]:

@@ -43,12 +43,14 @@ class ServerFile(Body):
     Attributes:
         url: base address, without a slash at the end.
         token_path: file whose content is the API token.
+        certificate_path: file with the certificate that the server shows; empty where it does not encrypt.
     """
 
     url: str
     pid: int
     token_path: str
     version: str
+    certificate_path: str = ""
 
 
 class DeviceGrant(Body):

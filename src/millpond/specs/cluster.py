@@ -17,6 +17,7 @@ from millpond.model.tenants import DEFAULT_QUEUE, ROOT_QUEUE, Queue
 from millpond.model.topology import LINK_MAPS
 from millpond.specs.errors import BadValueError, Problem, SpecError, suggest
 from millpond.specs.fields import Cpus, Duration, Extras, Memory, Name
+from millpond.specs.listening import ListenFile, Listening
 from millpond.specs.locate import Located, read_documents
 from millpond.specs.mounts import HostPath
 from millpond.specs.validation import Strict, validate
@@ -183,7 +184,7 @@ class ClusterFile(Strict):
     """The whole file."""
 
     dev: DevFile = DevFile()
-
+    listen: ListenFile = ListenFile()
     pools: list[PoolFile] = Field(default=[])
     queues: list[QueueFile] = Field(default=[])
     nodes: list[NodeFile] = Field(default=[])
@@ -241,6 +242,7 @@ class ClusterConfig:
     webhooks: tuple[Webhook, ...] = ()
     paths: Mapping[str, QueuePaths] = field(default_factory=dict)
     dev: DevRules = DevRules()
+    listening: Listening = Listening()
 
 
 def load_cluster(path: FilePath) -> ClusterConfig:
@@ -283,6 +285,7 @@ def read_cluster(text: str, source: str = "") -> ClusterConfig:
         _webhooks(file, located),
         {queue.name: QueuePaths(queue.parent, _paths(queue.data), _paths(queue.output)) for queue in file.queues},
         DevRules(file.dev.idle_after, file.dev.warn_before, file.dev.on_idle, file.dev.longest),
+        file.listen.listening(),
     )
 
 

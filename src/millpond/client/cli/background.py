@@ -10,7 +10,8 @@ from pathlib import Path
 
 import httpx2
 
-from millpond.client.sdk.discovery import read_server_file
+from millpond.client.sdk.discovery import Address, read_server_file
+from millpond.client.sdk.trust import trust
 from millpond.model.errors import MillpondError, UnavailableError
 from millpond.specs.api import ServerFile
 
@@ -53,16 +54,17 @@ def _await_ready(process: subprocess.Popen[bytes], state_dir: Path, log: Path, b
         if code is not None:
             raise _failure(code, log, begin)
         left = read_server_file(state_dir)
-        if left is not None and left.pid == process.pid and _ready(left.url):
+        if left is not None and left.pid == process.pid and _ready(left):
             return left
         time.sleep(_LOOK_EVERY_S)
     process.terminate()
     raise MillpondError(f"the server was not ready within {READY_WITHIN_S:.0f} s", f"{log} says what it did")
 
 
-def _ready(url: str) -> bool:
+def _ready(left: ServerFile) -> bool:
+    trusted = trust(Address(left.url, "", certificate=left.certificate_path))
     try:
-        return httpx2.get(f"{url}/readyz", timeout=2.0, trust_env=False).is_success
+        return httpx2.get(f"{left.url}/readyz", timeout=2.0, trust_env=False, verify=trusted).is_success
     except httpx2.TransportError:
         return False
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import click
@@ -18,6 +19,7 @@ def command() -> None:
 @click.argument("file", type=click.Path(path_type=Path))
 def check(file: Path) -> None:
     """Check FILE as `pond up --config FILE` would; every fault with its line and column."""
+    from millpond.server.tls import open_encryption
     from millpond.specs.cluster import load_cluster
 
     config = load_cluster(file)
@@ -26,4 +28,8 @@ def check(file: Path) -> None:
         wording.count(len(config.queues), "queue"),
         wording.count(len(config.nodes), "pretended node"),
     )
+    encryption = open_encryption(config.listening)
     click.echo(f"{file} is good: {', '.join(parts)}")
+    if encryption is not None:
+        ends_at = datetime.fromtimestamp(encryption.certificate.ends_at, UTC)
+        click.echo(f"the certificate is valid until {ends_at:%Y-%m-%d}")

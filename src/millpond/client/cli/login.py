@@ -16,6 +16,7 @@ from millpond.client.cli.secrets import SecretInput, from_stdin
 from millpond.client.sdk.credentials import Login, forget_login, keep_login
 from millpond.client.sdk.discovery import is_on_this_machine
 from millpond.client.sdk.logging_in import log_in
+from millpond.client.sdk.trust import absolute
 from millpond.model.errors import InvalidInputError, NotLoggedInError
 from millpond.specs.accounts import LoginRequest
 
@@ -24,13 +25,18 @@ from millpond.specs.accounts import LoginRequest
 @click.argument("url")
 @click.option("--user", help="Name of the account [default: the name here].")
 @click.option("--invitation", "invited", is_flag=True, help="Use an invitation, and choose a password.")
+@click.option(
+    "--ca",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="Certificates that may vouch for the server [default: those that the system trusts].",
+)
 @from_stdin
-def login(url: str, user: str | None, invited: bool, stdin: bool) -> None:
+def login(url: str, user: str | None, invited: bool, ca: Path | None, stdin: bool) -> None:
     """Log in at the server at URL; commands go there from now on.
 
     The token is kept in $XDG_CONFIG_HOME/millpond/logins.json, for this user alone.
     """
-    address = _address(url)
+    address, authority = _address(url), absolute(ca)
     if address.startswith("http:") and not is_on_this_machine(address):
         say(f"the way to {address} is not encrypted: whoever listens there can read the password")
     secrets, label = SecretInput(stdin), f"pond login on {platform.node()}"[:100]
@@ -39,8 +45,8 @@ def login(url: str, user: str | None, invited: bool, stdin: bool) -> None:
         request = LoginRequest(invitation=invitation.strip(), new_password=secrets.ask_new(), label=label)
     else:
         request = LoginRequest(user=user or getpass.getuser(), password=secrets.ask("password"), label=label)
-    info = log_in(address, request)
-    path = keep_login(Login(address, info.user, info.token))
+    info = log_in(address, request, authority=authority)
+    path = keep_login(Login(address, info.user, info.token, authority))
     click.echo(f"logged in at {address} as {info.user}; the token is in {path}")
 
 

@@ -21,6 +21,7 @@ from millpond.client.sdk import failures, logs
 from millpond.client.sdk.accounts import Accounts
 from millpond.client.sdk.discovery import Address, find_server, is_on_this_machine
 from millpond.client.sdk.patience import Patience
+from millpond.client.sdk.trust import trust
 from millpond.model.errors import ConflictError, NotFoundError, UnavailableError
 from millpond.model.workloads import JobState
 from millpond.specs.api import (
@@ -391,6 +392,7 @@ class Client:
             timeout=self._timeout_s,
             transport=self._transport,
             trust_env=not is_on_this_machine(address.url),
+            verify=trust(address),
         )
 
     @property

@@ -18,11 +18,16 @@ FILE_NAME = "logins.json"
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """A kept login."""
+    """A kept login.
+
+    Attributes:
+        authority: file with the certificates that may vouch for the server; empty: those that the system trusts.
+    """
 
     url: str
     user: str
     token: str
+    authority: str = ""
 
 
 def config_dir() -> Path:
@@ -40,7 +45,7 @@ def kept_login(url: str | None = None) -> Login | None:
     plain = _read()
     address = plain["current"] if url is None else url.rstrip("/")
     found = plain["servers"].get(address)
-    return None if found is None else Login(address, found["user"], found["token"])
+    return None if found is None else Login(address, **found)
 
 
 def keep_login(login: Login) -> Path:
@@ -50,7 +55,7 @@ def keep_login(login: Login) -> Path:
         UnavailableError: the file cannot be written.
     """
     plain = _read()
-    plain["servers"][login.url] = {"user": login.user, "token": login.token}
+    plain["servers"][login.url] = {"user": login.user, "token": login.token, "authority": login.authority}
     plain["current"] = login.url
     return _write(plain)
 
@@ -73,7 +78,12 @@ def _read() -> dict[str, Any]:
     try:
         plain = json.loads(path.read_text(encoding="utf-8"))
         servers = {
-            url: {"user": str(login["user"]), "token": str(login["token"])} for url, login in plain["servers"].items()
+            url: {
+                "user": str(login["user"]),
+                "token": str(login["token"]),
+                "authority": str(login.get("authority", "")),
+            }
+            for url, login in plain["servers"].items()
         }
         return {"current": str(plain["current"]), "servers": servers}
     except (FileNotFoundError, NotADirectoryError):

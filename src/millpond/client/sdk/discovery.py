@@ -23,10 +23,19 @@ NO_SERVER_REMEDY = "start one with `pond up`"
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """How to reach a server: its base address without a slash at the end, and the API token."""
+    """How to reach a server.
+
+    Attributes:
+        url: its base address, without a slash at the end.
+        token: the API token.
+        authority: file with the certificates that may vouch for the server; empty: those that the system trusts.
+        certificate: file with the certificate that the server must show, where it is this machine's; else empty.
+    """
 
     url: str
     token: str
+    authority: str = ""
+    certificate: str = ""
 
 
 def default_state_dir() -> Path:
@@ -64,7 +73,7 @@ def find_server(url: str | None = None, token: str | None = None, state_dir: Pat
     if state_dir is None and (url or not os.environ.get("MILLPOND_STATE")):
         login = kept_login(url)
         if login is not None:
-            return Address(login.url, token or login.token)
+            return Address(login.url, token or login.token, authority=login.authority)
     left = read_server_file(state_dir or default_state_dir())
     if left is None:
         if url:
@@ -72,7 +81,9 @@ def find_server(url: str | None = None, token: str | None = None, state_dir: Pat
         raise UnavailableError("no Millpond server is running here", NO_SERVER_REMEDY)
     if url and not token and url.rstrip("/") != left.url:
         raise _no_token(url)  # the token of the server here is for no other
-    return Address((url or left.url).rstrip("/"), token or _read_token(Path(left.token_path)))
+    address = (url or left.url).rstrip("/")
+    certificate = left.certificate_path if address == left.url else ""
+    return Address(address, token or _read_token(Path(left.token_path)), certificate=certificate)
 
 
 def read_server_file(state_dir: Path) -> ServerFile | None:

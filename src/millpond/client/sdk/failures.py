@@ -6,6 +6,7 @@ import httpx2
 from pydantic import ValidationError
 
 from millpond.client.sdk.discovery import NO_SERVER_REMEDY
+from millpond.client.sdk.trust import distrusted
 from millpond.model.errors import (
     ConflictError,
     InvalidInputError,
@@ -33,6 +34,9 @@ _KINDS: dict[int, type[MillpondError]] = {
 
 def from_transport(error: httpx2.TransportError, url: str) -> UnavailableError:
     """The error for a request that got no answer."""
+    by_encryption = distrusted(error, url)
+    if by_encryption is not None:
+        return by_encryption
     if isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout):
         return UnavailableError(f"no Millpond server answers at {url}", NO_SERVER_REMEDY)
     if isinstance(error, httpx2.TimeoutException):

@@ -6,7 +6,8 @@ import httpx2
 from pydantic import ValidationError
 
 from millpond.client.sdk import failures
-from millpond.client.sdk.discovery import is_on_this_machine
+from millpond.client.sdk.discovery import Address, is_on_this_machine
+from millpond.client.sdk.trust import trust
 from millpond.model.errors import UnavailableError
 from millpond.specs.accounts import LoginInfo, LoginRequest
 from millpond.specs.api import API_PREFIX
@@ -14,12 +15,15 @@ from millpond.specs.api import API_PREFIX
 _TIMEOUT_S = 30.0
 
 
-def log_in(url: str, request: LoginRequest, transport: httpx2.BaseTransport | None = None) -> LoginInfo:
+def log_in(
+    url: str, request: LoginRequest, transport: httpx2.BaseTransport | None = None, authority: str = ""
+) -> LoginInfo:
     """Log in at a server.
 
     Args:
         url: its base address, without a slash at the end.
         transport: how the request travels, for tests.
+        authority: file with the certificates that may vouch for it; empty: those that the system trusts.
 
     Raises:
         NotLoggedInError: password or invitation is wrong.
@@ -28,7 +32,10 @@ def log_in(url: str, request: LoginRequest, transport: httpx2.BaseTransport | No
     """
     local = is_on_this_machine(url)
     try:
-        with httpx2.Client(base_url=url, timeout=_TIMEOUT_S, transport=transport, trust_env=not local) as http:
+        verify = trust(Address(url, "", authority=authority))
+        with httpx2.Client(
+            base_url=url, timeout=_TIMEOUT_S, transport=transport, trust_env=not local, verify=verify
+        ) as http:
             response = http.post(f"{API_PREFIX}/login", json=request.model_dump(exclude_defaults=True))
     except httpx2.TransportError as error:
         raise failures.from_transport(error, url) from error

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import ssl
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
@@ -15,6 +16,7 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidSta
 from websockets.sync.client import ClientConnection, connect
 
 from millpond.client.sdk.discovery import NO_SERVER_REMEDY, Address, is_on_this_machine
+from millpond.client.sdk.trust import distrusted, trust
 from millpond.model.errors import ConflictError, MillpondError, UnavailableError
 from millpond.specs.api import API_PREFIX
 
@@ -166,13 +168,23 @@ def _open(address: Address, path: str, params: Mapping[str, Any]) -> ClientConne
             # A proxy meant for the outer world must not get requests for this machine.
             proxy=None if is_on_this_machine(url) else True,
             open_timeout=_OPEN_WITHIN_S,
+            ssl=_context(address),
             compression=None,
             max_size=None,
         )
     except InvalidStatus as error:
         raise _refused(error) from error
+    except ssl.SSLError as error:
+        raise distrusted(error, address.url) or error from error
     except (OSError, InvalidHandshake, TimeoutError) as error:
         raise UnavailableError(f"no server answers at {address.url} ({error})", NO_SERVER_REMEDY) from error
+
+
+def _context(address: Address) -> ssl.SSLContext | None:
+    trusted = trust(address)
+    if isinstance(trusted, ssl.SSLContext):
+        return trusted
+    return ssl.create_default_context() if address.url.startswith("https:") else None
 
 
 def _refused(error: InvalidStatus) -> MillpondError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import secrets
+from collections.abc import Iterable
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -54,16 +55,19 @@ _USUAL_REMEDY = "look at it as it is now, and see /docs for what can be asked"
 """For errors of the core that advise nothing themselves."""
 
 
-def make_app(service: Service, security: Security, tenants: Tenants, bound_to: str, secret: str) -> ASGIApp:
+def make_app(
+    service: Service, security: Security, tenants: Tenants, bound_to: str, secret: str, names: Iterable[str] = ()
+) -> ASGIApp:
     """The whole application.
 
     Args:
         bound_to: the address that the server listens on.
         secret: what passes to the programs of jobs are signed with.
+        names: under which people outside know the server.
     """
     passes = Passes(secret, wall_clock)
     routes = make_routes(service, security, tenants, passes)
-    return Guard(Front(Proxy(service, passes, security.accounts), routes), security, bound_to)
+    return Guard(Front(Proxy(service, passes, security.accounts), routes), security, bound_to, names)
 
 
 def make_routes(service: Service, security: Security, tenants: Tenants, passes: Passes) -> FastAPI:

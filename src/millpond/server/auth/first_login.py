@@ -6,7 +6,6 @@ readable by the owner alone; logs name the file, only a terminal sees what is in
 
 from __future__ import annotations
 
-import ipaddress
 import os
 from pathlib import Path
 from typing import Final
@@ -19,11 +18,11 @@ from millpond.specs.api import FIRST_LOGIN_FILE
 _NAME: Final = "the first login"
 
 
-def prepare_first_login(security: Security, owner: str, state_dir: Path, bound_to: str) -> Path | None:
+def prepare_first_login(security: Security, owner: str, state_dir: Path, is_reached: bool) -> Path | None:
     """The file with a fresh invitation for the owner; None, and no such file, where none is needed.
 
     Args:
-        bound_to: the address that the server listens on.
+        is_reached: whether people reach the server from other machines.
 
     Raises:
         UnavailableError: the file cannot be written.
@@ -33,7 +32,7 @@ def prepare_first_login(security: Security, owner: str, state_dir: Path, bound_t
     accounts.revoke(*(token for token in earlier if token.name == _NAME))
     try:
         path.unlink(missing_ok=True)
-        if _is_loopback(bound_to) or any(user.password for user in accounts.users()):
+        if not is_reached or any(user.password for user in accounts.users()):
             return None
         _, secret = security.logins.invite(owner, _NAME)
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
@@ -41,10 +40,3 @@ def prepare_first_login(security: Security, owner: str, state_dir: Path, bound_t
     except OSError as error:
         raise UnavailableError(f"cannot write {path} ({error.strerror})", "choose another state directory") from error
     return path
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import socket
+from collections.abc import Iterable
 from typing import Final
 from urllib.parse import parse_qsl, urlsplit
 
@@ -39,12 +40,14 @@ class Guard:
 
     Args:
         bound_to: the address that the server listens on.
+        names: under which people outside know it.
     """
 
-    def __init__(self, app: ASGIApp, security: Security, bound_to: str) -> None:
+    def __init__(self, app: ASGIApp, security: Security, bound_to: str, names: Iterable[str] = ()) -> None:
         self._app = app
         self._security = security
-        self._names = {"localhost", bound_to.lower(), socket.gethostname().lower(), socket.getfqdn().lower()}
+        own = ("localhost", bound_to, socket.gethostname(), socket.getfqdn())
+        self._names = {name.lower() for name in (*own, *names)}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or answer it here."""
