@@ -177,3 +177,17 @@ def test_stopping_goes_on_after_one_that_cannot_be_stopped(server, run_pond, mak
     server.will(200, make_job("b-1").model_dump())
     server.will(200, make_job("b-1", "stopping").model_dump())
     assert run_pond("stop", "a-1", "b-1") == (5, "b-1: stopping\n", "pond: a-1 has ended\n")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *("ps", "nodes", "events", "metrics", "usage", "webhooks", "audit"),
+        *("data ls", "output ls", "user ls", "group ls", "token ls"),
+    ],
+)
+def test_every_list_has_the_same_forms_and_can_be_watched(run_pond, command):
+    code, out, _ = run_pond(*command.split(), "--help")
+    assert code == 0
+    assert "[table|wide|json|yaml|name" in out
+    assert "--watch" in out

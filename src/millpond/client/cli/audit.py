@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from millpond.client.cli.connection import asks_server, connect
+from millpond.client.cli.listing import Listing, listing_options, show_listing
 from millpond.client.cli.tables import Column, show
 from millpond.model.errors import InvalidInputError
 from millpond.specs import quantities
@@ -31,17 +32,22 @@ _COLUMNS = (
 @click.option("--since", metavar="TIME", help="Only the last so long (such as 2d), or since a date (2026-01-31).")
 @click.option("--object", "about", default="", metavar="NAME", help="Only about this job, user, group or token.")
 @click.option("--limit", type=click.IntRange(1, 10_000), default=200, show_default=True, help="Newest entries to show.")
-@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", help="Form of the list.")
+@listing_options
 @asks_server
-def command(by: str, since: str | None, about: str, limit: int, output: str, state_dir: Path | None) -> None:
+def command(
+    by: str, since: str | None, about: str, limit: int, output: str, watch: bool, state_dir: Path | None
+) -> None:
     """Tell who changed what and who was refused, newest first. For admins, and for leads about their group."""
     start = 0.0 if since is None else _instant(since, time.time())
     with connect(state_dir) as client:
-        entries = client.accounts.audit(by, start, about, limit)
-    if output == "json":
-        click.echo(AuditList(entries=entries).model_dump_json(indent=2))
-    else:
-        show(_COLUMNS, [_row(entry) for entry in entries])
+
+        def look() -> Listing:
+            entries = client.accounts.audit(by, start, about, limit)
+            rows = [_row(entry) for entry in entries]
+            names = [entry.object for entry in entries]
+            return Listing(AuditList(entries=entries), names, lambda wide: show(_COLUMNS, rows, fitted=not wide))
+
+        show_listing(look, output, watch)
 
 
 def _instant(text: str, now: float) -> float:

@@ -11,8 +11,10 @@ import click
 from millpond.client.cli import wording
 from millpond.client.cli.complaints import say
 from millpond.client.cli.connection import asks_server, connect
+from millpond.client.cli.listing import Listing, listing_options, show_listing
 from millpond.client.cli.tables import Column, show
 from millpond.model.errors import InvalidInputError
+from millpond.specs.file_bodies import DatasetInfo, DatasetList
 
 _COLUMNS = (
     Column("DATASET"),
@@ -44,35 +46,37 @@ def put(name: str, path: Path, state_dir: Path | None) -> None:
 
 
 @group.command("ls")
-@click.option("-o", "--output", type=click.Choice(["table", "json", "name"]), default="table", help="Form of the list.")
+@listing_options
 @asks_server
-def list_all(output: str, state_dir: Path | None) -> None:
+def list_all(output: str, watch: bool, state_dir: Path | None) -> None:
     """List all datasets, the latest version first."""
     with connect(state_dir) as client:
-        found = client.files.datasets()
-    if output == "json":
-        click.echo("[" + ",\n".join(item.model_dump_json(indent=2) for item in found) + "]")
-    elif output == "name":
-        for item in found:
-            click.echo(item.reference)
-    elif not found:
+
+        def look() -> Listing:
+            found = client.files.datasets()
+            names = [item.reference for item in found]
+            return Listing(DatasetList(datasets=found), names, lambda wide: _draw(found, wide))
+
+        show_listing(look, output, watch)
+
+
+def _draw(found: list[DatasetInfo], wide: bool) -> None:
+    if not found:
         say("no datasets; `pond data put NAME FOLDER` makes one")
-    else:
-        now = time.time()
-        show(
-            _COLUMNS,
-            [
-                [
-                    item.reference,
-                    str(item.files),
-                    wording.size(item.size),
-                    wording.span(now - item.created_at),
-                    item.user,
-                    item.digest,
-                ]
-                for item in found
-            ],
-        )
+        return
+    now = time.time()
+    rows = [
+        [
+            item.reference,
+            str(item.files),
+            wording.size(item.size),
+            wording.span(now - item.created_at),
+            item.user,
+            item.digest,
+        ]
+        for item in found
+    ]
+    show(_COLUMNS, rows, fitted=not wide)
 
 
 @group.command("rm")

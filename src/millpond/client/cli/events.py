@@ -10,6 +10,7 @@ import click
 
 from millpond.client.cli import instants
 from millpond.client.cli.connection import asks_server, connect
+from millpond.client.cli.listing import Listing, listing_options, show_listing
 from millpond.client.cli.tables import Column, show
 from millpond.client.sdk import Client
 from millpond.client.sdk.client import ENDED
@@ -26,32 +27,39 @@ _AT_ONCE = 1_000
 @click.option("--node", metavar="NODE", help="Of this machine.")
 @click.option("-f", "--follow", is_flag=True, help="Go on with what happens, to the end of the job or until Ctrl-C.")
 @click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="Latest, without a job.")
-@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", help="Form of the list.")
+@listing_options
 @asks_server
-def command(job: str | None, node: str | None, follow: bool, limit: int, output: str, state_dir: Path | None) -> None:
+def command(
+    job: str | None, node: str | None, follow: bool, limit: int, output: str, watch: bool, state_dir: Path | None
+) -> None:
     """Tell the history of JOB, or of a machine, or of late: what happened, and what was decided and why."""
     if job is not None and node is not None:
         raise InvalidInputError("both a job and --node", "leave one of them out")
-    if follow and (node is not None or output == "json"):
-        raise InvalidInputError("--follow with --node or -o json", "leave one of them out")
+    if follow and (node is not None or watch or output != "table"):
+        raise InvalidInputError("--follow with --node, --watch or -o", "leave one of them out")
     with connect(state_dir) as client:
         name = "" if job is None else client.find(job).id
-        if name:
-            told = client.events(name)
+
+        def told() -> list[EventInfo]:
+            if name:
+                return client.events(name)
+            return client.happenings(limit=limit) if node is None else client.node_events(node, limit)
+
+        def look() -> Listing:
+            found = told()
+            names = [one.about for one in found]
+            return Listing(EventList(events=found), names, lambda wide: _table(found, wide, with_about=not name))
+
+        if follow:
+            _follow(client, name, told())
         else:
-            told = client.happenings(limit=limit) if node is None else client.node_events(node, limit)
-        if output == "json":
-            click.echo(EventList(events=told).model_dump_json(indent=2))
-        elif follow:
-            _follow(client, name, told)
-        else:
-            _table(told, with_about=not name)
+            show_listing(look, output, watch)
 
 
-def _table(told: list[EventInfo], *, with_about: bool) -> None:
+def _table(told: list[EventInfo], wide: bool, *, with_about: bool) -> None:
     about = [Column("ABOUT")] if with_about else []
     columns = [Column("TIME"), *about, Column("WHAT", gives_way=True)]
-    show(columns, [[_time(one), *([one.about] if with_about else []), one.text] for one in told])
+    show(columns, [[_time(one), *([one.about] if with_about else []), one.text] for one in told], fitted=not wide)
 
 
 def _follow(client: Client, job: str, told: list[EventInfo]) -> None:

@@ -9,6 +9,7 @@ import click
 
 from millpond.client.cli.connection import asks_server, connect
 from millpond.client.cli.limits import limit_options, limits_from, limits_text
+from millpond.client.cli.listing import Listing, listing_options, show_listing
 from millpond.client.cli.tables import Column, show
 from millpond.model.errors import NotFoundError
 from millpond.specs.accounts import GroupInfo, GroupList, LimitsBody
@@ -33,19 +34,19 @@ def add(name: str, queue: str | None, state_dir: Path | None, **limits: Any) -> 
 
 
 @group.command("ls")
-@click.option("-o", "--output", type=click.Choice(["table", "json", "name"]), default="table", help="Form of the list.")
+@listing_options
 @asks_server
-def ls(output: str, state_dir: Path | None) -> None:
+def ls(output: str, watch: bool, state_dir: Path | None) -> None:
     """List the groups that one may see, with their members."""
     with connect(state_dir) as client:
-        groups = client.accounts.groups()
-    if output == "json":
-        click.echo(GroupList(groups=groups).model_dump_json(indent=2))
-    elif output == "name":
-        for known in groups:
-            click.echo(known.name)
-    else:
-        show(_COLUMNS, [[g.name, g.queue, _members(g), limits_text(g.limits)] for g in groups])
+
+        def look() -> Listing:
+            groups = client.accounts.groups()
+            rows = [[known.name, known.queue, _members(known), limits_text(known.limits)] for known in groups]
+            names = [known.name for known in groups]
+            return Listing(GroupList(groups=groups), names, lambda wide: show(_COLUMNS, rows, fitted=not wide))
+
+        show_listing(look, output, watch)
 
 
 @group.command("set")

@@ -34,9 +34,14 @@ class Listing:
 
 def listing_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command the options ``-o`` and ``--watch``."""
-    form = click.option("-o", "--output", type=click.Choice(FORMS), default="table", help="Form of the list.")
+    return listing_options_with()(command)
+
+
+def listing_options_with(*more: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """The same, with further forms that the command prints itself."""
+    form = click.option("-o", "--output", type=click.Choice(FORMS + more), default="table", help="Form of the list.")
     watch = click.option("-w", "--watch", is_flag=True, help="Show it again whenever it changes, until Ctrl-C.")
-    return form(watch(command))
+    return lambda command: form(watch(command))
 
 
 def show_listing(look: Callable[[], Listing], output: str, watch: bool) -> None:

@@ -8,8 +8,9 @@ import click
 
 from millpond.client.cli.complaints import say
 from millpond.client.cli.connection import asks_server, connect
+from millpond.client.cli.listing import Listing, listing_options, show_listing
 from millpond.client.cli.tables import Column, show
-from millpond.specs.file_bodies import MetricSeries
+from millpond.specs.file_bodies import MetricSeries, MetricsInfo
 
 _COLUMNS = (
     Column("METRIC"),
@@ -26,20 +27,27 @@ _COLUMNS = (
 @click.argument("job")
 @click.option("--task", type=click.IntRange(min=0), help="Only the task of this number.")
 @click.option("--attempt", type=click.IntRange(min=1), help="The run of this number [default: the last].")
-@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", help="json has every point.")
+@listing_options
 @asks_server
-def command(job: str, task: int | None, attempt: int | None, output: str, state_dir: Path | None) -> None:
-    """Print the metrics that JOB reported: the last value of each, and its bounds."""
+def command(job: str, task: int | None, attempt: int | None, output: str, watch: bool, state_dir: Path | None) -> None:
+    """Print the metrics that JOB reported: the last value of each, and its bounds; with -o json every point."""
     with connect(state_dir) as client:
-        found = client.files.metrics(client.find(job).id, attempt=attempt, task=task)
-    if output == "json":
-        click.echo(found.model_dump_json(indent=2))
-    elif not found.series:
+        meant = client.find(job).id
+
+        def look() -> Listing:
+            found = client.files.metrics(meant, attempt=attempt, task=task)
+            return Listing(found, [series.name for series in found.series], lambda wide: _draw(found, wide))
+
+        show_listing(look, output, watch)
+
+
+def _draw(found: MetricsInfo, wide: bool) -> None:
+    if not found.series:
         say(f"{found.job} has reported no metrics; in Python: millpond.job.report(loss=0.5, step=1)")
-    else:
-        show(_COLUMNS, [_row(series) for series in found.series])
-        if found.truncated:
-            say("older points are left out")
+        return
+    show(_COLUMNS, [_row(series) for series in found.series], fitted=not wide)
+    if found.truncated:
+        say("older points are left out")
 
 
 def _row(series: MetricSeries) -> list[str]:

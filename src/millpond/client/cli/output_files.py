@@ -10,7 +10,9 @@ import click
 from millpond.client.cli import wording
 from millpond.client.cli.complaints import say
 from millpond.client.cli.connection import asks_server, connect
+from millpond.client.cli.listing import Listing, listing_options, show_listing
 from millpond.client.cli.tables import Column, show
+from millpond.specs.file_bodies import OutputList
 
 _COLUMNS = (Column("FILE", gives_way=True), Column("SIZE", right=True), Column("AGE", right=True))
 
@@ -43,22 +45,26 @@ def group() -> None:
 @group.command("ls")
 @click.argument("job")
 @_attempt_option
-@click.option("-o", "--output", type=click.Choice(["table", "json", "name"]), default="table", help="Form of the list.")
+@listing_options
 @asks_server
-def list_files(job: str, attempt: int | None, output: str, state_dir: Path | None) -> None:
+def list_files(job: str, attempt: int | None, output: str, watch: bool, state_dir: Path | None) -> None:
     """List the files that JOB left."""
     with connect(state_dir) as client:
-        listed = client.files.outputs(client.find(job).id, attempt)
-    if output == "json":
-        click.echo(listed.model_dump_json(indent=2))
-    elif output == "name":
-        for file in listed.files:
-            click.echo(file.path)
-    elif not listed.files:
+        found = client.find(job).id
+
+        def look() -> Listing:
+            listed = client.files.outputs(found, attempt)
+            return Listing(listed, [file.path for file in listed.files], lambda wide: _draw(listed, wide))
+
+        show_listing(look, output, watch)
+
+
+def _draw(listed: OutputList, wide: bool) -> None:
+    if not listed.files:
         say(f"{listed.job} has left nothing in its output folder")
-    else:
-        now = time.time()
-        rows = [[file.path, wording.size(file.size), wording.span(now - file.modified_at)] for file in listed.files]
-        show(_COLUMNS, rows)
-        if listed.truncated:
-            say("there are more files than a list can hold")
+        return
+    now = time.time()
+    rows = [[file.path, wording.size(file.size), wording.span(now - file.modified_at)] for file in listed.files]
+    show(_COLUMNS, rows, fitted=not wide)
+    if listed.truncated:
+        say("there are more files than a list can hold")

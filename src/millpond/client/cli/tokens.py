@@ -10,6 +10,7 @@ import click
 from millpond.client.cli import wording
 from millpond.client.cli.complaints import say
 from millpond.client.cli.connection import asks_server, connect
+from millpond.client.cli.listing import Listing, listing_options, show_listing
 from millpond.client.cli.tables import Column, show
 from millpond.model.errors import InvalidInputError
 from millpond.specs import quantities
@@ -53,20 +54,20 @@ def create(name: str, user: str | None, verbs: tuple[str, ...], expires: str, st
 
 @group.command("ls")
 @click.option("-a", "--all", "everything", is_flag=True, help="Show expired and revoked ones too.")
-@click.option("-o", "--output", type=click.Choice(["table", "json", "name"]), default="table", help="Form of the list.")
+@listing_options
 @asks_server
-def ls(everything: bool, output: str, state_dir: Path | None) -> None:
+def ls(everything: bool, output: str, watch: bool, state_dir: Path | None) -> None:
     """List the tokens that one may see, the newest first."""
-    now = time.time()
     with connect(state_dir) as client:
-        tokens = [token for token in client.accounts.tokens() if everything or _is_valid(token, now)]
-    if output == "json":
-        click.echo(TokenList(tokens=tokens).model_dump_json(indent=2))
-    elif output == "name":
-        for token in tokens:
-            click.echo(token.id)
-    else:
-        show(_COLUMNS, [_row(token, now) for token in tokens])
+
+        def look() -> Listing:
+            now = time.time()
+            tokens = [token for token in client.accounts.tokens() if everything or _is_valid(token, now)]
+            rows = [_row(token, now) for token in tokens]
+            names = [token.id for token in tokens]
+            return Listing(TokenList(tokens=tokens), names, lambda wide: show(_COLUMNS, rows, fitted=not wide))
+
+        show_listing(look, output, watch)
 
 
 @group.command("revoke")

@@ -11,6 +11,7 @@ import click
 
 from millpond.client.cli import instants
 from millpond.client.cli.connection import asks_server, connect
+from millpond.client.cli.listing import Listing, listing_options_with, show_listing
 from millpond.client.cli.tables import Column, show
 from millpond.model.errors import InvalidInputError
 from millpond.specs.api import UsageList, UsageRow
@@ -36,10 +37,16 @@ _FIELDS = ("name", "model", "jobs", "gpu_hours", "cpu_hours", "memory_gib_hours"
 @click.option("--month", metavar="YYYY-MM", help="A calendar month.")
 @click.option("--since", metavar="DATE", help="From this day, such as 2026-11-01, or instant on.")
 @click.option("--until", metavar="DATE", help="Up to the beginning of this day, or this instant [default: now].")
-@click.option("-o", "--output", type=click.Choice(["table", "csv", "json"]), default="table", help="Form of the list.")
+@listing_options_with("csv")
 @asks_server
 def command(
-    by: str, month: str | None, since: str | None, until: str | None, output: str, state_dir: Path | None
+    by: str,
+    month: str | None,
+    since: str | None,
+    until: str | None,
+    output: str,
+    watch: bool,
+    state_dir: Path | None,
 ) -> None:
     """Tell who held how much of the pool [default: of all time]. Days begin at midnight of this machine's time."""
     if month is not None and (since is not None or until is not None):
@@ -50,17 +57,18 @@ def command(
         begin, end = span_of_month(month)
     if end is not None and end < begin:
         raise InvalidInputError("--until lies before --since", "exchange them")
+    if watch and output == "csv":
+        raise InvalidInputError("--watch with -o csv", "leave one of them out")
     with connect(state_dir) as client:
-        found = client.usage(by, begin, end)
-    match output:
-        case "json":
-            click.echo(found.model_dump_json(indent=2))
-        case "csv":
-            _write_csv(found)
-        case _ if found.rows:
-            _show(found)
-        case _:
-            click.echo("nothing was held in that time", err=True)
+
+        def look() -> Listing:
+            found = client.usage(by, begin, end)
+            return Listing(found, [row.name for row in found.rows], lambda wide: _draw(found, wide))
+
+        if output == "csv":
+            _write_csv(client.usage(by, begin, end))
+        else:
+            show_listing(look, output, watch)
 
 
 def span_of_month(text: str) -> tuple[float, float]:
@@ -86,7 +94,10 @@ def _write_csv(found: UsageList) -> None:
         writer.writerow(["" if cell is None else cell for cell in cells])
 
 
-def _show(found: UsageList) -> None:
+def _draw(found: UsageList, wide: bool) -> None:
+    if not found.rows:
+        click.echo("nothing was held in that time", err=True)
+        return
     by_model = found.by == "model"
     columns = [Column(found.by.upper(), gives_way=True), *(_COLUMNS[1:] if by_model else _COLUMNS)]
     rows = [_cells(row, by_model) for row in found.rows]
@@ -94,7 +105,7 @@ def _show(found: UsageList) -> None:
         columns.append(Column(found.currency, right=True))
         for cells, row in zip(rows, found.rows, strict=True):
             cells.append("" if row.cost is None else f"{row.cost:.2f}")
-    show(columns, rows)
+    show(columns, rows, fitted=not wide)
 
 
 def _cells(row: UsageRow, by_model: bool) -> list[str]:

@@ -10,6 +10,7 @@ import click
 from millpond.client.cli.complaints import say
 from millpond.client.cli.connection import asks_server, connect
 from millpond.client.cli.limits import limit_options, limits_from, limits_text
+from millpond.client.cli.listing import Listing, listing_options, show_listing
 from millpond.client.cli.secrets import SecretInput, from_stdin
 from millpond.client.cli.tables import Column, show
 from millpond.model.errors import NotFoundError
@@ -50,19 +51,19 @@ def add(
 
 
 @group.command("ls")
-@click.option("-o", "--output", type=click.Choice(["table", "json", "name"]), default="table", help="Form of the list.")
+@listing_options
 @asks_server
-def ls(output: str, state_dir: Path | None) -> None:
+def ls(output: str, watch: bool, state_dir: Path | None) -> None:
     """List the accounts that one may see."""
     with connect(state_dir) as client:
-        users = client.accounts.users()
-    if output == "json":
-        click.echo(UserList(users=users).model_dump_json(indent=2))
-    elif output == "name":
-        for user in users:
-            click.echo(user.name)
-    else:
-        show(_COLUMNS, [_row(user) for user in users])
+
+        def look() -> Listing:
+            users = client.accounts.users()
+            rows = [_row(user) for user in users]
+            names = [user.name for user in users]
+            return Listing(UserList(users=users), names, lambda wide: show(_COLUMNS, rows, fitted=not wide))
+
+        show_listing(look, output, watch)
 
 
 @group.command("set")

@@ -9,8 +9,9 @@ import click
 
 from millpond.client.cli import wording
 from millpond.client.cli.connection import asks_server, connect
+from millpond.client.cli.listing import Listing, listing_options, show_listing
 from millpond.client.cli.tables import Column, show
-from millpond.specs.api import DeliveryList
+from millpond.specs.api import DeliveryInfo, DeliveryList
 
 _COLUMNS = (
     Column("ID", right=True),
@@ -23,16 +24,22 @@ _COLUMNS = (
 
 
 @click.command("webhooks")
-@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", help="Form of the list.")
 @click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="Newest to show.")
+@listing_options
 @asks_server
-def command(output: str, limit: int, state_dir: Path | None) -> None:
+def command(limit: int, output: str, watch: bool, state_dir: Path | None) -> None:
     """List what was told to webhooks, newest first; webhooks are set up in the server's configuration."""
     with connect(state_dir) as client:
-        found = client.deliveries(limit)
-    if output == "json":
-        click.echo(DeliveryList(deliveries=found).model_dump_json(indent=2))
-        return
+
+        def look() -> Listing:
+            found = client.deliveries(limit)
+            names = [str(one.id) for one in found]
+            return Listing(DeliveryList(deliveries=found), names, lambda wide: _draw(found, wide))
+
+        show_listing(look, output, watch)
+
+
+def _draw(found: list[DeliveryInfo], wide: bool) -> None:
     if not found:
         click.echo("nothing was told to any webhook", err=True)
         return
@@ -41,4 +48,4 @@ def command(output: str, limit: int, state_dir: Path | None) -> None:
         [str(one.id), one.hook, one.state, wording.span(now - one.at), str(one.tries), one.trouble or one.text]
         for one in found
     ]
-    show(_COLUMNS, rows)
+    show(_COLUMNS, rows, fitted=not wide)
