@@ -177,7 +177,7 @@ def restart(state_dir: Path, scale: float) -> list[Row]:
         _submit_living(pond, living)
         pond.kill()
         began = time.monotonic()
-        ready_s = pond.up()
+        ready_s, cpu_s = pond.up(), pond.cpu_s()
         with pond.client() as client:
             job = client.submit({**SMALL, "command": ["echo", "hello"]})
             _first_line(client, job.id)
@@ -188,6 +188,7 @@ def restart(state_dir: Path, scale: float) -> list[Row]:
     return [
         Row(f"restart with {stored} stored, {living} running: until a new job runs", scheduling_s, "s", 3.0),
         Row("  until it takes requests", ready_s, "s"),
+        Row("  CPU of the server for that", cpu_s, "s"),
     ]
 
 

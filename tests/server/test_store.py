@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -135,6 +137,15 @@ def test_the_migrations_make_the_tables_that_the_code_expects(tmp_path: Path) ->
     Store(url).close()
     with sa.create_engine(url).connect() as connection:
         assert compare_metadata(MigrationContext.configure(connection), metadata) == []
+
+
+def test_a_database_that_is_up_to_date_is_opened_without_looking_at_migrations(tmp_path: Path) -> None:
+    url = sqlite_url(tmp_path / "millpond.db")
+    Store(url).close()
+    script = f"import sys; from {Store.__module__} import Store; Store(sys.argv[1]).close(); print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", script, url], capture_output=True, text=True, check=True).stdout
+    assert "sqlalchemy" in loaded.split()
+    assert "alembic" not in loaded.split()
 
 
 def test_a_file_that_is_no_database_is_one_clear_error(tmp_path: Path) -> None:

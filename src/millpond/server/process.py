@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import sys
@@ -142,6 +143,7 @@ def serve(options: ServerOptions) -> None:
                 scaler = Autoscaler(loop, service.file_of, service.meter.load, wall_clock)
                 watch.start()
                 scaler.start()
+                _keep_what_is_loaded()
                 try:
                     http.run(listener)
                 finally:
@@ -232,6 +234,12 @@ def _http_server(
         service.closing = True
 
     return HttpServer(app, ready, stopping, on_hangup, None if encryption is None else encryption.context)
+
+
+def _keep_what_is_loaded() -> None:
+    """From here on garbage is looked for among what requests leave behind only: a full look costs them a pause."""
+    gc.freeze()
+    gc.enable()
 
 
 def _notes(machine: Machine, identity: Identity) -> list[str]:

@@ -5,8 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from argon2 import PasswordHasher
+from argon2.exceptions import VerifyMismatchError
 from auth_world import API, PASSWORD, AuthWorld, error_of
 from fastapi.testclient import TestClient
+
+from millpond.server.auth.secrets import Passwords
 
 LOGIN = f"{API}/login"
 
@@ -43,6 +47,23 @@ def test_what_is_wrong_about_a_login_is_not_said(world: AuthWorld, user: str, pa
     answer = log_in(world, user, password)
     assert answer.status_code == 401
     assert error_of(answer).cause == "user or password is wrong"
+
+
+def test_an_account_without_a_password_costs_a_guess_as_much_as_one_with() -> None:
+    refused: list[type[Exception]] = []
+
+    class Watched(PasswordHasher):
+        def verify(self, *arguments: Any) -> Any:
+            try:
+                return super().verify(*arguments)
+            except Exception as error:
+                refused.append(type(error))
+                raise
+
+    passwords = Passwords(Watched(time_cost=1, memory_cost=8, parallelism=1))
+    assert not passwords.check("a guess, no matter what", passwords.make("something else", "max"))
+    assert not passwords.check("a guess, no matter what", "")
+    assert refused == [VerifyMismatchError, VerifyMismatchError]
 
 
 def test_a_disabled_account_and_a_service_cannot_log_in(world: AuthWorld) -> None:

@@ -7,6 +7,7 @@ with the parameters that RFC 9106 recommends where memory is short (section 4, s
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import hmac
 import re
@@ -15,6 +16,7 @@ from typing import Final
 
 from argon2 import PasswordHasher
 from argon2.exceptions import InvalidHashError, VerificationError
+from argon2.low_level import ARGON2_VERSION
 
 from millpond.model.errors import InvalidInputError
 
@@ -60,7 +62,7 @@ class Passwords:
 
     def __init__(self, hasher: PasswordHasher | None = None) -> None:
         self._hasher = hasher or PasswordHasher()
-        self._nobody = self._hasher.hash(secrets.token_hex(16))
+        self._nobody = _hash_of_nothing(self._hasher)
 
     def make(self, password: str, user: str) -> str:
         """The hash of a new password.
@@ -83,3 +85,12 @@ class Passwords:
         except (VerificationError, InvalidHashError):
             return False
         return bool(kept)
+
+
+def _hash_of_nothing(hasher: PasswordHasher) -> str:
+    """What looks like a hash of this hasher's and takes as long to check; making a real one would delay each start."""
+    salt, digest = (
+        base64.b64encode(secrets.token_bytes(size)).decode().rstrip("=") for size in (hasher.salt_len, hasher.hash_len)
+    )
+    costs = f"m={hasher.memory_cost},t={hasher.time_cost},p={hasher.parallelism}"
+    return f"$argon2{hasher.type.name.lower()}$v={ARGON2_VERSION}${costs}${salt}${digest}"

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Any, Final
 
 import sqlalchemy as sa
-from alembic import command
-from alembic.config import Config
-from alembic.util.exc import CommandError
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 
 from millpond.model.errors import UnavailableError
 
+_MIGRATIONS: Final = Path(__file__).with_name("migrations")
 _LOCK_KEY: Final = 0x4D494C4C
 """Advisory lock of the one server on a PostgreSQL database."""
 
@@ -45,13 +44,8 @@ def connect(url: str) -> sa.Engine:
         if engine.dialect.name == "sqlite":
             sa.event.listen(engine, "connect", _set_up_sqlite)
         with engine.connect() as connection:
-            config = Config()
-            config.set_main_option("script_location", str(Path(__file__).with_name("migrations")))
-            config.attributes["connection"] = connection
-            command.upgrade(config, "head")
-            connection.commit()
-    except CommandError as error:
-        raise UnavailableError(f"{shown} was written by another version ({error})", "upgrade Millpond") from error
+            if not _is_current(connection):
+                _upgrade(connection, shown)
     except (ArgumentError, NoSuchModuleError, ModuleNotFoundError) as error:
         hint = "use sqlite:///FILE or postgresql+psycopg://USER@HOST/NAME with the driver installed"
         raise UnavailableError(f"{shown} cannot be used ({error})", hint) from error
@@ -77,6 +71,39 @@ def hold(engine: sa.Engine) -> sa.Connection | None:
         connection.close()
         raise UnavailableError("another server uses this database", "stop it, or give this one a database of its own")
     return connection
+
+
+def newest_revision() -> str:
+    """The last migration there is; their files are numbered in order."""
+    script = max((_MIGRATIONS / "versions").glob("*.py")).read_text()
+    found = re.search(r'^revision = "(.+)"$', script, re.MULTILINE)
+    assert found is not None, "every migration has a revision"
+    return found[1]
+
+
+def _is_current(connection: sa.Connection) -> bool:
+    """Whether nothing has to be done: the usual case, in which alembic need not even be imported."""
+    try:
+        found = connection.execute(sa.text("SELECT version_num FROM alembic_version")).scalars().all()
+    except DBAPIError:  # nothing of ours yet, or no database: the migrations will tell
+        connection.rollback()
+        return False
+    return found == [newest_revision()]
+
+
+def _upgrade(connection: sa.Connection, shown: str) -> None:
+    from alembic import command
+    from alembic.config import Config
+    from alembic.util.exc import CommandError
+
+    config = Config()
+    config.set_main_option("script_location", str(_MIGRATIONS))
+    config.attributes["connection"] = connection
+    try:
+        command.upgrade(config, "head")
+    except CommandError as error:
+        raise UnavailableError(f"{shown} was written by another version ({error})", "upgrade Millpond") from error
+    connection.commit()
 
 
 def _set_up_sqlite(connection: Any, _record: Any) -> None:
