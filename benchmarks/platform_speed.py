@@ -160,11 +160,14 @@ def crowd(state_dir: Path, scale: float) -> list[Row]:
         with pond.client() as client:
             address = client.address
         clients = max(int(CLIENTS * scale), 2)
+        cpu_s = pond.cpu_s()
         times, errors = asyncio.run(_crowd(address.url, address.token, clients))
+        cpu_s = pond.cpu_s() - cpu_s
     return [
         Row(f"{clients} clients, a request each {THINK_S:g} s: p99", 1e3 * _p99(times), "ms", 250.0),
         Row("  p50", 1e3 * statistics.median(times), "ms"),
         Row("  errors", float(errors), "", 1.0),
+        Row("  CPU of the server per request", 1e3 * cpu_s / len(times), "ms"),
     ]
 
 

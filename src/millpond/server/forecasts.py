@@ -16,6 +16,8 @@ from millpond.specs.api import JobInfo
 
 REMEMBERED: Final = 2_000
 """So many of the latest jobs are read again after a restart."""
+_LEARNT_AT_ONCE: Final = 100
+"""So many ends are learnt in about a millisecond."""
 
 
 class Forecaster:
@@ -36,13 +38,18 @@ class Forecaster:
         for info in ended:
             self._ended.put(info)
 
+    @property
+    def ready(self) -> bool:
+        """Whether the next guess takes no time worth mentioning: not while there is much to learn first."""
+        return self._earlier is None and self._ended.qsize() < _LEARNT_AT_ONCE
+
     def predict(self, job: Job) -> Forecast | None:
         """A guess at the length of a job's run; None while nothing is known. May read the store once."""
         with self._lock:
             if self._earlier is not None:
-                earlier, self._earlier = self._earlier, None
-                for info in reversed(earlier(REMEMBERED)):
+                for info in reversed(self._earlier(REMEMBERED)):
                     self._learn(info)
+                self._earlier = None
             while not self._ended.empty():
                 self._learn(self._ended.get())
             return self._predictor.predict(job)

@@ -191,9 +191,11 @@ class Service:
         spec, place = settle_place(self._accounts, caller, check_job(document))
         digest = hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
         stored = await self.files.admit(spec.file, spec.document)
-        await asyncio.to_thread(self._check_awaited, spec.file.after, audience_of(caller))
+        if spec.file.after.jobs:
+            await asyncio.to_thread(self._check_awaited, spec.file.after, audience_of(caller))
         job = place.of(spec.to_job(_new_id(spec)))
-        forecast = await asyncio.to_thread(self._forecaster.predict, job)
+        predict = self._forecaster.predict
+        forecast = predict(job) if self._forecaster.ready else await asyncio.to_thread(predict, job)
         key = key or spec.file.idempotency_key or ""
         # Keys count for each user: nobody is given a job of somebody else's.
         own_key = hashlib.sha256(f"{caller.user}\0{key}".encode()).hexdigest() if key else ""
@@ -334,7 +336,7 @@ class Service:
 
     async def job(self, job: str, audience: Audience) -> JobInfo:
         """A job with the reason why it waits."""
-        info = await asyncio.to_thread(self.look, job)
+        info = await self.find(job)
         return await self._explained(info, audience) if info.state == JobState.QUEUED else info
 
     async def jobs(self, state: str, everything: bool, limit: int, audience: Audience) -> JobList:
@@ -352,13 +354,13 @@ class Service:
 
     async def why(self, job: str, audience: Audience) -> ReasonInfo:
         """Why a job waits, or runs, or how it ended."""
-        info = await asyncio.to_thread(self.look, job)
+        info = await self.find(job)
         if JobState(info.state).ended:
             return _last_word(info)
         reason = await self._reason(job)
         if reason is None:  # it ended in between
             return _last_word(await asyncio.to_thread(self.look, job))
-        return await asyncio.to_thread(audience.reason, reason, self._find)
+        return await self._veiled(reason, audience)
 
     async def events(self, job: str, audience: Audience) -> list[EventInfo]:
         """A job's history."""
@@ -507,8 +509,11 @@ class Service:
             return await asyncio.to_thread(self.look, info.id)
         if reason is None or now.state != JobState.QUEUED:
             return now
-        seen = await asyncio.to_thread(audience.reason, reason, self._find)
-        return now.model_copy(update={"reason": seen.summary})
+        return now.model_copy(update={"reason": (await self._veiled(reason, audience)).summary})
+
+    async def _veiled(self, reason: ReasonInfo, audience: Audience) -> ReasonInfo:
+        """A reason as these readers may see it; only where a job stands in the way the store may have to be asked."""
+        return await asyncio.to_thread(audience.reason, reason, self._find) if reason.blocked_by else reason
 
     async def _reason(self, job: str) -> ReasonInfo | None:
         return await self._ask(lambda core: self._explain(core, job))

@@ -25,7 +25,8 @@ def free_port(taken: Container[int]) -> int:
     Raises:
         UnavailableError: none was found.
     """
-    for port in random.sample(_PORTS, _TRIES):
+    for _ in range(_TRIES):
+        port = random.choice(_PORTS)
         if port not in taken and _is_free(port):
             return port
     raise UnavailableError(

@@ -1,4 +1,7 @@
-"""What routes are given."""
+"""What routes are given.
+
+All are coroutines: a plain function would be run in a thread of its own, a detour for every request.
+"""
 
 from __future__ import annotations
 
@@ -12,19 +15,19 @@ from millpond.server.service import Service
 from millpond.server.tenants import Tenants
 
 
-def _service(connection: HTTPConnection) -> Service:
+async def _service(connection: HTTPConnection) -> Service:
     service = connection.app.state.service
     assert isinstance(service, Service)
     return service
 
 
-def _passes(connection: HTTPConnection) -> Passes:
+async def _passes(connection: HTTPConnection) -> Passes:
     passes = connection.app.state.passes
     assert isinstance(passes, Passes)
     return passes
 
 
-def _tenants(connection: HTTPConnection) -> Tenants:
+async def _tenants(connection: HTTPConnection) -> Tenants:
     tenants = connection.app.state.tenants
     assert isinstance(tenants, Tenants)
     return tenants

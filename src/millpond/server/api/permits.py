@@ -154,7 +154,11 @@ def security_of(request: HTTPConnection) -> Security:
     return security
 
 
-SecurityOf = Annotated[Security, Depends(security_of)]
+async def _security(request: HTTPConnection) -> Security:
+    return security_of(request)
+
+
+SecurityOf = Annotated[Security, Depends(_security)]
 
 
 def permits_of(route: DeclaredRoute) -> list[Permit]:
