@@ -26,6 +26,7 @@ from calibration import calibration_rate
 from full_store import fill
 from millpond.client.sdk import Client
 from millpond.specs.api import API_PREFIX, FIRST_CURSOR
+from own_postgresql import own_postgresql, what_is_missing
 from reporting import Table, emit, note, verdict
 from served import ServedPond
 
@@ -38,6 +39,7 @@ THINK_S = 1.0
 """Between two requests of one client, on average."""
 REQUESTS_EACH = 15
 IDLE_S = 20.0
+SWITCHES = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +197,35 @@ def restart(state_dir: Path, scale: float) -> list[Row]:
     ]
 
 
+def switch_over(state_dir: Path, scale: float) -> list[Row]:
+    """Two servers on one PostgreSQL: the one that leads is killed until a new job runs with the other, turn by turn."""
+    if missing := what_is_missing():
+        note(f"not measured: {missing}")
+        return []
+    living = int(200 * scale)
+    times: list[float] = []
+    with own_postgresql() as url:
+        options = ["--fake-gpus", CARDS, "--store", url, "--standby"]
+        with ServedPond(state_dir, options) as leading, ServedPond(state_dir, options) as waiting:
+            leading.up()
+            _submit_living(leading, living)
+            for _ in range(SWITCHES):
+                waiting.launch()
+                waiting.await_standby()
+                began = time.monotonic()
+                leading.kill()
+                waiting.await_ready()
+                with waiting.client() as client:
+                    _first_line(client, client.submit({**SMALL, "command": ["echo", "hello"]}).id)
+                    times.append(time.monotonic() - began)
+                    assert client.server().jobs["running"] >= living, client.server().jobs
+                leading, waiting = waiting, leading
+    return [
+        Row(f"switch-over with {living} running: until a new job runs, p50", statistics.median(times), "s", 3.0),
+        Row(f"  the worst of {SWITCHES}", max(times), "s"),
+    ]
+
+
 def idle(state_dir: Path, scale: float) -> list[Row]:
     """A server with a cluster large enough for compiled kernels, with nothing to do."""
     with ServedPond(state_dir, ["--fake-gpus", "64x8:V100-32GB"]) as pond:
@@ -217,6 +248,7 @@ MEASUREMENTS: dict[str, Callable[[Path, float], list[Row]]] = {
     "listing": listing,
     "crowd": crowd,
     "restart": restart,
+    "switch-over": switch_over,
     "idle": idle,
 }
 

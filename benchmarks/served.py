@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -18,6 +18,7 @@ import httpx2
 from millpond.client.sdk import Client
 from millpond.client.sdk.discovery import read_server_file
 from millpond.model.errors import ConflictError
+from millpond.specs.api import STANDBY_FILE
 
 READY_WITHIN_S = 120.0
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
@@ -68,8 +69,17 @@ class ServedPond:
 
     def await_ready(self) -> None:
         """Wait until the server takes work."""
+        self._await(self._is_ready)
+
+    def await_standby(self) -> None:
+        """Wait until the server stands by."""
+        self._await(
+            lambda: (left := read_server_file(self.state_dir, STANDBY_FILE)) is not None and left.pid == self.pid
+        )
+
+    def _await(self, is_so: Callable[[], bool]) -> None:
         give_up_at = time.monotonic() + READY_WITHIN_S
-        while not self._is_ready():
+        while not is_so():
             assert self._process is not None, "no server was started"
             if self._process.poll() is not None:
                 log = (self.state_dir / "server.log").read_text(errors="replace")
@@ -112,6 +122,10 @@ class ServedPond:
         """Memory of the server's process that no other shares (proportional set size)."""
         lines = Path(f"/proc/{self.pid}/smaps_rollup").read_text().splitlines()
         return sum(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
+
+    def _is_standby(self) -> bool:
+        left = read_server_file(self.state_dir, STANDBY_FILE)
+        return left is not None and left.pid == self.pid
 
     def _is_ready(self) -> bool:
         left = read_server_file(self.state_dir)

@@ -16,6 +16,7 @@ LONG = {
     "test_guides",
     "test_make_up",
     "test_operating",
+    "test_standby",
     "test_starting_the_server",
     "test_twin",
 }

@@ -31,6 +31,7 @@ class ServerOptions:
         store: URL of a PostgreSQL database; empty: SQLite in the state directory.
         sandbox: whether tasks are kept apart: ``off``, ``preferred`` or ``required``.
         keep_jobs, keep_logs_gib: what is kept of ended jobs, see ``server.retention``; None: everything.
+        standby: wait while another server leads on the same database and state directory, and take over from it.
         stop_jobs_on_exit: end all jobs when the server ends; otherwise they go on and the next server finds them.
     """
 
@@ -45,6 +46,7 @@ class ServerOptions:
     reserve: bool | None = None
     store: str = ""
     sandbox: str = SandboxMode.PREFERRED.value
+    standby: bool = False
     stop_jobs_on_exit: bool = False
     keep_jobs: float | None = None
     keep_logs_gib: float | None = None
@@ -69,6 +71,7 @@ def parse_options(arguments: Sequence[str]) -> ServerOptions:
     parser.add_argument("--preempt", action=switch, help="the ordering may end running work for work that goes first")
     parser.add_argument("--reserve", action=switch, help="keep room for the first job that does not fit")
     parser.add_argument("--store", default="", help="URL of a PostgreSQL database instead of SQLite")
+    parser.add_argument("--standby", action="store_true", help="wait while another server leads, then take over")
     parser.add_argument("--sandbox", default="preferred", choices=SANDBOX_MODES, help="whether tasks are kept apart")
     parser.add_argument("--stop-jobs-on-exit", action="store_true", help="end all jobs when the server ends")
     parser.add_argument("--keep-jobs", type=_amount, metavar="DAYS", help="forget jobs that ended longer ago")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import logging
 import os
@@ -41,8 +42,9 @@ from millpond.server.recovery import recover
 from millpond.server.retention import Janitor, Limits
 from millpond.server.scaling import Autoscaler
 from millpond.server.service import Identity, Service
+from millpond.server.standby import Post, seat_at, stand_by
 from millpond.server.state_dir import StateDir
-from millpond.server.store.connecting import sqlite_url
+from millpond.server.store.connecting import claim, sqlite_url
 from millpond.server.store.store import Store
 from millpond.server.tenants import Tenants
 from millpond.server.tls import Encryption, open_encryption, renew
@@ -57,6 +59,10 @@ log = logging.getLogger(__name__)
 DATABASE_FILE: Final = "millpond.db"
 JOBS_END_WITHIN_S: Final = 90.0
 _INTERRUPTED: Final = 130
+
+
+class LeadLostError(MillpondError):
+    """Another server leads. Not a fault of the start: whoever looks after services may start it again."""
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -78,21 +84,37 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def serve(options: ServerOptions) -> None:
-    """Serve until SIGINT or SIGTERM.
+    """Serve until SIGINT or SIGTERM, perhaps after standing by.
 
     Raises:
+        LeadLostError: another server has taken over.
         UnavailableError: the state directory, the port or the database cannot be used.
         InvalidInputError: the options or the configuration file are wrong.
         InconsistentStateError: the scheduler stopped by a defect; its jobs go on.
     """
     config = load_cluster(options.config) if options.config else ClusterConfig()
-    with StateDir(options.state_dir) as state, listen(options.host, options.port) as listener:
+    with contextlib.ExitStack() as held:
+        path = options.state_dir.expanduser().absolute()
+        if not options.standby:
+            state = held.enter_context(StateDir(path))
+        listener = held.enter_context(listen(options.host, options.port))
         encryption = open_encryption(config.listening)
-        scheme = "http" if encryption is None else "https"
+        url = url_of(listener, "http" if encryption is None else "https")
+        left = _server_file(url, path, encryption)
+        leadership = claim(options.store, seat_at(url, path)) if options.store else None
+        if leadership is not None:
+            held.callback(leadership.close)
+        if options.standby:
+            path.mkdir(parents=True, exist_ok=True, mode=0o700)
+            if not stand_by(leadership, Post(path, listener, encryption, left)):
+                return
+            state = held.enter_context(StateDir(path, takes_over=True))
         machine = describe(options.fake_gpus, config, state.path)
         sandbox, unsandboxed = find_sandbox(SandboxMode(options.sandbox), (state.path,))
         token = token_in(state.path)
-        store = Store(options.store or sqlite_url(state.path / DATABASE_FILE))
+        store = Store(options.store or sqlite_url(state.path / DATABASE_FILE), leadership)
+        if leadership is not None:
+            leadership.watch()
         security: Security | None = None
         try:
             security = open_security(store, owner_name(), token, wall_clock)
@@ -115,7 +137,7 @@ def serve(options: ServerOptions) -> None:
                 janitor.start()
                 accelerate(loop, len(machine.nodes), loop.core.scheduler.settings)
                 identity = replace(
-                    _identity(url_of(listener, scheme), state.path, loop.core.scheduler.settings, unsandboxed),
+                    _identity(url, state.path, loop.core.scheduler.settings, unsandboxed),
                     longest_dev_s=config.dev.longest_s,
                 )
                 service = Service(loop, store, identity, security.accounts, files, current.prices)
@@ -137,8 +159,12 @@ def serve(options: ServerOptions) -> None:
                     if encryption is not None:
                         renew(encryption)
 
-                http = _http_server(app, service, state, identity, notes, on_hangup, encryption)
+                http = _http_server(app, service, state, left, notes, on_hangup, encryption)
                 loop.on_failure = http.stop
+                if leadership is not None:
+                    leadership.on_lost = http.stop
+                    if leadership.lost:
+                        http.stop()
                 files.collector.start()
                 scaler = Autoscaler(loop, service.file_of, service.meter.load, wall_clock)
                 watch.start()
@@ -153,7 +179,7 @@ def serve(options: ServerOptions) -> None:
                     files.collector.close()
                     state.withdraw()
                     janitor.close()
-                if options.stop_jobs_on_exit and loop.alive:
+                if options.stop_jobs_on_exit and loop.alive and not (leadership is not None and leadership.lost):
                     _stop_jobs(loop)
                 loop.close()
             finally:
@@ -163,6 +189,8 @@ def serve(options: ServerOptions) -> None:
             if security is not None:
                 security.close()
             store.close()
+    if leadership is not None and leadership.lost:
+        raise LeadLostError("another server has taken over", "start this one again with --standby")
     if loop.failure is not None:
         raise InconsistentStateError(
             f"the scheduler stopped by a defect ({loop.failure})",
@@ -211,22 +239,14 @@ def _http_server(
     app: ASGIApp,
     service: Service,
     state: StateDir,
-    identity: Identity,
+    left: ServerFile,
     notes: Sequence[str],
     on_hangup: Callable[[], None],
     encryption: Encryption | None,
 ) -> HttpServer:
-    left = ServerFile(
-        url=identity.url,
-        pid=identity.pid,
-        token_path=str(state.path / TOKEN_FILE),
-        version=identity.version,
-        certificate_path="" if encryption is None else str(encryption.certificate.path),
-    )
-
     def ready() -> None:
         state.announce(left)
-        print(f"Millpond {VERSION} is up at {identity.url}", flush=True)
+        print(f"Millpond {VERSION} is up at {left.url}", flush=True)
         for note in notes:
             print(note, flush=True)
 
@@ -234,6 +254,17 @@ def _http_server(
         service.closing = True
 
     return HttpServer(app, ready, stopping, on_hangup, None if encryption is None else encryption.context)
+
+
+def _server_file(url: str, state_dir: Path, encryption: Encryption | None) -> ServerFile:
+    """What is left about this server in its state directory."""
+    return ServerFile(
+        url=url,
+        pid=os.getpid(),
+        token_path=str(state_dir / TOKEN_FILE),
+        version=VERSION,
+        certificate_path="" if encryption is None else str(encryption.certificate.path),
+    )
 
 
 def _keep_what_is_loaded() -> None:

@@ -1,40 +1,56 @@
-"""The directory in which a server remembers everything: made for its owner alone, used by one server at a time."""
+"""The directory in which a server remembers everything: made for its owner alone, used by one server at a time.
+
+Of two servers on one database the one that leads uses it. One that has lost the lead and has not let go of the
+directory (it stands still, it is slow to end) is ended by force: that is safe at any moment.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
+import signal
+import time
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from millpond.model.errors import UnavailableError
-from millpond.node.files import write_json
+from millpond.node.files import read_json, write_json
 from millpond.specs.api import SERVER_FILE, ServerFile
 
 _LOCK_FILE: Final = "lock"
+_ENDS_WITHIN_S: Final = 2.0
+"""A server that has lost the lead gets so long to end by itself."""
+_LOOKS_EVERY_S: Final = 0.02
 
 
 class StateDir:
     """An open state directory; leaving the ``with`` lets the next server have it.
 
+    Args:
+        takes_over: this server leads by now, and whoever has the directory still does so no more.
+
     Raises:
         UnavailableError: it cannot be made or written, or another server uses it.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, takes_over: bool = False) -> None:
         self.path = path.expanduser().absolute()
+        self._left: dict[str, Any] | None = None
         try:
             self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._lock = os.open(self.path / _LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise self._unusable(error) from error
         try:
+            if takes_over:
+                self._depose()
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.ftruncate(self._lock, 0)
             os.pwrite(self._lock, f"{os.getpid()}\n".encode(), 0)
         except BlockingIOError as error:
-            holder = os.pread(self._lock, 20, 0).decode(errors="replace").strip()
+            holder = self._holder()
             os.close(self._lock)
             raise UnavailableError(
                 f"another server (process {holder or 'unknown'}) uses the state directory {self.path}",
@@ -52,11 +68,37 @@ class StateDir:
 
     def announce(self, left: ServerFile) -> None:
         """Leave the address for clients to find."""
-        write_json(self.path / SERVER_FILE, left.model_dump())
+        self._left = left.model_dump()
+        write_json(self.path / SERVER_FILE, self._left)
 
     def withdraw(self) -> None:
-        """Take the address away."""
-        (self.path / SERVER_FILE).unlink(missing_ok=True)
+        """Take the address away, unless it is that of a server that has taken over."""
+        path = self.path / SERVER_FILE
+        if self._left is not None and read_json(path) == self._left:
+            path.unlink(missing_ok=True)
+
+    def _depose(self) -> None:
+        """Wait a moment for the lock, then end the process that has it."""
+        began = time.monotonic()
+        while not self._is_free():
+            waited_s = time.monotonic() - began
+            if waited_s > 2 * _ENDS_WITHIN_S:
+                return  # not even by force: the caller says who has it
+            if waited_s > _ENDS_WITHIN_S and (holder := self._holder()).isdecimal():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(int(holder), signal.SIGKILL)
+            time.sleep(_LOOKS_EVERY_S)
+
+    def _is_free(self) -> bool:
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def _holder(self) -> str:
+        """Process id of whoever has the lock; empty when that is not known."""
+        return os.pread(self._lock, 20, 0).decode(errors="replace").strip()
 
     def _unusable(self, error: OSError) -> UnavailableError:
         return UnavailableError(

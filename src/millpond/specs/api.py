@@ -21,6 +21,8 @@ FIRST_CURSOR = "1:"
 one. All others are a server's, to be passed back as they came."""
 
 SERVER_FILE = "server.json"
+STANDBY_FILE = "standby.json"
+"""The same about a server that stands by."""
 """Name of the file in the state directory by which clients find a running server (``ServerFile``)."""
 
 
@@ -500,9 +502,16 @@ class ServerInfo(Body):
 
 
 class HealthInfo(Body):
-    """Answer of ``/healthz`` and ``/readyz``."""
+    """Answer of ``/healthz`` and ``/readyz``.
+
+    Attributes:
+        standby: another server leads, and this one waits to take over.
+        leader: base address of the one that leads, when that is another.
+    """
 
     status: str
+    standby: bool = False
+    leader: str = ""
 
 
 class ErrorDetail(Body):

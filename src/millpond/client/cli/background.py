@@ -6,22 +6,32 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import httpx2
+from pydantic import ValidationError
 
 from millpond.client.sdk.discovery import Address, read_server_file
 from millpond.client.sdk.trust import trust
 from millpond.model.errors import MillpondError, UnavailableError
-from millpond.specs.api import ServerFile
+from millpond.specs.api import STANDBY_FILE, HealthInfo, ServerFile
 
 LOG_NAME = "server.log"
 READY_WITHIN_S = 60.0
 _LOOK_EVERY_S = 0.05
 
 
-def start(arguments: Sequence[str], state_dir: Path) -> ServerFile:
-    """Start ``python -m millpond.server`` with these arguments; returns when it takes requests.
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A server that has come up, and how it is."""
+
+    left: ServerFile
+    health: HealthInfo
+
+
+def start(arguments: Sequence[str], state_dir: Path) -> Started:
+    """Start ``python -m millpond.server`` with these arguments; returns when it takes requests, or stands by.
 
     Raises:
         UnavailableError: it could not start (port in use, a second server, a directory it may not write).
@@ -47,26 +57,30 @@ def start(arguments: Sequence[str], state_dir: Path) -> ServerFile:
     return _await_ready(process, state_dir, log, begin)
 
 
-def _await_ready(process: subprocess.Popen[bytes], state_dir: Path, log: Path, begin: int) -> ServerFile:
+def _await_ready(process: subprocess.Popen[bytes], state_dir: Path, log: Path, begin: int) -> Started:
     give_up_at = time.monotonic() + READY_WITHIN_S
     while time.monotonic() < give_up_at:
         code = process.poll()
         if code is not None:
             raise _failure(code, log, begin)
-        left = read_server_file(state_dir)
-        if left is not None and left.pid == process.pid and _ready(left):
-            return left
+        for left in (read_server_file(state_dir), read_server_file(state_dir, STANDBY_FILE)):
+            health = health_of(left) if left is not None and left.pid == process.pid else None
+            if left is not None and health is not None:
+                return Started(left, health)
         time.sleep(_LOOK_EVERY_S)
     process.terminate()
     raise MillpondError(f"the server was not ready within {READY_WITHIN_S:.0f} s", f"{log} says what it did")
 
 
-def _ready(left: ServerFile) -> bool:
+def health_of(left: ServerFile) -> HealthInfo | None:
+    """How a server is that takes requests, or stands by; None when it does neither."""
     trusted = trust(Address(left.url, "", certificate=left.certificate_path))
     try:
-        return httpx2.get(f"{left.url}/readyz", timeout=2.0, trust_env=False, verify=trusted).is_success
-    except httpx2.TransportError:
-        return False
+        answer = httpx2.get(f"{left.url}/readyz", timeout=2.0, trust_env=False, verify=trusted)
+        health = HealthInfo.model_validate_json(answer.content)
+    except (httpx2.TransportError, ValidationError):
+        return None
+    return health if answer.is_success or health.standby else None
 
 
 def _failure(code: int, log: Path, begin: int) -> MillpondError:

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import click
 
-from millpond.client.cli import wording
+from millpond.client.cli import background, wording
 from millpond.client.cli.connection import state_dir_option
 from millpond.client.sdk import Client, default_state_dir
 from millpond.client.sdk.client import MOST_JOBS
 from millpond.client.sdk.discovery import read_server_file
 from millpond.model.errors import ConflictError, MillpondError, NotAllowedError, NotFoundError, UnavailableError
-from millpond.specs.api import JobInfo
+from millpond.specs.api import STANDBY_FILE, JobInfo
 
 _LOOK_EVERY_S = 0.1
 _SERVER_ENDS_WITHIN_S = 30.0
@@ -39,6 +39,7 @@ _SERVER_ENDS_WITHIN_S = 30.0
 def command(state_dir: Path | None, keep_jobs: bool, jobs_end_within: float) -> None:
     """Stop the server of this state directory, and its jobs with it."""
     directory = state_dir or default_state_dir()
+    _end_standby(directory)
     left = read_server_file(directory)
     if left is None or not _exists(left.pid):
         click.echo(f"no server is running on {directory}")
@@ -51,6 +52,18 @@ def command(state_dir: Path | None, keep_jobs: bool, jobs_end_within: float) -> 
     if not _within(_SERVER_ENDS_WITHIN_S, lambda: not _exists(pid)):
         raise MillpondError(f"the server (process {pid}) has not ended", "its log says what it waits for")
     click.echo(f"stopped the server at {left.url}")
+
+
+def _end_standby(directory: Path) -> None:
+    """The one that would take over goes first."""
+    left = read_server_file(directory, STANDBY_FILE)
+    health = None if left is None else background.health_of(left)
+    if left is None or health is None or not health.standby:
+        return
+    os.kill(left.pid, signal.SIGTERM)
+    if not _within(_SERVER_ENDS_WITHIN_S, lambda: not _exists(left.pid)):
+        raise MillpondError(f"the standby (process {left.pid}) has not ended", "its log says what it waits for")
+    click.echo(f"stopped the standby at {left.url}")
 
 
 def _answering_pid(directory: Path, pid: int) -> int:

@@ -48,6 +48,7 @@ from millpond.specs.api import FIRST_LOGIN_FILE, NodeInfo
     help="Whether room is kept for the first job that does not fit [default: as before, at first yes].",
 )
 @click.option("--store", metavar="URL", help="PostgreSQL database to remember in, instead of SQLite.")
+@click.option("--standby", is_flag=True, help="Wait while another server leads on the same --store, then take over.")
 @click.option(
     "--sandbox",
     type=click.Choice(SANDBOX_MODES),
@@ -72,6 +73,7 @@ def command(
     preempt: bool | None,
     reserve: bool | None,
     store: str | None,
+    standby: bool,
     sandbox: str,
     keep_jobs: float | None,
     keep_logs_gib: float | None,
@@ -100,6 +102,8 @@ def command(
     for switch, on in (("preempt", preempt), ("reserve", reserve)):
         if on is not None:
             arguments.append(f"--{switch}" if on else f"--no-{switch}")
+    if standby:
+        arguments.append("--standby")
     if stop_jobs_on_exit:
         arguments.append("--stop-jobs-on-exit")
     if detach:
@@ -111,8 +115,11 @@ def command(
 
 
 def _start_detached(arguments: list[str], directory: Path) -> None:
-    left = background.start(arguments, directory)
-    click.echo(f"Millpond is up at {left.url}")
+    started = background.start(arguments, directory)
+    if started.health.standby:
+        click.echo(f"Millpond stands by at {started.left.url}; {started.health.leader} leads")
+        return
+    click.echo(f"Millpond is up at {started.left.url}")
     with Client(state_dir=directory) as client:
         click.echo(summary(client.nodes()))
         unsandboxed = client.server().unsandboxed

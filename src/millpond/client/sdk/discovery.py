@@ -86,13 +86,16 @@ def find_server(url: str | None = None, token: str | None = None, state_dir: Pat
     return Address(address, token or _read_token(Path(left.token_path)), certificate=certificate)
 
 
-def read_server_file(state_dir: Path) -> ServerFile | None:
+def read_server_file(state_dir: Path, name: str = SERVER_FILE) -> ServerFile | None:
     """What the server of a state directory left about itself; None when there is none.
+
+    Args:
+        name: ``STANDBY_FILE`` for the one that stands by.
 
     Raises:
         UnavailableError: the file is there and cannot be read.
     """
-    path = state_dir / SERVER_FILE
+    path = state_dir / name
     try:
         return ServerFile.model_validate_json(path.read_bytes())
     except (FileNotFoundError, NotADirectoryError):

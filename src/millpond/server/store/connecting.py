@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,10 +13,9 @@ import sqlalchemy as sa
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 
 from millpond.model.errors import UnavailableError
+from millpond.server.store.leadership import LEASE_S, Leadership, Seat, require_lock
 
 _MIGRATIONS: Final = Path(__file__).with_name("migrations")
-_LOCK_KEY: Final = 0x4D494C4C
-"""Advisory lock of the one server on a PostgreSQL database."""
 
 
 def sqlite_url(path: Path) -> str:
@@ -30,22 +31,46 @@ def sqlite_url(path: Path) -> str:
     return f"sqlite:///{path}"
 
 
-def connect(url: str) -> sa.Engine:
+def claim(url: str, seat: Seat) -> Leadership | None:
+    """What a server has to hold to write to a database that others can reach; None where a file lock does that.
+
+    Raises:
+        UnavailableError: the URL is none, or there is no driver for it.
+    """
+    with _explained(url):
+        is_shared = sa.make_url(url).get_backend_name() == "postgresql"
+        return Leadership(url, seat) if is_shared else None
+
+
+def connect(url: str, leadership: Leadership | None) -> sa.Engine:
     """An engine on an up-to-date database.
+
+    Args:
+        leadership: as ``claim`` gives it; from here on this server leads.
 
     Raises:
         UnavailableError: it cannot be reached, is held by another server, or was written by a newer Millpond.
     """
-    shown = "the database"
-    try:
-        parsed = sa.make_url(url)
-        shown = parsed.render_as_string(hide_password=True)
-        engine = sa.create_engine(parsed)
-        if engine.dialect.name == "sqlite":
-            sa.event.listen(engine, "connect", _set_up_sqlite)
+    with _explained(url) as shown:
+        engine = sa.create_engine(url)
+        sa.event.listen(engine, "connect", _set_up_sqlite if leadership is None else _set_up_postgresql)
+        if leadership is not None:
+            require_lock(leadership)  # before anything is changed under another server's feet
         with engine.connect() as connection:
             if not _is_current(connection):
                 _upgrade(connection, shown)
+        if leadership is not None:
+            leadership.begin(engine)
+    return engine
+
+
+@contextlib.contextmanager
+def _explained(url: str) -> Iterator[str]:
+    """Whatever goes wrong as an error for people; gives the database as it may be shown to them."""
+    shown = "the database"
+    try:
+        shown = sa.make_url(url).render_as_string(hide_password=True)
+        yield shown
     except (ArgumentError, NoSuchModuleError, ModuleNotFoundError) as error:
         hint = "use sqlite:///FILE or postgresql+psycopg://USER@HOST/NAME with the driver installed"
         raise UnavailableError(f"{shown} cannot be used ({error})", hint) from error
@@ -53,24 +78,6 @@ def connect(url: str) -> sa.Engine:
         raise UnavailableError(
             f"{shown} cannot be opened ({error.orig})", "check that it is there and whole"
         ) from error
-    return engine
-
-
-def hold(engine: sa.Engine) -> sa.Connection | None:
-    """Keep other servers off a database that several machines can reach; None where the file lock does that.
-
-    Raises:
-        UnavailableError: another server holds it.
-    """
-    if engine.dialect.name != "postgresql":
-        return None
-    connection = engine.connect()
-    got = connection.execute(sa.text("SELECT pg_try_advisory_lock(:key)"), {"key": _LOCK_KEY}).scalar_one()
-    connection.commit()
-    if not got:
-        connection.close()
-        raise UnavailableError("another server uses this database", "stop it, or give this one a database of its own")
-    return connection
 
 
 def newest_revision() -> str:
@@ -112,3 +119,11 @@ def _set_up_sqlite(connection: Any, _record: Any) -> None:
     for pragma in ("journal_mode=WAL", "synchronous=FULL", "busy_timeout=10000"):
         cursor.execute(f"PRAGMA {pragma}")
     cursor.close()
+
+
+def _set_up_postgresql(connection: Any, _record: Any) -> None:
+    """A transaction in which a server stands still must not keep the next leader from beginning."""
+    cursor = connection.cursor()
+    cursor.execute(f"SET idle_in_transaction_session_timeout = {int(LEASE_S * 1000)}")
+    cursor.close()
+    connection.commit()

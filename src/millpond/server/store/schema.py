@@ -135,6 +135,19 @@ def _limits() -> tuple[Column[int] | Column[float], ...]:
     )
 
 
+leadership = Table(
+    "leadership",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("epoch", _NUMBER, nullable=False),
+    Column("url", String(400), nullable=False),
+    Column("host", String(255), nullable=False),
+    Column("boot_id", String(64), nullable=False),
+    Column("pid", _NUMBER, nullable=False),
+    Column("state_dir", Text, nullable=False),
+)
+"""One row: who leads, and how often that has changed. On PostgreSQL only; see ``leadership``."""
+
 users = Table(
     "users",
     metadata,

@@ -17,13 +17,15 @@ import sqlalchemy as sa
 
 from millpond.model.codec import from_plain, to_plain
 from millpond.model.decisions import Decision
+from millpond.model.errors import UnavailableError
 from millpond.server.store import books, deliveries, forgetting, histories, schema
 from millpond.server.store.accounts import AccountStore
 from millpond.server.store.audit import AuditStore
 from millpond.server.store.books import Share, UsageSum
-from millpond.server.store.connecting import connect, hold
+from millpond.server.store.connecting import claim, connect
 from millpond.server.store.deliveries import Delivery, NewDelivery
 from millpond.server.store.histories import DecisionEntry, History, LogEntry
+from millpond.server.store.leadership import Leadership, Seat
 from millpond.server.usage import Change, Stretch
 from millpond.specs.api import JobInfo
 
@@ -80,22 +82,29 @@ class Store:
 
     Args:
         url: an SQLAlchemy URL of SQLite or PostgreSQL.
+        leadership: of a database that several servers can reach, for a server that says where it is; closed with the
+            store.
 
     Raises:
         UnavailableError: it cannot be opened, or another server holds it.
     """
 
-    def __init__(self, url: str) -> None:
-        self._engine = connect(url)
-        self._hold = hold(self._engine)
+    def __init__(self, url: str, leadership: Leadership | None = None) -> None:
+        self.leadership = leadership or claim(url, Seat())
+        try:
+            self._engine = connect(url, self.leadership)
+        except UnavailableError:
+            if self.leadership is not None:
+                self.leadership.close()
+            raise
         self.accounts = AccountStore(self._engine)
         self.audit = AuditStore(self._engine)
 
     def close(self) -> None:
         """Let go of the database."""
-        if self._hold is not None:
-            self._hold.close()
         self._engine.dispose()
+        if self.leadership is not None:
+            self.leadership.close()
 
     @property
     def database(self) -> sa.Engine:

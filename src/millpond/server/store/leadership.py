@@ -1,0 +1,215 @@
+"""Who may write to a database that several servers can reach: one of them, the leader. On PostgreSQL only.
+
+An *advisory lock* says who leads now. A session of its own holds it, and PostgreSQL lets go of it when that session
+ends: the server died, its machine is gone, or it has stood still for ``LEASE_S``. A number, the *epoch*, says who
+leads in the end: it rises with each leader, and every transaction that writes compares it before it commits. So a
+leader that stood still and was replaced meanwhile writes nothing more, whatever it had begun. Without that, no lock
+would do: between looking at the lock and writing, any time may pass (M. Kleppmann, "How to do distributed locking",
+2016, on fencing tokens).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Final
+
+import sqlalchemy as sa
+from sqlalchemy.exc import DBAPIError, OperationalError
+from sqlalchemy.pool import NullPool
+
+from millpond.model.errors import UnavailableError
+from millpond.server.store import schema
+
+log = logging.getLogger(__name__)
+
+LEASE_S: Final = 6.0
+"""A leader that has not shown itself for so long leads no more."""
+SHOWS_EVERY_S: Final = 1.0
+_LOCK: Final = {"key": 0x4D494C4C}
+_HAS_IDLE_LIMIT: Final = 140_000
+"""The first version of PostgreSQL that ends sessions which stand still."""
+_ONE_ROW: Final = 1
+_table = schema.leadership
+_fence = sa.select(_table.c.epoch).with_for_update(read=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """Where a server is.
+
+    Attributes:
+        url: its base address.
+        boot_id: of the machine as it runs now.
+    """
+
+    url: str = ""
+    host: str = ""
+    boot_id: str = ""
+    pid: int = 0
+    state_dir: str = ""
+
+
+class NotLeadingError(OperationalError):
+    """A transaction was not committed, as another server leads by now."""
+
+
+class Leadership:
+    """One server's claim to lead.
+
+    Attributes:
+        epoch: of this leader; 0 before it leads.
+        lost: another server has taken over.
+        on_lost: called then, once, from a thread of its own.
+    """
+
+    def __init__(self, url: str, seat: Seat) -> None:
+        self.seat = seat
+        self.epoch = 0
+        self.lost = False
+        self.on_lost: Callable[[], None] = lambda: None
+        self._engine = sa.create_engine(url, poolclass=NullPool, isolation_level="AUTOCOMMIT")
+        self._session: sa.Connection | None = None
+        self._holds = False
+        self._busy = threading.Lock()
+        self._closed = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def take_lock(self) -> bool:
+        """Ask for the lock; false when another server has it. Does not wait.
+
+        Raises:
+            DBAPIError: the database does not answer.
+        """
+        try:
+            session = self._opened()
+            if not self._holds:
+                self._holds = session.execute(sa.text("SELECT pg_try_advisory_lock(:key)"), _LOCK).scalar_one()
+        except DBAPIError:
+            self._hang_up()
+            raise
+        return self._holds
+
+    def begin(self, database: sa.Engine) -> None:
+        """Lead from now on: whatever an earlier leader had begun to write comes to nothing.
+
+        Args:
+            database: with all tables, the lock taken. What is written through it is fenced from here on.
+        """
+        with database.begin() as connection:
+            raised = sa.update(_table).values(epoch=_table.c.epoch + 1, **asdict(self.seat)).returning(_table.c.epoch)
+            epoch = connection.execute(raised).scalar_one_or_none()
+            if epoch is None:
+                epoch = 1
+                connection.execute(_table.insert().values(id=_ONE_ROW, epoch=epoch, **asdict(self.seat)))
+        self.epoch = epoch
+        sa.event.listen(database, "commit", self._check)
+
+    def leader(self) -> Seat | None:
+        """Who leads, or led last; None when nobody ever did.
+
+        Raises:
+            DBAPIError: the database does not answer.
+        """
+        try:
+            session = self._opened()
+            if session.execute(sa.select(sa.func.to_regclass(_table.name))).scalar_one() is None:
+                return None  # the first leader is about to make the tables
+            row = session.execute(sa.select(_table)).first()
+        except DBAPIError:
+            self._hang_up()
+            raise
+        return None if row is None else Seat(row.url, row.host, row.boot_id, row.pid, row.state_dir)
+
+    def watch(self) -> None:
+        """Show every second that we are there, from a thread of its own."""
+        self._thread = threading.Thread(target=self._run, name="leadership", daemon=True)
+        self._thread.start()
+
+    def show(self) -> bool:
+        """Show once that we are there; false when another server has taken over.
+
+        A lock that was lost (the database was restarted, we stood still) is taken again if nobody has led meanwhile.
+        A database that does not answer decides nothing: without it nobody writes.
+        """
+        with self._busy:
+            try:
+                held, epoch = self._look()
+            except DBAPIError as error:
+                log.warning("the database does not answer (%s); whether this server still leads is open", error.orig)
+                return True
+            if epoch == self.epoch:  # else, without the lock, its holder has not begun: perhaps it is our old session
+                return True
+            if held:
+                self._hang_up()
+            self.lost = True
+            return False
+
+    def close(self) -> None:
+        """Let another server lead."""
+        self._closed.set()
+        if self._thread is not None:
+            self._thread.join(LEASE_S)
+        with self._busy:
+            self._hang_up()
+        self._engine.dispose()
+
+    def _look(self) -> tuple[bool, int]:
+        """Whether we have the lock, and the epoch."""
+        with contextlib.suppress(DBAPIError):
+            return self._ask()
+        return self._ask()  # perhaps only the session had ended
+
+    def _ask(self) -> tuple[bool, int]:
+        try:
+            return self.take_lock(), self._opened().execute(sa.select(_table.c.epoch)).scalar_one()
+        except DBAPIError:
+            self._hang_up()
+            raise
+
+    def _run(self) -> None:
+        while not self._closed.wait(SHOWS_EVERY_S):
+            if not self.show():
+                log.critical("another server has taken over (epoch %d is past)", self.epoch)
+                self.on_lost()
+                return
+
+    def _check(self, connection: sa.Connection) -> None:
+        """Before each commit. The row is locked until then, so that no leader can begin between check and commit."""
+        epoch = connection.execute(_fence).scalar_one()
+        if epoch != self.epoch:
+            raise NotLeadingError("COMMIT", None, Exception("another server leads now"))
+
+    def _opened(self) -> sa.Connection:
+        """The session that holds the lock, or is to; a new one when that has ended."""
+        if self._session is None:
+            self._session = session = self._engine.connect()
+            if int(session.execute(sa.text("SHOW server_version_num")).scalar_one()) >= _HAS_IDLE_LIMIT:
+                session.execute(sa.text(f"SET idle_session_timeout = {int(LEASE_S * 1000)}"))
+        return self._session
+
+    def _hang_up(self) -> None:
+        """Let go of the lock, if it is ours."""
+        session, self._session, self._holds = self._session, None, False
+        if session is not None:
+            session.invalidate()
+            session.close()
+
+
+def require_lock(leadership: Leadership) -> None:
+    """Take the lock, or say who has it.
+
+    Raises:
+        UnavailableError: another server leads.
+        DBAPIError: the database does not answer.
+    """
+    if not leadership.take_lock():
+        leader = leadership.leader()
+        where = f" ({leader.url}, process {leader.pid} on {leader.host})" if leader is not None and leader.url else ""
+        raise UnavailableError(
+            f"another server uses this database{where}",
+            "stop it, have this one stand by (--standby), or give it a database of its own",
+        )

@@ -1,0 +1,110 @@
+"""Who may write to a database that two servers can reach: on PostgreSQL itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import sqlalchemy as sa
+
+from millpond.model import events
+from millpond.model.errors import UnavailableError
+from millpond.server.auth.records import User
+from millpond.server.store.histories import LogEntry
+from millpond.server.store.leadership import Leadership, NotLeadingError, Seat
+from millpond.server.store.store import Store
+
+FIRST = Seat("http://127.0.0.1:1", "host", "boot", 11, "/state")
+SECOND = Seat("http://127.0.0.1:2", "host", "boot", 22, "/state")
+
+
+class Lead:
+    """A store whose server leads, and what takes the lead from it."""
+
+    def __init__(self, url: str, seat: Seat) -> None:
+        self.leadership = Leadership(url, seat)
+        self.store = Store(url, self.leadership)
+
+    def append(self, seq: int) -> None:
+        self.store.append([LogEntry(seq, events.Tick(float(seq)))])
+
+    def lose_lock(self) -> None:
+        """PostgreSQL ends the session that holds the lock, as it does with a server that stands still."""
+        with self.store.database.connect() as connection:
+            connection.execute(sa.text("SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory'"))
+
+
+@pytest.fixture
+def leads(postgresql_url: str) -> Iterator[list[Lead]]:
+    """Those who lead, or believe so; closed in the end."""
+    leads: list[Lead] = [Lead(postgresql_url, FIRST)]
+    yield leads
+    for lead in leads:
+        lead.store.close()
+
+
+def seqs(lead: Lead) -> list[int]:
+    return [entry.seq for entry in lead.store.events_after(0)]
+
+
+def test_a_second_server_is_told_who_leads(leads: list[Lead], postgresql_url: str) -> None:
+    with pytest.raises(UnavailableError, match=r"http://127\.0\.0\.1:1, process 11 on host.*--standby"):
+        Store(postgresql_url)
+    assert leads[0].leadership.show()
+
+
+def test_the_lead_goes_on_to_the_next_when_a_server_ends(leads: list[Lead], postgresql_url: str) -> None:
+    leads[0].append(1)
+    leads[0].store.close()
+    leads[0] = Lead(postgresql_url, SECOND)
+    assert seqs(leads[0]) == [1]
+    assert leads[0].leadership.leader() == SECOND
+
+
+def test_a_server_that_was_replaced_writes_nothing_more(leads: list[Lead], postgresql_url: str) -> None:
+    former = leads[0]
+    former.append(1)
+    former.lose_lock()
+    leads.append(Lead(postgresql_url, SECOND))
+    leads[1].append(2)
+    with pytest.raises(NotLeadingError, match="another server leads"):
+        former.append(3)
+    with pytest.raises(NotLeadingError):
+        former.store.accounts.save(User("eve"))
+    assert seqs(leads[1]) == [1, 2]
+    assert leads[1].store.accounts.users() == []
+    assert not former.leadership.show()
+    assert former.leadership.lost
+    assert leads[1].leadership.show()
+
+
+def test_what_was_begun_before_the_lead_was_lost_is_not_committed_after(leads: list[Lead], postgresql_url: str) -> None:
+    former = leads[0]
+    connection = former.store.database.connect()
+    connection.execute(sa.text("CREATE TABLE half_done (id integer)"))
+    former.lose_lock()
+    leads.append(Lead(postgresql_url, SECOND))
+    with pytest.raises(NotLeadingError):
+        connection.commit()
+    connection.close()
+    assert not sa.inspect(leads[1].store.database).has_table("half_done")
+
+
+def test_a_lost_lock_is_taken_again_when_nobody_led_meanwhile(leads: list[Lead], postgresql_url: str) -> None:
+    leads[0].lose_lock()
+    assert leads[0].leadership.show()
+    with pytest.raises(UnavailableError, match="another server"):
+        Store(postgresql_url)
+    leads[0].append(1)
+    assert seqs(leads[0]) == [1]
+
+
+def test_who_holds_the_lock_and_has_not_begun_does_not_lead_yet(leads: list[Lead], postgresql_url: str) -> None:
+    leads[0].lose_lock()
+    next_one = Leadership(postgresql_url, SECOND)
+    assert next_one.take_lock()
+    assert leads[0].leadership.show()
+    leads[0].append(1)
+    next_one.close()
+    assert leads[0].leadership.show()
+    assert not leads[0].leadership.lost
