@@ -14,7 +14,9 @@ import ordering_quality
 import placement_quality
 import platform_speed
 import simulator_speed
+import twin
 from millpond.simulation import packing, queueing
+from own_postgresql import what_is_missing
 
 pytestmark = pytest.mark.long
 
@@ -102,3 +104,22 @@ def test_platform_speed_measures_a_real_server(capsys):
     rows = {row["what"]: row["value"] for row in printed(capsys)["rows"]}
     assert 0 < rows["submit to first line, p50"] <= rows["submit to first line, p99"]
     assert rows["short jobs, submit to all done"] > 0
+
+
+def test_platform_speed_measures_how_soon_a_standby_takes_over(capsys):
+    if missing := what_is_missing():
+        pytest.skip(missing)
+    platform_speed.main(["--only", "switch-over", "--scale", "0.02", "--json", "-"])
+    (median, worst) = printed(capsys)["rows"]
+    assert 0 < median["value"] <= worst["value"]
+
+
+def test_the_twin_compares_what_was_with_what_is_simulated(capsys):
+    twin.main(["--jobs", "12", "--before", "4", "--mean-length", "0.3", "--json", "-"])
+    result = printed(capsys)
+    rows = {row["what"]: row for row in result["rows"]}
+    assert rows["makespan"]["live_s"] > 0
+    assert rows["makespan"]["difference"] == pytest.approx(
+        rows["makespan"]["simulated_s"] / rows["makespan"]["live_s"] - 1
+    )
+    assert result["overhead_s"]["measured"] > 0

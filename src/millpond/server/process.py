@@ -113,8 +113,6 @@ def serve(options: ServerOptions) -> None:
         sandbox, unsandboxed = find_sandbox(SandboxMode(options.sandbox), (state.path,))
         token = token_in(state.path)
         store = Store(options.store or sqlite_url(state.path / DATABASE_FILE), leadership)
-        if leadership is not None:
-            leadership.watch()
         security: Security | None = None
         try:
             security = open_security(store, owner_name(), token, wall_clock)

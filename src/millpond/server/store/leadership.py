@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Final
 
@@ -74,23 +74,24 @@ class Leadership:
         self._engine = sa.create_engine(url, poolclass=NullPool, isolation_level="AUTOCOMMIT")
         self._session: sa.Connection | None = None
         self._holds = False
-        self._busy = threading.Lock()
+        self._busy = threading.RLock()
         self._closed = threading.Event()
         self._thread: threading.Thread | None = None
 
     def take_lock(self) -> bool:
         """Ask for the lock; false when another server has it. Does not wait.
 
+        Whoever has it shows every second, from a thread of its own, that it is there.
+
         Raises:
             DBAPIError: the database does not answer.
         """
-        try:
-            session = self._opened()
+        with self._session_in_use() as session:
             if not self._holds:
                 self._holds = session.execute(sa.text("SELECT pg_try_advisory_lock(:key)"), _LOCK).scalar_one()
-        except DBAPIError:
-            self._hang_up()
-            raise
+        if self._holds and self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="leadership", daemon=True)
+            self._thread.start()
         return self._holds
 
     def begin(self, database: sa.Engine) -> None:
@@ -114,20 +115,11 @@ class Leadership:
         Raises:
             DBAPIError: the database does not answer.
         """
-        try:
-            session = self._opened()
+        with self._session_in_use() as session:
             if session.execute(sa.select(sa.func.to_regclass(_table.name))).scalar_one() is None:
                 return None  # the first leader is about to make the tables
             row = session.execute(sa.select(_table)).first()
-        except DBAPIError:
-            self._hang_up()
-            raise
         return None if row is None else Seat(row.url, row.host, row.boot_id, row.pid, row.state_dir)
-
-    def watch(self) -> None:
-        """Show every second that we are there, from a thread of its own."""
-        self._thread = threading.Thread(target=self._run, name="leadership", daemon=True)
-        self._thread.start()
 
     def show(self) -> bool:
         """Show once that we are there; false when another server has taken over.
@@ -164,11 +156,11 @@ class Leadership:
         return self._ask()  # perhaps only the session had ended
 
     def _ask(self) -> tuple[bool, int]:
-        try:
-            return self.take_lock(), self._opened().execute(sa.select(_table.c.epoch)).scalar_one()
-        except DBAPIError:
-            self._hang_up()
-            raise
+        held = self.take_lock()
+        with self._session_in_use() as session:
+            # Before it has begun there may be no table; a word keeps the session alive all the same.
+            query = sa.select(_table.c.epoch) if self.epoch else sa.select(sa.literal(0))
+            return held, session.execute(query).scalar_one()
 
     def _run(self) -> None:
         while not self._closed.wait(SHOWS_EVERY_S):
@@ -183,13 +175,18 @@ class Leadership:
         if epoch != self.epoch:
             raise NotLeadingError("COMMIT", None, Exception("another server leads now"))
 
-    def _opened(self) -> sa.Connection:
-        """The session that holds the lock, or is to; a new one when that has ended."""
-        if self._session is None:
-            self._session = session = self._engine.connect()
-            if int(session.execute(sa.text("SHOW server_version_num")).scalar_one()) >= _HAS_IDLE_LIMIT:
-                session.execute(sa.text(f"SET idle_session_timeout = {int(LEASE_S * 1000)}"))
-        return self._session
+    @contextlib.contextmanager
+    def _session_in_use(self) -> Iterator[sa.Connection]:
+        """The session that has the lock, or is to; a new one when that has ended. What fails in it ends it."""
+        with self._busy:
+            try:
+                if self._session is None:
+                    self._session = self._engine.connect()
+                    _bound_idleness(self._session)
+                yield self._session
+            except DBAPIError:
+                self._hang_up()
+                raise
 
     def _hang_up(self) -> None:
         """Let go of the lock, if it is ours."""
@@ -197,6 +194,11 @@ class Leadership:
         if session is not None:
             session.invalidate()
             session.close()
+
+
+def _bound_idleness(session: sa.Connection) -> None:
+    if int(session.execute(sa.text("SHOW server_version_num")).scalar_one()) >= _HAS_IDLE_LIMIT:
+        session.execute(sa.text(f"SET idle_session_timeout = {int(LEASE_S * 1000)}"))
 
 
 def require_lock(leadership: Leadership) -> None:

@@ -35,6 +35,7 @@ KEPT_SNAPSHOTS: Final = 2
 LIVE: Final = "live"
 DEPENDENT: Final = "dependent"
 """State of a job that waits for others and is not in the log yet."""
+_EVENTS_AT_ONCE: Final = 1_000
 _DAY_S: Final = 86_400.0
 _KEYS_KEPT_S: Final = 7 * _DAY_S
 _DELIVERIES_KEPT_S: Final = 30 * _DAY_S
@@ -215,12 +216,17 @@ class Store:
         return None if row is None else Snapshot(row.seq, row.at, row.version, json.loads(row.data))
 
     def events_after(self, seq: int) -> Iterator[LogEntry]:
-        """The log behind an entry, oldest first."""
+        """The log behind an entry, oldest first; no transaction is open while whoever asks works on it."""
         table = schema.events
-        query = sa.select(table).where(table.c.seq > seq).order_by(table.c.seq)
-        with self._engine.connect() as connection:
-            for row in connection.execution_options(yield_per=1000).execute(query):
+        while True:
+            query = sa.select(table).where(table.c.seq > seq).order_by(table.c.seq).limit(_EVENTS_AT_ONCE)
+            with self._engine.connect() as connection:
+                rows = connection.execute(query).all()
+            for row in rows:
                 yield LogEntry(row.seq, from_plain(json.loads(row.data)), row.job)
+            if len(rows) < _EVENTS_AT_ONCE:
+                return
+            seq = rows[-1].seq
 
     def decisions_after(self, seq: int) -> dict[int, Decision]:
         """Decisions taken behind a log entry, by id."""
