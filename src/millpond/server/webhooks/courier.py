@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Final
 
 import httpx2
@@ -53,7 +54,7 @@ class Courier:
         self._store = store
         self._hooks = hooks
         self._clock = clock
-        self._client = httpx2.Client(timeout=ANSWER_WITHIN_S, transport=transport, follow_redirects=False)
+        self._transport = transport
         self._woken = threading.Event()
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="webhooks", daemon=True)
@@ -68,7 +69,8 @@ class Courier:
         self._woken.set()
         if self._thread.is_alive():
             self._thread.join(ANSWER_WITHIN_S)
-        self._client.close()
+        if "_client" in self.__dict__:
+            self._client.close()
 
     def address(self, notices: Sequence[Notice]) -> list[NewDelivery]:
         """Who is to be told of these; to be stored with their turn."""
@@ -91,6 +93,11 @@ class Courier:
             self._deliver(delivery)
         due_at = self._store.next_delivery()
         return _LONGEST_SLEEP_S if due_at is None else min(max(due_at - self._clock(), 0.0), _LONGEST_SLEEP_S)
+
+    @cached_property
+    def _client(self) -> httpx2.Client:
+        """Made when there is something to deliver: it loads all certificates that this machine trusts."""
+        return httpx2.Client(timeout=ANSWER_WITHIN_S, transport=self._transport, follow_redirects=False)
 
     def _run(self) -> None:
         while not self._closing:
