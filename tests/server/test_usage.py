@@ -12,6 +12,7 @@ from server_world import Clock, Server, World
 
 from millpond.model.workloads import Outcome
 from millpond.node.records import TaskId
+from millpond.server.usage import Change, Held, Stretch
 
 
 @pytest.fixture
@@ -93,6 +94,13 @@ def test_work_without_cards_is_in_the_books_too(server: Server) -> None:
     run_for(server, "a", 10.0, cpus=4, memory="2GiB")
     (total,) = server.store.usage("job", 0.0, 1e9)
     assert (total.model, total.gpu_seconds, total.cpu_seconds, total.memory_gib_seconds) == ("", 0.0, 40.0, 20.0)
+
+
+def test_what_begins_and_ends_in_one_transaction_is_charged_for_just_that_long(server: Server) -> None:
+    began = Stretch("a", "ada", "default", "train", 100.0, Held("V100", 2_000, 0, 0))
+    server.store.record([], [], [Change("a", 100.0, (began,), is_first=True), Change("a", 160.0, ())])
+    assert gpu_seconds(server) == {"a": 120.0}
+    assert server.store.open_stretches() == []
 
 
 def test_a_restarted_server_goes_on_with_the_same_stretch(server: Server, tmp_path: Path) -> None:

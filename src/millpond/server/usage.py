@@ -43,11 +43,16 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """The open stretches of a job end at ``at``, and these begin."""
+    """The open stretches of a job end at ``at``, and these begin.
+
+    Attributes:
+        is_first: the job has no open stretches.
+    """
 
     job: str
     at: float
     began: tuple[Stretch, ...]
+    is_first: bool = False
 
 
 class Meter:
@@ -69,8 +74,8 @@ class Meter:
 
     def look(self, record: JobRecord, devices: Mapping[str, Device], now: float) -> Change | None:
         """What has changed since the last look at this job; None when nothing has."""
-        held = _held(record, devices)
-        if held == self._held.get(record.id, ()):
+        held, before = _held(record, devices), self._held.get(record.id, ())
+        if held == before:
             return None
         if held:
             self._held[record.id] = held
@@ -78,7 +83,7 @@ class Meter:
             del self._held[record.id]
         job = record.job
         began = tuple(Stretch(job.id, job.user, job.queue, job.kind.value, now, part) for part in held)
-        return Change(record.id, now, began)
+        return Change(record.id, now, began, is_first=not before)
 
     def gone(self, job: str, now: float) -> Change:
         """A job with open stretches is known no more: they end."""

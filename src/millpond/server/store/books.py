@@ -42,11 +42,20 @@ class Share:
 
 def write_changes(connection: sa.Connection, changes: Sequence[Change]) -> None:
     """Make changes durable, within the transaction of the turn they happened in."""
+    ends: list[dict[str, Any]] = []
+    began: list[dict[str, Any]] = []
+    latest: dict[str, list[dict[str, Any]]] = {}
     for change in changes:
-        connection.execute(
-            usage.update().where(usage.c.job == change.job, usage.c.until.is_(None)).values(until=change.at)
-        )
-    began = [_row(stretch) for change in changes for stretch in change.began]
+        if change.job in latest:  # what begins and ends within one transaction is not there to be updated
+            for row in latest[change.job]:
+                row["until"] = change.at
+        elif not change.is_first:
+            ends.append({"of_job": change.job, "ended_at": change.at})
+        latest[change.job] = [_row(stretch) for stretch in change.began]
+        began += latest[change.job]
+    if ends:
+        is_open = sa.and_(usage.c.job == sa.bindparam("of_job"), usage.c.until.is_(None))
+        connection.execute(usage.update().where(is_open).values(until=sa.bindparam("ended_at")), ends)
     if began:
         connection.execute(usage.insert(), began)
 
@@ -111,4 +120,5 @@ def _row(stretch: Stretch) -> dict[str, Any]:
         "cpu_milli": held.cpu_milli,
         "memory_mib": held.memory_mib,
         "since": stretch.since,
+        "until": None,
     }
