@@ -40,7 +40,7 @@ class Affinities:
         cluster = self._cluster
         taken: dict[int, int] = {}
         for _, holding in placed:
-            taken[holding.node] = taken.get(holding.node, 0) + holding.compute_milli * len(holding.devices)
+            taken[holding.node] = taken.get(holding.node, 0) + holding.shape.compute_milli * len(holding.devices)
         for node, milli in taken.items():
             if cluster.held_on(node) == milli:
                 self.by_node[cluster.node_name(node)] = record.gpu_milli

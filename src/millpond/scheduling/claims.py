@@ -176,6 +176,8 @@ class Claims:
 
     def mask_of_others(self, record: JobRecord) -> NodeMask | None:
         """(nodes,), 0 where room is kept for others; None when none is kept from this job."""
+        if not self.by_job and not self.reservations:
+            return None
         kept = self.reservations[record.job.pool] if self.keeps_out(record) else None
         if kept is None and not self.by_job:
             return None

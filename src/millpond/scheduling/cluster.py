@@ -19,6 +19,7 @@ from millpond.model.errors import InconsistentStateError, InvalidInputError
 from millpond.model.nodes import DEFAULT_POOL, Node, Pool
 from millpond.model.resources import CARD_MILLI, SHARE_OF_CARD, TaskRequest
 from millpond.model.topology import LINK_MAPS
+from millpond.scheduling.demands import Demand
 from millpond.scheduling.holdings import Hold, Holding
 from millpond.scheduling.journal import Journal
 from millpond.scheduling.placement.arrays import MODEL_LIMIT, ClusterArrays
@@ -79,6 +80,7 @@ class Cluster:
         self._zones = _Names()
         self._extras = _Names()
         self._shapes: dict[tuple[TaskRequest, str], Shape] = {}
+        self._shapes_version = 0
 
     # ---- what is there ------------------------------------------------------------------------------------------
 
@@ -110,7 +112,7 @@ class Cluster:
         self._models, self._pools = _Names(plain["models"]), _Names(plain["pools"])
         self._racks, self._zones = _Names(plain["racks"]), _Names(plain["zones"])
         self._extras = _Names(plain["extras"])
-        self._shapes.clear()
+        self._forget_shapes()
 
     def shape_of(self, request: TaskRequest, pool: str) -> Shape:
         """The request as kernels want it; equal requests give the same object."""
@@ -119,6 +121,17 @@ class Cluster:
         if shape is None:
             shape = self._shapes[key] = self._make_shape(request, pool)
         return shape
+
+    def shapes_of(self, demand: Demand) -> tuple[Shape, ...]:
+        """What one task of each role of a demand asks of a node."""
+        if demand.shapes_at != self._shapes_version:
+            demand.shapes = tuple(self.shape_of(role.request, demand.pool) for role in demand.roles)
+            demand.shapes_at = self._shapes_version
+        return demand.shapes
+
+    def _forget_shapes(self) -> None:
+        self._shapes.clear()
+        self._shapes_version += 1
 
     def _make_shape(self, request: TaskRequest, pool: str) -> Shape:
         mask = ANY_MODEL
@@ -153,7 +166,7 @@ class Cluster:
             if len(self._models.names) >= MODEL_LIMIT:
                 raise InconsistentStateError(f"more than {MODEL_LIMIT} device models in one cluster")
             number = self._models.number(model)
-            self._shapes.clear()  # requests that name it mean it from now on
+            self._forget_shapes()  # requests that name it mean it from now on
         return number
 
     def _extra_number(self, name: str) -> int:
@@ -322,8 +335,8 @@ class Cluster:
 
     def holding(self, node: int, shape: Shape, devices: Sequence[int]) -> Holding:
         """A holding of ``shape`` on ``node`` and ``devices``, not yet taken."""
-        capacity = self.arrays.device_memory_mib
-        return Holding(node, shape, devices, [shape.memory_on(int(capacity[device])) for device in devices])
+        capacity = self.arrays.device_memory_cells
+        return Holding(node, shape, tuple(devices), tuple([shape.memory_on(capacity[device]) for device in devices]))
 
     def change(self, holding: Holding, hold: Hold) -> None:
         """Take, suspend, resume or give back (``Hold.NOTHING``) a holding, within the open transaction."""
@@ -349,9 +362,9 @@ class Cluster:
 
     def _count(self, holding: Holding, hold: Hold, sign: int) -> None:
         """Add ``sign`` times what ``holding`` takes in state ``hold`` to what is free."""
-        arrays, node = self.arrays, holding.node
-        if holding.ram_mib:
-            arrays.memory_free_cells[node] += sign * holding.ram_mib
+        arrays, node, shape = self.arrays, holding.node, holding.shape
+        if shape.memory_mib:
+            arrays.memory_free_cells[node] += sign * shape.memory_mib
         if hold is Hold.SWAPPED:
             arrays.swap_free_mib[node] += sign * sum(holding.memory_mib)
             return
@@ -360,14 +373,14 @@ class Cluster:
             for device, memory in zip(holding.devices, holding.memory_mib, strict=True):
                 memory_free[device] += sign * memory
             return
-        if holding.cpu_milli:
-            arrays.cpu_free_cells[node] += sign * holding.cpu_milli
-        for column, amount in enumerate(holding.extras):
-            if amount:
+        if shape.cpu_milli:
+            arrays.cpu_free_cells[node] += sign * shape.cpu_milli
+        if shape.extras:
+            for column, amount in enumerate(shape.extras):
                 arrays.extra_free[node, column] += sign * amount
+        compute, limit = sign * shape.compute_milli, sign * shape.limit_milli
         if self.nodes[node] is not None:
-            self.free_gpu_milli += sign * holding.compute_milli * len(holding.devices)
-        compute, limit = sign * holding.compute_milli, sign * holding.limit_milli
+            self.free_gpu_milli += compute * len(holding.devices)
         compute_free, limit_free = arrays.compute_free_cells, arrays.limit_free_cells
         for device, memory in zip(holding.devices, holding.memory_mib, strict=True):
             compute_free[device] += compute
@@ -378,16 +391,16 @@ class Cluster:
     def is_overdrawn(self, holding: Holding) -> bool:
         """Whether anything this holding draws on has fallen below zero, or may not be used now (node, device)."""
         arrays, node = self.arrays, holding.node
-        if arrays.node_usable[node] == 0 or arrays.cpu_free_cells[node] < 0 or arrays.memory_free_cells[node] < 0:
+        if arrays.node_usable_cells[node] == 0 or arrays.cpu_free_cells[node] < 0 or arrays.memory_free_cells[node] < 0:
             return True
-        if arrays.swap_free_mib[node] < 0 or (holding.extras and bool((arrays.extra_free[node] < 0).any())):
+        if arrays.swap_free_cells[node] < 0 or (holding.shape.extras and bool((arrays.extra_free[node] < 0).any())):
             return True
         compute, limit, memory = arrays.compute_free_cells, arrays.limit_free_cells, arrays.device_memory_free_cells
-        usable = arrays.device_usable
-        return any(
-            usable[device] == 0 or compute[device] < 0 or limit[device] < 0 or memory[device] < 0
-            for device in holding.devices
-        )
+        usable = arrays.device_usable_cells
+        for device in holding.devices:
+            if usable[device] == 0 or compute[device] < 0 or limit[device] < 0 or memory[device] < 0:
+                return True
+        return False
 
     def can_swap(self, holdings: Sequence[Holding]) -> bool:
         """Whether the host memory set aside on their nodes takes the device memory of all these holdings."""

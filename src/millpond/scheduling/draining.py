@@ -55,10 +55,11 @@ def _known(state: State, name: str) -> None:
 
 def follow_closures(state: State) -> None:
     """Close and open what is due; ask preemptible work to leave the nodes that are to be emptied from now on."""
-    index = state.cluster.node_index
-    nodes = {index[name] for name in state.closures.turn(state.now) if name in index}
-    if not nodes:
+    drained = state.closures.turn(state.now)
+    if not drained:
         return
+    index = state.cluster.node_index
+    nodes = {index[name] for name in drained if name in index}
     for record in list(state.running.values()):
         if not record.job.preemptible or record.stop_trigger is not None:
             continue

@@ -111,18 +111,24 @@ class Endings:
     def _settle(self, record: JobRecord, service_s: float | None) -> None:
         """Tasks have ended: the run goes on with the rest, or is over."""
         state = self._state
-        if any(task.state in ACTIVE for task in record.tasks):
+        states = {task.state for task in record.tasks}
+        if not ACTIVE.isdisjoint(states):
             record.refresh()
             if record.slot >= 0:
                 state.enroll(record)
             return
+        if TaskState.QUEUED in states:
+            self._dismiss_cancelled(record)
+            self._dismiss_late(record)
+        self._keep_service(record, service_s)
+        state.close_run(record)
+
+    def _dismiss_cancelled(self, record: JobRecord) -> None:
+        """Tasks that wait do so for good if somebody ended their mates for good, without our knowing."""
         if any(task.state is TaskState.CANCELLED for task in record.wanted()):
             for task in record.tasks:
                 if task.state is TaskState.QUEUED:
-                    task.move(Trigger.CANCELLED_WAITING)  # somebody ended its mates for good, without our knowing
-        self._dismiss_late(record)
-        self._keep_service(record, service_s)
-        state.close_run(record)
+                    task.move(Trigger.CANCELLED_WAITING)
 
     def _dismiss_late(self, record: JobRecord) -> None:
         """Tasks of an elastic gang that are not in it at its end are not missed if enough others have succeeded.
@@ -176,7 +182,7 @@ class Endings:
         """Count the service of the run that is over."""
         if service_s is not None:
             record.attained_s = record.attained_before_s + service_s
-        elif all(task.state is TaskState.SUCCEEDED for task in record.wanted()):
+        elif all(task.surplus or task.state is TaskState.SUCCEEDED for task in record.tasks):
             record.attained_s = record.service_s(self._state.now)
         else:
             record.attained_s = record.attained_before_s

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from enum import IntEnum
 
 from millpond.model.resources import Amount, TaskRequest
@@ -39,30 +38,17 @@ class Holding:
     """What one task has of one node.
 
     Attributes:
+        shape: what it asked for; the amounts it takes.
         devices: device indices in the cluster's arrays.
         memory_mib: device memory taken, one entry a device.
         hold: how it counts now.
     """
 
-    __slots__ = (
-        "compute_milli",
-        "cpu_milli",
-        "devices",
-        "extras",
-        "hold",
-        "limit_milli",
-        "memory_mib",
-        "node",
-        "ram_mib",
-    )
+    __slots__ = ("devices", "hold", "memory_mib", "node", "shape")
 
-    def __init__(self, node: int, shape: Shape, devices: Sequence[int], memory_mib: Sequence[int]) -> None:
+    def __init__(self, node: int, shape: Shape, devices: tuple[int, ...], memory_mib: tuple[int, ...]) -> None:
         self.node = node
-        self.devices = tuple(devices)
-        self.memory_mib = tuple(memory_mib)
-        self.cpu_milli = shape.cpu_milli
-        self.ram_mib = shape.memory_mib
-        self.compute_milli = shape.compute_milli
-        self.limit_milli = shape.limit_milli
-        self.extras = shape.extras
+        self.shape = shape
+        self.devices = devices
+        self.memory_mib = memory_mib
         self.hold = Hold.NOTHING

@@ -200,10 +200,8 @@ class Intake:
             raise ConflictError(f"a job {job.id!r} exists already", "choose another id")
         if not self.state.queues.is_leaf(job.queue):
             raise InvalidInputError(f"queue {job.queue!r} takes no jobs", "name a leaf of the queue tree")
-        for role in job.roles:
-            self.state.cluster.shape_of(role.request, job.pool)  # refuses what the ledger has no room to count
-        self.state.submit(job)
-        self._placer.observe(job, event.at)
+        record = self.state.submit(job)
+        self._placer.observe(record, event.at)
 
     def _duration_predicted(self, event: events.DurationPredicted) -> None:
         record = self.state.jobs.get(event.job)

@@ -66,12 +66,11 @@ class Placer:
 
     # ---- the mix of requests ------------------------------------------------------------------------------------
 
-    def observe(self, job: Job, now: float) -> None:
+    def observe(self, record: JobRecord, now: float) -> None:
         """Count a submitted job's shapes towards the learnt mix."""
         if self.settings.typical_mix:
             return
-        for role in job.roles:
-            shape = self.cluster.shape_of(role.request, job.pool)
+        for role, shape in zip(record.job.roles, self.cluster.shapes_of(record.demand), strict=True):
             if self.mix.observe(shape, now, role.desired):
                 self.tables_stale = True
 
@@ -139,7 +138,7 @@ class Placer:
     ) -> Placed | None:
         job = record.job
         if len(record.tasks) == 1 and len(tasks) == 1:
-            shape = self.cluster.shape_of(job.roles[0].request, job.pool)
+            shape = self.cluster.shapes_of(record.demand)[0]
             choice = self.choose(shape, mask, spare)
             return None if choice is None else [(tasks[0], self.take(shape, choice))]
         placed = self.place_all(job, tasks, mask, spare)
@@ -202,7 +201,7 @@ class Placer:
     def take(self, shape: Shape, choice: Choice) -> Holding:
         """Hold what a choice says."""
         cluster = self.cluster
-        first = int(cluster.arrays.first_device[choice.node])
+        first = cluster.arrays.first_device_cells[choice.node]
         holding = cluster.holding(choice.node, shape, [first + device for device in choice.devices])
         cluster.change(holding, Hold.RUNNING)
         return holding

@@ -6,6 +6,7 @@ from millpond.model.decisions import Placement
 from millpond.model.reasons import Cause
 from millpond.model.resources import Amount
 from millpond.model.workloads import Job, JobState, Outcome, TaskState
+from millpond.scheduling.demands import Demand
 from millpond.scheduling.holdings import Holding
 from millpond.scheduling.lifecycle import Trigger, advance, job_state
 
@@ -46,9 +47,9 @@ class JobRecord:
     """One job and all its runs.
 
     Attributes:
-        amount: what all its tasks together count for in quotas, once it was asked for.
-        elastic: whether it can run with fewer or more tasks than it wants.
-        kind: a number that jobs share if their tasks ask for the same and lie together alike; -1 when it is not known.
+        demand: what it asks for, shared with all jobs that ask for the same.
+        amount: what all its tasks together count for in quotas; None when it has to be summed up anew.
+        elastic, gpu_milli: as in its demand.
         sequence: order of arrival.
         attempt: number of the current or last run, from 1; 0 before the first.
         started_at: confirmed start of the current run; None while it does not run.
@@ -70,21 +71,21 @@ class JobRecord:
     """
 
     __slots__ = (
-        "amount", "attained_before_s", "attained_s", "attempt", "bins_outlived", "cautious_s", "debt_s",
+        "amount", "attained_before_s", "attained_s", "attempt", "bins_outlived", "cautious_s", "debt_s", "demand",
         "displaces_above", "elastic", "ended_at", "expected_s", "failed_starts", "failures", "first_started_at",
-        "gpu_milli", "id", "job", "key", "kind", "line", "out_of_memory_failures", "preemptions", "queue", "rekey_at",
+        "gpu_milli", "id", "job", "key", "line", "out_of_memory_failures", "preemptions", "queue", "rekey_at",
         "requeued_at", "sequence", "size_class", "slot", "started_at", "state", "stop_cause", "stop_trigger",
         "submitted_at", "suspended_at", "suspended_by", "tasks",
     )  # fmt: skip
 
-    def __init__(self, job: Job, sequence: int, submitted_at: float) -> None:
+    def __init__(self, job: Job, demand: Demand, sequence: int, submitted_at: float) -> None:
         self.job = job
-        self.kind = -1
+        self.demand = demand
         self.id = job.id
         self.queue = job.queue
-        self.gpu_milli = job.gpu_milli
-        self.elastic = job.elastic
-        self.amount: Amount | None = None
+        self.gpu_milli = demand.gpu_milli
+        self.elastic = demand.elastic
+        self.amount: Amount | None = demand.amount
         self.sequence = sequence
         self.submitted_at = self.requeued_at = submitted_at
         self.attempt = 0
@@ -132,7 +133,7 @@ class JobRecord:
         """
         if len(self.tasks) > 1:
             self.tasks = sorted(self.wanted(), key=lambda task: task.role_index)
-            self.amount = None
+            self.amount = self.demand.amount
             for number, task in enumerate(self.tasks):
                 task.number = number
 

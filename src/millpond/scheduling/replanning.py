@@ -252,7 +252,7 @@ class Replanner:
         return [task for task in record.tasks if task.state is TaskState.RUNNING]
 
     def _shape(self, record: JobRecord, task: TaskRecord) -> Shape:
-        return self._state.cluster.shape_of(record.job.roles[task.role_index].request, record.job.pool)
+        return self._state.cluster.shapes_of(record.demand)[task.role_index]
 
     def _nodes(self, record: JobRecord) -> list[int]:
         return sorted(task.holding.node for task in record.tasks if task.holding is not None)

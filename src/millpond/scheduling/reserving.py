@@ -84,7 +84,7 @@ class Reserver:
         state, job = self.state, record.job
         roster, arrays = state.roster, state.cluster.arrays
         count = arrays.node_count
-        ends = state.ordering.ends(roster.slots[:, : roster.used], state.now)
+        ends = state.ordering.ends(roster.live, state.now)
         closed = self._open_by_hand()
         tasks = least_tasks(job, record.queued())
         found = []

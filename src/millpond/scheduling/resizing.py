@@ -30,8 +30,8 @@ def resize(state: State, record: JobRecord, role_name: str, desired: int) -> Non
         state.waiting.remove(record)
         record.line = ()
     record.job = replace(job, roles=(*job.roles[:index], role, *job.roles[index + 1 :]))
-    record.gpu_milli = record.job.gpu_milli
-    record.kind = -1
+    record.demand = state.demands.of(record.job)
+    record.gpu_milli = record.demand.gpu_milli
     mine = [task for task in record.wanted() if task.role_index == index]
     surplus = sorted(mine, key=_first_to_go)[: max(len(mine) - desired, 0)]
     for task in surplus:

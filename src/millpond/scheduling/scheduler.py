@@ -118,13 +118,14 @@ class Scheduler:
         self._claims.prune()
         self._end_overdue()
         state.end_pauses()
-        resume_suspended(state)
+        if state.suspended:
+            resume_suspended(state)
         replans = state.ordering.replans and self.settings.preempt
         if replans or not state.waiting.count:
             grow_all(state, self._placer, self._claims)
         if state.waiting.count:
             self._placer.refresh()
-            state.ordering.refresh(state.roster.slots[:, : state.roster.used], state.now)
+            state.ordering.refresh(state.roster.live, state.now)
             state.rekey_due()
             if replans:
                 self._replanner.replan()
@@ -182,7 +183,7 @@ class Scheduler:
     def _protection_ends(self, now: float) -> list[float]:
         """When the first minimum run time among running work ends, so that it may be asked to leave."""
         roster = self._state.roster
-        until = roster.slots[SLOT_PROTECTED_UNTIL, : roster.used][roster.slots[SLOT_ALIVE, : roster.used] > 0.0]
+        until = roster.live[SLOT_PROTECTED_UNTIL][roster.live[SLOT_ALIVE] > 0.0]
         ahead = until[(until > now) & np.isfinite(until)]
         return [float(ahead.min())] if len(ahead) else []
 
@@ -192,7 +193,7 @@ class Scheduler:
         lowest = state.waiting.lowest_displacing()
         stamp = (state.roster.version, lowest, state.ordering.version)
         if stamp != self._change_stamp or (self._change_at is not None and self._change_at <= now):
-            slots = state.roster.slots[:, : state.roster.used]
+            slots = state.roster.live
             self._change_at = state.ordering.next_change_of_any(state.running.values(), slots, lowest, now)
             self._change_stamp = stamp
         return self._change_at

@@ -226,6 +226,7 @@ def _record(state: State, plain: dict[str, Any]) -> JobRecord:
     record.stop_trigger = Trigger(trigger) if trigger else None
     record.stop_cause = Cause(cause) if cause else None
     record.tasks = [_task(state, record, number, item) for number, item in enumerate(plain["tasks"])]
+    record.amount = None
     record.refresh()
     if plain["key"] is not None:
         record.key = tuple(NEVER if part is None else part for part in plain["key"])
@@ -248,7 +249,7 @@ def _task(state: State, record: JobRecord, number: int, plain: dict[str, Any]) -
     if plain["hold"] is not None:
         hold, node, devices = plain["hold"]
         cluster = state.cluster
-        shape = cluster.shape_of(role.request, record.job.pool)
+        shape = cluster.shapes_of(record.demand)[task.role_index]
         index = cluster.node_index.get(node)
         if index is not None:
             task.holding = cluster.holding(index, shape, [cluster.device_index[uuid] for uuid in devices])
@@ -272,7 +273,7 @@ def _place_plain(state: State, task: TaskRecord, holding: Holding) -> list[Any]:
 
 def _place(state: State, record: JobRecord, number: int, node: str, devices: list[str]) -> tuple[TaskRecord, Holding]:
     cluster, task = state.cluster, record.tasks[number]
-    shape = cluster.shape_of(record.job.roles[task.role_index].request, record.job.pool)
+    shape = cluster.shapes_of(record.demand)[task.role_index]
     return task, cluster.holding(cluster.node_index[node], shape, [cluster.device_index[uuid] for uuid in devices])
 
 

@@ -17,10 +17,11 @@ from millpond.model.tenants import Limit
 from millpond.model.workloads import Job, JobState, TaskState
 from millpond.scheduling.closures import Closures
 from millpond.scheduling.cluster import Cluster
+from millpond.scheduling.demands import Demands
 from millpond.scheduling.holdings import Hold, Holding, counted
 from millpond.scheduling.journal import Journal
 from millpond.scheduling.lifecycle import Trigger
-from millpond.scheduling.ordering.base import NEVER, Ordering, is_exact
+from millpond.scheduling.ordering.base import NEVER, Ordering
 from millpond.scheduling.ordering.registry import make_ordering
 from millpond.scheduling.ordering.survival import size_class
 from millpond.scheduling.reclaiming.roster import Roster
@@ -66,6 +67,7 @@ class State:
         self.usage = DecayedUsage(settings.fair_half_life_s)
         self.ordering: Ordering = make_ordering(settings)
         self.jobs: dict[str, JobRecord] = {}
+        self.demands = Demands()
         self.waiting = WaitingLines()
         self.roster = Roster()
         self.running: dict[str, JobRecord] = {}
@@ -86,8 +88,13 @@ class State:
     # ---- jobs enter and leave -----------------------------------------------------------------------------------
 
     def submit(self, job: Job) -> JobRecord:
-        """Enter a new job and put it into its waiting line."""
+        """Enter a new job and put it into its waiting line.
+
+        Raises:
+            InvalidInputError: it names more kinds of extra resources than the ledger has room to count.
+        """
         record = self.new_record(job, self.next_sequence, self.now)
+        self.cluster.shapes_of(record.demand)
         self.next_sequence += 1
         self.jobs[job.id] = record
         self.protects = self.protects or job.minimum_run_s > 0
@@ -97,7 +104,7 @@ class State:
 
     def new_record(self, job: Job, sequence: int, submitted_at: float) -> JobRecord:
         """A record of a job that nothing has happened to yet."""
-        record = JobRecord(job, sequence, submitted_at)
+        record = JobRecord(job, self.demands.of(job), sequence, submitted_at)
         record.size_class = size_class(record.gpu_milli)
         return record
 
@@ -164,7 +171,8 @@ class State:
     def charge(self, record: JobRecord, amount: Amount, sign: int) -> None:
         """Count what a job holds more (or, with ``sign`` -1, less) for its queues and its user."""
         self.queues.charge(record.queue, amount, sign)
-        self.limits.charge(record, amount, sign)
+        if self.limits.in_force:
+            self.limits.charge(record, amount, sign)
 
     def set_limit(self, limit: Limit) -> None:
         """A user or a queue may hold more or less from now on."""
@@ -224,21 +232,21 @@ class State:
         if self.ordering.needs_usage:
             self._use(record, self.amount_of(record, [task for task, _ in placed]), 1)
         record.refresh()
-        if record.slot >= 0:
-            self.enroll(record)
-        self.watch_growth(record)
+        if joins or len(placed) < len(record.tasks):
+            if record.slot >= 0:
+                self.enroll(record)
+            self.watch_growth(record)
         decision = Start(self.next_id(), record.id, record.attempt, cause, tuple(placements), joins)
         self.pending[decision.id] = decision
         return decision
 
     def _placement(self, task: TaskRecord, holding: Holding) -> Placement:
-        cluster = self.cluster
-        node = cluster.nodes[holding.node]
-        grants = tuple(
-            Grant(cluster.device_ids[device], holding.compute_milli, holding.limit_milli, memory)
+        cluster, shape = self.cluster, holding.shape
+        grants = [
+            Grant(cluster.device_ids[device], shape.compute_milli, shape.limit_milli, memory)
             for device, memory in zip(holding.devices, holding.memory_mib, strict=True)
-        )
-        return Placement(task.number, task.role, "" if node is None else node.name, grants)
+        ]
+        return Placement(task.number, task.role, cluster.node_name(holding.node), tuple(grants))
 
     def watch_growth(self, record: JobRecord) -> None:
         """Tasks of a running job that wait will join it when there is room."""
@@ -249,9 +257,7 @@ class State:
 
     def enroll(self, record: JobRecord) -> None:
         """Put a job that runs on the roster, as it is now."""
-        ordering = self.ordering
-        sizes = (ordering.known_s(record), float(is_exact(record)), ordering.weight(record), ordering.charge(record))
-        self.roster.add(record, self.now, sizes)
+        self.roster.add(record, self.now, self.ordering.sizes(record))
 
     # ---- ending -------------------------------------------------------------------------------------------------
 
@@ -308,7 +314,8 @@ class State:
         record.started_at = None
         displaced = record.stop_cause in (Cause.PREEMPTED, Cause.RECLAIMED)
         interrupted = displaced or record.stop_cause is Cause.DRAINED
-        self._settle_queued(record)
+        if record.stop_trigger is not None:
+            self._settle_queued(record)
         record.stop_trigger = record.stop_cause = None
         record.refresh()
         if record.state is JobState.QUEUED:

@@ -22,22 +22,18 @@ Line = list[tuple[Key, int, JobRecord]]
 class WaitingLines:
     """All waiting jobs, by line."""
 
-    __slots__ = ("_kinds", "count", "lines")
+    __slots__ = ("count", "lines")
 
     def __init__(self) -> None:
         self.lines: dict[LineKey, Line] = {}
         self.count = 0
-        self._kinds: dict[object, int] = {}
 
     def add(self, record: JobRecord) -> None:
         """Put a job with its key set into its line."""
         job = record.job
         line = record.line
         if not line:
-            if record.kind < 0:
-                alike = (job.roles, job.together, job.together_required)
-                record.kind = self._kinds.setdefault(alike, len(self._kinds))
-            line = record.line = (job.queue, job.user, job.pool, int(job.priority), record.kind)
+            line = record.line = (job.queue, job.user, job.priority, record.demand.number)
         waiting = self.lines.get(line)
         entry = (record.key, record.sequence, record)
         if waiting is None:

@@ -148,7 +148,7 @@ class Walk:
 
     def _charge_claims(self, sign: int) -> None:
         """During the walk quotas count what is claimed as held, so that nobody slips in while the victims leave."""
-        if self._state.has_bounds or self._state.queues.has_guarantees:
+        if self._claims.by_job and (self._state.has_bounds or self._state.queues.has_guarantees):
             for job, claim in self._claims.by_job.items():
                 self._charge(self._state.jobs[job], claim.placed, sign)
 
@@ -358,7 +358,7 @@ class Walk:
     def _charge(self, record: JobRecord, placed: Placed, sign: int = 1) -> None:
         state = self._state
         state.charge(record, state.amount_of(record, [task for task, _ in placed]), sign)
-        if record.id not in state.running:
+        if state.limits.in_force and record.id not in state.running:
             state.limits.count(record, sign)
 
     def _start(self, record: JobRecord, placed: Placed, cause: Cause) -> None:

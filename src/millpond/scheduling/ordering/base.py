@@ -114,17 +114,14 @@ class Ordering:
         """Whether a job that fits should wait a little all the same; asked only where nothing is preempted."""
         return False
 
-    def known_s(self, record: JobRecord) -> float:
-        """Length of a running job as the ordering knows it; ``NEVER`` when it has to guess."""
-        return whole_s(record)
+    def sizes(self, record: JobRecord) -> tuple[float, float, float, float]:
+        """What the roster keeps of a running job, beside what everybody can see.
 
-    def weight(self, record: JobRecord) -> float:
-        """By what a running job's seconds are multiplied in ``slot_keys``."""
-        return 1.0
-
-    def charge(self, record: JobRecord) -> float:
-        """By how much more than the newcomer's a running job's key must exceed it, for the cost of its preemption."""
-        return 0.0
+        Its length as the ordering knows it (``NEVER`` when it has to guess); 1.0 if that is certain, else 0.0; by what
+        its seconds are multiplied in ``slot_keys``; by how much more than the newcomer's its key must exceed it, for
+        the cost of its preemption.
+        """
+        return whole_s(record), float(is_exact(record)), 1.0, 0.0
 
     def next_release(self, now: float) -> float | None:
         """When the first job that ``holds_back`` kept waiting may be kept no longer; None when there is none."""

@@ -168,14 +168,10 @@ class Default(Ordering):
         self._fill_ends(slots, now, self.survival.edges, self.survival.half_ended_at, ends)
         return ends
 
-    def known_s(self, record: JobRecord) -> float:
-        return forecast_s(record)
-
-    def weight(self, record: JobRecord) -> float:
-        return float(cards(record) ** SIZE_POWER)
-
-    def charge(self, record: JobRecord) -> float:
-        return COST_WEIGHT * self.settings.preemption_cost.of(record.gpu_milli) * cards(record)
+    def sizes(self, record: JobRecord) -> tuple[float, float, float, float]:
+        size = cards(record)
+        charge = COST_WEIGHT * self.settings.preemption_cost.of(record.gpu_milli) * size
+        return forecast_s(record), float(is_exact(record)), size**SIZE_POWER, charge
 
     def slot_keys(self, slots: FloatArray, now: float) -> tuple[FloatArray, float]:
         highest, _ = self._fill_keys(slots, now)

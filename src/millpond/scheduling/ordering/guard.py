@@ -37,6 +37,7 @@ class Guard:
 
     def __init__(self) -> None:
         self._demand = [0.0] * _CLASSES
+        self._learns = False
         self._span_s = 0.0
         self._last_at: float | None = None
         self._running_milli = [0] * _CLASSES
@@ -46,13 +47,15 @@ class Guard:
     def arrive(self, record: JobRecord, now: float) -> None:
         """A job was submitted; its length may become known a little later."""
         kept = 1.0 - FORGET
-        self._demand = [weight * kept for weight in self._demand]
+        if self._learns:
+            self._demand = [weight * kept for weight in self._demand]
         self._span_s = self._span_s * kept + (now - self._last_at if self._last_at is not None else 0.0)
         self._last_at = now
 
     def learn(self, record: JobRecord) -> None:
         """The length of a submitted job became known for the first time."""
         if record.expected_s is not None:
+            self._learns = True
             self._demand[_length_class(record.expected_s)] += record.gpu_milli * record.expected_s
 
     def start(self, record: JobRecord) -> None:
@@ -104,6 +107,7 @@ class Guard:
     def restore(self, plain: dict[str, Any]) -> None:
         """Take over what ``snapshot`` returned."""
         self._demand, self._span_s = list(plain["demand"]), plain["span_s"]
+        self._learns = any(self._demand)
         self._last_at = plain["last_at"]
         self._running_milli, self._counted = list(plain["running_milli"]), dict(plain["counted"])
 

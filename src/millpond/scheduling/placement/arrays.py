@@ -93,6 +93,11 @@ class ClusterArrays:
     compute_free_cells: memoryview[int]
     limit_free_cells: memoryview[int]
     device_memory_free_cells: memoryview[int]
+    device_memory_cells: memoryview[int]
+    device_usable_cells: memoryview[int]
+    first_device_cells: memoryview[int]
+    node_usable_cells: memoryview[int]
+    swap_free_cells: memoryview[int]
 
     def __init__(
         self, node_capacity: int = 64, device_capacity: int = 512, *, extras: int = 0, log_size: int = 16_384
@@ -101,7 +106,7 @@ class ClusterArrays:
         self.device_count = 0
         self.extras = extras
         self.changed: Int64Array = np.zeros(log_size, dtype=np.int64)
-        self._changed_cells = _cells(self.changed)
+        self._changed_cells = cells_of(self.changed)
         self.change_head = 0
         self._hold_nodes(np.zeros((FIRST_EXTRA + extras, max(node_capacity, 1)), dtype=np.int64))
         self._hold_devices(np.zeros((len(DEVICE_FIELDS), max(device_capacity, 1)), dtype=np.int64))
@@ -173,18 +178,25 @@ class ClusterArrays:
         for row, name in enumerate(NODE_FIELDS):
             setattr(self, name, table[row])
         self.extra_free = table[FIRST_EXTRA:].T
-        self.cpu_free_cells, self.memory_free_cells = _cells(table[CPU_FREE]), _cells(table[MEMORY_FREE])
+        self.cpu_free_cells, self.memory_free_cells = cells_of(table[CPU_FREE]), cells_of(table[MEMORY_FREE])
+        self.first_device_cells, self.node_usable_cells = cells_of(table[FIRST_DEVICE]), cells_of(table[NODE_USABLE])
+        self.swap_free_cells = cells_of(table[SWAP_FREE])
 
     def _hold_devices(self, table: Int64Array) -> None:
         self.device_table = table
         for row, name in enumerate(DEVICE_FIELDS):
             setattr(self, name, table[row])
-        self.compute_free_cells, self.limit_free_cells = _cells(table[COMPUTE_FREE]), _cells(table[LIMIT_FREE])
-        self.device_memory_free_cells = _cells(table[DEVICE_MEMORY_FREE])
+        self.compute_free_cells, self.limit_free_cells = cells_of(table[COMPUTE_FREE]), cells_of(table[LIMIT_FREE])
+        self.device_memory_free_cells = cells_of(table[DEVICE_MEMORY_FREE])
+        self.device_memory_cells, self.device_usable_cells = (
+            cells_of(table[DEVICE_MEMORY]),
+            cells_of(table[DEVICE_USABLE]),
+        )
 
 
-def _cells(row: Int64Array) -> memoryview[int]:
-    return row.data.cast("B").cast("q")
+def cells_of(table: Int64Array) -> memoryview[int]:
+    """The same memory, flat, for access to one entry at a time."""
+    return table.data.cast("B").cast("q")
 
 
 def _widened(table: Int64Array, columns: int) -> Int64Array:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -279,6 +280,7 @@ class Selector:
         self._racks_seen, self._racks_known = head, count
 
 
+@lru_cache(maxsize=4096)
 def bits_of(cards: int) -> tuple[int, ...]:
     """The places of the bits that are set, lowest first."""
     indices = []

@@ -63,7 +63,7 @@ class Planner:
     def by_guarantee(self, record: JobRecord, mask: NodeMask | None) -> Plan | None:
         """Take back borrowed room for a queue that is within its guarantee."""
         state = self.state
-        slots = state.roster.slots[:, : state.roster.used]
+        slots = state.roster.live
         allowed = self._unprotected(slots, Priority.LOW, Priority.CRITICAL)
         for slot in np.flatnonzero(allowed):
             victim = state.roster.records[slot]
@@ -95,7 +95,7 @@ class Planner:
 
     def by_priority(self, record: JobRecord, mask: NodeMask | None) -> Plan | None:
         """End work of lower classes."""
-        slots = self.state.roster.slots[:, : self.state.roster.used]
+        slots = self.state.roster.live
         allowed = self._unprotected(slots, Priority.LOW, record.job.priority - 1)
         parts = self._parts(lambda victim: victim.job.priority < record.job.priority)
         if not parts and not allowed.any():
@@ -116,7 +116,7 @@ class Planner:
     def by_ordering(self, record: JobRecord, mask: NodeMask | None) -> Plan | None:
         """End work of the same class whose turn is later, if that pays for itself."""
         state = self.state
-        slots = state.roster.slots[:, : state.roster.used]
+        slots = state.roster.live
         keys = self._running_keys(slots)
         priority = record.job.priority
         judged = state.ordering.victims(record, slots, keys, self._unprotected(slots, priority, priority))
@@ -139,7 +139,7 @@ class Planner:
 
     def highest_running_key(self) -> float:
         """The highest key of running work: a waiting job that cannot displace that can displace nothing."""
-        self._running_keys(self.state.roster.slots[:, : self.state.roster.used])
+        self._running_keys(self.state.roster.live)
         return self._highest_key
 
     def _running_keys(self, slots: FloatArray) -> FloatArray:

@@ -1,10 +1,15 @@
 """The roster: running work as arrays, so that a kernel can look for victims.
 
 One row for each task's holding, chained by node; one slot for each job with what victim rules look at. It mirrors what
-runs now and may be asked to leave: work that is stopping or suspended is not on it.
+runs now and may be asked to leave: work that is stopping or suspended is not on it. All fields of one row lie side
+by side in memory, for rows are visited one by one; slots are read field by field, all of them.
 """
 
 from __future__ import annotations
+
+from array import array
+from struct import Struct
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,15 +17,17 @@ from numpy.typing import NDArray
 from millpond.model.workloads import Priority
 from millpond.scheduling.cluster import EXTRA_LIMIT
 from millpond.scheduling.holdings import Holding
-from millpond.scheduling.placement.arrays import Int64Array
+from millpond.scheduling.placement.arrays import Int64Array, cells_of
 from millpond.scheduling.records import JobRecord
 
 FloatArray = NDArray[np.float64]
+Array = TypeVar("Array", Int64Array, FloatArray)
 
 # Fields of a row.
 ROW_NODE, ROW_SLOT, ROW_CPU, ROW_RAM, ROW_COMPUTE, ROW_LIMIT, ROW_DEVICES, ROW_NEXT, ROW_PREVIOUS = range(9)
 ROW_FIRST_EXTRA = 9
 _ROW_FIELDS = ROW_FIRST_EXTRA + EXTRA_LIMIT
+_ROW = Struct(f"{_ROW_FIELDS}q")
 _NO_EXTRAS = (0,) * EXTRA_LIMIT
 
 # Fields of a slot.
@@ -55,22 +62,21 @@ class Roster:
     Attributes:
         rows: int64 (17, rows); row_devices, row_memory: int64 (rows, most devices of a task).
         node_head: int64 (nodes,), the first row of each node, -1 for none.
-        slots: float64 (16, slots).
+        slots: float64 (16, slots); live: those that were ever used.
         records: the job of each slot, None where it is free.
     """
 
     def __init__(self) -> None:
-        self.rows: Int64Array = np.zeros((_ROW_FIELDS, 64), dtype=np.int64)
-        self.row_devices: Int64Array = np.zeros((64, 8), dtype=np.int64)
-        self.row_memory: Int64Array = np.zeros((64, 8), dtype=np.int64)
-        self.node_head: Int64Array = np.full(64, -1, dtype=np.int64)
-        self.slots: FloatArray = np.zeros((_SLOT_FIELDS, 64))
+        self.row_devices: Int64Array = np.zeros((0, 8), dtype=np.int64)
+        self.row_memory: Int64Array = np.zeros((0, 8), dtype=np.int64)
+        self._hold_rows(np.zeros((64, _ROW_FIELDS), dtype=np.int64), devices=8)
+        self.live: FloatArray = np.zeros((_SLOT_FIELDS, 0))
+        self._hold_slots(np.zeros((_SLOT_FIELDS, 64)))
+        self._hold_heads(np.full(64, -1, dtype=np.int64))
         self.records: list[JobRecord | None] = [None] * 64
         self.version = 0
         """Rises with every change."""
         self._by_priority = [0] * len(Priority)
-        self.used = 0
-        """One more than the highest slot ever used: slots beyond it need not be read."""
         self._slot_rows: list[list[int]] = [[] for _ in range(64)]
         self._free_rows = list(range(63, -1, -1))
         self._free_slots = list(range(63, -1, -1))
@@ -79,21 +85,21 @@ class Roster:
         """Enter a job that runs, with all its holdings.
 
         Args:
-            sizes: its length as the ordering knows it (infinite when it does not), whether that is certain (1.0 or
-                0.0), and what the ordering makes of its size and of the cost of its preemption.
+            sizes: what the ordering makes of it, see ``Ordering.sizes``.
         """
         if record.slot >= 0:
             self.remove(record)
         if not self._free_slots:
             self._grow_slots()
         slot = record.slot = self._free_slots.pop()
-        self.used = max(self.used, slot + 1)
+        if slot >= self.live.shape[1]:
+            self.live = self.slots[:, : slot + 1]
         self.records[slot] = record
         whole_s, exact, weight, charge = sizes
         started = now if record.started_at is None else record.started_at
         job = record.job
         exempt = not job.preemptible or record.preemptions >= job.preemption_budget
-        self.slots[:, slot] = (
+        values = (
             1.0,
             max(record.gpu_milli, 10) / 1000.0,
             max(started - record.submitted_at - record.attained_s, 0.0),
@@ -111,6 +117,7 @@ class Roster:
             float(record.sequence),
             float(record.bins_outlived),
         )
+        self._slot_cells[slot :: self.slots.shape[1]] = array("d", values)
         self.version += 1
         self._by_priority[job.priority] += 1
         rows = self._slot_rows[slot]
@@ -126,9 +133,10 @@ class Roster:
         for row in self._slot_rows[slot]:
             self._remove_row(row)
         self._slot_rows[slot].clear()
-        self.slots[SLOT_ALIVE, slot] = 0.0
+        cells, stride = self._slot_cells, self.slots.shape[1]
+        cells[SLOT_ALIVE * stride + slot] = 0.0
         self._by_priority[record.job.priority] -= 1
-        record.bins_outlived = int(self.slots[SLOT_BIN, slot])
+        record.bins_outlived = int(cells[SLOT_BIN * stride + slot])
         self.records[slot] = None
         self._free_slots.append(slot)
         record.slot = -1
@@ -148,58 +156,81 @@ class Roster:
     def _add_row(self, slot: int, holding: Holding) -> int:
         if not self._free_rows:
             self._grow_rows()
-        node, count = holding.node, len(holding.devices)
+        node, shape, count = holding.node, holding.shape, len(holding.devices)
         if node >= self.node_head.shape[0]:
-            wider = np.full(max(node + 1, 2 * self.node_head.shape[0]), -1, dtype=np.int64)
-            wider[: self.node_head.shape[0]] = self.node_head
-            self.node_head = wider
+            self._grow_heads(node + 1)
         if count > self.row_devices.shape[1]:
-            self.row_devices = _wider(self.row_devices, self.row_devices.shape[0], count)
-            self.row_memory = _wider(self.row_memory, self.row_memory.shape[0], count)
+            self._hold_rows(self.rows.T, devices=count)
         row = self._free_rows.pop()
-        head = int(self.node_head[node])
-        self.rows[:, row] = (
-            node, slot, holding.cpu_milli, holding.ram_mib, holding.compute_milli, holding.limit_milli, count, head, -1,
-            *holding.extras, *_NO_EXTRAS[len(holding.extras) :],
+        head = self._head_cells[node]
+        _ROW.pack_into(
+            self._row_bytes, row * _ROW.size,
+            node, slot, shape.cpu_milli, shape.memory_mib, shape.compute_milli, shape.limit_milli, count, head, -1,
+            *shape.extras, *_NO_EXTRAS[len(shape.extras) :],
         )  # fmt: skip
-        self.row_devices[row, :count] = holding.devices
-        self.row_memory[row, :count] = holding.memory_mib
+        devices, memory, place = self._device_cells, self._memory_cells, row * self.row_devices.shape[1]
+        for device, memory_mib in zip(holding.devices, holding.memory_mib, strict=True):
+            devices[place] = device
+            memory[place] = memory_mib
+            place += 1
         if head >= 0:
-            self.rows[ROW_PREVIOUS, head] = row
-        self.node_head[node] = row
+            self._row_cells[head * _ROW_FIELDS + ROW_PREVIOUS] = row
+        self._head_cells[node] = row
         return row
 
     def _remove_row(self, row: int) -> None:
-        after, before = int(self.rows[ROW_NEXT, row]), int(self.rows[ROW_PREVIOUS, row])
+        cells, first = self._row_cells, row * _ROW_FIELDS
+        after, before = cells[first + ROW_NEXT], cells[first + ROW_PREVIOUS]
         if before >= 0:
-            self.rows[ROW_NEXT, before] = after
+            cells[before * _ROW_FIELDS + ROW_NEXT] = after
         else:
-            self.node_head[self.rows[ROW_NODE, row]] = after
+            self._head_cells[cells[first + ROW_NODE]] = after
         if after >= 0:
-            self.rows[ROW_PREVIOUS, after] = before
+            cells[after * _ROW_FIELDS + ROW_PREVIOUS] = before
         self._free_rows.append(row)
 
+    # ---- tables that grow ---------------------------------------------------------------------------------------
+
     def _grow_slots(self) -> None:
+        # Not quite twice as many: fields a power of two apart would compete for the same lines of the cache.
         count = self.slots.shape[1]
-        wider = np.zeros((_SLOT_FIELDS, 2 * count))
-        wider[:, :count] = self.slots
-        self.slots = wider
-        self.records += [None] * count
-        self._slot_rows += [[] for _ in range(count)]
-        self._free_slots = list(range(2 * count - 1, count - 1, -1))
+        more = count + 8
+        self._hold_slots(_wider(self.slots, _SLOT_FIELDS, count + more))
+        self.records += [None] * more
+        self._slot_rows += [[] for _ in range(more)]
+        self._free_slots = list(range(count + more - 1, count - 1, -1))
 
     def _grow_rows(self) -> None:
         count = self.rows.shape[1]
-        rows = np.zeros((_ROW_FIELDS, 2 * count), dtype=np.int64)
-        rows[:, :count] = self.rows
-        self.rows = rows
-        width = self.row_devices.shape[1]
-        self.row_devices = _wider(self.row_devices, 2 * count, width)
-        self.row_memory = _wider(self.row_memory, 2 * count, width)
+        self._hold_rows(_wider(self.rows.T, 2 * count, _ROW_FIELDS), devices=self.row_devices.shape[1])
         self._free_rows = list(range(2 * count - 1, count - 1, -1))
 
+    def _grow_heads(self, nodes: int) -> None:
+        wider = np.full(max(nodes, 2 * self.node_head.shape[0]), -1, dtype=np.int64)
+        wider[: self.node_head.shape[0]] = self.node_head
+        self._hold_heads(wider)
 
-def _wider(table: Int64Array, rows: int, columns: int) -> Int64Array:
-    grown = np.zeros((rows, columns), dtype=np.int64)
+    def _hold_slots(self, table: FloatArray) -> None:
+        self.slots: FloatArray = table
+        self.live = table[:, : self.live.shape[1]]
+        self._slot_cells: memoryview[float] = table.data.cast("B").cast("d")
+
+    def _hold_rows(self, table: Int64Array, *, devices: int) -> None:
+        """Keep rows in a table (rows, 17), seen from outside as (17, rows), with so many devices for each."""
+        count = table.shape[0]
+        self.row_devices = _wider(self.row_devices, count, devices)
+        self.row_memory = _wider(self.row_memory, count, devices)
+        self.rows: Int64Array = table.T
+        self._row_bytes = table.data.cast("B")
+        self._row_cells: memoryview[int] = self._row_bytes.cast("q")
+        self._device_cells, self._memory_cells = cells_of(self.row_devices), cells_of(self.row_memory)
+
+    def _hold_heads(self, heads: Int64Array) -> None:
+        self.node_head: Int64Array = heads
+        self._head_cells = cells_of(heads)
+
+
+def _wider(table: Array, rows: int, columns: int) -> Array:
+    grown = np.zeros((rows, columns), dtype=table.dtype)
     grown[: table.shape[0], : table.shape[1]] = table
     return grown

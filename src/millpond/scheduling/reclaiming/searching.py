@@ -229,7 +229,7 @@ class Search:
     def _place_all(self, record: JobRecord, tasks: list[TaskRecord], attempt: Attempt) -> Placed:
         """Take holdings for the tasks, largest first, making room as needed; empty if that fails."""
         cluster = self._state.cluster
-        shapes = [cluster.shape_of(role.request, record.job.pool) for role in record.job.roles]
+        shapes = cluster.shapes_of(record.demand)
         placed: Placed = []
         for task in sorted(tasks, key=lambda task: -shapes[task.role_index].devices):
             shape = shapes[task.role_index]

@@ -68,8 +68,13 @@ class DecayedUsage:
             return
         kept = 0.5 ** (elapsed / self.half_life_s)
         gained = (1.0 - kept) * self.half_life_s / math.log(2.0)
-        for resource in range(_RESOURCES):
-            account.decayed[resource] = account.decayed[resource] * kept + account.rate[resource] * gained
+        gpu, cpu, memory = account.decayed
+        gpu_rate, cpu_rate, memory_rate = account.rate
+        account.decayed = [
+            gpu * kept + gpu_rate * gained,
+            cpu * kept + cpu_rate * gained,
+            memory * kept + memory_rate * gained,
+        ]
         account.since = now
 
     def snapshot(self) -> dict[str, list[float]]:

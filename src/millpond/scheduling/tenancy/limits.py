@@ -33,6 +33,7 @@ class Limits:
     Attributes:
         by_account: limits that bound anything.
         counted: ids of the jobs that count as running.
+        in_force: whether there is any limit.
     """
 
     def __init__(self, journal: Journal) -> None:
@@ -40,11 +41,7 @@ class Limits:
         self.by_account: dict[Account, Limit] = {}
         self.held: dict[Account, Held] = {}
         self.counted: set[str] = set()
-
-    @property
-    def in_force(self) -> bool:
-        """Whether there is any limit."""
-        return bool(self.by_account)
+        self.in_force = False
 
     def set_limit(self, limit: Limit, running: Iterable[tuple[JobRecord, Amount]]) -> None:
         """Put a limit in force, or with nothing bounded out of it.
@@ -58,6 +55,7 @@ class Limits:
             self.by_account.pop(account, None)
         else:
             self.by_account[account] = limit
+        self.in_force = bool(self.by_account)
         if begins and self.in_force:
             self.held.clear()
             self.counted.clear()

@@ -106,10 +106,11 @@ class QueueTree:
         self._add(name, amount, sign)
 
     def _add(self, name: str, amount: Amount, sign: int) -> None:
+        gpu, cpu, memory = sign * amount.gpu_milli, sign * amount.cpu_milli, sign * amount.memory_mib
         for node in self.by_name[name].path:
-            node.gpu_milli += sign * amount.gpu_milli
-            node.cpu_milli += sign * amount.cpu_milli
-            node.memory_mib += sign * amount.memory_mib
+            node.gpu_milli += gpu
+            node.cpu_milli += cpu
+            node.memory_mib += memory
             if node.gpu_milli < 0 or node.cpu_milli < 0 or node.memory_mib < 0:
                 raise InconsistentStateError(f"usage of queue {node.queue.name!r} fell below zero")
 
