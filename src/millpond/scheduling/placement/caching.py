@@ -12,9 +12,9 @@ from millpond.scheduling.placement.scoring import NOWHERE, score_summarised
 from millpond.scheduling.placement.shapes import SHAPE_COMPUTE, SHAPE_DEVICES
 
 BLOCK = 64
-# Rows of the summary.
+# Columns of the summary.
 FREE, LARGEST, CARDS, USEFUL = range(4)
-SUMMARY_ROWS = 4
+SUMMARY_COLUMNS = 4
 _WHOLE = 1000
 
 
@@ -30,20 +30,21 @@ def refresh_summary(
     tables: Int64Array,
     summary: Int64Array,
 ) -> None:
-    """Bring ``summary`` (4, N), what every class asks about a node, up to the log's head; as ``refresh_scores``."""
+    """Bring ``summary`` (N, 4), what every class asks about a node, up to the log's head; as ``refresh_scores``."""
     if begin < 0:
         known = 0
         begin = head
-    size = changed.shape[0]
     logged = head - begin
+    place = begin % changed.shape[0]
     for step in range(logged + count - known):
-        node = changed[(begin + step) % size] if step < logged else known + step - logged
+        node = changed[place] if step < logged else known + step - logged
+        place = place + 1 if place + 1 < changed.shape[0] else 0
         if step >= logged or node < known:
             free, largest, cards, useful = summarise(nodes, devices, node, tables)
-            summary[FREE, node] = free
-            summary[LARGEST, node] = largest
-            summary[CARDS, node] = cards
-            summary[USEFUL, node] = useful
+            summary[node, FREE] = free
+            summary[node, LARGEST] = largest
+            summary[node, CARDS] = cards
+            summary[node, USEFUL] = useful
 
 
 @lean_kernel
@@ -63,7 +64,7 @@ def refresh_scores(
 ) -> None:
     """Bring a class up to the log's head: rescore what changed since ``begin`` (< 0: everything).
 
-    ``summary`` (4, N), up to date; ``scores`` (N,), ``block_best`` (N / 64,): the class's cache. Nodes from
+    ``summary`` (N, 4), up to date; ``scores`` (N,), ``block_best`` (N / 64,): the class's cache. Nodes from
     ``known`` to ``count`` are new.
     """
     if begin < 0:
@@ -71,17 +72,18 @@ def refresh_scores(
         block_best[:] = NOWHERE
         known = 0
         begin = head
-    size = changed.shape[0]
     # First what the log names, then the new nodes.
     logged = head - begin
+    place = begin % changed.shape[0]
     for step in range(logged + count - known):
-        node = changed[(begin + step) % size] if step < logged else known + step - logged
+        node = changed[place] if step < logged else known + step - logged
+        place = place + 1 if place + 1 < changed.shape[0] else 0
         if step < logged and node >= known:
             continue
         score = NOWHERE
         if may_fit(summary, node, shape):
             score, _ = score_summarised(
-                nodes, devices, node, shape, tables, 0, summary[FREE, node], summary[USEFUL, node]
+                nodes, devices, node, shape, tables, 0, summary[node, FREE], summary[node, USEFUL]
             )
         keep_score(scores, block_best, node, score)
 
@@ -93,7 +95,7 @@ def may_fit(summary: Int64Array, node: int, shape: Int64Array) -> bool:
     compute = shape[SHAPE_COMPUTE]
     if wanted == 0:
         return True
-    return bool(summary[LARGEST, node] >= compute and (compute < _WHOLE or summary[CARDS, node] >= wanted))
+    return bool(summary[node, LARGEST] >= compute and (compute < _WHOLE or summary[node, CARDS] >= wanted))
 
 
 @lean_kernel

@@ -19,7 +19,7 @@ import numpy as np
 
 from millpond.scheduling.placement import search
 from millpond.scheduling.placement.arrays import ClusterArrays, Int64Array, NodeMask
-from millpond.scheduling.placement.caching import BLOCK, SUMMARY_ROWS
+from millpond.scheduling.placement.caching import BLOCK, SUMMARY_COLUMNS
 from millpond.scheduling.placement.cells import LEVELS
 from millpond.scheduling.placement.filters import Filter
 from millpond.scheduling.placement.kernels import KernelSet, interpreted
@@ -111,7 +111,7 @@ class Selector:
         if level_spare is not None or self._is_random:
             return self._place_slowly(entry, node_mask, level_spare)
         head, count = arrays.change_head, arrays.node_count
-        if self._summary.shape[1] < count:
+        if self._summary.shape[0] < count:
             self._forget_summary()
         node, score, cards = self._select_best(
             arrays.node_table, arrays.device_table, arrays.changed,
@@ -198,7 +198,7 @@ class Selector:
         nodes, devices = arrays.node_table, arrays.device_table
         head, count = arrays.change_head, arrays.node_count
         mask = _NO_MASK if node_mask is None else node_mask
-        if self._summary.shape[1] < count:
+        if self._summary.shape[0] < count:
             self._forget_summary()
         call("refresh_summary")(
             nodes, devices, arrays.changed, self._begin(self._summary_seen, head), self._summary_known, head, count,
@@ -254,7 +254,7 @@ class Selector:
         return np.full(capacity, NOWHERE, dtype=np.int64), np.full(-(-capacity // BLOCK), NOWHERE, dtype=np.int64)
 
     def _forget_summary(self) -> None:
-        self._summary = np.zeros((SUMMARY_ROWS, self.arrays.node_table.shape[1]), dtype=np.int64)
+        self._summary = np.zeros((self.arrays.node_table.shape[1], SUMMARY_COLUMNS), dtype=np.int64)
         self._summary_seen = -1
         self._summary_known = 0
 
