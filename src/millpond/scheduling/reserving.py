@@ -88,11 +88,11 @@ class Reserver:
         closed = self._open_by_hand()
         tasks = least_tasks(job, record.queued())
         found = []
-        for index, role in enumerate(job.roles):
+        for index in range(len(job.roles)):
             wanted = sum(1 for task in tasks if task.role_index == index)
             if wanted == 0:
                 continue
-            shape = state.cluster.shape_of(role.request, job.pool)
+            shape = state.cluster.shapes_of(record.demand)[index]
             times = np.empty((count, min(wanted, most_copies)))
             self._room_times(
                 arrays.node_table, arrays.device_table, count, self.placer.vector(shape),
@@ -101,8 +101,10 @@ class Reserver:
                 self._scratch, times,
             )  # fmt: skip
             found.append((wanted, times))
-        arrays.node_usable[closed] = 0
-        self._postpone(record, [times for _, times in found])
+        if closed:
+            arrays.node_usable[closed] = 0
+        if state.closures.by_node:
+            self._postpone(record, [times for _, times in found])
         return found
 
     def _open_by_hand(self) -> list[int]:
@@ -115,7 +117,8 @@ class Reserver:
             and (node := cluster.nodes[index]) is not None
             and node.schedulable
         ]
-        cluster.arrays.node_usable[closed] = 1
+        if closed:
+            cluster.arrays.node_usable[closed] = 1
         return closed
 
     def _postpone(self, record: JobRecord, times: list[FloatArray]) -> None:

@@ -53,9 +53,16 @@ class WaitingLines:
     def rekey(self, record: JobRecord, key: Key) -> None:
         """Move a job to where its new key belongs in its line."""
         waiting = self.lines[record.line]
-        del waiting[bisect_left(waiting, (record.key, record.sequence, record))]
+        place = bisect_left(waiting, (record.key, record.sequence, record))
         record.key = key
-        insort(waiting, (key, record.sequence, record))
+        entry = (key, record.sequence, record)
+        goes_before = place + 1 == len(waiting) or entry < waiting[place + 1]
+        goes_after = place == 0 or waiting[place - 1] < entry
+        if goes_before and goes_after:
+            waiting[place] = entry  # it has passed nobody
+        else:
+            del waiting[place]
+            insort(waiting, entry)
 
     def position(self, record: JobRecord) -> int:
         """Its place in its own line, from 0."""

@@ -81,7 +81,9 @@ class Walk:
         self._planner = planner
         self._reserver = reserver
         self._turns = turns
-        self._displaceable = -1.0
+        self._displaceable: float | None = -1.0
+        """The highest key of work that the ordering may displace now; None while it was not asked for in this walk."""
+        self._bounded = False
         self._least_priority = float("inf")
         self._kept_out: dict[LineKey, tuple[int, int]] = {}
         self._blocked: set[str] = set()
@@ -126,7 +128,9 @@ class Walk:
             # Tasks that it has given up since are left out; if those left are too few, it is placed anew.
             placed = [(task, holding) for task, holding in claim.placed if task.state is TaskState.QUEUED]
             tasks = [task for task, _ in placed]
-            if not is_enough(record.job, tasks) or not is_admitted(self._state, record, tasks):
+            if len(placed) < len(claim.placed) and not is_enough(record.job, tasks):
+                continue
+            if not is_admitted(self._state, record, tasks):
                 continue
             if claims.closes_too_soon(record, placed):
                 continue
@@ -204,9 +208,9 @@ class Walk:
         """What every job of this walk is held against."""
         state, claims = self._state, self._claims
         settings = state.settings
-        self._displaceable = -1.0
-        if settings.preempt and state.ordering.selective and claims.displaced_at < state.now:
-            self._displaceable = self._planner.highest_running_key()
+        self._bounded = state.has_bounds
+        may_displace = settings.preempt and state.ordering.selective and claims.displaced_at < state.now
+        self._displaceable = None if may_displace else -1.0
         self._least_priority = self._lowest_class() if settings.preempt_by_priority else float("inf")
         self._kept_out.clear()
         self._blocked.clear()
@@ -225,7 +229,7 @@ class Walk:
         if record.id in claims.by_job:
             return Verdict.KEPT_OUT
         tasks = None
-        if record.elastic or self._state.has_bounds:
+        if record.elastic or self._bounded:
             tasks = admitted_tasks(self._state, record)
             if not tasks:
                 return self._make_room_under_limit(record, outcome)
@@ -291,10 +295,16 @@ class Walk:
     def _might_make_room(self, record: JobRecord) -> bool:
         """A quick look whether any rule could let somebody leave for the job."""
         return (
-            record.displaces_above < self._displaceable
-            or self._least_priority < record.job.priority
+            self._least_priority < record.job.priority
             or self._state.queues.has_guarantees
+            or self._might_displace(record)
         )
+
+    def _might_displace(self, record: JobRecord) -> bool:
+        """Whether some running work of whatever class comes far enough behind the job in the ordering."""
+        if self._displaceable is None:
+            self._displaceable = self._planner.highest_running_key()
+        return record.displaces_above < self._displaceable
 
     def _make_room(self, record: JobRecord) -> Plan | None:
         """The least disruptive allowed plan that gives the job its whole place; kept on the trial ledger."""
@@ -306,7 +316,7 @@ class Walk:
             plan = self._planner.by_priority(record, self._claims.mask(record))
             if plan is not None:
                 return plan
-        if record.displaces_above < self._displaceable:
+        if self._might_displace(record):
             return self._planner.by_ordering(record, self._claims.mask(record))
         return None
 

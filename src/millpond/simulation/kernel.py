@@ -152,7 +152,8 @@ class Simulation:
                 engine.apply(decisions)
                 stuck = not decisions and arrived == total and engine.next_at() == NEVER
                 idle_wakeups = idle_wakeups + 1 if stuck else 0
-            wake = self._next_wakeup(now)
+            # While there are answers to this very instant it comes again, and its last turn says when to wake.
+            wake = self._next_wakeup(now) if engine.next_at() > now else NEVER
             if progress is not None and self._ended >= reported + PROGRESS_EVERY:
                 reported = self._ended
                 progress(reported)

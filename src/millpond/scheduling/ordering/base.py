@@ -220,4 +220,9 @@ def whole_s(record: JobRecord) -> float:
 
 def cards(record: JobRecord) -> float:
     """GPUs the job asks for, at least a hundredth of one, so that CPU work has a size too."""
-    return max(record.gpu_milli, 10) / 1000.0
+    return cards_of(record.gpu_milli)
+
+
+def cards_of(gpu_milli: int) -> float:
+    """The same for a request of this size."""
+    return max(gpu_milli, 10) / 1000.0

@@ -16,6 +16,7 @@ How the parameters were chosen, and on which data: docs/ordering.md.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ from millpond.scheduling.ordering.base import (
     Key,
     Ordering,
     cards,
+    cards_of,
     debt_s,
     forecast_s,
     is_exact,
@@ -91,20 +93,23 @@ class Default(Ordering):
 
     def _known_left(self, record: JobRecord, now: float) -> float:
         """Seconds left by a forecast that can be trusted and was not outlived; ``NEVER`` when there is none."""
-        whole, service = forecast_s(record), record.service_s(now)
-        if whole == NEVER or (service >= whole and not is_exact(record)):
+        whole = forecast_s(record)
+        if whole == NEVER:
+            return NEVER
+        service = record.service_s(now)
+        if service >= whole and not is_exact(record):
             return NEVER
         return max(whole - service, 0.0)
 
     def line_up(self, record: JobRecord, now: float) -> tuple[Key, float, float]:
         attained = record.attained_s
-        left, margin = self._known_left(record, now), MARGIN_KNOWN
+        left, margin = NEVER if record.expected_s is None else self._known_left(record, now), MARGIN_KNOWN
         if left == NEVER:
             left, margin = self.survival.rank(record.size_class, attained), MARGIN_GUESSED
         left = max(left + record.debt_s, 1.0)
         waited = max(now - record.submitted_at - attained, 0.0)
         patience = PATIENCE * (attained + left)
-        key = left * cards(record) ** SIZE_POWER / (1.0 + waited / patience)
+        key = left * _weight(record.gpu_milli) / (1.0 + waited / patience)
         return (key,), margin * key, now + AGEING_STEP * (waited + patience)
 
     def waiting_key(self, record: JobRecord, now: float) -> Key:
@@ -169,9 +174,8 @@ class Default(Ordering):
         return ends
 
     def sizes(self, record: JobRecord) -> tuple[float, float, float, float]:
-        size = cards(record)
-        charge = COST_WEIGHT * self.settings.preemption_cost.of(record.gpu_milli) * size
-        return forecast_s(record), float(is_exact(record)), size**SIZE_POWER, charge
+        charge = COST_WEIGHT * self.settings.preemption_cost.of(record.gpu_milli) * cards(record)
+        return forecast_s(record), float(is_exact(record)), _weight(record.gpu_milli), charge
 
     def slot_keys(self, slots: FloatArray, now: float) -> tuple[FloatArray, float]:
         highest, _ = self._fill_keys(slots, now)
@@ -220,6 +224,12 @@ class Default(Ordering):
     def restore(self, plain: dict[str, Any]) -> None:
         self.survival.restore(plain["survival"])
         self.guard.restore(plain["guard"])
+
+
+@cache
+def _weight(gpu_milli: int) -> float:
+    """By how much the size of a job multiplies its seconds."""
+    return float(cards_of(gpu_milli) ** SIZE_POWER)
 
 
 def _until_limit(record: JobRecord, now: float) -> float:

@@ -215,4 +215,4 @@ class SurvivalTable:
 
 def bin_of(service_s: float) -> int:
     """The bin that this much service lies in."""
-    return min(bisect_right(EDGES, service_s) - 1, BINS - 1)
+    return bisect_right(EDGES, service_s, 0, BINS) - 1

@@ -87,11 +87,10 @@ class Attempt:
 
     def _hold(self, victim: JobRecord, hold: Hold) -> None:
         """Count all tasks of a running job as running, or as gone, on the trial ledger."""
-        state = self._state
+        state, sign = self._state, -1 if hold is Hold.NOTHING else 1
         holders = [task for task in victim.tasks if task.holding is not None]
-        state.charge(victim, state.held_by(victim, holders), -1)
         for task in holders:
             if task.holding is not None:
                 state.cluster.change(task.holding, hold)
-        state.charge(victim, state.held_by(victim, holders), 1)
-        state.limits.count(victim, -1 if hold is Hold.NOTHING else 1)
+        state.charge(victim, state.amount_of(victim, holders), sign)
+        state.limits.count(victim, sign)
