@@ -11,6 +11,7 @@ from pathlib import Path
 
 from millpond.client.cli import replay
 from millpond.client.cli.simulation_options import scenario_of
+from millpond.model.errors import InvalidInputError
 from millpond.simulation.scenario import Scenario
 
 _NOT_OF_THE_SCENARIO = ("write_jobs", "json_file")
@@ -52,11 +53,17 @@ class Policy:
 
 
 def find(folder: Path, name: str) -> Path:
-    """The file of this name in a folder or below it; ends the program when there is none, or more than one."""
+    """The file of this name in a folder or below it.
+
+    Raises:
+        InvalidInputError: there is no such folder, or no such file in it, or more than one.
+    """
+    if not folder.is_dir():
+        raise InvalidInputError(f"no folder {folder}", "name the folder of the traces with --traces")
     found = [folder / name] if (folder / name).is_file() else sorted(folder.rglob(name))
     if len(found) != 1:
         what = "several files" if found else "no file"
-        raise SystemExit(f"{folder} holds {what} {name}; name the folder of the traces with --traces")
+        raise InvalidInputError(f"{folder} holds {what} {name}", "name the folder of the traces with --traces")
     return found[0]
 
 

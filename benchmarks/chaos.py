@@ -8,14 +8,13 @@ output may be missing or doubled, as kept and with those who followed, and the w
 
 from __future__ import annotations
 
-import argparse
 import random
 import shutil
 import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,7 +22,7 @@ import chaos_jobs as jobs
 from chaos_checks import Findings, check
 from millpond.client.sdk import Client
 from millpond.model.errors import ConflictError, UnavailableError
-from reporting import Table, emit, note
+from reporting import Table, command_line, emit, note, program
 from served import ServedPond
 
 MOST_LIVE = 24
@@ -55,12 +54,12 @@ class Stream:
     over: threading.Event = field(default_factory=threading.Event)
 
 
-def main(arguments: list[str] | None = None) -> int:
+@program
+def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; 0 when nothing was lost or doubled."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_line(__doc__)
     parser.add_argument("--kills", type=int, default=200, help="how often the server is killed [200]")
     parser.add_argument("--seed", type=int, default=1, help="of the lots for kinds and moments [1]")
-    parser.add_argument("--json", metavar="FILE", help="write the result there; - is standard output")
     options = parser.parse_args(arguments)
     began = time.monotonic()
     directory = Path(tempfile.mkdtemp(prefix="millpond-chaos-"))

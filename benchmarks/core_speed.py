@@ -14,7 +14,6 @@ busy one, can be compared.
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -32,7 +31,7 @@ from millpond.scheduling.placement.kernels import compiled, interpreted
 from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.settings import Settings
 from millpond.simulation.readers import openb
-from reporting import Table, emit
+from reporting import Table, command_line, emit, program
 
 CARDS = 8
 LOAD = 0.85
@@ -166,13 +165,13 @@ def gang(tasks: int) -> float:
     return took
 
 
+@program
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run it."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_line(__doc__)
     parser.add_argument("--pods", type=Path, required=True, help="an openb pod list")
     parser.add_argument("--nodes", type=int, nargs="+", default=[500, 5000, 50_000])
     parser.add_argument("--steps", type=int, default=20_000)
-    parser.add_argument("--json", help="write the result here; - is standard output")
     options = parser.parse_args(arguments)
     gang(8)  # compiles, or loads from the cache, what the measurement uses
     rows = []

@@ -12,7 +12,6 @@ completion time of ``default`` over that of the peer's policy, both replayed her
 
 from __future__ import annotations
 
-import argparse
 import random
 import time
 from collections.abc import Iterator, Sequence
@@ -26,7 +25,7 @@ from millpond.simulation import queueing
 from millpond.simulation.kernel import World
 from millpond.simulation.scenario import read_world
 from millpond.simulation.summaries import queueing_summary
-from reporting import Table, emit, note, verdict
+from reporting import Table, command_line, emit, note, program, verdict
 
 PEERS = {
     "muri-1": {"srtf": 1_370_603.198, "srsf": 980_140.570, "tiresias": 3_330_371.317},
@@ -201,14 +200,14 @@ def _robust_table(found: Sequence[dict[str, Any]]) -> Table:
     return table
 
 
+@program
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run it."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_line(__doc__)
     parser.add_argument("--traces", type=Path, required=True, help="folder with the traces, at any depth")
     parser.add_argument("--only", choices=["muri", "philly"], help="the traces of one source")
     parser.add_argument("--quick", action="store_true", help="leave slow baselines out")
     parser.add_argument("--robust", type=int, default=0, metavar="K", help="also K copies of each trace")
-    parser.add_argument("--json", help="write the result here; - is standard output")
     options = parser.parse_args(arguments)
     cases = [case for case in CASES if options.only in (None, case.trace_format)]
     lines = [

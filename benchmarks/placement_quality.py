@@ -13,7 +13,6 @@ Beside our own runs stand what the authors of FGD published for it, and the cutt
 
 from __future__ import annotations
 
-import argparse
 import csv
 import random
 import time
@@ -35,7 +34,7 @@ from millpond.scheduling.placement.shapes import ANY_MODEL, Shape
 from millpond.scheduling.placement.tables import Scorer, ScoreTables, build_tables
 from millpond.scheduling.placement.warming import warm
 from packing_bound import CARD_MILLI, most_allocated_milli
-from reporting import Table, emit, note, verdict
+from reporting import Table, command_line, emit, note, program, verdict
 
 LISTS = ("default", "cpu100", "gpushare40", "gpushare100", "gpuspec10", "gpuspec33", "multigpu20")
 PUBLISHED_FGD = {
@@ -237,9 +236,10 @@ def _speed_table(line: dict[str, Any]) -> Table:
     return table
 
 
+@program
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run it."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_line(__doc__)
     parser.add_argument("--traces", type=Path, required=True, help="folder with the openb files, at any depth")
     parser.add_argument("--lists", default=",".join(LISTS))
     parser.add_argument("--scorers", default="DEFAULT,FGD,BEST_FIT")
@@ -248,7 +248,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--speed", type=int, metavar="NODES", help="measure speed on so many nodes instead")
     parser.add_argument("--pairs", type=int, default=40_000)
     parser.add_argument("--interpreted", action="store_true", help="without compiled kernels")
-    parser.add_argument("--json", help="write the result here; - is standard output")
     options = parser.parse_args(arguments)
     kernels = interpreted() if options.interpreted else warm()
     if options.speed:

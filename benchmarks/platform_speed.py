@@ -5,7 +5,6 @@ Each row starts a server of its own. All runs on this machine at once: the serve
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import random
 import resource
@@ -27,7 +26,7 @@ from full_store import fill
 from millpond.client.sdk import Client
 from millpond.specs.api import API_PREFIX, FIRST_CURSOR
 from own_postgresql import own_postgresql, what_is_missing
-from reporting import Table, emit, note, verdict
+from reporting import Table, command_line, emit, note, program, verdict
 from served import ServedPond
 
 CARDS = "4x8:V100-32GB"
@@ -65,12 +64,12 @@ class Row:
         return self.value >= self.target if self.least else self.value < self.target
 
 
-def main(arguments: list[str] | None = None) -> int:
+@program
+def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_line(__doc__)
     parser.add_argument("--only", choices=list(MEASUREMENTS), action="append", help="only this; may be repeated")
     parser.add_argument("--scale", type=float, default=1.0, help="part of the jobs and requests, for a quick look [1]")
-    parser.add_argument("--json", metavar="FILE", help="write the result there; - is standard output")
     options = parser.parse_args(arguments)
     rows: list[Row] = []
     for name in options.only or MEASUREMENTS:

@@ -1,12 +1,49 @@
-"""How benchmarks report: JSON for programs, plain tables for people, and a line now and then while they work."""
+"""How benchmarks talk: their command line, JSON for programs, plain tables for people, a line now and then on the way.
+
+What a benchmark was given and cannot use, it names in one line before it measures anything, with exit code 2.
+"""
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+from millpond.model.errors import InvalidInputError
+
+Answer = TypeVar("Answer")
+
+
+def program(main: Callable[[Sequence[str] | None], Answer]) -> Callable[..., Answer]:
+    """The ``main`` of a benchmark, ended with one line and exit code 2 by what it was given and cannot use."""
+
+    @wraps(main)
+    def run(arguments: Sequence[str] | None = None) -> Answer:
+        try:
+            return main(arguments)
+        except InvalidInputError as error:
+            sys.stderr.write(f"{error}\n")
+            raise SystemExit(error.exit_code) from None
+
+    return run
+
+
+def command_line(description: str | None) -> argparse.ArgumentParser:
+    """A parser that knows what every benchmark takes."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", type=_target, metavar="FILE", help="write the result there; - is standard output")
+    return parser
+
+
+def _target(text: str) -> str:
+    path = Path(text)
+    if text != "-" and (path.is_dir() or not path.parent.is_dir()):
+        raise InvalidInputError(f"--json {text}: no file can be written there", "name one in a folder that exists")
+    return text
 
 
 class Table:

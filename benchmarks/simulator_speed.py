@@ -12,7 +12,6 @@ Peers, on a shared two-core machine: Lucid's simulator 68 to 220 jobs per CPU se
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -24,7 +23,7 @@ from calibration import calibration_rate
 from cases import MURI, PHILLY, Case, Policy, arguments_of, find, scenario
 from millpond.simulation import queueing
 from millpond.simulation.scenario import read_packing, read_world
-from reporting import Table, emit, note, verdict
+from reporting import Table, command_line, emit, note, program, verdict
 
 TARGET_JOBS_PER_CPU_S = 5_000
 PEERS = {"philly": "68-220 (Lucid)", "muri-4": "81-391 (Muri)", "openb": "7-21 (FGD)"}
@@ -99,12 +98,12 @@ def _table(lines: Sequence[dict[str, Any]]) -> Table:
     return table
 
 
+@program
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run it."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_line(__doc__)
     parser.add_argument("--traces", type=Path, required=True, help="folder with the traces, at any depth")
     parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--json", help="write the result here; - is standard output")
     options = parser.parse_args(arguments)
     began = time.process_time()
     lines = [

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import chaos
 import core_speed
 import ordering_quality
 import placement_quality
@@ -94,9 +95,26 @@ def test_core_speed_places_and_releases(traces, capsys):
     assert row["decisions_per_cpu_s"] > 0
 
 
-def test_a_missing_trace_is_named_in_one_line(tmp_path):
-    with pytest.raises(SystemExit, match=r"holds no file trace1\.csv"):
-        ordering_quality.main(["--traces", str(tmp_path)])
+@pytest.mark.parametrize(
+    ("program", "arguments", "said"),
+    [
+        (ordering_quality, ["--traces", "."], "holds no file trace1.csv"),
+        (ordering_quality, ["--traces", "nowhere"], "no folder nowhere"),
+        (simulator_speed, ["--traces", "nowhere"], "no folder nowhere"),
+        (placement_quality, ["--traces", "nowhere"], "no folder nowhere"),
+        (core_speed, ["--pods", "nowhere.csv"], "nowhere.csv"),
+        (core_speed, ["--pods", "nowhere.csv", "--json", "nowhere/result.json"], "no file can be written there"),
+        (platform_speed, ["--json", "nowhere/result.json"], "no file can be written there"),
+        (chaos, ["--json", "."], "no file can be written there"),
+    ],
+)
+def test_a_path_that_is_not_there_is_named_in_one_line(tmp_path, monkeypatch, capsys, program, arguments, said):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as ended:
+        program.main(arguments)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert said in line
+    assert ended.value.code == 2
 
 
 def test_platform_speed_measures_a_real_server(capsys):
