@@ -69,9 +69,9 @@ class Pond:
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
 
-    def up(self) -> None:
+    def up(self, *options: str) -> None:
         """Start the server."""
-        done = self("up", "--detach", "--fake-gpus", FAKE_GPUS)
+        done = self("up", "--detach", "--fake-gpus", FAKE_GPUS, *options)
         assert done.returncode == 0, done.stderr
 
     @property

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import os
-import pty
 import re
-import select
 import shutil
 import signal
 import socket
 import subprocess
 import sys
-import termios
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from real_pond import POND, Pond, until
+from screen import Screen
 
 PROGRAM = Path(__file__).with_name("serving_program.py")
 
@@ -59,38 +56,8 @@ def test_what_cannot_be_run_says_why(shared: Pond, job: str) -> None:
     assert "is succeeded" in done.stderr
 
 
-class Screen:
-    """A terminal of 30 x 100 with a command in it."""
-
-    def __init__(self, pond: Pond, *arguments: str) -> None:
-        self.pid, self.terminal = pty.fork()
-        if self.pid == 0:
-            os.execve(POND, [str(POND), *arguments], {**pond.env, "TERM": "dumb", "PS1": "$ "})
-        self.resize(30, 100)
-        self.shown = ""
-
-    def resize(self, rows: int, columns: int) -> None:
-        termios.tcsetwinsize(self.terminal, (rows, columns))
-
-    def type(self, text: str) -> None:
-        os.write(self.terminal, text.encode())
-
-    def shows(self, pattern: str) -> re.Match[str]:
-        """What has come since the last pattern, up to this one."""
-        give_up = time.monotonic() + 20
-        while not (found := re.search(pattern, self.shown)):
-            assert time.monotonic() < give_up, f"{pattern!r} did not come, but {self.shown!r}"
-            if select.select([self.terminal], [], [], 0.1)[0]:
-                self.shown += os.read(self.terminal, 4096).decode()
-        self.shown = self.shown[found.end() :]
-        return found
-
-    def exit_code(self) -> int:
-        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
-
-
 def test_an_attached_shell_has_this_window_hears_ctrl_c_and_leaves_the_job_alone(shared: Pond, job: str) -> None:
-    screen = Screen(shared, "attach", job)
+    screen = Screen([POND, "attach", job], shared.env)
     screen.shows(r"[$#] ")
     screen.type("stty size\n")
     screen.shows(r"30 100\s+[$#] ")

@@ -5,7 +5,8 @@ Run by the supervisor (``visits``) as ``python -m millpond.node.session FD`` wit
 messages. A message that begins with ``{`` is JSON: first the visitor's order (``argv``, ``tty``, ``rows``,
 ``columns``), then ``{"rows": .., "columns": ..}`` when the window changes and ``{"eof": true}`` at the end of the
 input; from here at last ``{"exit": code}``, with an ``error`` where the command could not be started. Every other
-message is data behind one byte that names the stream: input 0, output 1, errors 2.
+message is data behind one byte that names the stream: input 0, output 1, errors 2. An order of ``sftp`` instead of
+``argv`` starts no command: this process itself then answers an SFTP client (``sftp``).
 
 Nothing is read that cannot be passed on, so a slow reader slows the writer, and no more than one message waits on
 either way. Standard library only.
@@ -28,6 +29,7 @@ import termios
 from typing import Any
 
 from millpond.node.namespaces import enter_sandbox
+from millpond.node.sftp import SftpServer
 
 STDIN, STDOUT, STDERR = b"\x00", b"\x01", b"\x02"
 LARGEST_MESSAGE = 65_536
@@ -52,10 +54,14 @@ def main(argv: list[str]) -> int:
     try:
         if place["sandbox"] is not None:
             enter_sandbox(place["sandbox"])
+        if order.get("sftp"):
+            os.chdir(place["workdir"])
+            return _serve_files(connection)
         command = _Command(order, place)
     except (OSError, ValueError) as error:
         code = _NOT_FOUND if isinstance(error, FileNotFoundError) else _NOT_EXECUTABLE
-        text = f"{getattr(error, 'filename', None) or order['argv'][0]}: {getattr(error, 'strerror', None) or error}"
+        what = getattr(error, "filename", None) or order.get("argv", ["sftp"])[0]
+        text = f"{what}: {getattr(error, 'strerror', None) or error}"
         _say_last(connection, {"error": text, "exit": code})
         return 0
     signal.signal(signal.SIGTERM, lambda *_: command.hang_up())
@@ -263,6 +269,28 @@ class _Relay:
             for _ in range(_MOST_LAST_READS):
                 if not self._from_command(output):
                     break
+
+
+def _serve_files(connection: socket.socket) -> int:
+    """Answer an SFTP client until it leaves."""
+
+    def send(data: bytes) -> None:
+        for begin in range(0, len(data), LARGEST_DATA):
+            connection.sendall(STDOUT + data[begin : begin + LARGEST_DATA])
+
+    server = SftpServer(send)
+    try:
+        while (message := connection.recv(LARGEST_MESSAGE))[:1] == STDIN:
+            server.receive(message[1:])
+    except ConnectionError:
+        return 0
+    except ValueError as error:
+        _say_last(connection, {"error": f"sftp: {error}", "exit": 1})
+        return 0
+    finally:
+        server.close()
+    _say_last(connection, {"exit": 0})
+    return 0
 
 
 def _say_last(connection: socket.socket, message: dict[str, Any]) -> None:

@@ -11,6 +11,7 @@ _LISTED_BY: Final = {
     "user": "list them with pond user ls",
     "group": "list them with pond group ls",
     "token": "list them with pond token ls",
+    "key": "list them with pond ssh-key ls",
 }
 
 

@@ -22,8 +22,11 @@ END_WITHIN_S: Final = 5
 _BACKLOG: Final = 512
 
 
-def listen(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int, said_by: str = "--host and --port") -> socket.socket:
     """A listening socket.
+
+    Args:
+        said_by: where the operator can choose another address.
 
     Raises:
         UnavailableError: the port is taken or not allowed, or the address is not this machine's.
@@ -34,7 +37,7 @@ def listen(host: str, port: int) -> socket.socket:
         # With the protocol named, answers go out at once (asyncio sets TCP_NODELAY only then).
         listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     except (OSError, UnicodeError) as error:
-        raise UnavailableError(f"no address {host!r} ({error})", "choose another with --host") from error
+        raise UnavailableError(f"no address {host!r} ({error})", f"choose another with {said_by}") from error
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
@@ -43,7 +46,7 @@ def listen(host: str, port: int) -> socket.socket:
         listener.close()
         where = f"port {port} on {host}"
         raise UnavailableError(
-            f"{where} cannot be used ({error.strerror})", "stop what listens there, or choose another with --port"
+            f"{where} cannot be used ({error.strerror})", f"stop what listens there, or choose another with {said_by}"
         ) from error
     return listener
 

@@ -42,6 +42,8 @@ from millpond.server.recovery import recover
 from millpond.server.retention import Janitor, Limits
 from millpond.server.scaling import Autoscaler
 from millpond.server.service import Identity, Service
+from millpond.server.ssh.gatekeeper import Gatekeeper
+from millpond.server.ssh.opening import open_doorway
 from millpond.server.standby import Post, seat_at, stand_by
 from millpond.server.state_dir import StateDir
 from millpond.server.store.connecting import claim, sqlite_url
@@ -53,6 +55,7 @@ from millpond.server.webhooks.courier import Courier
 from millpond.specs.api import ServerFile
 from millpond.specs.cluster import ClusterConfig, PriceList, QueuePaths, Webhook, load_cluster
 from millpond.specs.listening import Listening
+from millpond.specs.ssh import SshInfo
 
 log = logging.getLogger(__name__)
 
@@ -121,6 +124,7 @@ def serve(options: ServerOptions) -> None:
             courier = Courier(store, current.webhooks, wall_clock)
             loop.address, loop.on_told = courier.address, courier.wake
             files = Files(state.path, store, MountRules(current.paths, state.path))
+            doorway = open_doorway(config.ssh, state.path) if config.ssh else None
             engine = make_engine(machine, state.path, store, files, EngineOptions(wake=loop.wake, sandbox=sandbox))
             try:
                 change = options.policies.change(loop.core.scheduler.settings, wall_clock())
@@ -137,6 +141,7 @@ def serve(options: ServerOptions) -> None:
                 identity = replace(
                     _identity(url, state.path, loop.core.scheduler.settings, unsandboxed),
                     longest_dev_s=config.dev.longest_s,
+                    ssh=doorway.info if doorway else SshInfo(),
                 )
                 service = Service(loop, store, identity, security.accounts, files, current.prices)
                 watch = IdleWatch(loop, service.activity, state.path, config.dev, wall_clock, cpu_s_of)
@@ -165,12 +170,17 @@ def serve(options: ServerOptions) -> None:
                         http.stop()
                 files.collector.start()
                 scaler = Autoscaler(loop, service.file_of, service.meter.load, wall_clock)
+                gateway = doorway.gateway(Gatekeeper(service, security)) if doorway else None
                 watch.start()
                 scaler.start()
                 _keep_what_is_loaded()
+                if gateway is not None:
+                    gateway.start()
                 try:
                     http.run(listener)
                 finally:
+                    if gateway is not None:
+                        gateway.close()
                     watch.close()
                     scaler.close()
                     service.closing = True

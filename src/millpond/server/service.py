@@ -69,6 +69,7 @@ from millpond.specs.cluster import PriceList
 from millpond.specs.job import JobFile, JobSpec, check_job
 from millpond.specs.mounts import After
 from millpond.specs.serving import Serve
+from millpond.specs.ssh import SshInfo
 
 T = TypeVar("T")
 
@@ -91,6 +92,7 @@ class Identity:
     Attributes:
         unsandboxed: why jobs are not kept apart from each other; empty when they are.
         longest_dev_s: how far the time limit of a place to work can be extended; None: without bound.
+        ssh: where people come into jobs with SSH.
     """
 
     version: str
@@ -103,6 +105,7 @@ class Identity:
     placement: str
     unsandboxed: str = ""
     longest_dev_s: float | None = None
+    ssh: SshInfo = SshInfo()
 
 
 class Service:
@@ -142,6 +145,11 @@ class Service:
     def state_dir(self) -> Path:
         """Where tasks leave their records and logs."""
         return self._identity.state_dir
+
+    @property
+    def ssh(self) -> SshInfo:
+        """Where people come into jobs with SSH."""
+        return self._identity.ssh
 
     @property
     def _board(self) -> Board:
@@ -333,6 +341,10 @@ class Service:
     def shown(self, job: str) -> JobInfo | None:
         """A job that has not ended; does not block."""
         return self._board.get(job)
+
+    def live_jobs(self, prefix: str) -> list[JobInfo]:
+        """The jobs that have not ended whose ids begin so; does not block."""
+        return [info for info in self._board.newest_first() if info.id.startswith(prefix)]
 
     async def job(self, job: str, audience: Audience) -> JobInfo:
         """A job with the reason why it waits."""

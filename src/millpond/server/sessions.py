@@ -16,7 +16,7 @@ from typing import Any, Final
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
-from millpond.model.workloads import TaskState
+from millpond.model.workloads import JobState, TaskState
 from millpond.node.records import TaskFiles, TaskId, read_record
 from millpond.node.session import LARGEST_MESSAGE
 from millpond.node.visits import short_name
@@ -24,6 +24,7 @@ from millpond.specs.api import JobInfo
 
 PORT_ADDRESS: Final = "127.0.0.1"
 _BLOCK: Final = 65_536
+_TAKEN_WITHIN_S: Final = 5.0
 
 
 def running_task(job: JobInfo, number: int) -> TaskId:
@@ -38,25 +39,33 @@ def running_task(job: JobInfo, number: int) -> TaskId:
         raise NotFoundError(f"job {job.id} has no task {number}", f"its tasks are 0 to {len(job.tasks) - 1}")
     if task.state != TaskState.RUNNING:
         hint = "let it go on first" if task.state in (TaskState.FROZEN, TaskState.SWAPPED) else "wait until it runs"
+        if JobState(job.state).ended:
+            hint = "hand it in once more with pond clone"
         raise ConflictError(f"task {number} of job {job.id} is {task.state}", hint)
     return TaskId(job.id, job.attempt, number)
 
 
 async def visit(state_dir: Path, task: TaskId) -> socket.socket:
-    """A connection to the supervisor of a task.
+    """A connection to the supervisor of a task; as ``visit_now``."""
+    return await asyncio.to_thread(visit_now, state_dir, task)
+
+
+def visit_now(state_dir: Path, task: TaskId) -> socket.socket:
+    """A connection to the supervisor of a task; what is made of it does not block.
 
     Raises:
         UnavailableError: it takes none: it has just ended, or was started by an older version.
     """
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    connection.setblocking(False)
+    connection.settimeout(_TAKEN_WITHIN_S)
     try:
         with short_name(TaskFiles.of(state_dir, task).socket) as name:
-            await asyncio.get_running_loop().sock_connect(connection, name)
+            connection.connect(name)
     except OSError as error:
         connection.close()
-        cause = f"task {task.task} of job {task.job} takes no commands ({error.strerror})"
+        cause = f"task {task.task} of job {task.job} takes no commands ({error.strerror or error})"
         raise UnavailableError(cause, "it may have ended just now; start it anew if it runs still") from error
+    connection.setblocking(False)
     return connection
 
 

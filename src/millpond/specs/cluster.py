@@ -17,6 +17,7 @@ from millpond.model.tenants import DEFAULT_QUEUE, ROOT_QUEUE, Queue
 from millpond.model.topology import LINK_MAPS
 from millpond.specs.errors import BadValueError, Problem, SpecError, suggest
 from millpond.specs.fields import Cpus, Duration, Extras, Memory, Name
+from millpond.specs.gateway import SshFile, SshRules
 from millpond.specs.listening import ListenFile, Listening
 from millpond.specs.locate import Located, read_documents
 from millpond.specs.mounts import HostPath
@@ -185,6 +186,7 @@ class ClusterFile(Strict):
 
     dev: DevFile = DevFile()
     listen: ListenFile = ListenFile()
+    ssh: SshFile | None = None
     pools: list[PoolFile] = Field(default=[])
     queues: list[QueueFile] = Field(default=[])
     nodes: list[NodeFile] = Field(default=[])
@@ -243,6 +245,7 @@ class ClusterConfig:
     paths: Mapping[str, QueuePaths] = field(default_factory=dict)
     dev: DevRules = DevRules()
     listening: Listening = Listening()
+    ssh: SshRules | None = None
 
 
 def load_cluster(path: FilePath) -> ClusterConfig:
@@ -286,6 +289,7 @@ def read_cluster(text: str, source: str = "") -> ClusterConfig:
         {queue.name: QueuePaths(queue.parent, _paths(queue.data), _paths(queue.output)) for queue in file.queues},
         DevRules(file.dev.idle_after, file.dev.warn_before, file.dev.on_idle, file.dev.longest),
         file.listen.listening(),
+        SshRules(file.ssh.host, file.ssh.port) if file.ssh else None,
     )
 
 

@@ -6,7 +6,7 @@ import itertools
 from typing import Any
 
 import pytest
-from auth_world import API, PASSWORD, AuthWorld, error_of
+from auth_world import API, PASSWORD, AuthWorld, error_of, public_key
 from fastapi import APIRouter, FastAPI
 from fastapi.testclient import TestClient
 
@@ -15,6 +15,7 @@ from millpond.server.api.permits import check_permits, permits_of, routes_of
 from millpond.server.auth.records import TokenKind, User
 from millpond.server.auth.roles import RIGHTS, Role, Scope, Verb
 from millpond.specs.files import FileEntry, Snapshot, digest_of
+from millpond.specs.ssh import PublicKey
 
 ROLES = ("olga", "amy", "lea", "max", "mia", "vic", "sam", "sue", "nob", "")
 """Owner, admin, lead, the member whose objects they are, another member, viewer, two of another group, one of no group,
@@ -58,6 +59,10 @@ ALLOWED = {
     ("GET", "/tokens"): "+++++++++!",
     ("POST", "/tokens"): "+++++++++!",
     ("DELETE", "/tokens/{token}"): "++0+00000!",
+    ("GET", "/ssh"): "+++++++++!",
+    ("GET", "/ssh-keys"): "+++++++++!",
+    ("POST", "/ssh-keys"): "+++++++++!",
+    ("DELETE", "/ssh-keys/{key}"): "++0+00000!",
     ("GET", "/audit"): "+++----+-!",
     ("POST", "/jobs/plan"): "+++++-++-!",
     ("POST", "/jobs/{job}/extend"): "++++--000!",
@@ -77,7 +82,10 @@ ALLOWED = {
 TABLE = {(method, API + path): dict(zip(ROLES, row, strict=True)) for (method, path), row in ALLOWED.items()}
 STATUS = {"-": 403, "0": 404, "!": 401, "?": 404}
 SECRET = "secret-plan"
-LISTS = ("jobs?all=true", "jobs", "nodes", "users", "groups", "tokens", "audit", "server", "usage?by=job", "events")
+LISTS = (
+    *("jobs?all=true", "jobs", "nodes", "users", "groups", "tokens"),
+    *("ssh-keys", "audit", "server", "usage?by=job", "events"),
+)
 
 _numbers = itertools.count()
 
@@ -98,6 +106,7 @@ def bodies(number: int) -> dict[tuple[str, str], Any]:
         ("PATCH", "/groups/{group}"): {"limits": {}},
         ("PUT", "/groups/{group}/members/{user}"): {"role": "viewer"},
         ("POST", "/tokens"): {"name": "mine"},
+        ("POST", "/ssh-keys"): {"key": public_key(f"key {number}")},
         ("POST", "/blobs/missing"): {"digests": []},
         ("PUT", "/blobs/{digest}"): {"command": "x"},
         ("POST", "/datasets/{name}"): {"snapshot": "0" * 64},
@@ -127,6 +136,9 @@ def ask(world: AuthWorld, method: str, path: str, client: TestClient, *, absent:
     if "{token}" in path:
         token, _ = world.accounts.issue("max", TokenKind.PERSONAL, 60.0, SECRET)
         objects["token"] = token.id
+    if "{key}" in path:
+        key = PublicKey.parse(public_key(f"key of max {number}"))
+        objects["key"] = world.security.keys.add("max", key, SECRET).id
     if absent:
         objects = dict.fromkeys(objects, "never-was") | {"digest": "0" * 64, "version": "9"}
     body = bodies(number).get((method, path.removeprefix(API)))
@@ -171,9 +183,7 @@ def test_what_is_not_ones_own_reads_like_what_never_was(shared: AuthWorld, metho
 
 
 @pytest.mark.parametrize("role", ["sam", "sue", "nob"])
-@pytest.mark.parametrize(
-    "path", ["jobs?all=true", "jobs", "nodes", "users", "groups", "tokens", "audit", "server", "usage?by=job", "events"]
-)
+@pytest.mark.parametrize("path", LISTS)
 def test_lists_tell_nothing_of_other_groups(shared: AuthWorld, role: str, path: str) -> None:
     job = shared.submit("max", name=SECRET, gpus=1)
     shared.settled()

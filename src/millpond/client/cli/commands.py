@@ -70,6 +70,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "user": _here("users:group", "Users: add, list, change, disable; one's own password."),
         "group": _here("groups:group", "Groups: add, list, limit; who is in them."),
         "token": _here("tokens:group", "Tokens: create, list, revoke."),
+        "ssh-key": _here("ssh_keys:group", "Public keys for SSH into jobs: add, list, remove."),
         "audit": _here("audit:command", "Tell who changed what."),
     },
     "Look after the server": {

@@ -13,6 +13,7 @@ from millpond.client.cli import needs, terminal, wording
 from millpond.client.cli.attach import SHELL
 from millpond.client.cli.complaints import INTERRUPTED, say
 from millpond.client.cli.connection import asks_server, connect
+from millpond.client.cli.dev_ssh import command as ssh_config
 from millpond.client.cli.exec import run_beside
 from millpond.client.cli.following import exit_code_of
 from millpond.client.cli.waiting import WaitingLine
@@ -105,6 +106,9 @@ def extend_job(job: str, duration: str, state_dir: Path | None) -> None:
     with connect(state_dir) as client:
         extended = client.extend(client.find(job).id, by_s)
     click.echo(f"{extended.id}: {wording.span(by_s)} more")
+
+
+command.add_command(ssh_config)
 
 
 def _await_start(client: Client, job: JobInfo) -> JobInfo:

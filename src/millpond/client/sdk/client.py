@@ -21,6 +21,7 @@ from millpond.client.sdk import failures, logs
 from millpond.client.sdk.accounts import Accounts
 from millpond.client.sdk.discovery import Address, find_server, is_on_this_machine
 from millpond.client.sdk.patience import Patience
+from millpond.client.sdk.ssh import Ssh
 from millpond.client.sdk.trust import trust
 from millpond.model.errors import ConflictError, NotFoundError, UnavailableError
 from millpond.model.workloads import JobState
@@ -399,6 +400,11 @@ class Client:
     def accounts(self) -> Accounts:
         """The server's users, groups, tokens and audit log."""
         return Accounts(self._ask, self._send)
+
+    @property
+    def ssh(self) -> Ssh:
+        """SSH into jobs: keys, and where the gateway is."""
+        return Ssh(self._ask)
 
     def _ask(self, answer: type[_Answer], method: str, path: str, **request: Any) -> _Answer:
         response = self._send(method, path, **request)

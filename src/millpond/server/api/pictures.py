@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from millpond.server.auth.accounts import Accounts
-from millpond.server.auth.records import AccountLimits, Group, Token, User
+from millpond.server.auth.records import AccountLimits, Group, SshKey, Token, User
 from millpond.specs.accounts import GroupInfo, LimitsBody, MemberInfo, MembershipInfo, TokenInfo, UserInfo
+from millpond.specs.ssh import PublicKey, SshKeyInfo
 
 
 def limits_of(body: LimitsBody) -> AccountLimits:
@@ -64,6 +65,19 @@ def token_info(token: Token, secret: str = "") -> TokenInfo:
         revoked_at=token.revoked_at,
         used_at=token.used_at,
         secret=secret,
+    )
+
+
+def ssh_key_info(key: SshKey) -> SshKeyInfo:
+    """A registered key, without itself."""
+    return SshKeyInfo(
+        id=key.id,
+        user=key.user,
+        name=key.name,
+        kind=key.kind,
+        fingerprint=PublicKey(key.kind, key.blob).fingerprint,
+        created_at=key.created_at,
+        used_at=key.used_at,
     )
 
 

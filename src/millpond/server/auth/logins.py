@@ -28,12 +28,15 @@ class Logins:
     Args:
         passwords: makes and checks hashes.
         clock: seconds, for the pauses after failures.
+
+    Attributes:
+        throttle: counts failures, those at other doors too.
     """
 
     def __init__(self, accounts: Accounts, passwords: Passwords, clock: Callable[[], float]) -> None:
         self._accounts = accounts
         self._passwords = passwords
-        self._throttle = Throttle(clock)
+        self.throttle = Throttle(clock)
         self._hashing = threading.BoundedSemaphore(_AT_ONCE)
 
     def by_password(self, name: str, password: str, address: str) -> User:
@@ -43,13 +46,13 @@ class Logins:
             NotLoggedInError: it is not, or there is no such account, or it is disabled: which, is not said.
             TooManyTriesError: too many attempts failed.
         """
-        self._throttle.attempt(name, address)
+        self.throttle.attempt(name, address)
         user = next((user for user in self._accounts.users() if user.name == name), None)
         usable = user is not None and not user.disabled and not user.service
         good = self._hashed(lambda: self._passwords.check(password, user.password if user and usable else ""))
         if user is None or not good:
             raise NotLoggedInError("user or password is wrong", "try again, or ask an admin for an invitation")
-        self._throttle.succeeded(name, address)
+        self.throttle.succeeded(name, address)
         return user
 
     def by_invitation(self, secret: str, password: str, address: str) -> User:
@@ -61,11 +64,11 @@ class Logins:
             TooManyTriesError: too many attempts failed.
         """
         tried = f"invitation {id_of(secret) or ''}"
-        self._throttle.attempt(tried, address)
+        self.throttle.attempt(tried, address)
         user = self._accounts.invited(secret)
         if user is None:
             raise NotLoggedInError("the invitation is wrong, used or expired", "ask an admin for another one")
-        self._throttle.succeeded(tried, address)
+        self.throttle.succeeded(tried, address)
         self.choose_password(user.name, password)
         return user
 

@@ -98,3 +98,16 @@ class Token:
     def is_valid(self, now: float) -> bool:
         """Whether it still opens anything."""
         return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
+
+
+@dataclass(frozen=True, slots=True)
+class SshKey:
+    """A public key by which its user comes in through SSH; ``blob`` is its base64."""
+
+    id: str
+    user: str
+    name: str
+    kind: str
+    blob: str
+    created_at: float = 0.0
+    used_at: float | None = None

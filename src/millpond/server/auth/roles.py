@@ -161,7 +161,13 @@ def allows(caller: Caller, verb: Verb, target: Target) -> bool:
     )
 
 
-_SEEN_BY = {"job": Verb.READ_JOBS, "user": Verb.READ_USERS, "group": Verb.READ_GROUPS, "token": Verb.READ_TOKENS}
+_SEEN_BY = {
+    "job": Verb.READ_JOBS,
+    "user": Verb.READ_USERS,
+    "group": Verb.READ_GROUPS,
+    "token": Verb.READ_TOKENS,
+    "key": Verb.READ_TOKENS,
+}
 """The verb by which somebody sees that an object is there at all."""
 
 

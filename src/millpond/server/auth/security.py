@@ -9,6 +9,7 @@ from millpond.server.auth.accounts import Accounts
 from millpond.server.auth.audit import AuditLog
 from millpond.server.auth.logins import Logins
 from millpond.server.auth.secrets import Passwords
+from millpond.server.auth.ssh_keys import SshKeys
 from millpond.server.store.store import Store
 
 
@@ -17,6 +18,7 @@ class Security:
     """Who there is, how they come in, and what is written down about it."""
 
     accounts: Accounts
+    keys: SshKeys
     logins: Logins
     audit: AuditLog
     clock: Callable[[], float]
@@ -37,4 +39,5 @@ def open_security(
         clock: seconds since 1970.
     """
     accounts = Accounts(store.accounts, owner, owner_token, clock)
-    return Security(accounts, Logins(accounts, passwords or Passwords(), clock), AuditLog(store.audit), clock)
+    logins = Logins(accounts, passwords or Passwords(), clock)
+    return Security(accounts, SshKeys(store.ssh_keys, clock), logins, AuditLog(store.audit), clock)

@@ -48,20 +48,23 @@ class Throttle:
         Raises:
             TooManyTriesError: this account, or this address, has to wait; the attempt is not looked at.
         """
-        keys = _keys(user, address)
         with self._lock:
-            now = self._clock()
-            for key, free in keys.items():
-                wait = self._wait_s(key, free, now)
-                if wait > 0:
-                    raise TooManyTriesError(
-                        f"too many logins failed for this {key[0]}", f"try again in {math.ceil(wait)} s"
-                    )
-            for key in keys:
-                known = self._failures.pop(key, None) or _Failures(0, now)
-                self._failures[key] = _Failures(known.count + 1, now)
-            while len(self._failures) > _MOST_REMEMBERED:
-                self._failures.popitem(last=False)
+            self._check(user, address)
+            self._count(user, address)
+
+    def check(self, user: str, address: str) -> None:
+        """Somebody begins to log in, where many at once are usual; the end is told by ``failed`` or ``forgive``.
+
+        Raises:
+            TooManyTriesError: this account, or this address, has to wait.
+        """
+        with self._lock:
+            self._check(user, address)
+
+    def failed(self, user: str, address: str) -> None:
+        """A login failed that had begun with ``check``."""
+        with self._lock:
+            self._count(user, address)
 
     def succeeded(self, user: str, address: str) -> None:
         """The last attempt was good: the account starts anew, and the address is as it was before it."""
@@ -71,6 +74,28 @@ class Throttle:
             known = self._failures.get(place)
             if known is not None:
                 known.count -= 1
+
+    def forgive(self, user: str) -> None:
+        """A login succeeded that had begun with ``check``: the account starts anew."""
+        with self._lock:
+            self._failures.pop(("account", user), None)
+
+    def _check(self, user: str, address: str) -> None:
+        now = self._clock()
+        for key, free in _keys(user, address).items():
+            wait = self._wait_s(key, free, now)
+            if wait > 0:
+                raise TooManyTriesError(
+                    f"too many logins failed for this {key[0]}", f"try again in {math.ceil(wait)} s"
+                )
+
+    def _count(self, user: str, address: str) -> None:
+        now = self._clock()
+        for key in _keys(user, address):
+            known = self._failures.pop(key, None) or _Failures(0, now)
+            self._failures[key] = _Failures(known.count + 1, now)
+        while len(self._failures) > _MOST_REMEMBERED:
+            self._failures.popitem(last=False)
 
     def _wait_s(self, key: tuple[str, str], free: int, now: float) -> float:
         known = self._failures.get(key)

@@ -67,6 +67,7 @@ def diagnose(state_dir: Path) -> list[Finding]:
         _memory,
         _kernels,
         _postgresql,
+        _ssh,
     )
     return [look() for look in looks]
 
@@ -158,6 +159,13 @@ def _postgresql() -> Finding:
         remedy = "pip install 'millpond[postgres]' to use --store"
         return Finding("PostgreSQL driver", Grade.LIMITED, "psycopg is not installed; SQLite works", remedy)
     return Finding("PostgreSQL driver", Grade.OK, "psycopg is installed")
+
+
+def _ssh() -> Finding:
+    if importlib.util.find_spec("asyncssh") is None:
+        remedy = "pip install 'millpond[ssh]' to use the section ssh of the configuration"
+        return Finding("SSH gateway", Grade.LIMITED, "asyncssh is not installed; pond exec works", remedy)
+    return Finding("SSH gateway", Grade.OK, "asyncssh is installed")
 
 
 def _nearest_existing(path: Path) -> Path:

@@ -198,6 +198,19 @@ tokens = Table(
 )
 """Secrets that stand for an account: never the secret, only its hash. ``verbs`` is a JSON list, empty for all."""
 
+ssh_keys = Table(
+    "ssh_keys",
+    metadata,
+    Column("id", String(16), primary_key=True),
+    Column("user", _NAME, nullable=False),
+    Column("name", String(100), nullable=False),
+    Column("kind", String(40), nullable=False),
+    Column("blob", Text, nullable=False),
+    Column("created_at", Float, nullable=False),
+    Column("used_at", Float, nullable=True),
+)
+"""Public keys for SSH; a key is one user's. ``blob`` is its base64."""
+
 audit = Table(
     "audit",
     metadata,

@@ -1,0 +1,94 @@
+"""``pond ssh-key``: public keys by which one comes into one's jobs with SSH."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+import click
+
+from millpond.client.cli import wording
+from millpond.client.cli.connection import asks_server, connect
+from millpond.client.cli.tables import Column, show
+from millpond.model.errors import InvalidInputError, UnavailableError
+from millpond.specs.ssh import LONGEST_KEY, SshKeyList
+
+_COLUMNS = (
+    Column("ID"),
+    Column("USER"),
+    Column("KIND"),
+    Column("USED", right=True),
+    Column("FINGERPRINT"),
+    Column("NAME", gives_way=True),
+)
+_USUAL_FILES = ("id_ed25519.pub", "id_ecdsa.pub", "id_rsa.pub")
+
+
+@click.group("ssh-key")
+def group() -> None:
+    """Public keys for SSH: add, list, remove."""
+
+
+@group.command("add")
+@click.argument("file", required=False, type=click.Path(path_type=Path))
+@click.option("--name", default="", help="What it is called in lists [default: its comment].")
+@click.option("--user", help="For whom [default: oneself].")
+@asks_server
+def add(file: Path | None, name: str, user: str | None, state_dir: Path | None) -> None:
+    """Register the public key in FILE (- is standard input) [default: the usual one in ~/.ssh]."""
+    text = _text_of(file or _usual_file())
+    with connect(state_dir) as client:
+        made = client.ssh.add_key(text, name, user)
+    click.echo(f"{made.id}: {made.fingerprint} stands for {made.user}")
+
+
+@group.command("ls")
+@click.option("-o", "--output", type=click.Choice(["table", "json", "name"]), default="table", help="Form of the list.")
+@asks_server
+def ls(output: str, state_dir: Path | None) -> None:
+    """List the keys that one may see, the newest first."""
+    with connect(state_dir) as client:
+        keys = client.ssh.keys()
+    if output == "json":
+        click.echo(SshKeyList(keys=keys).model_dump_json(indent=2))
+    elif output == "name":
+        for key in keys:
+            click.echo(key.id)
+    else:
+        now = time.time()
+        rows = []
+        for key in keys:
+            used = "never" if key.used_at is None else f"{wording.span(now - key.used_at)} ago"
+            rows.append([key.id, key.user, key.kind, used, key.fingerprint, key.name])
+        show(_COLUMNS, rows)
+
+
+@group.command("rm")
+@click.argument("key_ids", nargs=-1, required=True, metavar="ID...")
+@asks_server
+def rm(key_ids: tuple[str, ...], state_dir: Path | None) -> None:
+    """Keys open nothing any more."""
+    with connect(state_dir) as client:
+        for key_id in key_ids:
+            removed = client.ssh.remove_key(key_id)
+            click.echo(f"{removed.id}: removed")
+
+
+def _usual_file() -> Path:
+    folder = Path.home() / ".ssh"
+    found = next((folder / name for name in _USUAL_FILES if (folder / name).exists()), None)
+    if found is None:
+        raise InvalidInputError(f"there is no key in {folder}", "make one with ssh-keygen -t ed25519, or name a file")
+    return found
+
+
+def _text_of(file: Path) -> str:
+    try:
+        if str(file) == "-":
+            return sys.stdin.read(LONGEST_KEY + 1)
+        with file.open(encoding="utf-8") as stream:
+            return stream.read(LONGEST_KEY + 1)
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise UnavailableError(f"cannot read {file} ({reason})", "name the file that ends in .pub") from error

@@ -1,0 +1,98 @@
+"""Registered public keys: whom a key stands for. In memory and in the store, as accounts are (``accounts``)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+from millpond.model.errors import ConflictError
+from millpond.server.absent import absent
+from millpond.server.auth.records import SshKey
+from millpond.server.auth.roles import Target
+from millpond.server.store.ssh_keys import SshKeyStore
+from millpond.specs.ssh import PublicKey
+
+MOST_KEYS: Final = 50
+"""One user may have."""
+
+
+class SshKeys:
+    """The keys of all users.
+
+    Args:
+        clock: seconds since 1970.
+    """
+
+    def __init__(self, store: SshKeyStore, clock: Callable[[], float]) -> None:
+        self._store = store
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._keys = {key.id: key for key in store.all()}
+
+    def all(self) -> list[SshKey]:
+        """All keys, the newest first."""
+        with self._lock:
+            return sorted(self._keys.values(), key=lambda key: (-key.created_at, key.id))
+
+    def find(self, key: PublicKey) -> SshKey | None:
+        """The record of a key; None when nobody has registered it."""
+        found = self._keys.get(key.id)
+        return found if found is not None and found.blob == key.blob else None
+
+    def get(self, key_id: str) -> SshKey:
+        """One key's record.
+
+        Raises:
+            NotFoundError: there is none of this id.
+        """
+        found = self._keys.get(key_id)
+        if found is None:
+            raise absent("key", key_id)
+        return found
+
+    def target(self, key_id: str) -> Target:
+        """A key as what a verb is applied to; nobody's when there is none of this id."""
+        found = self._keys.get(key_id)
+        return Target("key", key_id, found.user if found else "")
+
+    def add(self, user: str, key: PublicKey, name: str) -> SshKey:
+        """Register a key; the same for the same user again changes nothing.
+
+        Raises:
+            ConflictError: it stands for somebody else, or the user has too many.
+        """
+        with self._lock:
+            known = self._keys.get(key.id)
+            if known is not None and known.user == user:
+                return known
+            if known is not None:
+                raise ConflictError("this key stands for another user", "use a key of your own: ssh-keygen -t ed25519")
+            if sum(each.user == user for each in self._keys.values()) >= MOST_KEYS:
+                raise ConflictError(f"{user!r} has {MOST_KEYS} keys", "remove some with pond ssh-key rm")
+            made = SshKey(key.id, user, name or key.comment, key.kind, key.blob, self._clock())
+            self._store.save(made)
+            self._keys[made.id] = made
+        return made
+
+    def remove(self, key_id: str) -> SshKey:
+        """Forget a key; whoever is in by it stays until they leave.
+
+        Raises:
+            NotFoundError: there is none of this id.
+        """
+        with self._lock:
+            known = self.get(key_id)
+            self._store.drop(key_id)
+            del self._keys[key_id]
+        return known
+
+    def used(self, key_id: str) -> None:
+        """Somebody came in by it."""
+        with self._lock:
+            known = self._keys.get(key_id)
+            if known is not None:
+                used = replace(known, used_at=self._clock())
+                self._store.save(used)
+                self._keys[key_id] = used

@@ -1,0 +1,152 @@
+"""Answers the gateway: who a key stands for, whether they may be inside a job, and the connection to its task.
+
+The gateway speaks with anybody who connects, so it has no rights of its own: every visit is judged here, by the rule
+that holds for ``pond exec``, at the moment at which it begins.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy.exc import DBAPIError
+
+from millpond.model.errors import ConflictError, MillpondError, NotLoggedInError
+from millpond.node.records import TaskId
+from millpond.server.auth.acts import Act
+from millpond.server.auth.entering import job_target
+from millpond.server.auth.roles import Caller, Target, Verb, allows, demand
+from millpond.server.auth.security import Security
+from millpond.server.service import Service
+from millpond.server.sessions import running_task, visit_now
+from millpond.server.ssh.messages import Ask
+from millpond.specs.api import JobInfo
+from millpond.specs.ssh import PublicKey
+
+log = logging.getLogger(__name__)
+
+_ENTERED, _TURNED_AWAY = 200, 401
+"""What the audit log shows, in the words of HTTP as everywhere there."""
+
+
+class Gatekeeper:
+    """Judges for one gateway process.
+
+    Args:
+        connect: opens a connection to a task's supervisor.
+    """
+
+    def __init__(
+        self,
+        service: Service,
+        security: Security,
+        connect: Callable[[Path, TaskId], socket.socket] = visit_now,
+    ) -> None:
+        self._service = service
+        self._security = security
+        self._connect = connect
+        self._visits: dict[int, tuple[str, ExitStack]] = {}
+        self._numbers = 0
+
+    def answer(self, question: dict[str, Any]) -> tuple[dict[str, Any], socket.socket | None]:
+        """What to answer, and the connection to hand over with it, which the caller closes."""
+        try:
+            return self._judge(Ask(question["ask"]), question)
+        except MillpondError as error:
+            return {"error": error.cause, "remedy": error.remedy, "exit": error.exit_code}, None
+        except DBAPIError as error:
+            log.error("the store does not answer (%s)", error.orig)
+            return {"error": "the store cannot be read or written", "remedy": "try again", "exit": 1}, None
+
+    def close(self) -> None:
+        """The gateway is gone, and everybody who was there through it."""
+        for _, stay in self._visits.values():
+            stay.close()
+        self._visits.clear()
+
+    def _judge(self, ask: Ask, question: dict[str, Any]) -> tuple[dict[str, Any], socket.socket | None]:
+        match ask:
+            case Ask.GREET:
+                self._security.logins.throttle.check(*_knocking(question))
+            case Ask.KNOW:
+                return {"known": self._bearer(question) is not None}, None
+            case Ask.ENTERED:
+                self._entered(question)
+            case Ask.FAILED:
+                self._security.logins.throttle.failed(*_knocking(question))
+                self._write_down(question, None, "", _TURNED_AWAY)
+            case Ask.VISIT:
+                info = self._let_in(question)
+                connection = self._connect(self._service.state_dir, running_task(info, 0))
+                return {"visit": self._begin(info.id)}, connection
+            case Ask.FORWARD:
+                info = self._let_in(question)
+                running_task(info, 0)
+                return {"visit": self._begin(info.id)}, None
+            case Ask.USED:
+                if question["visit"] in self._visits:
+                    self._service.activity.used(self._visits[question["visit"]][0])
+            case Ask.LEFT:
+                _, stay = self._visits.pop(question["visit"], ("", ExitStack()))
+                stay.close()
+        return {}, None
+
+    def _bearer(self, question: dict[str, Any]) -> tuple[Caller, str] | None:
+        """Whom the key stands for, and its id."""
+        known = self._security.keys.find(PublicKey.parse(question["key"]))
+        caller = None if known is None else self._security.accounts.caller_named(known.user)
+        return None if known is None or caller is None else (caller, known.id)
+
+    def _entered(self, question: dict[str, Any]) -> None:
+        bearer = self._bearer(question)
+        if bearer is None:
+            raise NotLoggedInError("this key stands for nobody any more")
+        caller, key = bearer
+        self._security.logins.throttle.forgive(_knocking(question)[0])
+        self._security.keys.used(key)
+        self._write_down(question, caller, f"by the key {PublicKey.parse(question['key']).fingerprint}", _ENTERED)
+
+    def _let_in(self, question: dict[str, Any]) -> JobInfo:
+        """The job, if the bearer of the key may be inside it now.
+
+        Raises:
+            NotLoggedInError: the key stands for nobody any more.
+            NotFoundError, NotAllowedError: as for ``pond exec``.
+        """
+        bearer = self._bearer(question)
+        if bearer is None:
+            raise NotLoggedInError("this key stands for nobody any more", "register one with pond ssh-key add")
+        caller, name = bearer[0], question["job"]
+        info = self._service.shown(name)
+        if info is None:
+            begun = [each for each in self._service.live_jobs(name) if allows(caller, Verb.USE_JOBS, job_target(each))]
+            if len(begun) > 1:
+                some = ", ".join(sorted(each.id for each in begun)[:4])
+                raise ConflictError(f"{len(begun)} jobs begin with {name!r} ({some})", "write more of the id")
+            info = begun[0] if begun else self._service.look(name)
+        demand(caller, Verb.USE_JOBS, replace(job_target(info), name=name))
+        return info
+
+    def _begin(self, job: str) -> int:
+        self._numbers += 1
+        stay = ExitStack()
+        stay.enter_context(self._service.activity.visit(job))
+        self._visits[self._numbers] = (job, stay)
+        return self._numbers
+
+    def _write_down(self, question: dict[str, Any], caller: Caller | None, after: str, status: int) -> None:
+        act = Act(self._security.clock(), question["address"], caller, "log-in", Target("job", question["job"]))
+        act.after = after or "through SSH"
+        entry = act.entry(status)
+        if entry is not None:
+            self._security.audit.add(entry)
+
+
+def _knocking(question: dict[str, Any]) -> tuple[str, str]:
+    """What is counted when somebody fails: keys cannot be guessed, so the address alone, apart from its passwords."""
+    return f"ssh from {question['address']}", question["address"]

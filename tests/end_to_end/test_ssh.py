@@ -1,0 +1,209 @@
+"""SSH into jobs: a real server, a real gateway, and OpenSSH's own client."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from real_pond import Pond, alive, until
+from screen import Screen
+
+PROGRAM = Path(__file__).with_name("serving_program.py")
+
+pytestmark = pytest.mark.skipif(shutil.which("ssh") is None, reason="OpenSSH's client is not installed")
+
+
+class Place:
+    """A job, and ``ssh`` into it as ``pond dev ssh-config`` sets it up."""
+
+    def __init__(self, pond: Pond, job: str) -> None:
+        self.pond = pond
+        self.job = job
+        self.workdir = pond.state_dir.parent
+        self.config = Path(pond.env["XDG_CONFIG_HOME"], "millpond/ssh/config")
+        written = pond("dev", "ssh-config", job)
+        assert written.returncode == 0, written.stderr
+        assert written.stdout == f"ssh -F {self.config} millpond-{job}\n"
+
+    def argv(self, *words: str, program: str = "ssh") -> list[str]:
+        return [program, "-F", str(self.config), *words]
+
+    def ssh(self, *words: str, data: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+        """Run a command in the job."""
+        argv = self.argv(f"millpond-{self.job}", *words)
+        return subprocess.run(argv, input=data, capture_output=True, timeout=60, env=self.pond.env, check=False)
+
+    def run(self, *argv: str) -> subprocess.CompletedProcess[str]:
+        """Run a program here."""
+        return subprocess.run(argv, capture_output=True, text=True, timeout=60, env=self.pond.env, check=False)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    folder = tmp_path_factory.mktemp("ssh")
+    pond = Pond(folder / "state")
+    pond.env |= {"XDG_CONFIG_HOME": str(folder / "config")}
+    (folder / "pool.yaml").write_text("ssh: {port: 0}\n")
+    pond.up("--config", str(folder / "pool.yaml"))
+    program = shutil.copy(PROGRAM, folder)
+    env = "env: {COLOUR: blue, SHELL: /bin/sh}"
+    (folder / "job.yaml").write_text(f"kind: dev\ngpus: 1\n{env}\ncommand: [{sys.executable}, {program}]\n")
+    job = pond("submit", str(folder / "job.yaml")).stdout.strip()
+    until(lambda: pond("logs", job).stdout)
+    yield Place(pond, job)
+    done = pond("down")
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_command_runs_in_the_place_of_the_task_and_its_exit_code_is_ours(place: Place) -> None:
+    done = place.ssh("echo $COLOUR $MILLPOND_JOB_ID; echo bad >&2; pwd; exit 7")
+    assert (done.returncode, done.stderr) == (7, b"bad\n")
+    assert done.stdout.decode().splitlines() == [f"blue {place.job}", str(place.workdir)]
+
+
+def test_standard_input_is_carried_to_its_end_and_a_shell_reads_commands_from_it(place: Place) -> None:
+    data = os.urandom(2_000_000)
+    assert place.ssh("cat", data=data).stdout == data
+    done = place.ssh(data=b"echo from a script\nexit 4\n")
+    assert (done.returncode, done.stdout) == (4, b"from a script\n")
+
+
+def test_a_shell_has_this_window_and_hears_ctrl_c(place: Place) -> None:
+    screen = Screen(place.argv(f"millpond-{place.job}"), place.pond.env)
+    screen.shows(r"[$#] ")
+    screen.type("stty size\n")
+    screen.shows(r"30 100\s+[$#] ")
+    screen.resize(41, 133)
+    window = ""
+    while window != "41 133":  # what is typed may overtake the window, which travels by a signal
+        screen.type("stty size\n")
+        window = screen.shows(r"(\d+ \d+)\s+[$#] ")[1]
+        assert window in ("30 100", "41 133")
+    screen.type("sh -c 'echo up; exec sleep 60'\n")
+    screen.shows(r"\nup\s")  # before, Ctrl-C might find the shell itself
+    screen.type("\x03")
+    screen.shows(r"[$#] ")
+    screen.type("exit 3\n")
+    assert screen.exit_code() == 3
+
+
+def test_files_are_put_fetched_renamed_and_listed_by_sftp(place: Place, tmp_path: Path) -> None:
+    data = os.urandom(1_500_000)
+    (tmp_path / "here").write_bytes(data)
+    batch = "\n".join(
+        (
+            f"put {tmp_path}/here there",
+            "mkdir folder",
+            "rename there folder/moved",
+            "chmod 640 folder/moved",
+            "symlink moved folder/link",
+            f"get folder/link {tmp_path}/back",
+            "ls -l folder",
+        )
+    )
+    (tmp_path / "batch").write_text(batch)
+    done = place.run(*place.argv("-b", f"{tmp_path}/batch", f"millpond-{place.job}", program="sftp"))
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "back").read_bytes() == data
+    assert (place.workdir / "folder/moved").stat().st_mode & 0o777 == 0o640
+    assert "-rw-r-----" in done.stdout
+    missing = place.run(*place.argv(f"millpond-{place.job}:none", str(tmp_path), program="scp"))
+    assert (missing.returncode, "No such file or directory" in missing.stderr) == (1, True)
+
+
+def test_a_port_of_the_task_is_reached_and_other_machines_are_not(place: Place) -> None:
+    port = place.ssh("echo $MILLPOND_PORT").stdout.decode().strip()
+    free = socket.create_server(("127.0.0.1", 0))
+    here = free.getsockname()[1]
+    free.close()
+    argv = place.argv("-N", "-L", f"{here}:localhost:{port}", "-o", "ExitOnForwardFailure=yes", f"millpond-{place.job}")
+    forward = subprocess.Popen(argv, env=place.pond.env)
+    answer = b""
+
+    def answered() -> bool:
+        nonlocal answer
+        with (
+            contextlib.suppress(ConnectionError),
+            socket.create_connection(("127.0.0.1", here), timeout=5) as connection,
+        ):
+            connection.sendall(b"GET /here HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            while data := connection.recv(4096):
+                answer += data
+        return bool(answer)
+
+    try:
+        until(answered)
+    finally:
+        forward.terminate()
+        forward.wait(20)
+    assert b'"path": "/here"' in answer
+    nobody = place.run(*place.argv("-W", "localhost:1", f"millpond-{place.job}"))
+    assert "nobody listens on port 1" in nobody.stderr
+    elsewhere = place.run(*place.argv("-W", "example.org:80", f"millpond-{place.job}"))
+    assert "only ports at localhost" in elsewhere.stderr
+
+
+def test_a_key_that_nobody_registered_is_refused_and_written_down(place: Place, tmp_path: Path) -> None:
+    place.run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", f"{tmp_path}/other")
+    config = tmp_path / "config"
+    config.write_text(place.config.read_text().replace(str(place.config.with_name("id_ed25519")), f"{tmp_path}/other"))
+    done = place.run("ssh", "-F", str(config), "-o", "BatchMode=yes", f"millpond-{place.job}", "true")
+    assert (done.returncode, "Permission denied (publickey)" in done.stderr) == (255, True)
+    until(lambda: " 401" in place.pond("audit", "--object", place.job).stdout)
+
+
+def test_the_agent_stays_here_and_other_subsystems_are_refused(place: Place) -> None:
+    assert place.run(*place.argv("-A", f"millpond-{place.job}", "echo [$SSH_AUTH_SOCK]")).stdout == "[]\n"
+    done = place.run(*place.argv("-s", f"millpond-{place.job}", "netconf"))
+    assert "subsystem request failed" in done.stderr
+
+
+def test_a_job_that_has_ended_or_never_was_says_so(place: Place) -> None:
+    ended = place.pond("run", "-d", "--name", "short", "true").stdout.strip()
+    place.pond("wait", ended)
+    for job, words in ((ended, "is succeeded; hand it in once more"), ("never-was", "no job 'never-was'")):
+        done = place.run(*place.argv("-l", job, f"millpond-{place.job}", "true"))
+        assert words in done.stderr
+        assert done.returncode in (4, 5)
+    assert "is succeeded" in place.pond("dev", "ssh-config", ended).stderr
+
+
+def test_writing_the_entries_again_changes_nothing_and_they_are_ones_own(place: Place) -> None:
+    folder = place.config.parent
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    home = folder / "home"
+    for _ in range(2):
+        place.pond.env["HOME"] = str(home)
+        written = place.pond("dev", "ssh-config", "--include")
+        assert written.stdout == f"ssh millpond-{place.job}\n", written.stderr
+    assert (home / ".ssh/config").read_text() == f'Include "{place.config}"\n'
+    shutil.rmtree(home)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    private = {path.name for path in folder.iterdir() if path.stat().st_mode & 0o077}
+    assert private <= {"id_ed25519.pub"}
+
+
+def test_a_gateway_that_was_killed_is_replaced_and_a_server_takes_its_gateway_along(place: Place) -> None:
+    def gateways() -> list[int]:
+        children = Path(f"/proc/{place.pond.server_pid}/task/{place.pond.server_pid}/children")
+        every = [int(each) for path in children.parent.parent.glob("*/children") for each in path.read_text().split()]
+        return [pid for pid in every if b"millpond.server.ssh.gateway" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+
+    (killed,) = gateways()
+    os.kill(killed, signal.SIGKILL)
+    until(lambda: [pid for pid in gateways() if pid != killed])
+    until(lambda: place.ssh("true").returncode == 0)
+    (after,) = gateways()
+    place.pond.kill_server()
+    until(lambda: not alive(after))
+    place.pond.up("--config", str(place.workdir / "pool.yaml"))
+    place.pond("dev", "ssh-config", place.job)
+    assert place.ssh("echo back").stdout == b"back\n"
