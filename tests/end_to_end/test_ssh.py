@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import signal
@@ -158,6 +159,23 @@ def test_a_key_that_nobody_registered_is_refused_and_written_down(place: Place, 
     done = place.run("ssh", "-F", str(config), "-o", "BatchMode=yes", f"millpond-{place.job}", "true")
     assert (done.returncode, "Permission denied (publickey)" in done.stderr) == (255, True)
     until(lambda: " 401" in place.pond("audit", "--object", place.job).stdout)
+
+
+def test_a_key_of_ones_own_is_added_listed_and_removed(place: Place, tmp_path: Path) -> None:
+    place.run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "mine", "-f", f"{tmp_path}/key")
+    added = place.pond("ssh-key", "add", f"{tmp_path}/key.pub")
+    assert added.returncode == 0, added.stderr
+    name = added.stdout.partition(":")[0]
+    listed = place.pond("ssh-key", "ls", "-o", "wide").stdout
+    assert place.run("ssh-keygen", "-lf", f"{tmp_path}/key").stdout.split()[1] in listed
+    own = place.argv("-o", f"IdentityFile={tmp_path}/key", f"millpond-{place.job}", "true")
+    assert place.run(*own).returncode == 0
+    keys = {key["id"]: key for key in json.loads(place.pond("ssh-key", "ls", "-o", "json").stdout)["keys"]}
+    assert keys[name]["used_at"] is not None  # it was this one, not that of the entry
+    assert place.pond("ssh-key", "rm", name).stdout == f"{name}: removed\n"
+    assert name not in place.pond("ssh-key", "ls", "-o", "name").stdout.split()
+    wrong = place.pond("ssh-key", "add", f"{tmp_path}/key")
+    assert (wrong.returncode, "private key" in wrong.stderr) == (2, True)
 
 
 def test_the_agent_stays_here_and_other_subsystems_are_refused(place: Place) -> None:

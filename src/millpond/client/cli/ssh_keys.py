@@ -10,9 +10,10 @@ import click
 
 from millpond.client.cli import wording
 from millpond.client.cli.connection import asks_server, connect
+from millpond.client.cli.listing import Listing, listing_options, show_listing
 from millpond.client.cli.tables import Column, show
 from millpond.model.errors import InvalidInputError, UnavailableError
-from millpond.specs.ssh import LONGEST_KEY, SshKeyList
+from millpond.specs.ssh import LONGEST_KEY, SshKeyInfo, SshKeyList
 
 _COLUMNS = (
     Column("ID"),
@@ -44,24 +45,19 @@ def add(file: Path | None, name: str, user: str | None, state_dir: Path | None) 
 
 
 @group.command("ls")
-@click.option("-o", "--output", type=click.Choice(["table", "json", "name"]), default="table", help="Form of the list.")
+@listing_options
 @asks_server
-def ls(output: str, state_dir: Path | None) -> None:
+def ls(output: str, watch: bool, state_dir: Path | None) -> None:
     """List the keys that one may see, the newest first."""
     with connect(state_dir) as client:
-        keys = client.ssh.keys()
-    if output == "json":
-        click.echo(SshKeyList(keys=keys).model_dump_json(indent=2))
-    elif output == "name":
-        for key in keys:
-            click.echo(key.id)
-    else:
-        now = time.time()
-        rows = []
-        for key in keys:
-            used = "never" if key.used_at is None else f"{wording.span(now - key.used_at)} ago"
-            rows.append([key.id, key.user, key.kind, used, key.fingerprint, key.name])
-        show(_COLUMNS, rows)
+
+        def look() -> Listing:
+            now, keys = time.time(), client.ssh.keys()
+            rows = [_row(key, now) for key in keys]
+            names = [key.id for key in keys]
+            return Listing(SshKeyList(keys=keys), names, lambda wide: show(_COLUMNS, rows, fitted=not wide))
+
+        show_listing(look, output, watch)
 
 
 @group.command("rm")
@@ -73,6 +69,11 @@ def rm(key_ids: tuple[str, ...], state_dir: Path | None) -> None:
         for key_id in key_ids:
             removed = client.ssh.remove_key(key_id)
             click.echo(f"{removed.id}: removed")
+
+
+def _row(key: SshKeyInfo, now: float) -> list[str]:
+    used = "never" if key.used_at is None else f"{wording.span(now - key.used_at)} ago"
+    return [key.id, key.user, key.kind, used, key.fingerprint, key.name]
 
 
 def _usual_file() -> Path:
