@@ -6,7 +6,7 @@ import sqlalchemy as sa
 from alembic import op
 
 revision = "ssh_keys"
-down_revision = "accounts"
+down_revision = "leadership"
 branch_labels = None
 depends_on = None
 
