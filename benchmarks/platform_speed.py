@@ -39,6 +39,8 @@ THINK_S = 1.0
 REQUESTS_EACH = 15
 IDLE_S = 20.0
 SWITCHES = 5
+MEMBERS_FOR_S = 20.0
+"""How long an array is watched at work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +114,36 @@ def throughput(state_dir: Path, scale: float) -> list[Row]:
             Row("  of which accepted", count / accepted_s, "jobs/s"),
             Row("  CPU of the server per job", 1e3 * (pond.cpu_s() - cpu_s) / count, "ms"),
         ]
+
+
+def array(state_dir: Path, scale: float) -> list[Row]:
+    """One array of many members: until it is accepted, until a client sees its first member run, and its members' pace."""
+    count = max(int(10_000 * scale), 1)
+    job = {**SMALL, "name": "many", "gpus": 1, "command": ["true"], "array": count}
+    with ServedPond(state_dir, ["--fake-gpus", CARDS]) as pond:
+        pond.up()
+        with pond.client() as client:
+            began = time.monotonic()
+            name = client.submit(job).id
+            accepted_s = time.monotonic() - began
+            cpu_s = pond.cpu_s()
+            info = client.job(name)
+            while info.array is None or not info.array.ended:
+                info = client.job(name)
+            first_s = time.monotonic() - began
+            time.sleep(MEMBERS_FOR_S * scale)
+            early, early_at = info.array.ended, began + first_s
+            info = client.job(name)
+            assert info.array is not None, info
+            pace = (info.array.ended - early) / (time.monotonic() - early_at)
+            pond_cpu_s = pond.cpu_s() - cpu_s
+            client.stop(name)
+    return [
+        Row(f"array of {count}, submit to accepted", accepted_s, "s", 5.0),
+        Row("  until its first member has ended", first_s, "s"),
+        Row("  members ended", pace, "jobs/s", 50.0, least=True),
+        Row("  CPU of the server per member", 1e3 * pond_cpu_s / max(info.array.ended, 1), "ms"),
+    ]
 
 
 def latency(state_dir: Path, scale: float) -> list[Row]:
@@ -243,6 +275,7 @@ def idle(state_dir: Path, scale: float) -> list[Row]:
 
 MEASUREMENTS: dict[str, Callable[[Path, float], list[Row]]] = {
     "throughput": throughput,
+    "array": array,
     "latency": latency,
     "listing": listing,
     "crowd": crowd,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
+from typing import Any
 
 from millpond.model.errors import NotFoundError
 
@@ -47,6 +49,12 @@ def array_index() -> int | None:
     """The number of this job in its array; None outside one."""
     text = os.environ.get("MILLPOND_ARRAY_INDEX", "")
     return int(text) if text else None
+
+
+def parameters() -> dict[str, Any]:
+    """The parameters of this trial of a sweep, by name; empty outside one."""
+    found: dict[str, Any] = json.loads(os.environ.get("MILLPOND_PARAMETERS", "{}"))
+    return found
 
 
 def output_dir() -> Path:

@@ -147,10 +147,11 @@ class DurationPredicted(Event):
 
 @dataclass(frozen=True, slots=True)
 class StopRequested(Event):
-    """Somebody with the right to do so asked for the end of a job."""
+    """Somebody with the right to do so asked for the end of a job; ``reason`` tells people why."""
 
     job: str
     by: str = ""
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,8 @@ class Cause(StrEnum):
     """It arrived after the last cycle."""
     DEPENDENCY = "dependency"
     """Jobs that it comes after have not ended."""
+    ARRAY_LIMIT = "array-limit"
+    """As many members of its array are under way as its job file allows at once."""
     NO_ROOM = "no-room"
     """No node, or not enough nodes, can take it now."""
     IMPOSSIBLE = "impossible"

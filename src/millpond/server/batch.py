@@ -5,10 +5,14 @@ from __future__ import annotations
 import dataclasses
 from concurrent.futures import Future
 
+from millpond.forecasting.durations import Forecast
 from millpond.model import events
 from millpond.model.errors import ConflictError, InvalidInputError, MillpondError, NotFoundError
 from millpond.model.reasons import Reason
+from millpond.model.workloads import Job
 from millpond.server.absent import absent
+from millpond.server.arrays.array import Array
+from millpond.server.arrays.arrays import array_of
 from millpond.server.board import Board
 from millpond.server.core import Core
 from millpond.server.dependents import Dependent, Dependents
@@ -16,6 +20,7 @@ from millpond.server.inbox import ChangeJob, ChangeNode, Submission
 from millpond.server.store.histories import LogEntry
 from millpond.server.store.store import DEPENDENT, LIVE, NewJob, Store
 from millpond.specs.api import JobInfo
+from millpond.specs.members import split_member
 
 
 class Batch:
@@ -26,6 +31,9 @@ class Batch:
         reported: events that came from the engine or the server itself: they must not get lost.
         held: jobs that have to wait for others.
         released: ids of jobs that waited for others until now.
+        arrays: that were handed in.
+        closed: ids of arrays of which no more members are handed to the scheduler.
+        settled: last looks of members that ended before they were handed to the scheduler, and who asked for it.
     """
 
     def __init__(self, core: Core, store: Store, dependents: Dependents, now: float) -> None:
@@ -35,6 +43,9 @@ class Batch:
         self.reported: list[events.Event] = []
         self.held: list[Dependent] = []
         self.released: list[str] = []
+        self.arrays: list[Array] = []
+        self.closed: list[str] = []
+        self.settled: list[tuple[JobInfo, Future[JobInfo]]] = []
         self._dependents = dependents
         self._core = core
         self._store = store
@@ -49,6 +60,11 @@ class Batch:
     def handled(self) -> list[LogEntry]:
         """The entries without the closing tick."""
         return self.entries[:-1]
+
+    @property
+    def unfeedable(self) -> frozenset[str]:
+        """Arrays and members that this batch ends."""
+        return frozenset((*self.closed, *(info.id for info, _ in self.settled)))
 
     def add_event(self, event: events.Event) -> None:
         """Take an event from the engine or the server."""
@@ -72,6 +88,35 @@ class Batch:
         self.released.append(dependent.job.id)
         return ""
 
+    def add_array_release(self, array: str) -> None:
+        """An array waited for others until now."""
+        self._append(events.Noted(self.now, array, "what it waited for has come"))
+        self.released.append(array)
+
+    def add_member(self, member: Job, forecast: Forecast | None) -> None:
+        """Hand a member of an array to the scheduler."""
+        self._append(events.JobSubmitted(self.now, member))
+        if forecast is not None:
+            self._append(events.DurationPredicted(self.now, member.id, forecast.expected_s, forecast.cautious_s))
+        self.new_jobs.append(self._member_row(member.id, member.user, member.group))
+
+    def add_array_end(self, array: Array, message: ChangeJob) -> None:
+        """Take the wish that an array end: those members that the scheduler has, and with them all others."""
+        by = message.stopped_by or ""
+        seq = self._append(events.Noted(self.now, array.id, f"{by or 'somebody'} asked for its end"))
+        self._waiting[seq] = [(array.id, message.answer)]
+        self.closed.append(array.id)
+        for member in array.living():
+            self._append(events.StopRequested(self.now, member, by))
+
+    def add_unfed_end(self, member: JobInfo, message: ChangeJob) -> None:
+        """Take the wish that a member end that was not handed to the scheduler; it never will be."""
+        if all(info.id != member.id for info, _ in self.settled):
+            self.new_jobs.append(
+                dataclasses.replace(self._member_row(member.id, member.user, member.group), ended=member)
+            )
+        self.settled.append((member, message.answer))
+
     def add_change(self, message: ChangeJob) -> None:
         """Take a wish about a living job, or answer why not."""
         record = self._core.scheduler.jobs.get(message.job)
@@ -85,6 +130,8 @@ class Batch:
         seq = self._wished.get(event)
         if seq is None:
             seq = self._wished[event] = self._append(event)
+            if message.pruned and isinstance(event, events.StopRequested):
+                self._note_pruned(event)
         self._waiting.setdefault(seq, []).append((message.job, message.answer))
 
     def add_node_change(self, message: ChangeNode) -> None:
@@ -114,6 +161,8 @@ class Batch:
                 answer.set_result(info)
         for of_node in self._node_changes.values():
             of_node.set_result(None)
+        for info, answer in self.settled:
+            answer.set_result(info)
         self.answer_repeated(board)
 
     def answer_repeated(self, board: Board) -> None:
@@ -132,6 +181,8 @@ class Batch:
                 answer.set_exception(error)
         for of_node in self._node_changes.values():
             of_node.set_exception(error)
+        for _, answer in self.settled:
+            answer.set_exception(error)
 
     # ---- inside -------------------------------------------------------------------------------------------------
 
@@ -174,10 +225,17 @@ class Batch:
         if reason is not None:
             raise refusal(reason)
         after = self._dependents.waits(submission.document)
-        if after is None:
+        array = array_of(job, submission.document, max(self.now, self._latest))
+        if array is not None:
+            array.held = after is not None
+            self.arrays.append(array)
+            words = f"submitted by {job.user or 'somebody'} to queue {job.queue}: {len(array.members)} jobs"
+            seq = self._append(events.Noted(self.now, job.id, words))
+        elif after is None:
             seq = self._append(events.JobSubmitted(self.now, job))
         else:  # not in the log yet: answers are kept under numbers that no entry has
             seq = -1 - len(self.held)
+        if after is not None:
             self.held.append(Dependent(job, max(self.now, self._latest), after))
         self.new_jobs.append(
             NewJob(
@@ -189,13 +247,25 @@ class Batch:
                 submission.digest,
                 LIVE if after is None else DEPENDENT,
                 job.group,
+                0 if array is None else len(array.members),
             )
         )
-        if after is None and (forecast := submission.forecast) is not None:
+        if after is None and array is None and (forecast := submission.forecast) is not None:
             self._append(events.DurationPredicted(self.now, job.id, forecast.expected_s, forecast.cautious_s))
         self._waiting[seq] = [(job.id, submission.answer)]
         if submission.key:
             self._by_key[submission.key] = (seq, job.id, submission.digest)
+
+    def _note_pruned(self, event: events.StopRequested) -> None:
+        """The sweep's own history tells of it too."""
+        found = split_member(event.job)
+        assert found is not None, "only trials of sweeps are pruned"
+        self._append(events.Noted(self.now, found[0], f"trial {found[1]} is stopped: {event.reason}"))
+
+    def _member_row(self, member: str, user: str, group: str) -> NewJob:
+        found = split_member(member)
+        assert found is not None, "the id of a member names its array"
+        return NewJob(member, user, max(self.now, self._latest), {}, group=group, parent=found[0])
 
     def _not_alive(self, name: str) -> MillpondError:
         info = self._store.ended_job(name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Mapping
+from typing import Any
 
 from millpond.model.decisions import Placement
 from millpond.model.devices import Device
@@ -12,6 +13,7 @@ from millpond.model.resources import CARD_MILLI
 from millpond.model.workloads import Job, JobState, Outcome
 from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.specs.api import DeviceGrant, JobInfo, TaskInfo
+from millpond.specs.members import split_member
 
 FAILED_WITHOUT_CODE = 1
 STOPPED_WITHOUT_CODE = 143
@@ -47,8 +49,8 @@ class Board:
             return list(reversed(self._jobs.values()))
 
     def counts(self) -> Counter[str]:
-        """How many are in which state."""
-        return Counter(info.state for info in self.newest_first())
+        """How many are in which state; of arrays, the members count that the scheduler has."""
+        return Counter(info.state for info in self.newest_first() if info.array is None)
 
 
 def picture(record: JobRecord, devices: Mapping[str, Device], before: JobInfo | None = None) -> JobInfo:
@@ -82,6 +84,7 @@ def picture(record: JobRecord, devices: Mapping[str, Device], before: JobInfo | 
         preemptions=record.preemptions,
         failures=record.failures,
         exit_code=_exit_code(record),
+        **_membership(record.id),
     )
 
 
@@ -104,6 +107,7 @@ def picture_before(job: Job, submitted_at: float) -> JobInfo:
         gpus=gpus_text(job),
         gpu_milli=job.gpu_milli,
         tasks=[TaskInfo(task=number, role=role.name, state=queued) for number, role in enumerate(roles)],
+        **_membership(job.id),
     )
 
 
@@ -114,8 +118,12 @@ def picture_cancelled(before: JobInfo, at: float, account: str) -> JobInfo:
         account: why.
     """
     state = JobState.CANCELLED.value
+    ended: dict[str, Any] = {"state": state, "ended_at": at, "exit_code": STOPPED_WITHOUT_CODE}
+    if before.array is not None:
+        none_ran = {"unfed": 0, "cancelled": before.array.count}
+        return before.model_copy(update=ended | {"reason": account, "array": before.array.model_copy(update=none_ran)})
     tasks = [task.model_copy(update={"state": state, "detail": account}) for task in before.tasks]
-    return before.model_copy(update={"state": state, "ended_at": at, "exit_code": STOPPED_WITHOUT_CODE, "tasks": tasks})
+    return before.model_copy(update=ended | {"tasks": tasks})
 
 
 def gpus_text(job: Job) -> str:
@@ -132,6 +140,12 @@ def gpus_text(job: Job) -> str:
             each = f"{request.slice.compute_milli / CARD_MILLI:g}"
         parts.append(each if role.desired == 1 else f"{role.desired} x {each}")
     return " + ".join(parts) or "0"
+
+
+def _membership(job: str) -> dict[str, Any]:
+    """Of which array a job is a member."""
+    member = split_member(job)
+    return {} if member is None else {"parent": member[0], "index": member[1]}
 
 
 def _task(task: TaskRecord, devices: Mapping[str, Device]) -> TaskInfo:

@@ -14,10 +14,12 @@ from typing import Any
 from millpond.model.errors import ConflictError, InvalidInputError
 from millpond.model.reasons import Cause
 from millpond.model.workloads import Job, JobState
+from millpond.server.arrays.arrays import Arrays, never_fed
 from millpond.server.board import Board
 from millpond.server.store.store import Store
 from millpond.specs.api import ReasonInfo
 from millpond.specs.job import check_job
+from millpond.specs.members import split_member
 from millpond.specs.mounts import After
 
 _WANTED = {"ok": "succeed", "any": "end", "failed": "fail"}
@@ -55,11 +57,13 @@ class Dependents:
 
     Args:
         board: the looks of jobs that have not ended.
+        arrays: knows the members that are not on the board yet.
     """
 
-    def __init__(self, store: Store, board: Board) -> None:
+    def __init__(self, store: Store, board: Board, arrays: Arrays) -> None:
         self._store = store
         self._board = board
+        self._arrays = arrays
         self._waiting: dict[str, Dependent] = {}
         self._to_look_at: dict[str, None] = {}
         for row in store.dependents():
@@ -89,7 +93,9 @@ class Dependents:
         """These have ended, durably; says whether somebody waits for one of them."""
         over = set(jobs)
         concerned = (
-            [name for name, held in self._waiting.items() if not over.isdisjoint(held.after.jobs)] if over else []
+            [name for name, held in self._waiting.items() if any(_is_in(job, over) for job in held.after.jobs)]
+            if over
+            else []
         )
         self._to_look_at.update(dict.fromkeys(concerned))
         return bool(concerned)
@@ -156,7 +162,14 @@ class Dependents:
     def _state(self, job: str) -> JobState | None:
         """A job's present or last state; None when there never was such a job."""
         info = self._board.get(job) or self._store.ended_job(job)
+        info = info or self._arrays.unfed(job) or never_fed(job, self._store)
         return None if info is None else JobState(info.state)
+
+
+def _is_in(job: str, over: set[str]) -> bool:
+    """Whether a job is one of these, or a member of one of them: with an array end all of its members."""
+    member = split_member(job)
+    return job in over or (member is not None and member[0] in over)
 
 
 def no_job_to_wait_for(name: str) -> InvalidInputError:

@@ -50,9 +50,24 @@ class Forecaster:
                 for info in reversed(self._earlier(REMEMBERED)):
                     self._learn(info)
                 self._earlier = None
-            while not self._ended.empty():
-                self._learn(self._ended.get())
+            self._learn_new()
             return self._predictor.predict(job)
+
+    def predict_at_once(self, job: Job) -> Forecast | None:
+        """The same for those who must not wait: None also while others ask, or nothing was read yet."""
+        if not self._lock.acquire(blocking=False):
+            return None
+        try:
+            if self._earlier is not None:
+                return None
+            self._learn_new()
+            return self._predictor.predict(job)
+        finally:
+            self._lock.release()
+
+    def _learn_new(self) -> None:
+        while not self._ended.empty():
+            self._learn(self._ended.get())
 
     def _learn(self, info: JobInfo) -> None:
         """Only a run that came to its own end says how long such jobs take."""

@@ -57,8 +57,8 @@ def _event_text(event: events.Event, decisions: dict[int, Decision]) -> str:
             return f"submitted by {job.user or 'somebody'} to queue {job.queue}"
         case events.DurationPredicted(expected_s=expected, cautious_s=cautious):
             return f"expected to run {expected:.0f} s, rarely more than {cautious:.0f} s"
-        case events.StopRequested(by=by):
-            return f"{by or 'somebody'} asked for its end"
+        case events.StopRequested(by=by, reason=reason):
+            return f"{by or 'somebody'} asked for its end" + (f": {reason}" if reason else "")
         case events.SuspendRequested():
             return "somebody asked that it leave its cards"
         case events.ResumeRequested():

@@ -41,12 +41,14 @@ class ChangeJob:
     Attributes:
         event: what happens to the job, given its record and the instant; raises a MillpondError when it cannot.
         stopped_by: who asks for its end; None where something else is asked. An end is also due to a job that waits for
-            others and that the core does not know yet.
+            others and that the core does not know yet, and to an array.
+        pruned: it is to end because it fell behind in its sweep.
     """
 
     job: str
     event: Callable[[JobRecord, float], Event]
     stopped_by: str | None = None
+    pruned: bool = False
     answer: Future[JobInfo] = field(default_factory=Future)
 
 

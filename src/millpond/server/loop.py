@@ -15,16 +15,19 @@ from typing import Any, Final, Protocol
 
 from sqlalchemy.exc import DBAPIError
 
+from millpond.forecasting.durations import Forecast
 from millpond.model import events
 from millpond.model.decisions import Decision
 from millpond.model.engine import Engine
 from millpond.model.errors import ConflictError, MillpondError, UnavailableError
+from millpond.model.workloads import Job
 from millpond.node.records import TaskId
 from millpond.server import recovery
+from millpond.server.arrays.arrays import Arrays
 from millpond.server.batch import Batch
 from millpond.server.board import Board, picture, picture_before, picture_cancelled
 from millpond.server.core import Core
-from millpond.server.dependents import Dependents
+from millpond.server.dependents import Dependent, Dependents
 from millpond.server.inbox import (
     ChangeJob,
     ChangeNode,
@@ -77,6 +80,7 @@ class Loop:
         failure: what ended the thread when it ended by itself: always a defect.
         address: says which webhooks are to be told of what happened.
         on_told: called when there is something new to tell, and it is durable.
+        forecast: guesses how long a member of an array will run, if that can be said at once.
     """
 
     def __init__(self, store: Store, core: Core, board: Board, clock: Callable[[], float] = wall_clock) -> None:
@@ -92,10 +96,12 @@ class Loop:
         self.on_told: Callable[[], None] = lambda: None
         self.address: Callable[[Sequence[Notice]], list[NewDelivery]] = lambda notices: []
         self.on_ended: Callable[[Sequence[JobInfo]], None] = lambda _: None
+        self.forecast: Callable[[Job], Forecast | None] = lambda _: None
         self._unstored: list[events.Event] = []
         self._decided: list[DecisionEntry] = []
         self._ended: dict[str, JobInfo] = {}
-        self.dependents = Dependents(store, board)
+        self.arrays = Arrays(store)
+        self.dependents = Dependents(store, board, self.arrays)
         self._held: list[Change] = []
         self._meter = Meter(store.open_stretches())
         self._snapshot_seq = core.seq
@@ -174,7 +180,7 @@ class Loop:
         self._held += [self._meter.gone(job, self._now()) for job in self._meter.jobs if job not in known]
         self._redraw(set(known))
         for dependent in self.dependents.all:
-            self.board.put(picture_before(dependent.job, dependent.submitted_at))
+            self.board.put(self._picture(dependent))
         nodes = self.engine.inventory().nodes
         told = (*configured, *recovery.node_changes(self.core, nodes, self._now()))
         self.engine.adopt(recovery.expected_tasks(self.core, nodes), recovery.to_repeat(self.core, nodes))
@@ -226,14 +232,26 @@ class Loop:
                     batch.add_submission(message)
                 case ChangeJob() if message.job in self.dependents:
                     self._change_dependent(message)
+                case ChangeJob() if message.job in self.arrays:
+                    self._change_array(batch, message)
+                case ChangeJob() if (unfed := self.arrays.unfed(message.job)) is not None:
+                    self._change_unfed(batch, message, unfed)
                 case ChangeJob():
+                    if message.pruned:
+                        self.arrays.prune(message.job)
                     batch.add_change(message)
                 case ChangeNode():
                     batch.add_node_change(message)
         for dependent, standing in self.dependents.due():
-            account = standing.doomed or batch.add_release(dependent)
+            account = standing.doomed
+            if not account and dependent.job.id in self.arrays:
+                batch.add_array_release(dependent.job.id)
+            elif not account:
+                account = batch.add_release(dependent)
             if account:
                 self._cancel(dependent.job.id, account)
+        for member in self.arrays.due(self.core.scheduler.check, batch.unfeedable):
+            batch.add_member(member, self.forecast(member))
         due = self.core.scheduler.next_wakeup(batch.now)
         if not batch.entries and not batch.new_jobs and (due is None or due > batch.now):
             batch.answer_repeated(self.board)
@@ -241,7 +259,7 @@ class Loop:
             return
         tick = batch.close()
         try:
-            self.store.append(batch.entries, batch.new_jobs, batch.released)
+            self.store.append(batch.entries, batch.new_jobs, batch.released, batch.closed)
         except DBAPIError as error:
             self._unstored = batch.reported
             self._store_fails(error)
@@ -254,11 +272,19 @@ class Loop:
     def _handle(self, batch: Batch) -> None:
         """Handle what has just become durable, and acknowledge it."""
         touched: set[str] = set()
+        for array in batch.arrays:
+            self.arrays.hold(array)
         for dependent in batch.held:
             self.dependents.hold(dependent)
-            self.board.put(picture_before(dependent.job, dependent.submitted_at))
+            self.board.put(self._picture(dependent))
         for job in batch.released:
             self.dependents.drop(job)
+            if job in self.arrays:
+                self.arrays.release(job)
+        for job in batch.closed:
+            self.arrays.close(job)
+        for new in batch.new_jobs:
+            self.arrays.note_row(new)
         for entry in batch.handled:
             result = self.core.handle(entry.event)
             if isinstance(result, MillpondError):
@@ -291,10 +317,33 @@ class Loop:
         else:
             message.answer.set_exception(UnavailableError(self.trouble, "see the server's log"))
 
+    def _change_array(self, batch: Batch, message: ChangeJob) -> None:
+        """End an array; nothing else can be asked of all its members at once."""
+        array = self.arrays[message.job]
+        if message.stopped_by is None:
+            hint = f"name one of its members, such as {array.id}[{array.members.first}]"
+            message.answer.set_exception(ConflictError(f"{array.id!r} is an array of jobs", hint))
+        else:
+            batch.add_array_end(array, message)
+
+    def _change_unfed(self, batch: Batch, message: ChangeJob, member: JobInfo) -> None:
+        """End a member of an array before the scheduler knows it; nothing else can be asked of it."""
+        if message.stopped_by is None:
+            hint = "it can be stopped"
+            message.answer.set_exception(ConflictError(f"job {member.id!r} waits for its turn in its array", hint))
+            return
+        account = f"{message.stopped_by or 'somebody'} asked for its end"
+        batch.add_unfed_end(picture_cancelled(member, self._now(), account), message)
+
+    def _picture(self, dependent: Dependent) -> JobInfo:
+        """A job or an array that waits for others."""
+        job = dependent.job
+        return self.arrays[job.id].picture() if job.id in self.arrays else picture_before(job, dependent.submitted_at)
+
     def _cancel(self, job: str, account: str) -> None:
-        """A job that waits for others will never start."""
-        dependent = self.dependents.drop(job)
-        info = picture_cancelled(picture_before(dependent.job, dependent.submitted_at), self._now(), account)
+        """A job or an array that waits for others will never start."""
+        info = picture_cancelled(self._picture(self.dependents.drop(job)), self._now(), account)
+        self.arrays.drop(job)
         self.board.put(info)
         self._ended[job] = info
 
@@ -307,8 +356,14 @@ class Loop:
             change = self._meter.look(record, self.core.devices, self.core.now)
             if change is not None:
                 self._held.append(change)
+            if info.parent:
+                self.arrays.look(info)
             if record.state.ended:
                 self._ended[record.id] = info
+        for info in self.arrays.pictures(self._now()):
+            self.board.put(info)
+            if info.ended_at is not None:
+                self._ended[info.id] = info
 
     def _flush(self) -> bool:
         """Store what was decided and what has ended, then let the engine have it; false when it cannot be stored."""
@@ -329,13 +384,15 @@ class Loop:
         self._decided, self._ended, self._held, self.trouble = [], {}, [], ""
         if decisions:
             self.engine.apply(decisions)
-        for name in ended:
-            self.core.forget(name)
-            self.board.drop(name)
-        if self.dependents.ended(ended):
+        for look in looks:
+            if look.array is None:
+                self.core.forget(look.id)
+            self.arrays.drop(look.id)
+            self.board.drop(look.id)
+        if self.dependents.ended(ended) or self.arrays.hungry:
             self.wake()
         if looks:
-            self.on_ended(looks)
+            self.on_ended([look for look in looks if look.array is None])
         return True
 
     def _keep_snapshot(self) -> None:

@@ -48,6 +48,7 @@ from millpond.server.standby import Post, seat_at, stand_by
 from millpond.server.state_dir import StateDir
 from millpond.server.store.connecting import claim, sqlite_url
 from millpond.server.store.store import Store
+from millpond.server.sweeps.watching import SweepWatch
 from millpond.server.tenants import Tenants
 from millpond.server.tls import Encryption, open_encryption, renew
 from millpond.server.version import VERSION
@@ -171,8 +172,10 @@ def serve(options: ServerOptions) -> None:
                 files.collector.start()
                 scaler = Autoscaler(loop, service.file_of, service.meter.load, wall_clock)
                 gateway = doorway.gateway(Gatekeeper(service, security)) if doorway else None
+                sweeps = SweepWatch(loop, service.sweeps)
                 watch.start()
                 scaler.start()
+                sweeps.start()
                 _keep_what_is_loaded()
                 if gateway is not None:
                     gateway.start()
@@ -183,6 +186,7 @@ def serve(options: ServerOptions) -> None:
                         gateway.close()
                     watch.close()
                     scaler.close()
+                    sweeps.close()
                     service.closing = True
                     files.collector.close()
                     state.withdraw()
@@ -332,8 +336,8 @@ def _configured(config: ClusterConfig) -> list[events.Event]:
 
 
 def _stop_jobs(loop: Loop) -> None:
-    """End all jobs, those that wait first, so that none starts in the room that becomes free."""
-    jobs = sorted(loop.board.newest_first(), key=lambda info: info.state != "queued")
+    """End all jobs, arrays and those that wait first, so that none starts in the room that becomes free."""
+    jobs = sorted(loop.board.newest_first(), key=lambda info: (info.array is None, info.state != "queued"))
     for info in jobs:
         loop.stop_job(info.id, owner_name())
     give_up_at = time.monotonic() + JOBS_END_WITHIN_S

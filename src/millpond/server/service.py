@@ -28,6 +28,7 @@ from millpond.model.workloads import Job, JobState, Kind
 from millpond.scheduling.records import JobRecord
 from millpond.server.absent import absent
 from millpond.server.activity import Activity
+from millpond.server.arrays.arrays import never_fed
 from millpond.server.audience import EVERYBODY, Audience, audience_of
 from millpond.server.auth.accounts import Accounts
 from millpond.server.auth.queues import longest_dev_s, settle_place
@@ -48,8 +49,10 @@ from millpond.server.retention import remove_folder
 from millpond.server.store.books import Share
 from millpond.server.store.histories import History
 from millpond.server.store.store import Store
+from millpond.server.sweeps.trials import Trials
 from millpond.server.views import node_info, reason_info
 from millpond.specs.api import (
+    ArrayInfo,
     CloseRequest,
     DeliveryInfo,
     EventInfo,
@@ -62,6 +65,7 @@ from millpond.specs.api import (
     ReasonInfo,
     ResizeRequest,
     ServerInfo,
+    TrialList,
     UsageList,
     UsageRow,
 )
@@ -108,6 +112,22 @@ class Identity:
     ssh: SshInfo = SshInfo()
 
 
+@dataclass(frozen=True, slots=True)
+class ListWish:
+    """Which jobs somebody wants listed.
+
+    Attributes:
+        state: those in this one; empty: those that have not ended.
+        everything: those that have ended too.
+        members_of: the members of this array; empty: jobs and arrays.
+    """
+
+    state: str = ""
+    everything: bool = False
+    limit: int = 1_000
+    members_of: str = ""
+
+
 class Service:
     """Answers requests.
 
@@ -132,12 +152,14 @@ class Service:
         self._accounts = accounts
         self.files = files
         self._prices = prices
+        self.sweeps = Trials(identity.state_dir, store, self._find, self.file_of)
         self.activity = Activity(wall_clock)
         self.meter = Meter()
         self._planning = asyncio.Semaphore(_PLANS_AT_ONCE)
         self._explainer = _Explainer()
-        self._forecaster = Forecaster(store.ended_jobs)
+        self._forecaster = Forecaster(lambda most: store.ended_jobs(most, of=None))
         loop.on_ended = self._forecaster.note
+        loop.forecast = self._forecaster.predict_at_once
         self._files: dict[str, JobFile] = {}
         self.closing = False
 
@@ -307,6 +329,19 @@ class Service:
             raise absent("job", job)
         return info
 
+    def look_at_one(self, job: str) -> JobInfo:
+        """The same of a job that has tasks of its own.
+
+        Raises:
+            NotFoundError: there never was such a job.
+            InvalidInputError: it is an array.
+        """
+        info = self.look(job)
+        if info.array is not None:
+            hint = f"name a member: {job}[{info.array.indices.partition('-')[0].partition(',')[0]}]"
+            raise InvalidInputError(f"{job!r} is an array of {info.array.count} jobs", hint)
+        return info
+
     async def find(self, job: str) -> JobInfo:
         """The same as ``look``, for those who must not wait for the store."""
         info = self._board.get(job)
@@ -351,16 +386,28 @@ class Service:
         info = await self.find(job)
         return await self._explained(info, audience) if info.state == JobState.QUEUED else info
 
-    async def jobs(self, state: str, everything: bool, limit: int, audience: Audience) -> JobList:
-        """Jobs, the newest first: those in ``state``, or those that have not ended, or with ``everything`` all."""
+    async def jobs(self, wish: ListWish, audience: Audience) -> JobList:
+        """Jobs, the newest first, or the members of an array, the first first.
+
+        Raises:
+            NotFoundError: there is no such array for them.
+        """
+        if wish.members_of and not audience.sees(await asyncio.to_thread(self.look, wish.members_of)):
+            raise absent("job", wish.members_of)
+        state, limit = wish.state, wish.limit
         live = [
-            info for info in self._board.newest_first() if (not state or info.state == state) and audience.sees(info)
+            info
+            for info in self._board.newest_first()
+            if info.parent == wish.members_of and (not state or info.state == state) and audience.sees(info)
         ]
         ended: list[JobInfo] = []
-        if everything or (state and JobState(state).ended):
-            ended = await asyncio.to_thread(self._store.ended_jobs, limit + 1, state, audience.owners)
+        if wish.everything or (state and JobState(state).ended):
+            found = (limit + 1, state, audience.owners, wish.members_of)
+            ended = await asyncio.to_thread(self._store.ended_jobs, *found)
         merged = {info.id: info for info in (*live, *ended)}
         newest = sorted(merged.values(), key=lambda info: info.submitted_at, reverse=True)
+        if wish.members_of:
+            newest.sort(key=lambda info: info.index or 0)
         shown = await self._with_reasons(newest[:limit], audience)
         return JobList(jobs=[info for info in shown if not state or info.state == state], truncated=len(newest) > limit)
 
@@ -374,11 +421,30 @@ class Service:
             return _last_word(await asyncio.to_thread(self.look, job))
         return await self._veiled(reason, audience)
 
+    async def trials(self, job: str, limit: int) -> TrialList:
+        """The trials of a sweep, the best first.
+
+        Raises:
+            NotFoundError, ConflictError: it never was, or is no sweep.
+        """
+        return await asyncio.to_thread(lambda: self.sweeps.table(self.look(job), limit))
+
     async def events(self, job: str, audience: Audience) -> list[EventInfo]:
         """A job's history."""
-        await asyncio.to_thread(self.look, job)
+        info = await asyncio.to_thread(self.look, job)
         told = story(*await asyncio.to_thread(self._store.history, job))
+        if info.array is not None and info.ended_at is not None:
+            told.append(await asyncio.to_thread(self._last_of_array, info, info.array, len(told) + 1))
         return await asyncio.to_thread(lambda: [audience.event(event, self._find) for event in told])
+
+    def _last_of_array(self, info: JobInfo, array: ArrayInfo, seq: int) -> EventInfo:
+        """The end of an array: of no event of its own, as it follows from those of its members."""
+        text = f"{info.state}: {array.summary}"
+        best = self.sweeps.table(info, 1).trials[:1] if array.sweep else []
+        if best and best[0].value is not None:
+            text += f"; the best is trial {best[0].index} with {best[0].value:.6g}"
+        at = info.ended_at or 0.0
+        return EventInfo(seq=seq, at=at, what="Ended", decided=False, text=text, data={}, about=info.id)
 
     async def happenings(self, after: int | None, limit: int, audience: Audience) -> list[EventInfo]:
         """What happened to jobs and nodes: the first behind a place in the log, or the latest."""
@@ -409,11 +475,16 @@ class Service:
         info = await asyncio.to_thread(self.look, job)
         if self._board.get(job) is not None:
             raise ConflictError(f"job {job!r} has not ended ({info.state})", f"end it first: pond stop {job}")
-        await asyncio.to_thread(self._delete, job)
+        if info.parent:
+            raise ConflictError(f"job {job!r} is part of an array", f"delete all of it: pond delete {info.parent}")
+        await asyncio.to_thread(self._delete, info)
         return info
 
-    def _delete(self, job: str) -> None:
+    def _delete(self, info: JobInfo) -> None:
+        job = info.id
         try:
+            for member in () if info.array is None else self._store.member_states(job):
+                remove_folder(self._identity.state_dir, member)
             remove_folder(self._identity.state_dir, job)
         except OSError as error:
             raise UnavailableError(
@@ -493,6 +564,7 @@ class Service:
     async def logs(self, job: str, wish: Wish) -> AsyncIterator[LogChunk]:
         """A job's output; everything that can be wrong with the request is raised before the first chunk."""
         state_dir = self._identity.state_dir
+        await asyncio.to_thread(self.look_at_one, job)
         reader = await asyncio.to_thread(LogReader, state_dir, lambda: self.look(job), wish, lambda: self.closing)
         return reader.chunks()
 
@@ -505,7 +577,8 @@ class Service:
     def _find(self, job: str) -> JobInfo | None:
         if not job.isprintable():  # no id ever was, and a database may refuse to look for it
             return None
-        return self._board.get(job) or self._store.ended_job(job)
+        found = self._board.get(job) or self._store.ended_job(job) or self._loop.arrays.unfed(job)
+        return found or never_fed(job, self._store)
 
     async def _with_reasons(self, infos: list[JobInfo], audience: Audience) -> list[JobInfo]:
         """All asked at once: they are answered between the same two turns, so that a list waits for one turn only."""
@@ -532,7 +605,8 @@ class Service:
 
     def _explain(self, core: Core, job: str) -> ReasonInfo | None:
         """For the scheduler's thread: whom a job waits for, or why it waits or runs; None when it has ended."""
-        return self._loop.dependents.reason(job) or self._explainer.explain(core, job)
+        explain = partial(self._explainer.explain, core)
+        return self._loop.dependents.reason(job) or self._loop.arrays.reason(job, explain) or explain(job)
 
     async def _ask(self, question: Callable[[Core], T]) -> T:
         return await self._answer(self._loop.ask(question))
@@ -590,6 +664,9 @@ class _Explainer:
 def _last_word(info: JobInfo) -> ReasonInfo:
     """How a job ended."""
     summary = "it was cancelled" if info.state == JobState.CANCELLED else f"it {info.state}"
+    if info.array is not None:
+        summary += f": {info.reason or info.array.summary}"
+        return ReasonInfo(job=info.id, state=info.state, cause=info.state, summary=summary)
     if info.state == JobState.FAILED:
         summary += f" with exit code {info.exit_code}"
     if info.state != JobState.SUCCEEDED:

@@ -86,6 +86,43 @@ class TaskInfo(Body):
     detail: str = ""
 
 
+class ArrayInfo(Body):
+    """How far the members of an array have come.
+
+    Attributes:
+        indices: which members there are: ``0-99``.
+        parallel: at most so many at once; None: no bound.
+        sweep: whether the members are trials of a sweep.
+        unfed: not yet handed to the scheduler.
+        waiting: handed to the scheduler, and in line.
+        running: started and not ended.
+        pruned: trials that were stopped because they fell behind.
+    """
+
+    count: int
+    indices: str
+    parallel: int | None = None
+    sweep: bool = False
+    unfed: int = 0
+    waiting: int = 0
+    running: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    cancelled: int = 0
+    pruned: int = 0
+
+    @property
+    def ended(self) -> int:
+        """Members that have ended, however."""
+        return self.succeeded + self.failed + self.cancelled + self.pruned
+
+    @property
+    def summary(self) -> str:
+        """For people: ``3412/10000 done, 32 running, 2 failed``."""
+        parts = {"running": self.running, "failed": self.failed, "cancelled": self.cancelled, "stopped": self.pruned}
+        return ", ".join([f"{self.ended}/{self.count} done", *(f"{n} {what}" for what, n in parts.items() if n)])
+
+
 class JobInfo(Body):
     """A job as lists and details show it.
 
@@ -98,6 +135,8 @@ class JobInfo(Body):
         reason: while it waits, why, in one sentence.
         warnings: what was ignored in its job file; only in the answer to a submission.
         group: the group of users it belongs to; empty when none.
+        array: of an array: how far its members have come.
+        parent, index: of a member: its array, and its number in it.
     """
 
     id: str
@@ -122,12 +161,51 @@ class JobInfo(Body):
     reason: str = ""
     warnings: list[str] = []
     group: str = ""
+    array: ArrayInfo | None = None
+    parent: str = ""
+    index: int | None = None
 
 
 class JobList(Body):
     """Jobs, newest first; ``truncated`` says that ``limit`` cut the list."""
 
     jobs: list[JobInfo]
+    truncated: bool = False
+
+
+class TrialInfo(Body):
+    """One trial of a sweep.
+
+    Attributes:
+        state: a ``model.workloads.JobState``; or ``stopped``: it fell behind; or ``waiting``: not handed to the
+            scheduler yet.
+        value, step: its best value of the metric, and where it was.
+        last, last_step: its latest value; None where that was not finite, or nothing came.
+        stopped: why it was stopped.
+    """
+
+    index: int
+    job: str
+    parameters: dict[str, int | float | str | bool]
+    state: str
+    value: float | None = None
+    step: float | None = None
+    last: float | None = None
+    last_step: float | None = None
+    stopped: str = ""
+
+
+class TrialList(Body):
+    """Trials, the best first; ``truncated`` says that ``limit`` cut the list.
+
+    Attributes:
+        metric, goal: by what they are compared, and whether ``minimize`` or ``maximize``; empty without one.
+    """
+
+    job: str
+    metric: str = ""
+    goal: str = ""
+    trials: list[TrialInfo]
     truncated: bool = False
 
 
@@ -324,12 +402,14 @@ class JobAccount(Body):
         document: the job file that it was submitted with.
         reason: why it waits or runs, or how it ended.
         events: its history, oldest first.
+        trials: of a sweep, the best first.
     """
 
     job: JobInfo
     document: dict[str, Any]
     reason: ReasonInfo
     events: list[EventInfo]
+    trials: TrialList | None = None
 
 
 class LogChunk(Body):

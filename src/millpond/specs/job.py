@@ -15,14 +15,17 @@ from millpond.model.nodes import DEFAULT_POOL
 from millpond.model.tenants import DEFAULT_QUEUE
 from millpond.model.workloads import Job
 from millpond.specs import flat
+from millpond.specs.arrays import ArrayFile, Members
 from millpond.specs.building import build_job
 from millpond.specs.changing import Change
 from millpond.specs.errors import BadValueError, Problem, SpecError
 from millpond.specs.fields import MOST_TASKS, Checkpoint, Cpus, Duration, Extras, Gpus, Memory, Name, Tasks, Topology
 from millpond.specs.files import Digest
 from millpond.specs.locate import Located, Path, read_documents
+from millpond.specs.members import array_faults, members_of
 from millpond.specs.mounts import DATASET_PREFIX, MOST_MOUNTS, After, DataSource, HostPath, Ship
 from millpond.specs.serving import SERVING_KINDS, Serve
+from millpond.specs.sweeps import SweepFile
 from millpond.specs.validation import Strict, same_path, validate
 
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -95,6 +98,8 @@ class JobFile(Strict):
         after: jobs that must have ended before it may start.
         idempotency_key: submitting it again with the same key gives the same job.
         serve: how what a ``dev`` or ``service`` job serves is reached.
+        array: many such jobs, which differ in their index alone.
+        sweep: a job for each trial of some parameters.
     """
 
     not_built: ClassVar[Mapping[str, str]] = {
@@ -131,6 +136,8 @@ class JobFile(Strict):
     after: After = After()
     idempotency_key: Annotated[str, Field(min_length=1, max_length=200)] | None = None
     serve: Serve | None = None
+    array: ArrayFile | None = None
+    sweep: SweepFile | None = None
 
     @property
     def serves(self) -> bool:
@@ -185,6 +192,11 @@ class JobSpec:
     def to_job(self, job_id: str, user: str = "") -> Job:
         """The job for the scheduler."""
         return build_job(self.file, job_id, user)
+
+    @property
+    def members(self) -> Members | None:
+        """The members of the array or sweep that it asks for; None when it is one job."""
+        return members_of(self.file)
 
     @property
     def launch(self) -> Launch:
@@ -282,6 +294,8 @@ def _cross_checks(file: JobFile, located: Located, written: Callable[[Path], Pat
     if file.roles is not None and file.tasks is not None:
         hint = "give each role its own tasks"
         problems.append(located.problem(written(("tasks",)), "both tasks and roles", hint, at_key=True))
+    for field, message, hint in array_faults(file):
+        problems.append(located.problem(written((field,)), message, hint, at_key=True))
     seen: set[str] = set()
     for index, role in enumerate(file.all_roles()):
         at: Path = ("roles", index) if file.roles is not None else ()

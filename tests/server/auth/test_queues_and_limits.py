@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from auth_world import API, AuthWorld, error_of
 
+from millpond.server.arrays.arrays import Arrays
 from millpond.server.board import Board
 from millpond.server.dependents import Dependents
 
@@ -134,5 +135,5 @@ def test_a_job_that_waits_for_others_keeps_its_queue_and_group_through_a_restart
     first = submit(world, "max").json()["id"]
     waiting = submit(world, "max", after=[first]).json()
     assert (waiting["queue"], waiting["group"]) == ("vision", "vision")
-    (kept,) = Dependents(world.store, Board()).all
+    (kept,) = Dependents(world.store, Board(), Arrays(world.store)).all
     assert (kept.job.queue, kept.job.group, kept.job.user) == ("vision", "vision", "max")

@@ -68,6 +68,7 @@ ALLOWED = {
     ("POST", "/jobs/{job}/extend"): "++++--000!",
     ("POST", "/jobs/{job}/link"): "++-+--000!",
     ("GET", "/jobs/{job}/metrics"): "++++++000!",
+    ("GET", "/jobs/{job}/trials"): "++++++000!",
     ("GET", "/jobs/{job}/result"): "??????000!",
     ("GET", "/jobs/{job}/output"): "++++++000!",
     ("GET", "/jobs/{job}/output/{path}"): "??????000!",

@@ -42,6 +42,8 @@ def command(
         for spec in specs:
             for warning in spec.warnings:
                 say(warning)
+            if (members := spec.members) is not None:
+                click.echo(f"{wording.count(len(members), 'job')} like this one:", err=not dry_run)
             click.echo("\n".join(told(client.plan(spec.document), time.time())), err=not dry_run)
             if dry_run:
                 continue

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import click
 
 from millpond.client.cli.complaints import say
 from millpond.client.cli.connection import asks_server, connect
+from millpond.client.sdk import Client
+from millpond.model.errors import ConflictError
+from millpond.specs.api import JobInfo
+from millpond.specs.arrays import MOST_MEMBERS, ArrayFile, written_indices
 from millpond.specs.changing import Change
 from millpond.specs.job import read_jobs
 
@@ -16,15 +21,40 @@ from millpond.specs.job import read_jobs
 @click.command("clone")
 @click.argument("job")
 @click.option("--set", "changes", multiple=True, metavar="FIELD=VALUE", help="Change a field, such as gpus=2, env.A=b.")
+@click.option("--failed", is_flag=True, help="Of an array, the members that failed alone.")
 @asks_server
-def command(job: str, changes: tuple[str, ...], state_dir: Path | None) -> None:
+def command(job: str, changes: tuple[str, ...], failed: bool, state_dir: Path | None) -> None:
     """Hand in JOB once more, as it was handed in first; prints the new id."""
     parsed = [Change.parse(change) for change in changes]
     with connect(state_dir) as client:
         found = client.find(job)
         document = client.document(found.id)
         document.pop("idempotency_key", None)  # with it, it would be the same job
+        if failed:
+            document = _only(document, _failed(client, found))
         for spec in read_jobs(json.dumps(document), found.id, changes=parsed):
             for warning in spec.warnings:
                 say(warning)
             click.echo(client.submit(spec.document).id)
+
+
+def _failed(client: Client, array: JobInfo) -> str:
+    """The indices of the members that failed.
+
+    Raises:
+        ConflictError: it is no array, or none of it failed.
+    """
+    if array.array is None:
+        raise ConflictError(f"{array.id} is not an array", "leave --failed out")
+    found = client.jobs(members_of=array.id, state="failed", limit=MOST_MEMBERS).jobs
+    if not found:
+        raise ConflictError(f"no member of {array.id} has failed", f"see how it stands: pond get {array.id}")
+    return written_indices(member.index for member in found if member.index is not None)
+
+
+def _only(document: dict[str, Any], indices: str) -> dict[str, Any]:
+    """The array's job file with these members alone; trials keep their numbers, and so their parameters."""
+    if document.get("sweep") is not None:
+        return {**document, "sweep": {**document["sweep"], "only": indices}}
+    parallel = ArrayFile.model_validate(document["array"]).parallel
+    return {**document, "array": {"indices": indices} | ({} if parallel is None else {"parallel": parallel})}

@@ -28,7 +28,9 @@ class Follower:
         self._cursor = FIRST_CURSOR
 
     def follow(self) -> int:
-        """Print up to the job's end; returns the exit code that it stands for."""
+        """Print up to the job's end; returns the exit code that it stands for. Of an array: how far it is."""
+        if self.job.array is not None:
+            return self._follow_array()
         self._await_start()
         for chunk in self._client.logs(self.job.id, follow=True, cursor=self._cursor):
             # Printed and remembered, or neither: an interruption in between would have it printed again.
@@ -41,6 +43,14 @@ class Follower:
             say(account)
         return exit_code_of(ended)
 
+    def _follow_array(self) -> int:
+        with WaitingLine(sys.stderr, interactive=sys.stderr.isatty()) as line:
+            for job in self._client.watch(self.job.id):
+                line.show(job, time.time())
+        for account in accounts_of(job):
+            say(account)
+        return exit_code_of(job)
+
     def _await_start(self) -> None:
         with WaitingLine(sys.stderr, interactive=sys.stderr.isatty()) as line:
             for job in self._client.watch(self.job.id):
@@ -51,6 +61,8 @@ class Follower:
 
 def accounts_of(job: JobInfo) -> list[str]:
     """What has to be said about a job's end beyond its output and exit code, a line for each different account."""
+    if job.array is not None:
+        return [f"{job.id}: {job.array.summary}"]
     if job.state == "cancelled":
         return [f"{job.id} was cancelled"]
     if job.state != "failed":

@@ -10,12 +10,13 @@ from pathlib import Path
 
 import click
 
-from millpond.client.cli import instants, wording
+from millpond.client.cli import arrays, instants, wording
 from millpond.client.cli.connection import asks_server, connect
 from millpond.client.cli.following import exit_code_of
+from millpond.client.cli.tables import show
 from millpond.client.cli.why import facts_of
 from millpond.client.sdk.client import ENDED
-from millpond.specs.api import JobAccount, JobInfo
+from millpond.specs.api import JobAccount, JobInfo, TrialList
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +38,13 @@ def command(job: str, output: str, state_dir: Path | None) -> None:
     """Show how far JOB has come; with -o json or yaml, its file, its look, its history."""
     with connect(state_dir) as client:
         name = client.find(job).id
+        info = client.job(name)
         account = JobAccount(
-            job=client.job(name), document=client.document(name), reason=client.why(name), events=client.events(name)
+            job=info,
+            document=client.document(name),
+            reason=client.why(name),
+            events=client.events(name),
+            trials=client.trials(name) if info.array is not None and info.array.sweep else None,
         )
     match output:
         case "json":
@@ -50,6 +56,17 @@ def command(job: str, output: str, state_dir: Path | None) -> None:
         case _:
             for line in _told(account, time.time()):
                 click.echo(line)
+            if account.trials is not None:
+                _show_trials(account.trials)
+
+
+def _show_trials(found: TrialList) -> None:
+    """The first of the trials as a table."""
+    click.echo()
+    shown = found.trials[: arrays.TRIALS_SHOWN]
+    show(arrays.trial_columns(found), [arrays.trial_row(found, trial) for trial in shown])
+    if len(found.trials) > len(shown):
+        click.echo(f"and {len(found.trials) - len(shown)} more; -o json has all of them", err=True)
 
 
 def _told(account: JobAccount, now: float) -> Iterator[str]:
@@ -60,6 +77,11 @@ def _told(account: JobAccount, now: float) -> Iterator[str]:
         yield _line("done" if step.is_done else "now", step.name, step.text)
         if not step.is_done:
             break
+    if job.array is not None:
+        for title, text in arrays.members_text(job.array):
+            yield _line("", title, text)
+        if account.trials is not None and (best := arrays.best_text(account.trials)):
+            yield _line("", "best", best)
     if job.state == "queued":
         for title, text in facts_of(account.reason, now):
             yield _line("", title, text)
@@ -74,6 +96,8 @@ def _steps(job: JobInfo, now: float) -> Iterator[Step]:
 
 def _placed(job: JobInfo, now: float) -> Step:
     """Whether it has, or had, a place to run."""
+    if job.array is not None and (job.first_started_at is not None or job.state in ENDED):
+        return Step("placed", True, "each member by itself")
     nodes = ", ".join(dict.fromkeys(task.node for task in job.tasks if task.node))
     if job.attempt == 0 and job.state in ENDED:
         return Step("placed", True, "never")

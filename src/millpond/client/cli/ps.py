@@ -7,11 +7,12 @@ from pathlib import Path
 
 import click
 
-from millpond.client.cli import wording
+from millpond.client.cli import arrays, wording
 from millpond.client.cli.connection import asks_server, connect
 from millpond.client.cli.listing import Listing, listing_options, show_listing
 from millpond.client.cli.tables import Column, show
 from millpond.client.sdk.client import MOST_JOBS
+from millpond.model.workloads import JobState
 from millpond.specs.api import JobInfo, JobList
 
 _NARROW = (
@@ -38,15 +39,21 @@ _WIDE = (
 @click.command("ps")
 @click.option("-a", "--all", "ended", is_flag=True, help="Show ended jobs too.")
 @click.option("--limit", type=click.IntRange(1, MOST_JOBS), default=200, show_default=True, help="Newest jobs to show.")
+@click.option("--members", "array", metavar="ARRAY", help="The members of ARRAY by their index, ended ones too.")
+@click.option("--state", type=click.Choice([state.value for state in JobState]), help="Only those in this state.")
 @listing_options
 @asks_server
-def command(ended: bool, limit: int, output: str, watch: bool, state_dir: Path | None) -> None:
-    """List jobs, newest first."""
+def command(
+    ended: bool, limit: int, array: str | None, state: str | None, output: str, watch: bool, state_dir: Path | None
+) -> None:
+    """List jobs, newest first. An array is one line; --members lists what it is made of."""
     with connect(state_dir) as client:
+        members_of = "" if array is None else client.find(array).id
 
         def look() -> Listing:
-            found = client.jobs(ended=ended, limit=limit)
-            return Listing(found, [job.id for job in found.jobs], lambda wide: _draw(found, wide, ended))
+            everything = ended or bool(members_of)
+            found = client.jobs(ended=everything and not state, limit=limit, members_of=members_of, state=state or "")
+            return Listing(found, [job.id for job in found.jobs], lambda wide: _draw(found, wide, everything))
 
         show_listing(look, output, watch)
 
@@ -82,7 +89,9 @@ def _ran(job: JobInfo, now: float) -> str:
 
 
 def _where(job: JobInfo) -> str:
-    """The machines it runs on, or why it waits, or how it ended."""
+    """The machines it runs on, or why it waits, or how it ended; of an array, how far it is."""
+    if job.array is not None:
+        return arrays.where(job)
     if job.state == "failed":
         told = [task for task in job.tasks if task.detail]
         detail = next((task.detail for task in sorted(told, key=lambda task: not task.exit_code)), "")

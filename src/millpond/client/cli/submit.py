@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 import click
 
@@ -18,14 +19,17 @@ from millpond.specs.job import JobSpec, read_jobs
 @click.command("submit")
 @click.argument("file", metavar="FILE|-")
 @click.option("--set", "changes", multiple=True, metavar="FIELD=VALUE", help="Change a field, such as gpus=2, env.A=b.")
+@click.option("--array", metavar="COUNT|INDICES", help="Many such jobs: 100, or 0-99:2 with %8 for at most 8 at once.")
 @click.option("--idempotency-key", help="Submitted again with the same key, it is the same job.")
 @asks_server
-def command(file: str, changes: tuple[str, ...], idempotency_key: str | None, state_dir: Path | None) -> None:
+def command(
+    file: str, changes: tuple[str, ...], array: str | None, idempotency_key: str | None, state_dir: Path | None
+) -> None:
     """Hand in the jobs of FILE (YAML or JSON; - is standard input); prints their ids.
 
     A relative path means relative to the file's folder.
     """
-    specs = read(file, changes, idempotency_key)
+    specs = read(file, changes, {"idempotency_key": idempotency_key, "array": array})
     if idempotency_key is not None and len(specs) > 1:
         raise InvalidInputError(
             f"--idempotency-key for {len(specs)} jobs", "give each job of the file an idempotency_key of its own"
@@ -37,12 +41,15 @@ def command(file: str, changes: tuple[str, ...], idempotency_key: str | None, st
             click.echo(client.submit(spec.document).id)
 
 
-def read(file: str, changes: Sequence[str] = (), key: str | None = None) -> list[JobSpec]:
-    """The checked jobs of a file, each with the changes (``gpus=2``) made to it, and the idempotency key if given."""
+def read(
+    file: str, changes: Sequence[str] = (), options: Mapping[str, str | None] = MappingProxyType({})
+) -> list[JobSpec]:
+    """The checked jobs of a file, each with the changes (``gpus=2``) made to it, and the fields that options gave."""
     text, source, base = _text(file)
     parsed = [Change.parse(change) for change in changes]
-    if key is not None:
-        parsed.append(Change.of("idempotency_key", key, "--idempotency-key"))
+    for field, value in options.items():
+        if value is not None:
+            parsed.append(Change.of(field, value, f"--{field.replace('_', '-')}"))
     return read_jobs(text, source, base, parsed)
 
 

@@ -9,6 +9,7 @@ import shutil
 from typing import Self, TextIO
 
 from millpond.client.cli import wording
+from millpond.client.cli.arrays import where
 from millpond.specs.api import JobInfo
 
 PATIENCE_S = 0.5
@@ -42,15 +43,16 @@ class WaitingLine:
         """Say how the job stands at ``now``."""
         if self._first_seen_at is None:
             self._first_seen_at = now
-        if not job.reason or now - self._first_seen_at < PATIENCE_S:
+        told = job.reason if job.array is None else where(job)
+        if not told or now - self._first_seen_at < PATIENCE_S:
             return
         if self._interactive:
             waited = wording.span(now - job.submitted_at)
             width = shutil.get_terminal_size().columns - 1
-            text = f"{job.state} for {waited}: {job.reason}"
+            text = f"{job.state} for {waited}: {told}"
             self._stream.write(_CLEAR_LINE + (text if len(text) <= width else f"{text[: width - 1]}…"))
         elif not self._said and job.state == "queued":
-            self._stream.write(f"pond: {job.id} waits: {job.reason}\n")
+            self._stream.write(f"pond: {job.id} waits: {told}\n")
         else:
             return
         self._said = True

@@ -43,8 +43,10 @@ from millpond.specs.api import (
     ReasonInfo,
     ResizeRequest,
     ServerInfo,
+    TrialList,
     UsageList,
 )
+from millpond.specs.members import member_id, split_member
 from millpond.specs.serving import base_path
 
 if TYPE_CHECKING:
@@ -135,9 +137,23 @@ class Client:
         """
         return self._ask(PlanInfo, "POST", "/jobs/plan", json=dict(job))
 
-    def jobs(self, *, ended: bool = False, limit: int = 1000) -> JobList:
-        """The newest jobs first: those that wait or run, or with ``ended`` all of them."""
-        return self._ask(JobList, "GET", "/jobs", params={"all": ended, "limit": limit})
+    def jobs(self, *, ended: bool = False, limit: int = 1000, members_of: str = "", state: str = "") -> JobList:
+        """The newest jobs first: those that wait or run, or with ``ended`` all of them.
+
+        Args:
+            members_of: the members of this array instead, by their index.
+            state: those in this state only.
+        """
+        params: dict[str, str | int | bool] = {"all": ended, "limit": limit, "members": members_of}
+        return self._ask(JobList, "GET", "/jobs", params=params | ({"state": state} if state else {}))
+
+    def trials(self, job_id: str, limit: int = 1000) -> TrialList:
+        """The trials of a sweep, the best first.
+
+        Raises:
+            ConflictError: it is no sweep.
+        """
+        return self._ask(TrialList, "GET", f"/jobs/{_segment(job_id)}/trials", params={"limit": limit})
 
     def job(self, job_id: str) -> JobInfo:
         """One job.
@@ -148,12 +164,15 @@ class Client:
         return self._ask(JobInfo, "GET", f"/jobs/{_segment(job_id)}")
 
     def find(self, prefix: str) -> JobInfo:
-        """The one job whose id is ``prefix`` or begins with it.
+        """The one job whose id is ``prefix`` or begins with it; ``ARRAY[17]`` is a member of that array.
 
         Raises:
             NotFoundError: there is none.
             ConflictError: there are several.
         """
+        member = split_member(prefix)
+        if member is not None:
+            return self.job(member_id(self.find(member[0]).id, member[1]))
         try:
             return self.job(prefix)
         except NotFoundError as error:

@@ -85,25 +85,25 @@ async def metrics(
     last: Annotated[int, Query(ge=1, le=100_000)] = 1_000,
 ) -> MetricsInfo:
     """What a job's tasks reported of themselves: the newest ``last`` points of each series."""
-    return await service.files.metrics(await asyncio.to_thread(service.look, job), attempt, task, last)
+    return await service.files.metrics(await asyncio.to_thread(service.look_at_one, job), attempt, task, last)
 
 
 @router.get("/jobs/{job}/result", dependencies=_READS_JOB, response_class=StreamingResponse)
 async def result(job: str, service: ServiceOf, attempt: _Attempt = None, task: _Task = 0) -> StreamingResponse:
     """What the function that a task ran returned, as it was written; nobody here looks into it."""
-    return _streamed(await service.files.result(await asyncio.to_thread(service.look, job), attempt, task))
+    return _streamed(await service.files.result(await asyncio.to_thread(service.look_at_one, job), attempt, task))
 
 
 @router.get("/jobs/{job}/output", dependencies=_READS_JOB)
 async def output(job: str, service: ServiceOf, attempt: _Attempt = None) -> OutputList:
     """The files that an attempt left in its output folder (``MILLPOND_OUTPUT``)."""
-    return await service.files.outputs(await asyncio.to_thread(service.look, job), attempt)
+    return await service.files.outputs(await asyncio.to_thread(service.look_at_one, job), attempt)
 
 
 @router.get("/jobs/{job}/output/{path:path}", dependencies=_READS_JOB, response_class=StreamingResponse)
 async def output_file(job: str, path: str, service: ServiceOf, attempt: _Attempt = None) -> StreamingResponse:
     """One of these files."""
-    opened = await service.files.output(await asyncio.to_thread(service.look, job), attempt, path)
+    opened = await service.files.output(await asyncio.to_thread(service.look_at_one, job), attempt, path)
     return _streamed(opened, path.rpartition("/")[2])
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
-from millpond.model.workloads import JobState
+from millpond.model.workloads import LONGEST_JOB_ID, JobState
 from millpond.server.api.dependencies import ServiceOf
 from millpond.server.api.description import JOB_FILE_BODY
 from millpond.server.api.permits import Access, job_in_path, may
@@ -17,6 +17,7 @@ from millpond.server.audience import audience_of
 from millpond.server.auth.entering import job_target
 from millpond.server.auth.roles import Verb
 from millpond.server.logs import Wish
+from millpond.server.service import ListWish
 from millpond.specs.api import (
     IDEMPOTENCY_HEADER,
     EventList,
@@ -65,9 +66,12 @@ async def list_jobs(
     state: JobState | None = None,
     everything: Annotated[bool, Query(alias="all")] = False,
     limit: Annotated[int, Query(ge=1, le=100_000)] = 1_000,
+    members: Annotated[str, Query(max_length=LONGEST_JOB_ID)] = "",
 ) -> Response:
-    """Jobs, the newest first: those that have not ended; those in one state; or all."""
-    found = await service.jobs(state.value if state else "", everything, limit, audience_of(access.caller))
+    """Jobs, the newest first: those that have not ended; those in one state; or all. An array is one of them; with
+    ``members`` it is its members that are listed."""
+    wish = ListWish(state.value if state else "", everything, limit, members)
+    found = await service.jobs(wish, audience_of(access.caller))
     # Written here: given the model, the framework would build and check it all once more.
     return Response(found.model_dump_json(), media_type="application/json")
 

@@ -34,7 +34,7 @@ def read_metrics(state_dir: Path, info: JobInfo, attempt: int, task: int | None,
         lines, cut = _tail(path)
         truncated |= cut
         for line in lines:
-            for name, point in _points(line):
+            for name, point in points_of(line):
                 if (number, name) not in series and len(series) >= MOST_SERIES:
                     truncated = True
                     continue
@@ -73,8 +73,11 @@ def _tail(path: Path) -> tuple[list[bytes], bool]:
     return lines[1 if begin else 0 : -1], begin > 0
 
 
-def _points(line: bytes) -> list[tuple[str, MetricPoint]]:
-    """The points of a line; a program may have written to the file itself, so what is no report counts as none."""
+def points_of(line: bytes) -> list[tuple[str, MetricPoint]]:
+    """The points of a line, each with its name.
+
+    A program may have written to the file itself, so what is no report counts as none.
+    """
     try:
         report = json.loads(line)
         at, step, values = report["at"], report["step"], report["values"]

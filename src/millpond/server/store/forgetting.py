@@ -8,6 +8,7 @@ from typing import Final
 import sqlalchemy as sa
 
 from millpond.server.store import schema
+from millpond.server.store.arrays import has_members, of_open_array
 
 _LIVE: Final = "live"
 DELETED: Final = "deleted"
@@ -19,7 +20,10 @@ _AT_ONCE: Final = 200
 def forgettable(connection: sa.Connection, before: float, most: int) -> list[str]:
     """Jobs that ended before an instant, the first first, and that no restart would replay any more."""
     jobs = schema.jobs
-    query = sa.select(jobs.c.id).where(jobs.c.ended_at < before, jobs.c.state != _LIVE, _is_out_of_replay(connection))
+    still_needed = sa.or_(of_open_array(), sa.and_(jobs.c.members > 0, has_members()))
+    query = sa.select(jobs.c.id).where(
+        jobs.c.ended_at < before, jobs.c.state != _LIVE, ~still_needed, _is_out_of_replay(connection)
+    )
     return list(connection.execute(query.order_by(jobs.c.ended_at).limit(most)).scalars())
 
 
@@ -32,7 +36,13 @@ def _is_out_of_replay(connection: sa.Connection) -> sa.ColumnElement[bool]:
 
 def forget(connection: sa.Connection, jobs: Sequence[str]) -> None:
     """Drop jobs that ``forgettable`` named. What they used stays in the books."""
-    tables = ((schema.jobs, "id"), (schema.events, "job"), (schema.decisions, "job"), (schema.idempotency_keys, "job"))
+    tables = (
+        (schema.jobs, "id"),
+        (schema.events, "job"),
+        (schema.decisions, "job"),
+        (schema.idempotency_keys, "job"),
+        (schema.trials, "job"),
+    )
     for table, column in tables:
         connection.execute(table.delete().where(table.c[column].in_(jobs)))
 
@@ -44,14 +54,15 @@ def ended_first(connection: sa.Connection) -> list[str]:
 
 
 def delete(connection: sa.Connection, job: str) -> bool:
-    """Make a job that has ended as if it had never been; false when there is none.
+    """Make a job that has ended as if it had never been, an array with its members; false when there is none.
 
     Its id stays taken, and its part of the log stays for as long as a restart would replay it.
     """
     jobs, keys = schema.jobs, schema.idempotency_keys
-    gone = jobs.update().where(jobs.c.id == job, jobs.c.info.is_not(None))
+    gone = jobs.update().where(sa.or_(jobs.c.id == job, jobs.c.parent == job), jobs.c.info.is_not(None))
     found = connection.execute(gone.values(state=DELETED, info=None, document="{}"))
     connection.execute(keys.delete().where(keys.c.job == job))
+    connection.execute(schema.trials.delete().where(schema.trials.c.parent == job))
     return found.rowcount > 0
 
 

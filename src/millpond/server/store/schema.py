@@ -59,11 +59,28 @@ jobs = Table(
     Column("state", String(20), nullable=False),
     Column("ended_at", Float, nullable=True),
     Column("info", Text, nullable=True),
+    Column("parent", _JOB, nullable=False, server_default=""),
+    Column("members", Integer, nullable=False, server_default="0"),
     Index("jobs_by_time", "submitted_at"),
     Index("jobs_by_state", "state", "submitted_at"),
     Index("jobs_by_group", "group", "submitted_at"),
+    Index("jobs_by_parent", "parent", "submitted_at"),
 )
-"""Every job ever submitted; ``state`` is ``live`` until it ends, ``info`` is what it looked like then."""
+"""Every job ever submitted; ``state`` is ``live`` until it ends, ``info`` is what it looked like then.
+
+An array is one row with the number of its ``members``; a member has a row from when it is handed to the scheduler on,
+with its array as ``parent`` and no document of its own.
+"""
+
+trials = Table(
+    "trials",
+    metadata,
+    Column("job", _JOB, primary_key=True),
+    Column("parent", _JOB, nullable=False),
+    Column("data", Text, nullable=False),
+    Index("trials_by_parent", "parent"),
+)
+"""What is known of the trials of sweeps by what they reported. See ``server.sweeps``."""
 
 idempotency_keys = Table(
     "idempotency_keys",

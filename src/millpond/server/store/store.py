@@ -9,7 +9,7 @@ of them is acknowledged or handled; decisions become durable before an engine se
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -18,7 +18,7 @@ import sqlalchemy as sa
 from millpond.model.codec import from_plain, to_plain
 from millpond.model.decisions import Decision
 from millpond.model.errors import UnavailableError
-from millpond.server.store import books, deliveries, forgetting, histories, schema
+from millpond.server.store import arrays, books, deliveries, forgetting, histories, schema
 from millpond.server.store.accounts import AccountStore
 from millpond.server.store.audit import AuditStore
 from millpond.server.store.books import Share, UsageSum
@@ -37,6 +37,8 @@ LIVE: Final = "live"
 DEPENDENT: Final = "dependent"
 """State of a job that waits for others and is not in the log yet."""
 _EVENTS_AT_ONCE: Final = 1_000
+CLOSED: Final = "closed"
+"""State of an array of which no more members are handed to the scheduler."""
 _DAY_S: Final = 86_400.0
 _KEYS_KEPT_S: Final = 7 * _DAY_S
 _DELIVERIES_KEPT_S: Final = 30 * _DAY_S
@@ -48,7 +50,10 @@ class NewJob:
 
     Attributes:
         key, digest: the client's idempotency key (or empty) and the hash of what it sent with it.
-        state: ``LIVE``, or ``DEPENDENT``.
+        state: ``LIVE``, ``DEPENDENT`` or ``CLOSED``.
+        members: of an array, how many it has.
+        parent: of a member, its array; then there is no document.
+        ended: of a job that ended before it was handed to the scheduler, its last look.
     """
 
     id: str
@@ -59,6 +64,9 @@ class NewJob:
     digest: str = ""
     state: str = LIVE
     group: str = ""
+    members: int = 0
+    parent: str = ""
+    ended: JobInfo | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,29 +125,21 @@ class Store:
     # ---- writing ------------------------------------------------------------------------------------------------
 
     def append(
-        self, entries: Sequence[LogEntry], new_jobs: Sequence[NewJob] = (), released: Sequence[str] = ()
+        self,
+        entries: Sequence[LogEntry],
+        new_jobs: Sequence[NewJob] = (),
+        released: Sequence[str] = (),
+        closed: Sequence[str] = (),
     ) -> None:
         """Make a batch of events and the jobs they submit durable, all or nothing.
 
         Args:
             released: jobs that waited for others until now.
+            closed: arrays of which no more members are handed to the scheduler.
         """
         with self._engine.begin() as connection:
             if new_jobs:
-                connection.execute(
-                    schema.jobs.insert(),
-                    [
-                        {
-                            "id": job.id,
-                            "user": job.user,
-                            "group": job.group,
-                            "submitted_at": job.submitted_at,
-                            "document": json.dumps(job.document),
-                            "state": job.state,
-                        }
-                        for job in new_jobs
-                    ],
-                )
+                connection.execute(schema.jobs.insert(), [_job_row(job) for job in new_jobs])
             keys = [
                 {"key": job.key, "job": job.id, "digest": job.digest, "at": job.submitted_at}
                 for job in new_jobs
@@ -147,9 +147,10 @@ class Store:
             ]
             if keys:
                 connection.execute(schema.idempotency_keys.insert(), keys)
-            if released:
-                waited = schema.jobs.c.id.in_(released)
-                connection.execute(schema.jobs.update().where(waited).values(state=LIVE))
+            for names, state in ((released, LIVE), (closed, CLOSED)):
+                if names:
+                    concerned = schema.jobs.c.id.in_(names)
+                    connection.execute(schema.jobs.update().where(concerned).values(state=state))
             if entries:
                 connection.execute(schema.events.insert(), [_event_row(entry) for entry in entries])
 
@@ -258,11 +259,9 @@ class Store:
             return histories.by_id(connection, numbers)
 
     def document(self, job: str) -> dict[str, Any] | None:
-        """The job file of a job as it was submitted."""
-        query = sa.select(schema.jobs.c.document).where(schema.jobs.c.id == job)
+        """The job file of a job as it was submitted; that of a member of an array is made of its array's."""
         with self._engine.connect() as connection:
-            text = connection.execute(query).scalar_one_or_none()
-        return None if text is None else json.loads(text)
+            return arrays.document_of(connection, job)
 
     def documents_with(self, field: str, *, live_only: bool = False) -> list[dict[str, Any]]:
         """Job files in which a field stands, with whatever value."""
@@ -277,7 +276,8 @@ class Store:
         """Ids of jobs that ended before an instant and whose file has one of these fields."""
         table = schema.jobs
         has_one = sa.or_(*(table.c.document.contains(f'"{field}": ', autoescape=True) for field in fields))
-        query = sa.select(table.c.id).where(table.c.ended_at < before, has_one)
+        parents = sa.select(table.c.id).where(table.c.members > 0, has_one)
+        query = sa.select(table.c.id).where(table.c.ended_at < before, sa.or_(has_one, table.c.parent.in_(parents)))
         with self._engine.connect() as connection:
             return list(connection.execute(query).scalars())
 
@@ -288,10 +288,17 @@ class Store:
             text = connection.execute(query).scalar_one_or_none()
         return None if text is None else JobInfo.model_validate_json(text)
 
-    def ended_jobs(self, limit: int, state: str = "", owners: Owners | None = None) -> list[JobInfo]:
-        """Jobs that have ended, the latest submitted first; all, or those of some owners."""
+    def ended_jobs(
+        self, limit: int, state: str = "", owners: Owners | None = None, of: str | None = ""
+    ) -> list[JobInfo]:
+        """Jobs that have ended, the latest submitted first; all, or those of some owners.
+
+        Args:
+            of: the members of this array; empty: jobs and arrays; None: jobs and members.
+        """
         table = schema.jobs
         query = sa.select(table.c.info).where(table.c.info.is_not(None))
+        query = query.where(table.c.members == 0 if of is None else table.c.parent == of)
         if state:
             query = query.where(table.c.state == state)
         if owners is not None:
@@ -301,9 +308,10 @@ class Store:
             return [JobInfo.model_validate_json(text) for text in connection.execute(query).scalars()]
 
     def ended_counts(self) -> dict[str, int]:
-        """How many jobs ended in which state."""
+        """How many jobs ended in which state; of arrays, their members count."""
         table = schema.jobs
-        query = sa.select(table.c.state, sa.func.count()).where(table.c.info.is_not(None)).group_by(table.c.state)
+        ended = sa.and_(table.c.info.is_not(None), table.c.members == 0)
+        query = sa.select(table.c.state, sa.func.count()).where(ended).group_by(table.c.state)
         with self._engine.connect() as connection:
             return {row[0]: row[1] for row in connection.execute(query)}
 
@@ -355,14 +363,50 @@ class Store:
 
     def dependents(self) -> list[NewJob]:
         """Jobs that wait for others, the oldest first."""
+        return self._jobs_where(schema.jobs.c.state == DEPENDENT)
+
+    def open_arrays(self) -> list[NewJob]:
+        """Arrays that have not ended, the oldest first."""
+        return self._jobs_where(sa.and_(schema.jobs.c.members > 0, schema.jobs.c.ended_at.is_(None)))
+
+    def _jobs_where(self, condition: sa.ColumnElement[bool]) -> list[NewJob]:
         table = schema.jobs
-        query = sa.select(table).where(table.c.state == DEPENDENT).order_by(table.c.submitted_at, table.c.id)
+        query = sa.select(table).where(condition).order_by(table.c.submitted_at, table.c.id)
         with self._engine.connect() as connection:
             rows = connection.execute(query).all()
         return [
-            NewJob(row.id, row.user, row.submitted_at, json.loads(row.document), state=DEPENDENT, group=row.group)
+            NewJob(
+                row.id,
+                row.user,
+                row.submitted_at,
+                json.loads(row.document),
+                state=row.state,
+                group=row.group,
+                members=row.members,
+            )
             for row in rows
         ]
+
+    def member_states(self, array: str) -> dict[str, str]:
+        """States of the members that have a row; see ``arrays.states_of``."""
+        with self._engine.connect() as connection:
+            return arrays.states_of(connection, array)
+
+    def first_member(self, array: str) -> JobInfo | None:
+        """The last look of the member that was handed in first, if it has ended."""
+        with self._engine.connect() as connection:
+            text = arrays.first_info(connection, array)
+        return None if text is None else JobInfo.model_validate_json(text)
+
+    def trials(self, array: str) -> dict[str, dict[str, Any]]:
+        """What is known of the trials of a sweep, by job."""
+        with self._engine.connect() as connection:
+            return arrays.trials_of(connection, array)
+
+    def write_trials(self, array: str, known: Mapping[str, Mapping[str, Any]]) -> None:
+        """Keep what is known of these trials now. Any thread."""
+        with self._engine.begin() as connection:
+            arrays.write_trials(connection, array, known)
 
     def live_jobs(self) -> list[str]:
         """Ids of jobs that have not been recorded as ended."""
@@ -377,6 +421,22 @@ class Store:
         with self._engine.connect() as connection:
             row = connection.execute(query).first()
         return None if row is None else (row.job, row.digest)
+
+
+def _job_row(job: NewJob) -> dict[str, Any]:
+    ended = job.ended
+    return {
+        "id": job.id,
+        "user": job.user,
+        "group": job.group,
+        "submitted_at": job.submitted_at,
+        "document": json.dumps(job.document),
+        "state": job.state if ended is None else ended.state,
+        "ended_at": None if ended is None else ended.ended_at,
+        "info": None if ended is None else ended.model_dump_json(),
+        "parent": job.parent,
+        "members": job.members,
+    }
 
 
 def _event_row(entry: LogEntry) -> dict[str, Any]:

@@ -1,4 +1,5 @@
-"""What there is to tell: a job started, was preempted, or ended."""
+"""What there is to tell: a job started, was preempted, or ended. Of arrays the end alone, of their members nothing: ten
+thousand of them would be as many messages."""
 
 from __future__ import annotations
 
@@ -78,7 +79,7 @@ def notices_of(
     found = []
     for decision in decisions:
         info = jobs(decision.job)
-        if info is None:
+        if info is None or info.parent:
             continue
         match decision:
             case Start(joins=False):
@@ -88,7 +89,9 @@ def notices_of(
             case _:
                 continue
     for info in ended:
-        detail = next((task.detail for task in info.tasks if task.detail), "")
+        if info.parent:
+            continue
+        detail = next((task.detail for task in info.tasks if task.detail), info.array.summary if info.array else "")
         found.append(_notice(Topic(f"job.{info.state}"), at, info, exit_code=info.exit_code, detail=detail))
     return found
 

@@ -1,0 +1,20 @@
+"""The route about the trials of a sweep."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from millpond.server.api.dependencies import ServiceOf
+from millpond.server.api.permits import job_in_path, may
+from millpond.server.auth.roles import Verb
+from millpond.specs.api import TrialList
+
+router = APIRouter(prefix="/jobs", tags=["jobs"])
+
+
+@router.get("/{job}/trials", dependencies=[may(Verb.READ_JOBS, job_in_path)])
+async def trials(job: str, service: ServiceOf, limit: Annotated[int, Query(ge=1, le=100_000)] = 1_000) -> TrialList:
+    """The trials of a sweep with their parameters and what they reported, the best first."""
+    return await service.trials(job, limit)

@@ -1,0 +1,197 @@
+"""All arrays that have not ended. For the scheduler's thread, but for ``unfed``.
+
+What their members have come to follows from the members' rows in the store and from the core: a restarted server finds
+it out anew, so nothing here has to survive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from millpond.model.reasons import Cause, Reason
+from millpond.model.workloads import Job, JobState
+from millpond.server.arrays.array import Array
+from millpond.server.board import picture_before, picture_cancelled
+from millpond.server.store.store import CLOSED, DEPENDENT, LIVE, NewJob, Store
+from millpond.specs.api import JobInfo, ReasonInfo
+from millpond.specs.arrays import parse_members
+from millpond.specs.job import check_job
+from millpond.specs.members import member_id, split_member
+
+
+class Arrays:
+    """Arrays by id, and which of them have changed."""
+
+    def __init__(self, store: Store) -> None:
+        self._arrays: dict[str, Array] = {}
+        self._changed: dict[str, None] = {}
+        self._refused: set[str] = set()
+        for row in store.open_arrays():
+            self.hold(_restored(row, store))
+
+    def __contains__(self, job: str) -> bool:
+        return job in self._arrays
+
+    def __getitem__(self, job: str) -> Array:
+        return self._arrays[job]
+
+    @property
+    def hungry(self) -> bool:
+        """Whether the scheduler should have more members at once."""
+        return any(array.room and array.id not in self._refused for array in self._arrays.values())
+
+    def hold(self, array: Array) -> None:
+        """Take one on."""
+        self._arrays[array.id] = array
+        self._changed[array.id] = None
+
+    def release(self, job: str) -> None:
+        """It no longer waits for other jobs."""
+        self._arrays[job].held = False
+
+    def close(self, job: str) -> None:
+        """No more of its members are handed to the scheduler."""
+        self._arrays[job].closed = True
+        self._changed[job] = None
+
+    def drop(self, job: str) -> None:
+        """It has ended, durably."""
+        self._arrays.pop(job, None)
+
+    def due(self, check: Callable[[Job], Reason | None], unfeedable: frozenset[str] = frozenset()) -> Iterator[Job]:
+        """Members to be handed to the scheduler now.
+
+        Args:
+            check: why the cluster could never run a job. While that is so none of the array's is handed over: machines
+                come back.
+            unfeedable: arrays and members that are being ended.
+        """
+        self._refused.clear()
+        for array in self._arrays.values():
+            if not array.room or array.id in unfeedable:
+                continue
+            if check(array.job) is not None:
+                self._refused.add(array.id)
+                continue
+            yield from (member for member in array.next_members() if member.id not in unfeedable)
+
+    def note_row(self, row: NewJob) -> None:
+        """The row of a member is there: it was handed to the scheduler, or ended before."""
+        array = self._arrays.get(row.parent)
+        if array is not None:
+            array.note(row.id, JobState.QUEUED if row.ended is None else JobState(row.ended.state))
+            self._changed[array.id] = None
+
+    def look(self, member: JobInfo) -> None:
+        """How a member looks now."""
+        array = self._arrays.get(member.parent)
+        if array is not None:
+            array.note(member.id, JobState(member.state))
+            array.note_start(member.first_started_at)
+            self._changed[array.id] = None
+
+    def prune(self, member: str) -> None:
+        """The member is being ended because it fell behind."""
+        array = self.of(member)
+        if array is not None:
+            array.prune(member)
+
+    def pictures(self, now: float) -> list[JobInfo]:
+        """The new looks of arrays that have changed; of those that are over, the last."""
+        changed = [self._arrays[name] for name in self._changed if name in self._arrays]
+        self._changed.clear()
+        return [array.picture_ended(now) if array.over else array.picture() for array in changed]
+
+    def of(self, member: str) -> Array | None:
+        """The array of a member; None when there is none or it has ended."""
+        found = split_member(member)
+        return None if found is None else self._arrays.get(found[0])
+
+    def unfed(self, member: str) -> JobInfo | None:
+        """A member that was not handed to the scheduler yet; None when it was, or never can be. Any thread."""
+        found, array = split_member(member), self.of(member)
+        if found is None or array is None or not array.is_unfed(found[1]):
+            return None
+        return array.picture_unfed(found[1])
+
+    def reason(self, job: str, explain: Callable[[str], ReasonInfo | None]) -> ReasonInfo | None:
+        """Why an array, or a member that was not handed over yet, waits or runs; None when it is neither.
+
+        Args:
+            explain: why a job waits that the scheduler has.
+        """
+        array = self._arrays.get(job)
+        if array is not None:
+            return self._reason(array, explain)
+        info = self.unfed(job)
+        if info is None:
+            return None
+        reason = self._reason(self._arrays[info.parent], explain)
+        return reason.model_copy(update={"job": job, "state": info.state})
+
+    def _reason(self, array: Array, explain: Callable[[str], ReasonInfo | None]) -> ReasonInfo:
+        info = array.picture()
+        assert info.array is not None, "the picture of an array says how far it is"
+        numbers = {"unfed": info.array.unfed, "waiting": info.array.waiting, "running": info.array.running}
+        follow = f"; {info.array.unfed} more follow" if info.array.unfed else ""
+        first = array.first_waiting()
+        reason = None if first is None else explain(first)
+        if reason is not None:
+            summary = f"{info.array.waiting} of {info.array.count} wait{follow}; the first is {first}: {reason.summary}"
+            update = {
+                "job": array.id,
+                "state": info.state,
+                "summary": summary,
+                "numbers": {**reason.numbers, **numbers},
+            }
+            return reason.model_copy(update=update)
+        if array.id in self._refused:
+            cause, summary = Cause.IMPOSSIBLE, "no machine that is there now could run its members"
+        elif info.array.unfed and array.members.parallel is not None and not array.closed:
+            cause = Cause.ARRAY_LIMIT
+            summary = f"{array.live} are under way, as many as its file allows at once{follow}"
+        elif array.live:
+            cause, summary = Cause.FITS, info.array.summary + follow
+        else:
+            cause, summary = Cause.NOT_CONSIDERED, f"its members are about to queue{follow}"
+        return ReasonInfo(job=array.id, state=info.state, cause=cause, summary=summary, numbers=numbers)
+
+
+def array_of(job: Job, document: dict[str, object], submitted_at: float) -> Array | None:
+    """The array that a checked job file asks for; None when it is one job."""
+    if document.get("array") is None and document.get("sweep") is None:
+        return None
+    members = check_job(document).members
+    assert members is not None, "both fields are either left out or name members"
+    return Array(job, members, submitted_at, sweep=document.get("sweep") is not None)
+
+
+def never_fed(job: str, store: Store) -> JobInfo | None:
+    """A member whose array ended before its turn; None when it is no such member. Any thread."""
+    member = split_member(job)
+    array = None if member is None else store.ended_job(member[0])
+    if member is None or array is None or array.array is None or job != member_id(*member):
+        return None
+    document = store.document(member[0])
+    if document is None or parse_members(array.array.indices).position(member[1]) is None or store.is_job(job):
+        return None
+    template = replace(check_job(document).to_job(job, array.user), group=array.group)
+    before = picture_before(template, array.submitted_at)
+    return picture_cancelled(before, array.ended_at or array.submitted_at, "its array ended before its turn")
+
+
+def _restored(row: NewJob, store: Store) -> Array:
+    """An array as it was when the server ended; members that live are looked at afterwards."""
+    file = check_job(row.document)
+    array = array_of(replace(file.to_job(row.id, row.user), group=row.group), row.document, row.submitted_at)
+    assert array is not None, "only arrays have members"
+    array.held, array.closed = row.state == DEPENDENT, row.state == CLOSED
+    for member, known in store.trials(row.id).items():
+        if known.get("stopped"):
+            array.prune(member)
+    for member, state in store.member_states(row.id).items():
+        array.note(member, JobState.QUEUED if state == LIVE else JobState(state))
+    first = store.first_member(row.id)
+    array.note_start(first.first_started_at if first is not None else None)
+    return array

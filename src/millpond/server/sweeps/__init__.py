@@ -1,0 +1,1 @@
+"""Sweeps: what their trials reported, which of them fall behind, and the best."""

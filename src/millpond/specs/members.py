@@ -1,0 +1,97 @@
+"""From an array to its members: their ids, and the job file of each.
+
+The member 17 of ``train-abcde`` is the job ``train-abcde.17``; no other job has a dot in its id.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from millpond.specs.arrays import ArrayFile, Members
+from millpond.specs.sweeps import Parameters, SweepFile, Value
+
+if TYPE_CHECKING:
+    from millpond.specs.job import JobFile
+
+PARAMETERS_VARIABLE: Final = "MILLPOND_PARAMETERS"
+_MEMBER: Final = re.compile(r"([^.\[\]]+)(?:\.(\d{1,10})|\[(\d{1,10})\])")
+_OWN_FIELDS: Final = ("array", "sweep", "after", "idempotency_key")
+"""What is said of the array and not of each member."""
+
+
+def member_id(array: str, index: int) -> str:
+    """The id of a member."""
+    return f"{array}.{index}"
+
+
+def split_member(text: str) -> tuple[str, int] | None:
+    """Array and index of ``ARRAY.17`` or ``ARRAY[17]``; None when it is neither."""
+    match = _MEMBER.fullmatch(text)
+    return None if match is None else (match[1], int(match[2] or match[3]))
+
+
+def members_of(file: JobFile) -> Members | None:
+    """The members that a job file asks for; None when it is one job."""
+    if file.array is not None:
+        return file.array.members
+    return None if file.sweep is None else file.sweep.members
+
+
+def member_document(document: Mapping[str, Any], index: int) -> dict[str, Any]:
+    """The job file of one member.
+
+    Its command has the index for ``{index}`` and the parameters of a trial for ``{name}``, quoted where it is a line
+    for the shell; its variables tell the same.
+
+    Args:
+        document: the array's, as it was accepted.
+    """
+    array, sweep = document.get("array"), document.get("sweep")
+    checked = None if sweep is None else SweepFile.model_validate(sweep)
+    members = checked.members if checked is not None else ArrayFile.model_validate(array).members
+    parameters: Parameters = {} if checked is None else checked.trial(index)
+    words = {"index": index, **parameters}
+    own = {name: value for name, value in document.items() if name not in _OWN_FIELDS}
+    if "command" in own:
+        own["command"] = _filled(own["command"], words)
+    if "roles" in own:
+        own["roles"] = [
+            {**role, "command": _filled(role["command"], words)} if "command" in role else role for role in own["roles"]
+        ]
+    variables = {
+        "MILLPOND_ARRAY_INDEX": str(index),
+        "MILLPOND_ARRAY_COUNT": str(len(members)),
+        "MILLPOND_ARRAY_MIN": str(members.first),
+        "MILLPOND_ARRAY_MAX": str(members.last),
+    }
+    if parameters:
+        variables |= {f"MILLPOND_PARAM_{name.upper()}": written(value) for name, value in parameters.items()}
+        variables[PARAMETERS_VARIABLE] = json.dumps(parameters)
+    return {**own, "env": {**own.get("env", {}), **variables}}
+
+
+def written(value: Value) -> str:
+    """A value as text, for commands and variables."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _filled(command: Any, words: Mapping[str, Value]) -> Any:
+    """A command with the words put in their places; ``${name}`` is the shell's own and stays."""
+    places = re.compile(r"(?<!\$)\{(" + "|".join(map(re.escape, words)) + r")\}")
+    if isinstance(command, str):
+        return places.sub(lambda place: shlex.quote(written(words[place[1]])), command)
+    return [places.sub(lambda place: written(words[place[1]]), str(part)) for part in command]
+
+
+def array_faults(file: JobFile) -> list[tuple[str, str, str]]:
+    """What contradicts an array or a sweep: the field, what is wrong with it, and what to do."""
+    if file.array is not None and file.sweep is not None:
+        return [("sweep", "both array and sweep", "leave one of them out")]
+    field = "array" if file.array is not None else "sweep"
+    if (file.array or file.sweep) is not None and file.kind != "train":
+        return [(field, f"a job of kind {file.kind} is one job", "use kind train")]
+    return []

@@ -1,0 +1,320 @@
+"""Job arrays: one object, members as ordinary jobs, through ends, stops, restarts and kills."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from api_world import JOBS, Api, error_of
+from server_world import Clock, KilledError, Server, World
+
+from millpond.model.workloads import Outcome
+from millpond.node.records import TaskId
+from millpond.server.arrays.array import FEWEST_WAITING
+from millpond.server.retention import Janitor, Limits
+from millpond.specs.api import ArrayInfo, JobInfo
+
+
+@pytest.fixture
+def api(tmp_path: Path) -> Iterator[Api]:
+    made = Api(tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    made = Server(tmp_path, World(), Clock())
+    yield made
+    made.store.close()
+
+
+def submit(server: Server, name: str, **fields: Any) -> JobInfo:
+    handed_in = server.submit(name, **fields)
+    server.turn()
+    return handed_in.answer.result(0)
+
+
+def look(server: Server, job: str) -> JobInfo:
+    info = server.loop.board.get(job) or server.store.ended_job(job)
+    assert info is not None
+    return info
+
+
+def counts(server: Server, job: str) -> ArrayInfo:
+    array = look(server, job).array
+    assert array is not None
+    return array
+
+
+def finish(server: Server, *tasks: TaskId, outcome: Outcome = Outcome.SUCCESS) -> None:
+    for task in tasks:
+        server.engine.finish(task, outcome, 0 if outcome is Outcome.SUCCESS else 3)
+    server.turn(3)
+
+
+def run_out(server: Server, array: str) -> None:
+    """Every task ends well, until the array is over."""
+    for _ in range(200):
+        if server.store.ended_job(array) is not None:
+            return
+        finish(server, *server.world.running)
+    raise AssertionError(f"{array} never ended: {look(server, array)}")
+
+
+def test_every_member_runs_once_and_few_are_in_line_at_a_time(server: Server) -> None:
+    accepted = submit(server, "a", gpus=1, array=300)
+    assert accepted.array is not None
+    assert (accepted.state, accepted.array.unfed) == ("queued", 300)
+    most = 0
+    while server.store.ended_job("a") is None:
+        finish(server, *server.world.running)
+        most = max(most, len(server.loop.core.scheduler.jobs))
+    assert most <= FEWEST_WAITING + 4
+    assert counts(server, "a").succeeded == 300
+    assert set(server.world.starts.values()) == {1}
+    assert {task.job for task in server.world.starts} == {f"a.{index}" for index in range(300)}
+    assert server.store.ended_counts() == {"succeeded": 300}
+
+
+def test_no_more_members_than_it_allows_are_under_way(server: Server) -> None:
+    submit(server, "a", array="0-19%3")
+    most = 0
+    while server.store.ended_job("a") is None:
+        server.turn(2)
+        most = max(most, len(server.loop.core.scheduler.jobs))
+        finish(server, *server.world.running[:1])
+    assert most == 3
+    assert counts(server, "a").succeeded == 20
+
+
+def test_an_array_tells_how_its_members_ended(server: Server) -> None:
+    submit(server, "a", gpus=1, array=4)
+    server.turn(2)
+    assert (look(server, "a").state, counts(server, "a").running) == ("running", 4)
+    finish(server, TaskId("a.1", 1, 0), outcome=Outcome.USER_ERROR)
+    assert counts(server, "a").summary == "1/4 done, 3 running, 1 failed"
+    finish(server, *server.world.running)
+    ended = look(server, "a")
+    assert (ended.state, ended.exit_code, ended.first_started_at) == ("failed", 1, 1_002.0)
+    assert counts(server, "a").summary == "4/4 done, 1 failed"
+    assert (look(server, "a.1").exit_code, look(server, "a.1").parent, look(server, "a.1").index) == (3, "a", 1)
+
+
+def test_a_failed_member_is_tried_again_as_often_as_its_file_says(server: Server) -> None:
+    submit(server, "a", array=2, retries=1)
+    server.turn(2)
+    finish(server, TaskId("a.0", 1, 0), outcome=Outcome.USER_ERROR)
+    assert TaskId("a.0", 2, 0) in server.world.running
+    run_out(server, "a")
+    assert look(server, "a").state == "succeeded"
+
+
+def test_a_stopped_array_ends_what_runs_and_starts_no_more(server: Server) -> None:
+    submit(server, "a", gpus=1, array=100)
+    server.turn(3)
+    answer = server.loop.stop_job("a", "ada")
+    server.turn()
+    assert answer.result(0).state == "stopping"
+    server.turn(3)
+    ended = look(server, "a")
+    assert (ended.state, ended.exit_code) == ("cancelled", 143)
+    assert (counts(server, "a").cancelled, counts(server, "a").unfed) == (100, 0)
+    assert server.world.running == []
+    assert len(server.world.starts) == 4
+
+
+def test_one_member_can_be_stopped_before_and_after_its_turn(server: Server) -> None:
+    submit(server, "a", array="0-5%2")
+    server.turn(2)
+    answers = [server.loop.stop_job(member, "ada") for member in ("a.1", "a.4", "a.4")]
+    server.turn(3)
+    assert [answer.result(0).state for answer in answers] == ["stopping", "cancelled", "cancelled"]
+    run_out(server, "a")
+    assert (counts(server, "a").succeeded, counts(server, "a").cancelled) == (4, 2)
+    assert TaskId("a.4", 1, 0) not in server.world.starts
+    assert look(server, "a").state == "cancelled"
+
+
+def test_a_restarted_server_goes_on_where_the_array_was(tmp_path: Path) -> None:
+    world, clock = World(), Clock()
+    first = Server(tmp_path, world, clock)
+    submit(first, "a", array="0-9%2", key="once")
+    first.turn(2)
+    finish(first, TaskId("a.0", 1, 0))
+    first.loop.stop_job("a.7", "ada")
+    first.turn()
+    first.store.close()
+    second = Server(tmp_path, world, clock)
+    assert (counts(second, "a").succeeded, counts(second, "a").running, counts(second, "a").cancelled) == (1, 2, 1)
+    assert look(second, "a").first_started_at == 1_002.0
+    again = second.submit("other", array="0-9%2", key="once")
+    second.turn()
+    assert again.answer.result(0).id == "a"
+    run_out(second, "a")
+    assert counts(second, "a").succeeded == 9
+    assert set(world.starts.values()) == {1}
+    second.store.close()
+
+
+def test_an_array_that_is_being_stopped_is_so_after_a_restart_too(tmp_path: Path) -> None:
+    world, clock = World(), Clock()
+    first = Server(tmp_path, world, clock)
+    submit(first, "a", array="0-9%2")
+    first.turn(2)
+    first.loop.stop_job("a", "ada")
+    first.engine.trip = lambda where: (_ for _ in ()).throw(KilledError)
+    with pytest.raises(KilledError):
+        first.turn()
+    first.store.close()
+    second = Server(tmp_path, world, clock)
+    second.turn(4)
+    assert (look(second, "a").state, counts(second, "a").cancelled, len(world.starts)) == ("cancelled", 10, 2)
+    second.store.close()
+
+
+@pytest.mark.parametrize("place", ["before append", "after append", "before record", "after record", "before apply"])
+@pytest.mark.parametrize("which", [1, 2, 3, 5, 8, 13])
+def test_a_server_killed_anywhere_runs_each_member_once(tmp_path: Path, place: str, which: int) -> None:
+    world, clock = World(), Clock()
+    count = 0
+
+    def trip(where: str) -> None:
+        nonlocal count
+        count += where == place
+        if where == place and count == which:
+            raise KilledError
+
+    server = Server(tmp_path, world, clock)
+    server.store.trip = server.engine.trip = trip
+    try:
+        server.submit("a", array="0-11%3", gpus=1)
+        server.turn()
+        run_out(server, "a")
+    except KilledError:
+        server.store.close()
+        server = Server(tmp_path, world, clock)
+        if not server.store.is_job("a"):  # killed before it was durable: nobody was told that it was taken
+            submit(server, "a", array="0-11%3", gpus=1)
+        run_out(server, "a")
+    assert counts(server, "a").succeeded == 12
+    assert set(world.starts.values()) == {1}
+    assert server.loop.core.scheduler.jobs == {}
+    server.store.close()
+
+
+def test_jobs_wait_for_arrays_and_arrays_for_jobs(server: Server) -> None:
+    submit(server, "first")
+    submit(server, "a", array=3, after="first")
+    submit(server, "last", after="a")
+    server.turn(3)
+    assert (look(server, "a").state, counts(server, "a").unfed) == ("queued", 3)
+    finish(server, TaskId("first", 1, 0))
+    assert counts(server, "a").running == 3
+    assert look(server, "last").state == "queued"
+    finish(server, *server.world.running)
+    assert look(server, "last").state == "running"
+
+
+def test_an_array_whose_forerunner_fails_never_starts(server: Server) -> None:
+    submit(server, "first")
+    submit(server, "a", array=3, after="first")
+    submit(server, "b", array=3, after="a.1")
+    finish(server, TaskId("first", 1, 0), outcome=Outcome.USER_ERROR)
+    ended = look(server, "a")
+    assert (ended.state, counts(server, "a").cancelled) == ("cancelled", 3)
+    assert ended.reason == "job first, which it waits for to succeed, failed"
+    server.turn(2)
+    assert look(server, "b").state == "cancelled"
+
+
+def test_members_that_an_array_still_counts_are_not_forgotten(server: Server) -> None:
+    submit(server, "a", array="0-3%2")
+    server.turn(2)
+    finish(server, TaskId("a.0", 1, 0))
+    server.loop._keep_snapshot()
+    later = Janitor(server.store, server.state_dir, Limits(job_days=1.0), lambda: server.clock() + 1e6)
+    assert later.look() == (0, 0)
+    run_out(server, "a")
+    for _ in range(2):
+        submit(server, f"more{server.clock()}")
+        server.loop._keep_snapshot()
+    later.look()
+    later.look()
+    assert not any(server.store.is_job(name) for name in ("a", "a.0", "a.3"))
+
+
+def test_an_array_is_one_line_and_its_members_are_listed_on_demand(api: Api) -> None:
+    array = api.submit(name="many", array=3, gpus=1)
+    assert api.job(array.id).state == "running"
+    listed = api.client.get(JOBS).json()["jobs"]
+    assert [job["id"] for job in listed] == [array.id]
+    members = api.client.get(JOBS, params={"members": array.id}).json()["jobs"]
+    assert [job["id"] for job in members] == [f"{array.id}.{index}" for index in range(3)]
+    assert api.client.get("/api/v1/server").json()["jobs"] == {"running": 3}
+    assert api.client.get(JOBS, params={"members": "nobody"}).status_code == 404
+
+
+def test_a_member_is_there_before_its_turn(api: Api) -> None:
+    array = api.submit(name="many", array="0-9%1", env={"A": "b"})
+    api.job(array.id)
+    member = f"{array.id}.9"
+    assert api.job(member).state == "queued"
+    assert api.client.get(f"{JOBS}/{member}/logs").status_code == 200
+    assert api.client.get(f"{JOBS}/{member}/document").json()["env"]["MILLPOND_ARRAY_INDEX"] == "9"
+    assert api.client.get(f"{JOBS}/{member}/why").json()["cause"] == "array-limit"
+    assert api.client.post(f"{JOBS}/{member}/suspend").status_code == 409
+    assert api.client.get(f"{JOBS}/{array.id}.10").status_code == 404
+    api.client.post(f"{JOBS}/{array.id}/stop")
+    assert api.job(array.id).state == "cancelled"
+    assert api.job(member).state == "cancelled"
+
+
+def test_why_names_the_first_that_waits_and_how_many_follow(api: Api) -> None:
+    api.submit(name="big", gpus=4)
+    array = api.submit(name="many", array=100, gpus=1)
+    api.job(array.id)
+    reason = api.client.get(f"{JOBS}/{array.id}/why").json()
+    assert reason["cause"] == "no-room"
+    assert reason["summary"].startswith(f"32 of 100 wait; 68 more follow; the first is {array.id}.0: ")
+    assert api.job(array.id).reason == reason["summary"]
+    limited = api.submit(name="few", array="100%2")
+    api.job(limited.id)
+    told = api.client.get(f"{JOBS}/{limited.id}/why").json()
+    assert told["summary"] == "2 are under way, as many as its file allows at once; 98 more follow"
+
+
+def test_what_is_one_jobs_business_is_refused_to_an_array(api: Api) -> None:
+    array = api.submit(name="many", array="3-5")
+    api.job(array.id)
+    for path in ("logs", "metrics", "output", "result"):
+        answer = api.client.get(f"{JOBS}/{array.id}/{path}")
+        assert (answer.status_code, error_of(answer).remedy) == (422, f"name a member: {array.id}[3]")
+    assert "is an array" in error_of(api.client.post(f"{JOBS}/{array.id}/suspend")).cause
+    assert error_of(api.client.get(f"{JOBS}/{array.id}/trials")).cause == f"job '{array.id}' is not a sweep"
+
+
+def test_an_array_tells_its_story_and_is_deleted_as_a_whole(api: Api) -> None:
+    array = api.submit(name="many", array=3)
+    api.job(array.id)
+    api.client.post(f"{JOBS}/{array.id}/stop")
+    assert api.job(array.id).state == "cancelled"
+    told = [event["text"] for event in api.client.get(f"{JOBS}/{array.id}/events").json()["events"]]
+    assert told == [
+        "submitted by ada to queue default: 3 jobs",
+        "ada asked for its end",
+        "cancelled: 3/3 done, 3 cancelled",
+    ]
+    answer = api.client.delete(f"{JOBS}/{array.id}.0")
+    assert (answer.status_code, error_of(answer).remedy) == (409, f"delete all of it: pond delete {array.id}")
+    assert api.client.delete(f"{JOBS}/{array.id}").status_code == 200
+    for gone in (array.id, f"{array.id}.0", f"{array.id}.2"):
+        assert api.client.get(f"{JOBS}/{gone}").status_code == 404
+
+
+def test_an_array_that_no_machine_could_run_is_refused(api: Api) -> None:
+    answer = api.client.post(JOBS, json={"command": "x", "array": 5, "gpus": 99})
+    assert answer.status_code == 422
+    assert api.client.get(JOBS, params={"all": True}).json()["jobs"] == []

@@ -1,0 +1,234 @@
+"""Sweeps: what trials report is read, losers are stopped early and once, the best is told; after a restart too."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from api_world import JOBS, Api
+from server_world import Clock, Server, World
+
+from millpond.model.events import StopRequested
+from millpond.model.workloads import Outcome
+from millpond.node.records import TaskFiles, TaskId
+from millpond.server.inbox import ChangeJob
+from millpond.server.sweeps.halving import rungs_up_to, verdict
+from millpond.server.sweeps.readings import MOST_AT_ONCE, Point, Reading
+from millpond.server.sweeps.watching import SweepWatch
+from millpond.specs.api import TrialList
+from millpond.specs.sweeps import Halving, Metric
+
+LOSS = Metric(name="loss")
+SWEEP: dict[str, Any] = {
+    "parameters": {"lr": [0.1, 0.2, 0.3, 0.4]},
+    "metric": "loss",
+    "halving": {"factor": 2, "first_step": 3},
+}
+
+
+@pytest.fixture
+def api(tmp_path: Path) -> Iterator[Api]:
+    made = Api(tmp_path)
+    yield made
+    made.close()
+
+
+def files_of(state_dir: Path, job: str, attempt: int = 1) -> TaskFiles:
+    files = TaskFiles.of(state_dir, TaskId(job, attempt, 0))
+    files.metrics.parent.mkdir(parents=True, exist_ok=True)
+    return files
+
+
+def report(state_dir: Path, job: str, step: float | None, loss: float | None, attempt: int = 1) -> None:
+    with files_of(state_dir, job, attempt).metrics.open("a") as file:
+        file.write(json.dumps({"at": 1.0, "step": step, "values": {"loss": loss, "other": 1.0}}) + "\n")
+
+
+def prints(state_dir: Path, job: str, text: str) -> None:
+    with files_of(state_dir, job).log.open("a") as file:
+        file.write(text)
+
+
+def fresh(reading: Reading, over: bool = False) -> list[tuple[float, float | None]]:
+    return [(point.step, point.value) for point in reading.fresh(over=over)]
+
+
+def trials(api: Api, job: str) -> TrialList:
+    answer = api.client.get(f"{JOBS}/{job}/trials")
+    assert answer.status_code == 200, answer.text
+    return TrialList.model_validate_json(answer.content)
+
+
+def states(api: Api, job: str) -> dict[int, str]:
+    return {trial.index: trial.state for trial in trials(api, job).trials}
+
+
+def test_rungs_are_a_factor_apart_or_as_written() -> None:
+    assert list(rungs_up_to(Halving(factor=3, first_step=2), 60)) == [2, 6, 18, 54]
+    assert list(rungs_up_to(Halving(rungs=[5, 50]), 49)) == [5]
+    assert list(rungs_up_to(Halving(first_step=10), 9)) == []
+
+
+@pytest.mark.parametrize(
+    ("own", "others", "goes_on"),
+    [
+        (9.0, [], True),
+        (9.0, [1.0], False),
+        (1.0, [9.0], True),
+        (1.0, [1.0], True),
+        (2.0, [1.0, 3.0, 4.0, 5.0, 6.0], True),
+        (3.0, [1.0, 2.0, 4.0, 5.0, 6.0], False),
+        (None, [9.0], False),
+        (None, [None], True),
+        (9.0, [None], True),
+    ],
+)
+def test_one_in_factor_goes_on_at_a_rung(own: float | None, others: list[float | None], goes_on: bool) -> None:
+    assert (verdict(Halving(factor=3), LOSS, 9, own, [own, *others]) == "") is goes_on
+    highest = Metric(name="score", goal="maximize")
+    turned = [None if value is None else -value for value in [own, *others]]
+    assert (verdict(Halving(factor=3), highest, 9, turned[0], turned) == "") is goes_on
+
+
+def test_a_verdict_says_behind_whom_and_by_how_much() -> None:
+    told = verdict(Halving(factor=3), LOSS, 9, 0.5, [0.5, 0.25, 0.75])
+    assert told == "behind the best third of 3 at step 9: loss 0.5, and 0.25 was needed"
+
+
+def test_reports_are_read_once_as_they_come(tmp_path: Path) -> None:
+    reading = Reading.of(tmp_path, "a.0", 1, LOSS)
+    assert fresh(reading) == []
+    report(tmp_path, "a.0", 1, 0.5)
+    report(tmp_path, "a.0", None, None)
+    with files_of(tmp_path, "a.0").metrics.open("a") as file:
+        file.write('{"at": 1, "step": 7, "val')
+    assert fresh(reading) == [(1.0, 0.5), (2.0, None)]
+    with files_of(tmp_path, "a.0").metrics.open("a") as file:
+        file.write('ues": {"loss": 0.25}}\nnonsense\n')
+    assert fresh(reading) == [(7.0, 0.25)]
+    prints(tmp_path, "a.0", "loss=9\n")
+    assert fresh(reading) == [], "who reports does not print"
+
+
+def test_printed_lines_are_read_by_name_or_as_laid_down(tmp_path: Path) -> None:
+    reading = Reading.of(tmp_path, "a.0", 1, LOSS)
+    prints(tmp_path, "a.0", "start\nstep=4 loss=0.31 acc=1\nval_loss=7 loss: 2.5e-1\nloss = nan\nloss=0.1")
+    assert fresh(reading) == [(4.0, 0.31), (2.0, 0.25), (3.0, None)]
+    assert fresh(reading, over=True) == [(4.0, 0.1)]
+    laid_down = Metric(name="loss", printed="val loss: {value} |", printed_step="Epoch {step}/")
+    prints(tmp_path, "a.1", "Epoch 3/90 |  val   loss: 0.5 | train loss: 0.1 |\nval loss: 0.5\n")
+    assert fresh(Reading.of(tmp_path, "a.1", 1, laid_down)) == [(3.0, 0.5)]
+
+
+def test_of_a_flood_of_output_the_end_is_read_and_a_hostile_line_costs_little(tmp_path: Path) -> None:
+    reading = Reading.of(tmp_path, "a.0", 1, LOSS)
+    prints(tmp_path, "a.0", "loss=1\n" + "1" * MOST_AT_ONCE + "\n" + "loss=" * 100_000 + "\nloss=2\n")
+    assert reading.fresh(over=False) == [Point(1.0, 2.0)]
+
+
+def test_a_link_in_place_of_the_reports_is_not_followed(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text(json.dumps({"at": 1.0, "step": 1, "values": {"loss": 1.0}}) + "\n")
+    files_of(tmp_path, "a.0").metrics.symlink_to(secret)
+    assert fresh(Reading.of(tmp_path, "a.0", 1, LOSS)) == []
+
+
+def test_trials_that_fall_behind_are_stopped_and_the_best_is_told(api: Api) -> None:
+    job = api.submit(name="tune", sweep=SWEEP, gpus=1).id
+    api.job(job)
+    watch = SweepWatch(api.loop, api.service.sweeps)
+    for index, loss in enumerate([0.5, 0.9, 0.4, 0.1]):
+        report(api.state_dir, f"{job}.{index}", 3, loss)
+        watch.look()
+        watch.look()
+    api.job(job)
+    assert states(api, job) == {0: "running", 1: "stopped", 2: "running", 3: "running"}
+    report(api.state_dir, f"{job}.0", 5, 0.45)
+    for index in (0, 2, 3):
+        api.engine.finish(TaskId(f"{job}.{index}", 1, 0))
+    ended = api.job(job)
+    assert (ended.state, ended.exit_code) == ("succeeded", 0)
+    assert ended.array is not None
+    assert (ended.array.succeeded, ended.array.pruned, ended.array.cancelled) == (3, 1, 0)
+    found = trials(api, job)
+    assert [(trial.index, trial.value, trial.step) for trial in found.trials] == [
+        (3, 0.1, 3.0),
+        (2, 0.4, 3.0),
+        (0, 0.45, 5.0),
+        (1, 0.9, 3.0),
+    ]
+    assert found.trials[0].parameters == {"lr": 0.4}
+    assert found.trials[-1].stopped == "behind the best half of 2 at step 3: loss 0.9, and 0.5 was needed"
+    told = [event["text"] for event in api.client.get(f"{JOBS}/{job}/events").json()["events"]]
+    assert told[1:] == [
+        f"trial 1 is stopped: {found.trials[-1].stopped}",
+        "succeeded: 4/4 done, 1 stopped; the best is trial 3 with 0.1",
+    ]
+    of_trial = [event["text"] for event in api.client.get(f"{JOBS}/{job}.1/events").json()["events"]]
+    assert f"the sweep asked for its end: {found.trials[-1].stopped}" in of_trial
+    assert api.store.trials(job)[f"{job}.3"]["settled"] is True
+
+
+def test_a_trial_that_runs_again_is_read_from_its_new_beginning(api: Api) -> None:
+    job = api.submit(name="tune", sweep=SWEEP, retries=1).id
+    api.job(job)
+    report(api.state_dir, f"{job}.0", 1, 0.5)
+    assert trials(api, job).trials[0].last == 0.5
+    api.engine.finish(TaskId(f"{job}.0", 1, 0), Outcome.USER_ERROR, 1)
+    api.job(job)
+    report(api.state_dir, f"{job}.0", 1, 0.75, attempt=2)
+    first = trials(api, job).trials[0]
+    assert (first.index, first.value, first.last) == (0, 0.5, 0.75)
+
+
+def test_trials_without_a_value_come_last_and_those_in_wait_are_listed(api: Api) -> None:
+    goal = {"name": "score", "goal": "maximize"}
+    job = api.submit(name="tune", sweep={"parameters": {"a": [1, 2, 3]}, "metric": goal, "parallel": 2}).id
+    api.job(job)
+    prints(api.state_dir, f"{job}.0", "score=1\n")
+    prints(api.state_dir, f"{job}.1", "score=2\n")
+    found = trials(api, job)
+    assert [(trial.index, trial.state, trial.value) for trial in found.trials] == [
+        (1, "running", 2.0),
+        (0, "running", 1.0),
+        (2, "waiting", None),
+    ]
+    api.client.post(f"{JOBS}/{job}/stop")
+    api.job(job)
+    assert states(api, job) == dict.fromkeys(range(3), "cancelled")
+
+
+def test_a_sweep_of_which_a_trial_succeeded_has_succeeded(api: Api) -> None:
+    job = api.submit(name="tune", sweep={"parameters": {"a": [1, 2]}}).id
+    api.job(job)
+    api.engine.finish(TaskId(f"{job}.0", 1, 0), Outcome.USER_ERROR, 1)
+    api.engine.finish(TaskId(f"{job}.1", 1, 0))
+    assert api.job(job).state == "succeeded"
+    assert states(api, job) == {0: "failed", 1: "succeeded"}
+
+
+def test_a_trial_stopped_before_a_kill_counts_as_stopped_afterwards(tmp_path: Path) -> None:
+    world, clock = World(), Clock()
+    first = Server(tmp_path, world, clock)
+    handed_in = first.submit("a", sweep=SWEEP)
+    first.turn(3)
+    handed_in.answer.result(0)
+    first.store.write_trials("a", {"a.1": {"stopped": "behind", "rungs": {"3": 0.9}}})
+    answer = first.loop.change_job(ChangeJob("a.1", lambda _, now: StopRequested(now, "a.1", "s", "behind"), "", True))
+    first.turn()
+    answer.result(0)
+    first.store.close()
+    second = Server(tmp_path, world, clock)
+    second.turn(3)
+    info = second.loop.board.get("a")
+    assert info is not None
+    assert info.array is not None
+    assert (info.array.pruned, info.array.cancelled) == (1, 0)
+    second.run_to_the_end()
+    ended = second.store.ended_job("a")
+    assert ended is not None
+    assert ended.state == "succeeded"
+    second.store.close()
