@@ -117,7 +117,7 @@ def throughput(state_dir: Path, scale: float) -> list[Row]:
 
 
 def array(state_dir: Path, scale: float) -> list[Row]:
-    """One array of many members: until it is accepted, until a client sees its first member run, and its members' pace."""
+    """One array of many members: until it is accepted, until its first member has ended, and at which pace they end."""
     count = max(int(10_000 * scale), 1)
     job = {**SMALL, "name": "many", "gpus": 1, "command": ["true"], "array": count}
     with ServedPond(state_dir, ["--fake-gpus", CARDS]) as pond:

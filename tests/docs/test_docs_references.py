@@ -15,7 +15,7 @@ FOLDER = re.compile(r"(?!/)[\w./-]+/")
 CONSTANT = re.compile(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+")
 MODULE = re.compile(r"(?:model|specs|scheduling|forecasting|simulation|engines|node|server|client)(?:\.\w+)+")
 SUFFIXES = (".py", ".md", ".toml", ".yaml", ".json", ".log")
-FROM_ENVIRONMENT = ("MASTER_", "MILLPOND_", "XDG_", "LD_", "WORLD_", "LOCAL_", "NODE_", "VIRTUAL_", "CONDA_")
+FROM_ENVIRONMENT = ("MASTER_", "MILLPOND_", "XDG_", "LD_", "WORLD_", "LOCAL_", "NODE_", "VIRTUAL_", "CONDA_", "SLURM_")
 MADE_BY_PROGRAMS = {".venv/", ".millpond/", ".venv/bin/"}
 
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

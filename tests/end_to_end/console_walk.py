@@ -11,12 +11,14 @@ from real_pond import Pond
 
 
 def console_steps(text: str) -> list[tuple[str, list[str]]]:
-    """Every command of the console blocks with the lines that should follow it."""
+    """Every command of the console blocks, what goes on behind ``>`` included, with the lines that should follow it."""
     steps: list[tuple[str, list[str]]] = []
     for block in re.findall(r"^```console\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
         for line in block.splitlines():
             if line.startswith("$ "):
                 steps.append((line[2:], []))
+            elif line.startswith("> "):
+                steps[-1] = (f"{steps[-1][0]}\n{line[2:]}", [])
             else:
                 steps[-1][1].append(line)
     return steps
