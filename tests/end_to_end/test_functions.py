@@ -81,6 +81,22 @@ def test_a_gang_map_and_asynchronous_waiting(pool: Pond) -> None:
     assert asyncio.run(gathered()) == (4, [1, 4, 9])
 
 
+def test_a_map_over_many_items_is_one_array(pool: Pond) -> None:
+    def inverse(number: int) -> tuple[float, int | None]:
+        return 1 / number, place.array_index()
+
+    jobs = millpond.map(inverse, [1, 2, 4, 0, 5, 8, 10, 16], name="inverse", cpus="100m")
+    array, _, index = jobs[2].id.partition(".")
+    assert index == "2"
+    assert jobs[2].result(timeout=60) == (0.25, 2)
+    assert asyncio.run(jobs[7].aresult(timeout=60)) == (0.0625, 7)
+    with pytest.raises(ZeroDivisionError):
+        jobs.results(timeout=60)
+    until(lambda: pool.job(array)["state"] == "failed")
+    assert pool.job(array)["array"]["succeeded"] == 7
+    jobs.stop()  # which has nothing left to stop
+
+
 def test_a_sent_directory_brings_its_modules(pool: Pond, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module = tmp_path / "own_module.py"
     module.write_text("def words(): return 'as sent'\n")

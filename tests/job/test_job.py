@@ -145,6 +145,19 @@ def test_a_result_that_is_too_large_is_refused_with_advice(tmp_path: Path, monke
     assert "output_dir" in header["message"]
 
 
+def test_a_member_of_an_array_is_called_with_its_own_item(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MILLPOND_ARRAY_INDEX", "2")
+    payload = pack({"each": 3}, cloudpickle.dumps((str.upper, ["a", "b", "c"])))
+    code, header, body = called(tmp_path, monkeypatch, payload)
+    assert (code, header["outcome"], cloudpickle.loads(body)) == (0, "returned", "C")
+
+
+def test_parameters_of_a_trial_are_there_and_none_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert job.parameters() == {}
+    monkeypatch.setenv("MILLPOND_PARAMETERS", '{"lr": 0.1, "on": true}')
+    assert job.parameters() == {"lr": 0.1, "on": True}
+
+
 def test_the_payload_must_be_a_function() -> None:
     for data in (b"", b"[]\n", b"{}\n", b"\xff\n"):
         with pytest.raises(InvalidInputError, match="neither a function nor a result"):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from millpond.specs.arrays import parse_members, written_indices
 from millpond.specs.errors import SpecError
 from millpond.specs.job import check_job, read_jobs
-from millpond.specs.members import member_document, split_member
+from millpond.specs.members import member_document, only_members, split_member
 
 
 def job(**fields: Any) -> dict[str, Any]:
@@ -20,7 +20,7 @@ def job(**fields: Any) -> dict[str, Any]:
 
 
 def indices(**fields: Any) -> list[int]:
-    members = check_job(job(**fields)).members
+    members = check_job(job() | fields).members
     assert members is not None
     return list(members)
 
@@ -183,6 +183,14 @@ def test_chosen_trials_keep_their_numbers_and_parameters() -> None:
     assert indices(sweep={"parameters": {"lr": [1, 2, 3]}, "only": "0,2", "parallel": 1}) == [0, 2]
     document = sweep(parameters={"lr": [1, 2, 3]}, only="2")
     assert member_document(document, 2)["env"]["MILLPOND_PARAM_LR"] == "3"
+
+
+def test_some_members_of_an_array_or_sweep_make_one_of_their_own() -> None:
+    assert indices(**only_members(job(array="10%2"), [7, 3])) == [3, 7]
+    assert only_members(job(array="10%2"), [7, 3])["array"] == {"indices": "3,7", "parallel": 2}
+    again = only_members(sweep(parameters={"lr": [1, 2, 3]}), [2])
+    assert member_document(again, 2)["env"]["MILLPOND_PARAM_LR"] == "3"
+    assert indices(**again) == [2]
 
 
 def test_members_are_named_with_a_dot_or_in_brackets() -> None:

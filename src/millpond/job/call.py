@@ -13,7 +13,8 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from millpond.job.envelopes import LARGEST_RESULT, pack, python_version, unpack
+from millpond.job.envelopes import EACH, LARGEST_RESULT, pack, python_version, unpack
+from millpond.job.place import array_index
 from millpond.model.errors import InvalidInputError, UnavailableError
 
 RETURNED, RAISED = "returned", "raised"
@@ -44,7 +45,7 @@ def _read(payload: Path) -> tuple[Any, tuple[Any, ...]]:
             "send it from the same version, or name another interpreter: submit(..., python=PATH)",
         )
     function, arguments = _pickler().loads(body)
-    return function, arguments
+    return function, (arguments[array_index() or 0],) if EACH in header else tuple(arguments)
 
 
 def _returned(value: Any) -> bytes:

@@ -14,6 +14,8 @@ from millpond.model.errors import InvalidInputError
 
 LARGEST_RESULT = 64 * 2**20
 """Bytes that a result may have; larger things are output."""
+EACH = "each"
+"""In the header of a payload: the function is called with one of so many items, that of the member's index."""
 
 
 def python_version() -> str:

@@ -8,10 +8,10 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from millpond.specs.arrays import ArrayFile, Members
+from millpond.specs.arrays import ArrayFile, Members, written_indices
 from millpond.specs.sweeps import Parameters, SweepFile, Value
 
 if TYPE_CHECKING:
@@ -72,6 +72,15 @@ def member_document(document: Mapping[str, Any], index: int) -> dict[str, Any]:
         variables |= {f"MILLPOND_PARAM_{name.upper()}": written(value) for name, value in parameters.items()}
         variables[PARAMETERS_VARIABLE] = json.dumps(parameters)
     return {**own, "env": {**own.get("env", {}), **variables}}
+
+
+def only_members(document: Mapping[str, Any], indices: Iterable[int]) -> dict[str, Any]:
+    """An array's job file with these members alone; trials keep their numbers, and so their parameters."""
+    chosen = written_indices(indices)
+    if document.get("sweep") is not None:
+        return {**document, "sweep": {**document["sweep"], "only": chosen}}
+    parallel = ArrayFile.model_validate(document["array"]).parallel
+    return {**document, "array": {"indices": chosen} | ({} if parallel is None else {"parallel": parallel})}
 
 
 def written(value: Value) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -13,9 +12,10 @@ from millpond.client.cli.connection import asks_server, connect
 from millpond.client.sdk import Client
 from millpond.model.errors import ConflictError
 from millpond.specs.api import JobInfo
-from millpond.specs.arrays import MOST_MEMBERS, ArrayFile, written_indices
+from millpond.specs.arrays import MOST_MEMBERS
 from millpond.specs.changing import Change
 from millpond.specs.job import read_jobs
+from millpond.specs.members import only_members
 
 
 @click.command("clone")
@@ -31,14 +31,14 @@ def command(job: str, changes: tuple[str, ...], failed: bool, state_dir: Path | 
         document = client.document(found.id)
         document.pop("idempotency_key", None)  # with it, it would be the same job
         if failed:
-            document = _only(document, _failed(client, found))
+            document = only_members(document, _failed(client, found))
         for spec in read_jobs(json.dumps(document), found.id, changes=parsed):
             for warning in spec.warnings:
                 say(warning)
             click.echo(client.submit(spec.document).id)
 
 
-def _failed(client: Client, array: JobInfo) -> str:
+def _failed(client: Client, array: JobInfo) -> list[int]:
     """The indices of the members that failed.
 
     Raises:
@@ -49,12 +49,4 @@ def _failed(client: Client, array: JobInfo) -> str:
     found = client.jobs(members_of=array.id, state="failed", limit=MOST_MEMBERS).jobs
     if not found:
         raise ConflictError(f"no member of {array.id} has failed", f"see how it stands: pond get {array.id}")
-    return written_indices(member.index for member in found if member.index is not None)
-
-
-def _only(document: dict[str, Any], indices: str) -> dict[str, Any]:
-    """The array's job file with these members alone; trials keep their numbers, and so their parameters."""
-    if document.get("sweep") is not None:
-        return {**document, "sweep": {**document["sweep"], "only": indices}}
-    parallel = ArrayFile.model_validate(document["array"]).parallel
-    return {**document, "array": {"indices": indices} | ({} if parallel is None else {"parallel": parallel})}
+    return [member.index for member in found if member.index is not None]

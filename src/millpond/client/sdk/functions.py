@@ -9,22 +9,29 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, TypedDict, TypeVar, Unpack
+from types import MappingProxyType
+from typing import Any, Final, Literal, TypedDict, TypeVar, Unpack
 
 from millpond.client.sdk.client import Client
 from millpond.client.sdk.environment import carried_environment, module_path
 from millpond.client.sdk.handles import InlineJob, Job, Jobs, PoolJob
-from millpond.job.envelopes import pack
+from millpond.job.envelopes import EACH, pack
 from millpond.model.errors import InvalidInputError
 from millpond.specs.job import check_job
+from millpond.specs.members import member_id
 
 T = TypeVar("T")
 S = TypeVar("S")
 
 Executor = Literal["pool", "debug"]
+
+MANY: Final = 8
+"""So many items of a ``map`` are handed in as an array."""
+LARGEST_COPIES: Final = 2**30
+"""Bytes that the copies of a payload may take in all, as each member of an array gets one."""
 
 
 class JobFields(TypedDict, total=False):
@@ -95,14 +102,22 @@ def submit_each(
 ) -> Jobs[T]:
     """``millpond.map``: run ``function(item)`` as a job for each item; otherwise like ``submit``.
 
-    An ``idempotency_key`` gets each item's number behind it.
+    Many small items are handed in as one array, which travels once and is one line in lists. Large ones are jobs of
+    their own, so that none gets what the others need, and so are items with an ``idempotency_key``, which gets each
+    item's number behind it.
     """
     _check_executor(executor)
     if executor == "debug":
         return Jobs(_inline(function, item) for item in items)
     server = client or _default_client()
+    every = list(items)
+    if len(every) >= MANY and "idempotency_key" not in fields:
+        payload = _pickled(function, every, {EACH: len(every)})
+        if len(payload) * len(every) <= LARGEST_COPIES:
+            digest = server.files.put_content(payload)
+            return _array(server, len(every), job_of(function, python or sys.executable, digest, fields))
     jobs: Jobs[T] = Jobs()
-    for number, item in enumerate(items):
+    for number, item in enumerate(every):
         own = fields.copy()
         if "idempotency_key" in fields:
             own["idempotency_key"] = f"{fields['idempotency_key']}-{number}"
@@ -149,13 +164,25 @@ def _handed_in(
     return PoolJob(client, client.submit(job_of(function, python, payload, fields)))
 
 
-def _pickled(function: Callable[..., Any], arguments: tuple[Any, ...]) -> bytes:
+def _array(client: Client, count: int, document: dict[str, Any]) -> Jobs[Any]:
+    """So many jobs of one file, handed in as an array."""
+    array = client.submit({**document, "array": count})
+    update = {"array": None, "parent": array.id}
+    members = (
+        array.model_copy(update=update | {"id": member_id(array.id, index), "index": index}) for index in range(count)
+    )
+    return Jobs((PoolJob(client, member) for member in members), PoolJob(client, array))
+
+
+def _pickled(
+    function: Callable[..., Any], arguments: Sequence[Any], header: Mapping[str, Any] = MappingProxyType({})
+) -> bytes:
     import cloudpickle
 
     if not callable(function):
         raise InvalidInputError(f"{function!r} is not a function", "submit(function, *arguments, gpus=1)")
     try:
-        return pack({}, cloudpickle.dumps((function, arguments)))
+        return pack(dict(header), cloudpickle.dumps((function, arguments)))
     except Exception as error:
         raise InvalidInputError(
             f"{_name(function)} or an argument of it cannot be sent ({error})",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
 from millpond.client.sdk.client import ENDED, Client
@@ -210,7 +210,15 @@ class InlineJob(Job[T]):
 
 
 class Jobs(list[Job[T]]):
-    """Jobs of one ``map``, in the order of its items."""
+    """Jobs of one ``map``, in the order of its items.
+
+    Args:
+        array: what they are members of, where they were handed in as one.
+    """
+
+    def __init__(self, jobs: Iterable[Job[T]] = (), array: PoolJob[Any] | None = None) -> None:
+        super().__init__(jobs)
+        self._array = array
 
     def results(self, timeout: float | None = None) -> list[T]:
         """What the function returned for each item.
@@ -227,5 +235,5 @@ class Jobs(list[Job[T]]):
 
     def stop(self) -> None:
         """Ask for the end of all of them."""
-        for job in self:
+        for job in self if self._array is None else [self._array]:
             job.stop()
