@@ -163,7 +163,8 @@ def _follow(pond: ServedPond, stream: Stream) -> None:
     """Follow one job after the other to its end, through all deaths of the server."""
     with pond.client(5.0) as client:
         while not stream.over.is_set():
-            free = [job for job in stream.accepted.values() if job not in stream.followed]
+            accepted = list(stream.accepted.items())
+            free = [job for key, job in accepted if job not in stream.followed and not stream.kinds[key].members]
             if not free:
                 time.sleep(0.05)
                 continue

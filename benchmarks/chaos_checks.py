@@ -47,12 +47,29 @@ def check(pond: ServedPond, book: Path, seen: Observed) -> Findings:
     with pond.client() as client:
         listed = client.jobs(ended=True, limit=10_000).jobs
         by_id = {job.id: job for job in listed}
+        _expand_arrays(findings, seen, by_id, client)
         _check_ends(findings, seen, by_id)
         _check_runs(findings, seen, by_id, book)
         _check_output(findings, seen, client)
         _check_room(findings, client)
     findings.wrong = findings.wrong[:_SHOWN]
     return findings
+
+
+def _expand_arrays(findings: Findings, seen: Observed, by_id: dict[str, JobInfo], client: Client) -> None:
+    """From here on, the members of an array are looked at in its place."""
+    arrays = [(key, job_id) for key, job_id in seen.accepted.items() if seen.kinds[key].members]
+    for key, job_id in arrays:
+        kind, array = seen.kinds[key], by_id.pop(job_id, None)
+        members = client.jobs(ended=True, limit=10_000, members_of=job_id).jobs
+        by_id.update((member.id, member) for member in members)
+        del seen.accepted[key]
+        for index in range(kind.members):
+            seen.accepted[f"{key}.{index}"], seen.kinds[f"{key}.{index}"] = f"{job_id}.{index}", kind
+        told = None if array is None or array.array is None else (array.state, array.array.succeeded)
+        if told != (kind.end, kind.members):
+            findings.wrong.append(f"{job_id} ({key}) tells of its {kind.members} members: {told}")
+    findings.counts["arrays"] = len(arrays)
 
 
 def _check_ends(findings: Findings, seen: Observed, by_id: dict[str, JobInfo]) -> None:

@@ -17,6 +17,7 @@ SLOTS = 16
 LOCKS, JOURNAL, VIOLATIONS = "locks", "journal", "violations"
 
 _SCRIPT = """
+KEY="$KEY${MILLPOND_ARRAY_INDEX:+.$MILLPOND_ARRAY_INDEX}"
 me="$KEY $MILLPOND_ATTEMPT $MILLPOND_TASK"
 exec 9>>"$BOOK/locks/$KEY.$MILLPOND_TASK"
 flock -n 9 || { echo "$me" >>"$BOOK/violations"; exit 99; }
@@ -43,6 +44,7 @@ class Kind:
         retries: as in the job file.
         tasks: of the gang.
         stopped: somebody will ask for its end.
+        members: of an array; 0: it is one job.
     """
 
     name: str
@@ -52,6 +54,7 @@ class Kind:
     retries: int = 0
     tasks: int = 1
     stopped: bool = False
+    members: int = 0
 
     @property
     def attempts(self) -> int:
@@ -72,8 +75,9 @@ KINDS = (
     Kind("fails", 3, 0.05, failing=1),
     Kind("retried", 3, 0.05, failing=1, retries=1),
     Kind("stopped", 10_000, 0.2, stopped=True),
+    Kind("array", 3, 0.05, failing=1, retries=1, members=5),
 )
-_WEIGHTS = (4, 4, 2, 2, 1, 2, 2)
+_WEIGHTS = (4, 4, 2, 2, 1, 2, 2, 1)
 
 
 def draw(lots: random.Random) -> Kind:
@@ -93,6 +97,7 @@ def document(kind: Kind, key: str, book: Path) -> dict[str, Any]:
         "tasks": kind.tasks,
         "retries": kind.retries,
         "checkpoint": {"grace": "2s"},
+        **({"array": {"count": kind.members, "parallel": 3}} if kind.members else {}),
         "command": ["sh", "-c", _SCRIPT],
         "workdir": str(book),
         "env": {
