@@ -37,6 +37,7 @@ from millpond.server.batch import refusal
 from millpond.server.board import Board
 from millpond.server.core import Core
 from millpond.server.dependents import no_job_to_wait_for
+from millpond.server.explaining import Explainer, last_of_array, last_word
 from millpond.server.files.service import Files
 from millpond.server.forecasts import Forecaster
 from millpond.server.history import account, answered, story
@@ -50,9 +51,8 @@ from millpond.server.store.books import Share
 from millpond.server.store.histories import History
 from millpond.server.store.store import Store
 from millpond.server.sweeps.trials import Trials
-from millpond.server.views import node_info, reason_info
+from millpond.server.views import node_info
 from millpond.specs.api import (
-    ArrayInfo,
     CloseRequest,
     DeliveryInfo,
     EventInfo,
@@ -156,7 +156,7 @@ class Service:
         self.activity = Activity(wall_clock)
         self.meter = Meter()
         self._planning = asyncio.Semaphore(_PLANS_AT_ONCE)
-        self._explainer = _Explainer()
+        self._explainer = Explainer()
         self._forecaster = Forecaster(lambda most: store.ended_jobs(most, of=None))
         loop.on_ended = self._forecaster.note
         loop.forecast = self._forecaster.predict_at_once
@@ -415,10 +415,10 @@ class Service:
         """Why a job waits, or runs, or how it ended."""
         info = await self.find(job)
         if JobState(info.state).ended:
-            return _last_word(info)
+            return last_word(info)
         reason = await self._reason(job)
         if reason is None:  # it ended in between
-            return _last_word(await asyncio.to_thread(self.look, job))
+            return last_word(await asyncio.to_thread(self.look, job))
         return await self._veiled(reason, audience)
 
     async def trials(self, job: str, limit: int) -> TrialList:
@@ -434,17 +434,9 @@ class Service:
         info = await asyncio.to_thread(self.look, job)
         told = story(*await asyncio.to_thread(self._store.history, job))
         if info.array is not None and info.ended_at is not None:
-            told.append(await asyncio.to_thread(self._last_of_array, info, info.array, len(told) + 1))
+            best = (await self.trials(job, 1)).trials if info.array.sweep else []
+            told.append(last_of_array(info, info.array, best, len(told) + 1))
         return await asyncio.to_thread(lambda: [audience.event(event, self._find) for event in told])
-
-    def _last_of_array(self, info: JobInfo, array: ArrayInfo, seq: int) -> EventInfo:
-        """The end of an array: of no event of its own, as it follows from those of its members."""
-        text = f"{info.state}: {array.summary}"
-        best = self.sweeps.table(info, 1).trials[:1] if array.sweep else []
-        if best and best[0].value is not None:
-            text += f"; the best is trial {best[0].index} with {best[0].value:.6g}"
-        at = info.ended_at or 0.0
-        return EventInfo(seq=seq, at=at, what="Ended", decided=False, text=text, data={}, about=info.id)
 
     async def happenings(self, after: int | None, limit: int, audience: Audience) -> list[EventInfo]:
         """What happened to jobs and nodes: the first behind a place in the log, or the latest."""
@@ -639,37 +631,3 @@ def _new_id(spec: JobSpec) -> str:
     """The job's name, fit for ids and paths, and five letters by chance."""
     name = re.sub(r"[^a-z0-9-]+", "-", (spec.file.name or _UNNAMED).lower()).strip("-") or _UNNAMED
     return f"{name}-{''.join(secrets.choice(_ID_LETTERS) for _ in range(5))}"
-
-
-class _Explainer:
-    """Reasons, kept until anything happens: many clients wait for the same answer. For the scheduler's thread."""
-
-    def __init__(self) -> None:
-        self._seq = -1
-        self._known: dict[str, ReasonInfo] = {}
-
-    def explain(self, core: Core, job: str) -> ReasonInfo | None:
-        """Why a job waits or runs; None when it has ended."""
-        if core.seq != self._seq:
-            self._seq = core.seq
-            self._known.clear()
-        record = core.scheduler.jobs.get(job)
-        if record is None or record.state.ended:
-            return None
-        if job not in self._known:
-            self._known[job] = reason_info(job, record.state, core.scheduler.explain(job, core.now))
-        return self._known[job]
-
-
-def _last_word(info: JobInfo) -> ReasonInfo:
-    """How a job ended."""
-    summary = "it was cancelled" if info.state == JobState.CANCELLED else f"it {info.state}"
-    if info.array is not None:
-        summary += f": {info.reason or info.array.summary}"
-        return ReasonInfo(job=info.id, state=info.state, cause=info.state, summary=summary)
-    if info.state == JobState.FAILED:
-        summary += f" with exit code {info.exit_code}"
-    if info.state != JobState.SUCCEEDED:
-        detail = next((task.detail for task in info.tasks if task.detail), "")
-        summary += f": {detail}" if detail else ""
-    return ReasonInfo(job=info.id, state=info.state, cause=info.state, summary=summary)
