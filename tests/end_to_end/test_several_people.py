@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from pathlib import Path
 
@@ -27,6 +28,10 @@ def test_somebody_is_invited_logs_in_works_and_is_written_down(running: Pond, tm
     assert done.returncode == 0, done.stderr
     assert eve("whoami", "-o", "name").stdout == "eve\n"
     assert eve("run", "--", "echo", "hello").stdout == "hello\n"
+    as_whom = eve("run", "--", "sh", "-c", "id -u; cat $MILLPOND_STATE/token; echo $HOME").stdout.split()
+    if os.geteuid() == 0:
+        assert as_whom[0] == "200000"
+        assert as_whom[-1] == str(running.state_dir / "homes" / "eve")
     assert hers not in eve("ps", "-a").stdout
     assert eve("logs", hers).returncode == 4
     assert eve("user", "add", "mallory").returncode == 3

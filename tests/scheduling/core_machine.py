@@ -93,6 +93,8 @@ class CoreMachine(RuleBasedStateMachine):
         self.decided += decisions
         for decision in decisions:
             self._take_on(decision)
+        if self.core.holds:
+            assert not any(isinstance(decision, Start) for decision in decisions), "starts are held"
         return decisions
 
     def _take_on(self, decision: Decision) -> None:
@@ -318,6 +320,13 @@ class CoreMachine(RuleBasedStateMachine):
         begin = self.now + ahead
         self._close(pick(list(self.nodes), number), Closure(begin, begin + lasting, "r", drain=True, planned=True))
 
+    @precondition(lambda self: self.submitted)
+    @rule(held=st.booleans(), cause=st.sampled_from((Cause.DISK_FULL, Cause.NOT_ISOLATED)))
+    def hold_starts(self, held: bool, cause: Cause) -> None:
+        """Something is wrong with the whole place, or no longer is."""
+        trouble = events.StartsHeld(self.now, cause, "no") if held else events.StartsFreed(self.now, cause)
+        assert self.tell(trouble)
+
     @rule(number=PICK, planned=st.booleans())
     def open_node(self, number: int, planned: bool) -> None:
         self._open(pick(list(self.nodes), number), planned)
@@ -438,7 +447,7 @@ class CoreMachine(RuleBasedStateMachine):
                 self._ended[job] = state
 
     def _check_nobody_is_passed_over(self) -> None:
-        """Nobody who fits waits unless the reason names reservation, quota or room being made."""
+        """Nobody who fits waits unless the reason names reservation, quota, room being made, or trouble."""
         for record in self._waiting_by_their_own_fault()[:4]:
             reason = self.core.explain(record.id, self.now)
             if reason.cause in (Cause.NO_ROOM, Cause.NOT_CONSIDERED):
@@ -488,6 +497,8 @@ class CoreMachine(RuleBasedStateMachine):
         """All that runs ends well; then nobody who could run is left, and a replay of the log decides the same."""
         for name in self.nodes:
             self._open(name, planned=True)
+        for cause in self.core.holds:
+            self.tell(events.StartsFreed(self.now, cause))
         self._drain()
         for record in self._waiting_by_their_own_fault():
             reason = self.core.explain(record.id, self.now)

@@ -55,7 +55,7 @@ def _box(node: Node, pool: Pool) -> Box:
         Card(device.model, device.memory_mib, CARD_MILLI, pool.limit_capacity_milli, device.memory_mib)
         for device in node.devices
     )
-    return Box(node.cpu_milli, node.memory_mib, node.extras, tuple(cards))
+    return Box(pool.cpu_capacity_milli(node), node.memory_mib, node.extras, tuple(cards))
 
 
 def _fit(tasks: Sequence[TaskRequest], boxes: tuple[Box, ...], seen: set[object]) -> bool:

@@ -37,7 +37,7 @@ def check_ledger(core: Scheduler) -> None:
         if node is None:
             continue
         nodes[index] = {
-            "cpu": node.cpu_milli,
+            "cpu": cluster.pools[node.pool].cpu_capacity_milli(node),
             "memory": node.memory_mib,
             "swap": node.swap_mib,
             **{f"extra {name}": amount for name, amount in node.extras},

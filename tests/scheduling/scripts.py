@@ -15,7 +15,7 @@ from millpond.model.topology import Level
 from millpond.model.workloads import GangRule, Job, Priority, Role
 from millpond.scheduling.settings import PreemptionCost, Settings
 
-POOLS = (Pool(suspends=True), Pool("shared", SharingPolicy.OVERCOMMITTED, 2000))
+POOLS = (Pool(suspends=True), Pool("shared", SharingPolicy.OVERCOMMITTED, 2000, cpu_factor_milli=1500))
 
 
 def tree(limit: float, guarantee: float = 4) -> tuple[Queue, ...]:

@@ -18,6 +18,7 @@ from millpond.model.decisions import Decision, Placement, Start
 from millpond.model.devices import Health
 from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError
 from millpond.model.nodes import DEFAULT_POOL, Closure, Node, Pool
+from millpond.model.reasons import Cause
 from millpond.model.workloads import GangRule, Job, JobState, Outcome, Priority, TaskState
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.scheduler import Scheduler
@@ -107,6 +108,8 @@ class Bench:
         for node in NODES:
             self.tell(events.NodeJoined(self.now, node))
             self.tell(events.NodeOpened(self.now, node.name, planned=True))
+        for cause in self.core.holds:
+            self.tell(events.StartsFreed(self.now, cause))
         for _ in range(MOST_ROUNDS):
             wake = self.core.next_wakeup(self.now)
             self.tick(1.0 if self.alive or wake is None else wake - self.now)
@@ -286,6 +289,7 @@ def happenings(bench: Bench) -> list[events.Event]:
     now, job = bench.now, bench.job
     said: list[events.Event] = [
         events.PoolChanged(now, Pool(DEFAULT_POOL, suspends=True)),
+        events.StartsHeld(now, Cause.DISK_FULL, "no room"),
         events.DurationPredicted(now, "j", 50.0, 60.0),
         events.StopRequested(now, "j"),
         events.SuspendRequested(now, "j"),

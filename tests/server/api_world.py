@@ -8,11 +8,13 @@ from typing import Any
 from fastapi.testclient import TestClient
 from server_world import Clock, World, WorldEngine, cheap_passwords
 
+from millpond.node.sandbox import SandboxMode
 from millpond.server.api.app import make_app
 from millpond.server.auth.security import open_security
 from millpond.server.board import Board
 from millpond.server.files.mounts import MountRules
 from millpond.server.files.service import Files
+from millpond.server.isolation import Apart, Isolation
 from millpond.server.loop import Loop
 from millpond.server.recovery import recover
 from millpond.server.service import Identity, Service
@@ -42,8 +44,10 @@ class Api:
         identity = Identity("1", "http://testserver", "local", 1, state_dir, 0.0, "default", "default")
         files = Files(state_dir, self.store, MountRules(dict, state_dir))
         self.security = open_security(self.store, "ada", TOKEN, self.clock, cheap_passwords())
-        self.service = Service(self.loop, self.store, identity, self.security.accounts, files)
-        self.tenants = Tenants(self.security.accounts, self.loop, self.clock)
+        apart = Apart(SandboxMode.AUTO)
+        self.isolation = Isolation(apart, self.security.accounts, "ada", state_dir, clock=self.clock)
+        self.service = Service(self.loop, self.store, identity, self.security.accounts, self.isolation, files)
+        self.tenants = Tenants(self.security.accounts, self.isolation, self.loop, self.clock)
         app = make_app(self.service, self.security, self.tenants, "testserver", TOKEN)
         self.client = TestClient(app, headers={"Authorization": f"Bearer {TOKEN}"}, raise_server_exceptions=False)
 

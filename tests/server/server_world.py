@@ -10,6 +10,7 @@ from typing import Any
 
 from argon2 import PasswordHasher
 
+from millpond.model.confinement import UNTOLD
 from millpond.model.decisions import Decision, Start, Stop
 from millpond.model.devices import Device
 from millpond.model.engine import Inventory, Observed
@@ -86,6 +87,7 @@ class WorldEngine:
         self.outbox: list[Event] = []
         self.applied: list[Decision] = []
         self.wake: Callable[[], None] = lambda: None
+        self.confinement = UNTOLD
 
     def apply(self, decisions: Sequence[Decision]) -> None:
         for decision in decisions:
@@ -94,7 +96,8 @@ class WorldEngine:
                 self._start(decision)
             elif isinstance(decision, Stop):
                 self._stop(decision)
-            self.outbox.append(Confirmed(self.clock(), decision.id))
+            confinement = self.confinement if isinstance(decision, Start) else UNTOLD
+            self.outbox.append(Confirmed(self.clock(), decision.id, confinement))
         self.wake()
 
     def adopt(self, expected: Iterable[TaskId], unanswered: Sequence[Decision]) -> None:

@@ -8,11 +8,15 @@ from pathlib import Path
 import pytest
 
 from millpond.model.errors import InvalidInputError, UnavailableError
+from millpond.node.cgroups import Amounts
+from millpond.node.sandbox import SandboxMode
+from millpond.server.auth.accounts import Accounts
 from millpond.server.auth.owner import token_in
 from millpond.server.files.mounts import MountRules
 from millpond.server.files.service import Files
 from millpond.server.http import listen, url_of
-from millpond.server.local import describe, launch_of
+from millpond.server.isolation import Apart, Isolation
+from millpond.server.local import Launcher, describe
 from millpond.server.options import ServerOptions, parse_options
 from millpond.server.process import run
 from millpond.server.state_dir import StateDir
@@ -119,13 +123,20 @@ def test_pretended_nodes_of_the_configuration_stand_in_for_the_machine(tmp_path:
 def test_a_job_is_launched_as_its_file_says(tmp_path: Path) -> None:
     store = Store(sqlite_url(tmp_path / "millpond.db"))
     document = {
-        "roles": [{"name": "ps", "command": "serve"}, {"name": "worker", "command": ["work", "1"]}],
+        "roles": [{"name": "ps", "command": "serve"}, {"name": "worker", "command": ["work", "1"], "memory": "2GiB"}],
+        "cpus": 2,
         "env": {"A": "1"},
         "checkpoint": {"signal": "SIGUSR1"},
     }
     store.append([], [NewJob("j", "ada", 1.0, document)])
-    launch = launch_of("j", store, Files(tmp_path, store, MountRules(dict, tmp_path)), tmp_path)
+    accounts = Accounts(store.accounts, "ada", "token", lambda: 1.0)
+    isolation = Isolation(Apart(SandboxMode.AUTO), accounts, "ada", tmp_path)
+    launcher = Launcher(store, Files(tmp_path, store, MountRules(dict, tmp_path)), isolation, tmp_path)
+    launch = launcher.launch_of("j")
     assert launch.argv_of("ps") == ["/bin/sh", "-c", "serve"]
     assert launch.argv_of("worker") == ["work", "1"]
     assert (launch.notice_signal, launch.env) == ("SIGUSR1", {"A": "1"})
     assert launch.workdir.is_dir()
+    assert launch.role_amounts == {"ps": Amounts(2_000, 1_024, 4_096), "worker": Amounts(2_000, 2_048, 4_096)}
+    assert launch.said_memory == {"worker"}
+    assert launch.identity is None

@@ -13,6 +13,7 @@ import sqlalchemy as sa
 
 from millpond.model import decisions, events
 from millpond.model.codec import from_plain, to_plain
+from millpond.model.confinement import Confinement, LimitKind
 from millpond.model.decisions import Grant, Placement, SuspendMode
 from millpond.model.devices import Device, Health
 from millpond.model.errors import UnavailableError
@@ -59,6 +60,8 @@ EVENTS: tuple[events.Event, ...] = (
     events.DeviceHealthChanged(1.0, "n", "u", Health.BUSY_ELSEWHERE, "somebody"),
     events.LoadSampled(1.0, "n", 500),
     events.JobSubmitted(1.0, JOB),
+    events.StartsHeld(1.0, Cause.NOT_ISOLATED, "install bubblewrap"),
+    events.StartsFreed(1.0, Cause.NOT_ISOLATED),
     events.DurationPredicted(1.0, "j", 10.0, 20.0),
     events.StopRequested(1.0, "j", "ada"),
     events.SuspendRequested(1.0, "j", True),
@@ -66,7 +69,7 @@ EVENTS: tuple[events.Event, ...] = (
     events.DesiredCountChanged(1.0, "j", "ps", 4),
     events.TimeLimitChanged(1.0, "j", 3_600.0),
     events.Noted(1.0, "j", "nobody has used it"),
-    events.Confirmed(1.0, 7),
+    events.Confirmed(1.0, 7, Confinement(False, LimitKind.CONTROL_GROUP)),
     events.Refused(1.0, 7, "no such folder", True),
     events.Ended(1.0, "j", 1, Outcome.OUT_OF_MEMORY, 2, 137, "killed", 3.5),
 )

@@ -9,6 +9,7 @@ import pytest
 from millpond.model.errors import UnavailableError
 from millpond.model.nodes import SharingPolicy
 from millpond.specs.cluster import load_cluster, read_cluster
+from millpond.specs.confining import RunAs, TaskRules, UserKind
 from millpond.specs.errors import SpecError
 
 FULL = """\
@@ -30,6 +31,19 @@ def test_pools_queues_and_pretended_nodes_are_read() -> None:
     assert len(node.devices) == 8
     assert all(device.fake and device.memory_mib == 80 * 1024 for device in node.devices)
     assert (node.cpu_milli, node.pool, node.rack_name) == (96_000, "shared", "r1")
+
+
+def test_what_tasks_run_as_and_are_kept_to_is_read() -> None:
+    config = read_cluster(
+        "run_as: {users: unix, range: 300000 - 300009}\ntasks: {cpu: bound, processes: 100}\n"
+        "pools:\n- {name: default, cpu_overcommit: 1.5}\n"
+    )
+    assert config.run_as == RunAs(UserKind.UNIX, 300_000, 300_009)
+    assert config.tasks == TaskRules(cpu_is_bound=True, processes=100)
+    assert config.pools[0].cpu_factor_milli == 1_500
+    plain = read_cluster("{}")
+    assert (plain.run_as, plain.tasks) == (RunAs(), TaskRules())
+    assert plain.run_as.kind is UserKind.RANGE
 
 
 def test_parents_come_before_their_children() -> None:
@@ -57,6 +71,9 @@ def test_a_limit_bounds_only_what_it_names_and_a_guarantee_gives_only_that() -> 
         ("pools:\n- {name: a, sharing: sliecd}\n", 2, "not allowed"),
         ("pool: []\n", 1, "unknown field 'pool'"),
         ("queues:\n- {name: a, weight: 0}\n", 2, "too small"),
+        ("run_as:\n  range: 9-5\n", 2, "no range of user numbers"),
+        ("run_as:\n  range: everybody\n", 2, "no range of numbers"),
+        ("pools:\n- {name: a, cpu_overcommit: 0.5}\n", 2, "too small"),
     ],
 )
 def test_faults_are_told_with_their_line(text: str, line: int, words: str) -> None:

@@ -13,10 +13,21 @@ from enum import Enum
 from functools import cache
 from typing import Any
 
-from millpond.model import decisions, devices, engine, events, nodes, reasons, resources, tenants, workloads
+from millpond.model import (
+    confinement,
+    decisions,
+    devices,
+    engine,
+    events,
+    nodes,
+    reasons,
+    resources,
+    tenants,
+    workloads,
+)
 from millpond.model.errors import InvalidInputError
 
-_MODULES = (decisions, devices, engine, events, nodes, reasons, resources, tenants, workloads)
+_MODULES = (confinement, decisions, devices, engine, events, nodes, reasons, resources, tenants, workloads)
 _TYPES: dict[str, type] = {
     name: value
     for module in _MODULES

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from millpond.model.confinement import Confinement
 from millpond.model.decisions import Decision
 from millpond.model.events import Event
 from millpond.model.nodes import Node
@@ -17,6 +18,7 @@ class Observed:
 
     Attributes:
         alive: its processes run; otherwise it has ended and its end was perhaps never reported.
+        confinement: how well it is kept apart, and kept to its amounts.
     """
 
     job: str
@@ -24,6 +26,7 @@ class Observed:
     task: int
     node: str
     alive: bool
+    confinement: Confinement = Confinement()
 
 
 @dataclass(frozen=True, slots=True)

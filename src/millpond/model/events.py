@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from millpond.model.confinement import Confinement
 from millpond.model.devices import Health
 from millpond.model.nodes import Closure, Node, Pool
+from millpond.model.reasons import Cause
 from millpond.model.tenants import Limit, Queue
 from millpond.model.workloads import Job, Outcome
 
@@ -100,6 +102,26 @@ class NodeOpened(Event):
     node: str
     planned: bool = False
     by: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StartsHeld(Event):
+    """Nothing new starts from now on, anywhere; what runs goes on.
+
+    Attributes:
+        cause: the kind of trouble; there may be one of each kind.
+        text: what it is and what would mend it, for people whose jobs wait.
+    """
+
+    cause: Cause
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class StartsFreed(Event):
+    """Trouble that held starts is over."""
+
+    cause: Cause
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,9 +222,14 @@ class Noted(Event):
 
 @dataclass(frozen=True, slots=True)
 class Confirmed(Event):
-    """The engine carried a decision out: all tasks run, notice was given, all are suspended or resumed."""
+    """The engine carried a decision out: all tasks run, notice was given, all are suspended or resumed.
+
+    Attributes:
+        confinement: of a start: how well its tasks are kept apart, and kept to their amounts.
+    """
 
     decision: int
+    confinement: Confinement = Confinement()
 
 
 @dataclass(frozen=True, slots=True)

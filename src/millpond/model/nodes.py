@@ -29,12 +29,18 @@ class Pool:
     Attributes:
         limit_factor_milli: how far the sum of compute limits on one card may go (2000 = twice the card).
         suspends: running work may be suspended so that another shares the card in turns.
+        cpu_factor_milli: how far the sum of CPUs asked for on one node may go (1500 = one and a half times its CPUs).
     """
 
     name: str = DEFAULT_POOL
     sharing: SharingPolicy = SharingPolicy.SLICED
     limit_factor_milli: int = 1000
     suspends: bool = False
+    cpu_factor_milli: int = 1000
+
+    def cpu_capacity_milli(self, node: Node) -> int:
+        """CPUs that may be handed out on a node of this pool."""
+        return node.cpu_milli * self.cpu_factor_milli // 1000
 
     @property
     def limit_capacity_milli(self) -> int:

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import TypeAlias
 
 from millpond.model.errors import InvalidInputError
+from millpond.node.cgroups import Amounts
+from millpond.node.identities import Identity
 from millpond.node.workspace import Workspace
 
 Command: TypeAlias = tuple[str, ...] | str
@@ -32,6 +34,9 @@ class LaunchSpec:
         role_commands: commands by role, for jobs whose roles differ.
         workspace: files to lay out for each attempt; None: none, not even a place for output.
         serves: each task gets a port to listen on.
+        role_amounts: by role, what its tasks are kept to.
+        said_memory: roles that named their memory and use no cards.
+        identity: whom they run as; None: as the server does.
     """
 
     command: Command
@@ -41,6 +46,9 @@ class LaunchSpec:
     role_commands: Mapping[str, Command] = field(default_factory=dict)
     workspace: Workspace | None = None
     serves: bool = False
+    role_amounts: Mapping[str, Amounts] = field(default_factory=dict)
+    said_memory: frozenset[str] = frozenset()
+    identity: Identity | None = None
 
     def __post_init__(self) -> None:
         for command in (self.command, *self.role_commands.values()):

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from millpond.model.confinement import Confinement, LimitKind
 from millpond.node import procfs
 from millpond.node.files import read_json
 from millpond.node.supervisor import RUNNING
@@ -103,6 +104,10 @@ class RunRecord:
         stop_wished: told so by an engine, not by somebody from outside.
         exit_code: as a shell shows it; None while it runs and when it never ran.
         forced: it had to be killed when the grace was over.
+        limited_by: what keeps it to its amounts (``model.confinement.LimitKind``).
+        memory_limit_mib: the most memory that all its processes together may have; 0: no bound.
+        groups: folders of its control groups.
+        cpus: numbers of the CPUs that it is pinned to; empty: to none.
         port: where on this machine it serves; None when it was given none.
         access_key: what it may ask of those who connect there.
     """
@@ -127,8 +132,17 @@ class RunRecord:
     out_of_memory: bool = False
     error: StartError | None = None
     sandboxed: bool = False
+    limited_by: str = ""
+    memory_limit_mib: int = 0
+    groups: tuple[str, ...] = ()
+    cpus: tuple[int, ...] = ()
     port: int | None = None
     access_key: str = ""
+
+    @property
+    def confinement(self) -> Confinement:
+        """How well it is kept apart, and kept to its amounts."""
+        return Confinement(self.sandboxed, LimitKind(self.limited_by))
 
     @property
     def over(self) -> bool:
@@ -185,6 +199,8 @@ def _record(plain: dict[str, Any]) -> RunRecord:
             **known,
             "id": TaskId(plain["job"], plain["attempt"], plain["task"]),
             "devices": tuple(plain["devices"]),
+            "groups": tuple(plain.get("groups", ())),
+            "cpus": tuple(plain.get("cpus", ())),
             "error": None if error is None else StartError(**error),
         }
     )

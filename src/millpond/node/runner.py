@@ -7,17 +7,18 @@ import errno
 import json
 import os
 import signal
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from millpond.model.errors import UnavailableError
-from millpond.node import memory_cgroup, procfs, supervisor
+from millpond.node import cgroups, memory_cgroup, procfs, supervisor
 from millpond.node.devices.vendor import Ours
 from millpond.node.files import write_json
 from millpond.node.launch import LaunchSpec
+from millpond.node.limiting import NO_LIMITS, Limits
 from millpond.node.nurse import Nurse
-from millpond.node.records import RunRecord, TaskFiles, TaskId, running_records
+from millpond.node.records import FILES, RunRecord, TaskFiles, TaskId, running_records
 from millpond.node.sandbox import Mount, Sandbox
 from millpond.node.workspace import WORK, make_output
 
@@ -38,6 +39,7 @@ class TaskStart:
     Attributes:
         decision: the decision it follows from; the same one never starts it twice.
         env: its whole environment.
+        limits: what keeps it to what it asked for.
         port, access_key: as in its record.
     """
 
@@ -47,6 +49,7 @@ class TaskStart:
     decision: int
     devices: tuple[str, ...]
     env: Mapping[str, str]
+    limits: Limits = NO_LIMITS
     port: int | None = None
     access_key: str = ""
 
@@ -97,7 +100,7 @@ def spawn(
         on_failure.callback(os.close, settled)
         order = os.memfd_create("order")  # holds the job's variables, which are nobody else's business
         always.callback(os.close, order)
-        os.write(order, json.dumps(_order(start, launch, files, sandbox)).encode())
+        os.write(order, json.dumps(_order(state_dir, start, launch, files, sandbox)).encode())
         os.lseek(order, 0, os.SEEK_SET)
         log = os.open(state_dir / _SUPERVISORS_LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         always.callback(os.close, log)
@@ -149,8 +152,13 @@ def thaw(supervisor_pid: int) -> None:
     _send(procfs.descendants(supervisor_pid), signal.SIGCONT)
 
 
-def kill_remains(files: TaskFiles) -> None:
-    """End whatever is left of a task whose supervisor was killed."""
+def kill_remains(files: TaskFiles, groups: Sequence[str]) -> None:
+    """End whatever is left of a task whose supervisor was killed.
+
+    Args:
+        groups: folders of its control groups.
+    """
+    cgroups.remove(groups)
     for _ in range(_FREEZING_PASSES):
         remains = procfs.with_variable(LOG_VARIABLE, str(files.log))
         if not remains:
@@ -170,7 +178,9 @@ def running_under(state_dir: Path) -> Ours:
     return running_now(running_records(state_dir))
 
 
-def _order(start: TaskStart, launch: LaunchSpec, files: TaskFiles, sandbox: Sandbox | None) -> dict[str, object]:
+def _order(
+    state_dir: Path, start: TaskStart, launch: LaunchSpec, files: TaskFiles, sandbox: Sandbox | None
+) -> dict[str, object]:
     """What the supervisor is told; see there."""
     argv = launch.argv_of(start.role)
     attempt_dir, workspace = files.record.parent, launch.workspace
@@ -183,6 +193,11 @@ def _order(start: TaskStart, launch: LaunchSpec, files: TaskFiles, sandbox: Sand
             "MILLPOND_METRICS": str(files.metrics),
             "MILLPOND_RESULT": str(files.result),
         }
+    identity, owned = launch.identity, [attempt_dir / FILES]
+    if identity is not None and workdir.is_relative_to(state_dir):
+        owned.append(workdir)
+    if identity is not None and Path(identity.home).is_dir():
+        mounts = [*mounts, Mount(Path(identity.home), writable=True)]
     return {
         "record": {
             "job": start.id.job,
@@ -195,11 +210,17 @@ def _order(start: TaskStart, launch: LaunchSpec, files: TaskFiles, sandbox: Sand
             "notice_signal": launch.notice_signal,
             "saves": bool(launch.checkpoint_signal),
             "sandboxed": sandbox is not None,
+            "limited_by": start.limits.kind.value,
+            "memory_limit_mib": start.limits.memory_mib,
+            "groups": [group["folder"] for group in start.limits.groups],
+            "cpus": list(start.limits.cpus),
             "port": start.port,
             "access_key": start.access_key,
         },
         "command": argv,
-        "wrapped": None if sandbox is None else sandbox.around(argv, workdir, _installed(argv[0], start.env), mounts),
+        "wrapped": None
+        if sandbox is None
+        else sandbox.around(argv, workdir, _installed(argv[0], start.env), mounts, identity),
         "workdir": str(workdir),
         "workspace": None if workspace is None or workspace.empty else workspace.plain(),
         "env": {
@@ -209,6 +230,9 @@ def _order(start: TaskStart, launch: LaunchSpec, files: TaskFiles, sandbox: Sand
             "MILLPOND_NOTICE_SIGNAL": launch.notice_signal,
         },
         "kill_counter": str(memory_cgroup.kill_counter()),
+        "limits": start.limits.plain(),
+        "identity": None if identity is None else identity.plain(),
+        "owned": [str(folder) for folder in owned if identity is not None],
     }
 
 

@@ -19,16 +19,21 @@ from enum import Enum
 from pathlib import Path
 
 from millpond.model.errors import UnavailableError
+from millpond.node.identities import Identity
 
 INSTALL = "install bubblewrap (Debian: apt install bubblewrap), or start the server with --sandbox off"
+INSTALL_IDENTITIES = "install util-linux with setpriv (Debian: apt install util-linux)"
 
 _PRIVATE = (Path("/tmp"), Path("/var/tmp"))
 _PROBE_S = 10.0
+_NOBODY = 65_534
 
 
 class SandboxMode(Enum):
     """What the operator wants."""
 
+    AUTO = "auto"
+    """As ``PREFERRED`` while one person uses the server, as ``REQUIRED`` from the second on."""
     OFF = "off"
     """Tasks see what the server's account sees."""
     PREFERRED = "preferred"
@@ -58,7 +63,12 @@ class Sandbox:
     hidden: tuple[Path, ...]
 
     def around(
-        self, argv: Sequence[str], workdir: Path, readable: Sequence[Path] = (), mounts: Sequence[Mount] = ()
+        self,
+        argv: Sequence[str],
+        workdir: Path,
+        readable: Sequence[Path] = (),
+        mounts: Sequence[Mount] = (),
+        identity: Identity | None = None,
     ) -> list[str]:
         """The command that runs ``argv`` in a sandbox; its exit code is that of ``argv``.
 
@@ -66,32 +76,44 @@ class Sandbox:
             workdir: absolute; stays visible and writable wherever it lies.
             readable: absolute; stay visible where they lie in a directory that is otherwise private.
             mounts: what else the task is to have. Of two, one within the other, the inner one counts there.
+            identity: whom ``argv`` runs as; None: as whoever makes the sandbox. Only root can make it for others.
         """
         options = ["--die-with-parent", "--unshare-pid", "--dev-bind", "/", "/", "--proc", "/proc"]
-        for directory in _PRIVATE:
-            if directory.is_dir():
-                options += ["--tmpfs", str(directory)]
-        for directory in readable:
-            if any(private in directory.parents for private in _PRIVATE):
-                options += ["--ro-bind-try", str(directory), str(directory)]
-        own = [Mount(workdir, True), *mounts]
-        # The outer before the inner; of one path twice, the writable last.
-        own.sort(key=lambda mount: (len(mount.path.parts), mount.writable))
-        for mount in own:
-            options += _bound(mount)
-        for directory in self.hidden:
-            options += ["--tmpfs", str(directory)]
-        for mount in own:
-            if any(mount.path.is_relative_to(directory) for directory in self.hidden):
-                options += _bound(mount)
+        # The outer before the inner, as what is mounted later hides what lies below it. Of one path twice: what is
+        # private first, the writable last.
+        private = [directory for directory in _PRIVATE if directory.is_dir()]
+        layers = [(directory, 0, ["--tmpfs", str(directory)]) for directory in self.hidden]
+        # Older versions know no --perms, and need none where the task is whoever makes the sandbox.
+        open_to_all = [] if identity is None else ["--perms", "1777"]
+        layers += [(directory, 0, [*open_to_all, "--tmpfs", str(directory)]) for directory in private]
+        layers += [
+            (directory, 1, ["--ro-bind-try", str(directory), str(directory)])
+            for directory in readable
+            if any(above in directory.parents for above in private)
+        ]
+        layers += [
+            (mount.path, 2 + mount.writable, ["--bind" if mount.writable else "--ro-bind", *[str(mount.path)] * 2])
+            for mount in (Mount(workdir, True), *mounts)
+        ]
+        if identity is not None:  # bwrap makes folders on the way to a mount for itself alone
+            empty = [*self.hidden, *private]
+            on_the_way = {above for path, _, _ in layers for above in path.parents if set(above.parents) & set(empty)}
+            layers += [(above, -1, ["--perms", "0755", "--dir", str(above)]) for above in on_the_way]
+        for _, _, layer in sorted(layers, key=lambda each: (len(each[0].parts), each[1], each[2])):
+            options += layer
         options += ["--chdir", str(workdir)]
         # bwrap stays above the task and must not die of the signals that the task is to hear: the supervisor starts it
         # with them ignored, and env has them heard again.
-        return [self.program, *options, "--", "env", "--default-signal", *argv]
+        return [self.program, *options, "--", *_becoming(identity), "env", "--default-signal", *argv]
 
 
-def _bound(mount: Mount) -> list[str]:
-    return ["--bind" if mount.writable else "--ro-bind", str(mount.path), str(mount.path)]
+def _becoming(identity: Identity | None) -> list[str]:
+    """What turns root into somebody else, for good: no program can give it any right back."""
+    if identity is None:
+        return []
+    groups = ",".join(map(str, identity.groups))
+    rights = ["--inh-caps=-all", "--bounding-set=-all", "--no-new-privs"]
+    return ["setpriv", f"--reuid={identity.uid}", f"--regid={identity.gid}", f"--groups={groups}", *rights, "--"]
 
 
 def find_sandbox(mode: SandboxMode, hidden: Sequence[Path]) -> tuple[Sandbox | None, str]:
@@ -111,9 +133,16 @@ def find_sandbox(mode: SandboxMode, hidden: Sequence[Path]) -> tuple[Sandbox | N
     return None, trouble
 
 
-def _trouble_with(program: str) -> str:
+def trouble_with_identities(sandbox: Sandbox) -> str:
+    """What keeps sandboxed tasks from running as others than root; empty when nothing does."""
+    if shutil.which("setpriv") is None:
+        return "setpriv (of util-linux) is not installed"
+    return _trouble_with(sandbox.program, Identity(_NOBODY, _NOBODY, (_NOBODY,), "nobody", "/"))
+
+
+def _trouble_with(program: str, identity: Identity | None = None) -> str:
     """What keeps bwrap from working here; empty when nothing does."""
-    command = Sandbox(program, ()).around(["true"], Path("/"))
+    command = Sandbox(program, ()).around(["true"], Path("/"), identity=identity)
     try:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_PROBE_S, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:

@@ -1,12 +1,12 @@
 """One command beside a task, between its supervisor above and a visitor at the other end of a socket.
 
-Run by the supervisor (``visits``) as ``python -m millpond.node.session FD`` with the task's ``env``, ``workdir`` and
-``sandbox`` (process id of its outermost process, or null) as JSON on standard input. The socket keeps the bounds of
-messages. A message that begins with ``{`` is JSON: first the visitor's order (``argv``, ``tty``, ``rows``,
-``columns``), then ``{"rows": .., "columns": ..}`` when the window changes and ``{"eof": true}`` at the end of the
-input; from here at last ``{"exit": code}``, with an ``error`` where the command could not be started. Every other
-message is data behind one byte that names the stream: input 0, output 1, errors 2. An order of ``sftp`` instead of
-``argv`` starts no command: this process itself then answers an SFTP client (``sftp``).
+Run by the supervisor (``visits``) as ``python -m millpond.node.session FD`` with the task's ``env``, ``workdir``,
+``sandbox`` (process id of its outermost process, or null) and ``identity`` (whom it runs as, or null) as JSON on
+standard input. The socket keeps the bounds of messages. A message that begins with ``{`` is JSON: first the visitor's
+order (``argv``, ``tty``, ``rows``, ``columns``), then ``{"rows": .., "columns": ..}`` when the window changes and
+``{"eof": true}`` at the end of the input; from here at last ``{"exit": code}``, with an ``error`` where the command
+could not be started. Every other message is data behind one byte that names the stream: input 0, output 1, errors 2. An
+order of ``sftp`` instead of ``argv`` starts no command: this process itself then answers an SFTP client (``sftp``).
 
 Nothing is read that cannot be passed on, so a slow reader slows the writer, and no more than one message waits on
 either way. Standard library only.
@@ -78,10 +78,12 @@ class _Command:
         if order.get("tty"):
             env["TERM"] = str(order.get("term") or "xterm")
             self.input, theirs = pty.openpty()
+            if place["identity"] is not None:
+                os.fchown(theirs, place["identity"]["uid"], -1)
             self.outputs = {self.input: STDOUT}
             self.resize(order)
             try:
-                self.process = self._start(order, env, place["workdir"], (theirs, theirs, theirs), _take_terminal)
+                self.process = self._start(order, env, place, (theirs, theirs, theirs), _take_terminal)
             finally:
                 os.close(theirs)
         else:
@@ -89,7 +91,7 @@ class _Command:
             (stdin, self.input), (out, stdout), (err, stderr) = pipes
             self.outputs = {out: STDOUT, err: STDERR}
             try:
-                self.process = self._start(order, env, place["workdir"], (stdin, stdout, stderr), None)
+                self.process = self._start(order, env, place, (stdin, stdout, stderr), None)
             finally:
                 for theirs in (stdin, stdout, stderr):
                     os.close(theirs)
@@ -99,18 +101,23 @@ class _Command:
         self.handle = os.pidfd_open(self.process.pid)
 
     def _start(
-        self, order: dict[str, Any], env: dict[str, str], workdir: str, ends: tuple[int, int, int], before: Any
+        self, order: dict[str, Any], env: dict[str, str], place: dict[str, Any], ends: tuple[int, int, int], before: Any
     ) -> subprocess.Popen[bytes]:
         stdin, stdout, stderr = ends
+        identity = place["identity"]
+        become = {}
+        if identity is not None:
+            become = {"user": identity["uid"], "group": identity["gid"], "extra_groups": identity["groups"]}
         return subprocess.Popen(
             [str(word) for word in order["argv"]],
-            cwd=workdir,
+            cwd=place["workdir"],
             env=env,
             stdin=stdin,
             stdout=stdout,
             stderr=stderr,
             start_new_session=True,
             preexec_fn=before,
+            **become,
         )
 
     def resize(self, window: dict[str, Any]) -> None:

@@ -10,7 +10,9 @@ decision never starts a task twice.
 Forked by the nursery (``node.nursery``) with a JSON object on standard input: ``record`` (what identifies the task,
 ``decision`` among it), ``command``, ``wrapped`` (the same in a sandbox; null without one), ``workdir``, ``env``,
 ``kill_counter``, ``workspace`` (files to be laid out before the command starts, see ``node.workspace``; null without
-any). Standard output is closed as soon as the record tells whether the command runs. Standard library only.
+any), ``limits`` (``node.limiting``), ``identity`` (whom the command runs as, see ``node.identities``; null: as we do)
+and ``owned`` (folders that are to be theirs). Standard output is closed as soon as the record tells whether the command
+runs. Standard library only.
 
 While it lives, ``STATE/running`` holds a link to its record: that is how a restarted server finds whatever runs without
 reading the records of everything that ever ran.
@@ -24,15 +26,17 @@ import errno
 import fcntl
 import json
 import os
+import resource
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from millpond.node import procfs
+from millpond.node import cgroups, procfs
 from millpond.node.files import read_json, write_json
 from millpond.node.visits import Visits
 
@@ -77,7 +81,8 @@ class _Supervisor:
     def __init__(self, path: Path, order: dict[str, Any]) -> None:
         self._path = path
         self._order = order
-        self._kills_before = _kill_count(order["kill_counter"])
+        self._groups = order["limits"]["groups"]
+        self._kills_before = self._kills()
         self._status: int | None = None
         self._deadline: float | None = None
         self._child: subprocess.Popen[bytes] | None = None
@@ -107,12 +112,19 @@ class _Supervisor:
             self._end_everything()
             self._write_end()
 
+    def _kills(self) -> int:
+        """Kills for want of memory so far: the task's own, where it has a control group, else all that we know of."""
+        if self._groups:
+            return cgroups.kills(self._groups)
+        return cgroups.kill_count(Path(self._order["kill_counter"]))
+
     def _start(self) -> bool:
         """Start the command; when it cannot be started the record says why."""
         order = self._order
         wrapped = order["wrapped"]
         try:
             self._prepare()
+            cgroups.make(self._groups)
             if wrapped is not None:
                 _require_program(order["command"][0], order["workdir"], order["env"])
             with self._open_log() as log:
@@ -124,7 +136,7 @@ class _Supervisor:
                     stdout=log,
                     stderr=subprocess.STDOUT,
                     start_new_session=True,
-                    preexec_fn=_become_task if wrapped is None else _become_sandbox,
+                    preexec_fn=partial(_become_task if wrapped is None else _become_sandbox, order["limits"]),
                 )
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             self._record["error"] = {
@@ -134,6 +146,7 @@ class _Supervisor:
                 "preparing": not self._prepared,
             }
             self._record["ended_at"] = time.time()
+            cgroups.remove(self._folders())
             self._write_for_good()
             return False
         self._child = child  # kept, as it would collect the exit code itself when dropped
@@ -148,21 +161,37 @@ class _Supervisor:
             # Here, as most tasks need no files and would pay for the import.
             from millpond.node.workspace import Workspace, prepare
 
-            prepare(Workspace.of(self._order["workspace"]), self._path.parent)
+            prepare(Workspace.of(self._order["workspace"]), self._path.parent, self._order["identity"])
+        if self._order["identity"] is not None:
+            for folder in filter(os.path.isdir, self._order["owned"]):
+                _give_to(self._order["identity"], folder)
         self._prepared = True
+
+    def _folders(self) -> list[str]:
+        """Of its control groups."""
+        return [group["folder"] for group in self._groups]
 
     def _receive_visits(self) -> None:
         """From now on commands may be run beside the task; where no socket can be made, none can."""
         sandbox = None if self._order["wrapped"] is None else self._main
-        place = {"env": self._order["env"], "workdir": self._order["workdir"], "sandbox": sandbox}
+        place = {
+            "env": self._order["env"],
+            "workdir": self._order["workdir"],
+            "sandbox": sandbox,
+            "identity": self._order["identity"],
+        }
         try:
-            self._visits = Visits(self._path.with_suffix(".sock"), place, _become_task)
+            become = partial(_become_task, self._order["limits"])
+            self._visits = Visits(self._path.with_suffix(".sock"), place, become)
         except OSError as error:
             print(f"{self._path}: nobody can run commands beside it ({error})", file=sys.stderr, flush=True)
 
     def _open_log(self) -> Any:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-        return os.fdopen(os.open(self._path.with_suffix(".log"), flags, 0o600), "ab")
+        log = os.fdopen(os.open(self._path.with_suffix(".log"), flags, 0o600), "ab")
+        if self._order["identity"] is not None:  # so that it may open /dev/stdout
+            os.fchown(log.fileno(), self._order["identity"]["uid"], -1)
+        return log
 
     def _wait(self) -> None:
         """Until the task is over, or its grace is.
@@ -229,12 +258,14 @@ class _Supervisor:
         assert self._status is not None
         code = os.waitstatus_to_exitcode(self._status)
         code = code if code >= 0 else 128 - code
-        by_kernel = code == _KILLED and self._deadline is None
+        # In a control group of its own every kill is one of its own, whatever its main process made of it.
+        by_kernel = (code == _KILLED or (code != 0 and bool(self._groups))) and self._deadline is None
         self._record.update(
             exit_code=code,
             ended_at=time.time(),
-            out_of_memory=by_kernel and _kill_count(self._order["kill_counter"]) > self._kills_before,
+            out_of_memory=by_kernel and self._kills() > self._kills_before,
         )
+        cgroups.remove(self._folders())
         self._write_for_good()
 
     def _write_for_good(self) -> None:
@@ -292,11 +323,18 @@ def _await_settled(path: Path, decision: int) -> None:
         time.sleep(0.005)
 
 
-def _become_task() -> None:
+def _become_task(limits: dict[str, Any]) -> None:
     """In the child, before the command: die with the supervisor, be the kernel's first choice, hear all signals.
 
     Also those that whoever started the server had ignored: a shell does that to what it runs in the background.
     """
+    cgroups.join(limits["groups"])
+    if limits["cpus"]:
+        os.sched_setaffinity(0, limits["cpus"])
+    if limits["data_bytes"] is not None:
+        _, most = resource.getrlimit(resource.RLIMIT_DATA)
+        data = limits["data_bytes"] if most == resource.RLIM_INFINITY else min(limits["data_bytes"], most)
+        resource.setrlimit(resource.RLIMIT_DATA, (data, most))
     libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     score = Path("/proc/self/oom_score_adj")
     with contextlib.suppress(OSError):  # a read-only /proc in a container: the kernel chooses as it likes
@@ -305,9 +343,9 @@ def _become_task() -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
-def _become_sandbox() -> None:
+def _become_sandbox(limits: dict[str, Any]) -> None:
     """As ``_become_task``, deaf to what only the task within the sandbox is to hear."""
-    _become_task()
+    _become_task(limits)
     _answer_signals(signal.SIG_IGN)
 
 
@@ -329,6 +367,14 @@ def _require_program(program: str, workdir: str, env: dict[str, str]) -> None:
         raise OSError(number, os.strerror(number), program)
 
 
+def _give_to(identity: dict[str, Any], folder: str) -> None:
+    """Make a folder and all in it somebody's, without ever following a link."""
+    for _, folders, files, handle in os.fwalk(folder):
+        os.fchown(handle, identity["uid"], identity["gid"])
+        for name in (*folders, *files):
+            os.chown(name, identity["uid"], identity["gid"], dir_fd=handle, follow_symlinks=False)
+
+
 def _close_standard_output() -> None:
     nothing = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nothing, 1)
@@ -340,12 +386,3 @@ def _send(pid: int, number: int) -> None:
         os.kill(pid, number)
     except (ProcessLookupError, PermissionError):
         return  # it ended first, or became another user's (sudo) and can only be waited for
-
-
-def _kill_count(counter: str) -> int:
-    """Kills for want of memory so far, by the kernel's ``oom_kill`` line; 0 when it keeps none."""
-    try:
-        lines = Path(counter).read_text().splitlines()
-    except OSError:
-        return 0
-    return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)

@@ -33,7 +33,7 @@ class Visits:
 
     Args:
         path: of the socket.
-        place: ``env``, ``workdir`` and ``sandbox`` of the task (``session``).
+        place: ``env``, ``workdir``, ``sandbox`` and ``identity`` of the task (``session``).
         become: called in each new process before it does anything.
 
     Raises:

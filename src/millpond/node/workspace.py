@@ -15,13 +15,14 @@ task sees of the state directory:
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import hashlib
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -110,8 +111,11 @@ def make_output(attempt_dir: Path) -> None:
     (attempt_dir / OUTPUT).mkdir(parents=True, exist_ok=True, mode=0o700)
 
 
-def prepare(workspace: Workspace, attempt_dir: Path) -> None:
+def prepare(workspace: Workspace, attempt_dir: Path, identity: Mapping[str, Any] | None = None) -> None:
     """Lay the files out, once per attempt.
+
+    Args:
+        identity: whom the tasks run as, as plain data (``node.identities``); None: as we do.
 
     Raises:
         OSError: the disk is full, or something that is needed is not there or damaged.
@@ -128,18 +132,37 @@ def prepare(workspace: Workspace, attempt_dir: Path) -> None:
             _copy(blobs, workspace.payload, attempt_dir / PAYLOAD, 0o600)
         for mount in workspace.data:
             _link_data(workspace, mount, attempt_dir / DATA)
-        _lead_output(workspace.output, attempt_dir)
+        _lead_output(workspace.output, attempt_dir, identity)
         (attempt_dir / _READY).touch()
 
 
-def _lead_output(host_folder: str, attempt_dir: Path) -> None:
+def _lead_output(host_folder: str, attempt_dir: Path, identity: Mapping[str, Any] | None) -> None:
     if not host_folder:
         make_output(attempt_dir)
         return
     place = attempt_dir / OUTPUT
-    Path(host_folder).mkdir(parents=True, exist_ok=True)
+    with _acting_as(identity):  # who may not make it there themselves does not get it by us
+        Path(host_folder).mkdir(parents=True, exist_ok=True)
     place.unlink(missing_ok=True)
     place.symlink_to(host_folder)
+
+
+@contextlib.contextmanager
+def _acting_as(identity: Mapping[str, Any] | None) -> Iterator[None]:
+    """Touch files with somebody's rights only."""
+    if identity is None:
+        yield
+        return
+    groups = os.getgroups()
+    os.setgroups(identity["groups"])
+    os.setegid(identity["gid"])
+    os.seteuid(identity["uid"])
+    try:
+        yield
+    finally:
+        os.seteuid(os.getuid())
+        os.setegid(os.getgid())
+        os.setgroups(groups)
 
 
 def _link_data(workspace: Workspace, mount: DataMount, folder: Path) -> None:

@@ -180,13 +180,14 @@ class Cluster:
     # ---- nodes come, change and go -------------------------------------------------------------------------------
 
     def set_pool(self, pool: Pool) -> None:
-        """Define or redefine a pool; the room for compute limits on its devices follows."""
-        before = self.pools.get(pool.name, Pool(pool.name)).limit_capacity_milli
+        """Define or redefine a pool; the room for compute limits on its devices, and for CPUs, follows."""
+        before = self.pools.get(pool.name, Pool(pool.name))
         self.pools[pool.name] = pool
         number = self._pools.number(pool.name)
-        difference = pool.limit_capacity_milli - before
+        difference = pool.limit_capacity_milli - before.limit_capacity_milli
         for index, node in enumerate(self.nodes):
             if node is not None and self.arrays.pool[index] == number:
+                self.arrays.cpu_free_milli[index] += pool.cpu_capacity_milli(node) - before.cpu_capacity_milli(node)
                 first = int(self.arrays.first_device[index])
                 self.arrays.limit_free_milli[first : first + len(node.devices)] += difference
                 self._changed(index)
@@ -198,7 +199,7 @@ class Cluster:
         amounts = dict(node.extras)
         pool = self.pools.get(node.pool) or self.pools.setdefault(node.pool, Pool(node.pool))
         index = self.arrays.append_node(
-            cpu_milli=node.cpu_milli,
+            cpu_milli=pool.cpu_capacity_milli(node),
             memory_mib=node.memory_mib,
             models=[self._model_number(device.model) for device in node.devices],
             device_memory_mib=[device.memory_mib for device in node.devices],
@@ -230,7 +231,9 @@ class Cluster:
         if old is None or [d.uuid for d in old.devices] != [d.uuid for d in node.devices]:
             raise InconsistentStateError(f"node {node.name!r} was updated with other devices")
         arrays = self.arrays
-        arrays.cpu_free_milli[index] += node.cpu_milli - old.cpu_milli
+        pool = self.pools.setdefault(node.pool, Pool(node.pool))
+        old_pool = self.pools[old.pool]
+        arrays.cpu_free_milli[index] += pool.cpu_capacity_milli(node) - old_pool.cpu_capacity_milli(old)
         arrays.memory_free_mib[index] += node.memory_mib - old.memory_mib
         arrays.swap_free_mib[index] += node.swap_mib - old.swap_mib
         before, after = dict(old.extras), dict(node.extras)
@@ -242,10 +245,9 @@ class Cluster:
         arrays.zone[index] = self._zones.number(node.zone_name)
         self._set_links(index, node)
         if node.pool != old.pool:
-            room = self.pools.setdefault(node.pool, Pool(node.pool)).limit_capacity_milli
             first = int(arrays.first_device[index])
             arrays.limit_free_milli[first : first + len(node.devices)] += (
-                room - self.pools[old.pool].limit_capacity_milli
+                pool.limit_capacity_milli - old_pool.limit_capacity_milli
             )
             arrays.pool[index] = self._pools.number(node.pool)
         self.nodes[index] = node

@@ -102,6 +102,11 @@ class Explainer:
         obstacle = self._capacity.obstacle(record.job)
         if obstacle is not None:
             return replace(_impossible(obstacle), position=self._position(record))
+        if self._state.holds:
+            cause, text = next(iter(self._state.holds.items()))
+            return Reason(
+                cause, f"nothing new starts: {text}", position=self._position(record) if record.line else None
+            )
         if not record.line:
             return Reason(Cause.NOT_CONSIDERED, "its last start was refused; it lines up again after a short pause")
         self._placer.refresh()

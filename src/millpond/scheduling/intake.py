@@ -42,6 +42,8 @@ class Intake:
             events.NodeLost: self._node_lost,
             events.NodeClosed: self._node_closed,
             events.NodeOpened: self._node_opened,
+            events.StartsHeld: self._starts_held,
+            events.StartsFreed: self._starts_freed,
             events.DeviceHealthChanged: self._device_health_changed,
             events.LoadSampled: self._load_sampled,
             events.JobSubmitted: self._job_submitted,
@@ -142,6 +144,13 @@ class Intake:
 
     def _node_opened(self, event: events.NodeOpened) -> None:
         open_node(self.state, event.node, planned=event.planned)
+
+    def _starts_held(self, event: events.StartsHeld) -> None:
+        self.state.holds[event.cause] = event.text
+
+    def _starts_freed(self, event: events.StartsFreed) -> None:
+        if self.state.holds.pop(event.cause, None) is not None:
+            self.state.cluster.releases += 1
 
     def _device_health_changed(self, event: events.DeviceHealthChanged) -> None:
         cluster = self.state.cluster

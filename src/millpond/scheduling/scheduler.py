@@ -12,7 +12,8 @@
    that it cannot starve;
 4. where cards are shared in turns, give the next turns (``turns``).
 
-Nothing is ended before the whole placement of its successor has been proved on the ledger.
+Nothing is ended before the whole placement of its successor has been proved on the ledger. While starts are held
+(``events.StartsHeld``) nobody grows, nobody is started, and so nobody is asked to leave for anybody.
 """
 
 from __future__ import annotations
@@ -120,6 +121,18 @@ class Scheduler:
         state.end_pauses()
         if state.suspended:
             resume_suspended(state)
+        if not state.holds:
+            self._start_work()
+        if self._turns is not None and state.suspended:
+            self._turns.rotate()
+        state.watch_fresh()
+        state.journal.commit()
+        decisions, state.outbox = state.outbox, []
+        return decisions
+
+    def _start_work(self) -> None:
+        """Step 3 of the cycle."""
+        state = self._state
         replans = state.ordering.replans and self.settings.preempt
         if replans or not state.waiting.count:
             grow_all(state, self._placer, self._claims)
@@ -131,12 +144,6 @@ class Scheduler:
                 self._replanner.replan()
             else:
                 self._walk.run()
-        if self._turns is not None and state.suspended:
-            self._turns.rotate()
-        state.watch_fresh()
-        state.journal.commit()
-        decisions, state.outbox = state.outbox, []
-        return decisions
 
     def _end_overdue(self) -> None:
         """Step 1 of the cycle."""
@@ -160,25 +167,27 @@ class Scheduler:
         change_of_nodes = state.closures.next_change()
         if change_of_nodes is not None:
             instants.append(change_of_nodes)
-        if state.waiting.count and self.settings.preempt:
-            change = self._next_change(now)
-            if change is not None:
-                instants.append(change)
         if self._turns is not None:
             turn = self._turns.next_due(now)
             if turn is not None:
                 instants.append(turn)
-        if state.waiting.count and state.protects:
-            instants.extend(self._protection_ends(now))
-        if state.waiting.count and state.ordering.replans:
-            due = self._replanner.next_due(now)
-            if due is not None:
-                instants.append(due)
+        if state.waiting.count and not state.holds:
+            instants.extend(self._chances(now))
         instants.extend(kept.at for kept in self._claims.reservations.values() if kept.at > now)
-        release = state.ordering.next_release(now) if state.waiting.count else None
-        if release is not None:
-            instants.append(release)
         return max(min(instants), now) if instants else None
+
+    def _chances(self, now: float) -> list[float]:
+        """When those who wait may have a chance that they do not have now, by themselves."""
+        state = self._state
+        instants: list[float | None] = []
+        if self.settings.preempt:
+            instants.append(self._next_change(now))
+        if state.protects:
+            instants.extend(self._protection_ends(now))
+        if state.ordering.replans:
+            instants.append(self._replanner.next_due(now))
+        instants.append(state.ordering.next_release(now))
+        return [instant for instant in instants if instant is not None]
 
     def _protection_ends(self, now: float) -> list[float]:
         """When the first minimum run time among running work ends, so that it may be asked to leave."""
@@ -214,6 +223,11 @@ class Scheduler:
         if now > state.now:
             state.now = now
         return self._explainer.explain(job_id)
+
+    @property
+    def holds(self) -> dict[Cause, str]:
+        """Why nothing new starts anywhere, in words, by kind of trouble; empty while all is well."""
+        return dict(self._state.holds)
 
     def has_queue(self, queue: str) -> bool:
         """Whether there is a queue of this name."""

@@ -45,6 +45,7 @@ def take(state: State, placer: Placer, claims: Claims, intake: Intake) -> dict[s
         "limits": [to_plain(limit) for limit in state.limits.by_account.values()],
         "names": cluster.names_plain(),
         "closures": state.closures.snapshot(),
+        "holds": {cause.value: text for cause, text in state.holds.items()},
         "nodes": [to_plain(node) for node in cluster.nodes if node is not None],
         "load": {name: list(load) for name, load in intake.load.items()},
         "jobs": [_record_plain(state, record) for record in state.jobs.values()],
@@ -133,6 +134,7 @@ def give(plain: dict[str, Any], state: State, placer: Placer, claims: Claims, in
     cluster.restore_names(plain["names"])
     if "closures" in plain:  # not in those of earlier versions
         state.closures.restore(plain["closures"])
+    state.holds = {Cause(cause): text for cause, text in plain.get("holds", {}).items()}
     for node in plain["nodes"]:
         cluster.add_node(from_plain(node))
     for name, load in plain["load"].items():

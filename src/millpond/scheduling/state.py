@@ -53,6 +53,7 @@ class State:
         deadlines: heap of (instant, job, attempt): time limits of running jobs.
         paused: heap of (instant, sequence, job): jobs whose start failed wait out a pause before they line up again.
         fresh: jobs that joined a waiting line since the last cycle.
+        holds: why nothing new starts anywhere, in words, by kind of trouble; empty while all is well.
         rekeys: heap of (instant, sequence, job): when a waiting job's key is computed anew.
     """
 
@@ -79,6 +80,7 @@ class State:
         self.deadlines: list[tuple[float, str, int]] = []
         self.paused: list[tuple[float, int, JobRecord]] = []
         self.fresh: list[JobRecord] = []
+        self.holds: dict[Cause, str] = {}
         self.rekeys: list[tuple[float, int, JobRecord]] = []
         self.next_decision = 1
         self.next_sequence = 0
@@ -388,9 +390,9 @@ class State:
         """All there is to share, for shares of it."""
         arrays = self.cluster.arrays
         count = arrays.node_count
-        held_cpu = sum(node.cpu_milli for node in self.cluster.nodes if node is not None) if count else 0
-        held_memory = sum(node.memory_mib for node in self.cluster.nodes if node is not None) if count else 0
-        return Amount(self.cluster.gpu_capacity_milli, held_cpu, held_memory)
+        pools, nodes = self.cluster.pools, [node for node in self.cluster.nodes[:count] if node is not None]
+        cpu = sum(pools[node.pool].cpu_capacity_milli(node) for node in nodes)
+        return Amount(self.cluster.gpu_capacity_milli, cpu, sum(node.memory_mib for node in nodes))
 
     def next_id(self) -> int:
         number = self.next_decision

@@ -39,6 +39,7 @@ class NodeView:
     """One node with its present use.
 
     Attributes:
+        cpu_capacity_milli: CPUs that may be handed out of it, by the factor of its pool.
         jobs: ids of the jobs that hold anything of it.
         closure: what keeps it closed now; None when it is open to new work.
         draining: preemptible work on it was asked to leave.
@@ -52,6 +53,7 @@ class NodeView:
     closure: Closure | None
     draining: bool
     planned: tuple[Closure, ...]
+    cpu_capacity_milli: int
 
 
 def node_views(state: State) -> list[NodeView]:
@@ -92,6 +94,7 @@ def node_views(state: State) -> list[NodeView]:
                 closures.at(node.name, state.now),
                 closures.is_draining(node.name),
                 tuple(each for each in closures.by_node.get(node.name, ()) if each.begin > state.now),
+                state.cluster.pools[node.pool].cpu_capacity_milli(node),
             )
         )
     return views

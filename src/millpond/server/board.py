@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+from millpond.model.confinement import UNTOLD, Confinement
 from millpond.model.decisions import Placement
 from millpond.model.devices import Device
 from millpond.model.resources import CARD_MILLI
@@ -53,10 +54,16 @@ class Board:
         return Counter(info.state for info in self.newest_first() if info.array is None)
 
 
-def picture(record: JobRecord, devices: Mapping[str, Device], before: JobInfo | None = None) -> JobInfo:
+def picture(
+    record: JobRecord,
+    devices: Mapping[str, Device],
+    confinement: Confinement = UNTOLD,
+    before: JobInfo | None = None,
+) -> JobInfo:
     """A job as the API shows it.
 
     Args:
+        confinement: how well its latest run was kept apart, and kept to its amounts.
         before: its look until now; tells when a run that is over had started.
     """
     job = record.job
@@ -85,6 +92,8 @@ def picture(record: JobRecord, devices: Mapping[str, Device], before: JobInfo | 
         failures=record.failures,
         exit_code=_exit_code(record),
         **_membership(record.id),
+        unsandboxed=not confinement.sandboxed,
+        limited_by=confinement.limits.value,
     )
 
 

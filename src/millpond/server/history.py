@@ -77,6 +77,10 @@ def _event_text(event: events.Event, decisions: dict[int, Decision]) -> str:
             return f"joined with {_count(len(node.devices), 'card')}"
         case events.NodeLost():
             return "lost"
+        case events.StartsHeld(text=text):
+            return f"nothing new starts: {text}"
+        case events.StartsFreed(cause=cause):
+            return f"work starts again ({cause.value} is over)"
         case events.DeviceHealthChanged(device=device, health=health, detail=detail):
             return f"card {device} is {health.value}" + (f": {detail}" if detail else "")
         case events.Confirmed(decision=number):

@@ -1,22 +1,27 @@
-"""The local engine as this server uses it: which nodes it has, and what its jobs execute."""
+"""The local engine as this server uses it: which nodes it has, what its jobs execute, what keeps them to it."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
-from millpond.engines.local.engine import EngineOptions, LocalEngine
-from millpond.model.errors import InvalidInputError, NotFoundError
+from millpond.model.errors import InvalidInputError, NotFoundError, UnavailableError
 from millpond.model.workloads import CheckpointMode
+from millpond.node.cgroups import Amounts, GroupMode, find_controllers, open_for_groups
 from millpond.node.devices.fake import VENDOR, FakeVendor
 from millpond.node.launch import LaunchSpec
+from millpond.node.limiting import REMEDY, Limiter
 from millpond.node.machine import Machine, describe_machine
 from millpond.node.records import attempt_dir
 from millpond.node.runner import running_under
 from millpond.server.files.service import Files
+from millpond.server.isolation import Isolation
 from millpond.server.store.store import Store
 from millpond.specs.cluster import ClusterConfig
-from millpond.specs.job import check_job
+from millpond.specs.confining import TaskRules
+from millpond.specs.job import JobFile, RoleFile, check_job
 
 
 def describe(fake_gpus: str, config: ClusterConfig, state_dir: Path) -> Machine:
@@ -35,33 +40,58 @@ def describe(fake_gpus: str, config: ClusterConfig, state_dir: Path) -> Machine:
     return Machine(nodes, {VENDOR: FakeVendor(nodes)}, (f"{cards} fake GPUs on {len(nodes)} fake nodes",))
 
 
-def make_engine(machine: Machine, state_dir: Path, store: Store, files: Files, options: EngineOptions) -> LocalEngine:
-    """The engine, which runs what the store knows of each job."""
-    return LocalEngine(machine, state_dir, lambda job: launch_of(job, store, files, state_dir), options)
+@dataclass(frozen=True, slots=True)
+class Launcher:
+    """Knows what jobs execute, and under which rules.
 
-
-def launch_of(job: str, store: Store, files: Files, state_dir: Path) -> LaunchSpec:
-    """What a job executes, from the job file it was submitted with.
-
-    Raises:
-        NotFoundError: there is no such job, or no more a dataset that it reads.
-        InvalidInputError: this version no longer understands its file, or it may no longer have the data it names.
+    Attributes:
+        rules: gives what tasks are kept to besides what they ask for.
     """
-    document = store.document(job)
-    if document is None:
-        raise NotFoundError(f"no job {job!r}", "submit it again")
-    spec = check_job(document)
-    launch = spec.launch
-    checkpoint = spec.to_job(job).checkpoint
-    return LaunchSpec(
-        command=next(iter(launch.commands.values())),
-        workdir=Path(launch.workdir) if launch.workdir else _own_folder(job, state_dir),
-        env=launch.env,
-        checkpoint_signal=checkpoint.signal if checkpoint.mode is CheckpointMode.SIGNAL else "",
-        role_commands=launch.commands,
-        workspace=files.workspace(spec.file),
-        serves=spec.file.serves,
-    )
+
+    store: Store
+    files: Files
+    isolation: Isolation
+    state_dir: Path
+    rules: Callable[[], TaskRules] = TaskRules
+
+    def launch_of(self, job: str) -> LaunchSpec:
+        """What a job executes, from the job file it was submitted with.
+
+        Raises:
+            NotFoundError: there is no such job, or no more a dataset that it reads, or no account that it is to run as.
+            InvalidInputError: this version no longer understands its file, or it may no longer have the data it names.
+            UnavailableError: it could not be kept apart from others.
+        """
+        submitted = self.store.submitted(job)
+        if submitted is None:
+            raise NotFoundError(f"no job {job!r}", "submit it again")
+        spec = check_job(submitted.document)
+        launch = spec.launch
+        checkpoint = spec.to_job(job).checkpoint
+        self.isolation.check(submitted.user)
+        return LaunchSpec(
+            command=next(iter(launch.commands.values())),
+            workdir=Path(launch.workdir) if launch.workdir else _own_folder(job, self.state_dir),
+            env=launch.env,
+            checkpoint_signal=checkpoint.signal if checkpoint.mode is CheckpointMode.SIGNAL else "",
+            role_commands=launch.commands,
+            workspace=self.files.workspace(spec.file),
+            serves=spec.file.serves,
+            role_amounts={role.name: self._amounts(role) for role in spec.file.all_roles()},
+            said_memory=frozenset(role.name for role in spec.file.all_roles() if _said_memory(spec.file, role)),
+            identity=self.isolation.identity_of(submitted.user),
+        )
+
+    def _amounts(self, role: RoleFile) -> Amounts:
+        rules = self.rules()
+        return Amounts(role.cpus or 0, role.memory or 0, rules.processes, rules.cpu_is_bound)
+
+
+def _said_memory(file: JobFile, role: RoleFile) -> bool:
+    """Whether a role named its memory, and uses no cards."""
+    written = next((each for each in file.roles or () if each.name == role.name), None)
+    said = "memory" in file.model_fields_set or (written is not None and written.memory is not None)
+    return said and (role.gpus is None or role.gpus.cards == 0)
 
 
 def _own_folder(job: str, state_dir: Path) -> Path:
@@ -69,3 +99,25 @@ def _own_folder(job: str, state_dir: Path) -> Path:
     folder = attempt_dir(state_dir, job, 1).parent / "work"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     return folder
+
+
+def make_limiter(mode: GroupMode, machine: Machine) -> Limiter:
+    """What keeps tasks to their amounts on this machine; opens the server's control group for theirs where it may.
+
+    Raises:
+        UnavailableError: they are asked for, and cannot be had.
+    """
+    controllers, trouble = find_controllers(mode)
+    if controllers is not None:
+        try:
+            open_for_groups(controllers)
+        except OSError as error:
+            controllers, trouble = None, f"the server's control group cannot be divided ({error.strerror})"
+    if controllers is None and mode is GroupMode.ALWAYS:
+        raise UnavailableError(f"tasks cannot have control groups: {trouble}", "use --control-groups auto")
+    return Limiter(controllers, trouble, pins=VENDOR not in machine.vendors)
+
+
+def unlimited_text(limiter: Limiter) -> str:
+    """Why all processes of a task together are not kept to its amounts, and what would mend it; empty when they are."""
+    return f"{limiter.trouble}; {REMEDY}" if limiter.trouble else ""

@@ -17,6 +17,7 @@ from sqlalchemy.exc import DBAPIError
 
 from millpond.forecasting.durations import Forecast
 from millpond.model import events
+from millpond.model.confinement import UNTOLD, Confinement, loosest
 from millpond.model.decisions import Decision
 from millpond.model.engine import Engine
 from millpond.model.errors import ConflictError, MillpondError, UnavailableError
@@ -104,6 +105,7 @@ class Loop:
         self.dependents = Dependents(store, board, self.arrays)
         self._held: list[Change] = []
         self._meter = Meter(store.open_stretches())
+        self._confinements: dict[str, Confinement] = {}
         self._snapshot_seq = core.seq
         self._closing = False
         self._taken: list[Message] = []
@@ -181,7 +183,12 @@ class Loop:
         self._redraw(set(known))
         for dependent in self.dependents.all:
             self.board.put(self._picture(dependent))
-        nodes = self.engine.inventory().nodes
+        inventory = self.engine.inventory()
+        nodes = inventory.nodes
+        by_job: dict[str, list[Confinement]] = {}
+        for seen in inventory.tasks:
+            by_job.setdefault(seen.job, []).append(seen.confinement)
+        self._confinements = {job: loosest(of) for job, of in by_job.items()}
         told = (*configured, *recovery.node_changes(self.core, nodes, self._now()))
         self.engine.adopt(recovery.expected_tasks(self.core, nodes), recovery.to_repeat(self.core, nodes))
         self.inbox.put(Told(told))
@@ -286,6 +293,8 @@ class Loop:
         for new in batch.new_jobs:
             self.arrays.note_row(new)
         for entry in batch.handled:
+            if isinstance(entry.event, events.Confirmed) and entry.event.confinement != UNTOLD:
+                self._confinements[entry.job] = entry.event.confinement
             result = self.core.handle(entry.event)
             if isinstance(result, MillpondError):
                 batch.turn_down(entry.seq, result)
@@ -351,7 +360,8 @@ class Loop:
         known = self.core.scheduler.jobs
         records = [known[name] for name in jobs if name in known]
         for record in sorted(records, key=lambda record: record.sequence):
-            info = picture(record, self.core.devices, self.board.get(record.id))
+            confinement = self._confinements.get(record.id, UNTOLD)
+            info = picture(record, self.core.devices, confinement, self.board.get(record.id))
             self.board.put(info)
             change = self._meter.look(record, self.core.devices, self.core.now)
             if change is not None:
@@ -389,6 +399,7 @@ class Loop:
                 self.core.forget(look.id)
             self.arrays.drop(look.id)
             self.board.drop(look.id)
+            self._confinements.pop(look.id, None)
         if self.dependents.ended(ended) or self.arrays.hungry:
             self.wake()
         if looks:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from millpond.node.cgroups import GroupMode
 from millpond.node.sandbox import SandboxMode
 from millpond.scheduling.settings import ORDERINGS, PLACEMENTS
 from millpond.server.policies import Policies
@@ -15,6 +16,7 @@ from millpond.server.policies import Policies
 DEFAULT_HOST: Final = "127.0.0.1"
 DEFAULT_PORT: Final = 7433
 SANDBOX_MODES: Final = tuple(mode.value for mode in SandboxMode)
+GROUP_MODES: Final = tuple(mode.value for mode in GroupMode)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +31,8 @@ class ServerOptions:
         ordering, placement, preempt, reserve: policies; empty or None: those this state directory has, at first the
             defaults of ``scheduling.settings``.
         store: URL of a PostgreSQL database; empty: SQLite in the state directory.
-        sandbox: whether tasks are kept apart: ``off``, ``preferred`` or ``required``.
+        sandbox: whether tasks are kept apart: ``auto``, ``off``, ``preferred`` or ``required``.
+        control_groups: whether tasks get control groups: ``auto``, ``always`` or ``off``.
         keep_jobs, keep_logs_gib: what is kept of ended jobs, see ``server.retention``; None: everything.
         standby: wait while another server leads on the same database and state directory, and take over from it.
         stop_jobs_on_exit: end all jobs when the server ends; otherwise they go on and the next server finds them.
@@ -45,7 +48,8 @@ class ServerOptions:
     preempt: bool | None = None
     reserve: bool | None = None
     store: str = ""
-    sandbox: str = SandboxMode.PREFERRED.value
+    sandbox: str = SandboxMode.AUTO.value
+    control_groups: str = GroupMode.AUTO.value
     standby: bool = False
     stop_jobs_on_exit: bool = False
     keep_jobs: float | None = None
@@ -72,7 +76,8 @@ def parse_options(arguments: Sequence[str]) -> ServerOptions:
     parser.add_argument("--reserve", action=switch, help="keep room for the first job that does not fit")
     parser.add_argument("--store", default="", help="URL of a PostgreSQL database instead of SQLite")
     parser.add_argument("--standby", action="store_true", help="wait while another server leads, then take over")
-    parser.add_argument("--sandbox", default="preferred", choices=SANDBOX_MODES, help="whether tasks are kept apart")
+    parser.add_argument("--sandbox", default="auto", choices=SANDBOX_MODES, help="whether tasks are kept apart")
+    parser.add_argument("--control-groups", default="auto", choices=GROUP_MODES, help="whether they get control groups")
     parser.add_argument("--stop-jobs-on-exit", action="store_true", help="end all jobs when the server ends")
     parser.add_argument("--keep-jobs", type=_amount, metavar="DAYS", help="forget jobs that ended longer ago")
     parser.add_argument("--keep-logs-gib", type=_amount, metavar="GIB", help="remove the oldest output above this")

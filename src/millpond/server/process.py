@@ -16,12 +16,13 @@ from urllib.parse import urlsplit
 
 from starlette.types import ASGIApp
 
-from millpond.engines.local.engine import EngineOptions
+from millpond.engines.local.engine import EngineOptions, LocalEngine
 from millpond.model import events
 from millpond.model.errors import InconsistentStateError, MillpondError
 from millpond.model.nodes import Node
+from millpond.node.cgroups import GroupMode
 from millpond.node.machine import Machine
-from millpond.node.sandbox import SandboxMode, find_sandbox
+from millpond.node.sandbox import SandboxMode
 from millpond.scheduling.settings import Settings
 from millpond.server.acceleration import accelerate
 from millpond.server.api.app import make_app
@@ -34,7 +35,8 @@ from millpond.server.files.service import Files
 from millpond.server.http import HttpServer, is_loopback, listen, url_of
 from millpond.server.idling import IdleWatch, cpu_s_of
 from millpond.server.inbox import wall_clock
-from millpond.server.local import describe, make_engine
+from millpond.server.isolation import Isolation, look_around
+from millpond.server.local import Launcher, describe, make_limiter, unlimited_text
 from millpond.server.loop import Loop
 from millpond.server.options import ServerOptions, parse_options
 from millpond.server.outside import seen_from_outside
@@ -55,6 +57,7 @@ from millpond.server.version import VERSION
 from millpond.server.webhooks.courier import Courier
 from millpond.specs.api import ServerFile
 from millpond.specs.cluster import ClusterConfig, PriceList, QueuePaths, Webhook, load_cluster
+from millpond.specs.confining import RunAs, TaskRules
 from millpond.specs.listening import Listening
 from millpond.specs.ssh import SshInfo
 
@@ -114,7 +117,8 @@ def serve(options: ServerOptions) -> None:
                 return
             state = held.enter_context(StateDir(path, takes_over=True))
         machine = describe(options.fake_gpus, config, state.path)
-        sandbox, unsandboxed = find_sandbox(SandboxMode(options.sandbox), (state.path,))
+        apart = look_around(SandboxMode(options.sandbox), state.path, config.run_as)
+        limiter = make_limiter(GroupMode(options.control_groups), machine)
         token = token_in(state.path)
         store = Store(options.store or sqlite_url(state.path / DATABASE_FILE), leadership)
         security: Security | None = None
@@ -126,13 +130,16 @@ def serve(options: ServerOptions) -> None:
             loop.address, loop.on_told = courier.address, courier.wake
             files = Files(state.path, store, MountRules(current.paths, state.path))
             doorway = open_doorway(config.ssh, state.path) if config.ssh else None
-            engine = make_engine(machine, state.path, store, files, EngineOptions(wake=loop.wake, sandbox=sandbox))
+            isolation = Isolation(apart, security.accounts, owner_name(), state.path, current.run_as, wall_clock)
+            launcher = Launcher(store, files, isolation, state.path, current.tasks)
+            means = EngineOptions(wake=loop.wake, sandbox=apart.sandbox, limiter=limiter)
+            engine = LocalEngine(machine, state.path, launcher.launch_of, means)
             try:
                 change = options.policies.change(loop.core.scheduler.settings, wall_clock())
                 for event in change:
                     log.info("other policies from now on: %s", event)
                 loop.settle(engine, (*change, *_configured(config)))
-                tenants = Tenants(security.accounts, loop, wall_clock)
+                tenants = Tenants(security.accounts, isolation, loop, wall_clock)
                 tenants.start()
                 loop.start()
                 courier.start()
@@ -140,11 +147,11 @@ def serve(options: ServerOptions) -> None:
                 janitor.start()
                 accelerate(loop, len(machine.nodes), loop.core.scheduler.settings)
                 identity = replace(
-                    _identity(url, state.path, loop.core.scheduler.settings, unsandboxed),
+                    _identity(url, state.path, loop.core.scheduler.settings, unlimited_text(limiter)),
                     longest_dev_s=config.dev.longest_s,
                     ssh=doorway.info if doorway else SshInfo(),
                 )
-                service = Service(loop, store, identity, security.accounts, files, current.prices)
+                service = Service(loop, store, identity, security.accounts, isolation, files, current.prices)
                 watch = IdleWatch(loop, service.activity, state.path, config.dev, wall_clock, cpu_s_of)
                 names = filter(None, [urlsplit(config.listening.public_url).hostname])
                 app = seen_from_outside(
@@ -153,7 +160,7 @@ def serve(options: ServerOptions) -> None:
                 is_reached = not is_loopback(options.host) or bool(config.listening.trusted_proxies)
                 invitation = prepare_first_login(security, owner_name(), state.path, is_reached)
                 notes = (
-                    *_notes(machine, identity),
+                    *_notes(machine, isolation),
                     *_notes_on_the_way(options.host, config.listening, encryption),
                     *_first_login_notes(invitation),
                 )
@@ -224,6 +231,14 @@ class Current:
         """Folders that jobs may use, by queue."""
         return self.config.paths
 
+    def run_as(self) -> RunAs:
+        """Whom tasks run as."""
+        return self.config.run_as
+
+    def tasks(self) -> TaskRules:
+        """What tasks are kept to besides what they ask for."""
+        return self.config.tasks
+
     def prices(self) -> PriceList:
         """The price list."""
         return self.config.prices
@@ -285,12 +300,13 @@ def _keep_what_is_loaded() -> None:
     gc.enable()
 
 
-def _notes(machine: Machine, identity: Identity) -> list[str]:
+def _notes(machine: Machine, isolation: Isolation) -> list[str]:
     """What is said of the machine when the server is up."""
-    apart = identity.unsandboxed
+    apart = isolation.apart.trouble
     return [
         *(machine.notes or (_summary(machine.nodes),)),
         *([f"jobs are not kept apart from each other: {apart}"] if apart else []),
+        *([isolation.warning] if isolation.warning else []),
     ]
 
 
@@ -320,9 +336,9 @@ def _summary(nodes: Sequence[Node]) -> str:
     return f"{len(nodes)} node{'s' * (len(nodes) != 1)}, {len(cards)} GPU{'s' * (len(cards) != 1)}"
 
 
-def _identity(url: str, state_dir: Path, settings: Settings, unsandboxed: str) -> Identity:
+def _identity(url: str, state_dir: Path, settings: Settings, unlimited: str) -> Identity:
     return Identity(
-        VERSION, url, "local", os.getpid(), state_dir, wall_clock(), settings.ordering, settings.placement, unsandboxed
+        VERSION, url, "local", os.getpid(), state_dir, wall_clock(), settings.ordering, settings.placement, unlimited
     )
 
 

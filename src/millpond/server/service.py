@@ -42,6 +42,7 @@ from millpond.server.files.service import Files
 from millpond.server.forecasts import Forecaster
 from millpond.server.history import account, answered, story
 from millpond.server.inbox import ChangeJob, Submission, wall_clock
+from millpond.server.isolation import Isolation
 from millpond.server.logs import LogReader, Wish
 from millpond.server.loop import Loop
 from millpond.server.planning import plan_apart
@@ -94,7 +95,7 @@ class Identity:
     """What the server says about itself that does not change while it runs.
 
     Attributes:
-        unsandboxed: why jobs are not kept apart from each other; empty when they are.
+        unlimited: why all processes of a task together are not kept to its amounts; empty when they are.
         longest_dev_s: how far the time limit of a place to work can be extended; None: without bound.
         ssh: where people come into jobs with SSH.
     """
@@ -107,7 +108,7 @@ class Identity:
     started_at: float
     ordering: str
     placement: str
-    unsandboxed: str = ""
+    unlimited: str = ""
     longest_dev_s: float | None = None
     ssh: SshInfo = SshInfo()
 
@@ -133,6 +134,7 @@ class Service:
 
     Args:
         accounts: who may use which queue.
+        isolation: whether jobs are kept apart.
         files: what can be asked about files.
         prices: gives the price list as it is now.
     """
@@ -143,6 +145,7 @@ class Service:
         store: Store,
         identity: Identity,
         accounts: Accounts,
+        isolation: Isolation,
         files: Files,
         prices: Callable[[], PriceList] = PriceList,
     ) -> None:
@@ -150,6 +153,7 @@ class Service:
         self._store = store
         self._identity = identity
         self._accounts = accounts
+        self.isolation = isolation
         self.files = files
         self._prices = prices
         self.sweeps = Trials(identity.state_dir, store, self._find, self.file_of)
@@ -201,7 +205,8 @@ class Service:
             started_at=identity.started_at,
             ordering=identity.ordering,
             placement=identity.placement,
-            unsandboxed=identity.unsandboxed,
+            unsandboxed=self.isolation.apart.trouble,
+            unlimited=identity.unlimited,
             jobs=dict(sorted((self._board.counts() | ended).items())),
         )
 
@@ -217,8 +222,10 @@ class Service:
                 that were not sent or that it may not have, or to jobs that are not there for the caller.
             NotAllowedError: the caller may not use the queue.
             ConflictError: the key was used with another document.
+            UnavailableError: jobs of several people could not be kept apart here.
         """
         spec, place = settle_place(self._accounts, caller, check_job(document))
+        await asyncio.to_thread(self.isolation.check, caller.user)
         digest = hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
         stored = await self.files.admit(spec.file, spec.document)
         if spec.file.after.jobs:
@@ -419,7 +426,10 @@ class Service:
         reason = await self._reason(job)
         if reason is None:  # it ended in between
             return last_word(await asyncio.to_thread(self.look, job))
-        return await self._veiled(reason, audience)
+        seen = await self._veiled(reason, audience)
+        if not info.unsandboxed:
+            return seen
+        return seen.model_copy(update={"summary": f"{seen.summary}; unsandboxed: it can see files of others"})
 
     async def trials(self, job: str, limit: int) -> TrialList:
         """The trials of a sweep, the best first.
@@ -486,7 +496,10 @@ class Service:
 
     async def nodes(self, audience: Audience) -> list[NodeInfo]:
         """All machines with who holds what."""
-        nodes = await self._ask(lambda core: [node_info(view) for view in core.scheduler.node_views()])
+        marks = {"unsandboxed": self.isolation.apart.trouble, "unlimited": self._identity.unlimited}
+        nodes = await self._ask(
+            lambda core: [node_info(view).model_copy(update=marks) for view in core.scheduler.node_views()]
+        )
         return [audience.node(node, self._board.get) for node in nodes]
 
     async def close_node(self, node: str, wish: CloseRequest, caller: Caller) -> NodeInfo:

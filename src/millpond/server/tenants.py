@@ -1,4 +1,5 @@
-"""What the scheduler has to know of groups and limits: the queues that groups own, and what accounts may hold.
+"""What the scheduler has to know of groups and users: the queues that groups own, what accounts may hold, and whether
+jobs of several people may run here at all.
 
 The accounts are stored first and the scheduler is told then; it is told everything again when the server starts, so
 that a server that died between the two changes nothing.
@@ -16,6 +17,7 @@ from millpond.model.tenants import ROOT_QUEUE, Limit, Queue
 from millpond.server.auth.accounts import Accounts
 from millpond.server.auth.records import Group, User
 from millpond.server.core import Core
+from millpond.server.isolation import Isolation
 from millpond.server.loop import Loop
 
 T = TypeVar("T")
@@ -24,14 +26,15 @@ TOLD_WITHIN_S = 30.0
 
 
 class Tenants:
-    """Tells the scheduler about groups and limits.
+    """Tells the scheduler about groups and limits, and whether it may start anything.
 
     Args:
         clock: seconds since 1970.
     """
 
-    def __init__(self, accounts: Accounts, loop: Loop, clock: Callable[[], float]) -> None:
+    def __init__(self, accounts: Accounts, isolation: Isolation, loop: Loop, clock: Callable[[], float]) -> None:
         self._accounts = accounts
+        self._isolation = isolation
         self._loop = loop
         self._clock = clock
 
@@ -42,6 +45,7 @@ class Tenants:
             events += self._of_group(self._loop.core, group)
         for user in self._accounts.users():
             events += self._of_user(self._loop.core, user)
+        events += self._isolation.events(self._loop.core)
         self._loop.tell(events)
 
     async def check_queue(self, queue: str) -> None:
@@ -58,8 +62,8 @@ class Tenants:
         await self._ask(lambda core: None)
 
     async def changed_user(self, user: User) -> None:
-        """A user is new, or has other limits."""
-        self._loop.tell(await self._ask(lambda core: self._of_user(core, user)))
+        """A user is new, or has other limits, or was disabled or enabled."""
+        self._loop.tell(await self._ask(lambda core: [*self._of_user(core, user), *self._isolation.events(core)]))
         await self._ask(lambda core: None)
 
     async def _ask(self, question: Callable[[Core], T]) -> T:

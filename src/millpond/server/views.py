@@ -18,6 +18,7 @@ def node_info(view: NodeView) -> NodeInfo:
         pool=node.pool,
         cpu_milli=node.cpu_milli,
         free_cpu_milli=view.free.cpu_milli,
+        cpu_capacity_milli=view.cpu_capacity_milli,
         memory_mib=node.memory_mib,
         free_memory_mib=view.free.memory_mib,
         devices=[_device_info(use) for use in view.devices],

@@ -134,6 +134,12 @@ class UserInfo(Body):
     limits: LimitsBody = LimitsBody()
 
 
+class ChangedUser(UserInfo):
+    """An account as it is now; ``warning`` says what else follows from the change."""
+
+    warning: str = ""
+
+
 class UserList(Body):
     """The accounts that one may see."""
 
@@ -141,11 +147,16 @@ class UserList(Body):
 
 
 class Invitation(Body):
-    """A secret by which a user chooses a password, once; nobody can see it again."""
+    """A secret by which a user chooses a password, once; nobody can see it again.
+
+    Attributes:
+        warning: what else follows from there being one user more.
+    """
 
     user: UserInfo
     invitation: str = ""
     expires_at: float | None = None
+    warning: str = ""
 
 
 class NewGroup(Wish):

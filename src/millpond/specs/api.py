@@ -137,6 +137,9 @@ class JobInfo(Body):
         group: the group of users it belongs to; empty when none.
         array: of an array: how far its members have come.
         parent, index: of a member: its array, and its number in it.
+        unsandboxed: its present (or last) run can see files and processes of others.
+        limited_by: what keeps that run to the CPUs and the memory it asked for: ``control-group`` (all its processes
+            together) or ``process`` (each by itself); empty: unknown, or it never ran.
     """
 
     id: str
@@ -164,6 +167,8 @@ class JobInfo(Body):
     array: ArrayInfo | None = None
     parent: str = ""
     index: int | None = None
+    unsandboxed: bool = False
+    limited_by: str = ""
 
 
 class JobList(Body):
@@ -316,12 +321,16 @@ class NodeInfo(Body):
         draining: preemptible work there was asked to leave; ``jobs`` are what that still waits for.
         planned: when it will be closed.
         jobs: ids of the jobs that hold anything of it.
+        cpu_capacity_milli: CPUs that may be handed out, which may be more than there are.
+        unsandboxed: why jobs there are not kept apart from each other; empty when they are.
+        unlimited: why all processes of a task together are not kept to what it asked for; empty when they are.
     """
 
     name: str
     pool: str
     cpu_milli: int
     free_cpu_milli: int
+    cpu_capacity_milli: int = 0
     memory_mib: int
     free_memory_mib: int
     devices: list[DeviceInfo] = []
@@ -334,6 +343,8 @@ class NodeInfo(Body):
     draining: bool = False
     planned: list[ClosureInfo] = []
     jobs: list[str] = []
+    unsandboxed: str = ""
+    unlimited: str = ""
 
 
 class CloseRequest(Body):
@@ -566,6 +577,7 @@ class ServerInfo(Body):
         fake: whether any device is pretended.
         jobs: how many jobs are in which state.
         unsandboxed: why jobs are not kept apart from each other on this machine; empty when they are.
+        unlimited: why all processes of a task together are not kept to what it asked for; empty when they are.
     """
 
     version: str
@@ -579,6 +591,7 @@ class ServerInfo(Body):
     placement: str
     jobs: dict[str, int] = {}
     unsandboxed: str = ""
+    unlimited: str = ""
 
 
 class HealthInfo(Body):

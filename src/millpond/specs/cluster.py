@@ -15,6 +15,7 @@ from millpond.model.nodes import DEFAULT_POOL, Node, Pool, SharingPolicy
 from millpond.model.resources import Amount
 from millpond.model.tenants import DEFAULT_QUEUE, ROOT_QUEUE, Queue
 from millpond.model.topology import LINK_MAPS
+from millpond.specs.confining import RunAs, RunAsFile, TaskRules, TasksFile
 from millpond.specs.errors import BadValueError, Problem, SpecError, suggest
 from millpond.specs.fields import Cpus, Duration, Extras, Memory, Name
 from millpond.specs.gateway import SshFile, SshRules
@@ -46,12 +47,27 @@ class AmountFile(Strict):
 
 
 class PoolFile(Strict):
-    """A set of nodes with one sharing policy."""
+    """A set of nodes with one sharing policy.
+
+    Attributes:
+        cpu_overcommit: the CPUs asked for on one node may add up to so many times its CPUs.
+    """
 
     name: Name = DEFAULT_POOL
     sharing: Literal["exclusive", "sliced", "overcommitted"] = "sliced"
     limit_factor: Annotated[float, Field(ge=1, le=100)] = 1.0
     suspends: bool = False
+    cpu_overcommit: Annotated[float, Field(ge=1, le=100)] = 1.0
+
+    def pool(self) -> Pool:
+        """The model's form."""
+        return Pool(
+            self.name,
+            SharingPolicy(self.sharing),
+            round(self.limit_factor * 1000),
+            self.suspends,
+            round(self.cpu_overcommit * 1000),
+        )
 
 
 class QueueFile(Strict):
@@ -192,6 +208,8 @@ class ClusterFile(Strict):
     nodes: list[NodeFile] = Field(default=[])
     prices: PricesFile = PricesFile()
     webhooks: list[WebhookFile] = Field(default=[])
+    run_as: RunAsFile = RunAsFile()
+    tasks: TasksFile = TasksFile()
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,6 +264,8 @@ class ClusterConfig:
     dev: DevRules = DevRules()
     listening: Listening = Listening()
     ssh: SshRules | None = None
+    run_as: RunAs = RunAs()
+    tasks: TaskRules = TaskRules()
 
 
 def load_cluster(path: FilePath) -> ClusterConfig:
@@ -278,10 +298,7 @@ def read_cluster(text: str, source: str = "") -> ClusterConfig:
     if problems:
         raise SpecError(problems)
     return ClusterConfig(
-        tuple(
-            Pool(pool.name, SharingPolicy(pool.sharing), round(pool.limit_factor * 1000), pool.suspends)
-            for pool in file.pools
-        ),
+        tuple(pool.pool() for pool in file.pools),
         tuple(_parents_first([_queue(queue) for queue in file.queues])),
         tuple(node.node() for node in file.nodes),
         PriceList(file.prices.currency, file.prices.gpu_hour) if file.prices.gpu_hour else PriceList(),
@@ -290,6 +307,8 @@ def read_cluster(text: str, source: str = "") -> ClusterConfig:
         DevRules(file.dev.idle_after, file.dev.warn_before, file.dev.on_idle, file.dev.longest),
         file.listen.listening(),
         SshRules(file.ssh.host, file.ssh.port) if file.ssh else None,
+        file.run_as.rule(),
+        file.tasks.rules(),
     )
 
 

@@ -9,17 +9,20 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from millpond.engines.local.engine import EngineOptions, LocalEngine
+from millpond.model.confinement import Confinement
 from millpond.model.decisions import Decision, Grant, Placement, Start, Stop
 from millpond.model.errors import NotFoundError
 from millpond.model.events import Event
 from millpond.model.reasons import Cause
 from millpond.node import procfs
 from millpond.node.launch import Command, LaunchSpec
+from millpond.node.limiting import Limiter
 from millpond.node.machine import Machine, describe_machine
 from millpond.node.records import TaskFiles, TaskId
 from millpond.node.sandbox import Sandbox
 
 LONGEST_WAIT_S = 20.0
+UNSANDBOXED = Confinement(sandboxed=False)
 
 
 def eventually(condition: Callable[[], bool]) -> bool:
@@ -43,6 +46,7 @@ class Bench:
 
     def __init__(self, directory: Path, sandbox: Sandbox | None = None) -> None:
         self._sandbox = sandbox
+        self.limiter = Limiter()
         self.state_dir = directory / "state"
         self.workdir = directory / "work"
         self.workdir.mkdir()
@@ -54,7 +58,7 @@ class Bench:
 
     def new_engine(self) -> LocalEngine:
         self._woken = threading.Event()
-        options = EngineOptions(wake=self._woken.set, sandbox=self._sandbox)
+        options = EngineOptions(wake=self._woken.set, sandbox=self._sandbox, limiter=self.limiter)
         self.engine = LocalEngine(self.machine, self.state_dir, self._launch_of, options)
         return self.engine
 

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from local_bench import Bench, eventually
+from local_bench import UNSANDBOXED, Bench, eventually
 
 from millpond.model.decisions import Resume, Stop, Suspend, SuspendMode
 from millpond.model.events import Confirmed, Ended, Refused
@@ -183,7 +183,7 @@ def test_a_stop_right_behind_the_start_comes_after_its_answer(bench: Bench) -> N
     start = bench.start("brief", ("sleep", "60"))
     stop = bench.stop("brief")
     first, second, end = bench.events(3)
-    assert (first, second) == (Confirmed(first.at, start.id), Confirmed(second.at, stop.id))
+    assert (first, second) == (Confirmed(first.at, start.id, UNSANDBOXED), Confirmed(second.at, stop.id))
     assert isinstance(end, Ended)
     assert end.outcome is Outcome.STOPPED
 

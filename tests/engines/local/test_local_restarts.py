@@ -14,7 +14,7 @@ from pathlib import Path
 from queue import Queue
 
 import pytest
-from local_bench import Bench, eventually
+from local_bench import UNSANDBOXED, Bench, eventually
 
 from millpond.model.events import Confirmed, Ended
 from millpond.model.workloads import Outcome
@@ -76,7 +76,7 @@ def test_a_start_without_an_answer_is_answered_by_the_next_engine_and_not_run_ag
     assert eventually(lambda: (bench.workdir / "ran").exists())
     bench.restart().adopt([FIRST], [start])
     (confirmed,) = bench.events(1)
-    assert confirmed == Confirmed(confirmed.at, start.id)
+    assert confirmed == Confirmed(confirmed.at, start.id, UNSANDBOXED)
     (bench.workdir / "go").touch()
     (end,) = bench.events(1)
     assert isinstance(end, Ended)
@@ -89,7 +89,7 @@ def test_a_start_whose_tasks_ended_unseen_is_confirmed_before_their_ends(bench: 
     assert eventually(lambda: over(bench, FIRST))
     bench.restart().adopt([FIRST], [start])
     confirmed, end = bench.events(2)
-    assert confirmed == Confirmed(confirmed.at, start.id)
+    assert confirmed == Confirmed(confirmed.at, start.id, UNSANDBOXED)
     assert isinstance(end, Ended)
     assert end.outcome is Outcome.SUCCESS
     assert (bench.workdir / "ran").read_text() == "ran\n"

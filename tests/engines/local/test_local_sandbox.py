@@ -83,6 +83,13 @@ class TestASandboxedTask:
         apart.events(2)
         assert apart.log("apart") == b"0\n"
 
+    def test_has_temporary_files_of_its_own_even_where_it_works_above_them(self, apart: Bench, tmp_path: Path) -> None:
+        (tmp_path / "outside").write_text("")
+        apart.define("apart", f"test ! -e {tmp_path}/outside && echo apart", workdir=Path("/"))
+        apart.start("apart")
+        apart.events(2)
+        assert apart.log("apart") == b"apart\n"
+
     def test_reads_its_virtual_environment_wherever_it_lies(self, apart: Bench, tmp_path: Path) -> None:
         environment = tmp_path / "venv"
         environment.mkdir()

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from local_bench import Bench, eventually
+from local_bench import UNSANDBOXED, Bench, eventually
 
 from millpond.model.decisions import Grant, Placement, Start
 from millpond.model.errors import InconsistentStateError
@@ -44,7 +44,7 @@ def variables(bench: Bench, job: str, task: int = 0) -> dict[str, str]:
 def test_a_gang_of_two_meets_at_the_master_address(bench: Bench) -> None:
     start = bench.start("gang", (sys.executable, "-c", MEETING), tasks=(0, 1))
     confirmed, *ends = bench.events(3)
-    assert confirmed == Confirmed(confirmed.at, start.id)
+    assert confirmed == Confirmed(confirmed.at, start.id, UNSANDBOXED)
     assert {(end.task, end.outcome, end.exit_code) for end in ends} == {  # type: ignore[attr-defined]
         (0, Outcome.SUCCESS, 0),
         (1, Outcome.SUCCESS, 0),
@@ -181,7 +181,7 @@ def test_two_engines_at_once_start_a_task_once(bench: Bench) -> None:
     start = bench.start("once", "echo ran; trap 'exit 0' TERM; while :; do sleep 0.05; done")
     first = bench.engine
     bench.new_engine().apply([start])
-    assert bench.events(1) == [Confirmed(pytest.approx(0, abs=1e12), start.id)]  # type: ignore[arg-type]
+    assert bench.events(1) == [Confirmed(pytest.approx(0, abs=1e12), start.id, UNSANDBOXED)]  # type: ignore[arg-type]
     first.close()
     assert eventually(lambda: bool(bench.log("once")))
     bench.stop("once")
@@ -195,7 +195,7 @@ def test_a_task_that_is_started_again_in_the_same_run_finds_its_gang(bench: Benc
     rejoin = Start(bench.next_id(), "again", 1, Cause.FITS, (Placement(1, "worker", "fake-2"),), joins=True)
     bench.apply(rejoin)
     confirmed, ended = bench.events(2)
-    assert confirmed == Confirmed(confirmed.at, rejoin.id)
+    assert confirmed == Confirmed(confirmed.at, rejoin.id, UNSANDBOXED)
     assert isinstance(ended, Ended)
     assert ended.task == 1
     port = bench.log("again", 0).split()[2].decode()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -14,8 +15,9 @@ from local_bench import Bench, eventually
 from millpond.model.decisions import Suspend
 from millpond.model.events import Confirmed, Ended
 from millpond.model.reasons import Cause
+from millpond.node.identities import numbered
 from millpond.node.records import TaskFiles, TaskId, read_record
-from millpond.node.sandbox import SandboxMode, find_sandbox
+from millpond.node.sandbox import SandboxMode, find_sandbox, trouble_with_identities
 from millpond.node.session import LARGEST_MESSAGE
 from millpond.node.visits import short_name
 
@@ -151,6 +153,21 @@ def test_a_visitor_of_a_sandboxed_task_is_in_the_sandbox(tmp_path: Path) -> None
     private, files, processes, where, killed = streams[1].decode().splitlines()
     assert (private, files, where, killed, end) == ("mine", "0", str(bench.workdir), "killed", {"exit": 0})
     assert int(processes) < 10
+    bench.end_all()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can start tasks as others")
+@pytest.mark.parametrize("tty", [False, True])
+def test_a_visitor_is_whom_the_task_runs_as(tmp_path: Path, tty: bool) -> None:
+    sandbox, trouble = find_sandbox(SandboxMode.PREFERRED, (tmp_path / "state",))
+    if sandbox is None or trouble_with_identities(sandbox):
+        pytest.skip(f"tasks cannot run as others here: {trouble}")
+    bench = Bench(tmp_path, sandbox)
+    bench.define("apart", "touch /tmp/mine; sleep 600", identity=numbered("mia", 265_001, bench.state_dir))
+    bench.start("apart")
+    bench.events(1)
+    streams, end = Visitor(bench, "apart", argv=("sh", "-c", "id -u; id -G; stat -c %u /tmp/mine"), tty=tty).hear()
+    assert (streams[1].split(), end) == ([b"265001"] * 3, {"exit": 0})
     bench.end_all()
 
 

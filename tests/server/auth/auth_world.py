@@ -9,6 +9,7 @@ from typing import Any
 from fastapi.testclient import TestClient
 from server_world import Clock, World, WorldEngine, cheap_passwords
 
+from millpond.node.sandbox import SandboxMode
 from millpond.server.api.app import make_app
 from millpond.server.auth.records import TokenKind, User
 from millpond.server.auth.roles import Role
@@ -16,6 +17,7 @@ from millpond.server.auth.security import open_security
 from millpond.server.board import Board
 from millpond.server.files.mounts import MountRules
 from millpond.server.files.service import Files
+from millpond.server.isolation import Apart, Isolation
 from millpond.server.loop import Loop
 from millpond.server.recovery import recover
 from millpond.server.service import Identity, Service
@@ -51,12 +53,14 @@ class AuthWorld:
         self.security = open_security(self.store, "olga", OWNER_TOKEN, self.clock, cheap_passwords())
         self.accounts = self.security.accounts
         self.loop.settle(self.engine)
-        self.tenants = Tenants(self.accounts, self.loop, self.clock)
+        apart = Apart(SandboxMode.AUTO)
+        self.isolation = Isolation(apart, self.accounts, "olga", state_dir, clock=self.clock)
+        self.tenants = Tenants(self.accounts, self.isolation, self.loop, self.clock)
         self.tenants.start()
         self.loop.start()
         identity = Identity("1", "http://testserver", "local", 1, state_dir, 0.0, "default", "default")
         files = Files(state_dir, self.store, MountRules(dict, state_dir))
-        self.service = Service(self.loop, self.store, identity, self.accounts, files)
+        self.service = Service(self.loop, self.store, identity, self.accounts, self.isolation, files)
         self._tokens: dict[str, str] = {}
         self.app = make_app(self.service, self.security, self.tenants, "testserver", OWNER_TOKEN)
 

@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from millpond.model.errors import ConflictError, UnavailableError
+from millpond.node.cgroups import SERVER_GROUP
 from millpond.server.operating.unit import unit_path, unit_text, write_unit
 from millpond.server.options import parse_options
 
@@ -35,6 +36,12 @@ def test_jobs_are_not_ended_with_the_service_and_a_wrong_configuration_is_not_re
     lines = service(unit_text([], for_user=False))
     assert lines["KillMode"] == "process"
     assert lines["RestartPreventExitStatus"] == "2"
+
+
+def test_the_service_is_handed_its_control_group_for_those_of_its_tasks():
+    lines = service(unit_text([], for_user=False))
+    assert lines["Delegate"].split() == ["cpu", "memory", "pids"]
+    assert lines["DelegateSubgroup"] == SERVER_GROUP
 
 
 def test_a_users_unit_belongs_to_their_configuration(monkeypatch, tmp_path):

@@ -82,9 +82,19 @@ def _told(account: JobAccount, now: float) -> Iterator[str]:
             yield _line("", title, text)
         if account.trials is not None and (best := arrays.best_text(account.trials)):
             yield _line("", "best", best)
+    for text in _confinement(job):
+        yield _line("", "isolation", text)
     if job.state == "queued":
         for title, text in facts_of(account.reason, now):
             yield _line("", title, text)
+
+
+def _confinement(job: JobInfo) -> Iterator[str]:
+    """How its present or last run is kept apart from others, and kept to what it asked for."""
+    if job.unsandboxed:
+        yield "unsandboxed: it can see files and processes of others"
+    if job.limited_by == "process":
+        yield "its CPUs and memory are limited for each of its processes by itself, not for all together"
 
 
 def _steps(job: JobInfo, now: float) -> Iterator[Step]:

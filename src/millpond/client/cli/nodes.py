@@ -64,7 +64,7 @@ def _machine_row(node: NodeInfo) -> list[str]:
         node.name,
         _models(node),
         wording.thousandth(sum(device.free_compute_milli for device in usable)) if node.devices else "",
-        f"{wording.thousandth(node.free_cpu_milli)}/{wording.thousandth(node.cpu_milli)}",
+        f"{wording.thousandth(node.free_cpu_milli)}/{wording.thousandth(node.cpu_capacity_milli or node.cpu_milli)}",
         f"{wording.gib(node.free_memory_mib)}/{wording.gib(node.memory_mib)}",
         machine_state(node),
     ]

@@ -98,4 +98,5 @@ def _where(job: JobInfo) -> str:
         return detail or f"exit code {job.exit_code}"
     if job.reason:
         return job.reason
-    return ", ".join(dict.fromkeys(task.node for task in job.tasks if task.node))
+    nodes = ", ".join(dict.fromkeys(task.node for task in job.tasks if task.node))
+    return f"{nodes} (unsandboxed)" if job.unsandboxed else nodes

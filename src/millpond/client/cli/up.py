@@ -10,7 +10,7 @@ from millpond.client.cli import background, wording
 from millpond.client.cli.connection import state_dir_option
 from millpond.client.sdk import Client, default_state_dir
 from millpond.scheduling.settings import ORDERINGS, PLACEMENTS
-from millpond.server.options import DEFAULT_HOST, DEFAULT_PORT, SANDBOX_MODES
+from millpond.server.options import DEFAULT_HOST, DEFAULT_PORT, GROUP_MODES, SANDBOX_MODES
 from millpond.specs.api import FIRST_LOGIN_FILE, NodeInfo
 
 
@@ -52,9 +52,17 @@ from millpond.specs.api import FIRST_LOGIN_FILE, NodeInfo
 @click.option(
     "--sandbox",
     type=click.Choice(SANDBOX_MODES),
-    default="preferred",
+    default="auto",
     show_default=True,
-    help="Keep jobs apart from each other and from the server's state, by bubblewrap.",
+    help="Keep jobs apart from each other and from the server's state, by bubblewrap; auto: required from the second "
+    "person on.",
+)
+@click.option(
+    "--control-groups",
+    type=click.Choice(GROUP_MODES),
+    default="auto",
+    show_default=True,
+    help="Keep all processes of a task to its CPUs and memory; auto: where the server was given its control group.",
 )
 @click.option("--keep-jobs", type=click.FloatRange(min=0), metavar="DAYS", help="Forget jobs that ended longer ago.")
 @click.option(
@@ -75,6 +83,7 @@ def command(
     store: str | None,
     standby: bool,
     sandbox: str,
+    control_groups: str,
     keep_jobs: float | None,
     keep_logs_gib: float | None,
     stop_jobs_on_exit: bool,
@@ -95,7 +104,7 @@ def command(
         "--keep-logs-gib": keep_logs_gib,
     }
     arguments = ["--host", host, "--port", str(port), "--state-dir", str(directory)]
-    arguments += ["--sandbox", sandbox]
+    arguments += ["--sandbox", sandbox, "--control-groups", control_groups]
     for name, value in named.items():
         if value is not None:
             arguments += [name, str(value)]

@@ -91,6 +91,8 @@ def disable(name: str, undo: bool, state_dir: Path | None) -> None:
     with connect(state_dir) as client:
         changed = client.accounts.change_user(name, UserChange(disabled=not undo))
     click.echo(f"{changed.name}: {_kind(changed)}")
+    if changed.warning:
+        say(changed.warning)
 
 
 @group.command("passwd")
@@ -112,6 +114,8 @@ def passwd(name: str | None, stdin: bool, state_dir: Path | None) -> None:
 
 def _tell_invitation(invitation: Invitation, url: str) -> None:
     user = invitation.user
+    if invitation.warning:
+        say(invitation.warning)
     if not invitation.invitation:
         click.echo(user.name)
         say(f"make it a token with `pond token create --user {user.name} NAME`")

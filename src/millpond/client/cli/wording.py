@@ -59,7 +59,7 @@ def machine_state(node: NodeInfo) -> str:
     if node.planned:
         first = node.planned[0]
         state += f", closes {instants.told(first.begin)}" + (f": {first.reason}" if first.reason else "")
-    return state
+    return f"{state}, unsandboxed" if node.unsandboxed else state
 
 
 def _closed(node: NodeInfo, closure: ClosureInfo) -> str:

@@ -8,6 +8,7 @@ from urllib.parse import quote
 from millpond.specs.accounts import (
     AuditInfo,
     AuditList,
+    ChangedUser,
     GroupInfo,
     GroupList,
     Invitation,
@@ -73,10 +74,10 @@ class Accounts:
         """Make an account; a person's comes with an invitation."""
         return self._ask(Invitation, "POST", "/users", json=user.model_dump())
 
-    def change_user(self, name: str, change: UserChange) -> UserInfo:
+    def change_user(self, name: str, change: UserChange) -> ChangedUser:
         """Change what is given of an account."""
         body = change.model_dump(exclude_none=True)
-        return self._ask(UserInfo, "PATCH", f"/users/{_segment(name)}", json=body)
+        return self._ask(ChangedUser, "PATCH", f"/users/{_segment(name)}", json=body)
 
     def invite(self, name: str) -> Invitation:
         """Another invitation for somebody."""

@@ -19,6 +19,7 @@ from millpond.model.errors import InconsistentStateError
 from millpond.model.events import Event
 from millpond.node import runner
 from millpond.node.launch import LaunchSpec
+from millpond.node.limiting import Limiter
 from millpond.node.machine import Machine
 from millpond.node.records import TaskId, running_records
 from millpond.node.sandbox import Sandbox
@@ -37,12 +38,14 @@ class EngineOptions:
         clock: seconds, for the instants in events.
         health_interval_s: time between two looks at the devices.
         sandbox: what tasks are kept apart with; None where they are not.
+        limiter: what keeps tasks to their amounts.
     """
 
     wake: Callable[[], None] = _nobody
     clock: Callable[[], float] = time.time
     health_interval_s: float = 10.0
     sandbox: Sandbox | None = None
+    limiter: Limiter = Limiter()
 
 
 class LocalEngine:
@@ -74,7 +77,9 @@ class LocalEngine:
         self._outbox = Outbox(options.clock, options.wake)
         self._loop = asyncio.new_event_loop()
         self._loop.set_exception_handler(self._failed)
-        self._executor = Executor(machine, self._state_dir, launch_of, self._outbox, self._loop, options.sandbox)
+        self._executor = Executor(
+            machine, self._state_dir, launch_of, self._outbox, self._loop, options.sandbox, options.limiter
+        )
         self._health = HealthWatch(
             machine,
             lambda: runner.running_now(self._executor.live.snapshot),
@@ -113,7 +118,7 @@ class LocalEngine:
     def inventory(self) -> Inventory:
         """The nodes, and every task of this state directory that has not come to its own end, whoever started it."""
         observed = tuple(
-            Observed(record.id.job, record.id.attempt, record.id.task, record.node, record.alive)
+            Observed(record.id.job, record.id.attempt, record.id.task, record.node, record.alive, record.confinement)
             for record in running_records(self._state_dir)
         )
         return Inventory(self._health.nodes, observed)

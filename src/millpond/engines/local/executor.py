@@ -19,6 +19,7 @@ from millpond.model.decisions import Decision, Resume, Start, Stop, Suspend, Sus
 from millpond.model.errors import InconsistentStateError, MillpondError, UnavailableError
 from millpond.node import runner
 from millpond.node.launch import LaunchSpec
+from millpond.node.limiting import Limiter
 from millpond.node.machine import Machine
 from millpond.node.nurse import Nurse
 from millpond.node.records import RunRecord, TaskFiles, TaskId, attempt_dir, read_record, running_records
@@ -32,8 +33,9 @@ class Executor:
 
     Args:
         state_dir: absolute; where records and logs lie.
-        sandbox: what tasks are kept apart with.
         launch_of: what a job executes; raises a MillpondError when it does not know.
+        sandbox: what tasks are kept apart with.
+        limiter: what keeps tasks to their amounts.
     """
 
     def __init__(
@@ -43,11 +45,12 @@ class Executor:
         launch_of: Callable[[str], LaunchSpec],
         outbox: Outbox,
         loop: asyncio.AbstractEventLoop,
-        sandbox: Sandbox | None = None,
+        sandbox: Sandbox | None,
+        limiter: Limiter,
     ) -> None:
         self.live = LiveTasks(state_dir, loop, self._task_ended)
         self.nurse = Nurse()
-        self._site = Site(machine, state_dir, self.live, self.nurse, loop, sandbox)
+        self._site = Site(machine, state_dir, self.live, self.nurse, loop, sandbox, limiter)
         self._launch_of = launch_of
         self._outbox = outbox
         self._pending: dict[str, tuple[PendingStart, int]] = {}
@@ -122,7 +125,7 @@ class Executor:
         """Say how a start went, then what has happened since, then do what waited for it."""
         del self._pending[pending.decision.job]
         if pending.refusal is None:
-            self._outbox.confirm(pending.decision)
+            self._outbox.confirm(pending.decision, pending.confinement)
             for record in pending.ended:
                 self._outbox.ended(record.id, verdict_on(record))
         else:

@@ -73,6 +73,10 @@ class LiveTasks:
         """Where gangs meet that run now, and where tasks serve."""
         return {port for live in self._tasks.values() for port in (live.port, live.record.port) if port}
 
+    def pinned(self) -> list[tuple[int, ...]]:
+        """The CPUs that running tasks are pinned to."""
+        return [live.record.cpus for live in self._tasks.values() if live.record.cpus]
+
     def request_stop(self, live: Live, grace_s: float) -> None:
         """Give a task notice and grace."""
         runner.request_stop(TaskFiles.of(self._state_dir, live.record.id), live.handle, grace_s)
@@ -82,7 +86,7 @@ class LiveTasks:
         files = TaskFiles.of(self._state_dir, record.id)
         latest = read_record(files) or record
         if not latest.over:
-            runner.kill_remains(files)
+            runner.kill_remains(files, latest.groups)
         supervisor.leave(files.record)  # what was killed could not do so itself
         return latest
 

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 
 from millpond.engines.local.verdicts import Refusal, Verdict
+from millpond.model.confinement import UNTOLD, Confinement
 from millpond.model.decisions import Decision
 from millpond.model.devices import Device
 from millpond.model.errors import InconsistentStateError
@@ -31,9 +32,13 @@ class Outbox:
         self._events: list[Event] = []
         self._defect: BaseException | None = None
 
-    def confirm(self, decision: Decision) -> None:
-        """A decision was carried out."""
-        self._put(lambda at: Confirmed(at, decision.id))
+    def confirm(self, decision: Decision, confinement: Confinement = UNTOLD) -> None:
+        """A decision was carried out.
+
+        Args:
+            confinement: of a start: that of its tasks.
+        """
+        self._put(lambda at: Confirmed(at, decision.id, confinement))
 
     def refuse(self, decision: Decision, refusal: Refusal) -> None:
         """A decision could not be carried out, and nothing of it remains."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
 import secrets
 from collections.abc import Callable, Collection
@@ -14,11 +15,13 @@ from millpond.engines.local.live import LiveTasks
 from millpond.engines.local.ports import free_port
 from millpond.engines.local.rendezvous import Rendezvous
 from millpond.engines.local.verdicts import Refusal, refusal_of
+from millpond.model.confinement import Confinement, loosest
 from millpond.model.decisions import Decision, Placement, Start
 from millpond.model.devices import Device
 from millpond.model.errors import UnavailableError
 from millpond.node import runner
 from millpond.node.launch import LaunchSpec, base_environment
+from millpond.node.limiting import NO_LIMITS, Limiter, Limits
 from millpond.node.machine import Machine
 from millpond.node.nurse import Nurse
 from millpond.node.records import RunRecord, TaskFiles, TaskId, read_record
@@ -35,6 +38,7 @@ class Site:
 
     Attributes:
         sandbox: what tasks are kept apart with; None where they are not.
+        limiter: what keeps tasks to their amounts.
     """
 
     machine: Machine
@@ -43,6 +47,7 @@ class Site:
     nurse: Nurse
     loop: asyncio.AbstractEventLoop
     sandbox: Sandbox | None = None
+    limiter: Limiter = Limiter()
 
 
 class StartState(Enum):
@@ -79,6 +84,8 @@ class PendingStart:
         self.ended: list[RunRecord] = []
         self.deferred: list[Decision] = []
         self.ports: dict[int, int] = {}
+        self._pinned: list[tuple[int, ...]] = []
+        self._confinements: list[Confinement] = []
         self._launch = launch
         self._site = site
         self._on_answer = on_answer
@@ -93,6 +100,11 @@ class PendingStart:
         if self.refusal is None:
             return StartState.CONFIRMED
         return StartState.UNDOING if self._site.live.of_start(self.decision.id) else StartState.REFUSED
+
+    @property
+    def confinement(self) -> Confinement:
+        """That of its tasks: of several, what holds for all of them."""
+        return loosest(self._confinements)
 
     def choose_ports(self, taken: Collection[int]) -> None:
         """Find each task a port, when it is to serve.
@@ -128,6 +140,7 @@ class PendingStart:
         devices = tuple(self._devices[grant.device] for grant in placed.grants)
         env = {
             **base_environment(),
+            **(self._launch.identity.environment if self._launch.identity is not None else {}),
             **self._launch.env,
             **meeting.environment(task.task),
             **self._site.machine.environment(devices),
@@ -146,7 +159,21 @@ class PendingStart:
                 "MILLPOND_ACCESS_KEY": key,
                 "MILLPOND_BASE_PATH": base_path(task.job),
             }
-        return runner.TaskStart(task, placed.role, placed.node, self.decision.id, uuids, env, port, key)
+        limits = self._limits(task, placed.role)
+        return runner.TaskStart(task, placed.role, placed.node, self.decision.id, uuids, env, limits, port, key)
+
+    def _limits(self, task: TaskId, role: str) -> Limits:
+        """What the task is kept to, and by what."""
+        amounts = self._launch.role_amounts.get(role)
+        if amounts is None:
+            return NO_LIMITS
+        mark = hashlib.sha256(f"{self._site.state_dir}\0{task.job}".encode()).hexdigest()[:12]
+        name = f"millpond-{mark}-{task.attempt}-{task.task}"
+        limits = self._site.limiter.limits(
+            name, amounts, role in self._launch.said_memory, (*self._site.live.pinned(), *self._pinned)
+        )
+        self._pinned.append(limits.cpus)
+        return limits
 
     def _spawn(self, start: runner.TaskStart) -> runner.Spawned:
         site = self._site
@@ -162,6 +189,8 @@ class PendingStart:
         """Watch a task whose start is settled; says what is wrong when it did not start."""
         record = read_record(TaskFiles.of(self._site.state_dir, task))
         ours = record is not None and record.decision == self.decision.id
+        if record is not None and ours:
+            self._confinements.append(record.confinement)
         if record is not None and ours and record.error is None and record.supervisor_pid == spawned.pid:
             self._site.live.watch(record, spawned.handle)
             return None

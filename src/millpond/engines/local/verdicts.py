@@ -72,8 +72,14 @@ def verdict_on(record: RunRecord) -> Verdict:
     if code == 0:
         return Verdict(Outcome.SUCCESS, 0)
     if record.out_of_memory:
-        return Verdict(Outcome.OUT_OF_MEMORY, code, "the kernel killed it for want of host memory")
+        return Verdict(Outcome.OUT_OF_MEMORY, code, _out_of_memory_text(record))
     return Verdict(Outcome.USER_ERROR, code, exit_text(code))
+
+
+def _out_of_memory_text(record: RunRecord) -> str:
+    if not record.memory_limit_mib:
+        return "the kernel killed it for want of host memory"
+    return f"it wanted more than the {record.memory_limit_mib} MiB of memory that it asked for; ask for more (memory)"
 
 
 def refusal_of(record: RunRecord, launch: LaunchSpec) -> Refusal | None:

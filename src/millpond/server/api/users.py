@@ -8,12 +8,12 @@ from typing import Annotated
 
 from fastapi import APIRouter
 
-from millpond.server.api.dependencies import TenantsOf
+from millpond.server.api.dependencies import ServiceOf, TenantsOf
 from millpond.server.api.permits import Access, SecurityOf, may, user_in_path
 from millpond.server.api.pictures import limits_of, limits_text, user_info
 from millpond.server.auth.records import User
 from millpond.server.auth.roles import Role, Verb
-from millpond.specs.accounts import Invitation, NewUser, UserChange, UserInfo, UserList
+from millpond.specs.accounts import ChangedUser, Invitation, NewUser, UserChange, UserList
 
 router = APIRouter(prefix="/users", tags=["users"])
 
@@ -30,7 +30,11 @@ def list_users(access: Annotated[Access, may(Verb.READ_USERS)], security: Securi
 
 @router.post("", status_code=201)
 async def add_user(
-    wish: NewUser, access: Annotated[Access, may(Verb.CHANGE_USERS)], security: SecurityOf, tenants: TenantsOf
+    wish: NewUser,
+    access: Annotated[Access, may(Verb.CHANGE_USERS)],
+    security: SecurityOf,
+    tenants: TenantsOf,
+    service: ServiceOf,
 ) -> Invitation:
     """Make an account; a person's comes with an invitation by which they choose a password."""
     limits = limits_of(wish.limits)
@@ -40,16 +44,18 @@ async def add_user(
     access.tell(f"{what}, {wish.role} of {wish.group}" if wish.group else what)
     access.act.target = security.accounts.target_user(made.name)
     await tenants.changed_user(made)
+    info = user_info(security.accounts, made)
     if made.service:
-        return Invitation(user=user_info(security.accounts, made))
+        return Invitation(user=info)
     token, secret = await asyncio.to_thread(security.logins.invite, made.name)
-    return Invitation(user=user_info(security.accounts, made), invitation=secret, expires_at=token.expires_at)
+    warning = service.isolation.warning
+    return Invitation(user=info, invitation=secret, expires_at=token.expires_at, warning=warning)
 
 
 @router.patch("/{user}")
 async def change_user(
-    user: str, wish: UserChange, access: Changer, security: SecurityOf, tenants: TenantsOf
-) -> UserInfo:
+    user: str, wish: UserChange, access: Changer, security: SecurityOf, tenants: TenantsOf, service: ServiceOf
+) -> ChangedUser:
     """Make somebody an admin or no longer one, disable or enable an account, change its limits."""
 
     def change(known: User) -> User:
@@ -64,7 +70,8 @@ async def change_user(
 
     changed = await asyncio.to_thread(security.accounts.change_user, user, change)
     await tenants.changed_user(changed)
-    return user_info(security.accounts, changed)
+    warning = service.isolation.warning if wish.disabled is False else ""
+    return ChangedUser(**user_info(security.accounts, changed).model_dump(), warning=warning)
 
 
 @router.post("/{user}/invitation", status_code=201)

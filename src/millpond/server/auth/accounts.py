@@ -14,7 +14,7 @@ from typing import Final
 
 from sqlalchemy.exc import DBAPIError
 
-from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError
+from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
 from millpond.server.absent import absent
 from millpond.server.auth import secrets
 from millpond.server.auth.records import Group, Member, Token, TokenKind, User
@@ -50,6 +50,7 @@ class Accounts:
         self._groups = {group.name: group for group in store.groups()}
         self._members = {(member.group, member.user): member for member in store.members()}
         self._tokens = {token.id: token for token in store.tokens()}
+        self._numbers = store.numbers()
         self._callers: dict[str, Caller] = {}
         self._owner = owner
         self._owner_digest = secrets.digest_of(owner_token)
@@ -232,6 +233,30 @@ class Accounts:
                 )
             self._save_user(changed)
         return changed
+
+    def number_of(self, user: str, numbers: range, is_taken: Callable[[int], bool]) -> int:
+        """The number under which a user's tasks run: the same ever after, and nobody else's.
+
+        Args:
+            numbers: those that may be given.
+            is_taken: whether something else on the machine has one already.
+
+        Raises:
+            UnavailableError: they are used up.
+        """
+        with self._lock:
+            number = self._numbers.get(user)
+            if number is None:
+                given = set(self._numbers.values())
+                number = next((each for each in numbers if each not in given and not is_taken(each)), None)
+                if number is None:
+                    raise UnavailableError(
+                        f"no user number from {numbers.start} to {numbers.stop - 1} is left for {user!r}",
+                        "widen run_as.range in the configuration",
+                    )
+                self._store.save_number(user, number)
+                self._numbers[user] = number
+            return number
 
     def add_group(self, group: Group) -> Group:
         """Make a group.

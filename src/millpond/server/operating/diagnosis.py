@@ -17,8 +17,10 @@ from typing import Final
 from millpond.model.devices import Health
 from millpond.model.errors import UnavailableError
 from millpond.node import memory_cgroup, runner
+from millpond.node.cgroups import GroupMode, find_controllers
 from millpond.node.devices.nvidia import NvidiaVendor
-from millpond.node.sandbox import INSTALL, SandboxMode, find_sandbox
+from millpond.node.limiting import REMEDY
+from millpond.node.sandbox import INSTALL, INSTALL_IDENTITIES, SandboxMode, find_sandbox, trouble_with_identities
 
 _GIB: Final = 1024**3
 _LEAST_FREE_GIB: Final = 2
@@ -63,6 +65,8 @@ def diagnose(state_dir: Path) -> list[Finding]:
         lambda: _disk(state_dir),
         _limits,
         lambda: _sandbox(state_dir),
+        _identities,
+        _limits_of_tasks,
         _gpus,
         _memory,
         _kernels,
@@ -120,6 +124,26 @@ def _sandbox(state_dir: Path) -> Finding:
     if sandbox is None:
         return Finding("sandbox", Grade.LIMITED, f"jobs are not kept apart: {trouble}", INSTALL)
     return Finding("sandbox", Grade.OK, f"bubblewrap at {sandbox.program}")
+
+
+def _identities() -> Finding:
+    what = "whom jobs run as"
+    if os.geteuid() != 0:
+        return Finding(what, Grade.OK, "this account, all of them; only root could start them as others")
+    sandbox, _ = find_sandbox(SandboxMode.PREFERRED, ())
+    trouble = "there is no sandbox" if sandbox is None else trouble_with_identities(sandbox)
+    if trouble:
+        remedy = INSTALL if sandbox is None else INSTALL_IDENTITIES
+        return Finding(what, Grade.LIMITED, f"root, all of them: {trouble}", remedy)
+    return Finding(what, Grade.OK, "each user as a number or an account of their own")
+
+
+def _limits_of_tasks() -> Finding:
+    controllers, trouble = find_controllers(GroupMode.AUTO)
+    if controllers is None:
+        found = f"each process of a job is limited by itself, not all together: {trouble}"
+        return Finding("limits of jobs", Grade.LIMITED, found, REMEDY)
+    return Finding("limits of jobs", Grade.OK, f"control groups for {', '.join(controllers.folders)}")
 
 
 def _gpus() -> Finding:

@@ -28,6 +28,9 @@ Restart=on-failure
 RestartSec=2
 # A server that cannot start (a port in use, a wrong configuration) is not tried again and again.
 RestartPreventExitStatus=2
+# Each task gets a control group of its own below the unit's; the server itself lives beside them.
+Delegate=cpu memory pids
+DelegateSubgroup=server
 LimitNOFILE=65536
 UMask=0077
 

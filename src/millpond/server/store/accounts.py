@@ -51,6 +51,16 @@ class AccountStore:
             for row in self._all(schema.users, schema.users.c.name)
         ]
 
+    def numbers(self) -> dict[str, int]:
+        """The numbers under which tasks run, by user."""
+        table = schema.user_numbers
+        return {row.user: row.number for row in self._all(table, table.c.user)}
+
+    def save_number(self, user: str, number: int) -> None:
+        """Give a user a number, for good."""
+        with self._engine.begin() as connection:
+            connection.execute(schema.user_numbers.insert().values(user=user, number=number))
+
     def groups(self) -> list[Group]:
         """All groups, by name."""
         rows = self._all(schema.groups, schema.groups.c.name)

@@ -178,6 +178,14 @@ users = Table(
 )
 """Accounts of people and of services; ``password`` is a hash, empty where none is set."""
 
+user_numbers = Table(
+    "user_numbers",
+    metadata,
+    Column("user", _NAME, primary_key=True),
+    Column("number", BigInteger, nullable=False, unique=True),
+)
+"""User numbers of the machine under which the tasks of users run; a number is never given to a second user."""
+
 groups = Table(
     "groups",
     metadata,

@@ -263,6 +263,15 @@ class Store:
         with self._engine.connect() as connection:
             return arrays.document_of(connection, job)
 
+    def submitted(self, job: str) -> NewJob | None:
+        """A job as it was accepted; None when there is none."""
+        query = sa.select(schema.jobs).where(schema.jobs.c.id == job)
+        with self._engine.connect() as connection:
+            row = connection.execute(query).one_or_none()
+        if row is None:
+            return None
+        return NewJob(row.id, row.user, row.submitted_at, json.loads(row.document), state=row.state, group=row.group)
+
     def documents_with(self, field: str, *, live_only: bool = False) -> list[dict[str, Any]]:
         """Job files in which a field stands, with whatever value."""
         table = schema.jobs

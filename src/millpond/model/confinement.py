@@ -1,0 +1,43 @@
+"""How well the tasks of a run are kept apart from others, and kept to what they asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class LimitKind(StrEnum):
+    """What keeps a task to the CPUs and the memory that it asked for."""
+
+    UNKNOWN = ""
+    """The engine does not tell."""
+    CONTROL_GROUP = "control-group"
+    """The kernel, for all its processes together."""
+    PROCESS = "process"
+    """The kernel, for each of its processes by itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Confinement:
+    """What one run may reach beyond itself.
+
+    Attributes:
+        sandboxed: its tasks see no files and processes of others; true too where nothing runs that could.
+        limits: what keeps them to their amounts.
+    """
+
+    sandboxed: bool = True
+    limits: LimitKind = LimitKind.UNKNOWN
+
+
+UNTOLD = Confinement()
+"""Of what is no start, or of an engine that does not tell."""
+
+
+def loosest(of: Sequence[Confinement]) -> Confinement:
+    """What holds for all of these."""
+    kinds = {each.limits for each in of}
+    order = (LimitKind.PROCESS, LimitKind.CONTROL_GROUP)
+    limits = next((kind for kind in order if kind in kinds), LimitKind.UNKNOWN)
+    return Confinement(all(each.sandboxed for each in of), limits)

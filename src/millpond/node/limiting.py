@@ -1,0 +1,87 @@
+"""What keeps a task to the CPUs and the memory that it asked for: a control group where one can be had, else less.
+
+Without a control group a task is pinned to as many CPUs as it asked for, those first that the fewest others have; and
+where it said how much memory it wants and uses no cards (whose drivers map far more than they use), each of its
+processes may have that much data. Several processes together may then exceed it: nothing but the kernel's last resort
+ends them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from millpond.model.confinement import LimitKind
+from millpond.node.cgroups import Amounts, Controllers
+
+REMEDY = (
+    "run the server as a service that is given its control group (`pond service install`), or where its group is its "
+    "own, as in a container, start it with --control-groups always"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one task is kept to, and by what.
+
+    Attributes:
+        groups: its control groups, as ``cgroups.Controllers.groups`` writes them down.
+        cpus: numbers of the CPUs that it is pinned to; empty: to none.
+        data_bytes: the most data one of its processes may have; None: no bound.
+    """
+
+    kind: LimitKind = LimitKind.UNKNOWN
+    memory_mib: int = 0
+    groups: tuple[dict[str, Any], ...] = ()
+    cpus: tuple[int, ...] = ()
+    data_bytes: int | None = None
+
+    def plain(self) -> dict[str, Any]:
+        """For the supervisor's order."""
+        return {"groups": list(self.groups), "cpus": list(self.cpus), "data_bytes": self.data_bytes}
+
+
+NO_LIMITS = Limits()
+
+
+@dataclass(frozen=True, slots=True)
+class Limiter:
+    """How this machine keeps tasks to their amounts.
+
+    Attributes:
+        controllers: None: there are no control groups for tasks.
+        trouble: why there are none; empty when there are.
+        pins: tasks may be pinned to CPUs; not where the CPUs of the pool are pretended.
+    """
+
+    controllers: Controllers | None = None
+    trouble: str = ""
+    pins: bool = False
+
+    def limits(self, name: str, amounts: Amounts, said_memory: bool, pinned: Iterable[Sequence[int]]) -> Limits:
+        """What one task gets.
+
+        Args:
+            name: of its control group; no other task has it.
+            said_memory: the bound on memory is its own wish, and it uses no cards.
+            pinned: the CPUs that running tasks are pinned to.
+        """
+        if self.controllers is not None:
+            groups = tuple(self.controllers.groups(name, amounts))
+            return Limits(LimitKind.CONTROL_GROUP, amounts.memory_mib, groups)
+        cpus = _least_used(amounts.cpu_milli, pinned) if self.pins else ()
+        data = amounts.memory_mib * 2**20 if said_memory and amounts.memory_mib else None
+        return Limits(LimitKind.PROCESS, 0, (), cpus, data)
+
+
+def _least_used(cpu_milli: int, pinned: Iterable[Sequence[int]]) -> tuple[int, ...]:
+    """As many CPUs as were asked for, rounded up; none when that is all of them."""
+    there = sorted(os.sched_getaffinity(0))
+    wanted = max(-(-cpu_milli // 1000), 1)
+    if wanted >= len(there):
+        return ()
+    used = Counter(cpu for cpus in pinned for cpu in cpus)
+    return tuple(sorted(sorted(there, key=lambda cpu: (used[cpu], cpu))[:wanted]))

@@ -1,0 +1,169 @@
+"""Whether the jobs of several people are kept apart on this machine, and what follows where they are not.
+
+With one person on the server its jobs may read each other's files: they are all that person's. From the second on they
+may not. Where tasks cannot be kept apart then, nothing new starts, submissions are refused, and everybody is told what
+to install. What runs goes on, marked as what it is.
+
+Where the server is root, tasks of everybody but the server's owner run under user numbers of their own.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from millpond.model.errors import UnavailableError
+from millpond.model.events import Event, StartsFreed, StartsHeld
+from millpond.model.reasons import Cause
+from millpond.node.identities import Identity, account_named, is_taken, numbered
+from millpond.node.sandbox import (
+    INSTALL,
+    INSTALL_IDENTITIES,
+    Sandbox,
+    SandboxMode,
+    find_sandbox,
+    trouble_with_identities,
+)
+from millpond.server.auth.accounts import Accounts
+from millpond.server.core import Core
+from millpond.specs.confining import RunAs, UserKind
+
+_AGAIN: Final = "then start the server again; what runs goes on meanwhile"
+
+
+@dataclass(frozen=True, slots=True)
+class Apart:
+    """How this machine keeps tasks apart.
+
+    Attributes:
+        mode: what the operator wants.
+        sandbox: None where there is none.
+        trouble, remedy: why tasks are not kept apart, and what would mend it; empty when they are.
+        is_root: the server may start tasks as anybody.
+    """
+
+    mode: SandboxMode
+    sandbox: Sandbox | None = None
+    trouble: str = ""
+    remedy: str = ""
+    is_root: bool = False
+
+
+def look_around(mode: SandboxMode, state_dir: Path, run_as: RunAs) -> Apart:
+    """How tasks can be kept apart here.
+
+    Raises:
+        UnavailableError: the operator requires it, and it does not work.
+    """
+    is_root = os.geteuid() == 0
+    sandbox, trouble = find_sandbox(mode, (state_dir,))
+    if sandbox is None:
+        return Apart(mode, None, trouble, INSTALL, is_root)
+    if is_root and run_as.kind is not UserKind.SERVER:
+        trouble = trouble_with_identities(sandbox)
+        if trouble:
+            if mode is SandboxMode.REQUIRED:
+                raise UnavailableError(f"tasks cannot be kept apart: {trouble}", INSTALL_IDENTITIES)
+            return Apart(mode, sandbox, f"they all run as root: {trouble}", INSTALL_IDENTITIES, is_root)
+    return Apart(mode, sandbox, "", "", is_root)
+
+
+class Isolation:
+    """What this server holds its tasks to.
+
+    Args:
+        apart: as ``look_around`` found it.
+        owner: the account whose tasks run as the server itself.
+        run_as: gives the rule for all others.
+        clock: seconds since 1970.
+    """
+
+    def __init__(
+        self,
+        apart: Apart,
+        accounts: Accounts,
+        owner: str,
+        state_dir: Path,
+        run_as: Callable[[], RunAs] = RunAs,
+        clock: Callable[[], float] = lambda: 0.0,
+    ) -> None:
+        self.apart = apart
+        self._accounts = accounts
+        self._owner = owner
+        self._state_dir = state_dir
+        self._run_as = run_as
+        self._clock = clock
+
+    @property
+    def hindrance(self) -> str:
+        """Why no task may start; empty when they may."""
+        mode, people = self.apart.mode, self._people()
+        if not self.apart.trouble or mode in (SandboxMode.OFF, SandboxMode.PREFERRED) or people < 2:
+            return ""
+        return f"{people} people use this server, and jobs could read each other's files ({self.apart.trouble})"
+
+    @property
+    def advice(self) -> str:
+        """What would mend it."""
+        return f"{self.apart.remedy}; {_AGAIN}"
+
+    @property
+    def warning(self) -> str:
+        """What whoever adds people should be told; empty when all is well."""
+        if self.hindrance:
+            return f"no job starts from now on: {self.hindrance}; {self.advice}"
+        if self.apart.trouble and self._people() > 1:
+            return f"jobs can read each other's files ({self.apart.trouble}); {self.apart.remedy}"
+        return ""
+
+    def check(self, user: str) -> None:
+        """Whether a job of this user may be taken on.
+
+        Raises:
+            UnavailableError: it could not be kept apart from others.
+            NotFoundError: it is to run as an account of the machine, and there is none.
+        """
+        if self.hindrance:
+            raise UnavailableError(self.hindrance, self.advice)
+        if self._is_another(user) and self._run_as().kind is UserKind.UNIX:
+            account_named(user)
+
+    def identity_of(self, user: str) -> Identity | None:
+        """Whom the tasks of a user run as; None: as the server does.
+
+        Raises:
+            NotFoundError: as an account of the machine, and there is none.
+            UnavailableError: the numbers are used up.
+            OSError: a home cannot be made.
+        """
+        if not self._is_another(user):
+            return None
+        rule = self._run_as()
+        if rule.kind is UserKind.UNIX:
+            return account_named(user)
+        return numbered(
+            user, self._accounts.number_of(user, range(rule.first, rule.last + 1), is_taken), self._state_dir
+        )
+
+    def events(self, core: Core) -> list[Event]:
+        """What the scheduler has to be told so that it starts work, or no longer does."""
+        held = core.scheduler.holds.get(Cause.NOT_ISOLATED, "")
+        text = f"{self.hindrance}; {self.advice}" if self.hindrance else ""
+        if text == held:
+            return []
+        if text:
+            return [StartsHeld(self._clock(), Cause.NOT_ISOLATED, text)]
+        return [StartsFreed(self._clock(), Cause.NOT_ISOLATED)]
+
+    def _is_another(self, user: str) -> bool:
+        """Whether a user's tasks run as somebody else than the server."""
+        if not self.apart.is_root or self.apart.sandbox is None or self.apart.trouble:
+            return False
+        return user not in ("", self._owner) and self._run_as().kind is not UserKind.SERVER
+
+    def _people(self) -> int:
+        """Accounts of people that are in use."""
+        return sum(not user.disabled and not user.service for user in self._accounts.users())

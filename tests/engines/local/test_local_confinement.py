@@ -1,0 +1,211 @@
+"""What keeps real tasks to what they asked for, and whom they run as."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from local_bench import Bench, eventually
+
+from millpond.model.confinement import Confinement, LimitKind
+from millpond.model.events import Confirmed, Ended
+from millpond.model.workloads import Outcome
+from millpond.node.cgroups import Amounts, Controllers, GroupMode, find_controllers
+from millpond.node.identities import numbered
+from millpond.node.limiting import Limiter
+from millpond.node.records import TaskFiles, TaskId, read_record
+from millpond.node.sandbox import SandboxMode, find_sandbox, trouble_with_identities
+from millpond.node.workspace import Workspace
+
+pytestmark = pytest.mark.end_to_end
+
+NUMBER = 265_001
+HUNGRY = "import sys; data = bytearray(200 * 2**20); print(len(data))"
+
+
+@pytest.fixture
+def controllers() -> Controllers:
+    """Where this account may make control groups, below its own."""
+    found, trouble = find_controllers(GroupMode.ALWAYS)
+    if found is None or any(version == 2 for version, _ in found.folders.values()):
+        pytest.skip(f"no control groups to be tried here: {trouble or 'version 2 would move the tests themselves'}")
+    return found
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    bench = Bench(tmp_path)
+    yield bench
+    bench.end_all()
+
+
+def with_limits(bench: Bench, limiter: Limiter) -> None:
+    bench.limiter = limiter
+    bench.restart()
+
+
+def end_of(bench: Bench, command: str | tuple[str, ...], **settings: object) -> tuple[Confirmed, Ended]:
+    bench.define("j", command, **settings)
+    bench.start("j")
+    confirmed, end = bench.events(2)
+    assert isinstance(confirmed, Confirmed)
+    assert isinstance(end, Ended)
+    return confirmed, end
+
+
+class TestWithControlGroups:
+    def test_a_task_that_wants_more_memory_than_it_asked_for_ends_and_is_told_so(
+        self, bench: Bench, controllers: Controllers
+    ) -> None:
+        with_limits(bench, Limiter(controllers))
+        command = ("sh", "-c", f'python3 -c "{HUNGRY}"; exit 7')  # whatever its main process makes of it
+        confirmed, end = end_of(bench, command, role_amounts={"worker": Amounts(1000, 64)})
+        assert confirmed.confinement == Confinement(False, LimitKind.CONTROL_GROUP)
+        assert (end.outcome, end.exit_code) == (Outcome.OUT_OF_MEMORY, 7)
+        assert "more than the 64 MiB of memory that it asked for" in end.detail
+
+    def test_the_groups_of_a_task_are_gone_with_it(self, bench: Bench, controllers: Controllers) -> None:
+        with_limits(bench, Limiter(controllers))
+        end_of(bench, "cat /proc/self/cgroup", role_amounts={"worker": Amounts(500, 64, 50)})
+        assert "millpond-" in bench.log("j").decode()
+        record = read_record(TaskFiles.of(bench.state_dir, TaskId("j", 1, 0)))
+        assert record is not None
+        assert len(record.groups) == len(controllers.folders)
+        assert not any(Path(folder).exists() for folder in record.groups)
+
+    def test_a_task_that_forks_without_end_meets_its_bound_and_leaves_nothing(
+        self, bench: Bench, controllers: Controllers
+    ) -> None:
+        if "pids" not in controllers.folders:
+            pytest.skip("the number of processes cannot be bounded here")
+        with_limits(bench, Limiter(controllers))
+        script = "for i in $(seq 60); do sleep 4711 & done; wait"
+        _, end = end_of(bench, script, role_amounts={"worker": Amounts(500, 0, 20)})
+        assert end.outcome is Outcome.USER_ERROR
+        assert b"fork" in bench.log("j").lower()
+        assert bench.nothing_runs_like("sleep\0004711")
+
+    def test_what_is_left_in_the_groups_of_a_killed_supervisor_ends_with_it(
+        self, bench: Bench, controllers: Controllers
+    ) -> None:
+        with_limits(bench, Limiter(controllers))
+        bench.define("j", "echo $$ > pid; exec sleep 4712", role_amounts={"worker": Amounts(500, 64)})
+        bench.start("j")
+        pid = bench.pid_in("pid")
+        record = read_record(TaskFiles.of(bench.state_dir, TaskId("j", 1, 0)))
+        assert record is not None
+        os.kill(record.supervisor_pid, 9)
+        bench.events(2)
+        assert bench.gone(pid)
+        assert eventually(lambda: not any(Path(folder).exists() for folder in record.groups))
+
+
+class TestWithoutControlGroups:
+    def test_a_process_that_wants_more_than_its_task_named_is_refused_the_memory(self, bench: Bench) -> None:
+        with_limits(bench, Limiter(trouble="none here"))
+        command = ("python3", "-c", HUNGRY)
+        amounts = {"worker": Amounts(1000, 64)}
+        confirmed, end = end_of(bench, command, role_amounts=amounts, said_memory=frozenset({"worker"}))
+        assert confirmed.confinement.limits is LimitKind.PROCESS
+        assert end.outcome is Outcome.USER_ERROR
+        assert b"MemoryError" in bench.log("j")
+
+    def test_memory_that_a_task_did_not_name_is_no_bound(self, bench: Bench) -> None:
+        with_limits(bench, Limiter(trouble="none here"))
+        _, end = end_of(bench, ("python3", "-c", HUNGRY), role_amounts={"worker": Amounts(1000, 64)})
+        assert end.outcome is Outcome.SUCCESS
+
+    @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is only one CPU")
+    def test_tasks_are_pinned_to_as_many_cpus_as_they_asked_for_and_not_all_to_the_same(self, bench: Bench) -> None:
+        with_limits(bench, Limiter(trouble="none here", pins=True))
+        script = "python3 -c 'import os; print(*os.sched_getaffinity(0))' > cpu-$MILLPOND_TASK; sleep 4713"
+        bench.define("j", script, role_amounts={"worker": Amounts(1000, 64)})
+        bench.start("j", tasks=(0, 1))
+        assert bench.appears("cpu-0")
+        assert bench.appears("cpu-1")
+        assert eventually(lambda: all((bench.workdir / f"cpu-{n}").read_text().strip() for n in (0, 1)))
+        pinned = [(bench.workdir / f"cpu-{number}").read_text().split() for number in (0, 1)]
+        assert [len(cpus) for cpus in pinned] == [1, 1]
+        assert pinned[0] != pinned[1]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can start tasks as others")
+class TestAsSomebodyElse:
+    @pytest.fixture
+    def bench(self, tmp_path: Path) -> Iterator[Bench]:
+        sandbox, trouble = find_sandbox(SandboxMode.PREFERRED, (tmp_path / "state",))
+        trouble = trouble if sandbox is None else trouble_with_identities(sandbox)
+        if trouble:
+            pytest.skip(f"tasks cannot run as others here: {trouble}")
+        bench = Bench(tmp_path, sandbox)
+        yield bench
+        bench.end_all()
+
+    def settings(self, bench: Bench) -> dict[str, object]:
+        blobs = bench.state_dir / "blobs"
+        workspace = Workspace(str(blobs), str(bench.state_dir / "datasets"))
+        workdir = bench.state_dir / "jobs" / "j" / "work"
+        workdir.mkdir(parents=True, exist_ok=True)
+        identity = numbered("mia", NUMBER, bench.state_dir)
+        return {"identity": identity, "workspace": workspace, "workdir": workdir}
+
+    def test_a_task_runs_under_its_users_number_with_a_home_and_an_output_of_its_own(self, bench: Bench) -> None:
+        script = (
+            "id -u; id -G; echo $USER $HOME; umask 077; touch /tmp/x; echo kept > $HOME/note; "
+            "echo result > $MILLPOND_OUTPUT/result; touch here; echo again >> /dev/stdout; "
+            "grep -i '^cap[epb]' /proc/self/status"
+        )
+        _, end = end_of(bench, script, **self.settings(bench))
+        lines = bench.log("j").decode().splitlines()
+        assert end.outcome is Outcome.SUCCESS, lines
+        assert lines[:2] == [str(NUMBER), str(NUMBER)]
+        assert lines[2] == f"mia {bench.state_dir}/homes/mia"
+        assert lines[3] == "again"
+        assert {line.split()[1] for line in lines[4:]} == {"0" * 16}
+        output = bench.state_dir / "jobs/j/attempt-1/files/output/result"
+        assert (output.read_text(), output.stat().st_uid) == ("result\n", NUMBER)
+        assert (bench.state_dir / "jobs/j/work/here").stat().st_uid == NUMBER
+        assert (bench.state_dir / "homes/mia/note").stat().st_uid == NUMBER
+
+    def test_it_reads_neither_what_belongs_to_root_nor_the_home_of_another(self, bench: Bench, tmp_path: Path) -> None:
+        numbered("max", NUMBER + 1, bench.state_dir)
+        (bench.state_dir / "homes/max/secret").write_text("of max")
+        mine = Path("/var/lib") / f"{tmp_path.name}-of-root"
+        mine.write_text("of root")
+        mine.chmod(0o600)
+        try:
+            script = f"cat {mine}; cat {bench.state_dir}/homes/max/secret; cat {bench.state_dir}/token; touch /etc/x"
+            end_of(bench, script, **self.settings(bench))
+        finally:
+            mine.unlink()
+        log = bench.log("j").decode()
+        assert "of root" not in log
+        assert "of max" not in log
+        assert "Permission denied" in log
+
+    def test_a_folder_of_the_machine_is_made_for_its_output_with_its_own_rights_only(
+        self, bench: Bench, tmp_path: Path
+    ) -> None:
+        for_all, closed = tmp_path / "for-all", tmp_path / "closed"
+        for folder, mode in ((for_all, 0o1777), (closed, 0o755)):
+            folder.mkdir()
+            folder.chmod(mode)
+        for above in (tmp_path, *tmp_path.parents):
+            if "pytest" in str(above):
+                above.chmod(0o755)
+        settings = self.settings(bench)
+        workspace = Workspace(str(bench.state_dir / "blobs"), "", output=str(closed / "out"))
+        bench.define("j", "true", workdir=Path("/"), identity=settings["identity"], workspace=workspace)
+        bench.start("j")
+        (refused,) = bench.events(1)
+        assert "Permission denied" in refused.reason  # type: ignore[attr-defined]
+        assert not (closed / "out").exists()
+        workspace = Workspace(str(bench.state_dir / "blobs"), "", output=str(for_all / "out"))
+        bench.define(
+            "k", "echo x > $MILLPOND_OUTPUT/x", workdir=Path("/"), identity=settings["identity"], workspace=workspace
+        )
+        bench.start("k")
+        bench.events(2)
+        assert (for_all / "out" / "x").stat().st_uid == NUMBER

@@ -1,0 +1,112 @@
+"""Control groups for tasks: where they can be made, and what is written into them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from millpond.node import cgroups
+from millpond.node.cgroups import Amounts, Controllers, GroupMode, find_controllers
+
+
+@pytest.fixture
+def membership(tmp_path: Path) -> Path:
+    path = tmp_path / "membership"
+    path.write_text("3:memory:/srv\n2:cpu,cpuacct:/\n1:name=systemd:/x\n0::/unit\n")
+    return path
+
+
+def folders_of(tmp_path: Path, *names: str) -> Path:
+    mount = tmp_path / "cgroup"
+    for name in names:
+        (mount / name).mkdir(parents=True)
+    return mount
+
+
+def test_a_group_that_was_not_handed_over_is_left_alone(tmp_path: Path, membership: Path) -> None:
+    mount = folders_of(tmp_path, "memory/srv", "cpu")
+    assert find_controllers(GroupMode.AUTO, mount, membership)[0] is None
+    found, trouble = find_controllers(GroupMode.ALWAYS, mount, membership)
+    assert found == Controllers({"memory": (1, mount / "memory/srv"), "cpu": (1, mount / "cpu")})
+    assert trouble == ""
+    assert find_controllers(GroupMode.OFF, mount, membership) == (None, "switched off")
+
+
+def test_a_group_that_systemd_handed_over_is_used(tmp_path: Path, membership: Path) -> None:
+    mount = folders_of(tmp_path, "unit")
+    (mount / "unit" / "cgroup.controllers").write_text("cpu io memory pids\n")
+    try:
+        os.setxattr(mount / "unit", "user.delegate", b"1")
+    except OSError:
+        pytest.skip("no extended attributes on this file system")
+    found, _ = find_controllers(GroupMode.AUTO, mount, membership)
+    assert found is not None
+    assert found.folders == dict.fromkeys(("memory", "cpu", "pids"), (2, mount / "unit"))
+
+
+def test_a_server_that_lives_in_a_leaf_of_its_group_makes_groups_beside_it(tmp_path: Path) -> None:
+    mount = folders_of(tmp_path, "unit/server")
+    for folder in ("unit", "unit/server"):
+        (mount / folder / "cgroup.controllers").write_text("memory\n")
+    membership = tmp_path / "membership"
+    membership.write_text("0::/unit/server\n")
+    found, _ = find_controllers(GroupMode.ALWAYS, mount, membership)
+    assert found == Controllers({"memory": (2, mount / "unit")})
+
+
+def test_a_group_shared_with_other_programs_is_left_alone(tmp_path: Path) -> None:
+    mount = folders_of(tmp_path, "session")
+    (mount / "session" / "cgroup.controllers").write_text("memory\n")
+    (mount / "session" / "cgroup.type").write_text("domain\n")
+    (mount / "session" / "cgroup.procs").write_text(f"1\n{os.getpid()}\n")
+    membership = tmp_path / "membership"
+    membership.write_text("0::/session\n")
+    found, trouble = find_controllers(GroupMode.ALWAYS, mount, membership)
+    assert found is None
+    assert "shares its control group" in trouble
+
+
+def test_opening_a_group_moves_the_server_down_and_lets_the_controllers_in(tmp_path: Path) -> None:
+    mount = folders_of(tmp_path, "unit/server")
+    unit = mount / "unit"
+    for name, text in (("cgroup.type", "domain"), ("cgroup.procs", "71\n"), ("cgroup.subtree_control", "")):
+        (unit / name).write_text(text)
+    (unit / "server" / "cgroup.procs").write_text("")
+    cgroups.open_for_groups(Controllers({"memory": (2, unit), "cpu": (2, unit)}))
+    assert (unit / "server" / "cgroup.procs").read_text() == "71"
+    assert (unit / "cgroup.subtree_control").read_text() == "+memory +cpu"
+
+
+def test_what_a_task_asked_for_is_written_as_each_version_wants_it(tmp_path: Path) -> None:
+    amounts = Amounts(1_500, 512, 100, cpu_is_bound=True)
+    one = Controllers({"memory": (1, tmp_path / "m"), "cpu": (1, tmp_path / "c"), "pids": (1, tmp_path / "p")})
+    assert [group["settings"] for group in one.groups("t", amounts)] == [
+        {"memory.limit_in_bytes": str(512 * 2**20)},
+        {"cpu.shares": "1536", "cpu.cfs_period_us": "100000", "cpu.cfs_quota_us": "150000"},
+        {"pids.max": "100"},
+    ]
+    two = Controllers(dict.fromkeys(("memory", "cpu", "pids"), (2, tmp_path)))
+    (group,) = two.groups("t", amounts)
+    assert group == {
+        "folder": str(tmp_path / "t"),
+        "settings": {
+            "memory.max": str(512 * 2**20),
+            "cpu.weight": "150",
+            "cpu.max": "150000 100000",
+            "pids.max": "100",
+        },
+        "kills": "memory.events",
+    }
+
+
+def test_who_may_use_idle_cpus_has_a_weight_alone_and_who_named_no_memory_no_bound(tmp_path: Path) -> None:
+    (group,) = Controllers({"memory": (2, tmp_path), "cpu": (2, tmp_path)}).groups("t", Amounts(0, 0))
+    assert group["settings"] == {"cpu.weight": "1"}
+
+
+def test_a_group_that_cannot_be_made_is_the_machines_fault_and_not_the_commands(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="its control group cannot be made") as caught:
+        cgroups.make([{"folder": str(tmp_path / "gone" / "t"), "settings": {}, "kills": ""}])
+    assert not isinstance(caught.value, FileNotFoundError)

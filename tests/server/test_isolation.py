@@ -1,0 +1,158 @@
+"""Jobs of several people where they cannot be kept apart: nothing new starts, and everybody is told what to install."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from api_world import JOBS, Api, error_of
+
+from millpond.model.confinement import Confinement, LimitKind
+from millpond.model.errors import NotFoundError, UnavailableError
+from millpond.node import identities
+from millpond.node.sandbox import Sandbox, SandboxMode
+from millpond.server.auth.records import User
+from millpond.server.isolation import Apart, Isolation
+from millpond.specs.confining import RunAs, UserKind
+
+NO_BWRAP = Apart(SandboxMode.AUTO, None, "bubblewrap is not installed", "install bubblewrap")
+AS_ROOT = Apart(SandboxMode.AUTO, Sandbox("bwrap", ()), is_root=True)
+
+
+@pytest.fixture
+def api(tmp_path: Path) -> Iterator[Api]:
+    api = Api(tmp_path / "state")
+    yield api
+    api.close()
+
+
+def without_sandbox(api: Api, **changes: Any) -> None:
+    api.isolation.apart = replace(NO_BWRAP, **changes)
+
+
+def add_user(api: Api, name: str, **fields: Any) -> dict[str, Any]:
+    answer = api.client.post("/api/v1/users", json={"name": name, **fields})
+    assert answer.status_code == 201, answer.text
+    return dict(answer.json())
+
+
+def test_one_person_alone_needs_no_sandbox(api: Api) -> None:
+    without_sandbox(api)
+    assert api.job(api.submit().id).state == "running"
+
+
+def test_with_the_second_person_new_jobs_are_refused_and_waiting_ones_say_why(api: Api) -> None:
+    without_sandbox(api)
+    running, waiting = api.submit(gpus=4), api.submit(gpus=4)
+    made = add_user(api, "bob")
+    assert "no job starts from now on: 2 people use this server" in made["warning"]
+    assert "install bubblewrap" in made["warning"]
+    refused = api.client.post(JOBS, json={"command": "work"})
+    assert refused.status_code == 503
+    assert "could read each other's files" in error_of(refused).cause
+    assert "install bubblewrap" in error_of(refused).remedy
+    assert api.job(running.id).state == "running"
+    reason = api.client.get(f"{JOBS}/{waiting.id}/why").json()
+    assert reason["cause"] == "not-isolated"
+    assert "install bubblewrap" in reason["summary"]
+    assert "install bubblewrap" in api.job(waiting.id).reason
+
+
+def test_work_starts_again_when_one_person_is_left(api: Api) -> None:
+    without_sandbox(api)
+    add_user(api, "bob")
+    change = {"disabled": True}
+    assert api.client.patch("/api/v1/users/bob", json=change).json()["warning"] == ""
+    job = api.submit()
+    assert api.job(job.id).state == "running"
+    enabled = api.client.patch("/api/v1/users/bob", json={"disabled": False}).json()
+    assert "no job starts from now on" in enabled["warning"]
+
+
+def test_programs_with_accounts_are_no_people(api: Api) -> None:
+    without_sandbox(api)
+    add_user(api, "robot", service=True)
+    assert api.job(api.submit().id).state == "running"
+
+
+@pytest.mark.parametrize("mode", [SandboxMode.OFF, SandboxMode.PREFERRED])
+def test_whoever_runs_the_server_may_say_that_jobs_need_not_be_kept_apart(api: Api, mode: SandboxMode) -> None:
+    without_sandbox(api, mode=mode)
+    made = add_user(api, "bob")
+    assert "jobs can read each other's files" in made["warning"]
+    assert api.job(api.submit().id).state == "running"
+
+
+def test_with_a_sandbox_a_second_person_changes_nothing(api: Api) -> None:
+    assert add_user(api, "bob")["warning"] == ""
+    assert api.job(api.submit().id).state == "running"
+
+
+def test_a_run_without_a_sandbox_is_marked_wherever_it_is_shown(api: Api) -> None:
+    without_sandbox(api, mode=SandboxMode.OFF)
+    api.engine.confinement = Confinement(False, LimitKind.PROCESS)
+    job = api.submit()
+    shown = api.job(job.id)
+    assert (shown.unsandboxed, shown.limited_by) == (True, "process")
+    assert "unsandboxed" in api.client.get(f"{JOBS}/{job.id}/why").json()["summary"]
+    assert api.client.get("/api/v1/nodes").json()["nodes"][0]["unsandboxed"] == "bubblewrap is not installed"
+    (task,) = api.world.running
+    api.engine.finish(task)
+    ended = api.job(job.id)
+    assert (ended.state, ended.unsandboxed) == ("succeeded", True)
+
+
+# ---- whom tasks run as ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def chowned(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
+    """Who would have been given which file, were we root."""
+    given: dict[str, int] = {}
+    monkeypatch.setattr(identities.os, "chown", lambda path, uid, gid: given.__setitem__(Path(path).name, uid))
+    return given
+
+
+def isolation_of(api: Api, rule: RunAs) -> Isolation:
+    return Isolation(AS_ROOT, api.security.accounts, "ada", api.state_dir, lambda: rule)
+
+
+def test_everybody_but_the_owner_runs_under_a_number_of_their_own_for_good(api: Api, chowned: dict[str, int]) -> None:
+    isolation = isolation_of(api, RunAs(UserKind.RANGE, 300_001, 300_002))
+    assert isolation.identity_of("ada") is None
+    bob, eve = isolation.identity_of("bob"), isolation.identity_of("eve")
+    assert bob is not None
+    assert eve is not None
+    assert (bob.uid, eve.uid) == (300_001, 300_002)
+    assert bob.home == str(api.state_dir / "homes" / "bob")
+    assert chowned == {"bob": 300_001, "eve": 300_002}
+    again = isolation_of(api, RunAs(UserKind.RANGE, 300_001, 300_009)).identity_of("bob")
+    assert again == bob
+    with pytest.raises(UnavailableError, match=r"widen run_as\.range"):
+        isolation.identity_of("max")
+
+
+def test_the_number_of_an_account_of_the_machine_is_never_given(
+    api: Api, chowned: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("millpond.server.isolation.is_taken", lambda number: number == 300_001)
+    bob = isolation_of(api, RunAs(UserKind.RANGE, 300_001, 300_002)).identity_of("bob")
+    assert bob is not None
+    assert bob.uid == 300_002
+
+
+def test_with_accounts_of_the_machine_those_without_one_are_told_before_they_wait(api: Api) -> None:
+    isolation = isolation_of(api, RunAs(UserKind.UNIX))
+    isolation.check("ada")
+    with pytest.raises(NotFoundError, match="has no account on this machine; make one with `useradd"):
+        isolation.check("nobody-is-called-so")
+    with pytest.raises(NotFoundError, match="one of the machine's own"):
+        isolation.check("daemon")
+
+
+def test_where_all_run_as_the_server_nobody_has_a_number(api: Api) -> None:
+    api.security.accounts.add_user(User("bob"))
+    assert isolation_of(api, RunAs(UserKind.SERVER)).identity_of("bob") is None
