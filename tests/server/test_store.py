@@ -163,7 +163,7 @@ def test_a_database_of_a_newer_version_is_not_touched(tmp_path: Path) -> None:
     Store(url).close()
     with sa.create_engine(url).begin() as connection:
         connection.execute(sa.text("UPDATE alembic_version SET version_num = '9999'"))
-    with pytest.raises(UnavailableError, match="another version"):
+    with pytest.raises(UnavailableError, match="a newer Millpond"):
         Store(url)
 
 

@@ -16,6 +16,7 @@ from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.settings import Settings
 from millpond.server.core import Core
 from millpond.server.policies import UNCHANGED, Policies
+from millpond.server.store.formats import check_format
 from millpond.server.store.histories import DecisionEntry
 from millpond.server.store.store import Snapshot, Store
 from millpond.server.version import VERSION
@@ -37,13 +38,15 @@ def recover(store: Store, policies: Policies = UNCHANGED) -> Core:
             others take over by an event of their own, once the replay is through (``Policies.change``).
 
     Raises:
-        UnavailableError: the replay decides otherwise than was decided, because another version wrote the log.
+        UnavailableError: the replay decides otherwise than was decided, because another version wrote the log; or the
+            snapshot is of a format that this one cannot read.
     """
     snapshot = store.latest_snapshot()
     if snapshot is None:
         core = Core(Scheduler(policies.over(Settings())))
         store.save_snapshot(Snapshot(0, 0.0, VERSION, core.snapshot()))
         return core
+    check_format(snapshot.data["scheduler"].get("format"), snapshot.version)
     core = Core.restore(snapshot.seq, snapshot.data)
     try:
         missing = _replay(core, store, snapshot)

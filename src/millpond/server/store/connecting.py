@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -49,28 +49,28 @@ def connect(url: str, leadership: Leadership | None) -> sa.Engine:
         leadership: as ``claim`` gives it; from here on this server leads.
 
     Raises:
-        UnavailableError: it cannot be reached, is held by another server, or was written by a newer Millpond.
+        UnavailableError: it cannot be reached, or was written by a newer Millpond, or cannot be upgraded.
     """
-    with _explained(url) as shown:
-        engine = sa.create_engine(url)
-        sa.event.listen(engine, "connect", _set_up_sqlite if leadership is None else _set_up_postgresql)
+    with _explained(url):
+        engine = _engine(sa.make_url(url), _set_up_sqlite if leadership is None else _set_up_postgresql)
         if leadership is not None:
             require_lock(leadership)  # before anything is changed under another server's feet
-        with engine.connect() as connection:
-            if not _is_current(connection):
-                _upgrade(connection, shown)
+        if not _is_current(engine):
+            from millpond.server.store.upgrading import bring_up_to_date  # alembic is a third of a start
+
+            bring_up_to_date(engine, lambda path: _engine(sa.make_url(f"sqlite:///{path}")))
         if leadership is not None:
             leadership.begin(engine)
     return engine
 
 
 @contextlib.contextmanager
-def _explained(url: str) -> Iterator[str]:
-    """Whatever goes wrong as an error for people; gives the database as it may be shown to them."""
+def _explained(url: str) -> Iterator[None]:
+    """Whatever goes wrong as an error for people, who see the URL without its password."""
     shown = "the database"
     try:
         shown = sa.make_url(url).render_as_string(hide_password=True)
-        yield shown
+        yield
     except (ArgumentError, NoSuchModuleError, ModuleNotFoundError) as error:
         hint = "use sqlite:///FILE or postgresql+psycopg://USER@HOST/NAME with the driver installed"
         raise UnavailableError(f"{shown} cannot be used ({error})", hint) from error
@@ -88,29 +88,14 @@ def newest_revision() -> str:
     return found[1]
 
 
-def _is_current(connection: sa.Connection) -> bool:
+def _is_current(engine: sa.Engine) -> bool:
     """Whether nothing has to be done: the usual case, in which alembic need not even be imported."""
     try:
-        found = connection.execute(sa.text("SELECT version_num FROM alembic_version")).scalars().all()
+        with engine.connect() as connection:
+            found = connection.execute(sa.text("SELECT version_num FROM alembic_version")).scalars().all()
     except DBAPIError:  # nothing of ours yet, or no database: the migrations will tell
-        connection.rollback()
         return False
     return found == [newest_revision()]
-
-
-def _upgrade(connection: sa.Connection, shown: str) -> None:
-    from alembic import command
-    from alembic.config import Config
-    from alembic.util.exc import CommandError
-
-    config = Config()
-    config.set_main_option("script_location", str(_MIGRATIONS))
-    config.attributes["connection"] = connection
-    try:
-        command.upgrade(config, "head")
-    except CommandError as error:
-        raise UnavailableError(f"{shown} was written by another version ({error})", "upgrade Millpond") from error
-    connection.commit()
 
 
 def _set_up_sqlite(connection: Any, _record: Any) -> None:
@@ -127,3 +112,9 @@ def _set_up_postgresql(connection: Any, _record: Any) -> None:
     cursor.execute(f"SET idle_in_transaction_session_timeout = {int(LEASE_S * 1000)}")
     cursor.close()
     connection.commit()
+
+
+def _engine(url: sa.URL, set_up: Callable[[Any, Any], None] = _set_up_sqlite) -> sa.Engine:
+    engine = sa.create_engine(url)
+    sa.event.listen(engine, "connect", set_up)
+    return engine

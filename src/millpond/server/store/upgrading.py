@@ -1,0 +1,157 @@
+"""From an older database to the tables of this version: the old one is kept, and nothing is half done.
+
+SQLite: a copy is brought up to date and takes the database's place in one step; the old one stays beside it
+(``millpond.db.before-REVISION``). PostgreSQL: all steps are one transaction, and a backup is its operator's business.
+What this version could not go on from is refused before anything is touched.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import shutil
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import sqlalchemy as sa
+from alembic import command
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+
+from millpond.model.errors import UnavailableError
+from millpond.server.store.formats import check_format
+
+log = logging.getLogger(__name__)
+
+_SCRIPTS: Final = Path(__file__).with_name("migrations")
+_SNAPSHOTS: Final = "snapshots"
+
+
+def bring_up_to_date(engine: sa.Engine, open_file: Callable[[Path], sa.Engine]) -> None:
+    """Give a database the tables of this version.
+
+    Args:
+        engine: of the database; connections to it may be closed.
+        open_file: an engine on a SQLite file.
+
+    Raises:
+        UnavailableError: it was written by a newer version, or by one whose state this one cannot read, or it cannot be
+            upgraded; it is as it was.
+    """
+    with engine.connect() as connection:
+        revision = MigrationContext.configure(connection).get_current_revision()
+        if revision == _newest():
+            return
+        if revision is None:
+            _upgrade(connection)
+            return
+        _check_revision(connection, revision)
+        _check_snapshot(connection)
+    log.info("upgrading the database from %s to %s", revision, _newest())
+    if engine.dialect.name == "sqlite":
+        _upgrade_file(engine, open_file, revision)
+        return
+    with engine.connect() as connection:
+        try:
+            _upgrade(connection)
+        except Exception as error:
+            raise _failed(error, "it is as it was") from error
+
+
+def _upgrade_file(engine: sa.Engine, open_file: Callable[[Path], sa.Engine], revision: str) -> None:
+    path = Path(str(engine.url.database))
+    fresh, kept = path.with_name(f"{path.name}.upgrading"), path.with_name(f"{path.name}.before-{revision}")
+    with engine.connect() as connection:
+        connection.execute(sa.text("PRAGMA wal_checkpoint(TRUNCATE)"))  # so that the file alone is the whole database
+    engine.dispose()
+    try:
+        _remove(fresh)
+        _copy(path, fresh)
+        copy = open_file(fresh)
+        with copy.connect() as connection:
+            _upgrade(connection)
+        copy.dispose()
+        _keep(path, kept)
+        fresh.replace(path)
+    except Exception as error:
+        raise _failed(error, f"{path} is as it was") from error
+    finally:
+        _remove(fresh)
+    log.info("the database as it was is kept in %s; remove it when all is well", kept)
+
+
+def _upgrade(connection: sa.Connection) -> None:
+    config = _config()
+    config.attributes["connection"] = connection
+    command.upgrade(config, "head")
+    connection.commit()
+
+
+def _check_revision(connection: sa.Connection, revision: str) -> None:
+    """Refuse a database that a newer version wrote."""
+    if revision in {script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions()}:
+        return
+    writer = _last_writer(connection)
+    raise UnavailableError(
+        f"the database was written by a newer Millpond{f' ({writer})' if writer else ''}: it is at {revision!r}, and "
+        f"this version knows nothing beyond {_newest()!r}",
+        "start it with that version, or restore a backup that this one wrote",
+    )
+
+
+def _check_snapshot(connection: sa.Connection) -> None:
+    """Refuse a scheduler's state that this version cannot read."""
+    table = sa.table(_SNAPSHOTS, sa.column("seq"), sa.column("data"))
+    text = connection.execute(sa.select(table.c.data).order_by(table.c.seq.desc()).limit(1)).scalar()
+    if text is not None:
+        check_format(json.loads(text)["scheduler"].get("format"), _last_writer(connection))
+
+
+def _last_writer(connection: sa.Connection) -> str:
+    table = sa.table(_SNAPSHOTS, sa.column("seq"), sa.column("version"))
+    with contextlib.suppress(sa.exc.DBAPIError):  # a newer version may keep it elsewhere
+        found = connection.execute(sa.select(table.c.version).order_by(table.c.seq.desc()).limit(1)).scalar()
+        return str(found or "")
+    return ""
+
+
+def _failed(error: Exception, consequence: str) -> UnavailableError:
+    return UnavailableError(
+        f"the database cannot be upgraded ({error}); {consequence}",
+        "go on with the version that wrote it, and report this",
+    )
+
+
+def _copy(source: Path, target: Path) -> None:
+    os.close(os.open(target, os.O_CREAT | os.O_WRONLY | os.O_EXCL, 0o600))
+    with contextlib.closing(sqlite3.connect(source)) as origin, contextlib.closing(sqlite3.connect(target)) as copy:
+        origin.backup(copy)
+
+
+def _keep(path: Path, kept: Path) -> None:
+    """The same file under another name, so that there is no moment without a database."""
+    kept.unlink(missing_ok=True)
+    try:
+        kept.hardlink_to(path)
+    except OSError:  # a file system without links
+        shutil.copy2(path, kept)
+
+
+def _remove(path: Path) -> None:
+    for end in ("", "-wal", "-shm"):
+        path.with_name(path.name + end).unlink(missing_ok=True)
+
+
+def _newest() -> str:
+    return str(ScriptDirectory.from_config(_config()).get_current_head())
+
+
+def _config() -> Config:
+    config = Config()
+    config.set_main_option("script_location", str(_SCRIPTS))
+    return config

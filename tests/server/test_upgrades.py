@@ -1,0 +1,162 @@
+"""Databases of every earlier revision, with data in them, are upgraded and used; what cannot be read is left as it was.
+
+The rows are those of a server of the revision ``accounts``: a job that succeeded, one that failed, one that runs and
+one that waits, some people and what they left.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from alembic import command, op
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from server_world import Clock, World, WorldEngine
+
+from millpond.model.errors import UnavailableError
+from millpond.node.records import TaskId
+from millpond.server.board import Board
+from millpond.server.loop import Loop
+from millpond.server.recovery import recover
+from millpond.server.store import upgrading
+from millpond.server.store.connecting import sqlite_url
+from millpond.server.store.store import Store
+
+ROWS = json.loads((Path(__file__).parents[1] / "data" / "rows_of_earlier_revisions.json").read_text())
+WRITTEN_AT = "accounts"
+COUNTED = ("usage", "deliveries", "audit")
+"""Tables whose rows the database counts itself."""
+
+
+def scripts() -> Config:
+    config = Config()
+    config.set_main_option("script_location", str(Path(upgrading.__file__).with_name("migrations")))
+    return config
+
+
+REVISIONS = [script.revision for script in ScriptDirectory.from_config(scripts()).walk_revisions()][::-1]
+
+
+def write_earlier(url: str, revision: str) -> None:
+    """A database as a server of that revision left it."""
+    engine = sa.create_engine(url)
+    with engine.begin() as connection:
+        config = scripts()
+        config.attributes["connection"] = connection
+        command.upgrade(config, revision)
+        found = sa.MetaData()
+        found.reflect(connection)
+        for name, rows in ROWS.items():
+            if name in found.tables:
+                columns = set(found.tables[name].columns.keys()) - ({"id"} if name in COUNTED else set())
+                known = [{key: value for key, value in row.items() if key in columns} for row in rows]
+                connection.execute(found.tables[name].insert(), known)
+    engine.dispose()
+
+
+def revision_of(url: str) -> str | None:
+    engine = sa.create_engine(url)
+    with engine.connect() as connection:
+        found = MigrationContext.configure(connection).get_current_revision()
+    engine.dispose()
+    return found
+
+
+@pytest.mark.parametrize("revision", REVISIONS[:-1])
+def test_a_database_of_every_earlier_revision_is_upgraded_and_gone_on_with(database_url: str, revision: str) -> None:
+    write_earlier(database_url, revision)
+    store = Store(database_url)
+    assert {info.id: info.state for info in store.ended_jobs(10)} == {"done": "succeeded", "failed": "failed"}
+    assert store.repeated("done") is not None
+    known = REVISIONS.index(revision)
+    assert [user.name for user in store.accounts.users()] == (
+        ["ada", "bob"] if known >= REVISIONS.index("accounts") else []
+    )
+    clock, world = Clock(2_000_000.0), World()
+    world.tasks[TaskId("running", 1, 0)] = None
+    world.starts[TaskId("running", 1, 0)] = 1
+    engine = WorldEngine(world, clock)
+    loop = Loop(store, recover(store), Board(), clock)
+    loop.settle(engine)
+    loop.turn(0.0)
+    assert {info.id: info.state for info in loop.board.newest_first()} == {"running": "running", "waiting": "queued"}
+    engine.finish(TaskId("running", 1, 0))
+    loop.turn(0.0)
+    loop.turn(0.0)
+    assert loop.board.get("waiting").state == "running"  # type: ignore[union-attr]
+    assert max(world.starts.values()) == 1
+    store.close()
+    assert revision_of(database_url) == REVISIONS[-1]
+
+
+def test_the_database_as_it_was_is_kept_beside_the_upgraded_one(tmp_path: Path) -> None:
+    url = sqlite_url(tmp_path / "millpond.db")
+    write_earlier(url, WRITTEN_AT)
+    Store(url).close()
+    kept = tmp_path / f"millpond.db.before-{WRITTEN_AT}"
+    assert kept.stat().st_mode & 0o077 == 0
+    assert revision_of(f"sqlite:///{kept}") == WRITTEN_AT
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["millpond.db", kept.name]
+
+
+def test_a_database_that_is_up_to_date_is_not_copied(tmp_path: Path) -> None:
+    url = sqlite_url(tmp_path / "millpond.db")
+    for _ in range(2):
+        Store(url).close()
+    assert [path.name for path in tmp_path.iterdir()] == ["millpond.db"]
+
+
+def test_an_upgrade_that_fails_leaves_the_database_as_it_was(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_earlier(database_url, REVISIONS[0])
+
+    real = op.create_table
+
+    def fail_midway(name: str, *columns: Any) -> Any:
+        if name == "tokens":
+            raise RuntimeError("the power went out")
+        return real(name, *columns)
+
+    monkeypatch.setattr(op, "create_table", fail_midway)
+    with pytest.raises(UnavailableError, match=r"cannot be upgraded \(the power went out\).* is as it was"):
+        Store(database_url)
+    assert revision_of(database_url) == REVISIONS[0]
+    monkeypatch.setattr(op, "create_table", real)
+    store = Store(database_url)
+    assert len(store.ended_jobs(10)) == 2
+    store.close()
+
+
+def test_a_database_of_a_newer_version_is_refused_and_not_touched(database_url: str) -> None:
+    write_earlier(database_url, WRITTEN_AT)
+    engine = sa.create_engine(database_url)
+    with engine.begin() as connection:
+        connection.execute(sa.text("UPDATE alembic_version SET version_num = 'from_the_future'"))
+    engine.dispose()
+    with pytest.raises(UnavailableError) as caught:
+        Store(database_url)
+    assert "was written by a newer Millpond (0.1.0): it is at 'from_the_future'" in caught.value.cause
+    assert "start it with that version, or restore a backup" in caught.value.remedy
+    assert revision_of(database_url) == "from_the_future"
+
+
+def test_a_state_of_an_earlier_format_is_refused_before_anything_is_changed(database_url: str) -> None:
+    write_earlier(database_url, WRITTEN_AT)
+    engine = sa.create_engine(database_url)
+    with engine.begin() as connection:
+        (row,) = ROWS["snapshots"]
+        data = json.loads(row["data"])
+        data["scheduler"]["format"] = 1
+        connection.execute(sa.text("UPDATE snapshots SET data = :data"), {"data": json.dumps(data)})
+    engine.dispose()
+    with pytest.raises(UnavailableError) as caught:
+        Store(database_url)
+    assert "is of format 1, by Millpond 0.1.0; this one reads format 2 alone" in caught.value.cause
+    assert "under the version that wrote it" in caught.value.remedy
+    assert revision_of(database_url) == WRITTEN_AT
