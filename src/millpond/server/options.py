@@ -35,6 +35,7 @@ class ServerOptions:
         control_groups: whether tasks get control groups: ``auto``, ``always`` or ``off``.
         keep_jobs, keep_logs_gib: what is kept of ended jobs, see ``server.retention``; None: everything.
         standby: wait while another server leads on the same database and state directory, and take over from it.
+        keep_free_gib: nothing new starts while less is free on the server's disk; None: see ``server.disk_watch``.
         stop_jobs_on_exit: end all jobs when the server ends; otherwise they go on and the next server finds them.
     """
 
@@ -54,6 +55,7 @@ class ServerOptions:
     stop_jobs_on_exit: bool = False
     keep_jobs: float | None = None
     keep_logs_gib: float | None = None
+    keep_free_gib: float | None = None
 
     @property
     def policies(self) -> Policies:
@@ -81,6 +83,7 @@ def parse_options(arguments: Sequence[str]) -> ServerOptions:
     parser.add_argument("--stop-jobs-on-exit", action="store_true", help="end all jobs when the server ends")
     parser.add_argument("--keep-jobs", type=_amount, metavar="DAYS", help="forget jobs that ended longer ago")
     parser.add_argument("--keep-logs-gib", type=_amount, metavar="GIB", help="remove the oldest output above this")
+    parser.add_argument("--keep-free-gib", type=_amount, metavar="GIB", help="start nothing while less disk is free")
     found = parser.parse_args(arguments)
     if found.state_dir is None:
         from millpond.client.sdk.discovery import default_state_dir

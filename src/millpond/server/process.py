@@ -30,6 +30,7 @@ from millpond.server.auth.first_login import prepare_first_login
 from millpond.server.auth.owner import TOKEN_FILE, owner_name, token_in
 from millpond.server.auth.security import Security, open_security
 from millpond.server.board import Board
+from millpond.server.disk_watch import DiskWatch
 from millpond.server.files.mounts import MountRules
 from millpond.server.files.service import Files
 from millpond.server.http import HttpServer, is_loopback, listen, url_of
@@ -177,6 +178,8 @@ def serve(options: ServerOptions) -> None:
                     if leadership.lost:
                         http.stop()
                 files.collector.start()
+                disk = DiskWatch(loop, service.disk, state.path, options.keep_free_gib, wall_clock)
+                disk.start()
                 scaler = Autoscaler(loop, service.file_of, service.meter.load, wall_clock)
                 gateway = doorway.gateway(Gatekeeper(service, security)) if doorway else None
                 sweeps = SweepWatch(loop, service.sweeps)
@@ -194,6 +197,7 @@ def serve(options: ServerOptions) -> None:
                     watch.close()
                     scaler.close()
                     sweeps.close()
+                    disk.close()
                     service.closing = True
                     files.collector.close()
                     state.withdraw()

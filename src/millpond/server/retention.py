@@ -8,7 +8,6 @@ scheduler's thread, which writes too, never waits long; and only what no restart
 from __future__ import annotations
 
 import logging
-import os
 import shutil
 import threading
 from collections.abc import Callable, Iterator
@@ -20,6 +19,7 @@ from sqlalchemy.exc import DBAPIError
 
 from millpond.node.records import job_dir, note_of_removal
 from millpond.node.workspace import unprotect
+from millpond.server.disk_use import size_of
 from millpond.server.store.store import Store
 
 log = logging.getLogger(__name__)
@@ -102,7 +102,7 @@ class Janitor:
 
     def _shrink(self, most_bytes: int) -> int:
         """Remove folders of ended jobs, those that ended first before the others, until the rest is small enough."""
-        sizes = {path.name: _size(path) for path in _folders(self._state_dir)}
+        sizes = {path.name: size_of(path) for path in _folders(self._state_dir)}
         too_much = sum(sizes.values()) - most_bytes
         removed = 0
         if too_much <= 0:
@@ -148,15 +148,3 @@ def remove_folder(state_dir: Path, job: str) -> None:
 
 def _folders(state_dir: Path) -> Iterator[Path]:
     return (state_dir / "jobs").glob("*")
-
-
-def _size(folder: Path) -> int:
-    """Bytes that a folder takes on disk."""
-    total = 0
-    for base, _, names in os.walk(folder):
-        for name in names:
-            try:
-                total += Path(base, name).lstat().st_blocks * 512
-            except FileNotFoundError:
-                continue  # the job is at work in it
-    return total

@@ -37,6 +37,7 @@ from millpond.server.batch import refusal
 from millpond.server.board import Board
 from millpond.server.core import Core
 from millpond.server.dependents import no_job_to_wait_for
+from millpond.server.disk_use import DiskBooks
 from millpond.server.explaining import Explainer, last_of_array, last_word
 from millpond.server.files.service import Files
 from millpond.server.forecasts import Forecaster
@@ -56,6 +57,7 @@ from millpond.server.views import node_info
 from millpond.specs.api import (
     CloseRequest,
     DeliveryInfo,
+    DiskInfo,
     EventInfo,
     JobInfo,
     JobList,
@@ -157,6 +159,7 @@ class Service:
         self.files = files
         self._prices = prices
         self.sweeps = Trials(identity.state_dir, store, self._find, self.file_of)
+        self.disk = DiskBooks(store, identity.state_dir, accounts)
         self.activity = Activity(wall_clock)
         self.meter = Meter()
         self._planning = asyncio.Semaphore(_PLANS_AT_ONCE)
@@ -221,11 +224,12 @@ class Service:
             SpecError, InvalidInputError: the document is wrong, or the cluster can never run it, or it refers to files
                 that were not sent or that it may not have, or to jobs that are not there for the caller.
             NotAllowedError: the caller may not use the queue.
-            ConflictError: the key was used with another document.
+            ConflictError: the key was used with another document; or they, or their group, hold too much on disk.
             UnavailableError: jobs of several people could not be kept apart here.
         """
         spec, place = settle_place(self._accounts, caller, check_job(document))
         await asyncio.to_thread(self.isolation.check, caller.user)
+        self.disk.check(place.user, place.group)
         digest = hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
         stored = await self.files.admit(spec.file, spec.document)
         if spec.file.after.jobs:
@@ -547,7 +551,18 @@ class Service:
             )
             for total in sums
         ]
-        return UsageList(by=by, since=since, until=until, currency=prices.currency, rows=rows)
+        disk = self._disk_of(by, share)
+        return UsageList(by=by, since=since, until=until, currency=prices.currency, rows=rows, disk=disk)
+
+    def _disk_of(self, by: str, share: Share | None) -> list[DiskInfo]:
+        """What those hold on disk whose usage is asked for; by user or by queue only, the largest first."""
+        found: list[DiskInfo] = []
+        if by == "user":
+            found = [self.disk.of_user(name) for name in self.disk.latest.users if share is None or share.user == name]
+        elif by == "queue":
+            groups = self._accounts.groups()
+            found = [self.disk.of_group(group.name) for group in groups if share is None or group.queue in share.queues]
+        return sorted((each for each in found if each.used_bytes), key=lambda each: (-each.used_bytes, each.name))
 
     async def deliveries(self, limit: int) -> list[DeliveryInfo]:
         """What was or is to be told to webhooks, newest first."""

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
 
-from millpond.specs.api import Body
+from millpond.specs.api import Body, DiskInfo
 from millpond.specs.fields import Name
 
 CSRF_HEADER = "X-CSRF-Token"
@@ -33,12 +33,13 @@ class Wish(Body):
 
 
 class LimitsBody(Wish):
-    """What an account may hold at once, and how long one of its dev jobs may run."""
+    """What an account may hold at once, on the server's disk too, and how long one of its dev jobs may run."""
 
     jobs: Annotated[int, Field(ge=0, le=10**9)] | None = None
     gpu_milli: Annotated[int, Field(ge=0, le=10**12)] | None = None
     cpu_milli: Annotated[int, Field(ge=0, le=10**12)] | None = None
     dev_s: Seconds | None = None
+    disk_bytes: Annotated[int, Field(ge=0, le=2**62)] | None = None
 
 
 class LoginRequest(Wish):
@@ -88,6 +89,7 @@ class WhoInfo(Body):
     Attributes:
         how: ``owner`` (the token in the state directory), ``token`` or ``session``.
         verbs: what the token in use is confined to; empty: to nothing.
+        disk: what one holds on the server's disk, and what one's groups hold; as of some seconds ago.
     """
 
     user: str
@@ -96,6 +98,7 @@ class WhoInfo(Body):
     groups: list[MembershipInfo] = Field(default=[])
     verbs: list[str] = Field(default=[])
     limits: LimitsBody = LimitsBody()
+    disk: list[DiskInfo] = Field(default=[])
 
 
 class NewUser(Wish):

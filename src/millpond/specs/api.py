@@ -464,11 +464,26 @@ class UsageRow(Body):
     cost: float | None = None
 
 
+class DiskInfo(Body):
+    """What a user or a group holds on the server's disk: what jobs wrote, with their logs, and datasets.
+
+    Attributes:
+        kind: ``user`` or ``group``.
+        limit_bytes: what may be held; None without a limit.
+    """
+
+    kind: str
+    name: str
+    used_bytes: int
+    limit_bytes: int | None = None
+
+
 class UsageList(Body):
     """Usage between two instants, the largest first; what is still held counts up to ``until``.
 
     Attributes:
         currency: of the costs; empty without a price list.
+        disk: by user, and by queue for the groups that own them: what is held on the server's disk now.
     """
 
     by: str
@@ -476,6 +491,7 @@ class UsageList(Body):
     until: float
     currency: str = ""
     rows: list[UsageRow]
+    disk: list[DiskInfo] = []
 
 
 class DeliveryInfo(Body):

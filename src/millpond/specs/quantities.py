@@ -128,3 +128,11 @@ def _at_most(amount: int, largest: int, value: Any, hint: str) -> int:
     if amount > largest:
         raise BadValueError(f"{value!r} is more than any machine has", hint)
     return amount
+
+
+def size_text(count: int) -> str:
+    """An amount of bytes: ``512 B``, ``1.5 KiB``, ``20.0 GiB``."""
+    amount, units = float(count), ["B", "KiB", "MiB", "GiB"]
+    while amount >= 1024 and len(units) > 1:
+        amount, units = amount / 1024, units[1:]
+    return f"{count} B" if units[0] == "B" else f"{amount:.1f} {units[0]}"

@@ -14,6 +14,7 @@ from millpond.client.cli.connection import asks_server, connect
 from millpond.client.cli.listing import Listing, listing_options, show_listing
 from millpond.client.cli.tables import Column, show
 from millpond.model.errors import InvalidInputError
+from millpond.specs import quantities
 from millpond.specs.file_bodies import DatasetInfo, DatasetList
 
 _COLUMNS = (
@@ -69,7 +70,7 @@ def _draw(found: list[DatasetInfo], wide: bool) -> None:
         [
             item.reference,
             str(item.files),
-            wording.size(item.size),
+            quantities.size_text(item.size),
             wording.span(now - item.created_at),
             item.user,
             item.digest,

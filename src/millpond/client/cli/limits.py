@@ -11,14 +11,23 @@ from millpond.client.cli import wording
 from millpond.model.errors import InvalidInputError
 from millpond.specs import quantities
 from millpond.specs.accounts import LimitsBody
+from millpond.specs.api import DiskInfo
 from millpond.specs.errors import BadValueError
 
 NONE = "none"
+_OPTIONS = {
+    "jobs": "--jobs",
+    "gpu_milli": "--gpus",
+    "cpu_milli": "--cpus",
+    "dev_s": "--dev-time",
+    "disk_bytes": "--disk",
+}
 
 
 def limit_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command the options for what an account may hold at once."""
     for option in (
+        click.option("--disk", metavar="SIZE", help="What may be held on the server's disk, such as 50GiB."),
         click.option("--dev-time", metavar="TIME", help="How long one dev job may run, such as 8h."),
         click.option("--cpus", metavar="NUMBER", help="CPU cores held at once."),
         click.option("--gpus", metavar="NUMBER", help="Cards held at once; may be a fraction."),
@@ -29,7 +38,12 @@ def limit_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def limits_from(
-    present: LimitsBody, jobs: str | None, gpus: str | None, cpus: str | None, dev_time: str | None
+    present: LimitsBody,
+    jobs: str | None,
+    gpus: str | None,
+    cpus: str | None,
+    dev_time: str | None,
+    disk: str | None,
 ) -> LimitsBody:
     """The present limits, with those changed that were given.
 
@@ -42,6 +56,7 @@ def limits_from(
         ("gpu_milli", gpus, quantities.cpu_milli),
         ("cpu_milli", cpus, quantities.cpu_milli),
         ("dev_s", dev_time, quantities.seconds),
+        ("disk_bytes", disk, _bytes),
     ):
         if text is not None:
             changes[name] = None if text == NONE else _read(name, text, read)
@@ -57,10 +72,17 @@ def limits_text(limits: LimitsBody) -> str:
             (limits.gpu_milli, f"{wording.thousandth(limits.gpu_milli or 0)} cards"),
             (limits.cpu_milli, f"{wording.thousandth(limits.cpu_milli or 0)} CPUs"),
             (limits.dev_s, f"dev jobs of {wording.span(limits.dev_s or 0)}"),
+            (limits.disk_bytes, f"{quantities.size_text(limits.disk_bytes or 0)} on disk"),
         )
         if value is not None
     ]
     return f"at most {', '.join(parts)}" if parts else "no limits"
+
+
+def disk_text(held: DiskInfo) -> str:
+    """What somebody holds on the server's disk, in words."""
+    most = "" if held.limit_bytes is None else f" of at most {quantities.size_text(held.limit_bytes)}"
+    return f"{held.kind} {held.name} holds {quantities.size_text(held.used_bytes)}{most} on the server's disk"
 
 
 def _whole(text: str) -> int:
@@ -69,9 +91,12 @@ def _whole(text: str) -> int:
     return int(text)
 
 
+def _bytes(text: str) -> int:
+    return quantities.memory_mib(text) * 2**20
+
+
 def _read(name: str, text: str, read: Callable[[Any], float]) -> float:
     try:
         return read(text)
     except BadValueError as error:
-        option = {"jobs": "--jobs", "gpu_milli": "--gpus", "cpu_milli": "--cpus", "dev_s": "--dev-time"}[name]
-        raise InvalidInputError(f"{option}: {error.cause}", error.hint) from error
+        raise InvalidInputError(f"{_OPTIONS[name]}: {error.cause}", error.hint) from error

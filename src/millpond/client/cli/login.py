@@ -11,7 +11,7 @@ import click
 
 from millpond.client.cli.complaints import say
 from millpond.client.cli.connection import asks_server, connect
-from millpond.client.cli.limits import limits_text
+from millpond.client.cli.limits import disk_text, limits_text
 from millpond.client.cli.secrets import SecretInput, from_stdin
 from millpond.client.sdk.credentials import Login, forget_login, keep_login
 from millpond.client.sdk.discovery import is_on_this_machine
@@ -86,6 +86,9 @@ def whoami(output: str, state_dir: Path | None) -> None:
     if info.verbs:
         click.echo(f"this token allows {', '.join(info.verbs)}")
     click.echo(limits_text(info.limits))
+    for held in info.disk:
+        if held.used_bytes or held.limit_bytes is not None:
+            click.echo(disk_text(held))
 
 
 def _address(text: str) -> str:

@@ -12,6 +12,7 @@ from millpond.client.cli.complaints import say
 from millpond.client.cli.connection import asks_server, connect
 from millpond.client.cli.listing import Listing, listing_options, show_listing
 from millpond.client.cli.tables import Column, show
+from millpond.specs import quantities
 from millpond.specs.file_bodies import OutputList
 
 _COLUMNS = (Column("FILE", gives_way=True), Column("SIZE", right=True), Column("AGE", right=True))
@@ -64,7 +65,7 @@ def _draw(listed: OutputList, wide: bool) -> None:
         say(f"{listed.job} has left nothing in its output folder")
         return
     now = time.time()
-    rows = [[file.path, wording.size(file.size), wording.span(now - file.modified_at)] for file in listed.files]
+    rows = [[file.path, quantities.size_text(file.size), wording.span(now - file.modified_at)] for file in listed.files]
     show(_COLUMNS, rows, fitted=not wide)
     if listed.truncated:
         say("there are more files than a list can hold")

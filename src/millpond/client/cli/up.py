@@ -68,6 +68,12 @@ from millpond.specs.api import FIRST_LOGIN_FILE, NodeInfo
 @click.option(
     "--keep-logs-gib", type=click.FloatRange(min=0), metavar="GIB", help="Remove the oldest output when there is more."
 )
+@click.option(
+    "--keep-free-gib",
+    type=click.FloatRange(min=0),
+    metavar="GIB",
+    help="Start nothing while less disk is free [default: 1, on small disks 2 % of them].",
+)
 @click.option("--stop-jobs-on-exit", is_flag=True, help="End running jobs when the server ends.")
 @click.option("-d", "--detach", is_flag=True, help="Run in the background; `pond down` stops it.")
 def command(
@@ -86,6 +92,7 @@ def command(
     control_groups: str,
     keep_jobs: float | None,
     keep_logs_gib: float | None,
+    keep_free_gib: float | None,
     stop_jobs_on_exit: bool,
     detach: bool,
 ) -> int:
@@ -102,6 +109,7 @@ def command(
         "--placement": placement,
         "--keep-jobs": keep_jobs,
         "--keep-logs-gib": keep_logs_gib,
+        "--keep-free-gib": keep_free_gib,
     }
     arguments = ["--host", host, "--port", str(port), "--state-dir", str(directory)]
     arguments += ["--sandbox", sandbox, "--control-groups", control_groups]

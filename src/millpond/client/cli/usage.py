@@ -11,6 +11,7 @@ import click
 
 from millpond.client.cli import instants
 from millpond.client.cli.connection import asks_server, connect
+from millpond.client.cli.limits import disk_text
 from millpond.client.cli.listing import Listing, listing_options_with, show_listing
 from millpond.client.cli.tables import Column, show
 from millpond.model.errors import InvalidInputError
@@ -95,9 +96,15 @@ def _write_csv(found: UsageList) -> None:
 
 
 def _draw(found: UsageList, wide: bool) -> None:
-    if not found.rows:
+    if found.rows:
+        _draw_rows(found, wide)
+    else:
         click.echo("nothing was held in that time", err=True)
-        return
+    for held in found.disk:
+        click.echo(disk_text(held))
+
+
+def _draw_rows(found: UsageList, wide: bool) -> None:
     by_model = found.by == "model"
     columns = [Column(found.by.upper(), gives_way=True), *(_COLUMNS[1:] if by_model else _COLUMNS)]
     rows = [_cells(row, by_model) for row in found.rows]

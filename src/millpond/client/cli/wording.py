@@ -40,14 +40,6 @@ def count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def size(count: int) -> str:
-    """An amount of bytes: ``512 B``, ``1.5 KiB``, ``20.0 GiB``."""
-    amount, units = float(count), ["B", "KiB", "MiB", "GiB"]
-    while amount >= 1024 and len(units) > 1:
-        amount, units = amount / 1024, units[1:]
-    return f"{count} B" if units[0] == "B" else f"{amount:.1f} {units[0]}"
-
-
 def machine_state(node: NodeInfo) -> str:
     """Whether a machine takes new work, and if not, why and for how long; what an emptied one still waits for."""
     if node.closure is not None:

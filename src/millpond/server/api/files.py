@@ -61,6 +61,7 @@ async def datasets(service: ServiceOf) -> DatasetList:
 @router.post("/datasets/{name}", status_code=201)
 async def put_dataset(name: _DatasetName, put: DatasetPut, service: ServiceOf, access: _DataChanger) -> DatasetInfo:
     """The next version of a dataset from a snapshot that was sent; the latest one if nothing has changed."""
+    service.disk.check(access.caller.user, "")
     info = await service.files.put_dataset(name, put.snapshot, access.caller.user)
     access.tell(f"version {info.version}")
     return info

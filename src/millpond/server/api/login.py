@@ -7,6 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Request, Response
 
 from millpond.model.errors import ConflictError
+from millpond.server.api.dependencies import ServiceOf
 from millpond.server.api.permits import Access, Myself, SecurityOf, may, open_to_all
 from millpond.server.api.pictures import limits_body, memberships
 from millpond.server.auth.accounts import OWNER
@@ -56,7 +57,7 @@ def logout(access: Myself, response: Response, security: SecurityOf) -> None:
 
 
 @router.get("/whoami")
-def whoami(access: Myself, security: SecurityOf) -> WhoInfo:
+def whoami(access: Myself, security: SecurityOf, service: ServiceOf) -> WhoInfo:
     """Who one is to this server, and what one's token is confined to."""
     caller = access.caller
     return WhoInfo(
@@ -66,6 +67,7 @@ def whoami(access: Myself, security: SecurityOf) -> WhoInfo:
         groups=memberships(security.accounts, caller.user),
         verbs=sorted(caller.verbs or ()),
         limits=limits_body(security.accounts.user(caller.user).limits),
+        disk=[service.disk.of_user(caller.user), *map(service.disk.of_group, sorted(caller.groups))],
     )
 
 

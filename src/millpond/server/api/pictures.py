@@ -12,7 +12,7 @@ from millpond.specs.ssh import PublicKey, SshKeyInfo
 
 def limits_of(body: LimitsBody) -> AccountLimits:
     """Limits as they are kept."""
-    return AccountLimits(body.jobs, body.gpu_milli, body.cpu_milli, body.dev_s)
+    return AccountLimits(body.jobs, body.gpu_milli, body.cpu_milli, body.dev_s, body.disk_bytes)
 
 
 def limits_body(limits: AccountLimits) -> LimitsBody:

@@ -15,12 +15,14 @@ class AccountLimits:
     Attributes:
         jobs: running jobs.
         dev_s: how long one job of the kind ``dev`` may run, in seconds.
+        disk_bytes: what their jobs wrote and their datasets may take on the server's disk.
     """
 
     jobs: int | None = None
     gpu_milli: int | None = None
     cpu_milli: int | None = None
     dev_s: float | None = None
+    disk_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -120,7 +120,8 @@ def _row(record: Account) -> dict[str, Any]:
 
 
 def _limits(row: sa.Row[Any]) -> AccountLimits:
-    return AccountLimits(row.limit_jobs, row.limit_gpu_milli, row.limit_cpu_milli, row.limit_dev_s)
+    names = (field.name for field in dataclasses.fields(AccountLimits))
+    return AccountLimits(**{name: getattr(row, f"limit_{name}") for name in names})
 
 
 def _is(table: sa.Table, values: dict[str, Any]) -> list[sa.ColumnElement[bool]]:

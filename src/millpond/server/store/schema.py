@@ -149,6 +149,7 @@ def _limits() -> tuple[Column[int] | Column[float], ...]:
         Column("limit_gpu_milli", _NUMBER, nullable=True),
         Column("limit_cpu_milli", _NUMBER, nullable=True),
         Column("limit_dev_s", Float, nullable=True),
+        Column("limit_disk_bytes", BigInteger, nullable=True),
     )
 
 

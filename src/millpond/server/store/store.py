@@ -70,6 +70,16 @@ class NewJob:
 
 
 @dataclass(frozen=True, slots=True)
+class JobOwner:
+    """Whose a job is, and whether it has ended."""
+
+    job: str
+    user: str
+    group: str
+    ended: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Owners:
     """Whose jobs are wanted: one user's, and those of some groups."""
 
@@ -363,6 +373,13 @@ class Store:
         """All jobs that have ended, the first first."""
         with self._engine.connect() as connection:
             return forgetting.ended_first(connection)
+
+    def owners(self) -> list[JobOwner]:
+        """Whose every job is."""
+        table = schema.jobs
+        query = sa.select(table.c.id, table.c.user, table.c.group, table.c.ended_at.is_not(None))
+        with self._engine.connect() as connection:
+            return [JobOwner(*row) for row in connection.execute(query)]
 
     def is_job(self, job: str) -> bool:
         """Whether a job of this id was ever submitted."""

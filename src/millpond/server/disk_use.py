@@ -1,0 +1,123 @@
+"""Who holds how much of the server's disk: what jobs wrote, with their logs, and datasets; and what they may hold.
+
+What an ended job left does not change any more and is measured once; what lives is measured at every look. A dataset
+counts with the size of its files for whoever put it, even where others put the same content.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from millpond.model.errors import ConflictError
+from millpond.node.records import job_dir
+from millpond.server.auth.accounts import Accounts
+from millpond.server.files.datasets import Datasets
+from millpond.server.store.store import Store
+from millpond.specs.api import DiskInfo
+from millpond.specs.quantities import size_text
+
+_REMEDY = "remove what is no longer needed (pond delete JOB, pond data rm), or have the limit raised"
+
+
+@dataclass(frozen=True, slots=True)
+class DiskUse:
+    """Bytes on the server's disk, by user and by group."""
+
+    users: Mapping[str, int] = field(default_factory=dict)
+    groups: Mapping[str, int] = field(default_factory=dict)
+
+
+class DiskBooks:
+    """Measures, and knows the limits.
+
+    Attributes:
+        latest: as it was at the last look.
+    """
+
+    def __init__(self, store: Store, state_dir: Path, accounts: Accounts) -> None:
+        self._store = store
+        self._state_dir = state_dir
+        self._accounts = accounts
+        self._datasets = Datasets(store)
+        self._settled: dict[str, int] = {}
+        self.latest = DiskUse()
+
+    def look(self) -> DiskUse:
+        """Measure what has changed.
+
+        Raises:
+            DBAPIError: the store cannot be read.
+        """
+        users: Counter[str] = Counter()
+        groups: Counter[str] = Counter()
+        there = {path.name for path in (self._state_dir / "jobs").glob("*")}
+        self._settled = {name: size for name, size in self._settled.items() if name in there}
+        for owner in self._store.owners():
+            name = job_dir(self._state_dir, owner.job).name
+            if name not in there:
+                continue
+            size = self._settled.get(name)
+            if size is None:
+                size = size_of(self._state_dir / "jobs" / name)
+                if owner.ended:
+                    self._settled[name] = size
+            users[owner.user] += size
+            groups[owner.group] += size
+        for dataset in self._datasets.all():
+            users[dataset.user] += dataset.size
+            first = next(iter(self._accounts.memberships(dataset.user)), None)
+            groups[first.group if first is not None else ""] += dataset.size
+        self.latest = DiskUse(users, groups)
+        return self.latest
+
+    def excess(self, user: str, group: str) -> str:
+        """Whose limit is exceeded, in words; empty when none is."""
+        for held in (self.of_user(user), self.of_group(group)):
+            if held.limit_bytes is not None and held.used_bytes > held.limit_bytes:
+                used, most = size_text(held.used_bytes), size_text(held.limit_bytes)
+                return f"{held.kind} {held.name} holds {used} on the server's disk and may hold at most {most}"
+        return ""
+
+    def check(self, user: str, group: str) -> None:
+        """Whether more of a user's may be taken on.
+
+        Raises:
+            ConflictError: they, or their group, hold too much.
+        """
+        excess = self.excess(user, group)
+        if excess:
+            raise ConflictError(excess, _REMEDY)
+
+    def of_user(self, name: str) -> DiskInfo:
+        """What a user holds."""
+        used = self.latest.users.get(name, 0)
+        return DiskInfo(kind="user", name=name, used_bytes=used, limit_bytes=self.limit_of_user(name))
+
+    def of_group(self, name: str) -> DiskInfo:
+        """What a group holds."""
+        used = self.latest.groups.get(name, 0)
+        return DiskInfo(kind="group", name=name, used_bytes=used, limit_bytes=self.limit_of_group(name))
+
+    def limit_of_user(self, name: str) -> int | None:
+        """The most bytes that a user may hold; None without a limit."""
+        return next((user.limits.disk_bytes for user in self._accounts.users() if user.name == name), None)
+
+    def limit_of_group(self, name: str) -> int | None:
+        """The same of a group."""
+        return next((group.limits.disk_bytes for group in self._accounts.groups() if group.name == name), None)
+
+
+def size_of(folder: Path) -> int:
+    """Bytes that a folder takes on disk."""
+    total = 0
+    for base, _, names in os.walk(folder):
+        for name in names:
+            try:
+                total += Path(base, name).lstat().st_blocks * 512
+            except FileNotFoundError:
+                continue  # the job is at work in it
+    return total

@@ -1,0 +1,115 @@
+"""Watches the server's disk: below a floor nothing new starts, and whoever holds more than they may is warned.
+
+A task that fills the disk cannot be told from the outside which of its bytes it can do without, so it is not ended: its
+history says what is wrong, and nothing more of its owner's is taken on.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from sqlalchemy.exc import DBAPIError
+
+from millpond.model.events import Noted, StartsFreed, StartsHeld
+from millpond.model.reasons import Cause
+from millpond.server.disk_use import DiskBooks
+from millpond.server.loop import Loop
+from millpond.specs.quantities import size_text
+
+log = logging.getLogger(__name__)
+
+LOOK_EVERY_S: Final = 5.0
+MEASURE_EVERY: Final = 12
+"""Looks at the free space between two measurements of what everybody holds."""
+_GIB: Final = 2**30
+_USUAL_FLOOR: Final = _GIB
+_USUAL_SHARE: Final = 0.02
+_FREED_AT: Final = 1.1
+"""Work starts again when so many times the floor is free, so that it does not go on and off."""
+_REMEDY: Final = "remove what is no longer needed on the server (pond delete, pond data rm, --keep-logs-gib)"
+
+
+class DiskWatch:
+    """One thread that looks now and then.
+
+    Args:
+        floor_gib: nothing new starts while less is free; None: 1 GiB, on small disks 2 % of them.
+        clock: seconds since 1970.
+        free: free bytes beside the state directory.
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        books: DiskBooks,
+        state_dir: Path,
+        floor_gib: float | None,
+        clock: Callable[[], float],
+        free: Callable[[Path], int] = lambda path: shutil.disk_usage(path).free,
+    ) -> None:
+        self._loop = loop
+        self._books = books
+        self._state_dir = state_dir
+        self._clock = clock
+        self._free = free
+        usual = min(_USUAL_FLOOR, int(shutil.disk_usage(state_dir).total * _USUAL_SHARE))
+        self._floor = usual if floor_gib is None else int(floor_gib * _GIB)
+        self._warned: dict[str, str] = {}
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="disk-watch", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """End after the look under way."""
+        self._closed.set()
+        self._thread.join()
+
+    def look_at_room(self) -> None:
+        """Hold starts while there is too little room, let them go when there is enough again."""
+        free = self._free(self._state_dir)
+        held = self._loop.core.scheduler.holds.get(Cause.DISK_FULL)
+        if held is None and free < self._floor:
+            there, wanted = size_text(free), size_text(self._floor)
+            text = f"{there} are free on the server's disk, and at least {wanted} should be; {_REMEDY}"
+            log.warning("nothing new starts: %s", text)
+            self._loop.tell([StartsHeld(self._clock(), Cause.DISK_FULL, text)])
+        elif held is not None and free >= self._floor * _FREED_AT:
+            log.info("there is room again: %s are free", size_text(free))
+            self._loop.tell([StartsFreed(self._clock(), Cause.DISK_FULL)])
+
+    def look_at_owners(self) -> None:
+        """Measure what everybody holds, and warn those whose jobs run and who hold too much.
+
+        Raises:
+            DBAPIError: the store cannot be read.
+        """
+        self._books.look()
+        warned: dict[str, str] = {}
+        for info in self._loop.board.newest_first():
+            if info.attempt and (excess := self._books.excess(info.user, info.group)):
+                who = excess.partition(" holds ")[0]
+                warned[info.id] = who
+                if self._warned.get(info.id) != who:
+                    text = f"{excess}: no more jobs and datasets of theirs are taken on"
+                    self._loop.tell([Noted(self._clock(), info.id, text)])
+        self._warned = warned
+
+    def _run(self) -> None:
+        looks = 0
+        while not self._closed.is_set():
+            try:
+                self.look_at_room()
+                if looks % MEASURE_EVERY == 0:
+                    self.look_at_owners()
+            except (DBAPIError, OSError) as error:
+                log.warning("the disk cannot be looked at: %s", error)
+            looks += 1
+            self._closed.wait(LOOK_EVERY_S)

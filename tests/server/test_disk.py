@@ -1,0 +1,149 @@
+"""Who holds how much of the server's disk, what follows from too much, and what from too little room."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from api_world import JOBS, Api, error_of
+
+from millpond.node.records import TaskFiles, TaskId
+from millpond.server.auth.records import AccountLimits, Group, User
+from millpond.server.auth.roles import Role
+from millpond.server.disk_use import DiskBooks
+from millpond.server.disk_watch import DiskWatch
+from millpond.server.files.datasets import Datasets
+
+MIB = 2**20
+
+
+@pytest.fixture
+def api(tmp_path: Path) -> Iterator[Api]:
+    api = Api(tmp_path / "state")
+    yield api
+    api.close()
+
+
+class Room:
+    """A disk with as much free room as it is told."""
+
+    def __init__(self, free_mib: int = 10_000) -> None:
+        self.free_mib = free_mib
+
+    def __call__(self, path: Path) -> int:
+        return self.free_mib * MIB
+
+
+def watch_of(api: Api, room: Room) -> DiskWatch:
+    return DiskWatch(api.loop, api.service.disk, api.state_dir, 1.0, api.clock, room)
+
+
+def write(api: Api, job: str, size_mib: int) -> None:
+    log = TaskFiles.of(api.state_dir, TaskId(job, 1, 0)).log
+    log.parent.mkdir(parents=True, exist_ok=True)
+    log.write_bytes(b"x" * size_mib * MIB)
+
+
+def limit(api: Api, **limits: int) -> None:
+    assert api.client.patch("/api/v1/users/ada", json={"limits": limits}).status_code == 200
+
+
+def test_what_jobs_wrote_and_datasets_count_for_whoever_they_belong_to(api: Api) -> None:
+    accounts = api.security.accounts
+    accounts.add_group(Group("vision", "vision"))
+    accounts.add_user(User("bob"), "vision", Role.MEMBER)
+    job = api.submit()
+    write(api, job.id, 3)
+    Datasets(api.store).add("mnist", "ab" * 32, 2, 5 * MIB, "bob", 1.0)
+    use = DiskBooks(api.store, api.state_dir, accounts).look()
+    assert 3 * MIB <= use.users["ada"] < 4 * MIB
+    assert (use.users["bob"], use.groups["vision"]) == (5 * MIB, 5 * MIB)
+
+
+def test_ended_work_is_measured_once_and_counts_no_more_when_it_is_deleted(api: Api) -> None:
+    job = api.submit()
+    assert api.job(job.id).state == "running"
+    (task,) = api.world.running
+    api.engine.finish(task)
+    assert api.job(job.id).state == "succeeded"
+    write(api, job.id, 2)
+    books = api.service.disk
+    assert books.look().users["ada"] >= 2 * MIB
+    write(api, job.id, 4)
+    assert books.look().users["ada"] < 4 * MIB
+    assert api.client.delete(f"{JOBS}/{job.id}").status_code == 200
+    assert books.look().users.get("ada", 0) == 0
+
+
+def test_who_holds_too_much_is_told_so_and_submits_no_more_until_there_is_less(api: Api) -> None:
+    job = api.submit()
+    write(api, job.id, 3)
+    limit(api, disk_bytes=2 * MIB)
+    api.service.disk.look()
+    refused = api.client.post(JOBS, json={"command": "work"})
+    assert refused.status_code == 409
+    assert error_of(refused).cause == "user ada holds 3.0 MiB on the server's disk and may hold at most 2.0 MiB"
+    assert "pond delete JOB" in error_of(refused).remedy
+    data = api.client.post("/api/v1/datasets/mnist", json={"snapshot": "ab" * 32})
+    assert data.status_code == 409
+    write(api, job.id, 1)
+    api.service.disk.look()
+    assert api.client.post(JOBS, json={"command": "work"}).status_code == 201
+
+
+def test_a_group_has_a_limit_of_its_own(api: Api) -> None:
+    accounts = api.security.accounts
+    accounts.add_group(Group("vision", "vision", limits=AccountLimits(disk_bytes=MIB)))
+    Datasets(api.store).add("mnist", "ab" * 32, 2, 5 * MIB, "bob", 1.0)
+    accounts.add_user(User("bob"), "vision", Role.MEMBER)
+    api.service.disk.look()
+    assert api.service.disk.excess("eve", "vision").startswith("group vision holds 5.0 MiB")
+    assert api.service.disk.excess("bob", "") == ""
+
+
+def test_running_jobs_of_those_who_hold_too_much_are_told_once(api: Api) -> None:
+    job = api.submit()
+    assert api.job(job.id).state == "running"
+    write(api, job.id, 3)
+    limit(api, disk_bytes=MIB)
+    watch = watch_of(api, Room())
+    for _ in range(2):
+        watch.look_at_owners()
+    api.job(job.id)
+    told = [event["text"] for event in api.client.get(f"{JOBS}/{job.id}/events").json()["events"]]
+    (warning,) = [text for text in told if "on the server's disk" in text]
+    assert warning.endswith("no more jobs and datasets of theirs are taken on")
+
+
+def test_what_one_holds_is_shown_with_its_limit(api: Api) -> None:
+    job = api.submit()
+    write(api, job.id, 3)
+    limit(api, disk_bytes=10 * MIB)
+    api.service.disk.look()
+    (mine,) = api.client.get("/api/v1/whoami").json()["disk"]
+    assert (mine["kind"], mine["name"], mine["limit_bytes"]) == ("user", "ada", 10 * MIB)
+    assert mine["used_bytes"] >= 3 * MIB
+    assert api.client.get("/api/v1/usage?by=user").json()["disk"] == [mine]
+    assert api.client.get("/api/v1/usage?by=model").json()["disk"] == []
+
+
+def test_nothing_new_starts_on_a_full_disk_and_work_goes_on_when_there_is_room(api: Api) -> None:
+    room = Room()
+    watch = watch_of(api, room)
+    running = api.submit(gpus=4)
+    waiting = api.submit(gpus=1)
+    room.free_mib = 500
+    watch.look_at_room()
+    free = api.submit()
+    assert api.job(running.id).state == "running"
+    for name in (waiting.id, free.id):
+        reason = api.client.get(f"{JOBS}/{name}/why").json()
+        assert reason["cause"] == "disk-full"
+        assert "500.0 MiB are free on the server's disk, and at least 1.0 GiB should be" in reason["summary"]
+    room.free_mib = 1_030  # enough, and so little more that it would not last
+    watch.look_at_room()
+    assert api.job(free.id).state == "queued"
+    room.free_mib = 2_000
+    watch.look_at_room()
+    assert api.job(free.id).state == "running"
