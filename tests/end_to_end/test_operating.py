@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 
-from real_pond import FAKE_GPUS, Pond, until
+from real_pond import FAKE_GPUS, POND, Pond, until
 
 GOOD = "queues:\n  - name: vision\n  - name: speech\n"
 
@@ -112,3 +113,34 @@ def test_a_drained_machine_is_left_by_its_work_and_stays_closed_when_the_server_
     assert place() not in ("", first)
     assert running("nodes", "uncordon", first).stdout == f"{first}: open\n"
     assert running("stop", job).returncode == 0
+
+
+def test_a_secret_reaches_its_job_and_nobody_else_and_an_encrypted_backup_asks_for_its_passphrase(running, tmp_path):
+    def told(stdin, *arguments):
+        command = [POND, *arguments]
+        return subprocess.run(
+            command, cwd=tmp_path, env=running.env, input=stdin, capture_output=True, text=True, timeout=60
+        )
+
+    assert told("hush-hush\n", "secret", "set", "TOKEN", "--stdin").returncode == 0
+    job = tmp_path / "job.yaml"
+    job.write_text("command: echo $TOKEN | rev; cat /proc/*/cmdline\nsecrets: [TOKEN]\n")
+    submitted = running("submit", str(job)).stdout.strip()
+    assert running("wait", submitted).returncode == 0
+    log = running("logs", submitted).stdout
+    assert log.startswith("hsuh-hsuh\n")
+    assert "hush-hush" not in log
+    assert "hush-hush" not in running("get", submitted, "-o", "json").stdout
+    assert running("secret", "ls", "-o", "name").stdout == "TOKEN\n"
+    assert running("secret", "rm", "TOKEN").returncode == 0
+    assert running("submit", str(job)).returncode == 4
+    passphrase = "correct horse battery\n"
+    made = told(passphrase, "backup", "sealed", "--encrypt", "--cipher", "sm4-gcm", "--stdin")
+    assert made.returncode == 0, made.stderr
+    wrong = told("wrong horse battery\n", "restore", "sealed", "--stdin", "--state-dir", str(tmp_path / "new"))
+    assert wrong.returncode == 2
+    assert "the passphrase is wrong" in wrong.stderr
+    assert not (tmp_path / "new").exists()
+    restored = told(passphrase, "restore", "sealed", "--stdin", "--state-dir", str(tmp_path / "new"))
+    assert restored.returncode == 0, restored.stderr
+    assert (tmp_path / "new" / "token").exists()

@@ -21,6 +21,8 @@ from millpond.server.service import Identity, Service
 from millpond.server.store.connecting import sqlite_url
 from millpond.server.store.store import Store
 from millpond.server.tenants import Tenants
+from millpond.server.vault.ciphers import Cipher
+from millpond.server.vault.secrets import Vault
 from millpond.specs.api import ErrorBody, ErrorInfo, JobInfo
 
 TOKEN = "secret"
@@ -46,7 +48,10 @@ class Api:
         self.security = open_security(self.store, "ada", TOKEN, self.clock, cheap_passwords())
         apart = Apart(SandboxMode.AUTO)
         self.isolation = Isolation(apart, self.security.accounts, "ada", state_dir, clock=self.clock)
-        self.service = Service(self.loop, self.store, identity, self.security.accounts, self.isolation, files)
+        self.vault = Vault(self.store.secrets, state_dir, lambda: Cipher.AES_256_GCM, self.clock)
+        self.service = Service(
+            self.loop, self.store, identity, self.security.accounts, self.isolation, self.vault, files
+        )
         self.tenants = Tenants(self.security.accounts, self.isolation, self.loop, self.clock)
         app = make_app(self.service, self.security, self.tenants, "testserver", TOKEN)
         self.client = TestClient(app, headers={"Authorization": f"Bearer {TOKEN}"}, raise_server_exceptions=False)

@@ -22,6 +22,8 @@ from millpond.server.process import run
 from millpond.server.state_dir import StateDir
 from millpond.server.store.connecting import sqlite_url
 from millpond.server.store.store import NewJob, Store
+from millpond.server.vault.ciphers import Cipher
+from millpond.server.vault.secrets import Vault
 from millpond.specs.api import ServerFile
 from millpond.specs.cluster import ClusterConfig, read_cluster
 
@@ -125,17 +127,20 @@ def test_a_job_is_launched_as_its_file_says(tmp_path: Path) -> None:
     document = {
         "roles": [{"name": "ps", "command": "serve"}, {"name": "worker", "command": ["work", "1"], "memory": "2GiB"}],
         "cpus": 2,
+        "secrets": ["TOKEN"],
         "env": {"A": "1"},
         "checkpoint": {"signal": "SIGUSR1"},
     }
     store.append([], [NewJob("j", "ada", 1.0, document)])
     accounts = Accounts(store.accounts, "ada", "token", lambda: 1.0)
     isolation = Isolation(Apart(SandboxMode.AUTO), accounts, "ada", tmp_path)
-    launcher = Launcher(store, Files(tmp_path, store, MountRules(dict, tmp_path)), isolation, tmp_path)
+    vault = Vault(store.secrets, tmp_path, lambda: Cipher.AES_256_GCM, lambda: 1.0)
+    vault.put("user", "ada", "TOKEN", "quiet", "ada")
+    launcher = Launcher(store, Files(tmp_path, store, MountRules(dict, tmp_path)), isolation, vault, tmp_path)
     launch = launcher.launch_of("j")
     assert launch.argv_of("ps") == ["/bin/sh", "-c", "serve"]
     assert launch.argv_of("worker") == ["work", "1"]
-    assert (launch.notice_signal, launch.env) == ("SIGUSR1", {"A": "1"})
+    assert (launch.notice_signal, launch.env) == ("SIGUSR1", {"A": "1", "TOKEN": "quiet"})
     assert launch.workdir.is_dir()
     assert launch.role_amounts == {"ps": Amounts(2_000, 1_024, 4_096), "worker": Amounts(2_000, 2_048, 4_096)}
     assert launch.said_memory == {"worker"}

@@ -102,6 +102,7 @@ def test_the_secret_of_a_webhook_lies_in_a_file_of_its_own(tmp_path):
         ("webhooks: [{name: a, url: 'ftp://x'}]", "url"),
         ("webhooks: [{name: a, url: 'http://x', on: [job.exploded]}]", "job.failed"),
         ("webhooks: [{name: a, url: 'http://x', secret_file: /no/such/file}]", "cannot be read"),
+        ("webhooks: [{name: a, url: 'http://x', secret_file: /x, secret: X}]", "both secret and secret_file"),
         ("webhooks: [{name: a, url: 'http://x'}, {name: a, url: 'http://y'}]", "taken"),
         ("prices: {gpu_hour: {V100: -1}}", "V100"),
     ],

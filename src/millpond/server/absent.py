@@ -12,6 +12,7 @@ _LISTED_BY: Final = {
     "group": "list them with pond group ls",
     "token": "list them with pond token ls",
     "key": "list them with pond ssh-key ls",
+    "secret": "list them with pond secret ls",
 }
 
 

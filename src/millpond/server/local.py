@@ -19,6 +19,7 @@ from millpond.node.runner import running_under
 from millpond.server.files.service import Files
 from millpond.server.isolation import Isolation
 from millpond.server.store.store import Store
+from millpond.server.vault.secrets import Vault
 from millpond.specs.cluster import ClusterConfig
 from millpond.specs.confining import TaskRules
 from millpond.specs.job import JobFile, RoleFile, check_job
@@ -51,6 +52,7 @@ class Launcher:
     store: Store
     files: Files
     isolation: Isolation
+    vault: Vault
     state_dir: Path
     rules: Callable[[], TaskRules] = TaskRules
 
@@ -58,9 +60,9 @@ class Launcher:
         """What a job executes, from the job file it was submitted with.
 
         Raises:
-            NotFoundError: there is no such job, or no more a dataset that it reads, or no account that it is to run as.
+            NotFoundError: there is no such job, or no more a dataset or a secret of its, or no account it is to run as.
             InvalidInputError: this version no longer understands its file, or it may no longer have the data it names.
-            UnavailableError: it could not be kept apart from others.
+            UnavailableError: it could not be kept apart from others, or a secret of its cannot be opened.
         """
         submitted = self.store.submitted(job)
         if submitted is None:
@@ -72,7 +74,7 @@ class Launcher:
         return LaunchSpec(
             command=next(iter(launch.commands.values())),
             workdir=Path(launch.workdir) if launch.workdir else _own_folder(job, self.state_dir),
-            env=launch.env,
+            env={**launch.env, **self.vault.environment(submitted.user, submitted.group, spec.file.secrets)},
             checkpoint_signal=checkpoint.signal if checkpoint.mode is CheckpointMode.SIGNAL else "",
             role_commands=launch.commands,
             workspace=self.files.workspace(spec.file),

@@ -54,6 +54,8 @@ from millpond.server.store.store import Store
 from millpond.server.sweeps.watching import SweepWatch
 from millpond.server.tenants import Tenants
 from millpond.server.tls import Encryption, open_encryption, renew
+from millpond.server.vault.ciphers import Cipher
+from millpond.server.vault.secrets import Vault
 from millpond.server.version import VERSION
 from millpond.server.webhooks.courier import Courier
 from millpond.specs.api import ServerFile
@@ -127,12 +129,13 @@ def serve(options: ServerOptions) -> None:
             security = open_security(store, owner_name(), token, wall_clock)
             loop = Loop(store, recover(store, options.policies), Board())
             current = Current(config)
-            courier = Courier(store, current.webhooks, wall_clock)
+            vault = Vault(store.secrets, state.path, current.cipher, wall_clock)
+            courier = Courier(store, current.webhooks, vault, wall_clock)
             loop.address, loop.on_told = courier.address, courier.wake
             files = Files(state.path, store, MountRules(current.paths, state.path))
             doorway = open_doorway(config.ssh, state.path) if config.ssh else None
             isolation = Isolation(apart, security.accounts, owner_name(), state.path, current.run_as, wall_clock)
-            launcher = Launcher(store, files, isolation, state.path, current.tasks)
+            launcher = Launcher(store, files, isolation, vault, state.path, current.tasks)
             means = EngineOptions(wake=loop.wake, sandbox=apart.sandbox, limiter=limiter)
             engine = LocalEngine(machine, state.path, launcher.launch_of, means)
             try:
@@ -152,7 +155,7 @@ def serve(options: ServerOptions) -> None:
                     longest_dev_s=config.dev.longest_s,
                     ssh=doorway.info if doorway else SshInfo(),
                 )
-                service = Service(loop, store, identity, security.accounts, isolation, files, current.prices)
+                service = Service(loop, store, identity, security.accounts, isolation, vault, files, current.prices)
                 watch = IdleWatch(loop, service.activity, state.path, config.dev, wall_clock, cpu_s_of)
                 names = filter(None, [urlsplit(config.listening.public_url).hostname])
                 app = seen_from_outside(
@@ -238,6 +241,10 @@ class Current:
     def run_as(self) -> RunAs:
         """Whom tasks run as."""
         return self.config.run_as
+
+    def cipher(self) -> Cipher:
+        """What secrets are encrypted with from now on."""
+        return Cipher(self.config.cipher)
 
     def tasks(self) -> TaskRules:
         """What tasks are kept to besides what they ask for."""

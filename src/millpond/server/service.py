@@ -53,6 +53,7 @@ from millpond.server.store.books import Share
 from millpond.server.store.histories import History
 from millpond.server.store.store import Store
 from millpond.server.sweeps.trials import Trials
+from millpond.server.vault.secrets import Vault
 from millpond.server.views import node_info
 from millpond.specs.api import (
     CloseRequest,
@@ -137,6 +138,7 @@ class Service:
     Args:
         accounts: who may use which queue.
         isolation: whether jobs are kept apart.
+        vault: the secrets that jobs can have.
         files: what can be asked about files.
         prices: gives the price list as it is now.
     """
@@ -148,6 +150,7 @@ class Service:
         identity: Identity,
         accounts: Accounts,
         isolation: Isolation,
+        vault: Vault,
         files: Files,
         prices: Callable[[], PriceList] = PriceList,
     ) -> None:
@@ -156,6 +159,7 @@ class Service:
         self._identity = identity
         self._accounts = accounts
         self.isolation = isolation
+        self.vault = vault
         self.files = files
         self._prices = prices
         self.sweeps = Trials(identity.state_dir, store, self._find, self.file_of)
@@ -230,6 +234,7 @@ class Service:
         spec, place = settle_place(self._accounts, caller, check_job(document))
         await asyncio.to_thread(self.isolation.check, caller.user)
         self.disk.check(place.user, place.group)
+        await asyncio.to_thread(self.vault.check, place.user, place.group, spec.file.secrets)
         digest = hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
         stored = await self.files.admit(spec.file, spec.document)
         if spec.file.after.jobs:

@@ -17,7 +17,7 @@ from millpond.model.tenants import DEFAULT_QUEUE, ROOT_QUEUE, Queue
 from millpond.model.topology import LINK_MAPS
 from millpond.specs.confining import RunAs, RunAsFile, TaskRules, TasksFile
 from millpond.specs.errors import BadValueError, Problem, SpecError, suggest
-from millpond.specs.fields import Cpus, Duration, Extras, Memory, Name
+from millpond.specs.fields import Cpus, Duration, Extras, Memory, Name, SecretName
 from millpond.specs.gateway import SshFile, SshRules
 from millpond.specs.listening import ListenFile, Listening
 from millpond.specs.locate import Located, read_documents
@@ -155,7 +155,8 @@ class WebhookFile(Strict):
     Attributes:
         on: what of; default: every end.
         queues: only of jobs of these; default: of all.
-        secret_file: holds the secret that deliveries are signed with.
+        secret: name of the server's secret that deliveries are signed with (``pond secret set --server``).
+        secret_file: holds it, instead.
     """
 
     name: Name
@@ -163,7 +164,14 @@ class WebhookFile(Strict):
     on: list[Topic] = Field(default=["job.succeeded", "job.failed", "job.cancelled"], min_length=1)
     queues: list[Name] = Field(default=[])
     format: Literal["millpond", "slack", "feishu"] = "millpond"
+    secret: SecretName | None = None
     secret_file: Annotated[str, Field(min_length=1)] | None = None
+
+    @model_validator(mode="after")
+    def _one_secret(self) -> WebhookFile:
+        if self.secret is not None and self.secret_file is not None:
+            raise BadValueError("both secret and secret_file", "leave one of them out")
+        return self
 
 
 class DevFile(Strict):
@@ -197,6 +205,12 @@ class DevRules:
     longest_s: float | None = None
 
 
+class SecretsFile(Strict):
+    """How secrets are kept from now on; older ones stay as they are."""
+
+    cipher: Literal["aes-256-gcm", "sm4-gcm"] = "aes-256-gcm"
+
+
 class ClusterFile(Strict):
     """The whole file."""
 
@@ -210,6 +224,7 @@ class ClusterFile(Strict):
     webhooks: list[WebhookFile] = Field(default=[])
     run_as: RunAsFile = RunAsFile()
     tasks: TasksFile = TasksFile()
+    secrets: SecretsFile = SecretsFile()
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +246,8 @@ class Webhook:
 
     Attributes:
         queues: empty for all.
-        secret: empty: deliveries are not signed.
+        secret_name: of the server's secret that deliveries are signed with; empty: there is none.
+        secret: the same from a file; empty: there is none.
     """
 
     name: str
@@ -240,6 +256,7 @@ class Webhook:
     queues: tuple[str, ...] = ()
     format: str = "millpond"
     secret: str = field(default="", repr=False)
+    secret_name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,6 +283,7 @@ class ClusterConfig:
     ssh: SshRules | None = None
     run_as: RunAs = RunAs()
     tasks: TaskRules = TaskRules()
+    cipher: str = "aes-256-gcm"
 
 
 def load_cluster(path: FilePath) -> ClusterConfig:
@@ -309,6 +327,7 @@ def read_cluster(text: str, source: str = "") -> ClusterConfig:
         SshRules(file.ssh.host, file.ssh.port) if file.ssh else None,
         file.run_as.rule(),
         file.tasks.rules(),
+        file.secrets.cipher,
     )
 
 
@@ -340,7 +359,9 @@ def _webhooks(file: ClusterFile, located: Located) -> tuple[Webhook, ...]:
                 message = f"the secret in {hook.secret_file} cannot be read ({getattr(error, 'strerror', 'no text')})"
                 at = ("webhooks", index, "secret_file")
                 problems.append(located.problem(at, message, "name a file that the server's account may read"))
-        hooks.append(Webhook(hook.name, hook.url, tuple(hook.on), tuple(hook.queues), hook.format, secret))
+        hooks.append(
+            Webhook(hook.name, hook.url, tuple(hook.on), tuple(hook.queues), hook.format, secret, hook.secret or "")
+        )
     if problems:
         raise SpecError(problems)
     return tuple(hooks)

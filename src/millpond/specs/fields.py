@@ -31,6 +31,10 @@ Duration = Annotated[float, BeforeValidator(quantities.seconds), WithJsonSchema(
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
 """A name that is safe in ids, paths and URLs."""
 
+VARIABLE = r"^[A-Za-z_][A-Za-z0-9_]*$"
+"""A name of an environment variable."""
+SecretName = Annotated[str, Field(pattern=VARIABLE, max_length=100)]
+
 Extras = dict[Name, Annotated[int, Field(ge=0, le=2**40)]]
 """Named extra resources (RDMA cards, licences) and how much of each."""
 

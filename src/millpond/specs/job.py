@@ -19,7 +19,20 @@ from millpond.specs.arrays import ArrayFile, Members
 from millpond.specs.building import build_job
 from millpond.specs.changing import Change
 from millpond.specs.errors import BadValueError, Problem, SpecError
-from millpond.specs.fields import MOST_TASKS, Checkpoint, Cpus, Duration, Extras, Gpus, Memory, Name, Tasks, Topology
+from millpond.specs.fields import (
+    MOST_TASKS,
+    VARIABLE,
+    Checkpoint,
+    Cpus,
+    Duration,
+    Extras,
+    Gpus,
+    Memory,
+    Name,
+    SecretName,
+    Tasks,
+    Topology,
+)
 from millpond.specs.files import Digest
 from millpond.specs.locate import Located, Path, read_documents
 from millpond.specs.members import array_faults, members_of
@@ -28,7 +41,7 @@ from millpond.specs.serving import SERVING_KINDS, Serve
 from millpond.specs.sweeps import SweepFile
 from millpond.specs.validation import Strict, same_path, validate
 
-_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_ENV_NAME = re.compile(VARIABLE)
 
 
 def _command(value: Any) -> Any:
@@ -86,6 +99,7 @@ class JobFile(Strict):
         roles: several kinds of tasks instead of ``tasks``.
         command: a shell line, or a program and its arguments.
         workdir: where it runs; default: the folder of the job file.
+        secrets: variables whose values the server keeps (``pond secret``): the submitter's own, else their group's.
         retries: how often a failure of the program itself is tried again.
         on_task_lost: when a task fails: all end and run again, it alone is started again beside the others, or the
             others go on without it as long as the minimum is there.
@@ -122,6 +136,7 @@ class JobFile(Strict):
     command: Command | None = None
     workdir: Annotated[str, Field(min_length=1, pattern=r"^[^\x00]*$")] | None = None
     env: Annotated[dict[str, str], BeforeValidator(_env)] = Field(default={})
+    secrets: Annotated[list[SecretName], Field(max_length=100)] = Field(default=[])
     retries: Annotated[int, Field(ge=0, le=1_000)] = 0
     on_task_lost: Literal["all", "restart-task", "shrink"] = "all"
     time_limit: Annotated[Duration, Field(gt=0)] | None = None

@@ -24,6 +24,8 @@ from millpond.server.service import Identity, Service
 from millpond.server.store.connecting import sqlite_url
 from millpond.server.store.store import Store
 from millpond.server.tenants import Tenants
+from millpond.server.vault.ciphers import Cipher
+from millpond.server.vault.secrets import Vault
 from millpond.specs.api import ErrorBody, ErrorInfo
 
 API = "/api/v1"
@@ -55,12 +57,13 @@ class AuthWorld:
         self.loop.settle(self.engine)
         apart = Apart(SandboxMode.AUTO)
         self.isolation = Isolation(apart, self.accounts, "olga", state_dir, clock=self.clock)
+        self.vault = Vault(self.store.secrets, state_dir, lambda: Cipher.AES_256_GCM, self.clock)
         self.tenants = Tenants(self.accounts, self.isolation, self.loop, self.clock)
         self.tenants.start()
         self.loop.start()
         identity = Identity("1", "http://testserver", "local", 1, state_dir, 0.0, "default", "default")
         files = Files(state_dir, self.store, MountRules(dict, state_dir))
-        self.service = Service(self.loop, self.store, identity, self.accounts, self.isolation, files)
+        self.service = Service(self.loop, self.store, identity, self.accounts, self.isolation, self.vault, files)
         self._tokens: dict[str, str] = {}
         self.app = make_app(self.service, self.security, self.tenants, "testserver", OWNER_TOKEN)
 

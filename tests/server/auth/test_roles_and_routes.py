@@ -79,13 +79,16 @@ ALLOWED = {
     ("DELETE", "/datasets/{name}/{version}"): "????-----!",
     ("GET", "/usage"): "+++++++++!",
     ("GET", "/webhooks/deliveries"): "++-------!",
+    ("GET", "/secrets"): "+++++-++-!",
+    ("PUT", "/secrets/{kind}/{owner}/{secret}"): "++0+00000!",
+    ("DELETE", "/secrets/{kind}/{owner}/{secret}"): "++0+00000!",
 }
 TABLE = {(method, API + path): dict(zip(ROLES, row, strict=True)) for (method, path), row in ALLOWED.items()}
 STATUS = {"-": 403, "0": 404, "!": 401, "?": 404}
 SECRET = "secret-plan"
 LISTS = (
     *("jobs?all=true", "jobs", "nodes", "users", "groups", "tokens"),
-    *("ssh-keys", "audit", "server", "usage?by=job", "events"),
+    *("ssh-keys", "audit", "server", "usage?by=job", "events", "secrets"),
 )
 
 _numbers = itertools.count()
@@ -110,6 +113,7 @@ def bodies(number: int) -> dict[tuple[str, str], Any]:
         ("POST", "/ssh-keys"): {"key": public_key(f"key {number}")},
         ("POST", "/blobs/missing"): {"digests": []},
         ("PUT", "/blobs/{digest}"): {"command": "x"},
+        ("PUT", "/secrets/{kind}/{owner}/{secret}"): {"value": "quiet"},
         ("POST", "/datasets/{name}"): {"snapshot": "0" * 64},
     }
 
@@ -132,6 +136,9 @@ def ask(world: AuthWorld, method: str, path: str, client: TestClient, *, absent:
     if "{name}" in path:
         put_photos(world)
     objects["digest"] = "0" * 64
+    if "{secret}" in path:
+        objects |= {"kind": "user", "owner": "max", "secret": f"TOKEN_{number}"}
+        world.vault.put("user", "max", objects["secret"], SECRET, "max")
     if "{job}" in path:
         objects["job"] = world.submit("max", name=SECRET, kind="dev")
     if "{token}" in path:

@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from millpond.model.errors import ConflictError, InvalidInputError, UnavailableError
-from millpond.server.operating.backup import MANIFEST, back_up, restore
+from millpond.server.operating.backup import MANIFEST, Lock, back_up, needed_key_of, restore
+from millpond.server.vault.ciphers import Cipher
+from millpond.server.vault.keys import KeySource
 
 
 @pytest.fixture
@@ -138,3 +140,41 @@ def test_a_member_that_leads_outside_is_not_unpacked(tmp_path):
     with pytest.raises(InvalidInputError):
         restore(tmp_path / "evil.tar.gz", tmp_path / "in" / "fresh")
     assert not (tmp_path / "in" / "outside").exists()
+
+
+LOCKS = [Lock(KeySource(file=b"k" * 32), cipher) for cipher in Cipher]
+
+
+@pytest.mark.parametrize("lock", LOCKS, ids=lambda lock: lock.cipher.value)
+def test_an_encrypted_backup_tells_nothing_without_its_key_and_comes_back_with_it(state, database, tmp_path, lock):
+    back_up(state, tmp_path / "b.sealed", 1000.0, lock=lock)
+    assert b"secret" not in (tmp_path / "b.sealed").read_bytes()
+    assert needed_key_of(tmp_path / "b.sealed") == "file"
+    restore(tmp_path / "b.sealed", tmp_path / "fresh", lock.key)
+    assert rows(tmp_path / "fresh") == ["train-abcde"]
+    assert (tmp_path / "fresh" / "token").read_text() == "secret\n"
+
+
+@pytest.mark.parametrize("place", [10, 60, 300, -40, -1])
+def test_an_encrypted_backup_with_a_flipped_bit_restores_nothing(state, database, tmp_path, place):
+    back_up(state, tmp_path / "b.sealed", 1000.0, lock=LOCKS[0])
+    damaged = bytearray((tmp_path / "b.sealed").read_bytes())
+    damaged[place] ^= 1
+    (tmp_path / "b.sealed").write_bytes(damaged)
+    with pytest.raises(InvalidInputError):
+        restore(tmp_path / "b.sealed", tmp_path / "fresh", LOCKS[0].key)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["b.sealed", "state"]
+
+
+def test_a_wrong_key_restores_nothing_and_is_called_wrong(state, database, tmp_path):
+    back_up(state, tmp_path / "b.sealed", 1000.0, lock=LOCKS[0])
+    with pytest.raises(InvalidInputError, match=r"b\.sealed: the key is wrong; use the one"):
+        restore(tmp_path / "b.sealed", tmp_path / "fresh", KeySource(file=b"j" * 32))
+    assert not (tmp_path / "fresh").exists()
+
+
+def test_what_an_upgrade_left_beside_the_database_is_not_in_a_backup(state, database, tmp_path):
+    (state / "millpond.db.before-accounts").write_text("old")
+    back_up(state, tmp_path / "b.tar.gz", 1000.0, jobs=False)
+    restore(tmp_path / "b.tar.gz", tmp_path / "fresh")
+    assert sorted(path.name for path in (tmp_path / "fresh").iterdir()) == ["millpond.db", "token"]

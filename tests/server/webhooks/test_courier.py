@@ -15,6 +15,8 @@ from server_world import Clock, Server, World
 
 from millpond.model.workloads import Outcome
 from millpond.node.records import TaskId
+from millpond.server.vault.ciphers import Cipher
+from millpond.server.vault.secrets import Vault
 from millpond.server.webhooks.courier import FIRST_PAUSE_S, MOST_TRIES, NUMBER_HEADER, Courier
 from millpond.server.webhooks.formats import SIGNATURE_HEADER
 from millpond.specs.cluster import Webhook
@@ -48,10 +50,13 @@ class Bench:
         self.server = Server(directory, World(), Clock())
         self.receiver = Receiver()
         self.hooks: dict[str, Webhook] = {}
-        self.courier = Courier(
-            self.server.store, lambda: self.hooks, self.server.clock, httpx2.MockTransport(self.receiver)
-        )
+        self.vault = Vault(self.server.store.secrets, directory, lambda: Cipher.AES_256_GCM, self.server.clock)
+        self.courier = self.new_courier()
         self.server.loop.address = self.courier.address
+
+    def new_courier(self) -> Courier:
+        transport = httpx2.MockTransport(self.receiver)
+        return Courier(self.server.store, lambda: self.hooks, self.vault, self.server.clock, transport)
 
     def hook(self, on: tuple[str, ...] = ENDS, **settings: object) -> None:
         self.hooks["team"] = Webhook("team", "http://receiver/told", on, **settings)  # type: ignore[arg-type]
@@ -115,6 +120,21 @@ def test_a_signature_proves_body_and_time(bench: Bench) -> None:
     assert b"quiet" not in request.content
 
 
+def test_the_secret_of_a_signature_may_be_one_that_the_server_keeps(bench: Bench) -> None:
+    bench.hook(secret_name="TRACKER")
+    bench.run()
+    bench.courier.deliver_due()
+    assert bench.receiver.requests == []
+    (waiting,) = bench.server.store.latest_deliveries(1)
+    assert "no secret 'TRACKER' of the server" in waiting.trouble
+    bench.vault.put("server", "", "TRACKER", "quiet", "ada")
+    bench.server.clock.now += 10.0
+    bench.courier.deliver_due()
+    (request,) = bench.receiver.requests
+    stamp, _, digest = request.headers[SIGNATURE_HEADER].removeprefix("t=").partition(",v1=")
+    assert digest == hmac.new(b"quiet", f"{stamp}.".encode() + request.content, hashlib.sha256).hexdigest()
+
+
 def test_chat_services_get_their_own_form(bench: Bench) -> None:
     bench.hook(format="slack")
     bench.run()
@@ -161,7 +181,7 @@ def test_what_was_not_told_waits_for_the_next_server(bench: Bench) -> None:
     bench.hook()
     bench.run()
     assert bench.receiver.requests == []
-    again = Courier(bench.server.store, lambda: bench.hooks, bench.server.clock, httpx2.MockTransport(bench.receiver))
+    again = bench.new_courier()
     again.deliver_due()
     again.close()
     assert len(bench.receiver.requests) == 1

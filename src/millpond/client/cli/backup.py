@@ -4,34 +4,85 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from millpond.client.cli import wording
 from millpond.client.cli.connection import state_dir_option
+from millpond.client.cli.secrets import SecretInput, from_stdin
 from millpond.client.sdk import default_state_dir
+from millpond.model.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from millpond.server.vault.keys import KeySource
+
+_CIPHERS = ("aes-256-gcm", "sm4-gcm")
+
+_key_file = click.option(
+    "--key-file", type=click.Path(path_type=Path), help="File with at least 32 bytes by chance, readable by you alone."
+)
 
 
 @click.command("backup")
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--only-database", is_flag=True, help="Leave out what jobs wrote.")
+@click.option("--encrypt", is_flag=True, help="Encrypt it, by a passphrase or --key-file.")
+@_key_file
+@click.option("--cipher", type=click.Choice(_CIPHERS), default=_CIPHERS[0], show_default=True, help="With --encrypt.")
+@from_stdin
 @state_dir_option
-def backup(file: Path, only_database: bool, state_dir: Path | None) -> None:
+def backup(
+    file: Path,
+    only_database: bool,
+    encrypt: bool,
+    key_file: Path | None,
+    cipher: str,
+    stdin: bool,
+    state_dir: Path | None,
+) -> None:
     """Write everything the server remembers to FILE; it may be running meanwhile."""
-    from millpond.server.operating.backup import back_up
+    from millpond.server.operating.backup import Lock, back_up
+    from millpond.server.vault.ciphers import Cipher, require_ciphers
 
-    summary = back_up(state_dir or default_state_dir(), file, time.time(), jobs=not only_database)
-    click.echo(f"{wording.count(summary.files, 'file')}, {summary.size_bytes / 2**20:.1f} MiB in {file}")
+    lock = None
+    if encrypt:
+        require_ciphers(Cipher(cipher))
+        lock = Lock(_key(key_file, stdin, new=True), Cipher(cipher))
+    elif key_file is not None:
+        raise InvalidInputError("--key-file without --encrypt", "add --encrypt")
+    summary = back_up(state_dir or default_state_dir(), file, time.time(), jobs=not only_database, lock=lock)
+    how = f", encrypted with {cipher}" if encrypt else ""
+    click.echo(f"{wording.count(summary.files, 'file')}, {summary.size_bytes / 2**20:.1f} MiB in {file}{how}")
 
 
 @click.command("restore")
 @click.argument("file", type=click.Path(path_type=Path))
+@_key_file
+@from_stdin
 @state_dir_option
-def restore(file: Path, state_dir: Path | None) -> None:
-    """Put what FILE holds into an empty state directory, for `pond up` to go on from there."""
+def restore(file: Path, key_file: Path | None, stdin: bool, state_dir: Path | None) -> None:
+    """Put what FILE holds into an empty state directory, for `pond up` to go on from there.
+
+    Asks for the passphrase of an encrypted one.
+    """
+    from millpond.server.operating.backup import needed_key_of
     from millpond.server.operating.backup import restore as put_back
 
     directory = state_dir or default_state_dir()
-    summary = put_back(file, directory)
+    needed = needed_key_of(file)
+    if needed == "file" and key_file is None:
+        raise InvalidInputError(f"{file} is encrypted by a key file", "name it with --key-file")
+    summary = put_back(file, directory, _key(key_file, stdin) if needed else None)
     click.echo(f"{wording.count(summary.files, 'file')} of Millpond {summary.version} in {directory}")
     click.echo(f"go on with `pond up --state-dir {directory}`")
+
+
+def _key(key_file: Path | None, stdin: bool, new: bool = False) -> KeySource:
+    """The key, from its file or by asking for a passphrase."""
+    from millpond.server.vault.keys import KeySource, check_passphrase, key_in
+
+    if key_file is not None:
+        return KeySource(file=key_in(key_file))
+    secrets = SecretInput(stdin)
+    return KeySource(passphrase=check_passphrase(secrets.ask_new("passphrase")) if new else secrets.ask("passphrase"))

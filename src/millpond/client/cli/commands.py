@@ -71,6 +71,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "group": _here("groups:group", "Groups: add, list, limit; who is in them."),
         "token": _here("tokens:group", "Tokens: create, list, revoke."),
         "ssh-key": _here("ssh_keys:group", "Public keys for SSH into jobs: add, list, remove."),
+        "secret": _here("secret:group", "Secrets for jobs and webhooks: set, list, remove."),
         "audit": _here("audit:command", "Tell who changed what."),
     },
     "Look after the server": {

@@ -37,13 +37,13 @@ class SecretInput:
             raise InvalidInputError(f"nobody is there to be asked for the {what}", "use --stdin")
         return str(click.prompt(what[:1].upper() + what[1:], hide_input=True, err=True))
 
-    def ask_new(self) -> str:
-        """A new password, typed twice at a terminal.
+    def ask_new(self, what: str = "password") -> str:
+        """A new password or the like, typed twice at a terminal.
 
         Raises:
             InvalidInputError: the two differ.
         """
-        first = self.ask("new password")
-        if not self._stdin and self.ask("new password again") != first:
-            raise InvalidInputError("the two passwords differ", "type the same one twice")
+        first = self.ask(f"new {what}")
+        if not self._stdin and self.ask(f"new {what} again") != first:
+            raise InvalidInputError(f"the two {what}s differ", "type the same one twice")
         return first

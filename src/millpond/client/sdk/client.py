@@ -21,6 +21,7 @@ from millpond.client.sdk import failures, logs
 from millpond.client.sdk.accounts import Accounts
 from millpond.client.sdk.discovery import Address, find_server, is_on_this_machine
 from millpond.client.sdk.patience import Patience
+from millpond.client.sdk.secrets import Secrets
 from millpond.client.sdk.ssh import Ssh
 from millpond.client.sdk.trust import trust
 from millpond.model.errors import ConflictError, NotFoundError, UnavailableError
@@ -414,6 +415,11 @@ class Client:
             trust_env=not is_on_this_machine(address.url),
             verify=trust(address),
         )
+
+    @property
+    def secrets(self) -> Secrets:
+        """Secrets of this server's jobs: set, list, remove."""
+        return Secrets(self._ask, self._send)
 
     @property
     def accounts(self) -> Accounts:

@@ -26,6 +26,7 @@ from millpond.server.auth.entering import job_target
 from millpond.server.auth.roles import Caller, Target, Verb, allows, demand
 from millpond.server.auth.security import Security
 from millpond.server.service import Service
+from millpond.server.vault.secrets import GROUP, USER
 
 DeclaredRoute = APIRoute | APIWebSocketRoute
 Finder = Callable[[HTTPConnection], Awaitable[Target]]
@@ -139,6 +140,19 @@ async def group_in_path(request: HTTPConnection) -> Target:
 async def token_in_path(request: HTTPConnection) -> Target:
     """The token whose id the path names."""
     return security_of(request).accounts.target_token(request.path_params["token"])
+
+
+async def secret_in_path(request: HTTPConnection) -> Target:
+    """The secret that the path names."""
+    path = request.path_params
+    return secret_target(path["kind"], path["owner"], path["secret"])
+
+
+def secret_target(kind: str, owner: str, name: str) -> Target:
+    """A secret as what a verb is applied to: a user's own is nobody else's, not even a lead's."""
+    if kind == GROUP:
+        return Target("secret", name, groups=frozenset({owner}))
+    return Target("secret", name, user=owner if kind == USER else "")
 
 
 async def dataset_in_path(request: HTTPConnection) -> Target:

@@ -46,6 +46,9 @@ class Verb(StrEnum):
     CHANGE_MEMBERS = "change-members"
     READ_TOKENS = "read-tokens"
     CHANGE_TOKENS = "change-tokens"
+    READ_SECRETS = "read-secrets"
+    """To see which secrets there are, never their values."""
+    CHANGE_SECRETS = "change-secrets"
     READ_USAGE = "read-usage"
     READ_DELIVERIES = "read-deliveries"
     READ_AUDIT = "read-audit"
@@ -89,6 +92,8 @@ RIGHTS: dict[Verb, dict[Role, Scope]] = {
         Verb.CHANGE_MEMBERS: (_ALL, _GROUP, _NONE, _NONE),
         Verb.READ_TOKENS: (_ALL, _OWN, _OWN, _OWN),
         Verb.CHANGE_TOKENS: (_ALL, _OWN, _OWN, _OWN),
+        Verb.READ_SECRETS: (_ALL, _GROUP, _GROUP, _NONE),
+        Verb.CHANGE_SECRETS: (_ALL, _GROUP, _OWN, _NONE),
         Verb.READ_USAGE: (_ALL, _GROUP, _OWN, _OWN),
         Verb.READ_DELIVERIES: (_ALL, _NONE, _NONE, _NONE),
         Verb.READ_AUDIT: (_ALL, _GROUP, _NONE, _NONE),
@@ -167,6 +172,7 @@ _SEEN_BY = {
     "group": Verb.READ_GROUPS,
     "token": Verb.READ_TOKENS,
     "key": Verb.READ_TOKENS,
+    "secret": Verb.READ_SECRETS,
 }
 """The verb by which somebody sees that an object is there at all."""
 

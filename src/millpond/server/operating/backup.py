@@ -5,7 +5,7 @@ as they are at that moment. A restored server settles what has happened since as
 longer finds count as lost with their machine.
 
 The archive is a gzip-compressed tar file, readable by its owner only as it holds the API token. Its last member,
-``manifest.json``, names every file with its SHA-256.
+``manifest.json``, names every file with its SHA-256. It can be encrypted (``server.vault.envelope``).
 """
 
 from __future__ import annotations
@@ -18,22 +18,26 @@ import os
 import shutil
 import sqlite3
 import tarfile
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Any, Final, cast
 
 from millpond.model.errors import ConflictError, InvalidInputError, UnavailableError
 from millpond.server.process import DATABASE_FILE
+from millpond.server.vault.ciphers import Cipher
+from millpond.server.vault.envelope import MAGIC, OpeningReader, SealingWriter, is_sealed, needed_key
+from millpond.server.vault.keys import KeySource
 from millpond.server.version import VERSION
 
 MANIFEST: Final = "manifest.json"
 FORMAT: Final = 1
 
-_PASSING: Final = frozenset(
-    {"lock", "server.json", "server.log", "supervisors.log", *(DATABASE_FILE + end for end in ("-wal", "-shm"))}
-)
+_PASSING: Final = frozenset({"lock", "server.json", "server.log", "supervisors.log"})
 """Files of the state directory that mean nothing elsewhere."""
+_BESIDE_DATABASE: Final = (f"{DATABASE_FILE}-", f"{DATABASE_FILE}.")
+"""What SQLite keeps beside the database, which is copied by itself, and what an upgrade left there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,16 +53,26 @@ class BackupSummary:
     version: str
 
 
-def back_up(state_dir: Path, target: Path, at: float, *, jobs: bool = True) -> BackupSummary:
+@dataclass(frozen=True, slots=True)
+class Lock:
+    """How a backup is encrypted."""
+
+    key: KeySource
+    cipher: Cipher = Cipher.AES_256_GCM
+
+
+def back_up(state_dir: Path, target: Path, at: float, *, jobs: bool = True, lock: Lock | None = None) -> BackupSummary:
     """Write an archive of a state directory; a server may be running on it.
 
     Args:
         target: the archive; must not exist.
         at: the instant, for the manifest.
         jobs: with records, output and own folders of jobs, not only the database and the token.
+        lock: encrypts it; None: it is as it is.
 
     Raises:
-        NotFoundError, UnavailableError: there is no database, or a file cannot be read or written.
+        NotFoundError, UnavailableError: there is no database, or a file cannot be read or written, or nothing can be
+            encrypted here.
         ConflictError: the target exists.
     """
     database = state_dir / DATABASE_FILE
@@ -74,8 +88,10 @@ def back_up(state_dir: Path, target: Path, at: float, *, jobs: bool = True) -> B
         members = {DATABASE_FILE: copy} | {
             str(path.relative_to(state_dir)): path for path in _files(state_dir) if jobs or path.parent == state_dir
         }
-        with _sealed(partial) as raw, tarfile.open(fileobj=raw, mode="w:gz", compresslevel=1) as archive:
-            count = _write(archive, members, at)
+        with _private(partial) as raw, contextlib.ExitStack() as opened:
+            out = raw if lock is None else opened.enter_context(SealingWriter(raw, lock.key, lock.cipher))
+            with tarfile.open(fileobj=cast(IO[bytes], out), mode="w:gz", compresslevel=1) as archive:
+                count = _write(archive, members, at)
         partial.rename(target)
     except (OSError, sqlite3.Error) as error:
         raise UnavailableError(f"the backup {target} cannot be written ({error})", "see the disk's room") from error
@@ -85,11 +101,31 @@ def back_up(state_dir: Path, target: Path, at: float, *, jobs: bool = True) -> B
     return BackupSummary(count, target.stat().st_size, VERSION)
 
 
-def restore(archive: Path, state_dir: Path) -> BackupSummary:
+def needed_key_of(archive: Path) -> str:
+    """What it takes to open an archive: ``file``, ``passphrase``, or nothing.
+
+    Raises:
+        InvalidInputError: it is encrypted, and its header is damaged.
+        UnavailableError: it cannot be read.
+    """
+    try:
+        with archive.open("rb") as raw:
+            if not is_sealed(raw.read(len(MAGIC))):
+                return ""
+            raw.seek(0)
+            return needed_key(raw)
+    except OSError as error:
+        raise UnavailableError(f"{archive} cannot be read ({error.strerror})", "see its path") from error
+    except InvalidInputError as error:
+        raise InvalidInputError(f"{archive}: {error.cause}", error.remedy) from error
+
+
+def restore(archive: Path, state_dir: Path, key: KeySource | None = None) -> BackupSummary:
     """Put the content of an archive where a server finds it; nothing is left if anything in it is wrong.
 
     Args:
         state_dir: must be empty or absent.
+        key: opens it; None: it is not encrypted.
 
     Raises:
         ConflictError: the state directory is in use or holds something.
@@ -102,13 +138,13 @@ def restore(archive: Path, state_dir: Path) -> BackupSummary:
     try:
         fresh.mkdir(mode=0o700, parents=True)
         try:
-            manifest = _unpack(archive, fresh)
+            manifest = _unpack(archive, fresh, key)
             with contextlib.suppress(FileNotFoundError):
                 state_dir.rmdir()
             fresh.rename(state_dir)
         finally:
             shutil.rmtree(fresh, ignore_errors=True)
-    except (tarfile.TarError, EOFError) as error:
+    except (tarfile.TarError, EOFError, zlib.error) as error:
         raise InvalidInputError(f"{archive} is damaged or no backup ({error})", "use another backup") from error
     except OSError as error:
         raise UnavailableError(f"{archive} cannot be restored ({error})", "see its path and the disk's room") from error
@@ -116,7 +152,7 @@ def restore(archive: Path, state_dir: Path) -> BackupSummary:
 
 
 def _copy_database(source: Path, target: Path) -> None:
-    with _sealed(target):
+    with _private(target):
         pass
     origin = sqlite3.connect(f"file:{source}?mode=ro", uri=True)
     copy = sqlite3.connect(target)
@@ -129,7 +165,8 @@ def _copy_database(source: Path, target: Path) -> None:
 
 def _files(state_dir: Path) -> Iterator[Path]:
     for path in sorted(state_dir.rglob("*")):
-        passing = path.parent == state_dir and (path.name in _PASSING or path.name == DATABASE_FILE)
+        of_database = path.name == DATABASE_FILE or path.name.startswith(_BESIDE_DATABASE)
+        passing = path.parent == state_dir and (path.name in _PASSING or of_database)
         if path.is_file() and not path.is_symlink() and not passing and path.suffix != ".tmp":
             yield path
 
@@ -167,9 +204,16 @@ class _Digesting(io.RawIOBase):
         return piece
 
 
-def _unpack(archive: Path, target: Path) -> dict[str, Any]:
-    with tarfile.open(archive, "r:gz") as opened:
-        opened.extractall(target, filter="data")
+def _unpack(archive: Path, target: Path, key: KeySource | None) -> dict[str, Any]:
+    with archive.open("rb") as raw:
+        try:
+            source = raw if key is None else OpeningReader(raw, key)
+            with tarfile.open(fileobj=cast(IO[bytes], source), mode="r|gz") as opened:
+                opened.extractall(target, filter="data")
+            if isinstance(source, OpeningReader):
+                source.finish()
+        except InvalidInputError as error:
+            raise InvalidInputError(f"{archive}: {error.cause}", error.remedy) from error
     try:
         manifest = json.loads((target / MANIFEST).read_bytes())
         known = manifest["format"] == FORMAT
@@ -190,6 +234,6 @@ def _digest(path: Path) -> str:
         return hashlib.file_digest(body, "sha256").hexdigest()
 
 
-def _sealed(path: Path) -> IO[bytes]:
+def _private(path: Path) -> IO[bytes]:
     """A new file that its owner alone may read."""
     return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")

@@ -187,6 +187,19 @@ user_numbers = Table(
 )
 """User numbers of the machine under which the tasks of users run; a number is never given to a second user."""
 
+secrets = Table(
+    "secrets",
+    metadata,
+    Column("kind", String(10), primary_key=True),
+    Column("owner", _NAME, primary_key=True),
+    Column("name", String(100), primary_key=True),
+    Column("cipher", String(20), nullable=False),
+    Column("sealed", Text, nullable=False),
+    Column("by", _NAME, nullable=False),
+    Column("at", Float, nullable=False),
+)
+"""Secrets of users, groups and the server, encrypted with a key that is not in the database."""
+
 groups = Table(
     "groups",
     metadata,

@@ -10,14 +10,17 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Final
 
 import httpx2
 from sqlalchemy.exc import DBAPIError
 
+from millpond.model.errors import MillpondError
 from millpond.server.store.deliveries import DELIVERED, GIVEN_UP, WAITING, Delivery, NewDelivery
 from millpond.server.store.store import Store
+from millpond.server.vault.secrets import SERVER, Vault
 from millpond.server.webhooks.formats import request_of
 from millpond.server.webhooks.notices import Notice
 from millpond.specs.cluster import Webhook
@@ -40,6 +43,7 @@ class Courier:
 
     Args:
         hooks: gives the receivers as they are configured now, by name.
+        vault: where the secrets lie that deliveries are signed with.
         clock: seconds since 1970.
         transport: for tests; by default the network.
     """
@@ -48,11 +52,13 @@ class Courier:
         self,
         store: Store,
         hooks: Callable[[], Mapping[str, Webhook]],
+        vault: Vault,
         clock: Callable[[], float],
         transport: httpx2.BaseTransport | None = None,
     ) -> None:
         self._store = store
         self._hooks = hooks
+        self._vault = vault
         self._clock = clock
         self._transport = transport
         self._woken = threading.Event()
@@ -127,6 +133,11 @@ class Courier:
 
     def _tell(self, hook: Webhook, delivery: Delivery, now: int) -> str:
         """What went wrong; empty when it was taken."""
+        if hook.secret_name:
+            try:  # never unsigned: the receiver could not tell it from a forgery
+                hook = replace(hook, secret=self._vault.value(SERVER, "", hook.secret_name))
+            except MillpondError as error:
+                return str(error)
         body, headers = request_of(hook, delivery.notice, delivery.text, now)
         try:
             answer = self._client.post(hook.url, content=body, headers=headers | {NUMBER_HEADER: str(delivery.id)})

@@ -1,0 +1,39 @@
+"""Secrets of a server as Python methods: ``Client().secrets.all()``. Values can be set and never be read."""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+
+from millpond.client.sdk.accounts import Asking, Telling
+from millpond.specs.secret_bodies import SecretInfo, SecretList, SecretPut
+
+SERVER = "server"
+
+
+class Secrets:
+    """The secrets of the server that a client talks to."""
+
+    def __init__(self, ask: Asking, tell: Telling) -> None:
+        self._ask = ask
+        self._tell = tell
+
+    def all(self) -> list[SecretInfo]:
+        """Those that one's jobs can have, or that one may change."""
+        return self._ask(SecretList, "GET", "/secrets").secrets
+
+    def put(self, kind: str, owner: str, name: str, value: str) -> SecretInfo:
+        """Keep a secret.
+
+        Args:
+            kind: ``user``, ``group`` or ``server``; then the owner is empty.
+        """
+        body = SecretPut.model_construct(value=value).model_dump()
+        return self._ask(SecretInfo, "PUT", _path(kind, owner, name), json=body)
+
+    def drop(self, kind: str, owner: str, name: str) -> None:
+        """Forget a secret."""
+        self._tell("DELETE", _path(kind, owner, name))
+
+
+def _path(kind: str, owner: str, name: str) -> str:
+    return "/secrets/" + "/".join(quote(part, safe="") for part in (kind, owner or "-", name))

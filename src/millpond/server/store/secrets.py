@@ -1,0 +1,66 @@
+"""Secrets in the database: sealed before they come here."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+
+from millpond.server.store import schema
+
+
+@dataclass(frozen=True, slots=True)
+class SecretRow:
+    """A secret as it is kept.
+
+    Attributes:
+        kind, owner: whose it is: ``user``, ``group`` or ``server``, and the name; that of the server is empty.
+        cipher: what it is sealed with.
+        sealed: base64 of nonce, content and tag.
+        by, at: who set it last, and when.
+    """
+
+    kind: str
+    owner: str
+    name: str
+    cipher: str
+    sealed: str
+    by: str
+    at: float
+
+
+class SecretStore:
+    """The table of secrets of one open database."""
+
+    def __init__(self, engine: sa.Engine) -> None:
+        self._engine = engine
+
+    def save(self, row: SecretRow) -> None:
+        """Keep a secret instead of the one of the same owner and name."""
+        with self._engine.begin() as connection:
+            connection.execute(schema.secrets.delete().where(_is(row.kind, row.owner, row.name)))
+            connection.execute(schema.secrets.insert().values(dataclasses.asdict(row)))
+
+    def find(self, kind: str, owner: str, name: str) -> SecretRow | None:
+        """One secret; None when there is none."""
+        with self._engine.connect() as connection:
+            row = connection.execute(sa.select(schema.secrets).where(_is(kind, owner, name))).one_or_none()
+        return None if row is None else SecretRow(**row._mapping)
+
+    def all(self) -> list[SecretRow]:
+        """All of them, by owner and name."""
+        table = schema.secrets
+        query = sa.select(table).order_by(table.c.kind, table.c.owner, table.c.name)
+        with self._engine.connect() as connection:
+            return [SecretRow(**row._mapping) for row in connection.execute(query)]
+
+    def drop(self, kind: str, owner: str, name: str) -> bool:
+        """Forget a secret; false when there is none."""
+        with self._engine.begin() as connection:
+            return connection.execute(schema.secrets.delete().where(_is(kind, owner, name))).rowcount > 0
+
+
+def _is(kind: str, owner: str, name: str) -> sa.ColumnElement[bool]:
+    table = schema.secrets
+    return sa.and_(table.c.kind == kind, table.c.owner == owner, table.c.name == name)
