@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 from api_world import JOBS, TOKEN, Api, error_of
 
 from millpond.model.errors import UnavailableError
@@ -149,6 +150,15 @@ def test_a_server_that_cannot_take_work_is_not_ready(api: Api) -> None:
     answer = api.client.get("/readyz")
     assert answer.status_code == 503
     assert "disk full" in answer.json()["status"]
+
+
+def test_a_server_whose_database_cannot_be_read_is_alive_and_not_ready(api: Api) -> None:
+    with api.store.database.begin() as connection:
+        connection.execute(sa.text("ALTER TABLE snapshots RENAME TO gone"))
+    answer = api.client.get("/readyz")
+    assert answer.status_code == 503
+    assert answer.json()["status"].startswith("the store cannot be read")
+    assert api.client.get("/healthz").status_code == 200
 
 
 def test_a_wrong_job_file_is_answered_with_every_fault(api: Api) -> None:

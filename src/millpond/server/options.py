@@ -12,10 +12,12 @@ from millpond.node.cgroups import GroupMode
 from millpond.node.sandbox import SandboxMode
 from millpond.scheduling.settings import ORDERINGS, PLACEMENTS
 from millpond.server.policies import Policies
+from millpond.server.server_log import LogFormat
 
 DEFAULT_HOST: Final = "127.0.0.1"
 DEFAULT_PORT: Final = 7433
 SANDBOX_MODES: Final = tuple(mode.value for mode in SandboxMode)
+LOG_FORMATS: Final = tuple(form.value for form in LogFormat)
 GROUP_MODES: Final = tuple(mode.value for mode in GroupMode)
 
 
@@ -36,6 +38,7 @@ class ServerOptions:
         keep_jobs, keep_logs_gib: what is kept of ended jobs, see ``server.retention``; None: everything.
         standby: wait while another server leads on the same database and state directory, and take over from it.
         keep_free_gib: nothing new starts while less is free on the server's disk; None: see ``server.disk_watch``.
+        log_format: of the server's log: ``text`` or ``json``.
         stop_jobs_on_exit: end all jobs when the server ends; otherwise they go on and the next server finds them.
     """
 
@@ -56,6 +59,7 @@ class ServerOptions:
     keep_jobs: float | None = None
     keep_logs_gib: float | None = None
     keep_free_gib: float | None = None
+    log_format: str = LogFormat.TEXT.value
 
     @property
     def policies(self) -> Policies:
@@ -84,6 +88,7 @@ def parse_options(arguments: Sequence[str]) -> ServerOptions:
     parser.add_argument("--keep-jobs", type=_amount, metavar="DAYS", help="forget jobs that ended longer ago")
     parser.add_argument("--keep-logs-gib", type=_amount, metavar="GIB", help="remove the oldest output above this")
     parser.add_argument("--keep-free-gib", type=_amount, metavar="GIB", help="start nothing while less disk is free")
+    parser.add_argument("--log-format", default="text", choices=LOG_FORMATS, help="form of the server's log")
     found = parser.parse_args(arguments)
     if found.state_dir is None:
         from millpond.client.sdk.discovery import default_state_dir

@@ -44,6 +44,7 @@ from millpond.server.outside import seen_from_outside
 from millpond.server.recovery import recover
 from millpond.server.retention import Janitor, Limits
 from millpond.server.scaling import Autoscaler
+from millpond.server.server_log import LogFormat, set_up_log
 from millpond.server.service import Identity, Service
 from millpond.server.ssh.gatekeeper import Gatekeeper
 from millpond.server.ssh.opening import open_doorway
@@ -78,9 +79,7 @@ class LeadLostError(MillpondError):
 def run(arguments: Sequence[str]) -> int:
     """Serve as a command line says; returns the exit code. Errors are one line on standard error."""
     options = parse_options(arguments)
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
-    for talkative in ("alembic", "uvicorn"):
-        logging.getLogger(talkative).setLevel(logging.WARNING)
+    set_up_log(LogFormat(options.log_format))
     try:
         serve(options)
     except MillpondError as error:

@@ -14,6 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from sqlalchemy.exc import DBAPIError
+
 from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
 from millpond.model.events import (
     DesiredCountChanged,
@@ -82,6 +84,7 @@ from millpond.specs.ssh import SshInfo
 T = TypeVar("T")
 
 ANSWER_WITHIN_S: Final = 30.0
+STORE_ANSWERS_WITHIN_S: Final = 5.0
 REASONS_IN_A_LIST: Final = 20
 """Reasons cost the scheduler's thread time; in a list the first so many waiting jobs get one."""
 
@@ -188,9 +191,18 @@ class Service:
     def _board(self) -> Board:
         return self._loop.board
 
-    def unready(self) -> str:
+    async def unready(self) -> str:
         """Why no work can be taken on; empty when it can."""
-        return self.dead() or ("the server is stopping" if self.closing else self._loop.trouble)
+        known = self.dead() or ("the server is stopping" if self.closing else self._loop.trouble)
+        if known:
+            return known
+        try:
+            await asyncio.wait_for(asyncio.to_thread(self._store.latest_snapshot_seq), STORE_ANSWERS_WITHIN_S)
+        except DBAPIError as error:
+            return f"the store cannot be read ({error.orig})"
+        except TimeoutError:
+            return f"the store does not answer within {STORE_ANSWERS_WITHIN_S:g} s"
+        return ""
 
     def dead(self) -> str:
         """Why this process will never take work on again; empty while it may."""

@@ -10,7 +10,7 @@ from millpond.client.cli import background, wording
 from millpond.client.cli.connection import state_dir_option
 from millpond.client.sdk import Client, default_state_dir
 from millpond.scheduling.settings import ORDERINGS, PLACEMENTS
-from millpond.server.options import DEFAULT_HOST, DEFAULT_PORT, GROUP_MODES, SANDBOX_MODES
+from millpond.server.options import DEFAULT_HOST, DEFAULT_PORT, GROUP_MODES, LOG_FORMATS, SANDBOX_MODES
 from millpond.specs.api import FIRST_LOGIN_FILE, NodeInfo
 
 
@@ -74,6 +74,9 @@ from millpond.specs.api import FIRST_LOGIN_FILE, NodeInfo
     metavar="GIB",
     help="Start nothing while less disk is free [default: 1, on small disks 2 % of them].",
 )
+@click.option(
+    "--log-format", type=click.Choice(LOG_FORMATS), default="text", show_default=True, help="Form of the server's log."
+)
 @click.option("--stop-jobs-on-exit", is_flag=True, help="End running jobs when the server ends.")
 @click.option("-d", "--detach", is_flag=True, help="Run in the background; `pond down` stops it.")
 def command(
@@ -93,6 +96,7 @@ def command(
     keep_jobs: float | None,
     keep_logs_gib: float | None,
     keep_free_gib: float | None,
+    log_format: str,
     stop_jobs_on_exit: bool,
     detach: bool,
 ) -> int:
@@ -112,7 +116,7 @@ def command(
         "--keep-free-gib": keep_free_gib,
     }
     arguments = ["--host", host, "--port", str(port), "--state-dir", str(directory)]
-    arguments += ["--sandbox", sandbox, "--control-groups", control_groups]
+    arguments += ["--sandbox", sandbox, "--control-groups", control_groups, "--log-format", log_format]
     for name, value in named.items():
         if value is not None:
             arguments += [name, str(value)]

@@ -42,7 +42,7 @@ async def healthz(service: ServiceOf, response: Response) -> HealthInfo:
 @health.get("/readyz", dependencies=[open_to_all], responses={503: {"model": HealthInfo}})
 async def readyz(service: ServiceOf, response: Response) -> HealthInfo:
     """Whether it takes work on; if not, why."""
-    trouble = service.unready()
+    trouble = await service.unready()
     if trouble:
         response.status_code = 503
     return HealthInfo(status=trouble or "ready")

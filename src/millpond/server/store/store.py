@@ -230,6 +230,11 @@ class Store:
             row = connection.execute(query).first()
         return None if row is None else Snapshot(row.seq, row.at, row.version, json.loads(row.data))
 
+    def latest_snapshot_seq(self) -> int | None:
+        """The place in the log of the newest snapshot: a quick look whether the database can be read at all."""
+        with self._engine.connect() as connection:
+            return connection.execute(sa.select(sa.func.max(schema.snapshots.c.seq))).scalar()
+
     def events_after(self, seq: int) -> Iterator[LogEntry]:
         """The log behind an entry, oldest first; no transaction is open while whoever asks works on it."""
         table = schema.events
