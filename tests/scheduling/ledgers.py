@@ -160,7 +160,8 @@ def check_states(core: Scheduler) -> None:
         active = any(task.state in ACTIVE for task in record.tasks)
         assert (record.id in state.running) == active, record.id
         paused = record.id in {each.id for _, _, each in state.paused} and record.id not in waiting
-        assert (record.id in waiting) == (record.state is JobState.QUEUED and not active and not paused), record.id
+        in_line = record.state is JobState.QUEUED and not active and not paused and not record.resting
+        assert (record.id in waiting) == in_line, record.id
         assert bool(record.line) == (record.id in waiting), record.id
         assert (record.ended_at is not None) == record.state.ended, record.id
         told_to_end = record.stop_trigger is not None

@@ -12,7 +12,7 @@ from millpond.model.nodes import Node, Pool, SharingPolicy
 from millpond.model.resources import TaskRequest
 from millpond.model.tenants import Queue
 from millpond.model.topology import Level
-from millpond.model.workloads import GangRule, Job, Priority, Role
+from millpond.model.workloads import GangRule, Job, Kind, Priority, Role
 from millpond.scheduling.settings import PreemptionCost, Settings
 
 POOLS = (Pool(suspends=True), Pool("shared", SharingPolicy.OVERCOMMITTED, 2000, cpu_factor_milli=1500))
@@ -136,6 +136,7 @@ def jobs(draw: st.DrawFn, id_: str, **fixed: Any) -> Job:
         user=draw(st.sampled_from(("ann", "bob"))),
         queue=draw(st.sampled_from(LEAVES)),
         pool=pool,
+        kind=draw(st.sampled_from((Kind.TRAIN, Kind.SERVICE))),
         priority=draw(st.sampled_from((Priority.NORMAL, Priority.NORMAL, Priority.LOW, Priority.HIGH))),
         together=draw(st.sampled_from((Level.ZONE, Level.ZONE, Level.RACK, Level.NODE))),
         together_required=draw(st.booleans()),

@@ -19,7 +19,7 @@ from millpond.model.devices import Health
 from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError
 from millpond.model.nodes import DEFAULT_POOL, Closure, Node, Pool
 from millpond.model.reasons import Cause
-from millpond.model.workloads import GangRule, Job, JobState, Outcome, Priority, TaskState
+from millpond.model.workloads import GangRule, Job, JobState, Kind, Outcome, Priority, TaskState
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.settings import Settings
@@ -30,6 +30,7 @@ JOBS = {
     "single": single("j", retries=1),
     "gang": gang("j", 2, asks(1), retries=1, time_limit_s=10_000),
     **{f"elastic {rule.value}": elastic("j", (1, 2, 3), asks(1), gang_rule=rule, retries=1) for rule in GangRule},
+    "elastic service": elastic("j", (1, 2, 3), asks(1), gang_rule=GangRule.RESTART_TASK, retries=1, kind=Kind.SERVICE),
 }
 OUTCOMES = (Outcome.SUCCESS, Outcome.USER_ERROR, Outcome.NODE_LOST, Outcome.STOPPED, Outcome.TIME_LIMIT)
 MOST_ROUNDS = 40
@@ -119,6 +120,9 @@ class Bench:
                 return
             for name in list(self.core._state.suspended):
                 self.tell(events.ResumeRequested(self.now, name))
+            for record in self.core.jobs.values():
+                if record.resting:
+                    self.tell(events.DesiredCountChanged(self.now, record.id, "worker", 1))
             for name, attempt, number in list(self.alive):
                 state = self.core.jobs[name].tasks[number].state
                 outcome = Outcome.STOPPED if state is TaskState.STOPPING else Outcome.SUCCESS
@@ -255,6 +259,25 @@ def shrinking_while_suspended(bench: Bench) -> None:
     bench.tick()
 
 
+def going_to_rest(bench: Bench) -> None:
+    """Nobody wants it for now, and its tasks are about to end."""
+    running(bench)
+    bench.tell(events.DesiredCountChanged(bench.now, "j", "worker", 0))
+    bench.tick()
+
+
+def resting(bench: Bench) -> None:
+    """Nobody wants it for now, and its tasks have ended."""
+    going_to_rest(bench)
+    bench.tell(events.Ended(bench.now, "j", 1, Outcome.STOPPED))
+
+
+def woken_early(bench: Bench) -> None:
+    """It is wanted again before its tasks have ended."""
+    going_to_rest(bench)
+    bench.tell(events.DesiredCountChanged(bench.now, "j", "worker", 1))
+
+
 def partly_done(bench: Bench) -> None:
     """Its first task has succeeded."""
     running(bench)
@@ -277,7 +300,7 @@ def ended(bench: Bench) -> None:
 STATES = (
     waiting, starting, running, paused, suspending, suspended, swapped, resuming, stopping, stopping_before_it_ran,
     preempted, drained, missing_one, joining, shrinking, shrinking_and_growing, shrinking_before_it_ran,
-    shrinking_while_suspended, partly_done, second_run, ended,
+    shrinking_while_suspended, going_to_rest, resting, woken_early, partly_done, second_run, ended,
 )  # fmt: skip
 
 
@@ -295,7 +318,7 @@ def happenings(bench: Bench) -> list[events.Event]:
         events.SuspendRequested(now, "j"),
         events.SuspendRequested(now, "j", swap=True),
         events.ResumeRequested(now, "j"),
-        *(events.DesiredCountChanged(now, "j", "worker", desired) for desired in (1, 2, 3)),
+        *(events.DesiredCountChanged(now, "j", "worker", desired) for desired in (0, 1, 2, 3)),
         events.Ended(now, "j", job.attempt - 1, Outcome.USER_ERROR),
         *(events.Ended(now, "j", job.attempt, outcome) for outcome in OUTCOMES),
         *(events.Ended(now, "j", job.attempt, outcome, task.number) for outcome in OUTCOMES for task in job.tasks[:2]),
@@ -322,7 +345,13 @@ def with_other_cards(node: Node) -> Node:
 
 
 ELASTIC = {joining, missing_one, shrinking, shrinking_and_growing, shrinking_before_it_ran, shrinking_while_suspended}
-CASES = [(kind, state) for kind in JOBS for state in STATES if kind.startswith("elastic") or state not in ELASTIC]
+SERVICE = {going_to_rest, resting, woken_early}
+CASES = [
+    (kind, state)
+    for kind in JOBS
+    for state in STATES
+    if (kind.startswith("elastic") or state not in ELASTIC) and (kind.endswith("service") or state not in SERVICE)
+]
 
 
 @pytest.mark.parametrize(("kind", "state"), CASES, ids=lambda value: getattr(value, "__name__", value))

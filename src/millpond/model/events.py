@@ -193,11 +193,17 @@ class ResumeRequested(Event):
 
 @dataclass(frozen=True, slots=True)
 class DesiredCountChanged(Event):
-    """A role should have another number of tasks."""
+    """A role should have another number of tasks.
+
+    Attributes:
+        desired: 0 lets a service without roles rest: its run ends, and it waits for nothing but to be wanted again.
+        why: for people, in a clause; may be empty.
+    """
 
     job: str
     role: str
     desired: int
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,8 @@ class Cause(StrEnum):
     SHRUNK = "shrunk"
     DRAINED = "drained"
     """A node it runs on is being emptied by those who look after it."""
+    SCALED_TO_ZERO = "scaled-to-zero"
+    """Nobody wants anything of a service for now; also why it waits."""
 
     # waiting
     NOT_CONSIDERED = "not-considered"

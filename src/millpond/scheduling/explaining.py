@@ -99,6 +99,8 @@ class Explainer:
     def _answer(self, record: JobRecord) -> Reason:
         if record.state is not JobState.QUEUED:
             return self._explain_moving(record)
+        if record.resting:
+            return Reason(Cause.SCALED_TO_ZERO, f"scaled to zero: {record.resting}; the next one wakes it")
         obstacle = self._capacity.obstacle(record.job)
         if obstacle is not None:
             return replace(_impossible(obstacle), position=self._position(record))

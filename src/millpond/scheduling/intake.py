@@ -19,7 +19,7 @@ from millpond.scheduling.endings import Endings
 from millpond.scheduling.lifecycle import Trigger
 from millpond.scheduling.placing import Placer
 from millpond.scheduling.records import JobRecord, TaskRecord
-from millpond.scheduling.resizing import resize
+from millpond.scheduling.resizing import resize, rest
 from millpond.scheduling.state import ACTIVE, State
 
 LOAD_HALF_LIFE_S = 300.0
@@ -272,7 +272,10 @@ class Intake:
         record = self.state.jobs.get(event.job)
         if record is None or record.state.ended:
             raise NotFoundError(f"no job {event.job!r} that could change its size")
-        resize(self.state, record, event.role, event.desired)
+        if event.desired == 0:
+            rest(self.state, record, event.role, event.why)
+        else:
+            resize(self.state, record, event.role, event.desired)
 
     def _time_limit_changed(self, event: events.TimeLimitChanged) -> None:
         record = self.state.jobs.get(event.job)

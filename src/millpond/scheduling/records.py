@@ -68,13 +68,14 @@ class JobRecord:
         stop_trigger, stop_cause: what becomes of its tasks once the decided end has happened, and why.
         suspended_at: when it was last suspended.
         suspended_by: who keeps it suspended; empty when it may go on.
+        resting: why a service has no tasks and stands in no line; empty while it is wanted.
     """
 
     __slots__ = (
         "amount", "attained_before_s", "attained_s", "attempt", "bins_outlived", "cautious_s", "debt_s", "demand",
         "displaces_above", "elastic", "ended_at", "expected_s", "failed_starts", "failures", "first_started_at",
         "gpu_milli", "id", "job", "key", "line", "out_of_memory_failures", "preemptions", "queue", "rekey_at",
-        "requeued_at", "sequence", "size_class", "slot", "started_at", "state", "stop_cause", "stop_trigger",
+        "requeued_at", "resting", "sequence", "size_class", "slot", "started_at", "state", "stop_cause", "stop_trigger",
         "submitted_at", "suspended_at", "suspended_by", "tasks",
     )  # fmt: skip
 
@@ -113,6 +114,7 @@ class JobRecord:
         self.stop_cause: Cause | None = None
         self.suspended_at = 0.0
         self.suspended_by = ""
+        self.resting = ""
         self.tasks: list[TaskRecord] = []
         for index, role in enumerate(job.roles):
             for _ in range(role.desired):

@@ -1,12 +1,12 @@
-"""A role gets another number of tasks, whether its job waits or runs."""
+"""A role gets another number of tasks, whether its job waits or runs; a service may do without any for a while."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from millpond.model.errors import NotFoundError
+from millpond.model.errors import InvalidInputError, NotFoundError
 from millpond.model.reasons import Cause
-from millpond.model.workloads import TaskState
+from millpond.model.workloads import Kind, TaskState
 from millpond.scheduling.lifecycle import Trigger
 from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.state import ACTIVE, State
@@ -26,6 +26,8 @@ def resize(state: State, record: JobRecord, role_name: str, desired: int) -> Non
     role = replace(job.roles[index], desired=desired)
     waits = record.id not in state.running
     lined_up = bool(record.line)
+    wakes = bool(record.resting)
+    record.resting = ""
     if lined_up:
         state.waiting.remove(record)
         record.line = ()
@@ -43,7 +45,9 @@ def resize(state: State, record: JobRecord, role_name: str, desired: int) -> Non
         record.tasks.append(TaskRecord(len(record.tasks), role.name, index))
     record.amount = None
     if waits:
-        if lined_up:
+        if wakes:
+            record.requeued_at = state.now
+        if lined_up or wakes:
             state.enqueue(record)
         return
     if leaving:
@@ -52,6 +56,28 @@ def resize(state: State, record: JobRecord, role_name: str, desired: int) -> Non
     record.refresh()
     if record.slot >= 0:
         state.enroll(record)
+
+
+def rest(state: State, record: JobRecord, role_name: str, why: str) -> None:
+    """A service needs no tasks for now: its run ends, and it stands in no line until it is given a number of tasks.
+
+    Raises:
+        NotFoundError: the job has no such role.
+        InvalidInputError: it is no service, or has several roles.
+    """
+    job = record.job
+    if all(role.name != role_name for role in job.roles):
+        raise NotFoundError(f"job {job.id!r} has no role {role_name!r}")
+    if job.kind is not Kind.SERVICE or len(job.roles) > 1:
+        raise InvalidInputError(f"job {job.id!r} cannot go without tasks", "only a service without roles can")
+    if record.resting:
+        return
+    record.resting = why or "no tasks are wanted"
+    if record.id in state.running:
+        state.stop(record, Trigger.ENDED_FOR_RETRY, Cause.SCALED_TO_ZERO)
+    elif record.line:
+        state.waiting.remove(record)
+        record.line = ()
 
 
 def _first_to_go(task: TaskRecord) -> tuple[bool, int]:

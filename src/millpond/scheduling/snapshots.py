@@ -194,6 +194,7 @@ def _record_plain(state: State, record: JobRecord) -> dict[str, Any]:
     if record.slot >= 0:
         plain["bins_outlived"] = int(state.roster.slots[SLOT_BIN, record.slot])
     plain["job"] = to_plain(record.job)
+    plain["resting"] = record.resting
     plain["on_roster"] = record.slot >= 0
     plain["key"] = [_finite(part) for part in record.key] if record.line else None
     plain["displaces_above"] = _finite(record.displaces_above) if record.line else None
@@ -224,6 +225,7 @@ def _record(state: State, plain: dict[str, Any]) -> JobRecord:
     record = state.new_record(from_plain(plain["job"]), plain["sequence"], plain["submitted_at"])
     for name in _RECORD_FIELDS:
         setattr(record, name, plain[name])
+    record.resting = plain.get("resting", "")  # not in those of earlier versions
     trigger, cause = plain["stop"]
     record.stop_trigger = Trigger(trigger) if trigger else None
     record.stop_cause = Cause(cause) if cause else None

@@ -150,7 +150,7 @@ class State:
             _, _, record = heapq.heappop(self.paused)
             if record.id in self.running:
                 self.watch_growth(record)
-            elif record.state is JobState.QUEUED and not record.line:
+            elif record.state is JobState.QUEUED and not record.line and not record.resting:
                 self.enqueue(record)
 
     def rekey(self, record: JobRecord) -> None:
@@ -331,6 +331,8 @@ class State:
             if interrupted:
                 record.debt_s = self.settings.preemption_cost.of(record.gpu_milli)
             self.ordering.left(record, self.now)
+            if record.resting:
+                return
             if record.failed_starts:
                 self.pause(record)
             else:

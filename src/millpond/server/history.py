@@ -63,8 +63,8 @@ def _event_text(event: events.Event, decisions: dict[int, Decision]) -> str:
             return "somebody asked that it leave its cards"
         case events.ResumeRequested():
             return "somebody asked that it go on"
-        case events.DesiredCountChanged(role=role, desired=desired):
-            return f"role {role} should have {desired} tasks"
+        case events.DesiredCountChanged(role=role, desired=desired, why=why):
+            return f"role {role} should have {_count(desired, 'task')}" + (f": {why}" if why else "")
         case events.TimeLimitChanged(time_limit_s=limit):
             return f"may run for {limit:.0f} s in all"
         case events.Noted(text=text):
