@@ -1,4 +1,4 @@
-"""Services that nobody wants for now: they give everything back, wait in no line, and come back when they are wanted."""
+"""Services that nobody wants for now: they give everything back, wait in no line, and come back when wanted."""
 
 from __future__ import annotations
 

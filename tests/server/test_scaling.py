@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -13,7 +14,8 @@ from millpond.node.records import TaskId
 from millpond.server.proxy.balancing import Balancer
 from millpond.server.proxy.metering import Meter
 from millpond.server.proxy.places import Place
-from millpond.server.scaling import Autoscaler, Load, Wish, desired, wish
+from millpond.server.serving.scaling import Autoscaler, Load, Wish, desired, wish
+from millpond.server.serving.sizing import Sizing
 from millpond.specs.errors import SpecError
 from millpond.specs.job import check_job
 from millpond.specs.serving import Scale
@@ -35,7 +37,14 @@ SCALE = Scale(requests_per_s=10.0, open_requests=4.0, latency=0.5)
     ],
 )
 def test_the_figure_that_asks_for_most_replicas_wins(load: Load, replicas: int, wanted: int) -> None:
-    assert wish(SCALE, load, replicas) == wanted
+    assert wish(SCALE, load, replicas)[0] == wanted
+
+
+def test_the_use_of_cards_counts_where_it_is_measured() -> None:
+    scale = Scale(device_use="60%", open_requests=4)
+    assert wish(scale, Load(0.0, 0.0, 4, 900.0), 2) == (3, "cards 90 % in use, 60 % wished")
+    assert wish(scale, Load(0.0, 0.0, 4, 100.0), 2)[0] == 1
+    assert wish(scale, Load(0.0, 0.0, 8), 2)[0] == 2, "unknown use asks for nothing"
 
 
 wishes = st.lists(st.tuples(st.floats(0, 100), st.integers(1, 50)), min_size=1).map(
@@ -46,35 +55,121 @@ wishes = st.lists(st.tuples(st.floats(0, 100), st.integers(1, 50)), min_size=1).
 @given(wishes=wishes, low=st.integers(1, 10), more=st.integers(0, 10))
 def test_it_goes_up_at_once_down_only_after_a_while_and_never_out_of_bounds(wishes, low, more) -> None:
     now, bounds = wishes[-1].at, (low, low + more)
-    wanted = desired(wishes, now, 30.0, bounds)
+    wanted = desired(wishes, now, 30.0, bounds).replicas
     assert bounds[0] <= wanted <= bounds[1]
     assert wanted >= min(wishes[-1].replicas, bounds[1])
     assert wanted >= min(max(each.replicas for each in wishes if each.at >= now - 30.0), bounds[1])
 
 
-def test_a_service_under_load_grows_and_shrinks_again_after_a_while(tmp_path: Path) -> None:
-    clock = Clock()
-    server = Server(tmp_path, World(), clock)
-    scale = {"open_requests": 2, "down_after": "60s"}
-    fields = {"kind": "service", "tasks": {"desired": 1, "min": 1, "max": 3}, "serve": {"scale": scale}}
-    server.submit("web", **fields)
-    server.turn(2)
-    server.loop.start()
-    loads = [Load(0, 0, 5), Load(0, 0, 0), Load(0, 0, 0)]
-    file = check_job({"command": "work", **fields}).file
-    scaler = Autoscaler(server.loop, lambda _: file, lambda *_: loads.pop(0), clock)
+class Measures:
+    """What a proxy would have measured."""
 
-    def running_after(seconds: float) -> int:
-        clock.now += seconds
-        scaler.look()
+    def __init__(self) -> None:
+        self.open = 0
+        self.used_at: float | None = None
+        self.at_the_door = False
+
+    def load(self, job: str, now: float) -> Load:
+        return Load(0.0, 0.0, self.open)
+
+    def last_used(self, job: str, now: float) -> float | None:
+        if self.at_the_door:  # it comes just after the autoscaler has looked
+            self.open, self.at_the_door = 1, False
+            return self.used_at
+        return now if self.open else self.used_at
+
+    def forget(self, job: str) -> None:
+        """Nothing is kept."""
+
+
+class Scaled:
+    """A service on a server whose autoscaler looks when it is told to."""
+
+    def __init__(self, tmp_path: Path, tasks: dict[str, int], scale: dict[str, Any], cards: float = 0) -> None:
+        self.clock = Clock()
+        self.server = Server(tmp_path, World(), self.clock)
+        fields = {"kind": "service", "gpus": cards, "tasks": tasks, "serve": {"scale": scale}}
+        self.server.submit("web", **fields)
+        self.server.turn(2)
+        self.server.loop.start()
+        self.measures = Measures()
+        self.balancer = Balancer()
+        self.use: dict[str, int] = {}
+        file = check_job({"command": "work", **fields}).file
+        sizing = Sizing(self.server.loop, self.balancer, self.clock)
+        self.scaler = Autoscaler(
+            self.server.loop,
+            sizing,
+            lambda _: file,
+            self.measures,
+            lambda devices: {name: self.use[""] for name in devices if self.use},
+            self.clock,
+        )
+
+    def running_after(self, seconds: float) -> int:
+        """How many replicas run after so long, and a look."""
+        self.clock.now += seconds
+        self.scaler.look()
         for _ in range(4):
-            server.loop.ask(lambda core: None).result(5)
-        return sum(task.job == "web" for task in server.world.running)
+            self.server.loop.ask(lambda core: None).result(5)
+        return sum(task.job == "web" for task in self.server.world.running)
 
-    assert running_after(0) == 3
-    assert running_after(30) == 3
-    assert running_after(45) == 1
-    server.loop.close()
+
+def test_a_service_under_load_grows_and_shrinks_again_after_a_while(tmp_path: Path) -> None:
+    service = Scaled(tmp_path, {"desired": 1, "min": 1, "max": 3}, {"open_requests": 2, "down_after": "60s"})
+    service.measures.open = 5
+    assert service.running_after(0) == 3
+    service.measures.open = 0
+    assert service.running_after(30) == 3
+    assert service.running_after(45) == 1
+    service.server.loop.close()
+
+
+def test_a_replica_that_is_one_too_many_finishes_what_it_was_asked_and_gets_nothing_new(tmp_path: Path) -> None:
+    service = Scaled(tmp_path, {"desired": 2, "min": 1, "max": 2}, {"open_requests": 2, "down_after": "0s"})
+    assert len(service.server.world.running) == 2
+    places = [Place(TaskId("web", 1, number), 20_000 + number, "") for number in range(2)]
+    with service.balancer.request_at(places[1]):
+        assert service.running_after(5) == 2
+        assert service.balancer.order(places) == places[:1]
+        with pytest.raises(ConnectionError), service.balancer.request_at(places[1]):
+            raise AssertionError("it takes requests")
+        assert service.running_after(5) == 2
+    assert service.running_after(5) == 1
+    assert service.balancer.order(places) == places, "nothing is left behind"
+    service.server.loop.close()
+
+
+def test_one_that_does_not_finish_in_time_is_ended_all_the_same(tmp_path: Path) -> None:
+    service = Scaled(tmp_path, {"desired": 2, "min": 1, "max": 2}, {"open_requests": 2, "down_after": "0s"})
+    with service.balancer.request_at(Place(TaskId("web", 1, 1), 20_001, "")):
+        assert service.running_after(5) == 2
+        assert service.running_after(31) == 1
+    service.server.loop.close()
+
+
+def test_busy_cards_make_a_service_grow(tmp_path: Path) -> None:
+    service = Scaled(tmp_path, {"desired": 1, "min": 1, "max": 3}, {"device_use": "50%"}, cards=1)
+    assert service.running_after(5) == 1, "nothing is known of its cards"
+    service.use[""] = 1000
+    assert service.running_after(5) == 2
+    service.server.loop.close()
+
+
+def test_a_service_nobody_asks_goes_to_zero_unless_somebody_comes_at_the_last_moment(tmp_path: Path) -> None:
+    service = Scaled(tmp_path, {"min": 0, "max": 2}, {"idle_after": "60s"})
+    assert service.running_after(0) == 1
+    assert service.running_after(59) == 1
+    service.measures.used_at = service.clock.now
+    assert service.running_after(30) == 1
+    service.measures.at_the_door = True
+    assert service.running_after(31) == 1
+    service.measures.open, service.measures.used_at = 0, None
+    assert service.running_after(1) == 0
+    info = service.server.loop.board.get("web")
+    assert info is not None
+    assert (info.state, info.resting) == ("queued", "no request for 1 minute")
+    service.server.loop.close()
 
 
 def test_the_loss_of_one_replica_leaves_the_others_alone() -> None:
@@ -89,6 +184,25 @@ def test_only_services_are_scaled_and_only_by_a_target() -> None:
         check_job({"command": "x", "kind": "service", "serve": {"scale": {"down_after": "1s"}}})
     with pytest.raises(SpecError, match="serves nothing"):
         check_job({"command": "x", "serve": {}})
+    with pytest.raises(SpecError, match="without roles can go without tasks"):
+        check_job({"command": "x", "tasks": {"min": 0, "max": 2}})
+    with pytest.raises(SpecError, match="idle_after has no effect"):
+        check_job({"command": "x", "kind": "service", "serve": {"scale": {"idle_after": "1m"}}})
+
+
+def test_a_service_that_may_go_without_replicas_begins_with_one_and_holds_requests() -> None:
+    file = check_job({"command": "x", "kind": "service", "tasks": {"min": 0, "max": 4}}).file
+    (role,) = check_job({"command": "x", "kind": "service", "tasks": {"min": 0, "max": 4}}).to_job("a").roles
+    assert (role.minimum, role.desired, role.maximum) == (1, 1, 4)
+    assert file.scale is not None
+    assert file.hold is not None
+    assert (file.may_rest, file.scale.idle_after, file.hold.requests) == (True, 300.0, 100)
+    assert check_job({"command": "x", "kind": "service"}).file.hold is None
+
+
+def test_replicas_need_not_wait_for_each_other() -> None:
+    (role,) = check_job({"command": "x", "kind": "service", "tasks": 3}).to_job("a").roles
+    assert (role.minimum, role.desired, role.maximum) == (1, 3, 3)
 
 
 def test_requests_go_to_the_replica_with_the_fewest_open_ones_and_idle_ones_take_turns() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from millpond.model.devices import Device
@@ -36,6 +36,13 @@ class Machine:
         if not devices:
             return {"CUDA_VISIBLE_DEVICES": ""}
         return self.vendors[devices[0].vendor].environment(devices)
+
+    def use_milli(self, devices: Collection[str]) -> dict[str, int]:
+        """How much of the last moment each of these devices (by UUID) was computing, 0 to 1000; where that is known."""
+        found: dict[str, int] = {}
+        for vendor in self.vendors.values():
+            found |= vendor.use_milli(devices)
+        return found
 
 
 def describe_machine(fake_gpus: str = "", ours: Ours = NOTHING_OURS, nvidia: NvidiaVendor | None = None) -> Machine:

@@ -94,6 +94,7 @@ def picture(
         **_membership(record.id),
         unsandboxed=not confinement.sandboxed,
         limited_by=confinement.limits.value,
+        resting="" if record.state.ended else record.resting,
     )
 
 

@@ -43,9 +43,10 @@ from millpond.server.options import ServerOptions, parse_options
 from millpond.server.outside import seen_from_outside
 from millpond.server.recovery import recover
 from millpond.server.retention import Janitor, Limits
-from millpond.server.scaling import Autoscaler
 from millpond.server.server_log import LogFormat, set_up_log
 from millpond.server.service import Identity, Service
+from millpond.server.serving.scaling import Autoscaler
+from millpond.server.serving.sizing import Sizing
 from millpond.server.ssh.gatekeeper import Gatekeeper
 from millpond.server.ssh.opening import open_doorway
 from millpond.server.standby import Post, seat_at, stand_by
@@ -182,7 +183,9 @@ def serve(options: ServerOptions) -> None:
                 files.collector.start()
                 disk = DiskWatch(loop, service.disk, state.path, options.keep_free_gib, wall_clock)
                 disk.start()
-                scaler = Autoscaler(loop, service.file_of, service.meter.load, wall_clock)
+                front = service.front
+                sizing = Sizing(loop, front.balancer, wall_clock)
+                scaler = Autoscaler(loop, sizing, service.file_of, front.meter, machine.use_milli, wall_clock)
                 gateway = doorway.gateway(Gatekeeper(service, security)) if doorway else None
                 sweeps = SweepWatch(loop, service.sweeps)
                 watch.start()

@@ -49,8 +49,8 @@ from millpond.server.isolation import Isolation
 from millpond.server.logs import LogReader, Wish
 from millpond.server.loop import Loop
 from millpond.server.planning import plan_apart
-from millpond.server.proxy.metering import Meter
 from millpond.server.retention import remove_folder
+from millpond.server.serving.front import ServiceFront
 from millpond.server.store.books import Share
 from millpond.server.store.histories import History
 from millpond.server.store.store import Store
@@ -78,7 +78,6 @@ from millpond.specs.api import (
 from millpond.specs.cluster import PriceList
 from millpond.specs.job import JobFile, JobSpec, check_job
 from millpond.specs.mounts import After
-from millpond.specs.serving import Serve
 from millpond.specs.ssh import SshInfo
 
 T = TypeVar("T")
@@ -168,7 +167,7 @@ class Service:
         self.sweeps = Trials(identity.state_dir, store, self._find, self.file_of)
         self.disk = DiskBooks(store, identity.state_dir, accounts)
         self.activity = Activity(wall_clock)
-        self.meter = Meter()
+        self.front = ServiceFront(loop, self.file_of)
         self._planning = asyncio.Semaphore(_PLANS_AT_ONCE)
         self._explainer = Explainer()
         self._forecaster = Forecaster(lambda most: store.ended_jobs(most, of=None))
@@ -316,9 +315,13 @@ class Service:
             NotFoundError: no such job or role.
             InvalidInputError: outside the role's bounds, or the job has several roles and none was named.
         """
+        may_rest = wish.tasks > 0 or (await asyncio.to_thread(self.file_of, job)).may_rest
 
         def change(record: JobRecord, now: float) -> DesiredCountChanged:
-            return DesiredCountChanged(now, job, wish.role or _only_role(record.job), wish.tasks)
+            if not may_rest:
+                raise InvalidInputError(f"job {job!r} cannot go without tasks", "only a service with min: 0 can")
+            why = "" if wish.tasks else "somebody asked for it"
+            return DesiredCountChanged(now, job, wish.role or _only_role(record.job), wish.tasks, why)
 
         return await self._answer(self._loop.change_job(ChangeJob(job, change)))
 
@@ -375,15 +378,10 @@ class Service:
         info = self._board.get(job)
         return await asyncio.to_thread(self.look, job) if info is None else info
 
-    async def serving(self, job: str) -> Serve:
-        """How a job's programs are reached.
-
-        Raises:
-            NotFoundError: there never was such a job.
-        """
+    async def job_file(self, job: str) -> JobFile:
+        """The same as ``file_of``, for those who must not wait for the store."""
         known = self._files.get(job)
-        file = await asyncio.to_thread(self.file_of, job) if known is None else known
-        return file.serve or Serve()
+        return await asyncio.to_thread(self.file_of, job) if known is None else known
 
     def file_of(self, job: str) -> JobFile:
         """The file that a job was submitted with; the latest asked for are remembered.

@@ -1,4 +1,4 @@
-"""Instants in words, for sentences that the server writes for people."""
+"""Instants and spans in words, for sentences that the server writes for people."""
 
 from __future__ import annotations
 
@@ -8,3 +8,11 @@ import datetime
 def local_time(instant: float) -> str:
     """An instant on this machine's clock: ``2026-11-22 08:00``."""
     return f"{datetime.datetime.fromtimestamp(instant, datetime.UTC).astimezone():%Y-%m-%d %H:%M}"
+
+
+def lasting(seconds: float) -> str:
+    """A span of time: ``1 minute``, ``90 seconds``, ``2 hours``."""
+    for unit, length in (("day", 86_400), ("hour", 3_600), ("minute", 60)):
+        if seconds >= length and seconds % length == 0:
+            return f"{seconds / length:g} {unit}{'s' * (seconds != length)}"
+    return f"{seconds:g} second{'s' * (seconds != 1)}"

@@ -140,6 +140,7 @@ class JobInfo(Body):
         unsandboxed: its present (or last) run can see files and processes of others.
         limited_by: what keeps that run to the CPUs and the memory it asked for: ``control-group`` (all its processes
             together) or ``process`` (each by itself); empty: unknown, or it never ran.
+        resting: why a service has no replicas for now; empty when it has, or waits for them.
     """
 
     id: str
@@ -169,6 +170,7 @@ class JobInfo(Body):
     index: int | None = None
     unsandboxed: bool = False
     limited_by: str = ""
+    resting: str = ""
 
 
 class JobList(Body):
@@ -222,11 +224,11 @@ class ResizeRequest(Body):
     """Another number of tasks for an elastic job.
 
     Attributes:
-        tasks: how many the role should have, within its bounds.
+        tasks: how many the role should have, within its bounds; 0 for a service that may go without replicas.
         role: which; empty where the job has one only.
     """
 
-    tasks: Annotated[int, Field(ge=1, le=MOST_TASKS, strict=True)]
+    tasks: Annotated[int, Field(ge=0, le=MOST_TASKS, strict=True)]
     role: str = ""
 
 

@@ -24,7 +24,7 @@ def build_job(file: JobFile, job_id: str, user: str) -> Job:
     place = file.topology.require or file.topology.prefer or "any"
     return Job(
         id=job_id,
-        roles=tuple(_role(role) for role in file.all_roles()),
+        roles=tuple(_role(role, alone=file.kind == "service" and file.roles is None) for role in file.all_roles()),
         user=user,
         name=file.name or "",
         queue=file.queue,
@@ -49,7 +49,8 @@ def _gang_rule(file: JobFile) -> GangRule:
     return GangRule(file.on_task_lost)
 
 
-def _role(role: RoleFile) -> Role:
+def _role(role: RoleFile, alone: bool) -> Role:
+    """A role; ``alone``: its tasks are replicas, of which the first can serve before the others have room."""
     assert role.tasks is not None, "all_roles fills this in"
     request = TaskRequest(
         cpu_milli=role.cpus or 0,
@@ -59,7 +60,8 @@ def _role(role: RoleFile) -> Role:
         models=tuple(role.gpu_models or ()),
         extras=tuple(sorted((role.extras or {}).items())),
     )
-    return Role(request, role.tasks.count, role.tasks.min, role.tasks.max, role.name)
+    least = 1 if alone else role.tasks.min
+    return Role(request, role.tasks.count, least, role.tasks.max, role.name)
 
 
 def _slice(gpus: fields.Gpus) -> SliceRequest:

@@ -96,12 +96,12 @@ class Gpus(Strict):
 
 
 class Tasks(Strict):
-    """How many identical tasks; ``min`` and ``max`` make the gang elastic."""
+    """How many identical tasks; ``min`` and ``max`` make the gang elastic. A service with ``min: 0`` may go without."""
 
     model_config = or_short({"type": "integer", "minimum": 1, "maximum": MOST_TASKS})
 
     desired: Annotated[int, Field(ge=1, le=MOST_TASKS)] | None = None
-    min: Annotated[int, Field(ge=1, le=MOST_TASKS)] = 1
+    min: Annotated[int, Field(ge=0, le=MOST_TASKS)] = 1
     max: Annotated[int, Field(ge=1, le=MOST_TASKS)]
 
     @model_validator(mode="before")
@@ -125,8 +125,10 @@ class Tasks(Strict):
 
     @property
     def count(self) -> int:
-        """Tasks wanted: the most it can use unless said otherwise."""
-        return self.max if self.desired is None else self.desired
+        """Tasks wanted: the most it can use unless said otherwise; one where it may go without any."""
+        if self.desired is not None:
+            return self.desired
+        return self.max if self.min else 1
 
 
 _PLACES = ("node", "rack", "zone", "any")

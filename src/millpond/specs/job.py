@@ -37,7 +37,8 @@ from millpond.specs.files import Digest
 from millpond.specs.locate import Located, Path, read_documents
 from millpond.specs.members import array_faults, members_of
 from millpond.specs.mounts import DATASET_PREFIX, MOST_MOUNTS, After, DataSource, HostPath, Ship
-from millpond.specs.serving import SERVING_KINDS, Serve
+from millpond.specs.replicas import replica_faults
+from millpond.specs.serving import SERVING_KINDS, Hold, Scale, Serve
 from millpond.specs.sweeps import SweepFile
 from millpond.specs.validation import Strict, same_path, validate
 
@@ -158,6 +159,23 @@ class JobFile(Strict):
     def serves(self) -> bool:
         """Whether its tasks get a port to listen on."""
         return self.kind in SERVING_KINDS
+
+    @property
+    def may_rest(self) -> bool:
+        """Whether it may go without replicas while nobody asks for anything."""
+        return self.kind == "service" and self.tasks is not None and self.tasks.min == 0
+
+    @property
+    def scale(self) -> Scale | None:
+        """The rule for the number of replicas; None where that stays as it is."""
+        scale = None if self.serve is None else self.serve.scale
+        return Scale(idle_after=Scale.model_fields["idle_after"].default) if scale is None and self.may_rest else scale
+
+    @property
+    def hold(self) -> Hold | None:
+        """How requests wait for a replica; None where they do not."""
+        hold = None if self.serve is None else self.serve.hold
+        return Hold() if hold is None and self.may_rest else hold
 
     def all_roles(self) -> list[RoleFile]:
         """Its roles with everything they inherit filled in."""
@@ -332,11 +350,7 @@ def _cross_checks(file: JobFile, located: Located, written: Callable[[Path], Pat
     if file.serve is not None and not file.serves:
         message = f"a job of kind {file.kind} serves nothing"
         problems.append(located.problem(written(("serve",)), message, "use kind dev or service", at_key=True))
-    if file.serve is not None and file.serve.scale is not None and (file.kind != "service" or file.roles is not None):
-        at = ("serve", "scale")
-        problems.append(
-            located.problem(written(at), "only a service without roles can be scaled", "use kind service", at_key=True)
-        )
+    problems += replica_faults(file, located, written)
     if file.workdir is not None and not FilePath(file.workdir).is_absolute():
         message = f"the working directory {file.workdir!r} is relative"
         problems.append(located.problem(written(("workdir",)), message, "write an absolute path"))

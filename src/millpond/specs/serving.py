@@ -8,7 +8,7 @@ from urllib.parse import quote
 from pydantic import Field, model_validator
 
 from millpond.specs.errors import BadValueError
-from millpond.specs.fields import Duration
+from millpond.specs.fields import Compute, Duration
 from millpond.specs.validation import Strict
 
 SERVING_KINDS: Final = ("dev", "service")
@@ -31,19 +31,42 @@ class Scale(Strict):
         requests_per_s: that one replica should get.
         open_requests: that one replica should have at a time.
         latency: mean time of an answer, above which there are too few replicas.
+        device_use: mean part of the time in which the cards of its replicas should be computing, in milli.
         down_after: so long fewer must have been enough before there are fewer.
+        idle_after: so long nobody must have asked for anything before a service with ``min: 0`` has no replicas.
     """
 
     requests_per_s: Annotated[float, Field(gt=0, le=1e6)] | None = None
     open_requests: Annotated[float, Field(gt=0, le=1e6)] | None = None
     latency: Annotated[Duration, Field(gt=0)] | None = None
+    device_use: Annotated[Compute, Field(gt=0)] | None = None
     down_after: Annotated[Duration, Field(ge=0, le=86_400)] = 300.0
+    idle_after: Annotated[Duration, Field(gt=0, le=30 * 86_400)] = 300.0
 
     @model_validator(mode="after")
     def _some_target(self) -> Scale:
-        if self.requests_per_s is None and self.open_requests is None and self.latency is None:
-            raise BadValueError("a scale without a target", "name requests_per_s, open_requests or latency")
+        if not self.has_target and "idle_after" not in self.model_fields_set:
+            hint = "name requests_per_s, open_requests, latency or device_use"
+            raise BadValueError("a scale without a target", hint)
         return self
+
+    @property
+    def has_target(self) -> bool:
+        """Whether anything but idleness changes the number of replicas."""
+        targets = (self.requests_per_s, self.open_requests, self.latency, self.device_use)
+        return any(target is not None for target in targets)
+
+
+class Hold(Strict):
+    """What becomes of requests while no replica is ready: they wait in the proxy, which reads no more of their bodies.
+
+    Attributes:
+        requests: so many may wait at a time; further ones are turned away.
+        longest: so long each may wait.
+    """
+
+    requests: Annotated[int, Field(ge=1, le=10_000)] = 100
+    longest: Annotated[Duration, Field(gt=0, le=3_600)] = 120.0
 
 
 class Serve(Strict):
@@ -55,8 +78,12 @@ class Serve(Strict):
         ready: path below ``/proxy/JOB`` that answers with success once the program can serve; left out: it can as soon
             as its port takes connections.
         scale: when a service gets more or fewer replicas.
+        hold: requests wait while no replica is ready; left out: they do for a service with ``min: 0`` only.
+        drain: a replica that is one too many gets so long to answer what it was asked before it is ended.
     """
 
     path: Literal["rest", "whole"] = "rest"
     scale: Scale | None = None
+    hold: Hold | None = None
+    drain: Annotated[Duration, Field(ge=0, le=3_600)] = 30.0
     ready: Annotated[str, Field(pattern=r"^/[!-~]{0,500}$")] | None = None

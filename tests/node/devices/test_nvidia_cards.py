@@ -69,6 +69,11 @@ class FakeNvml:
     def nvmlDeviceGetComputeRunningProcesses(self, card: Card) -> list[SimpleNamespace]:  # noqa: N802
         return [SimpleNamespace(pid=pid) for pid in card.pids]
 
+    def nvmlDeviceGetUtilizationRates(self, card: Card) -> SimpleNamespace:  # noqa: N802
+        if card.error:
+            raise self.NVMLError(card.error)
+        return SimpleNamespace(gpu=73, memory=20)
+
     def nvmlDeviceGetTopologyCommonAncestor(self, one: Card, other: Card) -> int:  # noqa: N802
         """Cards 0 and 1 share a switch, 0 to 3 a socket."""
         low, high = sorted((self.cards.index(one), self.cards.index(other)))
@@ -183,3 +188,9 @@ def test_known_boards_are_told_by_their_links(name: str, peer: int | None, count
 )
 def test_models_have_the_names_people_use(product: str, model: str) -> None:
     assert model_name(product) == model
+
+
+def test_cards_tell_how_much_they_compute_and_those_that_cannot_are_left_out() -> None:
+    vendor = vendor_of(Card("GPU-a"), Card("GPU-b", error="Not Supported"))
+    assert vendor.use_milli(["GPU-a", "GPU-b"]) == {"GPU-a": 730}
+    assert NvidiaVendor(lambda: FakeNvml([], init_error="none")).use_milli(["GPU-a"]) == {}

@@ -8,7 +8,7 @@ come with let the same files be tried. What runs on them runs on the one real ma
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from millpond.model.devices import Device
@@ -81,6 +81,10 @@ class FakeVendor:
     def discover(self, ours: Ours = NOTHING_OURS) -> tuple[Device, ...]:
         """The cards of all pretended nodes."""
         return self._devices
+
+    def use_milli(self, devices: Collection[str]) -> dict[str, int]:
+        """Pretended cards do nothing, and cannot tell what they would have done."""
+        return {}
 
     def environment(self, devices: Sequence[Device]) -> dict[str, str]:
         """Names the cards to the program and hides any real ones from it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -42,6 +42,13 @@ class DeviceVendor(Protocol):
 
     def discover(self, ours: Ours = NOTHING_OURS) -> tuple[Device, ...]:
         """All devices with their present health, by index. Empty where ``available`` says no."""
+
+    def use_milli(self, devices: Collection[str]) -> dict[str, int]:
+        """How much of the last moment each of these devices was computing, 0 to 1000; only those that can tell.
+
+        Args:
+            devices: UUIDs.
+        """
 
     def environment(self, devices: Sequence[Device]) -> dict[str, str]:
         """Variables that let a process see exactly these devices, in this order."""

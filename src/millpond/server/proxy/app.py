@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 from urllib.parse import parse_qs, unquote
 
 from starlette.datastructures import Headers
 from starlette.responses import RedirectResponse, Response
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from millpond.model.errors import ConflictError, MillpondError, NotAllowedError, NotFoundError
 from millpond.server.auth.accounts import Accounts
@@ -17,8 +19,9 @@ from millpond.server.auth.entering import entrance
 from millpond.server.auth.guard import is_same_origin
 from millpond.server.auth.roles import demand
 from millpond.server.proxy import pages
-from millpond.server.proxy.balancing import Balancer, Readiness
+from millpond.server.proxy.balancing import Readiness
 from millpond.server.proxy.headers import Caller, cookies_of, to_program
+from millpond.server.proxy.holding import Client
 from millpond.server.proxy.passes import COOKIE, COOKIE_GOOD_FOR_S, Passes
 from millpond.server.proxy.places import NotRunningError, Place, places_of
 from millpond.server.proxy.requests import (
@@ -31,7 +34,7 @@ from millpond.server.proxy.requests import (
 )
 from millpond.server.proxy.sockets import relay_socket
 from millpond.server.service import Service
-from millpond.specs.serving import OPEN_PATH, PROXY_PREFIX, base_path
+from millpond.specs.serving import OPEN_PATH, PROXY_PREFIX, Serve, base_path
 
 _STATUS: Final = (
     (NotFoundError, 404),
@@ -59,7 +62,7 @@ class Proxy:
         self._activity = service.activity
         self._requests = RequestRelay()
         self._readiness = Readiness()
-        self._balancer = Balancer()
+        self._front = service.front
 
     @staticmethod
     def serves(path: str) -> bool:
@@ -134,35 +137,92 @@ class Proxy:
         return True
 
     async def _relay(self, scope: Scope, receive: Receive, send: Send, asked: _Asked) -> None:
-        info = await self._service.find(asked.job)
-        serve = await self._service.serving(asked.job)
-        whole = serve.path == "whole"
-        places = places_of(info, self._service.state_dir)
-        probe = None if serve.ready is None else f"{base_path(asked.job).rstrip('/') if whole else ''}{serve.ready}"
-        ready = await self._readiness.ready_ones(places, probe)
-        if not ready:
-            raise NotRunningError(
-                f"{asked.job} runs, and is not ready yet", f"see what it does with pond logs {asked.job}"
-            )
+        """Have a request answered, at once or, where requests may wait for a replica, as soon as one is ready."""
+        ways = self._front.routes.ways(asked.job)
+        job = ways[0][0]
+        hold = (await self._service.job_file(job)).hold
+        client = Client(receive)
+        with self._activity.visit(job, counts=_is_use(scope)), self._front.meter.request(job):
+            try:
+                obstacle = await self._attempt(scope, client, send, asked)
+                if obstacle is None:
+                    return
+                if hold is None:
+                    raise obstacle
 
-        def used() -> None:
-            self._activity.used(asked.job)
+                async def again() -> bool:
+                    return await self._attempt(scope, client, send, asked) is None
 
-        with self._activity.visit(asked.job, counts=_is_use(scope)), self._service.meter.request(asked.job):
-            for place in self._balancer.order(ready):
-                target = _target(scope, asked, place, whole)
-                try:
-                    with self._balancer.request_at(place):
-                        if scope["type"] == "websocket":
-                            await relay_socket(scope, receive, send, target, used)
-                        else:
-                            await self._requests.relay(scope, receive, send, target)
-                except ConnectionError:
-                    continue  # nothing was sent yet: the next replica may have it
-                return
-        raise NotRunningError(
-            f"{asked.job} runs, and its program does not answer yet", f"see what it does with pond logs {asked.job}"
-        )
+                await self._front.room.hold(job, hold, client, again)
+            finally:
+                client.close()
+
+    async def _attempt(self, scope: Scope, client: Client, send: Send, asked: _Asked) -> NotRunningError | None:
+        """Pass a request on to a replica; what stands in the way where none can take it.
+
+        Raises:
+            MillpondError: waiting would not help, or the replica failed.
+        """
+        obstacles: list[NotRunningError] = []
+        for jobs in self._front.routes.ways(asked.job):
+            try:
+                ready = await self._ready_ones(asked.job, jobs)
+            except NotRunningError as error:
+                obstacles.append(error)
+                continue
+            if await self._served_by(ready, scope, client, send, asked):
+                return None
+            told = f"{jobs[0]} runs, and its program does not answer yet"
+            obstacles.append(NotRunningError(told, f"see what it does with pond logs {jobs[0]}"))
+        return obstacles[0]
+
+    async def _ready_ones(self, address: str, jobs: Sequence[str]) -> list[Place]:
+        """The ready replicas of all these jobs together.
+
+        Raises:
+            ConflictError: they serve nothing, or all have ended.
+            NotRunningError: there is none now.
+        """
+        found: list[Place] = []
+        obstacles: list[MillpondError] = []
+        for job in jobs:
+            try:
+                places = places_of(await self._service.find(job), self._service.state_dir)
+            except (ConflictError, NotRunningError) as error:
+                obstacles.append(error)
+                continue
+            serve = (await self._service.job_file(job)).serve or Serve()
+            base = base_path(address).rstrip("/") if serve.path == "whole" else ""
+            ready = await self._readiness.ready_ones(places, None if serve.ready is None else base + serve.ready)
+            if not ready:
+                hint = f"see what it does with pond logs {job}"
+                obstacles.append(NotRunningError(f"{job} runs, and is not ready yet", hint))
+            found += ready
+        if not found:
+            raise next((error for error in obstacles if isinstance(error, NotRunningError)), obstacles[0])
+        return found
+
+    async def _served_by(self, ready: Sequence[Place], scope: Scope, client: Client, send: Send, asked: _Asked) -> bool:
+        """Whether one of the replicas took the request."""
+        for place in self._front.balancer.order(ready):
+            job = place.task.job
+            serve = (await self._service.job_file(job)).serve or Serve()
+            target = _target(scope, asked, place, serve.path == "whole")
+
+            async def answer(message: Message, job: str = job) -> None:
+                self._front.room.served(job)
+                await send(message)
+
+            try:
+                with self._front.balancer.request_at(place):
+                    if scope["type"] == "websocket":
+                        await relay_socket(scope, client.receive, answer, target, partial(self._activity.used, job))
+                    else:
+                        await self._requests.relay(scope, client.receive, answer, target)
+            except ConnectionError:
+                continue  # nothing was sent yet: the next replica may have it
+            return True
+        return False
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,41 +17,72 @@ from millpond.server.proxy.places import ADDRESS, Place
 
 READY_FOR_S: Final = 5.0
 """So long the last answer of a ready replica counts."""
-UNREADY_FOR_S: Final = 1.0
+UNREADY_FOR_S: Final = 0.25
 ANSWER_WITHIN_S: Final = 2.0
 _MOST_REMEMBERED: Final = 10_000
 
 
 class Balancer:
-    """Counts open requests by replica.
+    """Counts open requests by replica. Replicas that are about to be ended get no new ones.
 
     Of replicas with equally few, the one chosen longest ago comes first, so that idle replicas take turns.
     """
 
     def __init__(self) -> None:
+        self._lock = threading.Lock()
         self._open: dict[TaskId, int] = {}
         self._chosen: dict[TaskId, int] = {}
+        self._leaving: dict[str, frozenset[TaskId]] = {}
         self._turn = 0
 
     def order(self, places: Sequence[Place]) -> list[Place]:
-        """The replicas, the best first."""
-        return sorted(places, key=lambda place: (self._open.get(place.task, 0), self._chosen.get(place.task, 0)))
+        """The replicas that may get a request, the best first."""
+        return sorted(
+            (place for place in places if not self._leaves(place.task)),
+            key=lambda place: (self._open.get(place.task, 0), self._chosen.get(place.task, 0)),
+        )
 
     @contextmanager
     def request_at(self, place: Place) -> Iterator[None]:
-        """A request at a replica, while it lasts."""
-        self._turn += 1
-        self._chosen.pop(place.task, None)
-        self._chosen[place.task] = self._turn
-        self._open[place.task] = self._open.get(place.task, 0) + 1
+        """A request at a replica, while it lasts.
+
+        Raises:
+            ConnectionError: the replica is about to be ended; another one may have the request.
+        """
+        with self._lock:
+            if self._leaves(place.task):
+                raise ConnectionError("it is about to be ended")
+            self._turn += 1
+            self._chosen.pop(place.task, None)
+            self._chosen[place.task] = self._turn
+            self._open[place.task] = self._open.get(place.task, 0) + 1
         try:
             yield
         finally:
-            self._open[place.task] -= 1
-            if not self._open[place.task]:
-                del self._open[place.task]
-            while len(self._chosen) > _MOST_REMEMBERED:
-                del self._chosen[next(iter(self._chosen))]
+            with self._lock:
+                self._open[place.task] -= 1
+                if not self._open[place.task]:
+                    del self._open[place.task]
+                while len(self._chosen) > _MOST_REMEMBERED:
+                    del self._chosen[next(iter(self._chosen))]
+
+    def retire(self, job: str, replicas: frozenset[TaskId]) -> None:
+        """From now on these replicas of a job get no new requests, and its others do. Any thread."""
+        with self._lock:
+            self._leaving[job] = replicas
+
+    def retain(self, job: str) -> None:
+        """All replicas of a job get requests again."""
+        with self._lock:
+            self._leaving.pop(job, None)
+
+    def is_quiet(self, job: str) -> bool:
+        """Whether the retired replicas of a job have answered all that they were asked."""
+        with self._lock:
+            return not any(task in self._open for task in self._leaving.get(job, ()))
+
+    def _leaves(self, task: TaskId) -> bool:
+        return task in self._leaving.get(task.job, ())
 
 
 @dataclass(frozen=True, slots=True)

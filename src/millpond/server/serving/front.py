@@ -1,0 +1,64 @@
+"""What the proxy and those who change services share: measurements, open requests, routes, requests that wait."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from millpond.model.errors import ConflictError, MillpondError
+from millpond.model.events import DesiredCountChanged, Noted
+from millpond.scheduling.records import JobRecord
+from millpond.server.inbox import ChangeJob, wall_clock
+from millpond.server.loop import Loop
+from millpond.server.proxy.balancing import Balancer
+from millpond.server.proxy.holding import WaitingRoom
+from millpond.server.proxy.metering import Meter
+from millpond.server.serving.routing import Routes
+from millpond.specs.job import JobFile
+
+log = logging.getLogger(__name__)
+
+WAKE_WITHIN_S: Final = 30.0
+
+
+class ServiceFront:
+    """The state of all services that lasts as long as this server.
+
+    Args:
+        file_of: the job file of a job.
+    """
+
+    def __init__(self, loop: Loop, file_of: Callable[[str], JobFile]) -> None:
+        self._loop = loop
+        self._file_of = file_of
+        self.meter = Meter()
+        self.balancer = Balancer()
+        self.routes = Routes()
+        self.room = WaitingRoom(self.wake, self._woken)
+
+    async def wake(self, job: str) -> bool:
+        """Have a job that is at rest get a replica; says whether it was at rest."""
+        info = self._loop.board.get(job)
+        if info is None or not info.resting or not (await asyncio.to_thread(self._file_of, job)).may_rest:
+            return False
+        change = ChangeJob(job, lambda record, now: _waking(record, now))
+        try:
+            await asyncio.wait_for(asyncio.wrap_future(self._loop.change_job(change)), WAKE_WITHIN_S)
+        except (MillpondError, TimeoutError) as error:
+            log.info("%s was not woken: %s", job, error)  # somebody else did, or it ended; the request tries again
+            return False
+        return True
+
+    def _woken(self, job: str, after_s: float, waited: int) -> None:
+        self.meter.woken(job, after_s)
+        plural = "s" * (waited != 1)
+        text = f"ready {after_s:.1f} s after a request woke it; {waited} request{plural} waited"
+        self._loop.tell([Noted(wall_clock(), job, text)])
+
+
+def _waking(record: JobRecord, now: float) -> DesiredCountChanged:
+    if not record.resting:
+        raise ConflictError(f"job {record.id!r} is awake", "ask again")
+    return DesiredCountChanged(now, record.id, record.job.roles[0].name, 1, "a request came")

@@ -1,0 +1,32 @@
+"""How many replicas a service may have, and when: what contradicts itself between ``tasks`` and ``serve``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from millpond.specs.errors import Problem
+from millpond.specs.locate import Located, Path
+
+if TYPE_CHECKING:
+    from millpond.specs.job import JobFile
+
+
+def replica_faults(file: JobFile, located: Located, written: Callable[[Path], Path]) -> list[Problem]:
+    """All such faults; ``written`` gives the place in the file of a field."""
+    problems = []
+    replicas = file.kind == "service" and file.roles is None
+    scale = None if file.serve is None else file.serve.scale
+    if scale is not None and not replicas:
+        message = "only a service without roles can be scaled"
+        problems.append(located.problem(written(("serve", "scale")), message, "use kind service", at_key=True))
+    elif scale is not None and "idle_after" in scale.model_fields_set and not file.may_rest:
+        message = "it never goes without replicas, so idle_after has no effect"
+        hint = "write tasks: {min: 0, max: 4}"
+        problems.append(located.problem(written(("serve", "scale", "idle_after")), message, hint, at_key=True))
+    for index, role in enumerate(file.all_roles()):
+        if role.tasks is not None and role.tasks.min == 0 and not replicas:
+            at: Path = ("tasks",) if file.roles is None else ("roles", index, "tasks")
+            message = "only a service without roles can go without tasks"
+            problems.append(located.problem(written((*at, "min")), message, "use min: 1", at_key=True))
+    return problems
