@@ -24,8 +24,6 @@ class Answers(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    do_POST = do_GET
-
     def log_message(self, *_: object) -> None:
         """Nobody reads it."""
 

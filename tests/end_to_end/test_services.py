@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -78,4 +80,110 @@ def test_a_service_at_rest_is_woken_by_requests_and_loses_none(site: Site) -> No
     history = site.pond("events", job).stdout
     assert "no request for 1 second" in history
     assert "after a request woke it" in history
+    site.pond("stop", job)
+
+
+class Load:
+    """Requests without a pause, until it is left; what was wrong with any of them."""
+
+    def __init__(self, site: Site, job: str, callers: int = 3) -> None:
+        self._where = (site, job)
+        self.answers: list[str] = []
+        self.faults: list[str] = []
+        self._over = threading.Event()
+        self._threads = [threading.Thread(target=self._call, args=(number,)) for number in range(callers)]
+
+    def __enter__(self) -> Load:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _call(self, number: int) -> None:
+        site, job = self._where
+        while not self._over.is_set():
+            try:
+                answer = site.get(job, "slow" if number == 0 else "")
+            except httpx2.TransportError as error:
+                self.faults.append(repr(error))
+                continue
+            if answer.status_code != 200:
+                self.faults.append(f"{answer.status_code} {answer.text}")
+            self.answers.append(answer.text)
+            time.sleep(0.02)
+
+
+def settled(site: Site, job: str) -> list[tuple[int, str]]:
+    """The revisions of a service with their states, once none is on its way."""
+    found: list[tuple[int, str]] = []
+
+    def is_settled() -> bool:
+        revisions = site.http.get(f"{site.url}/api/v1/jobs/{job}/service").json()["revisions"]
+        found[:] = [(each["number"], each["phase"]) for each in revisions]
+        return not {"rolling", "undoing", "canary"} & {phase for _, phase in found}
+
+    until(is_settled, within_s=60.0)
+    return found
+
+
+def test_an_update_replaces_all_replicas_and_loses_no_request(site: Site) -> None:
+    job = site.submit("old", "tasks: 2\nserve: {ready: /ready}")
+    until(lambda: site.get(job).status_code == 200)
+    with Load(site, job) as load:
+        done = site.pond("apply", "-y", site.file("new", "tasks: 2\nserve: {ready: /ready}"))
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.strip() == f"{job}.r2"
+        assert "command.2: old -> new" in done.stderr
+        assert settled(site, job) == [(1, "retired"), (2, "current")]
+        until(lambda: site.info(job)["state"] == "cancelled")
+    assert load.faults == []
+    assert {"old", "new"} == set(load.answers)
+    assert site.get(job).text == "new", "the address stays"
+    assert "rev. 2" in site.pond("get", f"{job}.r2").stdout
+    assert "nothing changes" in site.pond("apply", "-y", site.file("new", "tasks: 2\nserve: {ready: /ready}")).stderr
+    back = site.pond("rollout", "undo", job)
+    assert "revision 3 is rolling" in back.stdout, back.stderr
+    assert settled(site, job) == [(1, "retired"), (2, "retired"), (3, "current")]
+    assert site.get(job).text == "old"
+    site.pond("stop", job)
+    until(lambda: site.info(f"{job}.r3")["state"] == "cancelled")
+    assert site.get(job).status_code == 410
+
+
+def test_an_update_that_does_not_come_up_is_withdrawn_and_nobody_notices(site: Site) -> None:
+    job = site.submit("fine", "serve: {ready: /ready}")
+    until(lambda: site.get(job).status_code == 200)
+    with Load(site, job) as load:
+        late = site.file("never", "serve: {ready: /ready, rollout: {deadline: 1s}}")
+        assert site.pond("apply", "-y", late).returncode == 0
+        assert settled(site, job) == [(1, "current"), (2, "undone")]
+        assert site.pond("apply", "-y", site.file("broken", "serve: {ready: /ready}")).returncode == 0
+        assert settled(site, job) == [(1, "current"), (2, "undone"), (3, "undone")]
+    assert load.faults == []
+    assert set(load.answers) == {"fine"}
+    told = site.pond("rollout", "status", job, "-o", "json").stdout
+    whys = [each["told"] for each in json.loads(told)["revisions"]]
+    assert whys[1:] == ["no further replica was ready within 1 s", "its job has ended"]
+    site.pond("stop", job)
+
+
+def test_a_canary_gets_its_part_and_is_promoted_though_the_server_is_killed(site: Site) -> None:
+    job = site.submit("wide", "serve: {ready: /ready}", name="canary")
+    until(lambda: site.get(job).status_code == 200)
+    narrow = site.file("narrow", "serve: {ready: /ready}", name="canary")
+    assert site.pond("apply", "-y", "--canary", "30", narrow).returncode == 0
+    until(lambda: "narrow" in {site.get(job).text for _ in range(20)})
+    answers = [site.get(job).text for _ in range(150)]
+    assert 25 <= answers.count("narrow") <= 65, "30 % of the requests"
+    assert "canary (30 %)" in site.pond("rollout", "status", job).stdout
+    assert site.pond("rollout", "promote", job).returncode == 0
+    site.pond.kill_server()
+    site.pond.up()
+    site.connect()
+    assert settled(site, job) == [(1, "retired"), (2, "current")]
+    assert {site.get(job).text for _ in range(5)} == {"narrow"}
     site.pond("stop", job)

@@ -43,7 +43,7 @@ def test_a_service_at_rest_holds_no_card_and_says_what_wakes_it() -> None:
     reason = world.why("s")
     assert (reason.cause, reason.summary) == (
         Cause.SCALED_TO_ZERO,
-        "scaled to zero: no request for 5 minutes; the next one wakes it",
+        "scaled to zero: no request for 5 minutes",
     )
     check_everything(world.core)
 

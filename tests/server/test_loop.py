@@ -293,7 +293,7 @@ def test_a_job_is_suspended_resumed_and_made_smaller_on_request(server: Server) 
         ask(DesiredCountChanged(0.0, "a", "ps", 1))
     told = [entry.text for entry in story(*server.store.history("a"))]
     assert "somebody asked that it leave its cards" in told
-    assert "role worker should have 1 tasks" in told
+    assert "role worker should have 1 task" in told
 
 
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -168,7 +168,7 @@ def test_a_service_nobody_asks_goes_to_zero_unless_somebody_comes_at_the_last_mo
     assert service.running_after(1) == 0
     info = service.server.loop.board.get("web")
     assert info is not None
-    assert (info.state, info.resting) == ("queued", "no request for 1 minute")
+    assert (info.state, info.resting) == ("queued", "no request for 1 minute; the next one wakes it")
     service.server.loop.close()
 
 

@@ -100,7 +100,7 @@ class Explainer:
         if record.state is not JobState.QUEUED:
             return self._explain_moving(record)
         if record.resting:
-            return Reason(Cause.SCALED_TO_ZERO, f"scaled to zero: {record.resting}; the next one wakes it")
+            return Reason(Cause.SCALED_TO_ZERO, f"scaled to zero: {record.resting}")
         obstacle = self._capacity.obstacle(record.job)
         if obstacle is not None:
             return replace(_impossible(obstacle), position=self._position(record))

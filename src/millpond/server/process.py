@@ -186,10 +186,12 @@ def serve(options: ServerOptions) -> None:
                 front = service.front
                 sizing = Sizing(loop, front.balancer, wall_clock)
                 scaler = Autoscaler(loop, sizing, service.file_of, front.meter, machine.use_milli, wall_clock)
+                scaler.is_spoken_for = service.rollouts.speaks_for
                 gateway = doorway.gateway(Gatekeeper(service, security)) if doorway else None
                 sweeps = SweepWatch(loop, service.sweeps)
                 watch.start()
                 scaler.start()
+                service.rollouts.start()
                 sweeps.start()
                 _keep_what_is_loaded()
                 if gateway is not None:
@@ -201,6 +203,7 @@ def serve(options: ServerOptions) -> None:
                         gateway.close()
                     watch.close()
                     scaler.close()
+                    service.rollouts.close()
                     sweeps.close()
                     disk.close()
                     service.closing = True

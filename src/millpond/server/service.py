@@ -51,6 +51,9 @@ from millpond.server.loop import Loop
 from millpond.server.planning import plan_apart
 from millpond.server.retention import remove_folder
 from millpond.server.serving.front import ServiceFront
+from millpond.server.serving.registry import Revisions
+from millpond.server.serving.rollouts import Rollouts
+from millpond.server.serving.updating import Updating
 from millpond.server.store.books import Share
 from millpond.server.store.histories import History
 from millpond.server.store.store import Store
@@ -159,7 +162,7 @@ class Service:
         self._loop = loop
         self._store = store
         self._identity = identity
-        self._accounts = accounts
+        self.accounts = accounts
         self.isolation = isolation
         self.vault = vault
         self.files = files
@@ -168,6 +171,9 @@ class Service:
         self.disk = DiskBooks(store, identity.state_dir, accounts)
         self.activity = Activity(wall_clock)
         self.front = ServiceFront(loop, self.file_of)
+        revisions = Revisions(store.revisions, wall_clock)
+        self.rollouts = Rollouts(loop, store, revisions, self.front, identity.state_dir, wall_clock)
+        self.updating = Updating(self, self.front, revisions, self.rollouts, files.admit)
         self._planning = asyncio.Semaphore(_PLANS_AT_ONCE)
         self._explainer = Explainer()
         self._forecaster = Forecaster(lambda most: store.ended_jobs(most, of=None))
@@ -242,14 +248,13 @@ class Service:
             ConflictError: the key was used with another document; or they, or their group, hold too much on disk.
             UnavailableError: jobs of several people could not be kept apart here.
         """
-        spec, place = settle_place(self._accounts, caller, check_job(document))
+        spec, place = settle_place(self.accounts, caller, check_job(document))
         await asyncio.to_thread(self.isolation.check, caller.user)
         self.disk.check(place.user, place.group)
         await asyncio.to_thread(self.vault.check, place.user, place.group, spec.file.secrets)
         digest = hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
         stored = await self.files.admit(spec.file, spec.document)
-        if spec.file.after.jobs:
-            await asyncio.to_thread(self._check_awaited, spec.file.after, audience_of(caller))
+        await self.check_awaited(spec.file.after, caller)
         job = place.of(spec.to_job(_new_id(spec)))
         predict = self._forecaster.predict
         forecast = predict(job) if self._forecaster.ready else await asyncio.to_thread(predict, job)
@@ -258,6 +263,16 @@ class Service:
         own_key = hashlib.sha256(f"{caller.user}\0{key}".encode()).hexdigest() if key else ""
         info = await self._answer(self._loop.submit(Submission(job, stored, own_key, digest, forecast)))
         return info.model_copy(update={"warnings": list(spec.warnings)}) if spec.warnings else info
+
+    async def check_possible(self, job: Job) -> None:
+        """Whether the cluster could take a job, were it empty.
+
+        Raises:
+            InvalidInputError: it never could.
+        """
+        reason = await self.ask(lambda core: core.scheduler.check(job))
+        if reason is not None:
+            raise refusal(reason)
 
     async def plan(self, document: Any, caller: Caller) -> PlanInfo:
         """What would become of a job if the caller submitted it now; nothing is.
@@ -269,7 +284,7 @@ class Service:
             SpecError, InvalidInputError: the document is wrong, or the cluster can never run it.
             NotAllowedError: the caller may not use the queue.
         """
-        spec, place = settle_place(self._accounts, caller, check_job(document))
+        spec, place = settle_place(self.accounts, caller, check_job(document))
         job = place.of(spec.to_job("plan"))
 
         def copy(core: Core) -> tuple[str, float]:
@@ -280,17 +295,20 @@ class Service:
             return json.dumps(core.scheduler.snapshot()), core.now
 
         async with self._planning:
-            snapshot, at = await self._ask(copy)
+            snapshot, at = await self.ask(copy)
             plan = await plan_apart(snapshot, job, max(at, wall_clock()))
         return await asyncio.to_thread(audience_of(caller).plan, plan, self._find)
 
     async def stop(self, job: str, by: str) -> JobInfo:
-        """Ask for the end of a job.
+        """Ask for the end of a job; of a service that was updated, of all its revisions.
 
         Raises:
             NotFoundError, ConflictError: it never was, or has ended already.
         """
-        return await self._answer(self._loop.stop_job(job, by))
+        first, *others = self.updating.live_jobs(job)
+        for other in others:
+            await self._answer(self._loop.stop_job(other, by))
+        return await self._answer(self._loop.stop_job(first, by))
 
     async def suspend(self, job: str) -> JobInfo:
         """Halt a running job where it is: it keeps its memory, and its share of compute is free for others.
@@ -335,7 +353,7 @@ class Service:
 
         def change(record: JobRecord, now: float) -> TimeLimitChanged:
             limit = record.job.time_limit_s
-            owns = longest_dev_s(self._accounts, record.job.user, record.job.group)
+            owns = longest_dev_s(self.accounts, record.job.user, record.job.group)
             longest = min((most for most in (owns, self._identity.longest_dev_s) if most is not None), default=None)
             if limit is None:
                 raise ConflictError(f"job {job!r} has no time limit", "it runs until it is stopped")
@@ -516,7 +534,7 @@ class Service:
     async def nodes(self, audience: Audience) -> list[NodeInfo]:
         """All machines with who holds what."""
         marks = {"unsandboxed": self.isolation.apart.trouble, "unlimited": self._identity.unlimited}
-        nodes = await self._ask(
+        nodes = await self.ask(
             lambda core: [node_info(view).model_copy(update=marks) for view in core.scheduler.node_views()]
         )
         return [audience.node(node, self._board.get) for node in nodes]
@@ -552,7 +570,7 @@ class Service:
             by: one of ``store.books.GROUPINGS``.
         """
         prices = self._prices()
-        share = None if caller.admin else Share(caller.user, self._accounts.queues_for(caller, Verb.READ_USAGE))
+        share = None if caller.admin else Share(caller.user, self.accounts.queues_for(caller, Verb.READ_USAGE))
         sums = await asyncio.to_thread(self._store.usage, by, since, until, share)
         rows = [
             UsageRow(
@@ -575,7 +593,7 @@ class Service:
         if by == "user":
             found = [self.disk.of_user(name) for name in self.disk.latest.users if share is None or share.user == name]
         elif by == "queue":
-            groups = self._accounts.groups()
+            groups = self.accounts.groups()
             found = [self.disk.of_group(group.name) for group in groups if share is None or group.queue in share.queues]
         return sorted((each for each in found if each.used_bytes), key=lambda each: (-each.used_bytes, each.name))
 
@@ -603,9 +621,15 @@ class Service:
         reader = await asyncio.to_thread(LogReader, state_dir, lambda: self.look(job), wish, lambda: self.closing)
         return reader.chunks()
 
-    def _check_awaited(self, after: After, audience: Audience) -> None:
+    async def check_awaited(self, after: After, caller: Caller) -> None:
+        """Whether there are jobs that a job waits for, as far as the caller may see.
+
+        Raises:
+            InvalidInputError: there is one that is not.
+        """
+        audience = audience_of(caller)
         for name in after.jobs:
-            info = self._find(name)
+            info = await asyncio.to_thread(self._find, name)
             if info is None or not audience.sees(info):
                 raise no_job_to_wait_for(name)
 
@@ -624,7 +648,7 @@ class Service:
 
     async def _explained(self, info: JobInfo, audience: Audience) -> JobInfo:
         """A job that waited a moment ago, as it is now, with the reason if it still waits: both of one instant."""
-        now, reason = await self._ask(lambda core: (self._board.get(info.id), self._explain(core, info.id)))
+        now, reason = await self.ask(lambda core: (self._board.get(info.id), self._explain(core, info.id)))
         if now is None:
             return await asyncio.to_thread(self.look, info.id)
         if reason is None or now.state != JobState.QUEUED:
@@ -636,14 +660,15 @@ class Service:
         return await asyncio.to_thread(audience.reason, reason, self._find) if reason.blocked_by else reason
 
     async def _reason(self, job: str) -> ReasonInfo | None:
-        return await self._ask(lambda core: self._explain(core, job))
+        return await self.ask(lambda core: self._explain(core, job))
 
     def _explain(self, core: Core, job: str) -> ReasonInfo | None:
         """For the scheduler's thread: whom a job waits for, or why it waits or runs; None when it has ended."""
         explain = partial(self._explainer.explain, core)
         return self._loop.dependents.reason(job) or self._loop.arrays.reason(job, explain) or explain(job)
 
-    async def _ask(self, question: Callable[[Core], T]) -> T:
+    async def ask(self, question: Callable[[Core], T]) -> T:
+        """Look something up in the core, between two of its turns."""
         return await self._answer(self._loop.ask(question))
 
     async def _answer(self, future: Future[T]) -> T:

@@ -408,23 +408,6 @@ class EventList(Body):
     events: list[EventInfo]
 
 
-class JobAccount(Body):
-    """Everything about one job, as ``pond get`` gathers it.
-
-    Attributes:
-        document: the job file that it was submitted with.
-        reason: why it waits or runs, or how it ended.
-        events: its history, oldest first.
-        trials: of a sweep, the best first.
-    """
-
-    job: JobInfo
-    document: dict[str, Any]
-    reason: ReasonInfo
-    events: list[EventInfo]
-    trials: TrialList | None = None
-
-
 class LogChunk(Body):
     """A piece of a task's output: one line of an NDJSON stream.
 

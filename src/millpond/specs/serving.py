@@ -15,6 +15,10 @@ SERVING_KINDS: Final = ("dev", "service")
 """Tasks of these jobs get a port to listen on."""
 PROXY_PREFIX: Final = "/proxy/"
 
+REVISION_MARK: Final = ".r"
+"""Between the id of a service and the number of its revision, in the id of the revision's job."""
+CanaryPercent = Annotated[float, Field(gt=0, lt=100)]
+
 OPEN_PATH: Final = "/open"
 """Where links lead that work once and sign a browser in to one job."""
 
@@ -22,6 +26,17 @@ OPEN_PATH: Final = "/open"
 def base_path(job: str) -> str:
     """Where the proxy shows a job, with a slash at both ends."""
     return f"{PROXY_PREFIX}{quote(job, safe='')}/"
+
+
+def service_of(job: str) -> str:
+    """The service that a job is a revision of: the id of its first job, and its address; for others the id itself."""
+    service, mark, number = job.rpartition(REVISION_MARK)
+    return service if mark and number.isdecimal() else job
+
+
+def revision_job(service: str, number: int) -> str:
+    """The id of the job that is a revision of a service, from the second on."""
+    return f"{service}{REVISION_MARK}{number}"
 
 
 class Scale(Strict):
@@ -69,6 +84,28 @@ class Hold(Strict):
     longest: Annotated[Duration, Field(gt=0, le=3_600)] = 120.0
 
 
+class Rollout(Strict):
+    """How a new revision of a service takes the place of the present one.
+
+    Attributes:
+        max_surge: so many replicas more than wanted may be there meanwhile.
+        max_unavailable: so many of those wanted may be missing meanwhile.
+        deadline: so long no further replica of the new revision may have become ready before it is withdrawn.
+        canary: percentage of the requests that the new revision gets first, until it is promoted; left out: none.
+    """
+
+    max_surge: Annotated[int, Field(ge=0, le=1_000)] = 1
+    max_unavailable: Annotated[int, Field(ge=0, le=1_000)] = 0
+    deadline: Annotated[Duration, Field(gt=0, le=86_400)] = 600.0
+    canary: CanaryPercent | None = None
+
+    @model_validator(mode="after")
+    def _can_move(self) -> Rollout:
+        if not self.max_surge and not self.max_unavailable:
+            raise BadValueError("neither one more nor one fewer replica is allowed", "use max_surge: 1")
+        return self
+
+
 class Serve(Strict):
     """How the program behind a job's port is reached through the proxy.
 
@@ -79,6 +116,7 @@ class Serve(Strict):
             as its port takes connections.
         scale: when a service gets more or fewer replicas.
         hold: requests wait while no replica is ready; left out: they do for a service with ``min: 0`` only.
+        rollout: how another revision takes its place.
         drain: a replica that is one too many gets so long to answer what it was asked before it is ended.
     """
 
@@ -86,4 +124,5 @@ class Serve(Strict):
     scale: Scale | None = None
     hold: Hold | None = None
     drain: Annotated[Duration, Field(ge=0, le=3_600)] = 30.0
+    rollout: Rollout = Rollout()
     ready: Annotated[str, Field(pattern=r"^/[!-~]{0,500}$")] | None = None

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from millpond.client.cli import needs, wording
+from millpond.client.cli import needs, updating, wording
 from millpond.client.cli.complaints import say
 from millpond.client.cli.connection import asks_server, connect
 from millpond.client.cli.submit import read
@@ -27,29 +27,54 @@ from millpond.specs.templates import find_template
 @click.argument("file", metavar="[FILE|-]", required=False)
 @click.option("-t", "--template", help="A ready job file instead of FILE; `pond template ls` lists them.")
 @click.option("--set", "changes", multiple=True, metavar="FIELD=VALUE", help="Change a field, such as gpus=2, env.A=b.")
+@click.option("--update", metavar="JOB", help="The service to update [default: one's own of the same name].")
+@click.option("--new", is_flag=True, help="Hand in one more service, even where one of that name runs.")
+@click.option("--canary", type=float, metavar="PERCENT", help="Requests that an update gets until it is promoted.")
 @click.option("--dry-run", is_flag=True, help="Show the plan and leave it at that.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @asks_server
 def command(
-    file: str | None, template: str | None, changes: tuple[str, ...], dry_run: bool, yes: bool, state_dir: Path | None
+    file: str | None,
+    template: str | None,
+    changes: tuple[str, ...],
+    update: str | None,
+    new: bool,
+    canary: float | None,
+    dry_run: bool,
+    yes: bool,
+    state_dir: Path | None,
 ) -> int:
-    """Show where and when the jobs of FILE would run and at whose cost, ask, and hand them in; prints their ids."""
+    """Show where and when the jobs of FILE would run and at whose cost, ask, and hand them in; prints their ids.
+
+    A service of the same name that runs already is updated: its changed fields are shown, and its replicas replaced.
+    """
     specs = _specs(file, template, changes)
+    if new and update:
+        raise InvalidInputError("both --new and --update", "leave one of them out")
     asks = not (dry_run or yes)
     if asks and not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise InvalidInputError("there is nobody here to ask", "add -y to hand it in, or --dry-run to see the plan")
     with connect(state_dir) as client:
-        for spec in specs:
+        targets = [None if new else updating.target(client, spec, update) for spec in specs]
+        if canary is not None and None in targets:
+            raise InvalidInputError("--canary without a service to update", "submit the service first, without it")
+        for spec, target in zip(specs, targets, strict=True):
             for warning in spec.warnings:
                 say(warning)
+            document = client.shipped(spec.document) if target is not None else spec.document
+            if target is not None and not updating.show_changes(client, target, document, err=not dry_run):
+                continue
             if (members := spec.members) is not None:
                 click.echo(f"{wording.count(len(members), 'job')} like this one:", err=not dry_run)
-            click.echo("\n".join(told(client.plan(spec.document), time.time())), err=not dry_run)
+            click.echo("\n".join(told(client.plan(document), time.time())), err=not dry_run)
             if dry_run:
                 continue
             if asks and not click.confirm("Hand it in?", default=True, err=True):
                 return 1
-            click.echo(client.submit(spec.document).id)
+            if target is None:
+                click.echo(client.submit(document).id)
+            else:
+                click.echo(client.services.begin(target, document, canary).revisions[-1].job)
     return 0
 
 

@@ -13,10 +13,12 @@ import click
 from millpond.client.cli import arrays, instants, wording
 from millpond.client.cli.connection import asks_server, connect
 from millpond.client.cli.following import exit_code_of
+from millpond.client.cli.rollout import lines_of
 from millpond.client.cli.tables import show
 from millpond.client.cli.why import facts_of
 from millpond.client.sdk.client import ENDED
-from millpond.specs.api import JobAccount, JobInfo, TrialList
+from millpond.specs.api import JobInfo, TrialList
+from millpond.specs.gathered import JobAccount
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,7 @@ def command(job: str, output: str, state_dir: Path | None) -> None:
             reason=client.why(name),
             events=client.events(name),
             trials=client.trials(name) if info.array is not None and info.array.sweep else None,
+            service=client.services.info(name) if info.kind == "service" else None,
         )
     match output:
         case "json":
@@ -86,6 +89,9 @@ def _told(account: JobAccount, now: float) -> Iterator[str]:
         yield _line("", "isolation", text)
     if job.state == "queued":
         for title, text in facts_of(account.reason, now):
+            yield _line("", title, text)
+    if account.service is not None:
+        for title, text in lines_of(account.service):
             yield _line("", title, text)
 
 

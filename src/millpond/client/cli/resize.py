@@ -17,10 +17,11 @@ from millpond.model.errors import InvalidInputError
 def command(job: str, size: str, state_dir: Path | None) -> None:
     """Give an elastic JOB another number of tasks, such as 4 or worker=4, within the bounds of its job file.
 
-    Tasks that are too many get notice and their grace period; missing ones start beside the others.
+    Tasks that are too many get notice and their grace period; missing ones start beside the others. 0 ends all replicas
+    of a service that may go without.
     """
     role, _, count = size.rpartition("=")
-    if not count.isdecimal() or int(count) < 1:
+    if not count.isdecimal():
         raise InvalidInputError(f"{size!r} is not a number of tasks", "write for example 4, or worker=4")
     with connect(state_dir) as client:
         resized = client.resize(client.find(job).id, int(count), role)

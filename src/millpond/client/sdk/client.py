@@ -22,6 +22,7 @@ from millpond.client.sdk.accounts import Accounts
 from millpond.client.sdk.discovery import Address, find_server, is_on_this_machine
 from millpond.client.sdk.patience import Patience
 from millpond.client.sdk.secrets import Secrets
+from millpond.client.sdk.services import Services
 from millpond.client.sdk.ssh import Ssh
 from millpond.client.sdk.trust import trust
 from millpond.model.errors import ConflictError, NotFoundError, UnavailableError
@@ -48,7 +49,7 @@ from millpond.specs.api import (
     UsageList,
 )
 from millpond.specs.members import member_id, split_member
-from millpond.specs.serving import base_path
+from millpond.specs.serving import base_path, service_of
 
 if TYPE_CHECKING:
     from millpond.client.sdk.files import Files
@@ -105,9 +106,7 @@ class Client:
         Raises:
             InvalidInputError: something in it is wrong, or the cluster could never run it.
         """
-        document = dict(job)
-        if document.get("ship") is True:
-            document["ship"] = self.files.ship(Path(document.get("workdir") or Path.cwd()))
+        document = self.shipped(job)
         headers = {IDEMPOTENCY_HEADER: document.get("idempotency_key") or uuid.uuid4().hex}
         try:
             return self._ask(JobInfo, "POST", "/jobs", json=document, headers=headers)
@@ -115,6 +114,13 @@ class Client:
             if not isinstance(error.__cause__, httpx2.ReadError | httpx2.RemoteProtocolError):
                 raise
             return self._ask(JobInfo, "POST", "/jobs", json=document, headers=headers)
+
+    def shipped(self, job: Mapping[str, Any]) -> dict[str, Any]:
+        """A job file whose ``workdir`` has been sent, where it says so."""
+        document = dict(job)
+        if document.get("ship") is True:
+            document["ship"] = self.files.ship(Path(document.get("workdir") or Path.cwd()))
+        return document
 
     @property
     def files(self) -> Files:
@@ -180,6 +186,8 @@ class Client:
             found = [job for job in self.jobs(ended=True, limit=MOST_JOBS).jobs if job.id.startswith(prefix)]
             if not found:
                 raise error
+        if len({service_of(job.id) for job in found}) == 1:  # revisions of one service: the one that lives, or the last
+            return next((job for job in found if job.state not in ENDED), found[0])
         if len(found) > 1:
             some = ", ".join(sorted(job.id for job in found)[:4])
             raise ConflictError(f"{len(found)} jobs begin with {prefix!r} ({some})", "write more of the id")
@@ -420,6 +428,11 @@ class Client:
     def secrets(self) -> Secrets:
         """Secrets of this server's jobs: set, list, remove."""
         return Secrets(self._ask, self._send)
+
+    @property
+    def services(self) -> Services:
+        """Services and their revisions."""
+        return Services(self._ask)
 
     @property
     def accounts(self) -> Accounts:

@@ -26,7 +26,7 @@ from millpond.node.machine import Machine
 from millpond.node.nurse import Nurse
 from millpond.node.records import RunRecord, TaskFiles, TaskId, read_record
 from millpond.node.sandbox import Sandbox
-from millpond.specs.serving import base_path
+from millpond.specs.serving import base_path, service_of
 
 _CRASHED = Refusal("the task's supervisor did not come up; see supervisors.log in the state directory", True)
 _KILLED = Refusal("the task's supervisor was killed while it started", True)
@@ -157,7 +157,7 @@ class PendingStart:
             env |= {
                 "MILLPOND_PORT": str(port),
                 "MILLPOND_ACCESS_KEY": key,
-                "MILLPOND_BASE_PATH": base_path(task.job),
+                "MILLPOND_BASE_PATH": base_path(service_of(task.job)),
             }
         limits = self._limits(task, placed.role)
         return runner.TaskStart(task, placed.role, placed.node, self.decision.id, uuids, env, limits, port, key)

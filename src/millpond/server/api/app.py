@@ -23,7 +23,20 @@ from millpond.model.errors import (
     TooManyTriesError,
     UnavailableError,
 )
-from millpond.server.api import audit, files, groups, interactive, jobs, login, machines, ssh, sweeps, tokens, users
+from millpond.server.api import (
+    audit,
+    files,
+    groups,
+    interactive,
+    jobs,
+    login,
+    machines,
+    services,
+    ssh,
+    sweeps,
+    tokens,
+    users,
+)
 from millpond.server.api import secrets as secret_routes
 from millpond.server.api.description import DescribedApi
 from millpond.server.api.permits import check_permits, open_to_all
@@ -93,7 +106,8 @@ def make_routes(service: Service, security: Security, tenants: Tenants, passes: 
     app.include_router(machines.health)
     app.include_router(machines.router, prefix=API_PREFIX)
     accounts = (login.router, users.router, groups.router, tokens.router, ssh.router, audit.router)
-    for router in (jobs.router, sweeps.router, files.router, interactive.router, secret_routes.router, *accounts):
+    work = (jobs.router, sweeps.router, files.router, interactive.router, services.router, secret_routes.router)
+    for router in (*work, *accounts):
         app.include_router(router, prefix=API_PREFIX)
     app.add_exception_handler(MillpondError, _refused)
     app.add_exception_handler(DBAPIError, _not_stored)

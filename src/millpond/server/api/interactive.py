@@ -16,7 +16,7 @@ from millpond.server.auth.roles import Verb, demand
 from millpond.server.proxy.passes import LINK_GOOD_FOR_S, Pass
 from millpond.server.sessions import as_message, port_of, relay_command, relay_port, running_task, visit
 from millpond.specs.api import LinkInfo
-from millpond.specs.serving import OPEN_PATH, SERVING_KINDS, base_path
+from millpond.specs.serving import OPEN_PATH, SERVING_KINDS, base_path, service_of
 
 router = APIRouter(prefix="/jobs", tags=["interactive"])
 
@@ -33,8 +33,9 @@ async def link(job: str, service: ServiceOf, passes: PassesOf, access: Seer) -> 
     if info.kind not in SERVING_KINDS:
         raise ConflictError(f"job {info.id} is of kind {info.kind} and serves nothing", "use kind dev or service")
     access.tell("a link to what it serves")
-    ticket = passes.link(Pass(info.id, access.caller.user))
-    return LinkInfo(open_path=f"{OPEN_PATH}?ticket={ticket}", path=base_path(info.id), good_for_s=LINK_GOOD_FOR_S)
+    address = service_of(info.id)
+    ticket = passes.link(Pass(address, access.caller.user))
+    return LinkInfo(open_path=f"{OPEN_PATH}?ticket={ticket}", path=base_path(address), good_for_s=LINK_GOOD_FOR_S)
 
 
 @router.websocket("/{job}/exec", dependencies=_INSIDE)

@@ -34,7 +34,8 @@ from millpond.server.proxy.requests import (
 )
 from millpond.server.proxy.sockets import relay_socket
 from millpond.server.service import Service
-from millpond.specs.serving import OPEN_PATH, PROXY_PREFIX, Serve, base_path
+from millpond.server.serving.routing import Ways
+from millpond.specs.serving import OPEN_PATH, PROXY_PREFIX, Serve, base_path, service_of
 
 _STATUS: Final = (
     (NotFoundError, 404),
@@ -45,6 +46,8 @@ _STATUS: Final = (
     (SilentError, 504),
     (BrokenAnswerError, 502),
 )
+_OBSTACLES: Final = (NotFoundError, ConflictError, NotRunningError)
+"""Why one job has no replica for a request; another one may."""
 _SAFE: Final = frozenset(("GET", "HEAD", "OPTIONS"))
 
 
@@ -129,7 +132,7 @@ class Proxy:
         if caller is None:
             return False
         try:
-            demand(caller, *entrance(await self._service.find(job)))
+            demand(caller, *entrance(await self._service.find(self._front.routes.present(job))))
         except (NotFoundError, NotAllowedError):
             if bears_token:
                 raise
@@ -139,48 +142,56 @@ class Proxy:
     async def _relay(self, scope: Scope, receive: Receive, send: Send, asked: _Asked) -> None:
         """Have a request answered, at once or, where requests may wait for a replica, as soon as one is ready."""
         ways = self._front.routes.ways(asked.job)
-        job = ways[0][0]
-        hold = (await self._service.job_file(job)).hold
+        job, present = ways[0][0], self._front.routes.present(asked.job)
+        hold = (await self._service.job_file(present)).hold
         client = Client(receive)
         with self._activity.visit(job, counts=_is_use(scope)), self._front.meter.request(job):
             try:
-                obstacle = await self._attempt(scope, client, send, asked)
+                if len(ways) > 1:  # the other revision may answer for one at rest; the next request finds it awake
+                    await self._front.wake(job)
+                obstacle = await self._attempt(ways, scope, client, send, asked)
                 if obstacle is None:
                     return
                 if hold is None:
                     raise obstacle
 
                 async def again() -> bool:
-                    return await self._attempt(scope, client, send, asked) is None
+                    fresh = self._front.routes.ways(asked.job)
+                    return await self._attempt(fresh, scope, client, send, asked) is None
 
-                await self._front.room.hold(job, hold, client, again)
+                await self._front.room.hold(present, hold, client, again)
             finally:
                 client.close()
 
-    async def _attempt(self, scope: Scope, client: Client, send: Send, asked: _Asked) -> NotRunningError | None:
+    async def _attempt(
+        self, ways: Ways, scope: Scope, client: Client, send: Send, asked: _Asked
+    ) -> NotRunningError | None:
         """Pass a request on to a replica; what stands in the way where none can take it.
 
         Raises:
             MillpondError: waiting would not help, or the replica failed.
         """
-        obstacles: list[NotRunningError] = []
-        for jobs in self._front.routes.ways(asked.job):
+        obstacles: list[MillpondError] = []
+        for jobs in ways:
             try:
-                ready = await self._ready_ones(asked.job, jobs)
-            except NotRunningError as error:
+                ready = await self._ready_ones(jobs)
+            except _OBSTACLES as error:
                 obstacles.append(error)
                 continue
             if await self._served_by(ready, scope, client, send, asked):
                 return None
             told = f"{jobs[0]} runs, and its program does not answer yet"
             obstacles.append(NotRunningError(told, f"see what it does with pond logs {jobs[0]}"))
-        return obstacles[0]
+        for obstacle in obstacles:
+            if isinstance(obstacle, NotRunningError):
+                return obstacle
+        raise obstacles[0]
 
-    async def _ready_ones(self, address: str, jobs: Sequence[str]) -> list[Place]:
+    async def _ready_ones(self, jobs: Sequence[str]) -> list[Place]:
         """The ready replicas of all these jobs together.
 
         Raises:
-            ConflictError: they serve nothing, or all have ended.
+            NotFoundError, ConflictError: there are no such jobs, they serve nothing, or all have ended.
             NotRunningError: there is none now.
         """
         found: list[Place] = []
@@ -188,11 +199,11 @@ class Proxy:
         for job in jobs:
             try:
                 places = places_of(await self._service.find(job), self._service.state_dir)
-            except (ConflictError, NotRunningError) as error:
+            except _OBSTACLES as error:
                 obstacles.append(error)
                 continue
             serve = (await self._service.job_file(job)).serve or Serve()
-            base = base_path(address).rstrip("/") if serve.path == "whole" else ""
+            base = base_path(service_of(job)).rstrip("/") if serve.path == "whole" else ""
             ready = await self._readiness.ready_ones(places, None if serve.ready is None else base + serve.ready)
             if not ready:
                 hint = f"see what it does with pond logs {job}"
@@ -249,7 +260,9 @@ def _target(scope: Scope, asked: _Asked, place: Place, whole_path: bool) -> Targ
     scheme = "https" if scope["scheme"] in ("https", "wss") else "http"
     caller = Caller(client[0] if client else "", scheme, headers.get("host") or "")
     prefix = base_path(asked.job).rstrip("/")
-    path = request_target(scope) if whole_path else asked.below or b"/"
+    below = asked.below or b"/"
+    # Told its base path, a program knows that of its service, whichever of its revisions was asked for.
+    path = base_path(service_of(asked.job)).rstrip("/").encode() + below if whole_path else below
     passed = to_program(scope["headers"], caller, prefix, place.access_key)
     return Target(place.port, path, passed, prefix, whole_path)
 

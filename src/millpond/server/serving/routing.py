@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 SEED: Final = 20_240_229
 _HUNDRED: Final = 100.0
+
+Ways: TypeAlias = tuple[tuple[str, ...], ...]
+"""Groups of jobs whose replicas may answer a request, each for when the one before has none that is ready."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +41,8 @@ class Routes:
         """From now on an address is answered so."""
         self._by_address[address] = split
 
-    def ways(self, address: str) -> tuple[tuple[str, ...], ...]:
-        """Who is to answer one request: groups of jobs, each for when the one before has no ready replica."""
+    def ways(self, address: str) -> Ways:
+        """Who is to answer one request."""
         split = self._by_address.get(address)
         if split is None:
             return ((address,),)

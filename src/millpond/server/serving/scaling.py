@@ -8,6 +8,7 @@ replicas has none once nobody has asked for anything for a while; its next reque
 
 from __future__ import annotations
 
+import logging
 import math
 import threading
 from collections import deque
@@ -15,6 +16,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
+from sqlalchemy.exc import DBAPIError
+
+from millpond.model.errors import MillpondError
 from millpond.model.workloads import JobState, Kind, TaskState
 from millpond.server.loop import Loop
 from millpond.server.serving.sizing import Goal, Sizing
@@ -22,6 +26,8 @@ from millpond.server.wording import lasting
 from millpond.specs.api import JobInfo
 from millpond.specs.job import JobFile
 from millpond.specs.serving import Scale, Serve
+
+log = logging.getLogger(__name__)
 
 LOOK_EVERY_S: Final = 5.0
 TOLERANCE: Final = 0.1
@@ -168,7 +174,9 @@ class Autoscaler:
             self._sizing.call_off(gone)
             self._measured.forget(gone)
         for job in services.values():
-            if job.state == JobState.RUNNING and not self.is_spoken_for(job.id):
+            if self.is_spoken_for(job.id):
+                self._sizing.call_off(job.id)
+            elif job.state == JobState.RUNNING:
                 file = self._file_of(job.id)
                 if file.scale is not None:
                     self._look_at(job, file, file.scale)
@@ -177,7 +185,10 @@ class Autoscaler:
         while not self._closed.wait(LOOK_EVERY_S):
             if not self._loop.alive:
                 return
-            self.look()
+            try:
+                self.look()
+            except (MillpondError, TimeoutError, DBAPIError) as error:
+                log.warning("services keep their replicas: %s", error)  # the store or the scheduler does not answer
 
     def _look_at(self, job: JobInfo, file: JobFile, scale: Scale) -> None:
         (role,) = file.all_roles()
@@ -189,7 +200,7 @@ class Autoscaler:
         drain_s = (file.serve or Serve()).drain
         load = replace(self._measured.load(job.id, now), device_use_milli=self._device_use(job, scale, seen))
         if file.may_rest and is_idle(scale, now, seen.since, self._measured.last_used(job.id, now)):
-            goal = Goal(0, f"no request for {lasting(scale.idle_after)}")
+            goal = Goal(0, f"no request for {lasting(scale.idle_after)}; the next one wakes it")
             # Whoever asks between this look and the change is not to find the door closing.
             self._sizing.pursue(job, goal, 0.0, lambda: self._measured.last_used(job.id, now) == now)
         elif scale.has_target:

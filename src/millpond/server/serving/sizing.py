@@ -52,7 +52,7 @@ class Sizing:
 
     def now(self, job: str) -> int | None:
         """How many replicas a service should have by now: 0 at rest, None when it has ended."""
-        desired: int | None = self._loop.ask(lambda core: _desired_now(core, job)).result(ANSWER_WITHIN_S)
+        desired: int | None = self._loop.ask(lambda core: desired_now(core, job)).result(ANSWER_WITHIN_S)
         return desired
 
     def pursue(self, job: JobInfo, goal: Goal, drain_s: float, is_wanted: Callable[[], bool] = lambda: False) -> None:
@@ -100,7 +100,8 @@ def leaving(job: JobInfo, replicas: int) -> frozenset[TaskId]:
     return frozenset(TaskId(job.id, job.attempt, number) for number in active[replicas:])
 
 
-def _desired_now(core: Core, job: str) -> int | None:
+def desired_now(core: Core, job: str) -> int | None:
+    """How many replicas a service should have by now: 0 at rest, None when it has ended."""
     record = core.scheduler.jobs.get(job)
     if record is None or record.state.ended:
         return None

@@ -142,6 +142,26 @@ datasets = Table(
 """Named data: every version ever put; ``digest`` is that of its snapshot."""
 
 
+revisions = Table(
+    "revisions",
+    metadata,
+    Column("service", _JOB, primary_key=True),
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("job", _JOB, nullable=False),
+    Column("document", Text, nullable=False),
+    Column("user", String(120), nullable=False),
+    Column("group", _NAME, nullable=False, server_default=""),
+    Column("created_at", Float, nullable=False),
+    Column("phase", String(20), nullable=False),
+    Column("paused", Boolean, nullable=False),
+    Column("percent", Float, nullable=False),
+    Column("target", Integer, nullable=False),
+    Column("before", Integer, nullable=False),
+    Column("told", Text, nullable=False),
+)
+"""Revisions of services that were ever updated. See ``server.serving.revisions``."""
+
+
 def _limits() -> tuple[Column[int] | Column[float], ...]:
     """What an account may hold at once; null is no limit."""
     return (

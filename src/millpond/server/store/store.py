@@ -26,6 +26,7 @@ from millpond.server.store.connecting import claim, connect
 from millpond.server.store.deliveries import Delivery, NewDelivery
 from millpond.server.store.histories import DecisionEntry, History, LogEntry
 from millpond.server.store.leadership import Leadership, Seat
+from millpond.server.store.revisions import RevisionStore
 from millpond.server.store.secrets import SecretStore
 from millpond.server.store.ssh_keys import SshKeyStore
 from millpond.server.usage import Change, Stretch
@@ -122,6 +123,7 @@ class Store:
         self.audit = AuditStore(self._engine)
         self.ssh_keys = SshKeyStore(self._engine)
         self.secrets = SecretStore(self._engine)
+        self.revisions = RevisionStore(self._engine)
 
     def close(self) -> None:
         """Let go of the database."""

@@ -1,0 +1,149 @@
+"""All revisions of all services, in memory and in the store, and what people may ask of them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any, Final
+
+from millpond.model.errors import ConflictError
+from millpond.server.serving.revisions import Phase, Revision
+from millpond.server.store.revisions import RevisionStore
+from millpond.specs.api import JobInfo
+from millpond.specs.serving import revision_job, service_of
+
+NOTHING_COMES: Final = "look at its revisions with pond rollout status"
+
+
+class Revisions:
+    """Every change is stored before it counts. Any thread.
+
+    Args:
+        clock: seconds since 1970.
+    """
+
+    def __init__(self, store: RevisionStore, clock: Callable[[], float]) -> None:
+        self._store = store
+        self._clock = clock
+        self._lock = threading.RLock()
+        store.forget()
+        self._by_service: dict[str, list[Revision]] = {}
+        for revision in store.all():
+            self._by_service.setdefault(revision.service, []).append(revision)
+
+    @property
+    def services(self) -> list[str]:
+        """Services that were ever updated."""
+        with self._lock:
+            return list(self._by_service)
+
+    def of(self, service: str) -> list[Revision]:
+        """The revisions of a service, the first first; empty when it was never updated."""
+        with self._lock:
+            return list(self._by_service.get(service, ()))
+
+    def present(self, service: str) -> Revision | None:
+        """The present revision; None when the service was never updated."""
+        return next((each for each in self.of(service) if each.phase is Phase.CURRENT), None)
+
+    def coming(self, service: str) -> Revision | None:
+        """The revision that comes, or is withdrawn."""
+        return next((each for each in self.of(service) if each.phase.coming), None)
+
+    def begin(
+        self, present: JobInfo, documents: tuple[dict[str, Any], dict[str, Any]], sizes: tuple[int, int], percent: float
+    ) -> Revision:
+        """Have another revision come.
+
+        Args:
+            present: the job that runs the present one.
+            documents: its job file, and the new one.
+            sizes: replicas that the present one has, and that the new one is to have.
+            percent: of the requests that it gets first; 0: it takes over at once.
+
+        Raises:
+            ConflictError: another one comes already.
+        """
+        service = service_of(present.id)
+        with self._lock:
+            if (other := self.coming(service)) is not None:
+                raise ConflictError(
+                    f"revision {other.number} of {service} is on its way ({other.phase})",
+                    f"pond rollout undo {service}, or wait for it",
+                )
+            known = self.of(service) or [
+                Revision(
+                    *(service, 1, present.id, documents[0], present.user, present.group),
+                    created_at=present.submitted_at,
+                    phase=Phase.CURRENT,
+                    target=max(sizes[0], 1),
+                )
+            ]
+            number = known[-1].number + 1
+            fresh = Revision(
+                *(service, number, revision_job(service, number), documents[1], present.user, present.group),
+                created_at=self._clock(),
+                phase=Phase.CANARY if percent else Phase.ROLLING,
+                percent=percent,
+                target=sizes[1],
+                before=sizes[0],
+            )
+            self._put(known, fresh)
+            return fresh
+
+    def enter(self, revision: Revision, phase: Phase, told: str) -> None:
+        """The coming revision goes on to another phase; one that becomes the present one retires the one before."""
+        with self._lock:
+            changed = [replace(revision, phase=phase, told=told, paused=False)]
+            if phase is Phase.CURRENT and (before := self.present(revision.service)) is not None:
+                changed.append(replace(before, phase=Phase.RETIRED, told=f"revision {revision.number} replaced it"))
+            self._put(changed)
+
+    def pause(self, service: str, *, paused: bool) -> Revision:
+        """Have the coming revision stay as it is, or go on.
+
+        Raises:
+            ConflictError: none comes.
+        """
+        with self._lock:
+            coming = self._one_that_comes(service)
+            self._put([replace(coming, paused=paused)])
+            return coming
+
+    def promote(self, service: str) -> Revision:
+        """Have a canary take the place of the present revision.
+
+        Raises:
+            ConflictError: there is no canary.
+        """
+        with self._lock:
+            coming = self._one_that_comes(service)
+            if coming.phase is not Phase.CANARY:
+                raise ConflictError(f"revision {coming.number} of {service} is no canary", NOTHING_COMES)
+            self._put([replace(coming, phase=Phase.ROLLING, paused=False, told="promoted")])
+            return coming
+
+    def withdraw(self, service: str, told: str) -> Revision:
+        """Have the coming revision go again.
+
+        Raises:
+            ConflictError: none comes.
+        """
+        with self._lock:
+            coming = self._one_that_comes(service)
+            self.enter(coming, Phase.UNDOING, told)
+            return coming
+
+    def _one_that_comes(self, service: str) -> Revision:
+        coming = self.coming(service)
+        if coming is None:
+            raise ConflictError(f"no revision of {service} is on its way", NOTHING_COMES)
+        return coming
+
+    def _put(self, changed: Iterable[Revision], *more: Revision) -> None:
+        new = [*changed, *more]
+        self._store.save(*new)
+        service = new[0].service
+        merged = {each.number: each for each in (*self._by_service.get(service, ()), *new)}
+        self._by_service[service] = [merged[number] for number in sorted(merged)]

@@ -1,0 +1,218 @@
+"""The thread that brings revisions of services along, one step after the other, from what is stored.
+
+It may be killed anywhere: which revision comes and which is present is in the store, how many replicas each has in the
+scheduler, and the rest follows. A revision's job is submitted when there is none by its id yet.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from sqlalchemy.exc import DBAPIError
+
+from millpond.model.errors import MillpondError
+from millpond.model.events import Noted
+from millpond.model.workloads import Kind
+from millpond.server.inbox import Submission
+from millpond.server.loop import Loop
+from millpond.server.proxy.places import places_of
+from millpond.server.serving.front import ServiceFront
+from millpond.server.serving.probing import Probe
+from millpond.server.serving.registry import Revisions
+from millpond.server.serving.revisions import GONE, TO_BE_SUBMITTED, Phase, Revision, Side, next_step
+from millpond.server.serving.routing import Split
+from millpond.server.serving.sizing import ANSWER_WITHIN_S, Goal, Sizing
+from millpond.server.store.store import Store
+from millpond.specs.api import JobInfo
+from millpond.specs.job import check_job
+from millpond.specs.serving import Serve
+
+log = logging.getLogger(__name__)
+
+LOOK_EVERY_S: Final = 0.5
+"""While any revision comes or goes."""
+BY: Final = "the rollout"
+
+
+class Rollouts:
+    """Looks after all services that have a revision on its way.
+
+    Args:
+        store: where jobs are known.
+        front: whose routes are changed as revisions come and go.
+        state_dir: where tasks leave their records.
+        clock: seconds since 1970.
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        store: Store,
+        revisions: Revisions,
+        front: ServiceFront,
+        state_dir: Path,
+        clock: Callable[[], float],
+    ) -> None:
+        self._loop = loop
+        self._store = store
+        self._revisions = revisions
+        self._routes = front.routes
+        self._sizing = Sizing(loop, front.balancer, clock)
+        self._state_dir = state_dir
+        self._clock = clock
+        self._probe = Probe()
+        self._progress: dict[str, tuple[int, float]] = {}
+        self._unsettled = set(revisions.services)
+        self._changed = threading.Event()
+        self._closed = False
+        self._thread = threading.Thread(target=self._run, name="rollouts", daemon=True)
+        for service in revisions.services:
+            self._route(service)
+
+    def start(self) -> None:
+        """Begin to look."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """No more looks."""
+        self._closed = True
+        self._changed.set()
+
+    def changed(self, service: str) -> None:
+        """Somebody has asked for something about a service: its requests go their new ways at once."""
+        self._unsettled.add(service)
+        self._route(service)
+        self._changed.set()
+
+    def speaks_for(self, job: str) -> bool:
+        """Whether the number of a job's replicas is decided here at the moment."""
+        for service in list(self._unsettled):
+            coming, present = self._revisions.coming(service), self._revisions.present(service)
+            if coming is None or present is None or coming.phase is Phase.CANARY:
+                continue
+            if job in (coming.job, present.job):
+                return True
+        return False
+
+    def look(self) -> None:
+        """Do the next step of each service."""
+        for service in list(self._unsettled):
+            self._end_leftovers(service)
+            coming = self._revisions.coming(service)
+            if coming is not None:
+                self._advance(coming)
+            elif not self._leftovers(service):
+                self._unsettled.discard(service)
+
+    def _run(self) -> None:
+        while not self._closed:
+            if not self._loop.alive:
+                break
+            try:
+                self.look()
+            except (MillpondError, TimeoutError, DBAPIError) as error:
+                log.warning("rollouts wait: %s", error)  # the store or the scheduler does not answer now
+            self._changed.wait(LOOK_EVERY_S if self._unsettled else None)
+            self._changed.clear()
+        self._probe.close()
+
+    def _advance(self, revision: Revision) -> None:
+        present = self._revisions.present(revision.service)
+        assert present is not None, "a revision comes to take the place of another"
+        file = check_job(revision.document).file
+        serve = file.serve or Serve()
+        coming_side, present_side = self._side(revision), self._side(present)
+        overdue = self._is_overdue(revision, coming_side, serve.rollout.deadline)
+        step = next_step(revision, serve.rollout, coming_side, present_side, overdue)
+        if step.phase is not None:
+            self._enter(revision, step.phase, step.told or revision.told)
+            return
+        if step.coming and not coming_side.submitted:
+            self._submit(revision, step.coming)
+        else:
+            self._resize(revision.job, step.coming, f"revision {revision.number} comes", serve.drain)
+        drain_s = (check_job(present.document).file.serve or Serve()).drain
+        self._resize(present.job, step.present, f"revision {revision.number} takes its place", drain_s)
+
+    def _enter(self, revision: Revision, phase: Phase, told: str) -> None:
+        self._revisions.enter(revision, phase, told)
+        self._progress.pop(revision.job, None)
+        self._route(revision.service)
+        text = f"revision {revision.number} is {phase}" + (f": {told}" if told else "")
+        present = self._revisions.present(revision.service)
+        for job in {revision.job, present.job if present is not None else ""}:
+            if self._loop.board.get(job) is not None:
+                self._loop.tell([Noted(self._clock(), job, text)])
+                self._sizing.call_off(job)
+
+    def _resize(self, job: str, replicas: int | None, why: str, drain_s: float) -> None:
+        info = self._loop.board.get(job)
+        if replicas is not None and info is not None:
+            self._sizing.pursue(info, Goal(replicas, why), drain_s)
+
+    def _submit(self, revision: Revision, replicas: int) -> None:
+        job = check_job(revision.document).to_job(revision.job, revision.user)
+        (role,) = job.roles
+        first = replace(role, desired=min(replicas, role.maximum))
+        submission = Submission(replace(job, roles=(first,), group=revision.group), revision.document)
+        try:
+            self._loop.submit(submission).result(ANSWER_WITHIN_S)
+        except MillpondError as error:
+            self._enter(revision, Phase.UNDONE, f"it cannot be submitted: {error.cause}")
+
+    def _side(self, revision: Revision) -> Side:
+        """How the job of a revision stands now."""
+        info = self._loop.board.get(revision.job)
+        if info is None and not self._is_known(revision.job):
+            return TO_BE_SUBMITTED
+        desired = None if info is None else self._sizing.now(revision.job)
+        return GONE if info is None or desired is None else Side(desired, self._ready(revision, info))
+
+    def _ready(self, revision: Revision, info: JobInfo) -> int:
+        serve = check_job(revision.document).file.serve or Serve()
+        try:
+            places = places_of(info, self._state_dir)
+        except MillpondError:  # nothing of it runs now
+            return 0
+        return sum(self._probe.is_ready(place, serve) for place in places)
+
+    def _is_known(self, job: str) -> bool:
+        return self._loop.board.get(job) is not None or self._store.is_job(job)
+
+    def _is_overdue(self, revision: Revision, coming: Side, deadline_s: float) -> bool:
+        """Whether it waits for a replica to become ready for too long; the time counts anew after a restart."""
+        now = self._clock()
+        most, since = self._progress.get(revision.job, (-1, now))
+        if coming.ready > most or coming.ready >= coming.desired or revision.paused:
+            most, since = max(coming.ready, most), now
+        self._progress[revision.job] = (most, since)
+        return now > since + deadline_s
+
+    def _leftovers(self, service: str) -> list[JobInfo]:
+        """Jobs of revisions that were replaced or withdrawn, and have not ended."""
+        gone = [each for each in self._revisions.of(service) if each.phase in (Phase.RETIRED, Phase.UNDONE)]
+        shown = [self._loop.board.get(each.job) for each in gone]
+        return [info for info in shown if info is not None and info.kind == Kind.SERVICE]
+
+    def _end_leftovers(self, service: str) -> None:
+        for info in self._leftovers(service):
+            if info.state != "stopping":
+                self._loop.stop_job(info.id, BY)
+
+    def _route(self, service: str) -> None:
+        """Send requests for a service where its revisions want them."""
+        present, coming = self._revisions.present(service), self._revisions.coming(service)
+        if present is None:
+            return
+        if coming is None:
+            split = Split((present.job,))
+        elif coming.phase is Phase.ROLLING:
+            split = Split((present.job, coming.job))
+        else:
+            split = Split((present.job,), coming.job, coming.percent if coming.phase is Phase.CANARY else 0.0)
+        self._routes.put(service, split)

@@ -1,0 +1,50 @@
+"""What commands put together from several answers, or find on their own machine, in the form of the API's bodies."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from millpond.specs.api import Body, EventInfo, JobInfo, ReasonInfo, TrialList
+from millpond.specs.service_bodies import ServiceInfo
+
+
+class JobAccount(Body):
+    """Everything about one job, as ``pond get`` gathers it.
+
+    Attributes:
+        document: the job file that it was submitted with.
+        reason: why it waits or runs, or how it ended.
+        events: its history, oldest first.
+        service: what stands behind its address; null where it is no service.
+        trials: of a sweep, the best first.
+    """
+
+    job: JobInfo
+    document: dict[str, Any]
+    reason: ReasonInfo
+    events: list[EventInfo]
+    service: ServiceInfo | None = None
+    trials: TrialList | None = None
+
+
+class TemplateInfo(Body):
+    """A ready job file of this machine.
+
+    Attributes:
+        own: it is the user's, not ours.
+        needs: what must be installed for it.
+        source: where it lies.
+    """
+
+    name: str
+    kind: str
+    own: bool
+    about: str
+    needs: list[str]
+    source: str
+
+
+class TemplateList(Body):
+    """All of them by name."""
+
+    templates: list[TemplateInfo]

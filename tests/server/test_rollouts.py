@@ -1,0 +1,141 @@
+"""Revisions of a service through the API: what is refused, what is stored, and that a new server goes on with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from api_world import JOBS, Api
+
+from millpond.model.workloads import Outcome
+from millpond.node.records import TaskId
+
+FILE: dict[str, Any] = {"kind": "service", "name": "web", "command": "old", "tasks": 2}
+
+
+@pytest.fixture
+def api(tmp_path: Path) -> Iterator[Api]:
+    with closing(Api(tmp_path / "state")) as world:
+        yield world
+
+
+def begun(api: Api, **fields: Any) -> tuple[str, Any]:
+    """A service, and another revision of it on its way."""
+    job = api.submit(**FILE).id
+    answer = api.client.post(f"{JOBS}/{job}/revisions", json={"document": FILE | {"command": "new"}, **fields})
+    assert answer.status_code == 201, answer.text
+    return job, answer.json()
+
+
+def phases(api: Api, job: str) -> list[str]:
+    return [each["phase"] for each in api.client.get(f"{JOBS}/{job}/service").json()["revisions"]]
+
+
+def look(api: Api, times: int = 1) -> None:
+    """The thread of the rollouts does its work here."""
+    for _ in range(times):
+        api.service.rollouts.look()
+        for _ in range(4):
+            api.loop.ask(lambda core: None).result(5)
+
+
+def test_the_plan_of_an_update_names_the_fields_that_change(api: Api) -> None:
+    job = api.submit(**FILE).id
+    document = FILE | {"command": "new", "gpus": 1, "env": {"A": "b"}}
+    plan = api.client.post(f"{JOBS}/{job}/revisions/plan", json={"document": document}).json()
+    assert plan["changes"] == [
+        {"field": "command", "before": "old", "after": "new"},
+        {"field": "gpus", "before": None, "after": 1},
+        {"field": "env", "before": None, "after": {"A": "b"}},
+    ]
+    assert phases(api, job) == []
+
+
+def test_a_revision_is_a_job_of_its_own_under_the_same_address(api: Api) -> None:
+    job, told = begun(api)
+    assert (told["path"], [each["job"] for each in told["revisions"]]) == (f"/proxy/{job}/", [job, f"{job}.r2"])
+    look(api)
+    assert api.client.get(f"{JOBS}/{job}.r2").json()["name"] == "web"
+    assert phases(api, f"{job}.r2") == ["current", "rolling"]
+    assert TaskId(f"{job}.r2", 1, 0) in api.world.running
+
+
+def test_only_one_revision_is_on_its_way_at_a_time(api: Api) -> None:
+    job, _ = begun(api)
+    again = api.client.post(f"{JOBS}/{job}/revisions", json={"document": FILE})
+    assert again.status_code == 409
+    assert again.json()["error"]["cause"] == f"revision 2 of {job} is on its way (rolling)"
+
+
+@pytest.mark.parametrize(
+    ("document", "cause"),
+    [
+        ({"command": "x"}, "only a service without roles"),
+        (FILE | {"gpus": 64}, "64"),
+        (FILE | {"tasks": 0}, "not a number of tasks"),
+    ],
+)
+def test_what_could_never_run_is_refused_before_anything_changes(api: Api, document: Any, cause: str) -> None:
+    job = api.submit(**FILE).id
+    answer = api.client.post(f"{JOBS}/{job}/revisions", json={"document": document})
+    assert answer.status_code in (400, 422)
+    assert cause in answer.text
+    assert phases(api, job) == []
+
+
+def test_nothing_can_be_done_to_a_revision_that_is_not_there(api: Api) -> None:
+    job = api.submit(**FILE).id
+    for act in ("pause", "resume", "promote"):
+        answer = api.client.post(f"{JOBS}/{job}/rollout", json={"act": act})
+        assert (answer.status_code, answer.json()["error"]["cause"]) == (409, f"no revision of {job} is on its way")
+    answer = api.client.post(f"{JOBS}/{job}/rollout", json={"act": "undo"})
+    assert answer.json()["error"]["cause"] == f"{job} has no revision to go back to"
+    trained = api.submit().id
+    assert api.client.get(f"{JOBS}/{trained}/service").status_code == 409
+
+
+def test_one_that_fails_is_withdrawn_and_says_why(api: Api) -> None:
+    job, _ = begun(api)
+    look(api)
+    api.engine.finish(TaskId(f"{job}.r2", 1, 0), Outcome.USER_ERROR, 1)
+    look(api, 3)
+    assert phases(api, job) == ["current", "undone"]
+    shown = api.client.get(f"{JOBS}/{job}/service").json()["revisions"][1]
+    assert shown["told"] == "its job has ended"
+    assert sum(task.job == job for task in api.world.running) == 2
+
+
+def test_one_that_is_paused_stays_until_somebody_goes_on_with_it(api: Api) -> None:
+    job, _ = begun(api)
+    assert api.client.post(f"{JOBS}/{job}/rollout", json={"act": "pause"}).json()["revisions"][1]["paused"]
+    look(api, 2)
+    assert not any(task.job == f"{job}.r2" for task in api.world.running)
+    api.client.post(f"{JOBS}/{job}/rollout", json={"act": "resume"})
+    look(api)
+    assert any(task.job == f"{job}.r2" for task in api.world.running)
+
+
+def test_to_stop_a_service_ends_all_its_revisions(api: Api) -> None:
+    job, _ = begun(api, canary=10)
+    look(api)
+    api.client.post(f"{JOBS}/{job}/stop")
+    look(api, 3)
+    assert api.world.running == []
+    assert phases(api, job) == ["current", "undone"]
+
+
+def test_a_server_that_was_killed_before_it_submitted_a_revision_does_so_when_it_is_back(tmp_path: Path) -> None:
+    with closing(Api(tmp_path / "state")) as first:
+        job, _ = begun(first, canary=10)
+        assert not any(task.job == f"{job}.r2" for task in first.world.running)
+    with closing(Api(tmp_path / "state")) as second:
+        look(second, 2)
+        assert [each["phase"] for each in second.client.get(f"{JOBS}/{job}/service").json()["revisions"]] == [
+            "current",
+            "canary",
+        ]
+        assert set(second.service.front.routes.ways(job)) == {(job,), (f"{job}.r2",)}
+        assert second.client.get(f"{JOBS}/{job}.r2").status_code == 200
