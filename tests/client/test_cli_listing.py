@@ -191,3 +191,61 @@ def test_every_list_has_the_same_forms_and_can_be_watched(run_pond, command):
     assert code == 0
     assert "[table|wide|json|yaml|name" in out
     assert "--watch" in out
+
+
+def test_templates_are_listed_in_every_form(run_pond, monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    names = run_pond("template", "ls", "-o", "name")[1].split()
+    assert {"jupyterlab", "code-server", "tensorboard", "mlflow", "label-studio", "elyra", "pytorch", "vllm"} <= {
+        *names
+    }
+    listed = json.loads(run_pond("template", "ls", "-o", "json")[1])["templates"]
+    assert [each["name"] for each in listed] == names
+    (elyra,) = [each for each in listed if each["name"] == "elyra"]
+    assert (elyra["kind"], elyra["own"], elyra["needs"]) == ("dev", False, ["jupyter-lab", "the Python module elyra"])
+    assert yaml.safe_load(run_pond("template", "ls", "-o", "yaml")[1])["templates"] == listed
+    assert "NEEDS" not in run_pond("template", "ls")[1]
+    assert "NEEDS" in run_pond("template", "ls", "-o", "wide")[1]
+
+
+SERVICE = {
+    "service": "web-abcde",
+    "path": "/proxy/web-abcde/",
+    "requests": 7,
+    "open_requests": 1,
+    "cold_starts": 2,
+    "mean_cold_start_s": 1.5,
+    "longest_cold_start_s": 2.0,
+    "revisions": [
+        {"number": 1, "job": "web-abcde", "user": "ada", "created_at": 1000.0, "phase": "current", "running": 2},
+        {
+            "number": 2,
+            "job": "web-abcde.r2",
+            "user": "ada",
+            "created_at": 1060.0,
+            "phase": "canary",
+            "percent": 10.0,
+            "running": 1,
+            "target": 2,
+        },
+    ],
+}
+
+
+def test_the_revisions_of_a_service_are_listed_with_their_states(server, run_pond, make_job, monkeypatch):
+    monkeypatch.setattr("millpond.client.cli.rollout.time.time", lambda: 1070.0)
+    job = make_job("web-abcde", kind="service").model_dump()
+    server.will(200, job)
+    server.will(200, SERVICE)
+    out = run_pond("rollout", "status", "web-abcde")[1]
+    assert [line.split() for line in out.splitlines()] == [
+        ["REVISION", "STATE", "REPLICAS", "AGE", "JOB", "ABOUT"],
+        ["1", "current", "2/0", "1m10s", "web-abcde", "-"],
+        ["2", "canary", "(10", "%)", "1/2", "10s", "web-abcde.r2", "-"],
+    ]
+
+
+def test_what_is_done_to_a_revision_is_answered_with_its_new_state(server, run_pond, make_job):
+    server.will(200, make_job("web-abcde", kind="service").model_dump())
+    server.will(202, SERVICE | {"revisions": [SERVICE["revisions"][1] | {"phase": "rolling", "percent": 0.0}]})
+    assert run_pond("rollout", "promote", "web-abcde")[1] == "web-abcde: revision 2 is rolling\n"

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import click
 
+from millpond.client.cli.listing import Listing, listing_options, show_listing
 from millpond.client.cli.tables import Column, show
+from millpond.specs.gathered import TemplateInfo, TemplateList
 from millpond.specs.templates import all_templates, find_template, own_folder
 
 _COLUMNS = (Column("NAME"), Column("KIND"), Column("WHOSE"), Column("ABOUT", gives_way=True))
@@ -18,20 +20,26 @@ def command() -> None:
 
 
 @command.command("ls")
-@click.option("-o", "--output", type=click.Choice(["table", "name"]), default="table", help="Form of the list.")
-def list_templates(output: str) -> None:
+@listing_options
+def list_templates(output: str, watch: bool) -> None:
     """List templates; your own lie in ~/.config/millpond/templates."""
-    templates = all_templates()
-    if output == "name":
-        for template in templates:
-            click.echo(template.name)
-        return
-    rows = [
-        [template.name, template.job(Path.cwd()).file.kind, "yours" if template.own else "", template.header.about]
-        for template in templates
-    ]
-    show(_COLUMNS, rows)
-    click.echo(f"your own: {own_folder()}", err=True)
+
+    def look() -> Listing:
+        templates = [
+            TemplateInfo(
+                name=each.name,
+                kind=each.job(Path.cwd()).file.kind,
+                own=each.own,
+                about=each.header.about,
+                needs=[need.name for need in each.header.needs],
+                source=each.source,
+            )
+            for each in all_templates()
+        ]
+        names = [each.name for each in templates]
+        return Listing(TemplateList(templates=templates), names, lambda wide: _draw(templates, wide))
+
+    show_listing(look, output, watch)
 
 
 @command.command("show")
@@ -39,3 +47,16 @@ def list_templates(output: str) -> None:
 def show_template(name: str) -> None:
     """Print a template: a good start for one of your own."""
     click.echo(find_template(name).text, nl=False)
+
+
+def _draw(templates: list[TemplateInfo], wide: bool) -> None:
+    more = [Column("NEEDS"), Column("SOURCE")] if wide else []
+    rows = [
+        [
+            *(each.name, each.kind, "yours" if each.own else "", each.about),
+            *([", ".join(each.needs), each.source] if wide else []),
+        ]
+        for each in templates
+    ]
+    show((*_COLUMNS, *more), rows)
+    click.echo(f"your own: {own_folder()}", err=True)
