@@ -27,6 +27,7 @@ def revision(phase: Phase = Phase.ROLLING, **fields: object) -> Revision:
         (Side(1, 1), Side(3, 3), (1, 2)),
         (Side(1, 1), Side(2, 2), (2, 2)),
         (Side(3, 3), Side(1, 1), (3, 0)),
+        (Side(1, 0), Side(3, 1, waiting=2), (1, 1)),
     ],
 )
 def test_one_more_comes_then_one_goes(coming: Side, present: Side, now: tuple[int, int]) -> None:

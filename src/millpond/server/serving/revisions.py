@@ -82,12 +82,14 @@ class Side:
         ready: replicas that take requests.
         alive: it has not ended.
         submitted: there is such a job, or was.
+        waiting: replicas that have no place yet; they are the first to be given up.
     """
 
     desired: int
     ready: int
     alive: bool = True
     submitted: bool = True
+    waiting: int = 0
 
 
 TO_BE_SUBMITTED = Side(0, 0, submitted=False)
@@ -148,4 +150,4 @@ def sizes(coming: Side, leaving: Side, target: int, rule: Rollout) -> tuple[int,
     """Replicas that two revisions should have now: one that is to have ``target``, and one that is to have none."""
     more = max(coming.desired, min(target, target + rule.max_surge - leaving.desired))
     needed = max(0, target - rule.max_unavailable - coming.ready)
-    return more, min(leaving.desired, needed)
+    return more, min(leaving.desired - leaving.waiting, needed)

@@ -17,7 +17,8 @@ from sqlalchemy.exc import DBAPIError
 
 from millpond.model.errors import MillpondError
 from millpond.model.events import Noted
-from millpond.model.workloads import Kind
+from millpond.model.reasons import Reason
+from millpond.model.workloads import JobState, Kind, TaskState
 from millpond.server.inbox import Submission
 from millpond.server.loop import Loop
 from millpond.server.proxy.places import places_of
@@ -130,7 +131,8 @@ class Rollouts:
         overdue = self._is_overdue(revision, coming_side, serve.rollout.deadline)
         step = next_step(revision, serve.rollout, coming_side, present_side, overdue)
         if step.phase is not None:
-            self._enter(revision, step.phase, step.told or revision.told)
+            told = step.told + self._circumstance(revision) if step.phase is Phase.UNDOING else step.told
+            self._enter(revision, step.phase, told or revision.told)
             return
         if step.coming and not coming_side.submitted:
             self._submit(revision, step.coming)
@@ -138,6 +140,17 @@ class Rollouts:
             self._resize(revision.job, step.coming, f"revision {revision.number} comes", serve.drain)
         drain_s = (check_job(present.document).file.serve or Serve()).drain
         self._resize(present.job, step.present, f"revision {revision.number} takes its place", drain_s)
+
+    def _circumstance(self, revision: Revision) -> str:
+        """What is known of why a revision did not come up; may be empty."""
+        info = self._loop.board.get(revision.job) or self._store.ended_job(revision.job)
+        if info is None:
+            return ""
+        if info.state == JobState.QUEUED:
+            why: Reason = self._loop.ask(lambda core: core.scheduler.explain(info.id, core.now)).result(ANSWER_WITHIN_S)
+            return f"; it waits: {why.summary}"
+        detail = next((task.detail for task in info.tasks if task.detail), "")
+        return f": {detail}" if detail else ""
 
     def _enter(self, revision: Revision, phase: Phase, told: str) -> None:
         self._revisions.enter(revision, phase, told)
@@ -171,7 +184,10 @@ class Rollouts:
         if info is None and not self._is_known(revision.job):
             return TO_BE_SUBMITTED
         desired = None if info is None else self._sizing.now(revision.job)
-        return GONE if info is None or desired is None else Side(desired, self._ready(revision, info))
+        if info is None or desired is None:
+            return GONE
+        waiting = sum(task.state == TaskState.QUEUED for task in info.tasks)
+        return Side(desired, self._ready(revision, info), waiting=min(waiting, desired))
 
     def _ready(self, revision: Revision, info: JobInfo) -> int:
         serve = check_job(revision.document).file.serve or Serve()
