@@ -249,9 +249,7 @@ class Service:
             UnavailableError: jobs of several people could not be kept apart here.
         """
         spec, place = settle_place(self.accounts, caller, check_job(document))
-        await asyncio.to_thread(self.isolation.check, caller.user)
-        self.disk.check(place.user, place.group)
-        await asyncio.to_thread(self.vault.check, place.user, place.group, spec.file.secrets)
+        await self.check_means(spec.file, place, caller)
         digest = hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
         stored = await self.files.admit(spec.file, spec.document)
         await self.check_awaited(spec.file.after, caller)
@@ -263,6 +261,18 @@ class Service:
         own_key = hashlib.sha256(f"{caller.user}\0{key}".encode()).hexdigest() if key else ""
         info = await self._answer(self._loop.submit(Submission(job, stored, own_key, digest, forecast)))
         return info.model_copy(update={"warnings": list(spec.warnings)}) if spec.warnings else info
+
+    async def check_means(self, file: JobFile, place: Place, caller: Caller) -> None:
+        """Whether the server can give a job what it needs of it: a place apart from others, room on disk, its secrets.
+
+        Raises:
+            UnavailableError: jobs of several people could not be kept apart here.
+            ConflictError: its user or group holds too much on disk.
+            InvalidInputError: a secret is not there for it.
+        """
+        await asyncio.to_thread(self.isolation.check, caller.user)
+        self.disk.check(place.user, place.group)
+        await asyncio.to_thread(self.vault.check, place.user, place.group, file.secrets)
 
     async def check_possible(self, job: Job) -> None:
         """Whether the cluster could take a job, were it empty.

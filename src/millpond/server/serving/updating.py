@@ -164,6 +164,7 @@ class Updating:
             raise InvalidInputError(
                 f"queue {place.queue} is not of the group of {present.id}", "leave the queue as it is"
             )
+        await self._service.check_means(spec.file, place, caller)
         await self._service.check_awaited(spec.file.after, caller)
         await self._service.check_possible(place.of(spec.to_job("plan")))
         kept = await self._admit(spec.file, spec.document)
