@@ -15,6 +15,7 @@ from millpond.model.errors import InvalidInputError
 from millpond.node.records import TaskFiles, TaskId, attempt_dir
 from millpond.node.workspace import OUTPUT, blob_path
 from millpond.server.files.mounts import MountRules
+from millpond.specs.batches import LARGEST_BATCH, LARGEST_BATCHED, MOST_BATCHED, batch_of, batches, read_batch
 from millpond.specs.cluster import read_cluster
 from millpond.specs.files import FileEntry, Snapshot, digest_of
 from millpond.specs.job import check_job
@@ -55,6 +56,41 @@ def test_a_content_that_is_not_what_it_is_called_is_refused_and_leaves_no_trace(
     assert answer.status_code == 422
     assert "is not the content" in error_of(answer).cause
     assert [path for path in (api.state_dir / "blobs").rglob("*") if path.is_file()] == []
+
+
+def test_many_small_contents_travel_together(api: Api) -> None:
+    contents = [b"", b"one", b"x" * LARGEST_BATCHED, b"one"]
+    answer = api.client.post(BLOBS, content=batch_of(contents))
+    digests = [digest_of(content) for content in contents]
+    assert (answer.status_code, answer.json()["digests"]) == (201, digests)
+    assert missing(api, *digests) == []
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        b"short",
+        batch_of([b"one"])[:-1],
+        b"\xff" * 8 + b"one",
+        batch_of([b"x" * (LARGEST_BATCHED + 1)]),
+        batch_of([b""] * (MOST_BATCHED + 1)),
+        b"\0" * (LARGEST_BATCH + 1),
+    ],
+    ids=["no batch", "cut off", "a length beyond its end", "a large one", "too many", "too large"],
+)
+def test_what_is_no_batch_is_refused_whole(api: Api, batch: bytes) -> None:
+    answer = api.client.post(BLOBS, content=batch)
+    assert answer.status_code == 422, answer.text
+    assert error_of(answer).remedy
+    assert not list((api.state_dir / "blobs").glob("*/*"))
+
+
+def test_batches_are_as_few_as_may_be_and_keep_the_order() -> None:
+    contents = [bytes([number % 251]) * (number % 7) * 40_000 for number in range(300)]
+    made = list(batches(contents))
+    assert [content for batch in made for content in read_batch(batch)] == contents
+    assert all(len(batch) <= LARGEST_BATCH for batch in made)
+    assert len(made) == -(-sum(8 + len(content) for content in contents) // LARGEST_BATCH)
 
 
 @pytest.mark.parametrize("name", ["..%2F..%2Fx", "A" * 64, "0" * 63, "0" * 65])

@@ -16,6 +16,7 @@ from urllib.parse import quote
 from millpond.client.sdk.scanning import Scan, scan
 from millpond.model.errors import InvalidInputError, UnavailableError
 from millpond.specs.api import Body
+from millpond.specs.batches import LARGEST_BATCHED, batches
 from millpond.specs.file_bodies import (
     MOST_DIGESTS,
     BlobInfo,
@@ -69,15 +70,27 @@ class Files:
         return digest
 
     def _send(self, scanned: Scan) -> str:
-        for digest in self._missing(scanned.sources):
-            source = scanned.sources[digest]
-            try:
-                self._ask(BlobInfo, "PUT", f"/blobs/{digest}", content=_pieces(source))
-            except OSError as error:
-                raise UnavailableError(f"{source} cannot be read ({error.strerror})", "check its rights") from error
-            except InvalidInputError as error:
-                raise InvalidInputError(f"{source}: {error.cause}", error.remedy) from error
+        sizes = {entry.digest: entry.size for entry in scanned.snapshot.files}
+        missing = self._missing(scanned.sources)
+        small = [digest for digest in missing if sizes[digest] <= LARGEST_BATCHED]
+        kept: list[str] = []
+        for batch in batches(_whole(scanned.sources[digest]) for digest in small):
+            kept += self._ask(BlobList, "POST", "/blobs", content=batch).digests
+        changed = [scanned.sources[sent] for sent, digest in zip(small, kept, strict=True) if sent != digest]
+        if changed:
+            raise InvalidInputError(f"{changed[0]} changed while it was sent", "try again, or name it in .pondignore")
+        for digest in missing:
+            if sizes[digest] > LARGEST_BATCHED:
+                self._send_alone(digest, scanned.sources[digest])
         return self.put_content(scanned.snapshot.encoded())
+
+    def _send_alone(self, digest: str, source: Path) -> None:
+        try:
+            self._ask(BlobInfo, "PUT", f"/blobs/{digest}", content=_pieces(source))
+        except OSError as error:
+            raise _unreadable(source, error) from error
+        except InvalidInputError as error:
+            raise InvalidInputError(f"{source}: {error.cause}", error.remedy) from error
 
     def _missing(self, digests: Iterable[str]) -> list[str]:
         remaining, absent = iter(digests), list[str]()
@@ -164,6 +177,22 @@ def _pieces(path: Path) -> Iterator[bytes]:
     with path.open("rb") as file:
         while piece := file.read(_PIECE):
             yield piece
+
+
+def _whole(path: Path) -> bytes:
+    """A file that was small when it was listed."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(LARGEST_BATCHED + 1)
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    if len(content) > LARGEST_BATCHED:
+        raise InvalidInputError(f"{path} changed while it was sent", "try again, or name it in .pondignore")
+    return content
+
+
+def _unreadable(source: Path, error: OSError) -> UnavailableError:
+    return UnavailableError(f"{source} cannot be read ({error.strerror})", "check its rights")
 
 
 def _segment(text: str) -> str:

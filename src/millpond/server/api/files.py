@@ -43,6 +43,13 @@ async def missing(asked: BlobList, service: ServiceOf) -> BlobList:
     return BlobList(digests=await service.files.missing(asked.digests))
 
 
+@router.post("/blobs", status_code=201, dependencies=_SENDS, openapi_extra=_BYTES)
+async def put_blobs(request: Request, service: ServiceOf) -> BlobList:
+    """Send many small contents (at most 256 KiB each, 1,000 and 8 MiB in all), each behind its length in eight bytes,
+    the most significant first. Answers with their digests, in their order."""
+    return BlobList(digests=await service.files.receive_batch(request.stream()))
+
+
 @router.put("/blobs/{digest}", status_code=201, dependencies=_SENDS, openapi_extra=_BYTES)
 async def put_blob(
     digest: Annotated[str, Path(pattern=DIGEST_PATTERN)], request: Request, service: ServiceOf

@@ -19,7 +19,7 @@ from typing import Final, Self
 
 from millpond.model.errors import InvalidInputError, NotFoundError, UnavailableError
 from millpond.node.workspace import blob_path
-from millpond.specs.files import is_digest
+from millpond.specs.files import digest_of, is_digest
 
 BLOBS_FOLDER: Final = "blobs"
 _UNFINISHED: Final = "incoming-"
@@ -75,6 +75,18 @@ class BlobStore:
             largest: bytes; more is refused.
         """
         return Incoming(self.folder, digest, largest)
+
+    def keep(self, content: bytes) -> str:
+        """Keep a small content; returns its digest.
+
+        Raises:
+            UnavailableError: the disk takes no more.
+        """
+        digest = digest_of(content)
+        with self.receive(digest, len(content)) as incoming:
+            incoming.write(content)
+            incoming.finish()
+        return digest
 
     def collect(self, kept: frozenset[str], unused_since: float) -> Collected:
         """Remove contents that nothing refers to.

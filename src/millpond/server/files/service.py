@@ -19,6 +19,7 @@ from millpond.server.files.reports import open_result, read_metrics
 from millpond.server.inbox import wall_clock
 from millpond.server.store.store import Store
 from millpond.specs.api import JobInfo
+from millpond.specs.batches import LARGEST_BATCH, read_batch
 from millpond.specs.file_bodies import DatasetInfo, MetricsInfo, OutputList
 from millpond.specs.job import JobFile
 
@@ -68,6 +69,26 @@ class Files:
                     waiting.clear()
             incoming.write(bytes(waiting))
             await asyncio.to_thread(incoming.finish)
+
+    async def receive_batch(self, pieces: AsyncIterator[bytes]) -> list[str]:
+        """Take many small contents in; returns their digests, in their order.
+
+        Raises:
+            InvalidInputError: it is no batch, or too large; what was whole of it may have been kept.
+            UnavailableError: there is no room for it.
+        """
+        data = bytearray()
+        async for piece in pieces:
+            data += piece
+            if len(data) > LARGEST_BATCH:
+                raise InvalidInputError(
+                    f"a batch of more than {LARGEST_BATCH // 2**20} MiB", "send its contents in several"
+                )
+
+        def keep() -> list[str]:
+            return [self._blobs.keep(content) for content in read_batch(bytes(data))]
+
+        return await asyncio.to_thread(keep)
 
     async def put_dataset(self, name: str, snapshot: str, user: str) -> DatasetInfo:
         """The next version of a dataset, or the latest if nothing has changed.
