@@ -33,7 +33,7 @@ from millpond.server.activity import Activity
 from millpond.server.arrays.arrays import never_fed
 from millpond.server.audience import EVERYBODY, Audience, audience_of
 from millpond.server.auth.accounts import Accounts
-from millpond.server.auth.queues import longest_dev_s, settle_place
+from millpond.server.auth.queues import Place, longest_dev_s, settle_place
 from millpond.server.auth.roles import Caller, Verb
 from millpond.server.batch import refusal
 from millpond.server.board import Board
