@@ -230,6 +230,35 @@ def test_an_array_whose_forerunner_fails_never_starts(server: Server) -> None:
     assert look(server, "b").state == "cancelled"
 
 
+def test_members_are_listed_by_their_index_from_the_first(server: Server) -> None:
+    submit(server, "a", array=12)
+    run_out(server, "a")
+    listed = [info.index for info in server.store.ended_jobs(11, of="a")]
+    assert listed == list(range(11))
+
+
+def test_what_an_array_used_is_one_line_of_the_books(server: Server) -> None:
+    submit(server, "a", array="0-4%2", gpus=1)
+    submit(server, "b", gpus=1)
+    run_out(server, "a")
+    sums = {total.name: total for total in server.store.usage("job", 0.0, server.clock())}
+    assert sums.keys() == {"a", "b"}
+    assert (sums["a"].jobs, sums["b"].jobs) == (5, 1)
+    (of_user,) = server.store.usage("user", 0.0, server.clock())
+    assert 0 < sums["a"].gpu_seconds == of_user.gpu_seconds - sums["b"].gpu_seconds
+
+
+def test_later_members_are_expected_to_run_as_long_as_earlier_ones(api: Api) -> None:
+    array = api.submit(name="many", array="0-3%1")
+    for index in range(2):
+        api.job(array.id)
+        api.clock.now += 100.0
+        api.engine.finish(TaskId(f"{array.id}.{index}", 1, 0))
+    api.job(array.id)
+    told = [event["text"] for event in api.client.get(f"{JOBS}/{array.id}.2/events").json()["events"]]
+    assert "expected to run 100 s, rarely more than 100 s" in told
+
+
 def test_members_that_an_array_still_counts_are_not_forgotten(server: Server) -> None:
     submit(server, "a", array="0-3%2")
     server.turn(2)

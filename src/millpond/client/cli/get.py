@@ -18,6 +18,7 @@ from millpond.client.cli.tables import show
 from millpond.client.cli.why import facts_of
 from millpond.client.sdk.client import ENDED
 from millpond.specs.api import JobInfo, TrialList
+from millpond.specs.arrays import MOST_MEMBERS
 from millpond.specs.gathered import JobAccount
 
 
@@ -46,7 +47,7 @@ def command(job: str, output: str, state_dir: Path | None) -> None:
             document=client.document(name),
             reason=client.why(name),
             events=client.events(name),
-            trials=client.trials(name) if info.array is not None and info.array.sweep else None,
+            trials=client.trials(name, MOST_MEMBERS) if info.array is not None and info.array.sweep else None,
             service=client.services.info(name) if info.kind == "service" else None,
         )
     match output:

@@ -65,7 +65,8 @@ def _draw(found: JobList, wide: bool, ended: bool) -> None:
     now = time.time()
     show(_WIDE if wide else _NARROW, [_row(job, now, wide) for job in found.jobs], fitted=not wide)
     if found.truncated:
-        click.echo(f"only the newest {wording.count(len(found.jobs), 'job')}; --limit shows more", err=True)
+        which = "first" if any(job.parent for job in found.jobs) else "newest"
+        click.echo(f"only the {which} {wording.count(len(found.jobs), 'job')}; --limit shows more", err=True)
 
 
 def _row(job: JobInfo, now: float, wide: bool) -> list[str]:

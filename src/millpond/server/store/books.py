@@ -10,6 +10,7 @@ import sqlalchemy as sa
 
 from millpond.server.store.schema import usage
 from millpond.server.usage import Change, Held, Stretch
+from millpond.specs.members import split_member
 
 GROUPINGS: Final = ("user", "queue", "model", "kind", "job")
 
@@ -19,7 +20,7 @@ class UsageSum:
     """What the stretches of one group add up to, within the span that was asked for.
 
     Attributes:
-        name: of the group: a user, a queue, a model, a kind, a job.
+        name: of the group: a user, a queue, a model, a kind, a job or an array.
         model: of the devices; empty for work without.
         jobs: how many different jobs.
     """
@@ -105,7 +106,27 @@ def sums(connection: sa.Connection, by: str, since: float, until: float, share: 
         UsageSum(row.name, row.model, row.gpu / 1000, row.cpu / 1000, row.memory / 1024, row.jobs)
         for row in connection.execute(query)
     ]
+    if by == "job":
+        found = _by_array(found)
     return sorted(found, key=lambda total: (-total.gpu_seconds, -total.cpu_seconds, total.name, total.model))
+
+
+def _by_array(sums: Sequence[UsageSum]) -> list[UsageSum]:
+    """The members of an array as one."""
+    merged: dict[tuple[str, str], UsageSum] = {}
+    for one in sums:
+        member = split_member(one.name)
+        name = one.name if member is None else member[0]
+        before = merged.get((name, one.model), UsageSum(name, one.model, 0.0, 0.0, 0.0, 0))
+        merged[name, one.model] = UsageSum(
+            name,
+            one.model,
+            before.gpu_seconds + one.gpu_seconds,
+            before.cpu_seconds + one.cpu_seconds,
+            before.memory_gib_seconds + one.memory_gib_seconds,
+            before.jobs + one.jobs,
+        )
+    return list(merged.values())
 
 
 def _row(stretch: Stretch) -> dict[str, Any]:

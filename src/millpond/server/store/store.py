@@ -322,7 +322,7 @@ class Store:
         """Jobs that have ended, the latest submitted first; all, or those of some owners.
 
         Args:
-            of: the members of this array; empty: jobs and arrays; None: jobs and members.
+            of: the members of this array, by index; empty: jobs and arrays; None: jobs and members.
         """
         table = schema.jobs
         query = sa.select(table.c.info).where(table.c.info.is_not(None))
@@ -331,7 +331,10 @@ class Store:
             query = query.where(table.c.state == state)
         if owners is not None:
             query = query.where(sa.or_(table.c.user == owners.user, table.c.group.in_(owners.groups)))
-        query = query.order_by(table.c.submitted_at.desc(), table.c.id).limit(limit)
+        if of:  # indices rise with time, and those of one instant with their ids, the shorter first
+            query = query.order_by(table.c.submitted_at, sa.func.length(table.c.id), table.c.id).limit(limit)
+        else:
+            query = query.order_by(table.c.submitted_at.desc(), table.c.id).limit(limit)
         with self._engine.connect() as connection:
             return [JobInfo.model_validate_json(text) for text in connection.execute(query).scalars()]
 
