@@ -61,6 +61,8 @@ def test_an_array_has_the_members_that_are_written(array: Any, expected: list[in
         ("1,1", "the index 1 comes twice"),
         ("0-8:2,4", "the index 4 comes twice"),
         ("0-9%0", "how many may run at once"),
+        ("9%" + "9" * 5_000, "how many may run at once"),
+        ("9" * 5_000, "is neither an index nor a range"),
         (True, "True is not an array"),
         ({"parallel": 3}, "neither or both"),
         ({"count": 3, "indices": "1"}, "neither or both"),
@@ -153,6 +155,9 @@ def test_roles_have_their_own_commands_filled() -> None:
         ({"parameters": {"lr": 3}}, "3 has no values"),
         ({"parameters": {"lr": {"range": [1, 2], "values": [3]}}}, "2 of values"),
         ({"parameters": {"lr": {"range": [3, 1]}}}, "a range of"),
+        ({"parameters": {"lr": {"range": [1, 10**30]}}}, "too large"),
+        ({"parameters": {"lr": {"uniform": [0, 10**400]}}, "method": "random", "samples": 1}, "uniform"),
+        ({"parameters": {"lr": {"uniform": [-1e308, 1e308]}}, "method": "random", "samples": 1}, "uniform"),
         ({"parameters": {"lr": {"uniform": [1, 1]}}, "method": "random", "samples": 1}, "bounds"),
         (
             {"parameters": {"lr": {"log_uniform": [0, 1]}}, "method": "random", "samples": 1},

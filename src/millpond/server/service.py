@@ -30,6 +30,7 @@ from millpond.model.workloads import Job, JobState, Kind
 from millpond.scheduling.records import JobRecord
 from millpond.server.absent import absent
 from millpond.server.activity import Activity
+from millpond.server.arrays.array import array_named
 from millpond.server.arrays.arrays import never_fed
 from millpond.server.audience import EVERYBODY, Audience, audience_of
 from millpond.server.auth.accounts import Accounts
@@ -397,8 +398,7 @@ class Service:
         """
         info = self.look(job)
         if info.array is not None:
-            hint = f"name a member: {job}[{info.array.indices.partition('-')[0].partition(',')[0]}]"
-            raise InvalidInputError(f"{job!r} is an array of {info.array.count} jobs", hint)
+            raise array_named(job, info.array)
         return info
 
     async def find(self, job: str) -> JobInfo:

@@ -20,6 +20,7 @@ from millpond.model.workloads import JobState, TaskState
 from millpond.node.records import TaskFiles, TaskId, read_record
 from millpond.node.session import LARGEST_MESSAGE
 from millpond.node.visits import short_name
+from millpond.server.arrays.array import array_named
 from millpond.specs.api import JobInfo
 
 PORT_ADDRESS: Final = "127.0.0.1"
@@ -33,8 +34,11 @@ def running_task(job: JobInfo, number: int) -> TaskId:
     Raises:
         NotFoundError: it has no such task.
         ConflictError: that does not run now.
+        InvalidInputError: it is an array.
     """
     task = next((task for task in job.tasks if task.task == number), None)
+    if job.array is not None:
+        raise array_named(job.id, job.array)
     if task is None:
         raise NotFoundError(f"job {job.id} has no task {number}", f"its tasks are 0 to {len(job.tasks) - 1}")
     if task.state != TaskState.RUNNING:

@@ -19,6 +19,7 @@ HIGHEST_INDEX: Final = 10**9
 LONGEST_INDICES: Final = 1_000_000
 
 _PART: Final = re.compile(r"(\d{1,10})(?:-(\d{1,10})(?::(\d{1,10}))?)?")
+_COUNT: Final = re.compile(r"[0-9]{1,10}")
 _HINT: Final = "write a count (100), or indices such as 0-99, 0-99:2, 1,5,7-9, with %8 for at most 8 at once"
 
 
@@ -78,7 +79,7 @@ def parse_members(text: str) -> Members:
         BadValueError: it is something else, or an index comes twice, or there are too many.
     """
     indices, limited, most = text.partition("%")
-    if limited and (not most.isascii() or not most.isdecimal() or not 1 <= int(most) <= MOST_MEMBERS):
+    if limited and (not _COUNT.fullmatch(most) or not 1 <= int(most) <= MOST_MEMBERS):
         raise BadValueError(f"{most[:20]!r} is not how many may run at once", _HINT)
     ranges = sorted((_range(part.strip()) for part in indices.split(",")), key=lambda part: part[0])
     count = sum(map(len, ranges))
@@ -126,8 +127,8 @@ class ArrayFile(Strict):
         if not isinstance(value, str) or not value or len(value) > LONGEST_INDICES:
             raise BadValueError(f"{value!r} is not an array", _HINT)
         given, limited, most = value.partition("%")
-        if given.isascii() and given.isdecimal():
-            form: dict[str, Any] = {"count": int(given[:10])}
+        if _COUNT.fullmatch(given):
+            form: dict[str, Any] = {"count": int(given)}
             parallel = parse_members(f"0%{most}").parallel if limited else None
         else:
             form, parallel = {"indices": given}, parse_members(value).parallel

@@ -27,8 +27,11 @@ MOST_PARAMETERS: Final = 50
 MOST_VALUES: Final = 10_000
 LONGEST_VALUE: Final = 1_000
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
-_BOUND = Annotated[float, Field(allow_inf_nan=False)]
-_Bounds = Annotated[list[int | _BOUND], Field(min_length=2, max_length=2)]
+_LARGEST: Final = 1e300
+"""A bound for bounds: their difference is a number too."""
+_Whole = Annotated[int, Field(ge=-(2**53), le=2**53)]
+_Bound = _Whole | Annotated[float, Field(ge=-_LARGEST, le=_LARGEST)]
+_Bounds = Annotated[list[_Bound], Field(min_length=2, max_length=2)]
 
 
 class Space(Strict):
@@ -43,7 +46,7 @@ class Space(Strict):
     model_config = or_short({"type": "array", "minItems": 1})
 
     values: Annotated[list[Value], Field(min_length=1, max_length=MOST_VALUES)] | None = None
-    range: Annotated[list[int], Field(min_length=2, max_length=3)] | None = None
+    range: Annotated[list[_Whole], Field(min_length=2, max_length=3)] | None = None
     uniform: _Bounds | None = None
     log_uniform: _Bounds | None = None
 

@@ -57,6 +57,8 @@ if TYPE_CHECKING:
 _Answer = TypeVar("_Answer", bound=BaseModel)
 _FIRST_LOOK_S = 0.05
 _NOT_YET = 503
+_DELETED_WITHIN_S = 600.0
+"""An array has as many folders as members."""
 
 MOST_JOBS = 10_000
 """The longest list that a server gives at once."""
@@ -267,12 +269,12 @@ class Client:
         return self._ask(JobDocument, "GET", f"/jobs/{_segment(job_id)}/document").root
 
     def delete(self, job_id: str) -> JobInfo:
-        """Drop a job that has ended, and all that it wrote; returns its last look.
+        """Drop a job that has ended, and all that it wrote, an array with its members; returns its last look.
 
         Raises:
             ConflictError: it has not ended.
         """
-        return self._ask(JobInfo, "DELETE", f"/jobs/{_segment(job_id)}")
+        return self._ask(JobInfo, "DELETE", f"/jobs/{_segment(job_id)}", timeout=_DELETED_WITHIN_S)
 
     def happenings(self, after: int | None = None, limit: int = 100) -> list[EventInfo]:
         """What happened to jobs and machines, oldest first: the latest, or the first behind ``seq`` of an entry."""

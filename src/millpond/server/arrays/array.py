@@ -11,10 +11,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
+from millpond.model.errors import InvalidInputError
 from millpond.model.workloads import Job, JobState
 from millpond.server.board import STOPPED_WITHOUT_CODE, picture_before
 from millpond.specs.api import ArrayInfo, JobInfo
-from millpond.specs.arrays import Members
+from millpond.specs.arrays import Members, parse_members
 from millpond.specs.members import member_id, split_member
 
 FEWEST_WAITING: Final = 32
@@ -196,3 +197,9 @@ class Array:
             cancelled=counts[_CANCELLED],
             pruned=counts[_PRUNED],
         )
+
+
+def array_named(job: str, array: ArrayInfo) -> InvalidInputError:
+    """The error where one job is meant and an array is named."""
+    first = parse_members(array.indices).first
+    return InvalidInputError(f"{job!r} is an array of {array.count} jobs", f"name a member: {job}[{first}]")

@@ -26,7 +26,8 @@ def document_of(connection: sa.Connection, job: str) -> dict[str, Any] | None:
     document: dict[str, Any] = json.loads(text)
     if member is None:
         return document
-    return member_document(document, member[1]) if "array" in document or "sweep" in document else None
+    is_array = document.get("array") is not None or document.get("sweep") is not None
+    return member_document(document, member[1]) if is_array else None
 
 
 def states_of(connection: sa.Connection, array: str) -> dict[str, str]:
