@@ -6,6 +6,7 @@ Each row starts a server of its own. All runs on this machine at once: the serve
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import resource
 import statistics
@@ -24,6 +25,7 @@ import httpx2
 from calibration import calibration_rate
 from full_store import fill
 from millpond.client.sdk import Client
+from millpond.model.errors import ConflictError
 from millpond.specs.api import API_PREFIX, FIRST_CURSOR
 from own_postgresql import own_postgresql, what_is_missing
 from reporting import Table, command_line, emit, note, program, verdict
@@ -129,6 +131,7 @@ def array(state_dir: Path, scale: float) -> list[Row]:
             cpu_s = pond.cpu_s()
             info = client.job(name)
             while info.array is None or not info.array.ended:
+                time.sleep(0.01)
                 info = client.job(name)
             first_s = time.monotonic() - began
             time.sleep(MEMBERS_FOR_S * scale)
@@ -137,7 +140,8 @@ def array(state_dir: Path, scale: float) -> list[Row]:
             assert info.array is not None, info
             pace = (info.array.ended - early) / (time.monotonic() - early_at)
             pond_cpu_s = pond.cpu_s() - cpu_s
-            client.stop(name)
+            with contextlib.suppress(ConflictError):  # a short one has ended by itself
+                client.stop(name)
     return [
         Row(f"array of {count}, submit to accepted", accepted_s, "s", 5.0),
         Row("  until its first member has ended", first_s, "s"),

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from api_world import JOBS, Api, error_of
 from server_world import Clock, KilledError, Server, World
+from sqlalchemy.exc import OperationalError
 
 from millpond.model.workloads import Outcome
 from millpond.node.records import TaskId
@@ -203,6 +204,22 @@ def test_a_server_killed_anywhere_runs_each_member_once(tmp_path: Path, place: s
     assert set(world.starts.values()) == {1}
     assert server.loop.core.scheduler.jobs == {}
     server.store.close()
+
+
+def test_an_array_outlasts_a_store_that_cannot_be_written_now_and_then(server: Server) -> None:
+    submit(server, "a", array="0-11%3", gpus=1)
+    calls = 0
+
+    def trip(where: str) -> None:
+        nonlocal calls
+        calls += 1
+        if where.startswith("before") and calls % 3 == 0:
+            raise OperationalError("insert", {}, Exception("disk is full"))
+
+    server.store.trip = trip
+    run_out(server, "a")
+    assert counts(server, "a").succeeded == 12
+    assert set(server.world.starts.values()) == {1}
 
 
 def test_jobs_wait_for_arrays_and_arrays_for_jobs(server: Server) -> None:
