@@ -330,6 +330,10 @@ def test_why_names_the_first_that_waits_and_how_many_follow(api: Api) -> None:
     api.job(limited.id)
     told = api.client.get(f"{JOBS}/{limited.id}/why").json()
     assert told["summary"] == "2 are under way, as many as its file allows at once; 98 more follow"
+    later = api.submit(name="later", array="3%2", after=array.id)
+    told = api.client.get(f"{JOBS}/{later.id}.0/why").json()
+    assert (told["cause"], told["summary"]) == ("dependency", "its array waits for other jobs")
+    assert api.client.get(f"{JOBS}/{later.id}/why").json()["blocked_by"] == array.id
 
 
 def test_what_is_one_jobs_business_is_refused_to_an_array(api: Api) -> None:

@@ -75,6 +75,11 @@ class Array:
         return self._counts[_WAITING] + self._counts[_RUNNING]
 
     @property
+    def full(self) -> bool:
+        """Whether as many members are under way as its job file allows at once."""
+        return self.members.parallel is not None and self.live >= self.members.parallel
+
+    @property
     def room(self) -> int:
         """How many more members the scheduler may have now."""
         if self.held or self.closed or not self._counts[_UNFED]:

@@ -146,9 +146,11 @@ class Arrays:
                 "numbers": {**reason.numbers, **numbers},
             }
             return reason.model_copy(update=update)
-        if array.id in self._refused:
+        if array.held:
+            cause, summary = Cause.DEPENDENCY, "its array waits for other jobs"
+        elif array.id in self._refused:
             cause, summary = Cause.IMPOSSIBLE, "no machine that is there now could run its members"
-        elif info.array.unfed and array.members.parallel is not None and not array.closed:
+        elif info.array.unfed and array.full and not array.closed:
             cause = Cause.ARRAY_LIMIT
             summary = f"{array.live} are under way, as many as its file allows at once{follow}"
         elif array.live:
