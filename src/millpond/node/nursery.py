@@ -40,16 +40,18 @@ def main(argv: list[str]) -> int:
     poll = select.poll()
     for file in (orders.fileno(), wakes):
         poll.register(file, select.POLLIN)
-    while True:
-        ready = [file for file, _ in poll.poll()]
-        if wakes in ready:
-            os.read(wakes, PATH_BYTES)
-            _reap()
-        if orders.fileno() in ready:
-            path, files, _, _ = socket.recv_fds(orders, PATH_BYTES, _FILES)
-            if not path:
-                return 0
-            _bear(orders, path.decode(errors="surrogateescape"), files)
+    with contextlib.suppress(ConnectionResetError, BrokenPipeError):  # the server was killed; what was forked goes on
+        while True:
+            ready = [file for file, _ in poll.poll()]
+            if wakes in ready:
+                os.read(wakes, PATH_BYTES)
+                _reap()
+            if orders.fileno() in ready:
+                path, files, _, _ = socket.recv_fds(orders, PATH_BYTES, _FILES)
+                if not path:
+                    break
+                _bear(orders, path.decode(errors="surrogateescape"), files)
+    return 0
 
 
 def _bear(orders: socket.socket, path: str, files: list[int]) -> None:

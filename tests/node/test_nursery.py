@@ -1,0 +1,30 @@
+"""The nursery by itself: what it says when its server goes away."""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+from millpond.node import nursery
+
+
+def test_a_nursery_whose_server_was_killed_ends_without_a_word(tmp_path: Path) -> None:
+    ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with its:
+        process = subprocess.Popen(
+            [sys.executable, "-m", nursery.__name__, str(its.fileno())],
+            pass_fds=(its.fileno(),),
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+    nothing = os.open(os.devnull, os.O_RDWR)
+    with ours:
+        socket.send_fds(ours, [os.fsencode(tmp_path / "task-0.json")], [nothing] * 3)
+        assert select.select([ours], [], [], 20)[0], "it answers"
+    os.close(nothing)
+    assert process.communicate(timeout=20) == (None, b"")
+    assert process.returncode == 0
