@@ -148,6 +148,23 @@ def test_an_elastic_gang_that_is_preempted_is_not_finished_because_one_task_was_
     assert (world.core.jobs["g"].attempt, len(world.nodes_of("g"))) == (2, 2)
 
 
+@pytest.mark.parametrize(("rule", "attempt"), [(GangRule.ALL, 2), (GangRule.RESTART_TASK, 1), (GangRule.SHRINK, 1)])
+def test_a_task_that_was_stopped_although_nobody_asked_for_it_is_lost_to_its_gang(rule: GangRule, attempt: int) -> None:
+    world = spread_gang(rule)
+    world.tell(Ended(world.now, "g", 1, Outcome.STOPPED, 1))
+    world.settle()
+    record = world.core.jobs["g"]
+    assert (record.attempt, len(world.nodes_of("g")), record.failures) == (attempt, 3, 0)
+
+
+def test_a_job_that_was_stopped_although_nobody_asked_for_it_runs_again() -> None:
+    world = World(machine("n", 1))
+    world.submit(single("j"))
+    world.tell(Ended(world.now, "j", 1, Outcome.STOPPED, 0))
+    world.settle()
+    assert (world.state("j"), world.core.jobs["j"].attempt) == (RUNNING, 2)
+
+
 @pytest.mark.parametrize(
     ("rule", "stopped", "attempt"),
     [(GangRule.ALL, (), 2), (GangRule.RESTART_TASK, (1,), 1), (GangRule.SHRINK, (1,), 1)],

@@ -98,12 +98,11 @@ class Endings:
                 unforeseen.append(task)
         if any(task.device_failed for task in unforeseen):
             outcome = Outcome.DEVICE_LOST  # whatever they died of, and their mates with them
-            for task in unforeseen:
-                task.outcome = outcome
-        if outcome is Outcome.STOPPED:
-            for task in unforeseen:
-                task.move(Trigger.ENDED_CANCELLED)
-        elif unforeseen:
+        elif outcome is Outcome.STOPPED:
+            outcome = Outcome.NODE_LOST  # nobody had told them to end: the platform lost them
+        for task in unforeseen:
+            task.outcome = outcome
+        if unforeseen:
             self._failed(record, unforeseen, outcome)
         if len(unforeseen) < len(tasks):
             self._state.watch_growth(record)
@@ -118,17 +117,9 @@ class Endings:
                 state.enroll(record)
             return
         if TaskState.QUEUED in states:
-            self._dismiss_cancelled(record)
             self._dismiss_late(record)
         self._keep_service(record, service_s)
         state.close_run(record)
-
-    def _dismiss_cancelled(self, record: JobRecord) -> None:
-        """Tasks that wait do so for good if somebody ended their mates for good, without our knowing."""
-        if any(task.state is TaskState.CANCELLED for task in record.wanted()):
-            for task in record.tasks:
-                if task.state is TaskState.QUEUED:
-                    task.move(Trigger.CANCELLED_WAITING)
 
     def _dismiss_late(self, record: JobRecord) -> None:
         """Tasks of an elastic gang that are not in it at its end are not missed if enough others have succeeded.
