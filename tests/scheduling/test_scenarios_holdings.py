@@ -15,7 +15,7 @@ from millpond.model.errors import ConflictError
 from millpond.model.events import Confirmed, DeviceHealthChanged, Ended, NodeJoined, ResumeRequested, SuspendRequested
 from millpond.model.nodes import Pool, SharingPolicy
 from millpond.model.reasons import Cause, Filter
-from millpond.model.workloads import JobState, Outcome
+from millpond.model.workloads import JobState, Outcome, Priority
 
 TWICE = Pool("default", SharingPolicy.OVERCOMMITTED, 2000)
 
@@ -148,6 +148,53 @@ def test_work_cannot_be_swapped_without_host_memory_for_it() -> None:
         world.core.handle(SuspendRequested(world.now, "s", swap=True))
     world.settle()
     assert world.state("s") is JobState.RUNNING
+
+
+def after_a_swap(priority: Priority) -> World:
+    """A swapped job may go on, another has its card until 40, and one of a class waits behind that."""
+    world = suspended(swap=True)
+    world.submit(single("other", preemptible=False), lasting=30)
+    world.tell(ResumeRequested(world.now, "s"))
+    world.submit(single("waits", priority=priority), lasting=10)
+    world.go_to(40)
+    return world
+
+
+def test_a_waiting_job_of_a_higher_class_goes_before_suspended_work() -> None:
+    world = after_a_swap(Priority.HIGH)
+    assert (world.running(), world.state("s")) == ({"waits"}, JobState.SUSPENDED)
+    world.go_to(50)
+    assert (world.running(), world.core.jobs["s"].attempt) == ({"s"}, 1)
+
+
+def test_suspended_work_goes_before_a_waiting_job_of_its_own_class() -> None:
+    world = after_a_swap(Priority.NORMAL)
+    assert world.running() == {"s"}
+
+
+def test_suspended_work_goes_on_in_room_that_a_higher_class_cannot_use() -> None:
+    world = suspended(swap=True)
+    world.submit(single("other", preemptible=False), lasting=30)
+    world.tell(ResumeRequested(world.now, "s"))
+    world.submit(single("large", 2, priority=Priority.HIGH))
+    world.go_to(40)
+    assert world.running() == {"s"}
+
+
+def test_suspended_work_stays_out_of_room_that_others_are_leaving_for_a_higher_class() -> None:
+    world = World(machine("n", 2, swap_mib=32_000))
+    world.submit(single("s"))
+    world.tell(SuspendRequested(world.now, "s", True))
+    world.settle()
+    world.submit(single("short", preemptible=False), lasting=30)
+    world.submit(single("victim"))
+    world.lingering = {"victim"}
+    world.tell(ResumeRequested(world.now, "s"))
+    world.submit(single("high", 2, priority=Priority.HIGH))
+    world.go_to(30)
+    assert world.state("s") is JobState.SUSPENDED
+    world.leave("victim")
+    assert world.running() == {"high"}
 
 
 def test_a_resumed_job_goes_on_where_it_was_as_soon_as_its_card_is_free() -> None:

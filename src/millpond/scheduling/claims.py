@@ -64,6 +64,13 @@ class Claims:
         if self.by_job.pop(job, None) is not None:
             self._masks.clear()
 
+    def are_on_nodes_of(self, record: JobRecord) -> bool:
+        """Whether a node on which the job holds something is claimed for others."""
+        if not self.by_job:
+            return False
+        claimed = {node for job, claim in self.by_job.items() if job != record.id for node in claim.nodes}
+        return any(task.holding is not None and task.holding.node in claimed for task in record.tasks)
+
     def is_settled(self, job_id: str, claim: Claim) -> bool:
         """Whether all victims have left: ended, or suspended and confirmed to be."""
         if self._state.suspended and is_suspending_for(self._state, job_id):

@@ -1,5 +1,6 @@
 """Work that is there already goes on and grows: suspended jobs resume, elastic gangs get tasks that are missing.
 
+A suspended job goes on before its equals that wait, for it holds memory until it has ended, and after higher classes.
 A gang grows when its turn comes: after everybody who waits and goes before it by guarantee and class of priority (and
 by share, where that decides), and before its equals, who would otherwise keep it from ever growing.
 """
@@ -21,10 +22,12 @@ from millpond.scheduling.tenancy.admission import is_admitted
 from millpond.scheduling.tenancy.standing import Rank, Standing
 
 
-def resume_suspended(state: State) -> None:
-    """Let suspended work go on that may and can."""
-    for record in [record for record in state.suspended.values() if not record.suspended_by]:
-        resume(state, record, Cause.RESUME_REQUESTED)
+def resume_suspended(state: State, claims: Claims, least_class: int) -> None:
+    """Let suspended work of this class or a higher one go on that may and can, but not into room that is claimed."""
+    able = [record for record in state.suspended.values() if not record.suspended_by]
+    for record in able:
+        if record.job.priority >= least_class and not claims.are_on_nodes_of(record):
+            resume(state, record, Cause.RESUME_REQUESTED)
 
 
 def in_order(state: State, standing: Standing) -> list[tuple[Rank, JobRecord]]:

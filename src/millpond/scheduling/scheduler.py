@@ -4,7 +4,7 @@
 
 1. close and open the nodes for which it is time; forget what is kept for jobs that wait no longer; end what has reached
    its time limit; let those line up again whose start had failed;
-2. let suspended work go on where it can;
+2. let suspended work go on where it can and nobody of a higher class waits, who is considered first;
 3. walk the waiting lines in order (``walking``), running gangs that miss tasks growing when their turn comes. Each job
    is *admitted* (its queue's limit) and *placed* if there is room that nobody ahead has been promised; else room is
    made for it by the least disruptive means that is allowed and proved: taking back what was borrowed, ending lower
@@ -28,7 +28,7 @@ from millpond.model.decisions import Decision
 from millpond.model.events import Event, PolicyChanged
 from millpond.model.reasons import Cause, Reason
 from millpond.model.tenants import Limit
-from millpond.model.workloads import Job
+from millpond.model.workloads import Job, Priority
 from millpond.scheduling import snapshots
 from millpond.scheduling.claims import Claims
 from millpond.scheduling.draining import follow_closures
@@ -120,7 +120,9 @@ class Scheduler:
         self._end_overdue()
         state.end_pauses()
         if state.suspended:
-            resume_suspended(state)
+            # While nothing new may start, nobody who waits is in its way.
+            ahead = Priority.LOW if state.holds else state.waiting.highest_class()
+            resume_suspended(state, self._claims, ahead)
         if not state.holds:
             self._start_work()
         if self._turns is not None and state.suspended:
@@ -144,6 +146,8 @@ class Scheduler:
                 self._replanner.replan()
             else:
                 self._walk.run()
+            if state.suspended:
+                resume_suspended(state, self._claims, Priority.LOW)
 
     def _end_overdue(self) -> None:
         """Step 1 of the cycle."""

@@ -82,6 +82,10 @@ class WaitingLines:
         """The lowest key above which the first of some line displaces running work; infinite when nobody waits."""
         return min((line[0][2].displaces_above for line in self.lines.values()), default=float("inf"))
 
+    def highest_class(self) -> int:
+        """The highest class of priority among those that wait; -1 when nobody does."""
+        return max((line[0][2].job.priority for line in self.lines.values()), default=-1)
+
     def ranked(self, rank: Callable[[JobRecord], Rank]) -> list[JobRecord]:
         """Everybody, first to last: by ``rank`` of the record, then key, then arrival. O(n log n): for explanations."""
         return sorted(self, key=lambda record: (rank(record), record.sequence))
