@@ -104,11 +104,11 @@ class DiskBooks:
 
     def limit_of_user(self, name: str) -> int | None:
         """The most bytes that a user may hold; None without a limit."""
-        return next((user.limits.disk_bytes for user in self._accounts.users() if user.name == name), None)
+        return self._accounts.limits_of_user(name).disk_bytes
 
     def limit_of_group(self, name: str) -> int | None:
         """The same of a group."""
-        return next((group.limits.disk_bytes for group in self._accounts.groups() if group.name == name), None)
+        return self._accounts.limits_of_group(name).disk_bytes
 
 
 def size_of(folder: Path) -> int:

@@ -100,8 +100,10 @@ class Isolation:
     @property
     def hindrance(self) -> str:
         """Why no task may start; empty when they may."""
-        mode, people = self.apart.mode, self._people()
-        if not self.apart.trouble or mode in (SandboxMode.OFF, SandboxMode.PREFERRED) or people < 2:
+        if not self.apart.trouble or self.apart.mode in (SandboxMode.OFF, SandboxMode.PREFERRED):
+            return ""
+        people = self._people()
+        if people < 2:
             return ""
         return f"{people} people use this server, and jobs could read each other's files ({self.apart.trouble})"
 

@@ -142,7 +142,7 @@ def serve(options: ServerOptions) -> None:
                 change = options.policies.change(loop.core.scheduler.settings, wall_clock())
                 for event in change:
                     log.info("other policies from now on: %s", event)
-                loop.settle(engine, (*change, *_configured(config)))
+                loop.settle(engine, (*change, *_configured(config), *isolation.events(loop.core)))
                 tenants = Tenants(security.accounts, isolation, loop, wall_clock)
                 tenants.start()
                 loop.start()

@@ -271,9 +271,10 @@ class Service:
             ConflictError: its user or group holds too much on disk.
             InvalidInputError: a secret is not there for it.
         """
-        await asyncio.to_thread(self.isolation.check, caller.user)
+        self.isolation.check(caller.user)
         self.disk.check(place.user, place.group)
-        await asyncio.to_thread(self.vault.check, place.user, place.group, file.secrets)
+        if file.secrets:
+            await asyncio.to_thread(self.vault.check, place.user, place.group, file.secrets)
 
     async def check_possible(self, job: Job) -> None:
         """Whether the cluster could take a job, were it empty.

@@ -101,7 +101,7 @@ def _confinement(job: JobInfo) -> Iterator[str]:
     if job.unsandboxed:
         yield "unsandboxed: it can see files and processes of others"
     if job.limited_by == "process":
-        yield "its CPUs and memory are limited for each of its processes by itself, not for all together"
+        yield "nothing keeps all its processes together to the CPUs and memory that it asked for"
 
 
 def _steps(job: JobInfo, now: float) -> Iterator[Step]:

@@ -17,7 +17,7 @@ from sqlalchemy.exc import DBAPIError
 from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
 from millpond.server.absent import absent
 from millpond.server.auth import secrets
-from millpond.server.auth.records import Group, Member, Token, TokenKind, User
+from millpond.server.auth.records import AccountLimits, Group, Member, Token, TokenKind, User
 from millpond.server.auth.roles import Caller, Role, Target, Verb, allows
 from millpond.server.store.accounts import AccountStore
 
@@ -133,6 +133,16 @@ class Accounts:
         if group is None:
             raise absent("group", name)
         return group
+
+    def limits_of_user(self, name: str) -> AccountLimits:
+        """What a user may hold; nothing limits who is not known, as a job may be older than the accounts."""
+        user = self._users.get(name)
+        return AccountLimits() if user is None else user.limits
+
+    def limits_of_group(self, name: str) -> AccountLimits:
+        """The same of a group."""
+        group = self._groups.get(name)
+        return AccountLimits() if group is None else group.limits
 
     def token(self, token_id: str) -> Token:
         """One token's record.

@@ -79,12 +79,8 @@ def settle_place(accounts: Accounts, caller: Caller, spec: JobSpec) -> tuple[Job
 
 
 def longest_dev_s(accounts: Accounts, user: str, group: str) -> float | None:
-    """How long a ``dev`` job of theirs may run, in seconds; None: as long as it likes.
-
-    A job may be older than the accounts: who is not known has no limit.
-    """
-    limits = [known.limits.dev_s for known in accounts.users() if known.name == user]
-    limits += [known.limits.dev_s for known in accounts.groups() if known.name == group]
+    """How long a ``dev`` job of theirs may run, in seconds; None: as long as it likes."""
+    limits = (accounts.limits_of_user(user).dev_s, accounts.limits_of_group(group).dev_s)
     return min((limit for limit in limits if limit is not None), default=None)
 
 

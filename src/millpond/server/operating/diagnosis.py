@@ -21,6 +21,7 @@ from millpond.node.cgroups import GroupMode, find_controllers
 from millpond.node.devices.nvidia import NvidiaVendor
 from millpond.node.limiting import REMEDY
 from millpond.node.sandbox import INSTALL, INSTALL_IDENTITIES, SandboxMode, find_sandbox, trouble_with_identities
+from millpond.server.vault.ciphers import Cipher, require_ciphers
 
 _GIB: Final = 1024**3
 _LEAST_FREE_GIB: Final = 2
@@ -72,6 +73,7 @@ def diagnose(state_dir: Path) -> list[Finding]:
         _kernels,
         _postgresql,
         _ssh,
+        _encryption,
     )
     return [look() for look in looks]
 
@@ -176,6 +178,21 @@ def _kernels() -> Finding:
         remedy = "pip install 'millpond[sim]'; matters from about 64 nodes on"
         return Finding("compiled kernels", Grade.LIMITED, "numba is not installed", remedy)
     return Finding("compiled kernels", Grade.OK, "numba is installed")
+
+
+def _encryption() -> Finding:
+    what = "encryption"
+    missing = {}
+    for cipher in Cipher:
+        try:
+            require_ciphers(cipher)
+        except UnavailableError as error:
+            missing[cipher.value] = error
+    if len(missing) == len(Cipher):
+        error = next(iter(missing.values()))
+        return Finding(what, Grade.LIMITED, f"no secrets, no encrypted backups: {error.cause}", error.remedy)
+    found = ", ".join(cipher.value for cipher in Cipher if cipher.value not in missing)
+    return Finding(what, Grade.OK, found)
 
 
 def _postgresql() -> Finding:
