@@ -26,6 +26,7 @@ from millpond.server.vault.ciphers import Cipher
 from millpond.server.vault.secrets import Vault
 from millpond.specs.api import ServerFile
 from millpond.specs.cluster import ClusterConfig, read_cluster
+from millpond.specs.members import member_id
 
 
 def test_a_state_directory_is_made_for_its_owner_and_used_by_one_server_at_a_time(tmp_path: Path) -> None:
@@ -120,6 +121,18 @@ def test_pretended_nodes_of_the_configuration_stand_in_for_the_machine(tmp_path:
     with pytest.raises(InvalidInputError, match="two nodes"):
         describe("3:A100-80GB", read_cluster("nodes:\n- {name: fake-1}\n"), tmp_path)
     assert describe("", ClusterConfig(), tmp_path).nodes
+
+
+def test_a_member_of_an_array_is_launched_as_its_array_says_and_for_its_user(tmp_path: Path) -> None:
+    store = Store(sqlite_url(tmp_path / "millpond.db"))
+    document = {"command": "work", "array": 3, "secrets": ["TOKEN"]}
+    store.append([], [NewJob("sweep", "ada", 1.0, document, group="vision")])
+    submitted = store.submitted(member_id("sweep", 1))
+    assert submitted is not None
+    assert (submitted.user, submitted.group) == ("ada", "vision")
+    assert submitted.document["secrets"] == ["TOKEN"]
+    assert "array" not in submitted.document
+    assert store.submitted("nobody") is None
 
 
 def test_a_job_is_launched_as_its_file_says(tmp_path: Path) -> None:

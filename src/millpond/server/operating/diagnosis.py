@@ -189,8 +189,8 @@ def _encryption() -> Finding:
         except UnavailableError as error:
             missing[cipher.value] = error
     if len(missing) == len(Cipher):
-        error = next(iter(missing.values()))
-        return Finding(what, Grade.LIMITED, f"no secrets, no encrypted backups: {error.cause}", error.remedy)
+        trouble = next(iter(missing.values()))
+        return Finding(what, Grade.LIMITED, f"no secrets, no encrypted backups: {trouble.cause}", trouble.remedy)
     found = ", ".join(cipher.value for cipher in Cipher if cipher.value not in missing)
     return Finding(what, Grade.OK, found)
 

@@ -31,6 +31,7 @@ from millpond.server.store.secrets import SecretStore
 from millpond.server.store.ssh_keys import SshKeyStore
 from millpond.server.usage import Change, Stretch
 from millpond.specs.api import JobInfo
+from millpond.specs.members import split_member
 
 KEPT_EVENTS: Final = 1_000_000
 """The newest events that are kept behind a snapshot, for job histories and for replay in the simulator."""
@@ -283,13 +284,15 @@ class Store:
             return arrays.document_of(connection, job)
 
     def submitted(self, job: str) -> NewJob | None:
-        """A job as it was accepted; None when there is none."""
-        query = sa.select(schema.jobs).where(schema.jobs.c.id == job)
+        """A job as it was accepted; None when there is none. A member of an array is as its array was."""
+        member = split_member(job)
+        query = sa.select(schema.jobs).where(schema.jobs.c.id == (job if member is None else member[0]))
         with self._engine.connect() as connection:
             row = connection.execute(query).one_or_none()
-        if row is None:
+            document = arrays.document_of(connection, job)
+        if row is None or document is None:
             return None
-        return NewJob(row.id, row.user, row.submitted_at, json.loads(row.document), state=row.state, group=row.group)
+        return NewJob(job, row.user, row.submitted_at, document, state=row.state, group=row.group)
 
     def documents_with(self, field: str, *, live_only: bool = False) -> list[dict[str, Any]]:
         """Job files in which a field stands, with whatever value."""
