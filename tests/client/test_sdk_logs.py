@@ -108,6 +108,18 @@ def test_patience_with_an_absent_server_ends(make_chunk):
     assert PATIENCE_S / 2 <= connection.reconnects <= PATIENCE_S
 
 
+def test_patience_counts_from_when_a_server_last_answered_though_the_job_be_silent(make_chunk):
+    absent = [[httpx2.ConnectError("refused")] for _ in range(40)]
+    there = [b"", httpx2.ReadError("lost")]
+    connection = Connection(*absent, there, *absent, there, *absent, [line(make_chunk("a\n", job_over=True))])
+    assert followed(connection) == ["a\n"]
+
+
+def test_a_server_that_keeps_ending_its_answer_is_given_up(make_chunk):
+    with pytest.raises(UnavailableError, match="keeps ending its answer early"):
+        followed(Connection(*([b""] for _ in range(200))))
+
+
 def test_a_job_that_does_not_exist_is_told_at_once():
     connection = Connection([NotFoundError("no job 'x'")])
     with pytest.raises(NotFoundError):

@@ -408,12 +408,13 @@ class Client:
         self._http = self._connect(self.address)
 
     def stream(self, path: str, params: Mapping[str, Any], silence_s: float) -> Iterator[bytes]:
-        """The raw body of a streamed answer; fails when nothing comes for ``silence_s``."""
+        """The raw body of a streamed answer, behind an empty piece; fails when nothing comes for ``silence_s``."""
         timeout = httpx2.Timeout(self._timeout_s, read=silence_s)
         with self._http.stream("GET", API_PREFIX + path, params=dict(params), timeout=timeout) as response:
             if not response.is_success:
                 response.read()
                 raise failures.from_response(response, self.address.url)
+            yield b""
             yield from response.iter_bytes()
 
     def _connect(self, address: Address) -> httpx2.Client:

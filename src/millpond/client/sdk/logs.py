@@ -6,7 +6,8 @@ connection counts as lost too: asking again costs one request and loses nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
 import httpx2
@@ -23,7 +24,8 @@ SILENCE_S = 60.0
 class Streaming(Reconnecting, Protocol):
     """What the stream needs of a client."""
 
-    def stream(self, path: str, params: Mapping[str, Any], silence_s: float) -> Iterator[bytes]: ...
+    def stream(self, path: str, params: Mapping[str, Any], silence_s: float) -> Iterator[bytes]:
+        """The first piece, which may be empty, comes as soon as the server has answered."""
 
 
 def follow(connection: Streaming, patience: Patience, path: str, params: Mapping[str, Any]) -> Iterator[LogChunk]:
@@ -39,8 +41,9 @@ def follow(connection: Streaming, patience: Patience, path: str, params: Mapping
     while True:
         failure: httpx2.TransportError | UnavailableError | None = None
         attempt_over = False
+        answered = threading.Event()
         try:
-            for chunk in read(connection, path, asked):
+            for chunk in read(connection, path, asked, answered.set):
                 patience.found()
                 if chunk.cursor:
                     asked["cursor"] = chunk.cursor
@@ -54,13 +57,22 @@ def follow(connection: Streaming, patience: Patience, path: str, params: Mapping
             continue
         except (httpx2.TransportError, UnavailableError) as error:
             failure = error
+            if answered.is_set():  # with nothing to tell: it was there until now
+                patience.found()
         patience.lost(failure)
 
 
-def read(connection: Streaming, path: str, params: Mapping[str, Any]) -> Iterator[LogChunk]:
-    """The pieces of one request: whole lines only; what a loss cut off is asked for again."""
+def read(
+    connection: Streaming, path: str, params: Mapping[str, Any], on_answer: Callable[[], None] = lambda: None
+) -> Iterator[LogChunk]:
+    """The pieces of one request: whole lines only; what a loss cut off is asked for again.
+
+    Args:
+        on_answer: called when something has come, be it nothing to tell yet.
+    """
     rest = b""
     for data in connection.stream(path, params, SILENCE_S):
+        on_answer()
         # Not by str.splitlines: JSON strings may hold other line separators raw.
         *lines, rest = (rest + data).split(b"\n")
         for line in lines:
