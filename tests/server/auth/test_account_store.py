@@ -54,7 +54,7 @@ def test_secrets_are_not_in_the_database(tmp_path: Path) -> None:
     secrets = [world.client("max").post(f"{API}/tokens", json={"name": "t"}).json()["secret"]]
     secrets.append(world.client("olga").post(f"{API}/users/max/invitation").json()["invitation"])
     body = {"user": "max", "password": PASSWORD, "session": True}
-    secrets.append(world.client().post(f"{API}/login", json=body).cookies["pond_session"])
+    secrets.append(world.client().post(f"{API}/login", json=body).cookies["millpond_session"])
     world.close()
     kept = b"".join(path.read_bytes() for path in tmp_path.iterdir())
     for secret in (*secrets, PASSWORD, OWNER_TOKEN):

@@ -176,14 +176,14 @@ def test_a_session_is_a_cookie_that_programs_and_other_sites_cannot_use(world: A
     secret = cookie.split("=", 1)[1].split(";")[0]
     bearer = {"Authorization": f"Bearer {secret}"}
     assert world.client().get(f"{API}/whoami", headers=bearer).status_code == 401, "a cookie's secret is no token"
-    page = {"Cookie": f"pond_session={secret}", "X-CSRF-Token": answer.json()["csrf"]}
+    page = {"Cookie": f"millpond_session={secret}", "X-CSRF-Token": answer.json()["csrf"]}
     assert world.client().get(f"{API}/whoami", headers=page).status_code == 200
 
 
 def test_a_token_is_no_session(world: AuthWorld) -> None:
     world.security.logins.choose_password("max", PASSWORD)
     token = log_in(world).json()["token"]
-    assert world.client().get(f"{API}/whoami", headers={"Cookie": f"pond_session={token}"}).status_code == 401
+    assert world.client().get(f"{API}/whoami", headers={"Cookie": f"millpond_session={token}"}).status_code == 401
 
 
 @pytest.mark.parametrize("headers", [{}, {"X-CSRF-Token": "wrong"}, {"X-CSRF-Token": ""}, {"X-CSRF-Token": "ä"}])

@@ -22,11 +22,12 @@ from millpond.server.auth.acts import Act
 from millpond.server.auth.roles import Caller
 from millpond.server.auth.secrets import csrf_of, id_of, is_same
 from millpond.server.auth.security import Security
+from millpond.server.proxy.headers import PLATFORM_COOKIES
 from millpond.specs.accounts import CSRF_HEADER
 from millpond.specs.api import API_PREFIX, ErrorBody, ErrorInfo
 from millpond.specs.serving import OPEN_PATH, PROXY_PREFIX
 
-COOKIE: Final = "pond_session"
+COOKIE: Final = f"{PLATFORM_COOKIES}session"
 LOGIN_PATH: Final = f"{API_PREFIX}/login"
 OPEN_PATHS: Final = frozenset({"/healthz", "/readyz", "/openapi.json", "/docs", LOGIN_PATH})
 _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})

@@ -31,7 +31,15 @@ _HOP_BY_HOP: Final = frozenset(
 """RFC 9110, section 7.6.1."""
 _REPLACED: Final = frozenset((b"authorization", b"cookie", b"forwarded", b"expect"))
 _HANDSHAKE: Final = b"sec-websocket-"
-_NOT_FROM_PROGRAMS: Final = frozenset((b"service-worker-allowed", b"strict-transport-security", b"clear-site-data"))
+_NOT_FROM_PROGRAMS: Final = frozenset(
+    (
+        b"service-worker-allowed",
+        b"strict-transport-security",
+        b"clear-site-data",
+        # A page with the same opener policy as the pages of the platform could look into those that it opens.
+        b"cross-origin-opener-policy",
+    )
+)
 
 
 @dataclass(frozen=True, slots=True)
