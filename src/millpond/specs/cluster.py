@@ -22,6 +22,8 @@ from millpond.specs.gateway import SshFile, SshRules
 from millpond.specs.listening import ListenFile, Listening
 from millpond.specs.locate import Located, read_documents
 from millpond.specs.mounts import HostPath
+from millpond.specs.oidc import CALLBACK_PATH, OidcFile, OidcRules
+from millpond.specs.secret_files import secret_in
 from millpond.specs.validation import Strict, validate
 
 ANY_MODEL = "default"
@@ -220,6 +222,7 @@ class ClusterFile(Strict):
     pools: list[PoolFile] = Field(default=[])
     queues: list[QueueFile] = Field(default=[])
     nodes: list[NodeFile] = Field(default=[])
+    oidc: OidcFile | None = None
     prices: PricesFile = PricesFile()
     webhooks: list[WebhookFile] = Field(default=[])
     run_as: RunAsFile = RunAsFile()
@@ -284,6 +287,7 @@ class ClusterConfig:
     run_as: RunAs = RunAs()
     tasks: TaskRules = TaskRules()
     cipher: str = "aes-256-gcm"
+    oidc: OidcRules | None = None
 
 
 def load_cluster(path: FilePath) -> ClusterConfig:
@@ -313,6 +317,7 @@ def read_cluster(text: str, source: str = "") -> ClusterConfig:
     located = documents[0]
     file = validate(ClusterFile, located)
     problems = [*_repeated_names(file, located), *_unknown_names(file, located)]
+    webhooks, oidc = _webhooks(file, located, problems), _oidc(file, located, problems)
     if problems:
         raise SpecError(problems)
     return ClusterConfig(
@@ -320,7 +325,7 @@ def read_cluster(text: str, source: str = "") -> ClusterConfig:
         tuple(_parents_first([_queue(queue) for queue in file.queues])),
         tuple(node.node() for node in file.nodes),
         PriceList(file.prices.currency, file.prices.gpu_hour) if file.prices.gpu_hour else PriceList(),
-        _webhooks(file, located),
+        webhooks,
         {queue.name: QueuePaths(queue.parent, _paths(queue.data), _paths(queue.output)) for queue in file.queues},
         DevRules(file.dev.idle_after, file.dev.warn_before, file.dev.on_idle, file.dev.longest),
         file.listen.listening(),
@@ -328,6 +333,7 @@ def read_cluster(text: str, source: str = "") -> ClusterConfig:
         file.run_as.rule(),
         file.tasks.rules(),
         file.secrets.cipher,
+        oidc,
     )
 
 
@@ -346,25 +352,30 @@ def _queue(queue: QueueFile) -> Queue:
     )
 
 
-def _webhooks(file: ClusterFile, located: Located) -> tuple[Webhook, ...]:
-    """Receivers with their secrets, which lie in files of their own so that the configuration can be shown around."""
-    hooks = []
-    problems = []
-    for index, hook in enumerate(file.webhooks):
-        secret = ""
-        if hook.secret_file is not None:
-            try:
-                secret = FilePath(hook.secret_file).expanduser().read_text().strip()
-            except (OSError, UnicodeDecodeError) as error:
-                message = f"the secret in {hook.secret_file} cannot be read ({getattr(error, 'strerror', 'no text')})"
-                at = ("webhooks", index, "secret_file")
-                problems.append(located.problem(at, message, "name a file that the server's account may read"))
-        hooks.append(
-            Webhook(hook.name, hook.url, tuple(hook.on), tuple(hook.queues), hook.format, secret, hook.secret or "")
+def _webhooks(file: ClusterFile, located: Located, problems: list[Problem]) -> tuple[Webhook, ...]:
+    return tuple(
+        Webhook(
+            hook.name,
+            hook.url,
+            tuple(hook.on),
+            tuple(hook.queues),
+            hook.format,
+            secret_in(hook.secret_file, located, ("webhooks", index, "secret_file"), problems),
+            hook.secret or "",
         )
-    if problems:
-        raise SpecError(problems)
-    return tuple(hooks)
+        for index, hook in enumerate(file.webhooks)
+    )
+
+
+def _oidc(file: ClusterFile, located: Located, problems: list[Problem]) -> OidcRules | None:
+    if file.oidc is None:
+        return None
+    public_url = file.listen.listening().public_url
+    if not public_url:
+        hint = f"set listen.public_url: the provider sends people back to it, at {CALLBACK_PATH}"
+        problems.append(located.problem(("oidc",), "no address to come back to", hint, at_key=True))
+    secret = secret_in(file.oidc.client_secret_file, located, ("oidc", "client_secret_file"), problems)
+    return file.oidc.rules(secret, public_url)
 
 
 def _repeated_names(file: ClusterFile, located: Located) -> list[Problem]:
