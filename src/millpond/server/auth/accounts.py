@@ -17,7 +17,7 @@ from sqlalchemy.exc import DBAPIError
 from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
 from millpond.server.absent import absent
 from millpond.server.auth import secrets
-from millpond.server.auth.records import AccountLimits, Group, Member, Token, TokenKind, User
+from millpond.server.auth.records import AccountLimits, Group, Identity, Member, Token, TokenKind, User
 from millpond.server.auth.roles import Caller, Role, Target, Verb, allows
 from millpond.server.store.accounts import AccountStore
 
@@ -206,8 +206,11 @@ class Accounts:
 
     # ---- changing users and groups ------------------------------------------------------------------------------
 
-    def add_user(self, user: User, group: str = "", role: Role = Role.MEMBER) -> User:
+    def add_user(self, user: User, group: str = "", role: Role = Role.MEMBER, identity: Identity | None = None) -> User:
         """Make an account, as a member of a group when one is named.
+
+        Args:
+            identity: is stored with it, so that neither is ever there alone.
 
         Raises:
             ConflictError: the name is taken.
@@ -217,12 +220,13 @@ class Accounts:
             if user.name in self._users:
                 raise ConflictError(f"a user {user.name!r} exists already", "choose another name")
             made = replace(user, created_at=self._clock())
+            beside = () if identity is None else (identity,)
             if group:
                 member = Member(self.group(group).name, user.name, role, made.created_at)
-                self._store.save(made, member)
+                self._store.save(made, member, *beside)
                 self._members[member.group, member.user] = member
             else:
-                self._store.save(made)
+                self._store.save(made, *beside)
             self._users[made.name] = made
             self._callers.pop(made.name, None)
         return made
@@ -297,8 +301,11 @@ class Accounts:
             self._groups[name] = changed
         return changed
 
-    def put_member(self, group: str, user: str, role: Role) -> Member:
+    def put_member(self, group: str, user: str, role: Role, issuer: str = "") -> Member:
         """Take a user into a group, or give a member another role.
+
+        Args:
+            issuer: by whose word, where it is a provider's.
 
         Raises:
             NotFoundError: there is no such group or user.
@@ -309,7 +316,8 @@ class Accounts:
         with self._lock:
             key = self.group(group).name, self.user(user).name
             known = self._members.get(key)
-            member = replace(known, role=role) if known else Member(*key, role, self._clock())
+            since = known.since if known else self._clock()
+            member = Member(*key, role, since, issuer)
             self._store.save(member)
             self._members[key] = member
             self._callers.pop(user, None)

@@ -55,12 +55,33 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A user's place in a group; the role is never that of an admin."""
+    """A user's place in a group; the role is never that of an admin.
+
+    Attributes:
+        issuer: whose word it follows from, and ends with; empty: somebody here made it.
+    """
 
     group: str
     user: str
     role: Role
     since: float = 0.0
+    issuer: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who an account's owner is to an OpenID Connect provider. Names there may change hands; a subject never does.
+
+    Attributes:
+        subject: the provider's own name for them, that nobody else there ever has.
+        makes_admin: that the account is an admin's follows from the provider's word, and ends with it.
+    """
+
+    issuer: str
+    subject: str
+    user: str
+    since: float = 0.0
+    makes_admin: bool = False
 
 
 class TokenKind(StrEnum):

@@ -1,4 +1,4 @@
-"""Users, groups and tokens in the database: read whole when the server starts, written record by record."""
+"""Users, groups, tokens and identities in the database: read whole when the server starts, written record by record."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from millpond.server.auth.records import AccountLimits, Group, Member, Token, TokenKind, User
+from millpond.server.auth.records import AccountLimits, Group, Identity, Member, Token, TokenKind, User
 from millpond.server.auth.roles import Role, Verb
 from millpond.server.store import schema
 
-Account = User | Group | Member | Token
+Account = User | Group | Member | Token | Identity
 
 
 class AccountStore:
@@ -31,12 +31,13 @@ class AccountStore:
                 if changed.rowcount == 0:
                     connection.execute(table.insert().values(row))
 
-    def drop(self, *members: Member) -> None:
-        """Forget memberships."""
-        table = schema.members
+    def drop(self, *records: Member | Identity) -> None:
+        """Forget memberships and identities, all or none."""
         with self._engine.begin() as connection:
-            for member in members:
-                connection.execute(table.delete().where(*_is(table, {"group": member.group, "user": member.user})))
+            for record in records:
+                table = _table(record)
+                keys = {column.name: getattr(record, column.name) for column in table.primary_key}
+                connection.execute(table.delete().where(*_is(table, keys)))
 
     def forget_tokens(self, before: float) -> None:
         """Drop tokens that expired, or were revoked, before an instant."""
@@ -70,7 +71,7 @@ class AccountStore:
         """All memberships, the oldest first."""
         table = schema.members
         return [
-            Member(row.group, row.user, Role(row.role), row.since)
+            Member(row.group, row.user, Role(row.role), row.since, row.issuer)
             for row in self._all(table, table.c.since, table.c.group, table.c.user)
         ]
 
@@ -92,6 +93,14 @@ class AccountStore:
             for row in self._all(schema.tokens, schema.tokens.c.created_at, schema.tokens.c.id)
         ]
 
+    def identities(self) -> list[Identity]:
+        """All identities."""
+        table = schema.identities
+        return [
+            Identity(row.issuer, row.subject, row.user, row.since, row.makes_admin)
+            for row in self._all(table, table.c.issuer, table.c.subject)
+        ]
+
     def _all(self, table: sa.Table, *order: sa.Column[Any]) -> list[sa.Row[Any]]:
         with self._engine.connect() as connection:
             return list(connection.execute(sa.select(table).order_by(*order)))
@@ -107,6 +116,8 @@ def _table(record: Account) -> sa.Table:
             return schema.members
         case Token():
             return schema.tokens
+        case Identity():
+            return schema.identities
 
 
 def _row(record: Account) -> dict[str, Any]:

@@ -237,8 +237,20 @@ members = Table(
     Column("user", _NAME, primary_key=True),
     Column("role", String(20), nullable=False),
     Column("since", Float, nullable=False),
+    Column("issuer", String(300), nullable=False, server_default=""),
 )
-"""Who is in which group, as what."""
+"""Who is in which group, as what; ``issuer`` is the provider whose word it follows from, empty where none's."""
+
+identities = Table(
+    "identities",
+    metadata,
+    Column("issuer", String(300), primary_key=True),
+    Column("subject", String(255), primary_key=True),
+    Column("user", _NAME, nullable=False, unique=True),
+    Column("since", Float, nullable=False),
+    Column("makes_admin", Boolean, nullable=False),
+)
+"""Who the owners of accounts are to OpenID Connect providers."""
 
 tokens = Table(
     "tokens",

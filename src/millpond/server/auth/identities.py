@@ -1,0 +1,110 @@
+"""Which account is whose at an OpenID Connect provider, in memory and in the store.
+
+An account is bound to issuer and subject, never to a name: names there may be chosen freely or change hands.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError
+from millpond.server.auth.accounts import Accounts
+from millpond.server.auth.records import Identity, User
+from millpond.server.store.accounts import AccountStore
+
+LONGEST_SUBJECT: Final = 255
+"""OpenID Connect Core 1.0, section 2: ``sub``."""
+
+
+class Identities:
+    """The identities that accounts are bound to, one for each account at most.
+
+    Args:
+        clock: seconds since 1970.
+    """
+
+    def __init__(self, store: AccountStore, accounts: Accounts, clock: Callable[[], float]) -> None:
+        self._store = store
+        self._accounts = accounts
+        self._clock = clock
+        self._lock = threading.RLock()
+        self._known = {(found.issuer, found.subject): found for found in store.identities()}
+
+    def find(self, issuer: str, subject: str) -> Identity | None:
+        """The account of somebody at a provider; None when none is bound to them."""
+        return self._known.get((issuer, subject))
+
+    def of(self, user: str) -> Identity | None:
+        """Who an account's owner is to a provider; None when it is bound to nobody there."""
+        with self._lock:
+            return next((found for found in self._known.values() if found.user == user), None)
+
+    def bind(self, user: str, issuer: str, subject: str) -> Identity:
+        """From now on, who logs in as this subject has this account; what it was bound to before no longer opens it.
+
+        Raises:
+            NotFoundError: there is no such user.
+            InvalidInputError: the account is a service's.
+            ConflictError: the subject has another account.
+        """
+        with self._lock:
+            if self._accounts.user(user).service:
+                raise InvalidInputError(f"{user!r} is a service: nobody logs in as it", "make it a token")
+            taken = self.find(issuer, subject)
+            if taken is not None and taken.user != user:
+                raise ConflictError(
+                    f"{subject!r} has the account {taken.user!r}", f"take it from there: pond user unbind {taken.user}"
+                )
+            if taken is not None:
+                return taken
+            if self.of(user) is not None:
+                self.unbind(user)
+            return self._keep(Identity(issuer, subject, user, self._clock()))
+
+    def add_user(self, user: User, issuer: str, subject: str) -> Identity:
+        """Make an account for somebody who has none.
+
+        Raises:
+            ConflictError: the name is taken, or they have one.
+        """
+        with self._lock:
+            if self.find(issuer, subject) is not None:
+                raise ConflictError(f"{subject!r} has an account already", "log in once more")
+            made = Identity(issuer, subject, user.name, self._clock())
+            self._accounts.add_user(user, identity=made)
+            self._known[issuer, subject] = made
+            return made
+
+    def unbind(self, user: str) -> Identity:
+        """Nobody at a provider has this account any more, and what followed from the provider's word ends.
+
+        Tokens that the account has stay.
+
+        Raises:
+            NotFoundError: there is no such user, or it is bound to nobody.
+        """
+        with self._lock:
+            found = self.of(self._accounts.user(user).name)
+            if found is None:
+                raise NotFoundError(f"{user!r} is bound to nobody", "bind it with pond user bind")
+            if found.makes_admin:
+                self._accounts.change_user(user, lambda known: replace(known, admin=False))
+            for member in self._accounts.memberships(user):
+                if member.issuer:
+                    self._accounts.drop_member(member.group, user)
+            self._store.drop(found)
+            del self._known[found.issuer, found.subject]
+            return found
+
+    def keep(self, identity: Identity) -> None:
+        """Keep what is otherwise about a bound identity."""
+        with self._lock:
+            self._keep(identity)
+
+    def _keep(self, identity: Identity) -> Identity:
+        self._store.save(identity)
+        self._known[identity.issuer, identity.subject] = identity
+        return identity
