@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import stat
+import sys
 from pathlib import Path
 
 import pytest
@@ -158,3 +159,18 @@ def test_a_job_is_launched_as_its_file_says(tmp_path: Path) -> None:
     assert launch.role_amounts == {"ps": Amounts(2_000, 1_024, 4_096), "worker": Amounts(2_000, 2_048, 4_096)}
     assert launch.said_memory == {"worker"}
     assert launch.identity is None
+
+
+def test_a_provider_without_the_package_that_checks_its_signatures_is_one_clear_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "joserfc", None)
+    config = tmp_path / "pool.yaml"
+    config.write_text(
+        "listen: {public_url: 'http://pool.test'}\noidc: {issuer: 'https://login.test', client_id: pool}\n"
+    )
+    assert (
+        run(["--state-dir", str(tmp_path / "state"), "--port", "0", "--config", str(config)])
+        == UnavailableError.exit_code
+    )
+    assert "needs the package joserfc; pip install 'millpond[oidc]'" in capsys.readouterr().err

@@ -27,8 +27,9 @@ from millpond.scheduling.settings import Settings
 from millpond.server.acceleration import accelerate
 from millpond.server.api.app import make_app
 from millpond.server.auth.first_login import prepare_first_login
+from millpond.server.auth.oidc.id_tokens import jose
 from millpond.server.auth.owner import TOKEN_FILE, owner_name, token_in
-from millpond.server.auth.security import Security, open_security
+from millpond.server.auth.security import Oidc, Security, open_security
 from millpond.server.board import Board
 from millpond.server.disk_watch import DiskWatch
 from millpond.server.files.mounts import MountRules
@@ -64,6 +65,7 @@ from millpond.specs.api import ServerFile
 from millpond.specs.cluster import ClusterConfig, PriceList, QueuePaths, Webhook, load_cluster
 from millpond.specs.confining import RunAs, TaskRules
 from millpond.specs.listening import Listening
+from millpond.specs.oidc import OidcRules
 from millpond.specs.ssh import SshInfo
 
 log = logging.getLogger(__name__)
@@ -103,6 +105,8 @@ def serve(options: ServerOptions) -> None:
         InconsistentStateError: the scheduler stopped by a defect; its jobs go on.
     """
     config = load_cluster(options.config) if options.config else ClusterConfig()
+    if config.oidc is not None:
+        jose()
     with contextlib.ExitStack() as held:
         path = options.state_dir.expanduser().absolute()
         if not options.standby:
@@ -126,9 +130,9 @@ def serve(options: ServerOptions) -> None:
         store = Store(options.store or sqlite_url(state.path / DATABASE_FILE), leadership)
         security: Security | None = None
         try:
-            security = open_security(store, owner_name(), token, wall_clock)
-            loop = Loop(store, recover(store, options.policies), Board())
             current = Current(config)
+            security = open_security(store, owner_name(), token, wall_clock, oidc=Oidc(current.oidc))
+            loop = Loop(store, recover(store, options.policies), Board())
             vault = Vault(store.secrets, state.path, current.cipher, wall_clock)
             courier = Courier(store, current.webhooks, vault, wall_clock)
             loop.address, loop.on_told = courier.address, courier.wake
@@ -254,6 +258,10 @@ class Current:
     def tasks(self) -> TaskRules:
         """What tasks are kept to besides what they ask for."""
         return self.config.tasks
+
+    def oidc(self) -> OidcRules | None:
+        """The provider at which people may log in."""
+        return self.config.oidc
 
     def prices(self) -> PriceList:
         """The price list."""

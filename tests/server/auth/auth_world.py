@@ -13,7 +13,7 @@ from millpond.node.sandbox import SandboxMode
 from millpond.server.api.app import make_app
 from millpond.server.auth.records import TokenKind, User
 from millpond.server.auth.roles import Role
-from millpond.server.auth.security import open_security
+from millpond.server.auth.security import NO_OIDC, Oidc, open_security
 from millpond.server.board import Board
 from millpond.server.files.mounts import MountRules
 from millpond.server.files.service import Files
@@ -45,14 +45,14 @@ PEOPLE = {
 class AuthWorld:
     """A running server without a socket: ``olga`` owns it, ``amy`` is an admin, ``nob`` is in no group."""
 
-    def __init__(self, state_dir: Path, url: str = "", clock: Clock | None = None) -> None:
+    def __init__(self, state_dir: Path, url: str = "", clock: Clock | None = None, oidc: Oidc = NO_OIDC) -> None:
         self.clock = clock or Clock(1_000_000.0)
         world = World()
         self.engine = WorldEngine(world, self.clock)
         self.store = Store(url or sqlite_url(state_dir / "millpond.db"))
         self.loop = Loop(self.store, recover(self.store), Board(), self.clock)
         self.engine.wake = self.loop.wake
-        self.security = open_security(self.store, "olga", OWNER_TOKEN, self.clock, cheap_passwords())
+        self.security = open_security(self.store, "olga", OWNER_TOKEN, self.clock, cheap_passwords(), oidc)
         self.accounts = self.security.accounts
         self.loop.settle(self.engine)
         apart = Apart(SandboxMode.AUTO)

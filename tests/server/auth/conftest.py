@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 from auth_world import AuthWorld
+from oidc_world import OidcWorld
+
+from oidc_provider import rules
 
 
 @pytest.fixture
@@ -23,3 +26,20 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AuthWorld]:
     made = AuthWorld(tmp_path_factory.mktemp("shared")).populate()
     yield made
     made.close()
+
+
+@pytest.fixture(scope="module")
+def _oidc(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OidcWorld]:
+    made = OidcWorld(tmp_path_factory.mktemp("oidc"))
+    made.populate()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def oidc(_oidc: OidcWorld) -> OidcWorld:
+    """A server with a provider that does everything right, some hours after the test before; people stay."""
+    _oidc.provider.behave()
+    _oidc.rules = rules()
+    _oidc.clock.now += 7_200
+    return _oidc

@@ -11,6 +11,7 @@ from auth_world import API, OWNER_TOKEN, PASSWORD, AuthWorld, error_of
 from server_world import Clock
 
 from millpond.model.tenants import Limit
+from millpond.server.auth.roles import Role
 from millpond.server.store.audit import AuditEntry, AuditQuestion
 from millpond.server.store.store import Owners, Store
 
@@ -31,6 +32,11 @@ def test_everything_about_accounts_survives_a_restart(database_url: str, tmp_pat
     first.settled()
     first.client("max").post(f"{API}/jobs/{job}/stop")
     first.settled()
+    identities = first.security.sign_on.identities
+    bound = identities.bind("max", "https://login.test", "0001")
+    identities.bind("mia", "https://login.test", "0002")
+    identities.unbind("mia")
+    first.accounts.put_member("speech", "vic", Role.LEAD, "https://login.test")
     before = [owner.get(f"{API}/{path}").json() for path in ("users", "groups", "tokens")]
     first.close()
 
@@ -39,6 +45,9 @@ def test_everything_about_accounts_survives_a_restart(database_url: str, tmp_pat
     assert [owner.get(f"{API}/{path}").json() for path in ("users", "groups", "tokens")] == before
     assert second.loop.ask(lambda core: core.scheduler.limit_of("max", "")).result(5) == Limit("max", jobs=3)
     assert second.loop.ask(lambda core: core.scheduler.limit_of("", "vision")).result(5).gpu_milli == 4000
+    identities = second.security.sign_on.identities
+    assert (identities.of("max"), identities.of("mia")) == (bound, None)
+    assert {member.user for member in second.accounts.members_of("speech") if member.issuer} == {"vic"}
     bearer = {"Authorization": f"Bearer {token['secret']}"}
     assert [item["id"] for item in second.client(**bearer).get(f"{API}/jobs?all=true").json()["jobs"]] == [job]
     assert second.client("sue").get(f"{API}/jobs?all=true").json()["jobs"] == []

@@ -22,8 +22,10 @@ ROLES = ("olga", "amy", "lea", "max", "mia", "vic", "sam", "sue", "nob", "")
 and nobody."""
 
 OPEN = {("GET", "/healthz"), ("GET", "/readyz"), ("POST", f"{API}/login")}
+OPEN_ABOUT_ONE = {("POST", f"{API}/oidc/logins"), ("POST", f"{API}/oidc/logins/{{login}}")}
+"""Open as well; they say 404 on a server that knows no provider, and for a login that nobody began."""
 
-# + let in   - refused (403)   0 not there (404)   ! not logged in (401)   ? let in, and there is no such file (404)
+# + let in   - refused (403)   0 not there (404)   ! not logged in (401)   ? let in, and there is no such thing (404)
 ALLOWED = {
     #                                          olga amy lea max mia vic sam sue nob nobody
     ("GET", "/server"): "+++++++++!",
@@ -51,6 +53,8 @@ ALLOWED = {
     ("POST", "/users"): "++-------!",
     ("PATCH", "/users/{user}"): "++----000!",
     ("POST", "/users/{user}/invitation"): "++----000!",
+    ("PUT", "/users/{user}/identity"): "??----000!",
+    ("DELETE", "/users/{user}/identity"): "??----000!",
     ("GET", "/groups"): "+++++++++!",
     ("POST", "/groups"): "++-------!",
     ("PATCH", "/groups/{group}"): "++----000!",
@@ -114,6 +118,7 @@ def bodies(number: int) -> dict[tuple[str, str], Any]:
         ("PUT", "/password"): {"new_password": "short"},
         ("POST", "/users"): {"name": f"new{number}"},
         ("PATCH", "/users/{user}"): {"disabled": True},
+        ("PUT", "/users/{user}/identity"): {"subject": "s"},
         ("POST", "/groups"): {"name": f"group{number}"},
         ("PATCH", "/groups/{group}"): {"limits": {}},
         ("PUT", "/groups/{group}/members/{user}"): {"role": "viewer"},
@@ -168,7 +173,7 @@ def ask(world: AuthWorld, method: str, path: str, client: TestClient, *, absent:
 def test_the_table_has_every_route_of_the_description_and_no_other(shared: AuthWorld) -> None:
     described = shared.client().get("/openapi.json").json()["paths"]
     routes = {(method.upper(), path) for path, methods in described.items() for method in methods}
-    assert routes == set(TABLE) | OPEN
+    assert routes == set(TABLE) | OPEN | OPEN_ABOUT_ONE
 
 
 @pytest.mark.parametrize(("method", "path"), TABLE, ids=lambda part: part.removeprefix(API))
@@ -248,6 +253,13 @@ def test_roles_are_ordered_nobody_has_a_right_that_an_admin_lacks() -> None:
         Verb.READ_SELF,
         Verb.CHANGE_SELF,
     }
+
+
+def test_logins_at_a_provider_need_no_login_either(shared: AuthWorld) -> None:
+    answer = shared.client().post(f"{API}/oidc/logins", json={"challenge": "0" * 64})
+    assert (answer.status_code, error_of(answer).cause) == (404, "this server knows no OpenID Connect provider")
+    answer = shared.client().post(f"{API}/oidc/logins/x", json={"secret": "s"})
+    assert (answer.status_code, error_of(answer).code) == (404, "not-found")
 
 
 def test_open_routes_need_no_login(shared: AuthWorld) -> None:

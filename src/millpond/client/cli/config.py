@@ -19,6 +19,7 @@ def command() -> None:
 @click.argument("file", type=click.Path(path_type=Path))
 def check(file: Path) -> None:
     """Check FILE as `pond up --config FILE` would; every fault with its line and column."""
+    from millpond.server.auth.oidc.id_tokens import jose
     from millpond.server.tls import open_encryption
     from millpond.specs.cluster import load_cluster
 
@@ -29,7 +30,11 @@ def check(file: Path) -> None:
         wording.count(len(config.nodes), "pretended node"),
     )
     encryption = open_encryption(config.listening)
+    if config.oidc is not None:
+        jose()
     click.echo(f"{file} is good: {', '.join(parts)}")
     if encryption is not None:
         ends_at = datetime.fromtimestamp(encryption.certificate.ends_at, UTC)
         click.echo(f"the certificate is valid until {ends_at:%Y-%m-%d}")
+    if config.oidc is not None:
+        click.echo(f"people log in at {config.oidc.issuer}, which sends them back to {config.oidc.callback}")

@@ -13,16 +13,7 @@ from sqlalchemy.exc import DBAPIError
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp
 
-from millpond.model.errors import (
-    ConflictError,
-    InvalidInputError,
-    MillpondError,
-    NotAllowedError,
-    NotFoundError,
-    NotLoggedInError,
-    TooManyTriesError,
-    UnavailableError,
-)
+from millpond.model.errors import MillpondError
 from millpond.server.api import (
     audit,
     files,
@@ -31,6 +22,7 @@ from millpond.server.api import (
     jobs,
     login,
     machines,
+    oidc,
     services,
     ssh,
     sweeps,
@@ -41,6 +33,7 @@ from millpond.server.api import secrets as secret_routes
 from millpond.server.api.description import DescribedApi
 from millpond.server.api.permits import check_permits, open_to_all
 from millpond.server.api.reference import reference_page
+from millpond.server.api.statuses import status_of
 from millpond.server.auth.guard import Guard
 from millpond.server.auth.security import Security
 from millpond.server.inbox import wall_clock
@@ -53,17 +46,6 @@ from millpond.specs.api import API_PREFIX, ErrorBody, ErrorDetail, ErrorInfo
 from millpond.specs.errors import SpecError
 
 log = logging.getLogger(__name__)
-
-_STATUS = (
-    (NotFoundError, 404, "not-found"),
-    (ConflictError, 409, "conflict"),
-    (InvalidInputError, 422, "invalid"),
-    (UnavailableError, 503, "unavailable"),
-    (NotLoggedInError, 401, "unauthorized"),
-    (TooManyTriesError, 429, "too-many-tries"),
-    (NotAllowedError, 403, "forbidden"),
-)
-
 
 _USUAL_REMEDY = "look at it as it is now, and see /docs for what can be asked"
 """For errors of the core that advise nothing themselves."""
@@ -104,8 +86,9 @@ def make_routes(service: Service, security: Security, tenants: Tenants, passes: 
     for status in (400, 401, 403, 404, 409, 422, 503):
         app.router.responses[status] = {"model": ErrorInfo}
     app.include_router(machines.health)
+    app.include_router(oidc.people)
     app.include_router(machines.router, prefix=API_PREFIX)
-    accounts = (login.router, users.router, groups.router, tokens.router, ssh.router, audit.router)
+    accounts = (login.router, oidc.router, users.router, groups.router, tokens.router, ssh.router, audit.router)
     work = (jobs.router, sweeps.router, files.router, interactive.router, services.router, secret_routes.router)
     for router in (*work, *accounts):
         app.include_router(router, prefix=API_PREFIX)
@@ -129,7 +112,7 @@ def _answer(status: int, body: ErrorBody) -> JSONResponse:
 
 def _refused(_request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, MillpondError)
-    known = next(((status, code) for kind, status, code in _STATUS if isinstance(error, kind)), None)
+    known = status_of(error)
     if known is None:
         return _unexpected(_request, error)
     status, code = known

@@ -10,10 +10,9 @@ from millpond.model.errors import ConflictError
 from millpond.server.api.dependencies import ServiceOf
 from millpond.server.api.permits import Access, Myself, SecurityOf, may, open_to_all
 from millpond.server.api.pictures import limits_body, memberships
+from millpond.server.api.sessions import end_session, start_session
 from millpond.server.auth.accounts import OWNER
 from millpond.server.auth.acts import Act
-from millpond.server.auth.guard import COOKIE
-from millpond.server.auth.logins import SESSION_S
 from millpond.server.auth.roles import Target, Verb
 from millpond.server.auth.secrets import csrf_of
 from millpond.specs.accounts import LoginInfo, LoginRequest, PasswordChange, WhoInfo
@@ -36,10 +35,7 @@ def login(wish: LoginRequest, request: Request, response: Response, security: Se
     token, secret = logins.admit(user, wish.session, wish.label)
     if not wish.session:
         return LoginInfo(user=user.name, token=secret, expires_at=token.expires_at)
-    is_encrypted = request.url.scheme == "https"
-    response.set_cookie(
-        COOKIE, secret, max_age=int(SESSION_S), path="/", secure=is_encrypted, httponly=True, samesite="strict"
-    )
+    start_session(response, secret, is_encrypted=request.url.scheme == "https")
     return LoginInfo(user=user.name, csrf=csrf_of(secret), expires_at=token.expires_at)
 
 
@@ -52,7 +48,7 @@ def logout(access: Myself, response: Response, security: SecurityOf) -> None:
             "the token in the state directory cannot be logged out", "remove its file and start the server again"
         )
     security.accounts.revoke(security.accounts.token(caller.token))
-    response.delete_cookie(COOKIE, path="/", httponly=True, samesite="strict")
+    end_session(response)
     access.tell("logged out", target=Target("token", caller.token))
 
 

@@ -14,6 +14,7 @@ from millpond.server.api.pictures import limits_of, limits_text, user_info
 from millpond.server.auth.records import User
 from millpond.server.auth.roles import Role, Verb
 from millpond.specs.accounts import ChangedUser, Invitation, NewUser, UserChange, UserList
+from millpond.specs.signing_on import Binding, IdentityInfo
 
 router = APIRouter(prefix="/users", tags=["users"])
 
@@ -81,6 +82,24 @@ def invite(user: str, access: Changer, security: SecurityOf) -> Invitation:
     access.tell("invited")
     info = user_info(security.accounts, security.accounts.user(user))
     return Invitation(user=info, invitation=secret, expires_at=token.expires_at)
+
+
+@router.put("/{user}/identity")
+def bind(user: str, wish: Binding, access: Changer, security: SecurityOf) -> IdentityInfo:
+    """From now on, whoever logs in at the provider as this subject has this account."""
+    sign_on = security.sign_on
+    before = sign_on.identities.of(user)
+    bound = sign_on.identities.bind(user, sign_on.rules.issuer, wish.subject)
+    access.tell(f"{bound.subject} at {bound.issuer}", f"{before.subject} at {before.issuer}" if before else "")
+    return IdentityInfo(user=user, issuer=bound.issuer, subject=bound.subject)
+
+
+@router.delete("/{user}/identity")
+def unbind(user: str, access: Changer, security: SecurityOf) -> IdentityInfo:
+    """Nobody at a provider has this account any more; its tokens stay."""
+    ended = security.sign_on.identities.unbind(user)
+    access.tell("bound to nobody", f"{ended.subject} at {ended.issuer}")
+    return IdentityInfo(user=user, issuer=ended.issuer, subject=ended.subject)
 
 
 def _summary(user: User) -> str:

@@ -20,6 +20,7 @@ class Act:
         verb: empty until a route has taken the request on.
         claimed: who somebody says they are who logs in.
         before, after: in short, what was and what is now.
+        changes: it is written down although it only fetches something: so does a browser that comes back from a login.
     """
 
     at: float
@@ -30,6 +31,7 @@ class Act:
     claimed: str = ""
     before: str = ""
     after: str = ""
+    changes: bool = False
 
     @property
     def is_kept_elsewhere(self) -> bool:

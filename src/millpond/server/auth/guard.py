@@ -30,6 +30,7 @@ from millpond.specs.serving import OPEN_PATH, PROXY_PREFIX
 COOKIE: Final = f"{PLATFORM_COOKIES}session"
 LOGIN_PATH: Final = f"{API_PREFIX}/login"
 OPEN_PATHS: Final = frozenset({"/healthz", "/readyz", "/openapi.json", "/docs", LOGIN_PATH})
+_OIDC_PATHS: Final = ("/oidc/", f"{API_PREFIX}/oidc/")
 _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _SECRET_IN_URL: Final = frozenset({"token", "access_token", "api_key", "apikey", "auth", "authorization", "password"})
 
@@ -65,12 +66,12 @@ class Guard:
             await asyncio.to_thread(self._security.accounts.note_use, caller.token)
         act = Act(self._security.clock(), _address(scope), caller)
         scope.setdefault("state", {})["act"] = act
-        if scope["type"] == "websocket" or scope["method"] in _SAFE:
+        if scope["type"] == "websocket":
             await self._app(scope, receive, send)
             return
 
         async def send_written_down(message: Message) -> None:
-            if message["type"] == "http.response.start":
+            if message["type"] == "http.response.start" and (act.changes or scope["method"] not in _SAFE):
                 await self._write_down(act, message["status"])
             await send(message)
 
@@ -118,11 +119,11 @@ class Guard:
             )
         if "authorization" in headers:
             return None  # no web page can make a browser send this
-        if _is_judged_elsewhere(scope["path"]) and scope["path"] != LOGIN_PATH:
+        if _is_judged_elsewhere(scope["path"]) and not _logs_in(scope["path"]):
             return None
         crossing = scope["type"] == "websocket" or scope["method"] not in _SAFE
         # The programs of jobs are served under this very name: to their pages too a cookie alone opens nothing.
-        alone = by_cookie and scope["path"] != LOGIN_PATH and not _shows_csrf(headers)
+        alone = by_cookie and not _logs_in(scope["path"]) and not _shows_csrf(headers)
         if alone or (crossing and not is_same_origin(headers)):
             return 403, ErrorBody(
                 cause="this request may come from another web page",
@@ -146,7 +147,12 @@ class Guard:
 
 def _is_judged_elsewhere(path: str) -> bool:
     """Whether anybody may come in there, or the proxy judges who may."""
-    return path in OPEN_PATHS or path == OPEN_PATH or path.startswith(PROXY_PREFIX)
+    return path in OPEN_PATHS or path == OPEN_PATH or path.startswith(PROXY_PREFIX) or _logs_in(path)
+
+
+def _logs_in(path: str) -> bool:
+    """Whether people, and programs for them, log in there: nobody need be known, but no other page may ask."""
+    return path == LOGIN_PATH or path.startswith(_OIDC_PATHS)
 
 
 def is_same_origin(headers: Headers) -> bool:

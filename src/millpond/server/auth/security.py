@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
+
+import httpx2
 
 from millpond.server.auth.accounts import Accounts
 from millpond.server.auth.audit import AuditLog
+from millpond.server.auth.identities import Identities
 from millpond.server.auth.logins import Logins
+from millpond.server.auth.oidc.sign_on import SignOn
 from millpond.server.auth.secrets import Passwords
 from millpond.server.auth.ssh_keys import SshKeys
 from millpond.server.store.store import Store
+from millpond.specs.oidc import OidcRules
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +27,7 @@ class Security:
     keys: SshKeys
     logins: Logins
     audit: AuditLog
+    sign_on: SignOn
     clock: Callable[[], float]
 
     def close(self) -> None:
@@ -28,8 +35,29 @@ class Security:
         self.audit.close()
 
 
+@dataclass(frozen=True, slots=True)
+class Oidc:
+    """A provider of OpenID Connect.
+
+    Attributes:
+        rules: what the configuration says of it at this moment; None: there is none.
+        transport: how requests to it travel; None: over the network.
+    """
+
+    rules: Callable[[], OidcRules | None]
+    transport: httpx2.BaseTransport | None = None
+
+
+NO_OIDC: Final = Oidc(lambda: None)
+
+
 def open_security(
-    store: Store, owner: str, owner_token: str, clock: Callable[[], float], passwords: Passwords | None = None
+    store: Store,
+    owner: str,
+    owner_token: str,
+    clock: Callable[[], float],
+    passwords: Passwords | None = None,
+    oidc: Oidc = NO_OIDC,
 ) -> Security:
     """The security of a server on this store.
 
@@ -37,7 +65,10 @@ def open_security(
         owner: account of whoever can read the state directory.
         owner_token: the token that lies there.
         clock: seconds since 1970.
+        oidc: at which provider people may log in besides.
     """
     accounts = Accounts(store.accounts, owner, owner_token, clock)
+    identities = Identities(store.accounts, accounts, clock)
+    sign_on = SignOn(oidc.rules, accounts, identities, clock, oidc.transport)
     logins = Logins(accounts, passwords or Passwords(), clock)
-    return Security(accounts, SshKeys(store.ssh_keys, clock), logins, AuditLog(store.audit), clock)
+    return Security(accounts, SshKeys(store.ssh_keys, clock), logins, AuditLog(store.audit), sign_on, clock)

@@ -110,11 +110,11 @@ class Throttle:
 
 def _keys(user: str, address: str) -> dict[tuple[str, str], int]:
     """What is counted, and how many failures of it are free."""
-    return {("account", user): FREE_PER_ACCOUNT, ("address", _network(address)): FREE_PER_ADDRESS}
+    return {("account", user): FREE_PER_ACCOUNT, ("address", network_of(address)): FREE_PER_ADDRESS}
 
 
-def _network(address: str) -> str:
-    """The address; of an IPv6 one its /64, which is what one machine is given."""
+def network_of(address: str) -> str:
+    """The address as what is counted: of an IPv6 one its /64, which is what one machine is given."""
     try:
         parsed = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:

@@ -7,6 +7,7 @@ from typing import Final
 
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
+from millpond.server.pages import page
 from millpond.specs.api import ErrorBody, ErrorInfo
 
 LOOK_AGAIN_S: Final = 2
@@ -26,12 +27,6 @@ _CODES: Final = {
     504: "unavailable",
 }
 """By status, as in ``ErrorBody.code``."""
-_STYLE: Final = """
-:root { color-scheme: light dark; }
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 40rem; margin: 15vh auto 0; padding: 0 1.5rem; }
-h1 { font-size: 1.3rem; } code { font-family: ui-monospace, monospace; }
-p.more { color: color-mix(in srgb, currentColor 70%, transparent); }
-"""
 
 
 def trouble(status: int, cause: str, remedy: str, html: bool, look_again: bool = False) -> Response:
@@ -49,7 +44,7 @@ def trouble(status: int, cause: str, remedy: str, html: bool, look_again: bool =
         return JSONResponse(body, status_code=status, headers=headers)
     again = f'<meta http-equiv="refresh" content="{LOOK_AGAIN_S}">' if look_again else ""
     more = f'<p class="more">{escape(remedy)}</p>' if remedy else ""
-    return HTMLResponse(_page(again, cause, more), status_code=status, headers=headers)
+    return HTMLResponse(page(again, cause, more), status_code=status, headers=headers)
 
 
 def forwarding(path: str) -> Response:
@@ -60,13 +55,4 @@ def forwarding(path: str) -> Response:
     """
     leading = f'<meta http-equiv="refresh" content="0; url={escape(path)}">'
     link = f'<p><a href="{escape(path)}">{escape(path)}</a></p>'
-    return HTMLResponse(_page(leading, "Opening", link), headers=_OURS)
-
-
-def _page(head: str, title: str, body: str) -> str:
-    shown = escape(title[:1].upper() + title[1:])
-    return (
-        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>Millpond</title>{head}'
-        f'<meta name="viewport" content="width=device-width"><style>{_STYLE}</style>'
-        f"<h1>{shown}</h1>{body}</html>"
-    )
+    return HTMLResponse(page(leading, "Opening", link), headers=_OURS)
