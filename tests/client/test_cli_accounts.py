@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import re
@@ -61,6 +62,90 @@ def test_a_login_is_kept_for_its_owner_alone_and_used_from_then_on(server, run_p
     monkeypatch.delenv("MILLPOND_STATE")
     found = find_server()
     assert (found.url, found.token) == ("http://pool:7433", "pond_a_b")
+
+
+BEGUN = {"id": "l1", "link": "https://pool/oidc/code", "code": "BCDF-GHJK", "expires_at": 9e9, "ask_every_s": 0.01}
+
+
+@pytest.fixture
+def without_screen(monkeypatch):
+    """A terminal on a machine without a screen, and no waiting."""
+    for name in ("DISPLAY", "WAYLAND_DISPLAY"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def signing_on(server, monkeypatch):
+    """What asks openly asks the test's server."""
+
+    def ask(kind, url, path, request, transport=None, authority=""):
+        from millpond.client.sdk.logging_in import ask_openly
+
+        return ask_openly(kind, url, path, request, httpx2.MockTransport(server), authority)
+
+    monkeypatch.setattr("millpond.client.sdk.signing_on.ask_openly", ask)
+
+
+def test_without_a_screen_a_login_in_a_browser_shows_a_link_and_a_code(server, run_pond, signing_on, without_screen):
+    server.will(201, BEGUN)
+    server.will(200, {"state": "waiting"})
+    server.will(200, {"state": "granted", "user": "eve", "token": "pond_a_b"})
+    code, out, err = run_pond("login", "https://pool", "--oidc")
+    assert code == 0
+    assert out.splitlines()[0] == "BCDF-GHJK"
+    assert "open https://pool/oidc/code in a browser" in err
+    began, *proofs = map(body_of, server.requests)
+    assert began.keys() == {"challenge", "label"}
+    assert [hashlib.sha256(proof["secret"].encode()).hexdigest() for proof in proofs] == [began["challenge"]] * 2
+    assert kept_login("https://pool") == Login("https://pool", "eve", "pond_a_b")
+
+
+def test_with_a_screen_a_browser_opens_and_comes_back_to_a_port_here(server, run_pond, signing_on, monkeypatch):
+    opened = []
+
+    def open_browser(link):
+        opened.append(link)
+        port = body_of(server.requests[0])["port"]
+        with httpx2.Client(trust_env=False) as browser:
+            assert browser.get(f"http://127.0.0.1:{port}/?login=l1&code=half").status_code == 200
+
+    monkeypatch.setattr("millpond.client.cli.login.has_browser", lambda: True)
+    monkeypatch.setattr("millpond.client.cli.login.webbrowser.open", open_browser)
+    server.will(201, BEGUN | {"link": "https://pool/oidc/login?login=l1"})
+    server.will(200, {"state": "granted", "user": "eve", "token": "pond_a_b"})
+    assert run_pond("login", "https://pool", "--oidc")[0] == 0
+    assert opened == ["https://pool/oidc/login?login=l1"]
+    assert body_of(server.requests[1])["code"] == "half"
+
+
+@pytest.mark.parametrize("more", [["--user", "eve"], ["--invitation"], ["--stdin"]])
+def test_a_login_in_a_browser_asks_for_no_secrets_here(run_pond, more):
+    code, _, err = run_pond("login", "https://pool", "--oidc", *more)
+    assert code == 2
+    assert "leave out --user" in err
+
+
+def test_a_server_without_a_provider_is_told_in_plain_words(server, run_pond, signing_on, without_screen):
+    error = {"cause": "this server knows no OpenID Connect provider", "remedy": "log in with a password"}
+    server.will(404, {"error": error})
+    code, _, err = run_pond("login", "https://pool", "--oidc")
+    assert code == 4
+    assert "log in with a password" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "method", "told"),
+    [
+        (["bind", "eve", "0001"], "PUT", "eve is 0001 at https://login\n"),
+        (["unbind", "eve"], "DELETE", "eve is no longer 0001 at https://login\n"),
+    ],
+)
+def test_an_account_is_bound_to_its_owner_at_the_provider_and_back(server, run_pond, arguments, method, told):
+    server.will(200, {"user": "eve", "issuer": "https://login", "subject": "0001"})
+    assert run_pond("user", *arguments)[1] == told
+    (request,) = server.requests
+    assert (request.method, request.url.path) == (method, "/api/v1/users/eve/identity")
+    assert method == "DELETE" or body_of(request) == {"subject": "0001"}
 
 
 def test_an_invitation_chooses_a_password(server, run_pond):

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import getpass
+import os
 import platform
+import sys
+import webbrowser
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -16,9 +19,10 @@ from millpond.client.cli.secrets import SecretInput, from_stdin
 from millpond.client.sdk.credentials import Login, forget_login, keep_login
 from millpond.client.sdk.discovery import is_on_this_machine
 from millpond.client.sdk.logging_in import log_in
+from millpond.client.sdk.signing_on import Landing, SignOnAttempt
 from millpond.client.sdk.trust import absolute
 from millpond.model.errors import InvalidInputError, NotLoggedInError
-from millpond.specs.accounts import LoginRequest
+from millpond.specs.accounts import LoginInfo, LoginRequest
 
 
 @click.command("login")
@@ -30,8 +34,12 @@ from millpond.specs.accounts import LoginRequest
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     help="Certificates that may vouch for the server [default: those that the system trusts].",
 )
+@click.option("--oidc", is_flag=True, help="Log in in a browser, at the server's OpenID Connect provider.")
+@click.option("--no-browser", is_flag=True, help="With --oidc: show a code to be typed in any browser anywhere.")
 @from_stdin
-def login(url: str, user: str | None, invited: bool, ca: Path | None, stdin: bool) -> None:
+def login(
+    url: str, user: str | None, invited: bool, ca: Path | None, oidc: bool, no_browser: bool, stdin: bool
+) -> None:
     """Log in at the server at URL; commands go there from now on.
 
     The token is kept in $XDG_CONFIG_HOME/millpond/logins.json, for this user alone.
@@ -39,6 +47,12 @@ def login(url: str, user: str | None, invited: bool, ca: Path | None, stdin: boo
     address, authority = _address(url), absolute(ca)
     if address.startswith("http:") and not is_on_this_machine(address):
         say(f"the way to {address} is not encrypted: whoever listens there can read the password")
+    if oidc:
+        if user or invited or stdin:
+            raise InvalidInputError("--oidc asks for nothing here", "leave out --user, --invitation and --stdin")
+        info = _sign_on(address, authority, no_browser or not has_browser())
+        _keep(address, info, authority)
+        return
     secrets, label = SecretInput(stdin), f"pond login on {platform.node()}"[:100]
     if invited:
         invitation = secrets.ask("invitation")
@@ -46,8 +60,42 @@ def login(url: str, user: str | None, invited: bool, ca: Path | None, stdin: boo
     else:
         request = LoginRequest(user=user or getpass.getuser(), password=secrets.ask("password"), label=label)
     info = log_in(address, request, authority=authority)
+    _keep(address, info, authority)
+
+
+def _keep(address: str, info: LoginInfo, authority: str) -> None:
     path = keep_login(Login(address, info.user, info.token, authority))
     click.echo(f"logged in at {address} as {info.user}; the token is in {path}")
+
+
+def _sign_on(address: str, authority: str, by_code: bool) -> LoginInfo:
+    """Have somebody log in in a browser: in one of this machine, or with a code in any."""
+    if by_code:
+        attempt = SignOnAttempt(address, authority=authority)
+        say(f"open {attempt.info.link} in a browser and type this code within ten minutes:")
+        click.echo(attempt.info.code)
+        return attempt.finish()
+    with Landing() as landing:
+        attempt = SignOnAttempt(address, landing, authority=authority)
+        say(
+            f"log in in the browser that opens now, or open {attempt.info.link}\n"
+            f"it must show the code {attempt.info.code}; for a browser elsewhere use --no-browser"
+        )
+        webbrowser.open(attempt.info.link)
+        return attempt.finish(landing.wait)
+
+
+def has_browser() -> bool:
+    """Whether a browser can open on the screen of whoever runs this."""
+    if os.environ.get("SSH_CONNECTION"):
+        return False
+    if sys.platform != "darwin" and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
+        return False
+    try:
+        webbrowser.get()
+    except webbrowser.Error:
+        return False
+    return True
 
 
 @click.command("logout")

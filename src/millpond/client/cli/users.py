@@ -21,7 +21,7 @@ _COLUMNS = (Column("USER"), Column("KIND"), Column("GROUPS", gives_way=True), Co
 
 @click.group("user")
 def group() -> None:
-    """Users: add, list, change, disable; one's own password."""
+    """Users: add, list, change, disable, bind; one's own password."""
 
 
 @group.command("add")
@@ -110,6 +110,27 @@ def passwd(name: str | None, stdin: bool, state_dir: Path | None) -> None:
         present = "" if me.how == "owner" else secrets.ask("present password")
         client.accounts.change_password(present, secrets.ask_new())
     click.echo(f"{me.user} has a new password; other logins have ended")
+
+
+@group.command("bind")
+@click.argument("name")
+@click.argument("subject")
+@asks_server
+def bind(name: str, subject: str, state_dir: Path | None) -> None:
+    """Let whoever logs in with OpenID Connect as SUBJECT have an account; who is refused is told their SUBJECT."""
+    with connect(state_dir) as client:
+        bound = client.accounts.bind_user(name, subject)
+    click.echo(f"{bound.user} is {bound.subject} at {bound.issuer}")
+
+
+@group.command("unbind")
+@click.argument("name")
+@asks_server
+def unbind(name: str, state_dir: Path | None) -> None:
+    """Let nobody have an account by OpenID Connect any more. Its tokens and sessions stay."""
+    with connect(state_dir) as client:
+        ended = client.accounts.unbind_user(name)
+    click.echo(f"{ended.user} is no longer {ended.subject} at {ended.issuer}")
 
 
 def _tell_invitation(invitation: Invitation, url: str) -> None:

@@ -23,6 +23,7 @@ from millpond.specs.accounts import (
     WhoInfo,
 )
 from millpond.specs.api import Body
+from millpond.specs.signing_on import IdentityInfo
 
 _Answer = TypeVar("_Answer", bound=Body)
 
@@ -82,6 +83,14 @@ class Accounts:
     def invite(self, name: str) -> Invitation:
         """Another invitation for somebody."""
         return self._ask(Invitation, "POST", f"/users/{_segment(name)}/invitation")
+
+    def bind_user(self, name: str, subject: str) -> IdentityInfo:
+        """Let whoever logs in at the provider as this subject have an account."""
+        return self._ask(IdentityInfo, "PUT", f"/users/{_segment(name)}/identity", json={"subject": subject})
+
+    def unbind_user(self, name: str) -> IdentityInfo:
+        """Let nobody at a provider have an account any more."""
+        return self._ask(IdentityInfo, "DELETE", f"/users/{_segment(name)}/identity")
 
     def groups(self) -> list[GroupInfo]:
         """The groups that one may see."""

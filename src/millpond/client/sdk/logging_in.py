@@ -1,9 +1,11 @@
-"""Getting a token: the one request that is made without one."""
+"""Getting a token: the requests that are made without one."""
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import httpx2
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from millpond.client.sdk import failures
 from millpond.client.sdk.discovery import Address, is_on_this_machine
@@ -11,6 +13,8 @@ from millpond.client.sdk.trust import trust
 from millpond.model.errors import UnavailableError
 from millpond.specs.accounts import LoginInfo, LoginRequest
 from millpond.specs.api import API_PREFIX
+
+B = TypeVar("B", bound=BaseModel)
 
 _TIMEOUT_S = 30.0
 
@@ -30,13 +34,34 @@ def log_in(
         TooManyTriesError: too many logins failed before.
         UnavailableError: nothing there answers as a Millpond server.
     """
+    return ask_openly(LoginInfo, url, f"{API_PREFIX}/login", request, transport, authority)
+
+
+def ask_openly(
+    kind: type[B],
+    url: str,
+    path: str,
+    request: BaseModel,
+    transport: httpx2.BaseTransport | None = None,
+    authority: str = "",
+) -> B:
+    """Send a body to a route that needs no token; the answer.
+
+    Args:
+        kind: of the answer.
+        url, transport, authority: as of ``log_in``.
+
+    Raises:
+        UnavailableError: nothing there answers as a Millpond server.
+        MillpondError: it refuses.
+    """
     local = is_on_this_machine(url)
     try:
         verify = trust(Address(url, "", authority=authority))
         with httpx2.Client(
             base_url=url, timeout=_TIMEOUT_S, transport=transport, trust_env=not local, verify=verify
         ) as http:
-            response = http.post(f"{API_PREFIX}/login", json=request.model_dump(exclude_defaults=True))
+            response = http.post(path, json=request.model_dump(exclude_defaults=True))
     except httpx2.TransportError as error:
         raise failures.from_transport(error, url) from error
     except httpx2.InvalidURL as error:
@@ -44,6 +69,6 @@ def log_in(
     if not response.is_success:
         raise failures.from_response(response, url)
     try:
-        return LoginInfo.model_validate_json(response.content)
+        return kind.model_validate_json(response.content)
     except ValidationError as error:
         raise UnavailableError(f"what answers at {url} is not a Millpond server", "check the address") from error
