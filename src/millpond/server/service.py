@@ -433,8 +433,8 @@ class Service:
         return self._board.get(job)
 
     def live_jobs(self, prefix: str) -> list[JobInfo]:
-        """The jobs that have not ended whose ids begin so; does not block."""
-        return [info for info in self._board.newest_first() if info.id.startswith(prefix)]
+        """The jobs that have not ended whose ids begin so, members of arrays left out; does not block."""
+        return [info for info in self._board.newest_first() if info.id.startswith(prefix) and not info.parent]
 
     async def job(self, job: str, audience: Audience) -> JobInfo:
         """A job with the reason why it waits."""
