@@ -1,6 +1,6 @@
 """From an array to its members: their ids, and the job file of each.
 
-The member 17 of ``train-abcde`` is the job ``train-abcde.17``; no other job has a dot in its id.
+The member 17 of ``train-abcde`` is the job ``train-abcde.17``; no other id ends in a dot and digits alone.
 """
 
 from __future__ import annotations
