@@ -10,6 +10,7 @@ import sqlalchemy as sa
 from millpond.model import events
 from millpond.model.errors import UnavailableError
 from millpond.server.auth.records import User
+from millpond.server.store import leadership
 from millpond.server.store.histories import LogEntry
 from millpond.server.store.leadership import Leadership, NotLeadingError, Seat
 from millpond.server.store.store import Store
@@ -35,8 +36,10 @@ class Lead:
 
 
 @pytest.fixture
-def leads(postgresql_url: str) -> Iterator[list[Lead]]:
-    """Those who lead, or believe so; closed in the end."""
+def leads(postgresql_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Lead]]:
+    """Those who lead, or believe so; closed in the end. They show themselves only where a test has them do so."""
+    monkeypatch.setattr(leadership, "SHOWS_EVERY_S", 3_600.0)
+    monkeypatch.setattr(leadership, "LEASE_S", 600.0)
     leads: list[Lead] = [Lead(postgresql_url, FIRST)]
     yield leads
     for lead in leads:
