@@ -1,4 +1,5 @@
-"""Makes what lies beside this file, and the benchmarks, importable by all tests; a PostgreSQL for those that ask."""
+"""Makes what lies beside this file, and the benchmarks, importable by all tests; a PostgreSQL and a
+podman for those that ask."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ import sqlalchemy as sa
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
 
 from own_postgresql import own_postgresql, what_is_missing
+from real_containers import RealPodman, make_real_podman
 
 
 @pytest.fixture(scope="session")
@@ -32,3 +34,21 @@ def postgresql_url(_postgresql: str) -> str:
         connection.execute(sa.text("CREATE SCHEMA public"))
     engine.dispose()
     return _postgresql
+
+
+@pytest.fixture(scope="session")
+def _real_podman(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealPodman | str]:
+    made = make_real_podman(tmp_path_factory.mktemp("podman"))
+    yield made
+    if isinstance(made, RealPodman):
+        made.remove_everything()
+
+
+@pytest.fixture
+def real_podman(_real_podman: RealPodman | str, monkeypatch: pytest.MonkeyPatch) -> RealPodman:
+    """Podman with one image, ``busy:1``, for this process and those it starts; skips where there is none that works."""
+    if isinstance(_real_podman, str):
+        pytest.skip(_real_podman)
+    for name, value in _real_podman.env.items():
+        monkeypatch.setenv(name, value)
+    return _real_podman

@@ -18,6 +18,7 @@ LONG = {
     "test_operating",
     "test_standby",
     "test_starting_the_server",
+    "test_images",
     "test_twin",
 }
 """The files left out of `make test`: what they walk through is held in parts by faster tests as well."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,10 @@ from millpond.node.sandbox import SandboxMode
 from millpond.server.api.app import make_app
 from millpond.server.auth.security import open_security
 from millpond.server.board import Board
-from millpond.server.files.mounts import MountRules
 from millpond.server.files.service import Files
 from millpond.server.isolation import Apart, Isolation
 from millpond.server.loop import Loop
+from millpond.server.provisions.outfit import Means, Outfit
 from millpond.server.recovery import recover
 from millpond.server.service import Identity, Service
 from millpond.server.store.connecting import sqlite_url
@@ -24,33 +25,41 @@ from millpond.server.tenants import Tenants
 from millpond.server.vault.ciphers import Cipher
 from millpond.server.vault.secrets import Vault
 from millpond.specs.api import ErrorBody, ErrorInfo, JobInfo
+from millpond.specs.cluster import QueuePaths
+from millpond.specs.provisioning import Provisioning
 
 TOKEN = "secret"
+_PLAIN = Provisioning()
+Paths = Callable[[], Mapping[str, QueuePaths]]
 JOBS = "/api/v1/jobs"
 
 
 class Api:
     """A running server without a socket."""
 
-    def __init__(self, state_dir: Path) -> None:
+    def __init__(self, state_dir: Path, provisioning: Provisioning = _PLAIN, paths: Paths = dict) -> None:
         state_dir.mkdir(exist_ok=True)
         self.state_dir = state_dir
         self.clock = Clock()
         self.world = World()
         self.engine = WorldEngine(self.world, self.clock)
         self.store = Store(sqlite_url(state_dir / "millpond.db"))
-        self.loop = Loop(self.store, recover(self.store), Board(), self.clock)
+        self.outfit = Outfit(
+            self.store, state_dir, Means(paths, lambda: provisioning, lambda: self.loop.wake(), nodes=("n1",))
+        )
+        self.loop = Loop(self.store, recover(self.store), Board(), self.clock, self.outfit.staging)
         self.engine.wake = self.loop.wake
         self.loop.settle(self.engine)
         self.loop.start()
         identity = Identity("1", "http://testserver", "local", 1, state_dir, 0.0, "default", "default")
-        files = Files(state_dir, self.store, MountRules(dict, state_dir))
+        files = Files(state_dir, self.store, self.outfit.rules, self.outfit.cache.place)
         self.security = open_security(self.store, "ada", TOKEN, self.clock, cheap_passwords())
         apart = Apart(SandboxMode.AUTO)
         self.isolation = Isolation(apart, self.security.accounts, "ada", state_dir, clock=self.clock)
         self.vault = Vault(self.store.secrets, state_dir, lambda: Cipher.AES_256_GCM, self.clock)
+        accounts = self.security.accounts
         self.service = Service(
-            self.loop, self.store, identity, self.security.accounts, self.isolation, self.vault, files
+            self.loop, self.store, identity, accounts, self.isolation, self.vault, files, self.outfit
         )
         self.tenants = Tenants(self.security.accounts, self.isolation, self.loop, self.clock)
         app = make_app(self.service, self.security, self.tenants, "testserver", TOKEN)
@@ -68,6 +77,7 @@ class Api:
         return JobInfo.model_validate_json(self.client.get(f"{JOBS}/{name}").content)
 
     def close(self) -> None:
+        self.outfit.staging.close()
         self.loop.close()
         self.security.close()
         self.store.close()

@@ -13,13 +13,13 @@ from millpond.node.cgroups import Amounts
 from millpond.node.sandbox import SandboxMode
 from millpond.server.auth.accounts import Accounts
 from millpond.server.auth.owner import token_in
-from millpond.server.files.mounts import MountRules
 from millpond.server.files.service import Files
 from millpond.server.http import listen, url_of
 from millpond.server.isolation import Apart, Isolation
 from millpond.server.local import Launcher, describe
 from millpond.server.options import ServerOptions, parse_options
 from millpond.server.process import run
+from millpond.server.provisions.outfit import Outfit
 from millpond.server.state_dir import StateDir
 from millpond.server.store.connecting import sqlite_url
 from millpond.server.store.store import NewJob, Store
@@ -150,7 +150,9 @@ def test_a_job_is_launched_as_its_file_says(tmp_path: Path) -> None:
     isolation = Isolation(Apart(SandboxMode.AUTO), accounts, "ada", tmp_path)
     vault = Vault(store.secrets, tmp_path, lambda: Cipher.AES_256_GCM, lambda: 1.0)
     vault.put("user", "ada", "TOKEN", "quiet", "ada")
-    launcher = Launcher(store, Files(tmp_path, store, MountRules(dict, tmp_path)), isolation, vault, tmp_path)
+    outfit = Outfit(store, tmp_path)
+    files = Files(tmp_path, store, outfit.rules, outfit.cache.place)
+    launcher = Launcher(store, files, isolation, vault, outfit.provisions, tmp_path)
     launch = launcher.launch_of("j")
     assert launch.argv_of("ps") == ["/bin/sh", "-c", "serve"]
     assert launch.argv_of("worker") == ["work", "1"]

@@ -11,6 +11,7 @@ from millpond.model.topology import Level
 from millpond.model.workloads import CheckpointMode, Kind, Priority
 from millpond.specs.changing import Change
 from millpond.specs.errors import Problem, SpecError
+from millpond.specs.images import ImageWish, is_below, whole
 from millpond.specs.job import check_job, read_jobs
 
 FULL = """\
@@ -150,10 +151,9 @@ def test_a_word_that_is_not_allowed_gets_the_allowed_ones_and_the_nearest() -> N
     assert "low, normal, high, critical" in problem.hint
 
 
-@pytest.mark.parametrize("field", ["window", "image"])
-def test_fields_of_the_design_that_are_not_built_are_refused_by_name(field: str) -> None:
-    problem = only_problem(f"command: x\n{field}: something\n")
-    assert problem.message == f"'{field}' is not supported yet"
+def test_fields_of_the_design_that_are_not_built_are_refused_by_name() -> None:
+    problem = only_problem("command: x\nwindow: something\n")
+    assert problem.message == "'window' is not supported yet"
     assert problem.hint
 
 
@@ -258,9 +258,49 @@ def test_the_flat_form_is_taken_with_warnings_for_what_has_no_effect() -> None:
     assert job.roles[1].request.models == ("V100",)
     assert job.roles[1].request.memory_mib == 8192
     assert spec.launch.env["PAI_DATA_DIR"] == "/data/in"
-    assert any("pytorch:1.0" in warning for warning in spec.warnings)
-    assert any("dataDir" in warning for warning in spec.warnings)
+    assert (spec.file.data, spec.file.output) == ({"data": "/data/in"}, "/data/out")
+    assert spec.file.image == ImageWish(name="pytorch:1.0", optional=True)
+    assert spec.warnings == ()
     assert check_job(spec.document).to_job("x") == spec.to_job("x")
+
+
+def test_directories_of_the_flat_form_that_are_not_of_this_machine_are_only_variables() -> None:
+    spec = check_job({**FLAT, "dataDir": "hdfs://host/data", "outputDir": "hdfs://host/out", "codeDir": "/code"})
+    assert (spec.file.data, spec.file.output) == ({}, None)
+    assert spec.launch.env["PAI_OUTPUT_DIR"] == "hdfs://host/out"
+    assert [warning.split()[0] for warning in spec.warnings] == ["codeDir", "dataDir", "outputDir"]
+
+
+@pytest.mark.parametrize(
+    ("text", "whole_text"),
+    [
+        ("busybox", "docker.io/library/busybox:latest"),
+        ("pytorch/pytorch:2.4", "docker.io/pytorch/pytorch:2.4"),
+        ("nvcr.io/nvidia/pytorch:24.01", "nvcr.io/nvidia/pytorch:24.01"),
+        ("host:5000/a", "host:5000/a:latest"),
+        (f"a/b@sha256:{'0' * 64}", f"docker.io/a/b@sha256:{'0' * 64}"),
+    ],
+)
+def test_a_reference_is_read_as_docker_reads_it(text: str, whole_text: str) -> None:
+    spec = check_job({"command": "x", "image": text})
+    assert spec.file.image == ImageWish(name=text)
+    assert whole(text) == whole_text
+
+
+@pytest.mark.parametrize("text", ["", "-v", "--privileged", "Upper/case", "a b", "a:b:c", "sha256:x/..", "a//b", 7])
+def test_what_is_no_reference_is_refused(text: Any) -> None:
+    with pytest.raises(SpecError, match="is not the name of an image"):
+        check_job({"command": "x", "image": text})
+
+
+def test_a_repository_is_below_its_registry_and_nothing_that_only_begins_like_it() -> None:
+    allowed = ("nvcr.io/nvidia", "host:5000", "docker.io")
+    assert is_below("nvcr.io/nvidia/pytorch:1", allowed)
+    assert is_below("nvcr.io/nvidia:1", allowed)
+    assert is_below("host:5000/a@sha256:0", allowed)
+    assert not is_below("nvcr.io/nvidia-fake/x:1", allowed)
+    assert not is_below("docker.io.evil.org/x:1", allowed)
+    assert not is_below("host:5001/a:1", allowed)
 
 
 def test_faults_of_the_flat_form_are_told_in_its_own_names() -> None:

@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 from millpond.model.errors import InvalidInputError
 from millpond.node.cgroups import Amounts
+from millpond.node.containers.launching import ContainerLaunch
 from millpond.node.identities import Identity
 from millpond.node.workspace import Workspace
 
@@ -18,6 +19,7 @@ Command: TypeAlias = tuple[str, ...] | str
 """A program with its arguments, or a line for ``/bin/sh``."""
 
 _INHERITED = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR", "LD_LIBRARY_PATH")
+_IN_CONTAINERS = ("TZ", "PYTHONUNBUFFERED")
 _UNHEARD = ("SIGKILL", "SIGSTOP")
 
 
@@ -37,6 +39,7 @@ class LaunchSpec:
         role_amounts: by role, what its tasks are kept to.
         said_memory: roles that named their memory and use no cards.
         identity: whom they run as; None: as the server does.
+        container: what its tasks run in; None: the machine's own environment.
     """
 
     command: Command
@@ -49,6 +52,7 @@ class LaunchSpec:
     role_amounts: Mapping[str, Amounts] = field(default_factory=dict)
     said_memory: frozenset[str] = frozenset()
     identity: Identity | None = None
+    container: ContainerLaunch | None = None
 
     def __post_init__(self) -> None:
         for command in (self.command, *self.role_commands.values()):
@@ -66,6 +70,15 @@ class LaunchSpec:
     def notice_signal(self) -> str:
         """The signal that tells a task to end."""
         return self.checkpoint_signal or "SIGTERM"
+
+    @property
+    def inherited(self) -> dict[str, str]:
+        """What its tasks inherit of the server's environment."""
+        base = base_environment()
+        if self.container is None:
+            return base
+        # The places that these name are not those of the image, and the image may not know the language.
+        return {name: value for name, value in base.items() if name in _IN_CONTAINERS}
 
     def argv_of(self, role: str) -> list[str]:
         """Program and arguments of a role's tasks."""

@@ -10,7 +10,8 @@ from pathlib import Path
 
 _CGROUPS = Path("/sys/fs/cgroup")
 _MEMBERSHIP = Path("/proc/self/cgroup")
-_WHOLE_MACHINE = Path("/proc/vmstat")
+WHOLE_MACHINE = Path("/proc/vmstat")
+"""Counts kills in all groups, those too that are gone again by the time that somebody asks."""
 
 
 def limit_bytes(cgroups: Path = _CGROUPS, membership: Path = _MEMBERSHIP) -> int | None:
@@ -28,7 +29,7 @@ def kill_counter(cgroups: Path = _CGROUPS, membership: Path = _MEMBERSHIP) -> Pa
     for directory, name in _places(cgroups, membership, "memory.events", "memory.oom_control"):
         if "oom_kill " in _read(directory / name):
             return directory / name
-    return _WHOLE_MACHINE
+    return WHOLE_MACHINE
 
 
 def _places(cgroups: Path, membership: Path, version_2: str, version_1: str) -> list[tuple[Path, str]]:

@@ -7,7 +7,7 @@ Source of the fields: proc(5), ``/proc/pid/stat``.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 _DEAD = ("Z", "X")
@@ -40,12 +40,14 @@ def descendants(*pids: int) -> list[int]:
 def cpu_s_below(pid: int) -> float:
     """Processor time in seconds of all processes below ``pid``, and of those that have ended and were waited for."""
     own = _stat(pid)
-    ticks = sum(map(int, own[13:15])) if own is not None else 0  # of its children that have ended
-    for other in descendants(pid):
-        stat = _stat(other)
-        if stat is not None:
-            ticks += sum(map(int, stat[11:15]))
-    return ticks / os.sysconf("SC_CLK_TCK")
+    of_ended_children = sum(map(int, own[13:15])) if own is not None else 0
+    return of_ended_children / os.sysconf("SC_CLK_TCK") + cpu_s(descendants(pid))
+
+
+def cpu_s(pids: Iterable[int]) -> float:
+    """Processor time in seconds of these processes, and of children of theirs that have ended."""
+    stats = [stat for stat in map(_stat, pids) if stat is not None]
+    return sum(int(ticks) for stat in stats for ticks in stat[11:15]) / os.sysconf("SC_CLK_TCK")
 
 
 def with_variable(name: str, value: str) -> list[int]:

@@ -110,6 +110,8 @@ class RunRecord:
         cpus: numbers of the CPUs that it is pinned to; empty: to none.
         port: where on this machine it serves; None when it was given none.
         access_key: what it may ask of those who connect there.
+        container: name of the container that it runs in; empty: in none.
+        detached: its processes are not below its supervisor, but a daemon's.
     """
 
     id: TaskId
@@ -138,6 +140,8 @@ class RunRecord:
     cpus: tuple[int, ...] = ()
     port: int | None = None
     access_key: str = ""
+    container: str = ""
+    detached: bool = False
 
     @property
     def confinement(self) -> Confinement:

@@ -13,6 +13,8 @@ from pathlib import Path
 
 from millpond.model.errors import UnavailableError
 from millpond.node import cgroups, memory_cgroup, procfs, supervisor
+from millpond.node.containers.container import NAME_VARIABLE, container_name
+from millpond.node.containers.launching import Inmate, order_of
 from millpond.node.devices.vendor import Ours
 from millpond.node.files import write_json
 from millpond.node.launch import LaunchSpec
@@ -136,20 +138,31 @@ def request_stop(files: TaskFiles, handle: int, grace_s: float) -> None:
         signal.pidfd_send_signal(handle, signal.SIGTERM)
 
 
-def freeze(supervisor_pid: int) -> None:
+def freeze(record: RunRecord) -> None:
     """Halt all processes of a task, those it starts meanwhile too; device memory stays where it is."""
     halted: set[int] = set()
     for _ in range(_FREEZING_PASSES):
-        fresh = [pid for pid in procfs.descendants(supervisor_pid) if pid not in halted]
+        fresh = [pid for pid in processes_of(record) if pid not in halted]
         if not fresh:
             return
         _send(fresh, signal.SIGSTOP)
         halted.update(fresh)
 
 
-def thaw(supervisor_pid: int) -> None:
+def thaw(record: RunRecord) -> None:
     """Let a frozen task go on."""
-    _send(procfs.descendants(supervisor_pid), signal.SIGCONT)
+    _send(processes_of(record), signal.SIGCONT)
+
+
+def processes_of(*records: RunRecord) -> list[int]:
+    """All living processes of running tasks."""
+    below = procfs.descendants(*(record.supervisor_pid for record in records))
+    return [*below, *(pid for record in records for pid in detached_processes(record))]
+
+
+def detached_processes(record: RunRecord) -> list[int]:
+    """Those of a running task that are not below its supervisor."""
+    return procfs.with_variable(NAME_VARIABLE, record.container) if record.detached else []
 
 
 def kill_remains(files: TaskFiles, groups: Sequence[str]) -> None:
@@ -169,8 +182,7 @@ def kill_remains(files: TaskFiles, groups: Sequence[str]) -> None:
 def running_now(records: Iterable[RunRecord]) -> Ours:
     """What these tasks hold of the machine."""
     alive = [record for record in records if record.alive]
-    pids = procfs.descendants(*(record.supervisor_pid for record in alive))
-    return Ours(frozenset(pids), frozenset(uuid for record in alive for uuid in record.devices))
+    return Ours(frozenset(processes_of(*alive)), frozenset(uuid for record in alive for uuid in record.devices))
 
 
 def running_under(state_dir: Path) -> Ours:
@@ -198,6 +210,19 @@ def _order(
         owned.append(workdir)
     if identity is not None and Path(identity.home).is_dir():
         mounts = [*mounts, Mount(Path(identity.home), writable=True)]
+    env = {
+        **start.env,
+        **env,
+        LOG_VARIABLE: str(files.log),
+        "MILLPOND_NOTICE_SIGNAL": launch.notice_signal,
+    }
+    wrapped, container = None, None
+    if launch.container is not None:
+        name = container_name(files.record, start.decision)
+        inmate = Inmate(name, start.id.job, start.role, files.record, argv, workdir, mounts, env, start.devices)
+        wrapped, container = order_of(launch.container, inmate)
+    elif sandbox is not None:
+        wrapped = sandbox.around(argv, workdir, _installed(argv[0], start.env), mounts, identity)
     return {
         "record": {
             "job": start.id.job,
@@ -209,7 +234,9 @@ def _order(
             "devices": start.devices,
             "notice_signal": launch.notice_signal,
             "saves": bool(launch.checkpoint_signal),
-            "sandboxed": sandbox is not None,
+            "sandboxed": wrapped is not None,
+            "container": "" if container is None else container["name"],
+            "detached": container is not None and not container["leads"],
             "limited_by": start.limits.kind.value,
             "memory_limit_mib": start.limits.memory_mib,
             "groups": [group["folder"] for group in start.limits.groups],
@@ -218,18 +245,12 @@ def _order(
             "access_key": start.access_key,
         },
         "command": argv,
-        "wrapped": None
-        if sandbox is None
-        else sandbox.around(argv, workdir, _installed(argv[0], start.env), mounts, identity),
+        "wrapped": wrapped,
+        "container": container,
         "workdir": str(workdir),
         "workspace": None if workspace is None or workspace.empty else workspace.plain(),
-        "env": {
-            **start.env,
-            **env,
-            LOG_VARIABLE: str(files.log),
-            "MILLPOND_NOTICE_SIGNAL": launch.notice_signal,
-        },
-        "kill_counter": str(memory_cgroup.kill_counter()),
+        "env": env,
+        "kill_counter": str(memory_cgroup.kill_counter() if container is None else memory_cgroup.WHOLE_MACHINE),
         "limits": start.limits.plain(),
         "identity": None if identity is None else identity.plain(),
         "owned": [str(folder) for folder in owned if identity is not None],

@@ -1,12 +1,13 @@
 """One command beside a task, between its supervisor above and a visitor at the other end of a socket.
 
 Run by the supervisor (``visits``) as ``python -m millpond.node.session FD`` with the task's ``env``, ``workdir``,
-``sandbox`` (process id of its outermost process, or null) and ``identity`` (whom it runs as, or null) as JSON on
-standard input. The socket keeps the bounds of messages. A message that begins with ``{`` is JSON: first the visitor's
-order (``argv``, ``tty``, ``rows``, ``columns``), then ``{"rows": .., "columns": ..}`` when the window changes and
-``{"eof": true}`` at the end of the input; from here at last ``{"exit": code}``, with an ``error`` where the command
-could not be started. Every other message is data behind one byte that names the stream: input 0, output 1, errors 2. An
-order of ``sftp`` instead of ``argv`` starts no command: this process itself then answers an SFTP client (``sftp``).
+``sandbox`` (process id of its outermost process, or null), ``container`` (what its runtime is told, or null) and
+``identity`` (whom it runs as, or null) as JSON on standard input. The socket keeps the bounds of messages. A message
+that begins with ``{`` is JSON: first the visitor's order (``argv``, ``tty``, ``rows``, ``columns``), then
+``{"rows": .., "columns": ..}`` when the window changes and ``{"eof": true}`` at the end of the input; from here at
+last ``{"exit": code}``, with an ``error`` where the command could not be started. Every other message is data behind
+one byte that names the stream: input 0, output 1, errors 2. An order of ``sftp`` instead of ``argv`` starts no command:
+this process itself then answers an SFTP client (``sftp``).
 
 Nothing is read that cannot be passed on, so a slow reader slows the writer, and no more than one message waits on
 either way. Standard library only.
@@ -15,10 +16,12 @@ either way. Standard library only.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
 import pty
+import secrets
 import select
 import signal
 import socket
@@ -28,6 +31,7 @@ import sys
 import termios
 from typing import Any
 
+from millpond.node import procfs
 from millpond.node.namespaces import enter_sandbox
 from millpond.node.sftp import SftpServer
 
@@ -37,6 +41,8 @@ LARGEST_MESSAGE = 65_536
 LARGEST_DATA = LARGEST_MESSAGE - 1
 
 _NOT_EXECUTABLE, _NOT_FOUND = 126, 127
+_VISIT_VARIABLE = "MILLPOND_VISIT"
+"""Marks what one visitor runs in a container, where it is no descendant of ours."""
 _END_OF_TYPING = b"\x04"
 _HEARD_WITHIN_S = 5.0
 _MOST_LAST_READS = 64
@@ -54,6 +60,8 @@ def main(argv: list[str]) -> int:
     try:
         if place["sandbox"] is not None:
             enter_sandbox(place["sandbox"])
+        if order.get("sftp") and place["container"] is not None:
+            raise OSError(errno.ENOTSUP, "files in a container cannot be reached by SFTP; use commands", "sftp")
         if order.get("sftp"):
             os.chdir(place["workdir"])
             return _serve_files(connection)
@@ -75,8 +83,13 @@ class _Command:
     def __init__(self, order: dict[str, Any], place: dict[str, Any]) -> None:
         self.input: int | None
         env = dict(place["env"])
+        self._visit = ""
         if order.get("tty"):
             env["TERM"] = str(order.get("term") or "xterm")
+        if place["container"] is not None:
+            self._visit = secrets.token_hex(16)
+            order, env = _through_runtime(order, env, place["container"], self._visit), place["container"]["env"]
+        if order.get("tty"):
             self.input, theirs = pty.openpty()
             if place["identity"] is not None:
                 os.fchown(theirs, place["identity"]["uid"], -1)
@@ -146,8 +159,22 @@ class _Command:
     def hang_up(self) -> None:
         """The visitor is gone, or the task ends."""
         for number in (signal.SIGHUP, signal.SIGCONT, signal.SIGTERM):
+            for pid in procfs.with_variable(_VISIT_VARIABLE, self._visit) if self._visit else ():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, number)
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.process.pid, number)
+
+
+def _through_runtime(
+    order: dict[str, Any], env: dict[str, str], container: dict[str, Any], visit: str
+) -> dict[str, Any]:
+    """The order to run a command in the task's container."""
+    program, verb, *options = container["exec"]
+    extra = ["--env", f"{_VISIT_VARIABLE}={visit}"]
+    if order.get("tty"):
+        extra += ["--tty", "--env", f"TERM={env['TERM']}"]
+    return {**order, "argv": [program, verb, *extra, *options, *order["argv"]]}
 
 
 class _Relay:

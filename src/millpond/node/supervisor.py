@@ -10,9 +10,9 @@ decision never starts a task twice.
 Forked by the nursery (``node.nursery``) with a JSON object on standard input: ``record`` (what identifies the task,
 ``decision`` among it), ``command``, ``wrapped`` (the same in a sandbox; null without one), ``workdir``, ``env``,
 ``kill_counter``, ``workspace`` (files to be laid out before the command starts, see ``node.workspace``; null without
-any), ``limits`` (``node.limiting``), ``identity`` (whom the command runs as, see ``node.identities``; null: as we do)
-and ``owned`` (folders that are to be theirs). Standard output is closed as soon as the record tells whether the command
-runs. Standard library only.
+any), ``limits`` (``node.limiting``), ``identity`` (whom the command runs as, see ``node.identities``; null: as we do),
+``owned`` (folders that are to be theirs) and ``container`` (see ``node.containers.supervised``; null without one).
+Standard output is closed as soon as the record tells whether the command runs. Standard library only.
 
 While it lives, ``STATE/running`` holds a link to its record: that is how a restarted server finds whatever runs without
 reading the records of everything that ever ran.
@@ -37,6 +37,7 @@ from pathlib import Path
 from typing import Any
 
 from millpond.node import cgroups, procfs
+from millpond.node.containers import supervised
 from millpond.node.files import read_json, write_json
 from millpond.node.visits import Visits
 
@@ -89,6 +90,7 @@ class _Supervisor:
         self._main = 0
         self._prepared = False
         self._visits: Visits | None = None
+        self._container: dict[str, Any] | None = order["container"]
         own = os.getpid()
         self._record: dict[str, Any] = {
             **order["record"],
@@ -111,6 +113,8 @@ class _Supervisor:
             self._record["forced"] = self._status is None
             self._end_everything()
             self._write_end()
+        if self._container is not None:
+            supervised.tidy_up(self._container)
 
     def _kills(self) -> int:
         """Kills for want of memory so far: the task's own, where it has a control group, else all that we know of."""
@@ -121,22 +125,24 @@ class _Supervisor:
     def _start(self) -> bool:
         """Start the command; when it cannot be started the record says why."""
         order = self._order
-        wrapped = order["wrapped"]
+        wrapped, container = order["wrapped"], self._container
         try:
             self._prepare()
             cgroups.make(self._groups)
-            if wrapped is not None:
+            if wrapped is not None and container is None:
                 _require_program(order["command"][0], order["workdir"], order["env"])
             with self._open_log() as log:
                 child = subprocess.Popen(
                     order["command"] if wrapped is None else wrapped,
-                    cwd=order["workdir"],
-                    env=order["env"],
+                    cwd=order["workdir"] if container is None else container["scratch"],
+                    env=order["env"] if container is None else container["env"],
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=subprocess.STDOUT,
                     start_new_session=True,
-                    preexec_fn=partial(_become_task if wrapped is None else _become_sandbox, order["limits"]),
+                    preexec_fn=partial(
+                        _become_task if wrapped is None or container is not None else _become_sandbox, order["limits"]
+                    ),
                 )
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             self._record["error"] = {
@@ -165,6 +171,8 @@ class _Supervisor:
         if self._order["identity"] is not None:
             for folder in filter(os.path.isdir, self._order["owned"]):
                 _give_to(self._order["identity"], folder)
+        if self._container is not None:
+            supervised.lay_out(self._container)
         self._prepared = True
 
     def _folders(self) -> list[str]:
@@ -173,12 +181,15 @@ class _Supervisor:
 
     def _receive_visits(self) -> None:
         """From now on commands may be run beside the task; where no socket can be made, none can."""
-        sandbox = None if self._order["wrapped"] is None else self._main
+        container = self._container
+        entered = self._order["wrapped"] is not None if container is None else container["enters"]
         place = {
             "env": self._order["env"],
             "workdir": self._order["workdir"],
-            "sandbox": sandbox,
-            "identity": self._order["identity"],
+            "sandbox": self._main if entered else None,
+            "container": None if entered else container,
+            # A container's runtime speaks with the server's rights; whom the command runs as it knows itself.
+            "identity": self._order["identity"] if container is None else None,
         }
         try:
             become = partial(_become_task, self._order["limits"])
@@ -229,8 +240,14 @@ class _Supervisor:
         if self._visits is not None:
             self._visits.end()
         self._record.update(notice_at=time.time(), stop_wished=wish is not None)
-        _send(-self._main, getattr(signal, self._record["notice_signal"]))
-        for pid in procfs.descendants(os.getpid()):
+        notice = getattr(signal, self._record["notice_signal"])
+        below = procfs.descendants(os.getpid())
+        if self._container is not None and self._container["leads"]:
+            for pid in supervised.of_command(below):
+                _send(pid, notice)
+        else:
+            _send(-self._main, notice)
+        for pid in below:
             _send(pid, signal.SIGCONT)  # a frozen task cannot heed the notice
 
     def _reap(self) -> bool:
@@ -248,9 +265,17 @@ class _Supervisor:
                 self._visits.over(pid)
 
     def _end_everything(self) -> None:
-        """Kill all that is left below; new ones may appear while we look, hence again and again."""
+        """Kill all that is left below; new ones may appear while we look, hence again and again.
+
+        Of a container, what is inside goes first: what its runtime has around it then puts things in order and ends.
+        """
+        container = self._container
+        if container is not None and self._status is None:
+            supervised.kill(container)
+        all_of_it_at = time.monotonic() + (supervised.TIDYING_S if container is not None else 0.0)
         while not self._reap():
-            for pid in procfs.descendants(os.getpid()):
+            below = procfs.descendants(os.getpid())
+            for pid in below if time.monotonic() >= all_of_it_at else supervised.inside(below):
                 _send(pid, signal.SIGKILL)
             signal.sigtimedwait((signal.SIGCHLD,), 0.05)
 
@@ -260,13 +285,14 @@ class _Supervisor:
         code = code if code >= 0 else 128 - code
         # In a control group of its own every kill is one of its own, whatever its main process made of it.
         by_kernel = (code == _KILLED or (code != 0 and bool(self._groups))) and self._deadline is None
-        self._record.update(
-            exit_code=code,
-            ended_at=time.time(),
-            out_of_memory=by_kernel and self._kills() > self._kills_before,
-        )
+        self._record.update(exit_code=code, ended_at=time.time(), out_of_memory=by_kernel and self._was_out_of_memory())
         cgroups.remove(self._folders())
         self._write_for_good()
+
+    def _was_out_of_memory(self) -> bool:
+        if self._container is not None and supervised.was_out_of_memory(self._container):
+            return True
+        return self._kills() > self._kills_before
 
     def _write_for_good(self) -> None:
         """Write the end down; on a full disk, wait for room."""

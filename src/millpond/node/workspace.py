@@ -127,7 +127,7 @@ def prepare(workspace: Workspace, attempt_dir: Path, identity: Mapping[str, Any]
         (attempt_dir / FILES).mkdir(exist_ok=True, mode=0o700)
         blobs = Path(workspace.blobs)
         if workspace.snapshot:
-            _lay_out(blobs, workspace.snapshot, attempt_dir / WORK)
+            lay_out(blobs, workspace.snapshot, attempt_dir / WORK)
         if workspace.payload:
             _copy(blobs, workspace.payload, attempt_dir / PAYLOAD, 0o600)
         for mount in workspace.data:
@@ -167,7 +167,8 @@ def _acting_as(identity: Mapping[str, Any] | None) -> Iterator[None]:
 
 def _link_data(workspace: Workspace, mount: DataMount, folder: Path) -> None:
     folder.mkdir(exist_ok=True, mode=0o700)
-    source = Path(mount.path) if mount.path else _dataset(workspace, mount.snapshot)
+    blobs, datasets = Path(workspace.blobs), Path(workspace.datasets)
+    source = Path(mount.path) if mount.path else lay_out_dataset(blobs, datasets, mount.snapshot)
     if not source.exists():
         raise FileNotFoundError(errno.ENOENT, f"the data {mount.name!r} is not there", str(source))
     place = folder / mount.name
@@ -175,22 +176,25 @@ def _link_data(workspace: Workspace, mount: DataMount, folder: Path) -> None:
     place.symlink_to(source)
 
 
-def _dataset(workspace: Workspace, snapshot: str) -> Path:
-    """The dataset's folder, laid out by whoever needs it first."""
-    datasets = Path(workspace.datasets)
+def lay_out_dataset(blobs: Path, datasets: Path, snapshot: str) -> Path:
+    """The dataset's folder, laid out by whoever needs it first.
+
+    Raises:
+        OSError: the disk is full, or a content is not there or damaged.
+    """
     datasets.mkdir(parents=True, exist_ok=True, mode=0o700)
     place = datasets / snapshot
     with (datasets / f"{snapshot}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not place.exists():
             fresh = datasets / f"{snapshot}.new"
-            _lay_out(Path(workspace.blobs), snapshot, fresh)
-            _protect(fresh)
+            lay_out(blobs, snapshot, fresh)
+            protect(fresh)
             fresh.rename(place)
     return place
 
 
-def _protect(folder: Path) -> None:
+def protect(folder: Path) -> None:
     """Take the right to write away, so that no job changes by mistake what others read."""
     for above, _, files in os.walk(folder):
         for name in files:
@@ -202,8 +206,12 @@ def _protect(folder: Path) -> None:
             Path(above).chmod(0o555)
 
 
-def _lay_out(blobs: Path, snapshot: str, folder: Path) -> None:
-    """Copy a snapshot into a new folder; what an interrupted attempt left there goes first."""
+def lay_out(blobs: Path, snapshot: str, folder: Path) -> None:
+    """Copy a snapshot into a new folder; what an interrupted attempt left there goes first.
+
+    Raises:
+        OSError: the disk is full, or a content is not there or damaged.
+    """
     if folder.exists():
         unprotect(folder)
         shutil.rmtree(folder)

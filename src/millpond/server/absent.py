@@ -13,6 +13,7 @@ _LISTED_BY: Final = {
     "token": "list them with pond token ls",
     "key": "list them with pond ssh-key ls",
     "secret": "list them with pond secret ls",
+    "image": "list them with pond image ls",
 }
 
 

@@ -21,6 +21,7 @@ from millpond.server.store.histories import LogEntry
 from millpond.server.store.store import DEPENDENT, LIVE, NewJob, Store
 from millpond.specs.api import JobInfo
 from millpond.specs.members import split_member
+from millpond.specs.mounts import After
 
 
 class Batch:
@@ -225,6 +226,8 @@ class Batch:
         if reason is not None:
             raise refusal(reason)
         after = self._dependents.waits(submission.document)
+        if after is None and submission.waits:
+            after = After()
         array = array_of(job, submission.document, max(self.now, self._latest))
         if array is not None:
             array.held = after is not None
@@ -236,7 +239,7 @@ class Batch:
         else:  # not in the log yet: answers are kept under numbers that no entry has
             seq = -1 - len(self.held)
         if after is not None:
-            self.held.append(Dependent(job, max(self.now, self._latest), after))
+            self.held.append(Dependent(job, max(self.now, self._latest), after, submission.document))
         self.new_jobs.append(
             NewJob(
                 job.id,

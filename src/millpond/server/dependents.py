@@ -1,21 +1,23 @@
-"""Jobs that wait for the end of others (``after:``): stored, and handed to the core when what they wait for has come.
+"""Jobs that wait for the end of others (``after:``), or for an image or data that is far: stored, and handed to the
+core when what they wait for has come.
 
 The core never sees a job that may not start yet: to it, a dependency would be one more state in which a job is in
 nobody's way, and it forgets jobs when they end. Whether a job may go on follows from the stored ends of others alone,
-so a restarted server finds out anew.
+so a restarted server finds out anew; what is near is found out by the staging (``provisions.staging``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 from millpond.model.errors import ConflictError, InvalidInputError
 from millpond.model.reasons import Cause
 from millpond.model.workloads import Job, JobState
 from millpond.server.arrays.arrays import Arrays, never_fed
 from millpond.server.board import Board
+from millpond.server.provisions.staging import Stage
 from millpond.server.store.store import Store
 from millpond.specs.api import ReasonInfo
 from millpond.specs.job import check_job
@@ -27,11 +29,17 @@ _WANTED = {"ok": "succeed", "any": "end", "failed": "fail"}
 
 @dataclass(frozen=True, slots=True)
 class Dependent:
-    """A job that waits for others; ``submitted_at`` in seconds since 1970."""
+    """A job that waits.
+
+    Attributes:
+        submitted_at: in seconds since 1970.
+        document: its job file.
+    """
 
     job: Job
     submitted_at: float
     after: After
+    document: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +54,21 @@ class Standing:
     open: tuple[tuple[str, str, str], ...] = ()
     doomed: str = ""
 
-    @property
-    def ready(self) -> bool:
-        """Whether nothing keeps it."""
-        return not self.open and not self.doomed
+
+class Stages(Protocol):
+    """What gets near whatever jobs need; see ``provisions.staging``."""
+
+    def begin(self, job: str, document: Mapping[str, Any]) -> None:
+        """Fetch what a job needs."""
+
+    def forget(self, job: str) -> None:
+        """It needs nothing any more."""
+
+    def look(self, job: str) -> Stage:
+        """How far it is."""
+
+    def settled(self) -> list[str]:
+        """Jobs that need nothing any more, or can never have it, since the last call."""
 
 
 class Dependents:
@@ -58,18 +77,20 @@ class Dependents:
     Args:
         board: the looks of jobs that have not ended.
         arrays: knows the members that are not on the board yet.
+        stages: gets near what they need.
     """
 
-    def __init__(self, store: Store, board: Board, arrays: Arrays) -> None:
+    def __init__(self, store: Store, board: Board, arrays: Arrays, stages: Stages) -> None:
         self._store = store
         self._board = board
         self._arrays = arrays
+        self._stages = stages
         self._waiting: dict[str, Dependent] = {}
         self._to_look_at: dict[str, None] = {}
         for row in store.dependents():
             file = check_job(row.document)
             job = replace(file.to_job(row.id, row.user), group=row.group)
-            self.hold(Dependent(job, row.submitted_at, file.file.after))
+            self.hold(Dependent(job, row.submitted_at, file.file.after, row.document))
 
     def __contains__(self, job: str) -> bool:
         return job in self._waiting
@@ -82,11 +103,13 @@ class Dependents:
     def hold(self, dependent: Dependent) -> None:
         """Take one on; it is looked at with the next turn, as what it waits for may have ended meanwhile."""
         self._waiting[dependent.job.id] = dependent
+        self._stages.begin(dependent.job.id, dependent.document)
         self._to_look_at[dependent.job.id] = None
 
     def drop(self, job: str) -> Dependent:
         """It no longer waits: it was released or cancelled."""
         self._to_look_at.pop(job, None)
+        self._stages.forget(job)
         return self._waiting.pop(job)
 
     def ended(self, jobs: Iterable[str]) -> bool:
@@ -102,10 +125,20 @@ class Dependents:
 
     def due(self) -> list[tuple[Dependent, Standing]]:
         """Those that may go on, or never can. They come again until they are dropped."""
-        found = [(self._waiting[name], self.standing(self._waiting[name].after)) for name in self._to_look_at]
+        self._to_look_at.update(dict.fromkeys(name for name in self._stages.settled() if name in self._waiting))
+        found = [(self._waiting[name], self._whole_standing(self._waiting[name])) for name in self._to_look_at]
         due = [(dependent, standing) for dependent, standing in found if not standing.open or standing.doomed]
         self._to_look_at = {dependent.job.id: None for dependent, _ in due}
         return due
+
+    def _whole_standing(self, dependent: Dependent) -> Standing:
+        """How a job stands to all that it waits for."""
+        standing, stage = self.standing(dependent.after), self._stages.look(dependent.job.id)
+        if standing.doomed or stage.ready:
+            return standing
+        if stage.doomed:
+            return Standing(doomed=stage.doomed)
+        return Standing((*standing.open, (dependent.job.id, JobState.QUEUED.value, "be provided for")))
 
     def waits(self, document: dict[str, Any]) -> After | None:
         """What a submission has to wait for; None when nothing.
@@ -144,6 +177,15 @@ class Dependents:
         if dependent is None:
             return None
         found = self.standing(dependent.after).open
+        stage = self._stages.look(job)
+        if not found and not stage.ready and not stage.doomed:
+            return ReasonInfo(
+                job=job,
+                state=JobState.QUEUED,
+                cause=Cause.WAITING_FOR_IMAGE if stage.is_image else Cause.WAITING_FOR_DATA,
+                summary=stage.summary,
+                numbers=dict(stage.numbers),
+            )
         if not found:
             return ReasonInfo(
                 job=job, state=JobState.QUEUED, cause=Cause.NOT_CONSIDERED, summary="it is about to queue"

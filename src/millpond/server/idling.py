@@ -20,6 +20,7 @@ from millpond.model.events import Noted, StopRequested, SuspendRequested
 from millpond.model.workloads import JobState, Kind
 from millpond.node import procfs
 from millpond.node.records import RunRecord, TaskFiles, TaskId, read_record
+from millpond.node.runner import detached_processes
 from millpond.server.activity import Activity
 from millpond.server.inbox import ChangeJob
 from millpond.server.loop import Loop
@@ -189,4 +190,5 @@ class IdleWatch:
 
 def cpu_s_of(record: RunRecord) -> float:
     """Processor time in seconds that everything below a task's supervisor has used, ended processes included."""
-    return procfs.cpu_s_below(record.supervisor_pid)
+    used = procfs.cpu_s_below(record.supervisor_pid)
+    return used + procfs.cpu_s(detached_processes(record))

@@ -24,6 +24,7 @@ class Submission:
     Attributes:
         key, digest: the client's idempotency key (or empty) and the hash of what it sent with it.
         forecast: how long it is expected to run.
+        waits: not everything that it needs is on the machine.
     """
 
     job: Job
@@ -31,6 +32,7 @@ class Submission:
     key: str = ""
     digest: str = ""
     forecast: Forecast | None = None
+    waits: bool = False
     answer: Future[JobInfo] = field(default_factory=Future)
 
 

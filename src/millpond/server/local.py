@@ -18,6 +18,7 @@ from millpond.node.records import attempt_dir
 from millpond.node.runner import running_under
 from millpond.server.files.service import Files
 from millpond.server.isolation import Isolation
+from millpond.server.provisions.admission import Provisions
 from millpond.server.store.store import Store
 from millpond.server.vault.secrets import Vault
 from millpond.specs.cluster import ClusterConfig
@@ -53,6 +54,7 @@ class Launcher:
     files: Files
     isolation: Isolation
     vault: Vault
+    provisions: Provisions
     state_dir: Path
     rules: Callable[[], TaskRules] = TaskRules
 
@@ -62,7 +64,8 @@ class Launcher:
         Raises:
             NotFoundError: there is no such job, or no more a dataset or a secret of its, or no account it is to run as.
             InvalidInputError: this version no longer understands its file, or it may no longer have the data it names.
-            UnavailableError: it could not be kept apart from others, or a secret of its cannot be opened.
+            UnavailableError: it could not be kept apart from others, or a secret of its cannot be opened, or it runs in
+                a container and nothing here runs containers any more.
         """
         submitted = self.store.submitted(job)
         if submitted is None:
@@ -71,6 +74,7 @@ class Launcher:
         launch = spec.launch
         checkpoint = spec.to_job(job).checkpoint
         self.isolation.check(submitted.user)
+        identity = self.isolation.identity_of(submitted.user)
         return LaunchSpec(
             command=next(iter(launch.commands.values())),
             workdir=Path(launch.workdir) if launch.workdir else _own_folder(job, self.state_dir),
@@ -81,7 +85,8 @@ class Launcher:
             serves=spec.file.serves,
             role_amounts={role.name: self._amounts(role) for role in spec.file.all_roles()},
             said_memory=frozenset(role.name for role in spec.file.all_roles() if _said_memory(spec.file, role)),
-            identity=self.isolation.identity_of(submitted.user),
+            identity=identity,
+            container=self.provisions.launch(spec.file, identity),
         )
 
     def _amounts(self, role: RoleFile) -> Amounts:

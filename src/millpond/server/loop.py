@@ -28,7 +28,7 @@ from millpond.server.arrays.arrays import Arrays
 from millpond.server.batch import Batch
 from millpond.server.board import Board, picture, picture_before, picture_cancelled
 from millpond.server.core import Core
-from millpond.server.dependents import Dependent, Dependents
+from millpond.server.dependents import Dependent, Dependents, Stages
 from millpond.server.inbox import (
     ChangeJob,
     ChangeNode,
@@ -41,6 +41,7 @@ from millpond.server.inbox import (
     Wake,
     wall_clock,
 )
+from millpond.server.provisions.staging import NOTHING_TO_STAGE
 from millpond.server.store.deliveries import NewDelivery
 from millpond.server.store.histories import DecisionEntry, LogEntry
 from millpond.server.store.store import Snapshot, Store
@@ -74,6 +75,7 @@ class Loop:
         core: as ``recovery.recover`` gives it.
         board: where the looks of living jobs are put for readers.
         clock: seconds since 1970.
+        stages: gets near what jobs need before they queue.
 
     Attributes:
         trouble: why nothing can be accepted now (the store cannot be written); empty when all is well.
@@ -84,7 +86,14 @@ class Loop:
         forecast: guesses how long a member of an array will run, if that can be said at once.
     """
 
-    def __init__(self, store: Store, core: Core, board: Board, clock: Callable[[], float] = wall_clock) -> None:
+    def __init__(
+        self,
+        store: Store,
+        core: Core,
+        board: Board,
+        clock: Callable[[], float] = wall_clock,
+        stages: Stages = NOTHING_TO_STAGE,
+    ) -> None:
         self.store = store
         self.core = core
         self.board = board
@@ -102,7 +111,7 @@ class Loop:
         self._decided: list[DecisionEntry] = []
         self._ended: dict[str, JobInfo] = {}
         self.arrays = Arrays(store)
-        self.dependents = Dependents(store, board, self.arrays)
+        self.dependents = Dependents(store, board, self.arrays, stages)
         self._held: list[Change] = []
         self._meter = Meter(store.open_stretches())
         self._confinements: dict[str, Confinement] = {}
@@ -316,7 +325,7 @@ class Loop:
         """End a job that waits for others, and answer once that is durable; nothing else can be asked of it."""
         if message.stopped_by is None:
             message.answer.set_exception(
-                ConflictError(f"job {message.job!r} waits for other jobs", "it can be stopped")
+                ConflictError(f"job {message.job!r} waits for other jobs or for data", "it can be stopped")
             )
             return
         self._cancel(message.job, f"{message.stopped_by or 'somebody'} asked for its end")

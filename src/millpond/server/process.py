@@ -21,6 +21,7 @@ from millpond.model import events
 from millpond.model.errors import InconsistentStateError, MillpondError
 from millpond.model.nodes import Node
 from millpond.node.cgroups import GroupMode
+from millpond.node.devices.nvidia import NvidiaVendor
 from millpond.node.machine import Machine
 from millpond.node.sandbox import SandboxMode
 from millpond.scheduling.settings import Settings
@@ -32,7 +33,6 @@ from millpond.server.auth.owner import TOKEN_FILE, owner_name, token_in
 from millpond.server.auth.security import Oidc, Security, open_security
 from millpond.server.board import Board
 from millpond.server.disk_watch import DiskWatch
-from millpond.server.files.mounts import MountRules
 from millpond.server.files.service import Files
 from millpond.server.http import HttpServer, is_loopback, listen, url_of
 from millpond.server.idling import IdleWatch, cpu_s_of
@@ -42,6 +42,7 @@ from millpond.server.local import Launcher, describe, make_limiter, unlimited_te
 from millpond.server.loop import Loop
 from millpond.server.options import ServerOptions, parse_options
 from millpond.server.outside import seen_from_outside
+from millpond.server.provisions.outfit import Means, Outfit
 from millpond.server.recovery import recover
 from millpond.server.retention import Janitor, Limits
 from millpond.server.server_log import LogFormat, set_up_log
@@ -66,6 +67,7 @@ from millpond.specs.cluster import ClusterConfig, PriceList, QueuePaths, Webhook
 from millpond.specs.confining import RunAs, TaskRules
 from millpond.specs.listening import Listening
 from millpond.specs.oidc import OidcRules
+from millpond.specs.provisioning import Provisioning
 from millpond.specs.ssh import SshInfo
 
 log = logging.getLogger(__name__)
@@ -132,14 +134,15 @@ def serve(options: ServerOptions) -> None:
         try:
             current = Current(config)
             security = open_security(store, owner_name(), token, wall_clock, oidc=Oidc(current.oidc))
-            loop = Loop(store, recover(store, options.policies), Board())
+            outfit = Outfit(store, state.path, current.means(machine, lambda: loop.wake()))
+            loop = Loop(store, recover(store, options.policies), Board(), stages=outfit.staging)
             vault = Vault(store.secrets, state.path, current.cipher, wall_clock)
             courier = Courier(store, current.webhooks, vault, wall_clock)
             loop.address, loop.on_told = courier.address, courier.wake
-            files = Files(state.path, store, MountRules(current.paths, state.path))
+            files = Files(state.path, store, outfit.rules, outfit.cache.place)
             doorway = open_doorway(config.ssh, state.path) if config.ssh else None
             isolation = Isolation(apart, security.accounts, owner_name(), state.path, current.run_as, wall_clock)
-            launcher = Launcher(store, files, isolation, vault, state.path, current.tasks)
+            launcher = Launcher(store, files, isolation, vault, outfit.provisions, state.path, current.tasks)
             means = EngineOptions(wake=loop.wake, sandbox=apart.sandbox, limiter=limiter)
             engine = LocalEngine(machine, state.path, launcher.launch_of, means)
             try:
@@ -150,6 +153,7 @@ def serve(options: ServerOptions) -> None:
                 tenants = Tenants(security.accounts, isolation, loop, wall_clock)
                 tenants.start()
                 loop.start()
+                outfit.staging.start()
                 courier.start()
                 janitor = Janitor(store, state.path, Limits(options.keep_jobs, options.keep_logs_gib), wall_clock)
                 janitor.start()
@@ -159,7 +163,9 @@ def serve(options: ServerOptions) -> None:
                     longest_dev_s=config.dev.longest_s,
                     ssh=doorway.info if doorway else SshInfo(),
                 )
-                service = Service(loop, store, identity, security.accounts, isolation, vault, files, current.prices)
+                service = Service(
+                    loop, store, identity, security.accounts, isolation, vault, files, outfit, current.prices
+                )
                 watch = IdleWatch(loop, service.activity, state.path, config.dev, wall_clock, cpu_s_of)
                 names = filter(None, [urlsplit(config.listening.public_url).hostname])
                 app = seen_from_outside(
@@ -184,6 +190,7 @@ def serve(options: ServerOptions) -> None:
                     leadership.on_lost = http.stop
                     if leadership.lost:
                         http.stop()
+                files.collector.also(outfit.tidy)
                 files.collector.start()
                 disk = DiskWatch(loop, service.disk, state.path, options.keep_free_gib, wall_clock)
                 disk.start()
@@ -212,6 +219,7 @@ def serve(options: ServerOptions) -> None:
                     disk.close()
                     service.closing = True
                     files.collector.close()
+                    outfit.staging.close()
                     state.withdraw()
                     janitor.close()
                 if options.stop_jobs_on_exit and loop.alive and not (leadership is not None and leadership.lost):
@@ -262,6 +270,15 @@ class Current:
     def oidc(self) -> OidcRules | None:
         """The provider at which people may log in."""
         return self.config.oidc
+
+    def provisioning(self) -> Provisioning:
+        """What jobs are provided with."""
+        return self.config.provisioning
+
+    def means(self, machine: Machine, wake: Callable[[], None]) -> Means:
+        """What provides for jobs on a machine."""
+        has_cards = any(device.vendor == NvidiaVendor.name for node in machine.nodes for device in node.devices)
+        return Means(self.paths, self.provisioning, wake, has_cards, tuple(node.name for node in machine.nodes))
 
     def prices(self) -> PriceList:
         """The price list."""

@@ -50,6 +50,8 @@ from millpond.server.isolation import Isolation
 from millpond.server.logs import LogReader, Wish
 from millpond.server.loop import Loop
 from millpond.server.planning import plan_apart
+from millpond.server.provisions.admission import Settled
+from millpond.server.provisions.outfit import Outfit
 from millpond.server.retention import remove_folder
 from millpond.server.serving.front import ServiceFront
 from millpond.server.serving.registry import Revisions
@@ -146,6 +148,7 @@ class Service:
         isolation: whether jobs are kept apart.
         vault: the secrets that jobs can have.
         files: what can be asked about files.
+        outfit: what provides for jobs on the machine.
         prices: gives the price list as it is now.
     """
 
@@ -158,6 +161,7 @@ class Service:
         isolation: Isolation,
         vault: Vault,
         files: Files,
+        outfit: Outfit,
         prices: Callable[[], PriceList] = PriceList,
     ) -> None:
         self._loop = loop
@@ -167,6 +171,8 @@ class Service:
         self.isolation = isolation
         self.vault = vault
         self.files = files
+        self.images = outfit.images
+        self._outfit = outfit
         self._prices = prices
         self.sweeps = Trials(identity.state_dir, store, self._find, self.file_of)
         self.disk = DiskBooks(store, identity.state_dir, accounts)
@@ -174,7 +180,7 @@ class Service:
         self.front = ServiceFront(loop, self.file_of)
         revisions = Revisions(store.revisions, wall_clock)
         self.rollouts = Rollouts(loop, store, revisions, self.front, identity.state_dir, wall_clock)
-        self.updating = Updating(self, self.front, revisions, self.rollouts, files.admit)
+        self.updating = Updating(self, self.front, revisions, self.rollouts, self._admit)
         self._planning = asyncio.Semaphore(_PLANS_AT_ONCE)
         self._explainer = Explainer()
         self._forecaster = Forecaster(lambda most: store.ended_jobs(most, of=None))
@@ -252,7 +258,7 @@ class Service:
         spec, place = settle_place(self.accounts, caller, check_job(document))
         await self.check_means(spec.file, place, caller)
         digest = hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
-        stored = await self.files.admit(spec.file, spec.document)
+        settled = await self._admit(spec.file, spec.document, caller)
         await self.check_awaited(spec.file.after, caller)
         job = place.of(spec.to_job(_new_id(spec)))
         predict = self._forecaster.predict
@@ -260,8 +266,10 @@ class Service:
         key = key or spec.file.idempotency_key or ""
         # Keys count for each user: nobody is given a job of somebody else's.
         own_key = hashlib.sha256(f"{caller.user}\0{key}".encode()).hexdigest() if key else ""
-        info = await self._answer(self._loop.submit(Submission(job, stored, own_key, digest, forecast)))
-        return info.model_copy(update={"warnings": list(spec.warnings)}) if spec.warnings else info
+        submission = Submission(job, settled.document, own_key, digest, forecast, settled.waits)
+        info = await self._answer(self._loop.submit(submission))
+        warnings = [*spec.warnings, *settled.warnings]
+        return info.model_copy(update={"warnings": warnings}) if warnings else info
 
     async def check_means(self, file: JobFile, place: Place, caller: Caller) -> None:
         """Whether the server can give a job what it needs of it: a place apart from others, room on disk, its secrets.
@@ -285,6 +293,10 @@ class Service:
         reason = await self.ask(lambda core: core.scheduler.check(job))
         if reason is not None:
             raise refusal(reason)
+
+    async def _admit(self, file: JobFile, document: dict[str, Any], caller: Caller) -> Settled:
+        """What a job refers to, checked, and how its file is kept."""
+        return await self._outfit.provisions.admit(file, await self.files.admit(file, document, caller), caller)
 
     async def plan(self, document: Any, caller: Caller) -> PlanInfo:
         """What would become of a job if the caller submitted it now; nothing is.

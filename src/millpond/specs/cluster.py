@@ -23,6 +23,7 @@ from millpond.specs.listening import ListenFile, Listening
 from millpond.specs.locate import Located, read_documents
 from millpond.specs.mounts import HostPath
 from millpond.specs.oidc import CALLBACK_PATH, OidcFile, OidcRules
+from millpond.specs.provisioning import ContainersFile, Provisioning, SourceFile
 from millpond.specs.secret_files import secret_in
 from millpond.specs.validation import Strict, validate
 
@@ -78,6 +79,8 @@ class QueueFile(Strict):
     Attributes:
         data, output: folders of the machines below which its jobs may read (``data:``) and write (``output:``); left
             out: what its parent may, and at the top, anything.
+        images: registries and repositories that its jobs' images may come from, beside the catalogue; left out: as
+            above.
     """
 
     name: Name
@@ -88,6 +91,7 @@ class QueueFile(Strict):
     borrows: bool = True
     data: list[HostPath] | None = None
     output: list[HostPath] | None = None
+    images: list[Annotated[str, Field(min_length=1, max_length=300)]] | None = None
 
 
 def _link_map(value: Any) -> Any:
@@ -228,6 +232,9 @@ class ClusterFile(Strict):
     run_as: RunAsFile = RunAsFile()
     tasks: TasksFile = TasksFile()
     secrets: SecretsFile = SecretsFile()
+    containers: ContainersFile = ContainersFile()
+    sources: list[SourceFile] = Field(default=[])
+    cache: HostPath | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,11 +271,13 @@ class Webhook:
 
 @dataclass(frozen=True, slots=True)
 class QueuePaths:
-    """Where jobs of a queue may read and write on the machines; None: what its parent's jobs may."""
+    """Where jobs of a queue may read and write on the machines, and take images from; None: what its parent's jobs
+    may."""
 
     parent: str
     data: tuple[FilePath, ...] | None = None
     output: tuple[FilePath, ...] | None = None
+    images: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,6 +291,7 @@ class ClusterConfig:
     webhooks: tuple[Webhook, ...] = ()
     paths: Mapping[str, QueuePaths] = field(default_factory=dict)
     dev: DevRules = DevRules()
+    provisioning: Provisioning = Provisioning()
     listening: Listening = Listening()
     ssh: SshRules | None = None
     run_as: RunAs = RunAs()
@@ -316,7 +326,11 @@ def read_cluster(text: str, source: str = "") -> ClusterConfig:
         raise SpecError([documents[1].problem((), "a second document", "keep the configuration in one")])
     located = documents[0]
     file = validate(ClusterFile, located)
-    problems = [*_repeated_names(file, located), *_unknown_names(file, located)]
+    problems = [
+        *_repeated_names(file, located),
+        *_unknown_names(file, located),
+        *_nested_sources(file, located),
+    ]
     webhooks, oidc = _webhooks(file, located, problems), _oidc(file, located, problems)
     if problems:
         raise SpecError(problems)
@@ -326,8 +340,9 @@ def read_cluster(text: str, source: str = "") -> ClusterConfig:
         tuple(node.node() for node in file.nodes),
         PriceList(file.prices.currency, file.prices.gpu_hour) if file.prices.gpu_hour else PriceList(),
         webhooks,
-        {queue.name: QueuePaths(queue.parent, _paths(queue.data), _paths(queue.output)) for queue in file.queues},
+        {queue.name: _queue_paths(queue) for queue in file.queues},
         DevRules(file.dev.idle_after, file.dev.warn_before, file.dev.on_idle, file.dev.longest),
+        _provisioning(file),
         file.listen.listening(),
         SshRules(file.ssh.host, file.ssh.port) if file.ssh else None,
         file.run_as.rule(),
@@ -335,6 +350,16 @@ def read_cluster(text: str, source: str = "") -> ClusterConfig:
         file.secrets.cipher,
         oidc,
     )
+
+
+def _queue_paths(queue: QueueFile) -> QueuePaths:
+    images = None if queue.images is None else tuple(prefix.rstrip("/") for prefix in queue.images)
+    return QueuePaths(queue.parent, _paths(queue.data), _paths(queue.output), images)
+
+
+def _provisioning(file: ClusterFile) -> Provisioning:
+    cache = None if file.cache is None else FilePath(file.cache)
+    return Provisioning(file.containers.runtime, tuple(source.source() for source in file.sources), cache)
 
 
 def _paths(written: list[str] | None) -> tuple[FilePath, ...] | None:
@@ -385,6 +410,7 @@ def _repeated_names(file: ClusterFile, located: Located) -> list[Problem]:
         "queues": [queue.name for queue in file.queues],
         "nodes": [node.name for node in file.nodes],
         "webhooks": [hook.name for hook in file.webhooks],
+        "sources": [source.name for source in file.sources],
     }
     for section, entries in names.items():
         seen: set[str] = {ROOT_QUEUE} if section == "queues" else set()
@@ -393,6 +419,17 @@ def _repeated_names(file: ClusterFile, located: Located) -> list[Problem]:
                 message = f"the name {name!r} is taken"
                 problems.append(located.problem((section, index, "name"), message, "choose another name"))
             seen.add(name)
+    return problems
+
+
+def _nested_sources(file: ClusterFile, located: Located) -> list[Problem]:
+    problems = []
+    paths = [FilePath(source.path) for source in file.sources]
+    for index, path in enumerate(paths):
+        outer = next((other for other in paths[:index] + paths[index + 1 :] if path.is_relative_to(other)), None)
+        if outer is not None:
+            message = f"the source {path} lies within the source {outer}"
+            problems.append(located.problem(("sources", index, "path"), message, "leave one of them out"))
     return problems
 
 

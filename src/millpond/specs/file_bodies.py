@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
 from millpond.specs.api import Body
 from millpond.specs.files import Digest
+
+Visibility = Literal["private", "group", "everyone"]
+"""Who sees something beside whose it is and admins: nobody, the group that it was put for, all."""
 
 MOST_DIGESTS: Final = 10_000
 """Contents that one request may ask about."""
@@ -26,9 +29,20 @@ class BlobInfo(Body):
 
 
 class DatasetPut(Body):
-    """A new version of a dataset: the snapshot that was sent for it."""
+    """A new version of a dataset: the snapshot that was sent for it.
+
+    Attributes:
+        visibility: left out: as it was, or ``group``.
+    """
 
     snapshot: Digest
+    visibility: Visibility | None = None
+
+
+class DatasetChange(Body):
+    """Who sees a dataset from now on."""
+
+    visibility: Visibility
 
 
 class DatasetInfo(Body):
@@ -48,6 +62,8 @@ class DatasetInfo(Body):
     size: int
     user: str
     created_at: float
+    group: str = ""
+    visibility: Visibility = "everyone"
 
 
 class DatasetList(Body):

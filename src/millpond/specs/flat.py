@@ -20,6 +20,7 @@ _FIELDS = {
     "retries": "retryCount",
     "roles": "taskRoles",
 }
+_WHOLE_FIELDS = {"image": "image", "data": "dataDir", "output": "outputDir"}
 _ROLE_FIELDS = {
     "tasks": "taskNumber",
     "cpus": "cpuNumber",
@@ -69,7 +70,9 @@ def is_flat(document: Any) -> bool:
 def translate(located: Located) -> tuple[dict[str, Any], tuple[str, ...]]:
     """The document in the present form, and a warning for each field that has no effect.
 
-    Directories become ``PAI_*_DIR`` variables as commands written for that form expect; nothing is mounted.
+    ``dataDir`` and ``outputDir`` become ``data`` and ``output`` where they are folders of the machine. All directories
+    become ``PAI_*_DIR`` variables too, as commands written for that form expect. Files of that form name an image,
+    whether or not they need one, so it is optional.
 
     Raises:
         SpecError: it is not a valid flat job file.
@@ -106,6 +109,12 @@ def translate(located: Located) -> tuple[dict[str, Any], tuple[str, ...]]:
         document["gpu_models"] = [job.gpuType]
     if job.retryCount:
         document["retries"] = job.retryCount
+    if job.image:
+        document["image"] = {"name": job.image, "optional": True}
+    if _is_folder(job.dataDir):
+        document["data"] = {"data": job.dataDir}
+    if _is_folder(job.outputDir):
+        document["output"] = job.outputDir
     return document, _warnings(job)
 
 
@@ -116,17 +125,22 @@ def written(path: Path) -> Path:
     head = _FIELDS.get(str(path[0]), path[0])
     if path[0] == "env":
         return ("jobEnvs", *path[1:])
+    if path[0] in _WHOLE_FIELDS:
+        return (_WHOLE_FIELDS[str(path[0])],)
     if path[0] != "roles" or len(path) < 3:
         return (head, *path[1:])
     return (head, path[1], _ROLE_FIELDS.get(str(path[2]), path[2]))
 
 
+def _is_folder(directory: str | None) -> bool:
+    """Whether a directory is one of the machine, not of a distributed file system (``hdfs://``)."""
+    return directory is not None and directory.startswith("/")
+
+
 def _warnings(job: FlatJob) -> tuple[str, ...]:
     warnings: list[str] = []
-    if job.image:
-        warnings.append(f"image {job.image!r} is ignored: commands run in the machine's own environment")
     for name, value in (("codeDir", job.codeDir), ("dataDir", job.dataDir), ("outputDir", job.outputDir)):
-        if value:
+        if value and (name == "codeDir" or not _is_folder(value)):
             warnings.append(f"{name} is not mounted; its value is in the variable PAI_{name[:-3].upper()}_DIR")
     ignored: list[tuple[str, Any]] = [
         ("authFile", job.authFile),

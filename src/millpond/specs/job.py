@@ -34,6 +34,7 @@ from millpond.specs.fields import (
     Topology,
 )
 from millpond.specs.files import Digest
+from millpond.specs.images import ImageWish, Pinned
 from millpond.specs.locate import Located, Path, read_documents
 from millpond.specs.members import array_faults, members_of
 from millpond.specs.mounts import DATASET_PREFIX, MOST_MOUNTS, After, DataSource, HostPath, Ship
@@ -115,11 +116,12 @@ class JobFile(Strict):
         serve: how what a ``dev`` or ``service`` job serves is reached.
         array: many such jobs, which differ in their index alone.
         sweep: a job for each trial of some parameters.
+        image: its tasks run in containers of it; default: in the machine's own environment.
+        pinned: what the server found for it; nobody need write it.
     """
 
     not_built: ClassVar[Mapping[str, str]] = {
         "window": "leave it out; the job may run at any hour",
-        "image": "leave it out; the command runs in the machine's own environment",
     }
 
     kind: Literal["train", "dev", "service"] = "train"
@@ -154,6 +156,8 @@ class JobFile(Strict):
     serve: Serve | None = None
     array: ArrayFile | None = None
     sweep: SweepFile | None = None
+    image: ImageWish | None = None
+    pinned: Pinned | None = None
 
     @property
     def serves(self) -> bool:

@@ -15,10 +15,10 @@ from millpond.server.auth.records import TokenKind, User
 from millpond.server.auth.roles import Role
 from millpond.server.auth.security import NO_OIDC, Oidc, open_security
 from millpond.server.board import Board
-from millpond.server.files.mounts import MountRules
 from millpond.server.files.service import Files
 from millpond.server.isolation import Apart, Isolation
 from millpond.server.loop import Loop
+from millpond.server.provisions.outfit import Means, Outfit
 from millpond.server.recovery import recover
 from millpond.server.service import Identity, Service
 from millpond.server.store.connecting import sqlite_url
@@ -50,7 +50,8 @@ class AuthWorld:
         world = World()
         self.engine = WorldEngine(world, self.clock)
         self.store = Store(url or sqlite_url(state_dir / "millpond.db"))
-        self.loop = Loop(self.store, recover(self.store), Board(), self.clock)
+        self.outfit = Outfit(self.store, state_dir, Means(wake=lambda: self.loop.wake(), nodes=("n1",)))
+        self.loop = Loop(self.store, recover(self.store), Board(), self.clock, self.outfit.staging)
         self.engine.wake = self.loop.wake
         self.security = open_security(self.store, "olga", OWNER_TOKEN, self.clock, cheap_passwords(), oidc)
         self.accounts = self.security.accounts
@@ -62,8 +63,10 @@ class AuthWorld:
         self.tenants.start()
         self.loop.start()
         identity = Identity("1", "http://testserver", "local", 1, state_dir, 0.0, "default", "default")
-        files = Files(state_dir, self.store, MountRules(dict, state_dir))
-        self.service = Service(self.loop, self.store, identity, self.accounts, self.isolation, self.vault, files)
+        files = Files(state_dir, self.store, self.outfit.rules, self.outfit.cache.place)
+        self.service = Service(
+            self.loop, self.store, identity, self.accounts, self.isolation, self.vault, files, self.outfit
+        )
         self._tokens: dict[str, str] = {}
         self.app = make_app(self.service, self.security, self.tenants, "testserver", OWNER_TOKEN)
 

@@ -10,6 +10,7 @@ from auth_world import API, AuthWorld, error_of
 from millpond.server.arrays.arrays import Arrays
 from millpond.server.board import Board
 from millpond.server.dependents import Dependents
+from millpond.server.provisions.staging import NothingToStage
 
 
 def submit(world: AuthWorld, user: str, **fields: Any) -> Any:
@@ -135,5 +136,5 @@ def test_a_job_that_waits_for_others_keeps_its_queue_and_group_through_a_restart
     first = submit(world, "max").json()["id"]
     waiting = submit(world, "max", after=[first]).json()
     assert (waiting["queue"], waiting["group"]) == ("vision", "vision")
-    (kept,) = Dependents(world.store, Board(), Arrays(world.store)).all
+    (kept,) = Dependents(world.store, Board(), Arrays(world.store), NothingToStage()).all
     assert (kept.job.queue, kept.job.group, kept.job.user) == ("vision", "vision", "max")

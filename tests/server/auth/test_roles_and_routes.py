@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from millpond.model.errors import InconsistentStateError
 from millpond.server.api.permits import check_permits, permits_of, routes_of
 from millpond.server.auth.records import TokenKind, User
 from millpond.server.auth.roles import RIGHTS, Role, Scope, Verb
+from millpond.server.provisions.catalogue import CatalogueImage
 from millpond.specs.files import FileEntry, Snapshot, digest_of
 from millpond.specs.ssh import PublicKey
 
@@ -85,7 +87,15 @@ ALLOWED = {
     ("PUT", "/blobs/{digest}"): "+++++-++-!",
     ("GET", "/datasets"): "+++++++++!",
     ("POST", "/datasets/{name}"): "++++-----!",
+    ("PATCH", "/datasets/{name}"): "++++-----!",
     ("DELETE", "/datasets/{name}/{version}"): "????-----!",
+    ("GET", "/images"): "+++++++++!",
+    ("POST", "/images"): "++++-----!",
+    ("POST", "/images/build"): "++++-----!",
+    ("POST", "/images/save"): "??-?--00-!",
+    ("POST", "/images/{name}/{tag}/pull"): "++++++000!",
+    ("PATCH", "/images/{name}/{tag}"): "++++-----!",
+    ("DELETE", "/images/{name}/{tag}"): "++++-----!",
     ("GET", "/usage"): "+++++++++!",
     ("GET", "/webhooks/deliveries"): "++-------!",
     ("GET", "/secrets"): "+++++-++-!",
@@ -95,6 +105,7 @@ ALLOWED = {
 TABLE = {(method, API + path): dict(zip(ROLES, row, strict=True)) for (method, path), row in ALLOWED.items()}
 STATUS = {"-": 403, "0": 404, "!": 401, "?": 404}
 SECRET = "secret-plan"
+TORCH = CatalogueImage("torch", "2.4", "built by max", "sha256:0", 1, "max", "vision", "group", "", 0.0)
 LISTS = (
     *("jobs?all=true", "jobs", "nodes", "users", "groups", "tokens"),
     *("ssh-keys", "audit", "server", "usage?by=job", "events", "secrets"),
@@ -129,6 +140,10 @@ def bodies(number: int) -> dict[tuple[str, str], Any]:
         ("PUT", "/blobs/{digest}"): {"command": "x"},
         ("PUT", "/secrets/{kind}/{owner}/{secret}"): {"value": "quiet"},
         ("POST", "/datasets/{name}"): {"snapshot": "0" * 64},
+        ("PATCH", "/datasets/{name}"): {"visibility": "group"},
+        ("POST", "/images"): {"name": "torch", "tag": "2.4", "reference": "localhost/never-was"},
+        ("POST", "/images/build"): {"name": "torch", "tag": "2.4", "snapshot": "0" * 64},
+        ("PATCH", "/images/{name}/{tag}"): {"description": "better"},
     }
 
 
@@ -153,8 +168,11 @@ def ask(world: AuthWorld, method: str, path: str, client: TestClient, *, absent:
     if "{secret}" in path:
         objects |= {"kind": "user", "owner": "max", "secret": f"TOKEN_{number}"}
         world.vault.put("user", "max", objects["secret"], SECRET, "max")
-    if "{job}" in path:
-        objects["job"] = world.submit("max", name=SECRET, kind="dev")
+    if "/images" in path:
+        objects |= {"name": "torch", "tag": "2.4"}
+        world.outfit.catalogue.put(TORCH)
+    if "{job}" in path or path.endswith("/images/save"):
+        objects["job"] = world.submit("max", name=SECRET if "{job}" in path else "plain", kind="dev")
     if "{token}" in path:
         token, _ = world.accounts.issue("max", TokenKind.PERSONAL, 60.0, SECRET)
         objects["token"] = token.id
@@ -164,6 +182,8 @@ def ask(world: AuthWorld, method: str, path: str, client: TestClient, *, absent:
     if absent:
         objects = dict.fromkeys(objects, "never-was") | {"digest": "0" * 64, "version": "9"}
     body = bodies(number).get((method, path.removeprefix(API)))
+    if path.endswith("/images/save"):
+        body = {"name": "torch", "tag": "2.4", "job": objects["job"]}
     answer = client.request(method, path.format(**objects), json=body)
     if "job" in objects and not absent:
         world.client("olga").post(f"{API}/jobs/{objects['job']}/stop")
@@ -201,6 +221,7 @@ def test_what_is_not_ones_own_reads_like_what_never_was(shared: AuthWorld, metho
             text = answer.text
             for name in sorted(objects.values(), key=len, reverse=True):
                 text = text.replace(f"'{name}'", "'never-was'")
+            text = text.replace(f"'{TORCH.reference}'", "'never-was:never-was'")
             assert (answer.status_code, text) == (never.status_code, never.text)
 
 
@@ -213,6 +234,30 @@ def test_lists_tell_nothing_of_other_groups(shared: AuthWorld, role: str, path: 
     shared.client("max").post(f"{API}/jobs/{job}/stop")
     for hidden in (SECRET, '"max"', "vision", '"lea"'):
         assert hidden not in text
+
+
+@pytest.mark.parametrize(
+    ("visibility", "readers"), [("private", "max amy"), ("group", "max amy mia vic"), ("everyone", "max mia sam nob")]
+)
+def test_a_dataset_is_there_for_those_only_whom_it_is_for(world: AuthWorld, visibility: str, readers: str) -> None:
+    put_photos(world)
+    assert world.client("max").patch(f"{API}/datasets/photos", json={"visibility": visibility}).status_code == 200
+    for user in ("max", "amy", "mia", "vic", "sam", "nob"):
+        client = world.client(user)
+        listed = [info["name"] for info in client.get(f"{API}/datasets").json()["datasets"]]
+        seen = user in readers.split() or visibility == "everyone"
+        assert listed == (["photos"] if seen else [])
+        if user not in ("vic", "nob"):
+            answer = client.post(f"{API}/jobs", json={"command": "x", "data": {"a": "dataset/photos"}})
+            assert answer.status_code == (201 if seen else 404), (user, answer.text)
+
+
+def test_an_image_is_listed_for_those_only_whom_it_is_for(world: AuthWorld) -> None:
+    for visibility, readers in (("private", {"max", "amy"}), ("group", {"max", "amy", "mia", "vic"})):
+        world.outfit.catalogue.put(replace(TORCH, visibility=visibility))
+        for user in ("max", "amy", "mia", "vic", "sam", "nob"):
+            listed = world.client(user).get(f"{API}/images").json()["images"]
+            assert bool(listed) is (user in readers), user
 
 
 def test_a_reason_does_not_name_a_job_of_another_group(world: AuthWorld) -> None:

@@ -57,8 +57,9 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "attach": _here("attach:command", "Open a shell beside a running task."),
         "forward": _here("forward:command", "Reach a port of a running task from here."),
     },
-    "Data": {
-        "data": _here("data:group", "Put, list and remove named datasets."),
+    "Data and images": {
+        "data": _here("data:group", "Put, list, share and remove named datasets."),
+        "image": _here("images:group", "Images that jobs run in: list, add, build, save, pull, remove."),
     },
     "The pool": {
         "nodes": _here("nodes:command", "List machines and what is free; close, empty and open them."),

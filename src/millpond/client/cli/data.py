@@ -23,8 +23,10 @@ _COLUMNS = (
     Column("SIZE", right=True),
     Column("AGE", right=True),
     Column("BY"),
+    Column("FOR"),
     Column("CHECKSUM", gives_way=True),
 )
+VISIBILITY = click.Choice(["private", "group", "everyone"])
 _VERSION = re.compile(r"(?:dataset/)?([^@/]+)@([1-9][0-9]{0,8})")
 
 
@@ -36,21 +38,22 @@ def group() -> None:
 @group.command("put")
 @click.argument("name")
 @click.argument("path", type=click.Path(path_type=Path))
+@click.option("--visibility", type=VISIBILITY, help="Who sees it [default: as it was, or group].")
 @asks_server
-def put(name: str, path: Path, state_dir: Path | None) -> None:
+def put(name: str, path: Path, visibility: str | None, state_dir: Path | None) -> None:
     """Send the folder PATH as the next version of NAME; prints how a job names it.
 
     Only files that no earlier version has are sent. An unchanged folder is the version it was.
     """
     with connect(state_dir) as client:
-        click.echo(client.files.put_dataset(name, path).reference)
+        click.echo(client.files.put_dataset(name, path, visibility).reference)
 
 
 @group.command("ls")
 @listing_options
 @asks_server
 def list_all(output: str, watch: bool, state_dir: Path | None) -> None:
-    """List all datasets, the latest version first."""
+    """List the datasets that one may read, the latest version first."""
     with connect(state_dir) as client:
 
         def look() -> Listing:
@@ -73,11 +76,23 @@ def _draw(found: list[DatasetInfo], wide: bool) -> None:
             quantities.size_text(item.size),
             wording.span(now - item.created_at),
             item.user,
+            item.group if item.visibility == "group" and item.group else item.visibility,
             item.digest,
         ]
         for item in found
     ]
     show(_COLUMNS, rows, fitted=not wide)
+
+
+@group.command("share")
+@click.argument("name")
+@click.argument("visibility", type=VISIBILITY)
+@asks_server
+def share(name: str, visibility: str, state_dir: Path | None) -> None:
+    """Let others see all versions of NAME, or no more: private, group or everyone."""
+    with connect(state_dir) as client:
+        found = client.files.share_dataset(name, visibility)
+    click.echo(f"{found.name}: {found.visibility}")
 
 
 @group.command("rm")

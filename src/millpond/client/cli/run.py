@@ -42,6 +42,7 @@ from millpond.specs.mounts import DATASET_PREFIX
 @click.option("--data", "sources", multiple=True, metavar="NAME=SOURCE", help="Read a path or dataset/NAME[@VERSION].")
 @click.option("--output", type=click.Path(path_type=Path), help="Folder of the machine to write to.")
 @click.option("--array", metavar="COUNT|INDICES", help="Many such jobs: 100, or 0-99:2 with %8 for at most 8 at once.")
+@click.option("--image", help="Run in a container of this image: NAME:TAG of the catalogue, or a reference.")
 @click.option("--after", multiple=True, metavar="JOB", help="Start only when JOB has succeeded; may be repeated.")
 @click.option("--idempotency-key", help="Run again with the same key, it is the same job.")
 @click.option("-d", "--detach", is_flag=True, help="Print the job's id and leave it to itself.")

@@ -53,6 +53,7 @@ from millpond.specs.serving import base_path, service_of
 
 if TYPE_CHECKING:
     from millpond.client.sdk.files import Files
+    from millpond.client.sdk.images import Images
 
 _Answer = TypeVar("_Answer", bound=BaseModel)
 _FIRST_LOOK_S = 0.05
@@ -436,6 +437,25 @@ class Client:
     def services(self) -> Services:
         """Services and their revisions."""
         return Services(self._ask)
+
+    @property
+    def images(self) -> Images:
+        """The server's catalogue of images."""
+        from millpond.client.sdk.images import Images
+
+        return Images(self._ask, self._posted_stream, self.files)
+
+    def _posted_stream(self, path: str, body: Any, silence_s: float) -> Iterator[bytes]:
+        """A streamed answer to a body; what is lost is an error."""
+        timeout = httpx2.Timeout(self._timeout_s, read=silence_s)
+        try:
+            with self._http.stream("POST", API_PREFIX + path, json=body, timeout=timeout) as response:
+                if not response.is_success:
+                    response.read()
+                    raise failures.from_response(response, self.address.url)
+                yield from response.iter_bytes()
+        except httpx2.TransportError as error:
+            raise failures.from_transport(error, self.address.url) from error
 
     @property
     def accounts(self) -> Accounts:

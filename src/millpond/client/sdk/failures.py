@@ -31,6 +31,14 @@ _KINDS: dict[int, type[MillpondError]] = {
     503: UnavailableError,
 }
 
+_BY_CODE: dict[str, type[MillpondError]] = {
+    "invalid": InvalidInputError,
+    "not-found": NotFoundError,
+    "conflict": ConflictError,
+    "unavailable": UnavailableError,
+    "forbidden": NotAllowedError,
+}
+
 
 def from_transport(error: httpx2.TransportError, url: str) -> UnavailableError:
     """The error for a request that got no answer."""
@@ -55,6 +63,11 @@ def from_response(response: httpx2.Response, url: str) -> MillpondError:
         )
     kind = _KINDS.get(response.status_code, MillpondError)
     return kind(body.cause, _remedy(body))
+
+
+def from_body(body: ErrorBody) -> MillpondError:
+    """The error that a stream ends with."""
+    return _BY_CODE.get(body.code, MillpondError)(body.cause, _remedy(body))
 
 
 def _remedy(body: ErrorBody) -> str:

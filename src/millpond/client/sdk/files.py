@@ -100,14 +100,26 @@ class Files:
 
     # ---- datasets -----------------------------------------------------------------------------------------------
 
-    def put_dataset(self, name: str, folder: Path) -> DatasetInfo:
+    def put_dataset(self, name: str, folder: Path, visibility: str | None = None) -> DatasetInfo:
         """Send a folder, whole, as the next version of a dataset; the latest version if nothing has changed.
+
+        Args:
+            visibility: ``private``, ``group`` or ``everyone``; None: as it was, or that of one's group.
 
         Raises:
             InvalidInputError: it has no files, or a link that leads out.
         """
         snapshot = self._send(scan(folder, LARGEST_DATASET, ignore=False))
-        return self._ask(DatasetInfo, "POST", f"/datasets/{_segment(name)}", json={"snapshot": snapshot})
+        body = {"snapshot": snapshot} | ({} if visibility is None else {"visibility": visibility})
+        return self._ask(DatasetInfo, "POST", f"/datasets/{_segment(name)}", json=body)
+
+    def share_dataset(self, name: str, visibility: str) -> DatasetInfo:
+        """Let others see all versions of a dataset, or no more.
+
+        Raises:
+            NotFoundError: there is none.
+        """
+        return self._ask(DatasetInfo, "PATCH", f"/datasets/{_segment(name)}", json={"visibility": visibility})
 
     def datasets(self) -> list[DatasetInfo]:
         """Every version of every dataset, by name, the latest first."""

@@ -146,12 +146,12 @@ class Executor:
             self._outbox.refuse(decision, Refusal(reason, False))
             return
         for live in lives:
-            runner.freeze(live.record.supervisor_pid)
+            runner.freeze(live.record)
         self._outbox.confirm(decision)
 
     def _resume(self, decision: Resume) -> None:
         for live in self.live.of_run(decision.job, decision.attempt):
-            runner.thaw(live.record.supervisor_pid)
+            runner.thaw(live.record)
         self._outbox.confirm(decision)
 
     def _task_ended(self, live: Live, record: RunRecord) -> None:

@@ -20,7 +20,7 @@ from millpond.model.decisions import Decision, Placement, Start
 from millpond.model.devices import Device
 from millpond.model.errors import UnavailableError
 from millpond.node import runner
-from millpond.node.launch import LaunchSpec, base_environment
+from millpond.node.launch import LaunchSpec
 from millpond.node.limiting import NO_LIMITS, Limiter, Limits
 from millpond.node.machine import Machine
 from millpond.node.nurse import Nurse
@@ -139,7 +139,7 @@ class PendingStart:
     def _task_start(self, task: TaskId, placed: Placement, meeting: Rendezvous) -> runner.TaskStart:
         devices = tuple(self._devices[grant.device] for grant in placed.grants)
         env = {
-            **base_environment(),
+            **self._launch.inherited,
             **(self._launch.identity.environment if self._launch.identity is not None else {}),
             **self._launch.env,
             **meeting.environment(task.task),
@@ -165,7 +165,7 @@ class PendingStart:
     def _limits(self, task: TaskId, role: str) -> Limits:
         """What the task is kept to, and by what."""
         amounts = self._launch.role_amounts.get(role)
-        if amounts is None:
+        if amounts is None or self._launch.container is not None:  # which its runtime keeps to them
             return NO_LIMITS
         mark = hashlib.sha256(f"{self._site.state_dir}\0{task.job}".encode()).hexdigest()[:12]
         name = f"millpond-{mark}-{task.attempt}-{task.task}"

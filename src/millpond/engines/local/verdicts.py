@@ -13,6 +13,8 @@ from millpond.node.records import RunRecord, StartError
 
 _SIGNAL_BASE: Final = 128
 _NOT_FOUND, _NOT_EXECUTABLE = 127, 126
+_NO_CONTAINER: Final = 125
+"""Of podman and docker: they themselves failed."""
 _BY_COMMAND = (
     errno.ENOENT,
     errno.EACCES,
@@ -73,6 +75,8 @@ def verdict_on(record: RunRecord) -> Verdict:
         return Verdict(Outcome.SUCCESS, 0)
     if record.out_of_memory:
         return Verdict(Outcome.OUT_OF_MEMORY, code, _out_of_memory_text(record))
+    if record.container and code == _NO_CONTAINER:
+        return Verdict(Outcome.USER_ERROR, code, "its container could not be started; the end of its log says why")
     return Verdict(Outcome.USER_ERROR, code, exit_text(code))
 
 

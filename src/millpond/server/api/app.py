@@ -18,6 +18,7 @@ from millpond.server.api import (
     audit,
     files,
     groups,
+    images,
     interactive,
     jobs,
     login,
@@ -33,22 +34,18 @@ from millpond.server.api import secrets as secret_routes
 from millpond.server.api.description import DescribedApi
 from millpond.server.api.permits import check_permits, open_to_all
 from millpond.server.api.reference import reference_page
-from millpond.server.api.statuses import status_of
 from millpond.server.auth.guard import Guard
 from millpond.server.auth.security import Security
 from millpond.server.inbox import wall_clock
 from millpond.server.proxy.app import Front, Proxy
 from millpond.server.proxy.passes import Passes
+from millpond.server.refusals import refusal_of
 from millpond.server.service import Service
 from millpond.server.tenants import Tenants
 from millpond.server.version import VERSION
 from millpond.specs.api import API_PREFIX, ErrorBody, ErrorDetail, ErrorInfo
-from millpond.specs.errors import SpecError
 
 log = logging.getLogger(__name__)
-
-_USUAL_REMEDY = "look at it as it is now, and see /docs for what can be asked"
-"""For errors of the core that advise nothing themselves."""
 
 
 def make_app(
@@ -90,7 +87,7 @@ def make_routes(service: Service, security: Security, tenants: Tenants, passes: 
     app.include_router(machines.router, prefix=API_PREFIX)
     accounts = (login.router, oidc.router, users.router, groups.router, tokens.router, ssh.router, audit.router)
     work = (jobs.router, sweeps.router, files.router, interactive.router, services.router, secret_routes.router)
-    for router in (*work, *accounts):
+    for router in (*work, images.router, *accounts):
         app.include_router(router, prefix=API_PREFIX)
     app.add_exception_handler(MillpondError, _refused)
     app.add_exception_handler(DBAPIError, _not_stored)
@@ -112,17 +109,8 @@ def _answer(status: int, body: ErrorBody) -> JSONResponse:
 
 def _refused(_request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, MillpondError)
-    known = status_of(error)
-    if known is None:
-        return _unexpected(_request, error)
-    status, code = known
-    if isinstance(error, SpecError):
-        details = [
-            ErrorDetail(loc=item.loc, line=item.line, column=item.column, message=item.message, hint=item.hint)
-            for item in error.problems
-        ]
-        return _answer(status, ErrorBody(cause="the job file is not valid", code=code, details=details))
-    return _answer(status, ErrorBody(cause=error.cause, code=code, remedy=error.remedy or _USUAL_REMEDY))
+    known = refusal_of(error)
+    return _unexpected(_request, error) if known is None else _answer(*known)
 
 
 def _not_stored(request: Request, error: Exception) -> JSONResponse:

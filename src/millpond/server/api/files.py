@@ -17,6 +17,7 @@ from millpond.server.files.service import pieces_of
 from millpond.specs.file_bodies import (
     BlobInfo,
     BlobList,
+    DatasetChange,
     DatasetInfo,
     DatasetList,
     DatasetPut,
@@ -59,18 +60,28 @@ async def put_blob(
     return BlobInfo(digest=digest)
 
 
-@router.get("/datasets", dependencies=[may(Verb.READ_DATA)])
-async def datasets(service: ServiceOf) -> DatasetList:
-    """Every version of every dataset."""
-    return DatasetList(datasets=await service.files.datasets())
+@router.get("/datasets")
+async def datasets(service: ServiceOf, access: Annotated[Access, may(Verb.READ_DATA)]) -> DatasetList:
+    """Every version of every dataset that the caller may see."""
+    return DatasetList(datasets=await service.files.datasets(access.sees))
 
 
 @router.post("/datasets/{name}", status_code=201)
 async def put_dataset(name: _DatasetName, put: DatasetPut, service: ServiceOf, access: _DataChanger) -> DatasetInfo:
     """The next version of a dataset from a snapshot that was sent; the latest one if nothing has changed."""
     service.disk.check(access.caller.user, "")
-    info = await service.files.put_dataset(name, put.snapshot, access.caller.user)
-    access.tell(f"version {info.version}")
+    info = await service.files.put_dataset(name, put.snapshot, access.caller, put.visibility)
+    access.tell(f"version {info.version}, for {info.visibility}")
+    return info
+
+
+@router.patch("/datasets/{name}")
+async def share_dataset(
+    name: _DatasetName, wish: DatasetChange, service: ServiceOf, access: _DataChanger
+) -> DatasetInfo:
+    """Let others see all versions of a dataset, or no more. Jobs that were handed in keep what they read."""
+    info = await service.files.share_dataset(name, wish.visibility)
+    access.tell(f"for {wish.visibility}")
     return info
 
 

@@ -12,13 +12,13 @@ from fastapi import APIRouter, Request, Response
 from millpond.model.errors import InvalidInputError, MillpondError, NotAllowedError
 from millpond.server.api.permits import SecurityOf, open_to_all, security_of
 from millpond.server.api.sessions import start_session
-from millpond.server.api.statuses import status_of
 from millpond.server.auth.acts import Act
 from millpond.server.auth.oidc import pages
 from millpond.server.auth.oidc.programs import ASK_EVERY_S, GOOD_FOR_S
 from millpond.server.auth.oidc.sign_on import COOKIE, COOKIE_PATH, Departure, SignOn
 from millpond.server.auth.roles import Target
 from millpond.server.auth.secrets import csrf_of
+from millpond.server.refusals import status_of
 from millpond.specs.signing_on import SignOnInfo, SignOnProgress, SignOnProof, SignOnRequest
 
 router = APIRouter(prefix="/oidc", tags=["account"])

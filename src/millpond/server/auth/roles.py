@@ -6,7 +6,7 @@ down to ``demand``; lists ask ``allows`` about each entry.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum, StrEnum
 
 from millpond.model.errors import NotAllowedError
@@ -35,6 +35,8 @@ class Verb(StrEnum):
     """To send contents, which do nothing before a job or a dataset refers to them."""
     READ_DATA = "read-data"
     CHANGE_DATA = "change-data"
+    READ_IMAGES = "read-images"
+    CHANGE_IMAGES = "change-images"
     USE_JOBS = "use-jobs"
     """To be inside a job: open what a ``dev`` job serves, run commands beside its tasks, reach their ports."""
     VISIT_SERVICES = "visit-services"
@@ -81,8 +83,10 @@ RIGHTS: dict[Verb, dict[Role, Scope]] = {
         Verb.SUBMIT_JOBS: (_ALL, _GROUP, _GROUP, _NONE),
         Verb.CHANGE_JOBS: (_ALL, _GROUP, _OWN, _NONE),
         Verb.SEND_FILES: (_ALL, _ALL, _ALL, _NONE),
-        Verb.READ_DATA: (_ALL, _ALL, _ALL, _ALL),
+        Verb.READ_DATA: (_ALL, _GROUP, _GROUP, _GROUP),
         Verb.CHANGE_DATA: (_ALL, _GROUP, _OWN, _NONE),
+        Verb.READ_IMAGES: (_ALL, _GROUP, _GROUP, _GROUP),
+        Verb.CHANGE_IMAGES: (_ALL, _GROUP, _OWN, _NONE),
         Verb.USE_JOBS: (_ALL, _OWN, _OWN, _NONE),
         Verb.VISIT_SERVICES: (_ALL, _GROUP, _GROUP, _GROUP),
         Verb.READ_USERS: (_ALL, _GROUP, _GROUP, _GROUP),
@@ -128,6 +132,11 @@ class Caller:
         return frozenset(group for group, _ in self.roles)
 
 
+def first_group(caller: Caller) -> str:
+    """The group that what somebody makes belongs to: the one they have been in longest; empty when in none."""
+    return caller.roles[0][0] if caller.roles else ""
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
     """What a verb is applied to.
@@ -136,12 +145,20 @@ class Target:
         kind, name: for messages and for the audit log: ``job``, ``train-abcde``.
         user: whose it is; empty when nobody's in particular.
         groups: the groups it belongs to.
+        shared: whose it is lets everybody see it; it counts as every group's.
     """
 
     kind: str
     name: str
     user: str = ""
     groups: frozenset[str] = frozenset()
+    shared: bool = False
+
+
+def shared_target(target: Target, visibility: str) -> Target:
+    """An object as far as whose it is lets others see it: ``private``, ``group`` or ``everyone``."""
+    groups = frozenset[str]() if visibility == "private" else target.groups
+    return replace(target, groups=groups, shared=visibility == "everyone")
 
 
 def widest(caller: Caller, verb: Verb) -> Scope:
@@ -161,7 +178,9 @@ def allows(caller: Caller, verb: Verb, target: Target) -> bool:
         scopes = [(None, rights[Role.VIEWER])]
     own = bool(target.user) and target.user == caller.user
     return any(
-        scope is Scope.ALL or (scope is Scope.GROUP and (own or group in target.groups)) or (scope is Scope.OWN and own)
+        scope is Scope.ALL
+        or (scope is Scope.GROUP and (own or target.shared or group in target.groups))
+        or (scope is Scope.OWN and own)
         for group, scope in scopes
     )
 
@@ -194,7 +213,8 @@ def demand(caller: Caller, verb: Verb, target: Target | None = None) -> None:
         return
     if allows(caller, verb, target):
         return
-    seen = _SEEN_BY.get(target.kind)
+    # Who may not see an image reads nothing of it; that its name is taken they do learn when they want it themselves.
+    seen = verb if verb is Verb.READ_IMAGES else _SEEN_BY.get(target.kind)
     if seen is not None and not allows(caller, seen, target):
         raise absent(target.kind, target.name)
     raise _not_allowed(caller, verb, f" {target.kind} {target.name!r}")

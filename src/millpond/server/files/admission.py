@@ -5,11 +5,13 @@ Asked once when a job is submitted, and again when an attempt starts, as links a
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from millpond.model.errors import InvalidInputError, NotFoundError
 from millpond.node.workspace import DataMount, Workspace
+from millpond.server.auth.roles import Caller
 from millpond.server.files.blobs import BlobStore
 from millpond.server.files.datasets import Datasets
 from millpond.server.files.mounts import MountRules
@@ -25,20 +27,24 @@ class Admission:
 
     Args:
         state_dir: where contents and datasets lie.
+        cached: says where a copy in the data cache lies.
     """
 
-    def __init__(self, state_dir: Path, blobs: BlobStore, datasets: Datasets, rules: MountRules) -> None:
+    def __init__(
+        self, state_dir: Path, blobs: BlobStore, datasets: Datasets, rules: MountRules, cached: Callable[[str], Path]
+    ) -> None:
         self._state_dir = state_dir
         self._blobs = blobs
         self._datasets = datasets
         self._rules = rules
+        self._cached = cached
 
-    def admit(self, file: JobFile, document: dict[str, Any]) -> dict[str, Any]:
+    def admit(self, file: JobFile, document: dict[str, Any], caller: Caller) -> dict[str, Any]:
         """The document as it is stored: every dataset with its version.
 
         Raises:
             InvalidInputError: something that it refers to was not sent, or its queue's jobs may not have it.
-            NotFoundError: it names a dataset that is not here.
+            NotFoundError: it names a dataset that is not here, or not for the caller.
         """
         if file.ship is True:
             raise InvalidInputError(
@@ -57,8 +63,7 @@ class Admission:
                 self._rules.readable(file.queue, source)
                 data[name] = source
             else:
-                found = self._datasets.find(ref.name, ref.version)
-                data[name] = found.reference
+                data[name] = self._datasets.seen_by(caller, ref).reference
         return {**document, "data": data} if data else document
 
     def workspace(self, file: JobFile) -> Workspace:
@@ -70,7 +75,10 @@ class Admission:
         mounts = []
         for name, source in file.data.items():
             ref = dataset_ref(source)
-            if ref is None:
+            copy = file.pinned.data.get(name) if file.pinned is not None else None
+            if copy:
+                mounts.append(DataMount(name, path=str(self._cached(copy))))
+            elif ref is None:
                 mounts.append(DataMount(name, path=str(self._rules.readable(file.queue, source))))
             else:
                 mounts.append(DataMount(name, snapshot=self._datasets.find(ref.name, ref.version).digest))

@@ -8,7 +8,9 @@ import logging
 import shutil
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
+from subprocess import SubprocessError
 from typing import Final
 
 from millpond.model.errors import MillpondError
@@ -37,8 +39,13 @@ class Collector:
         self._store = store
         self._blobs = blobs
         self._datasets = datasets
+        self._others: list[Callable[[float], None]] = []
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="collector", daemon=True)
+
+    def also(self, collect: Callable[[float], None]) -> None:
+        """Have something else tidied up each time; it is given seconds since 1970."""
+        self._others.append(collect)
 
     def start(self) -> None:
         """Begin."""
@@ -99,6 +106,8 @@ class Collector:
         while not self._closing.is_set():
             try:
                 self.collect(time.time())
-            except OSError as error:
-                log.warning("contents cannot be collected (%s); trying again in an hour", error)
+                for collect in self._others:
+                    collect(time.time())
+            except (OSError, SubprocessError) as error:
+                log.warning("not all could be collected (%s); trying again in an hour", error)
             self._closing.wait(EVERY_S)

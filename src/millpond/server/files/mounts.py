@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TypeVar
 
 from millpond.model.errors import InvalidInputError
 from millpond.model.tenants import ROOT_QUEUE
 from millpond.specs.cluster import QueuePaths
+
+_Place = TypeVar("_Place")
 
 
 class MountRules:
@@ -62,13 +65,19 @@ class MountRules:
             raise InvalidInputError(f"jobs of queue {queue!r} may not {verb} {path}", f"it may {verb} below: {named}")
         return found
 
+    def images(self, queue: str) -> tuple[str, ...] | None:
+        """Registries and repositories that the queue's jobs may have images from; None: any."""
+        return self._nearest(queue, lambda rule: rule.images)
+
     def _roots(self, queue: str, field: str) -> tuple[Path, ...] | None:
+        return self._nearest(queue, lambda rule: rule.data if field == "data" else rule.output)
+
+    def _nearest(self, queue: str, of: Callable[[QueuePaths], tuple[_Place, ...] | None]) -> tuple[_Place, ...] | None:
         """The nearest list on the way up; None: anything."""
         above, paths = queue, self._paths()
         while above != ROOT_QUEUE and above in paths:
-            rule = paths[above]
-            roots = rule.data if field == "data" else rule.output
-            if roots is not None:
-                return roots
-            above = rule.parent
+            places = of(paths[above])
+            if places is not None:
+                return places
+            above = paths[above].parent
         return None

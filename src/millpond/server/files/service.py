@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
 from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError
 from millpond.node.records import attempt_dir
+from millpond.server.auth.roles import Caller, Target, first_group
 from millpond.server.files.admission import Admission, complete_snapshot
 from millpond.server.files.blobs import BlobStore
 from millpond.server.files.collector import Collector
@@ -20,7 +21,7 @@ from millpond.server.inbox import wall_clock
 from millpond.server.store.store import Store
 from millpond.specs.api import JobInfo
 from millpond.specs.batches import LARGEST_BATCH, read_batch
-from millpond.specs.file_bodies import DatasetInfo, MetricsInfo, OutputList
+from millpond.specs.file_bodies import DatasetInfo, MetricsInfo, OutputList, Visibility
 from millpond.specs.job import JobFile
 
 LARGEST_BLOB: Final = 64 * 2**30
@@ -32,21 +33,22 @@ class Files:
 
     Args:
         rules: which folders of the machine jobs may read and write.
+        cached: says where a copy in the data cache lies.
     """
 
-    def __init__(self, state_dir: Path, store: Store, rules: MountRules) -> None:
+    def __init__(self, state_dir: Path, store: Store, rules: MountRules, cached: Callable[[str], Path]) -> None:
         self._state_dir = state_dir = state_dir.resolve()
         self._store = store
         self._blobs = BlobStore(state_dir)
         self._datasets = Datasets(store)
-        self._admission = Admission(state_dir, self._blobs, self._datasets, rules)
+        self._admission = Admission(state_dir, self._blobs, self._datasets, rules, cached)
         self.collector = Collector(state_dir, store, self._blobs, self._datasets)
         self.workspace = self._admission.workspace
 
-    async def admit(self, file: JobFile, document: dict[str, Any]) -> dict[str, Any]:
+    async def admit(self, file: JobFile, document: dict[str, Any], caller: Caller) -> dict[str, Any]:
         """A submission's document, once all its files are here; see ``Admission.admit``."""
         if file.ship or file.payload or file.data or file.output:
-            return await asyncio.to_thread(self._admission.admit, file, document)
+            return await asyncio.to_thread(self._admission.admit, file, document, caller)
         return document
 
     async def missing(self, digests: list[str]) -> list[str]:
@@ -90,8 +92,11 @@ class Files:
 
         return await asyncio.to_thread(keep)
 
-    async def put_dataset(self, name: str, snapshot: str, user: str) -> DatasetInfo:
+    async def put_dataset(self, name: str, snapshot: str, caller: Caller, visibility: Visibility | None) -> DatasetInfo:
         """The next version of a dataset, or the latest if nothing has changed.
+
+        Args:
+            visibility: of all versions from now on; None: as it was, or, for the first, that of the caller's group.
 
         Raises:
             InvalidInputError: not everything of the snapshot was sent.
@@ -101,18 +106,41 @@ class Files:
             found = complete_snapshot(self._blobs, snapshot)
             if not found.files:
                 raise InvalidInputError("a dataset without files", "name a folder with files in it")
-            return self._datasets.add(name, snapshot, len(found.files), found.size, user, wall_clock())
+            latest = next((each for each in self._datasets.all() if each.name == name), None)
+            group = first_group(caller) if latest is None else latest.group
+            seen: Visibility = visibility or ("group" if latest is None else latest.visibility)
+            files, now = len(found.files), wall_clock()
+            put = Dataset(name, 0, snapshot, files, found.size, caller.user, now, group=group, visibility=seen)
+            added = self._datasets.add(put)
+            if latest is not None and visibility is not None and visibility != latest.visibility:
+                self._datasets.share(name, visibility)
+                added = self._datasets.find(name, added.version)
+            return added
 
         return _dataset_info(await asyncio.to_thread(put))
 
-    async def datasets(self) -> list[DatasetInfo]:
-        """Every version of every dataset."""
-        return [_dataset_info(found) for found in await asyncio.to_thread(self._datasets.all)]
+    async def datasets(self, sees: Callable[[Target], bool]) -> list[DatasetInfo]:
+        """Every version of every dataset that somebody may see."""
+        return [_dataset_info(found) for found in await asyncio.to_thread(self._datasets.all) if sees(found.seen)]
 
     async def owner_of(self, name: str) -> str:
         """Who put the latest version of a dataset; empty when there is none."""
-        found = await self.datasets()
-        return next((info.user for info in found if info.name == name), "")
+        found = await asyncio.to_thread(self._datasets.all)
+        return next((each.user for each in found if each.name == name), "")
+
+    async def share_dataset(self, name: str, visibility: Visibility) -> DatasetInfo:
+        """Let others see all versions of a dataset, or no more.
+
+        Raises:
+            NotFoundError: there is none.
+        """
+
+        def share() -> Dataset:
+            self._datasets.find(name)
+            self._datasets.share(name, visibility)
+            return self._datasets.find(name)
+
+        return _dataset_info(await asyncio.to_thread(share))
 
     async def remove_dataset(self, name: str, version: int) -> DatasetInfo:
         """Forget a version.
@@ -188,4 +216,6 @@ def _dataset_info(found: Dataset) -> DatasetInfo:
         size=found.size,
         user=found.user,
         created_at=found.created_at,
+        group=found.group,
+        visibility=found.visibility,
     )

@@ -18,6 +18,7 @@ from millpond.model.devices import Health
 from millpond.model.errors import UnavailableError
 from millpond.node import memory_cgroup, runner
 from millpond.node.cgroups import GroupMode, find_controllers
+from millpond.node.containers.finding import RuntimeChoice, find_containers
 from millpond.node.devices.nvidia import NvidiaVendor
 from millpond.node.limiting import REMEDY
 from millpond.node.sandbox import INSTALL, INSTALL_IDENTITIES, SandboxMode, find_sandbox, trouble_with_identities
@@ -68,6 +69,7 @@ def diagnose(state_dir: Path) -> list[Finding]:
         lambda: _sandbox(state_dir),
         _identities,
         _limits_of_tasks,
+        lambda: _containers(state_dir),
         _gpus,
         _memory,
         _kernels,
@@ -146,6 +148,17 @@ def _limits_of_tasks() -> Finding:
         found = f"each process of a job is limited by itself, not all together: {trouble}"
         return Finding("limits of jobs", Grade.LIMITED, found, REMEDY)
     return Finding("limits of jobs", Grade.OK, f"control groups for {', '.join(controllers.folders)}")
+
+
+def _containers(state_dir: Path) -> Finding:
+    try:
+        found = find_containers(RuntimeChoice.AUTO, state_dir)
+    except UnavailableError as error:
+        return Finding("containers", Grade.LIMITED, f"jobs cannot have images: {error.cause}", error.remedy)
+    if found.card_trouble and NvidiaVendor().available().usable:
+        remedy = "nvidia-ctk cdi generate --device-name-strategy uuid --output /etc/cdi/nvidia.yaml"
+        return Finding("containers", Grade.LIMITED, f"{found.version}, without cards: {found.card_trouble}", remedy)
+    return Finding("containers", Grade.OK, found.version)
 
 
 def _gpus() -> Finding:

@@ -21,6 +21,7 @@ from millpond.model.reasons import Reason
 from millpond.model.workloads import JobState, Kind, TaskState
 from millpond.server.inbox import Submission
 from millpond.server.loop import Loop
+from millpond.server.provisions.admission import NEEDED
 from millpond.server.proxy.places import places_of
 from millpond.server.serving.front import ServiceFront
 from millpond.server.serving.probing import Probe
@@ -172,7 +173,9 @@ class Rollouts:
         job = check_job(revision.document).to_job(revision.job, revision.user)
         (role,) = job.roles
         first = replace(role, desired=min(replicas, role.maximum))
-        submission = Submission(replace(job, roles=(first,), group=revision.group), revision.document)
+        placed = replace(job, roles=(first,), group=revision.group)
+        # What it needs was settled when the revision was made, and may have left the machine since.
+        submission = Submission(placed, revision.document, waits=not NEEDED.isdisjoint(revision.document))
         try:
             self._loop.submit(submission).result(ANSWER_WITHIN_S)
         except MillpondError as error:

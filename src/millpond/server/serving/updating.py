@@ -10,6 +10,7 @@ from millpond.model.errors import ConflictError, InvalidInputError, NotAllowedEr
 from millpond.model.workloads import JobState, Kind, TaskState
 from millpond.server.auth.queues import settle_place
 from millpond.server.auth.roles import Caller
+from millpond.server.provisions.admission import Settled
 from millpond.server.serving.front import ServiceFront
 from millpond.server.serving.registry import Revisions
 from millpond.server.serving.revisions import Phase, Revision
@@ -37,7 +38,7 @@ class Updating:
     """Has services updated.
 
     Args:
-        admit: checks the files that a job file refers to and returns it as it is kept.
+        admit: checks what a job file refers to and returns it as it is kept.
     """
 
     def __init__(
@@ -46,7 +47,7 @@ class Updating:
         front: ServiceFront,
         revisions: Revisions,
         rollouts: Rollouts,
-        admit: Callable[[JobFile, dict[str, Any]], Awaitable[dict[str, Any]]],
+        admit: Callable[[JobFile, dict[str, Any], Caller], Awaitable[Settled]],
     ) -> None:
         self._service = service
         self._front = front
@@ -167,8 +168,8 @@ class Updating:
         await self._service.check_means(spec.file, place, caller)
         await self._service.check_awaited(spec.file.after, caller)
         await self._service.check_possible(place.of(spec.to_job("plan")))
-        kept = await self._admit(spec.file, spec.document)
-        return JobSpec(kept, spec.file, spec.warnings)
+        settled = await self._admit(spec.file, spec.document, caller)
+        return JobSpec(settled.document, spec.file, (*spec.warnings, *settled.warnings))
 
     def _shown(self, revision: Revision) -> RevisionInfo:
         info = self._service.shown(revision.job)

@@ -10,6 +10,7 @@ metadata = MetaData()
 
 _JOB = String(LONGEST_JOB_ID)
 _NAME = String(64)
+_VISIBILITY = String(20)
 _NUMBER = BigInteger().with_variant(Integer, "sqlite")
 
 events = Table(
@@ -138,8 +139,26 @@ datasets = Table(
     Column("user", String(120), nullable=False),
     Column("created_at", Float, nullable=False),
     Column("removed", Boolean, nullable=False),
+    Column("group", _NAME, nullable=False, server_default=""),
+    Column("visibility", _VISIBILITY, nullable=False, server_default="everyone"),
 )
 """Named data: every version ever put; ``digest`` is that of its snapshot."""
+
+images = Table(
+    "images",
+    metadata,
+    Column("name", String(100), primary_key=True),
+    Column("tag", String(128), primary_key=True),
+    Column("origin", Text, nullable=False),
+    Column("digest", String(80), nullable=False),
+    Column("size", _NUMBER, nullable=False),
+    Column("user", _NAME, nullable=False),
+    Column("group", _NAME, nullable=False),
+    Column("visibility", _VISIBILITY, nullable=False),
+    Column("description", Text, nullable=False),
+    Column("created_at", Float, nullable=False),
+)
+"""The catalogue of images. See ``server.provisions.catalogue``."""
 
 
 revisions = Table(

@@ -196,6 +196,15 @@ class Store:
                     .values(state=info.state, ended_at=info.ended_at, info=info.model_dump_json())
                 )
 
+    def pin(self, job: str, pinned: dict[str, Any]) -> None:
+        """Write down what was found for a job that waits: which image, which copies of data."""
+        table = schema.jobs
+        with self._engine.begin() as connection:
+            text = connection.execute(sa.select(table.c.document).where(table.c.id == job)).scalar_one_or_none()
+            if text is not None:
+                document = json.dumps({**json.loads(text), "pinned": pinned})
+                connection.execute(table.update().where(table.c.id == job).values(document=document))
+
     def delivery_tried(self, number: int, state: str, due_at: float, trouble: str) -> None:
         """Note one more try to tell a webhook something."""
         with self._engine.begin() as connection:
@@ -302,6 +311,15 @@ class Store:
             query = query.where(table.c.ended_at.is_(None))
         with self._engine.connect() as connection:
             return [json.loads(text) for text in connection.execute(query).scalars()]
+
+    def live_pins(self) -> list[dict[str, Any]]:
+        """Files of jobs that have not ended and for which something was found."""
+        found = self.documents_with("pinned", live_only=True)
+        return [document for document in found if isinstance(document.get("pinned"), dict)]
+
+    def pinned_copies(self) -> frozenset[str]:
+        """The keys of copies in the data cache that such jobs read."""
+        return frozenset(key for document in self.live_pins() for key in document["pinned"].get("data", {}).values())
 
     def ended_with(self, fields: Sequence[str], before: float) -> list[str]:
         """Ids of jobs that ended before an instant and whose file has one of these fields."""

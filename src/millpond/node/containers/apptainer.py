@@ -1,0 +1,70 @@
+"""Apptainer, and Singularity from which it comes. Images are files. Source of the options: apptainer-exec(1)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from millpond.node.containers.container import Container
+from millpond.node.containers.oci import volume
+
+_FROM_OUTSIDE = "APPTAINERENV_"
+
+
+@dataclass(frozen=True, slots=True)
+class Apptainer:
+    """Apptainer; its containers are ordinary processes in namespaces of their own, as whoever starts them.
+
+    Attributes:
+        program: its path.
+        images: folder for what was fetched from registries.
+    """
+
+    program: str
+    images: Path
+    name: ClassVar[str] = "apptainer"
+    leads: ClassVar[bool] = True
+    enters: ClassVar[bool] = True
+    as_caller: ClassVar[bool] = True
+
+    def run(self, container: Container) -> list[str]:
+        """See ``Runtime``."""
+        options = ["--containall", "--no-home", "--writable-tmpfs", "--workdir", str(container.scratch)]
+        options += ["--bind", "/dev/shm", "--pwd", str(container.workdir)]
+        for folder in container.hidden:
+            options += ["--scratch", str(folder)]
+        for mount in container.mounts:
+            options += ["--bind", volume(mount)]
+        if container.cards:
+            options.append("--nv")
+        return [self.program, "exec", *options, container.image, *container.argv]
+
+    def environment(self, variables: Mapping[str, str]) -> dict[str, str]:
+        """See ``Runtime``."""
+        return {_FROM_OUTSIDE + name: value for name, value in variables.items()}
+
+    def execute(self, name: str, variables: Path, workdir: Path) -> list[str]:
+        """See ``Runtime``."""
+        return []
+
+    def kill(self, name: str) -> list[str]:
+        """See ``Runtime``."""
+        return []
+
+    def was_out_of_memory(self, name: str) -> list[str]:
+        """See ``Runtime``."""
+        return []
+
+    def end_of(self, name: str) -> list[str]:
+        """See ``Runtime``."""
+        return []
+
+    def remove(self, name: str) -> list[str]:
+        """See ``Runtime``."""
+        return []
+
+    def ended(self, state: str) -> list[str]:
+        """See ``Runtime``."""
+        return []

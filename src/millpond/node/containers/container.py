@@ -1,0 +1,126 @@
+"""One task in a container, as any runtime has to be told of it, and what a runtime must be able to do.
+
+What a task finds at a path outside a container, it finds at the same path inside: its working directory, its files, its
+data. So nothing that Millpond tells a program has to be translated. Everything else of the machine is not there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from millpond.model.errors import InvalidInputError
+from millpond.node.sandbox import Mount
+
+NAME_VARIABLE = "MILLPOND_CONTAINER"
+"""Names a task's container to all processes in it."""
+
+STATE_LABEL, JOB_LABEL = "millpond.state", "millpond.job"
+"""Labels of a container: whose state directory it belongs to (``state_mark``), and its job's id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """A container to be started.
+
+    Attributes:
+        name: no other container has it, nor ever had.
+        image: identity or reference of an image that is on this machine.
+        workdir: absolute; one of the mounts, or in one.
+        variables: file with the task's environment, a ``NAME=value`` on each line (``variables_text``).
+        scratch: folder of the task's own for what a runtime has to lay down.
+        hidden: folders within a mount in which the container finds nothing, but for mounts within them.
+        cards: UUIDs of the NVIDIA cards that it gets.
+        memory_mib, cpu_milli: what it asked for; 0: nothing.
+        owner: numbers of user and group that it runs as; None: the image's.
+    """
+
+    name: str
+    image: str
+    argv: Sequence[str]
+    workdir: Path
+    variables: Path
+    scratch: Path
+    labels: Mapping[str, str]
+    mounts: Sequence[Mount] = ()
+    hidden: Sequence[Path] = ()
+    cards: Sequence[str] = ()
+    memory_mib: int = 0
+    cpu_milli: int = 0
+    owner: tuple[int, int] | None = None
+
+
+class Runtime(Protocol):
+    """A program that runs containers."""
+
+    @property
+    def name(self) -> str:
+        """``podman``, ``docker`` or ``apptainer``."""
+
+    @property
+    def program(self) -> str:
+        """Its path."""
+
+    @property
+    def leads(self) -> bool:
+        """Whether the processes of its containers are below the program that starts them, not a daemon's."""
+
+    @property
+    def enters(self) -> bool:
+        """Whether commands beside a task are run by entering its namespaces, not by ``execute``."""
+
+    @property
+    def as_caller(self) -> bool:
+        """Whether its containers run as whoever starts it, and as nobody else."""
+
+    def run(self, container: Container) -> list[str]:
+        """Runs a container in the foreground and exits with its exit code."""
+
+    def environment(self, variables: Mapping[str, str]) -> dict[str, str]:
+        """What the program itself must have in its environment for a container with these variables."""
+
+    def execute(self, name: str, variables: Path, workdir: Path) -> list[str]:
+        """Begins a command beside the task of a running container; program and arguments come behind it."""
+
+    def kill(self, name: str) -> list[str]:
+        """Ends a container; empty where that follows from the end of its processes."""
+
+    def was_out_of_memory(self, name: str) -> list[str]:
+        """Prints ``true`` when the kernel ended the container for want of memory; empty where nobody can tell."""
+
+    def end_of(self, name: str) -> list[str]:
+        """Prints when a container ended, as a JSON string; empty where nothing is left behind."""
+
+    def remove(self, name: str) -> list[str]:
+        """Drops what is left of a container; empty where nothing is."""
+
+    def ended(self, state: str) -> list[str]:
+        """Prints the names of the containers with this mark that do not run; empty where none is left behind."""
+
+
+def container_name(record: Path, decision: int) -> str:
+    """The name of the container of a task, by its record and the decision that starts it."""
+    return f"millpond-{hashlib.sha256(f'{record}@{decision}'.encode()).hexdigest()[:24]}"
+
+
+def state_mark(state_dir: Path) -> str:
+    """Tells the containers of one state directory from those of another."""
+    return hashlib.sha256(str(state_dir.resolve()).encode()).hexdigest()[:24]
+
+
+def variables_text(variables: Mapping[str, str]) -> str:
+    """The text of a file of variables.
+
+    Raises:
+        InvalidInputError: a value has several lines, which no runtime can read.
+    """
+    for name, value in variables.items():
+        if "\n" in value or "\r" in value:
+            raise InvalidInputError(
+                f"the variable {name} has several lines, which a container cannot be given",
+                "put it in a file, or encode it (base64)",
+            )
+    return "".join(f"{name}={value}\n" for name, value in variables.items())

@@ -1,0 +1,314 @@
+"""The images of this machine: which are here, fetching others, building them, making them of containers.
+
+Blocks, often for minutes; never to be called on a thread that others wait for.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import select
+import subprocess
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Protocol
+
+from millpond.model.errors import UnavailableError
+
+Tell = Callable[[str], None]
+"""Takes a line of what a program says, an empty one while it says nothing; whatever it raises ends the program."""
+
+_QUICK_S: Final = 60.0
+_PIECE: Final = 2**20
+_SILENCE_S: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class LocalImage:
+    """An image that is on this machine.
+
+    Attributes:
+        digest: its content's; ``sha256:`` and 64 hexadecimal digits.
+        size: bytes.
+        place: by what a runtime starts it, the same as long as it is here.
+    """
+
+    digest: str
+    size: int
+    place: str
+
+
+class Images(Protocol):
+    """The images that one runtime has."""
+
+    def find(self, reference: str) -> LocalImage | None:
+        """The image of a reference or digest; None when it is not here."""
+
+    def at(self, digest: str) -> LocalImage:
+        """What a runtime starts the image of a digest by, whether or not that is here; quick."""
+
+    def digests(self) -> frozenset[str]:
+        """Those of all images that are here."""
+
+    def pull(self, reference: str, tell: Tell) -> LocalImage:
+        """Fetch an image from its registry, also where an older one of that name is here.
+
+        Raises:
+            UnavailableError: it cannot be had.
+        """
+
+    def name(self, image: LocalImage, name: str) -> None:
+        """Hold an image under a name, so that it is not tidied away."""
+
+    def drop(self, name: str) -> None:
+        """Let go of a name; the image goes when nothing else holds it.
+
+        One that is not there is let be, and so is one that a container is made of: ``names`` tells of it later.
+        """
+
+    def names(self, prefix: str) -> list[str]:
+        """The names that begin so, under which images are held."""
+
+    def build(self, folder: Path, file: str, name: str, tell: Tell) -> LocalImage:
+        """Build an image from a folder and the file in it that says how.
+
+        Raises:
+            UnavailableError: it fails, or this runtime cannot.
+        """
+
+    def save(self, container: str, name: str, author: str, tell: Tell) -> LocalImage:
+        """Make an image of what a container has become.
+
+        Raises:
+            UnavailableError: it is gone, or this runtime cannot.
+        """
+
+
+class OciImages:
+    """Images of podman and docker.
+
+    Args:
+        program: the path of either.
+        env: what it is to find in its environment.
+    """
+
+    def __init__(self, program: str, env: Mapping[str, str]) -> None:
+        self._program = program
+        self._env = env
+
+    def find(self, reference: str) -> LocalImage | None:
+        """See ``Images``."""
+        told = self._printed("image", "inspect", "--format", "{{.Id}} {{.Size}}", reference)
+        if not told:
+            return None
+        identity, size = told[0].split()
+        digest = f"sha256:{identity.removeprefix('sha256:')}"
+        return LocalImage(digest, int(size), digest)
+
+    def at(self, digest: str) -> LocalImage:
+        """See ``Images``."""
+        return LocalImage(digest, 0, digest)
+
+    def digests(self) -> frozenset[str]:
+        """See ``Images``."""
+        printed = self._printed("images", "--no-trunc", "--quiet")
+        return frozenset(f"sha256:{line.removeprefix('sha256:')}" for line in printed)
+
+    def pull(self, reference: str, tell: Tell) -> LocalImage:
+        """See ``Images``."""
+        self._do(["pull", reference], tell, f"the image {reference} cannot be fetched", "check its name and registry")
+        return self._found(reference)
+
+    def name(self, image: LocalImage, name: str) -> None:
+        """See ``Images``."""
+        self._do(["tag", image.digest, name], _nobody, f"the image {image.digest[:19]} cannot be named {name}", "")
+
+    def drop(self, name: str) -> None:
+        """See ``Images``."""
+        self._printed("rmi", name)
+
+    def names(self, prefix: str) -> list[str]:
+        """See ``Images``."""
+        printed = self._printed("images", "--format", "{{.Repository}}:{{.Tag}}")
+        return [name for name in printed if name.startswith(prefix)]
+
+    def build(self, folder: Path, file: str, name: str, tell: Tell) -> LocalImage:
+        """See ``Images``."""
+        order = ["build", "--file", str(folder / file), "--tag", name, str(folder)]
+        self._do(order, tell, "the image cannot be built", "see what the build says")
+        return self._found(name)
+
+    def save(self, container: str, name: str, author: str, tell: Tell) -> LocalImage:
+        """See ``Images``."""
+        order = ["commit", "--author", author, container, name]
+        self._do(order, tell, "the container cannot be saved", "it is kept for an hour after its job's end")
+        return self._found(name)
+
+    def _do(self, order: Sequence[str], tell: Tell, cause: str, remedy: str) -> None:
+        _run([self._program, *order], self._env, tell, cause, remedy)
+
+    def _printed(self, *order: str) -> list[str]:
+        """The lines that the program prints; none when it fails."""
+        done = subprocess.run(
+            [self._program, *order],
+            env=self._env,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_QUICK_S,
+            check=False,
+        )
+        return done.stdout.splitlines() if done.returncode == 0 else []
+
+    def _found(self, reference: str) -> LocalImage:
+        image = self.find(reference)
+        if image is None:
+            raise UnavailableError(f"the image {reference} is gone again", "try again")
+        return image
+
+
+class SifImages:
+    """Images of apptainer: files in a folder, named by the hash of what is in them; references are links to them.
+
+    Args:
+        program: the path of apptainer.
+        env: what it is to find in its environment.
+        folder: where they are kept; made when the first one comes.
+    """
+
+    def __init__(self, program: str, env: Mapping[str, str], folder: Path) -> None:
+        self._program = program
+        self._env = env
+        self._folder = folder
+
+    def find(self, reference: str) -> LocalImage | None:
+        """See ``Images``."""
+        path = self._file(reference) if reference.startswith("sha256:") else self._link(reference)
+        try:
+            found = path.resolve(strict=True)
+            return LocalImage(f"sha256:{found.stem}", found.stat().st_size, str(found))
+        except FileNotFoundError:
+            return None
+
+    def at(self, digest: str) -> LocalImage:
+        """See ``Images``."""
+        return LocalImage(digest, 0, str(self._file(digest)))
+
+    def digests(self) -> frozenset[str]:
+        """See ``Images``."""
+        return frozenset(f"sha256:{file.stem}" for file in self._folder.glob("*.sif"))
+
+    def pull(self, reference: str, tell: Tell) -> LocalImage:
+        """See ``Images``."""
+        with self._fresh() as fresh:
+            order = [self._program, "pull", str(fresh), f"docker://{reference}"]
+            _run(order, self._env, tell, f"the image {reference} cannot be fetched", "check its name and registry")
+            digest = f"sha256:{_hash_of(fresh)}"
+            fresh.replace(self._file(digest))
+        return self._linked(reference, digest)
+
+    def name(self, image: LocalImage, name: str) -> None:
+        """See ``Images``."""
+        self._linked(name, image.digest)
+
+    def drop(self, name: str) -> None:
+        """See ``Images``."""
+        image = self.find(name)
+        self._link(name).unlink(missing_ok=True)
+        held = {link.resolve() for link in self._folder.glob("*.link")}
+        if image is not None and Path(image.place) not in held:
+            Path(image.place).unlink(missing_ok=True)
+
+    def names(self, prefix: str) -> list[str]:
+        """See ``Images``. None: a name is gone as soon as it is dropped."""
+        return []
+
+    def build(self, folder: Path, file: str, name: str, tell: Tell) -> LocalImage:
+        """See ``Images``."""
+        raise UnavailableError("apptainer cannot build from a Containerfile", "install podman, or add a built image")
+
+    def save(self, container: str, name: str, author: str, tell: Tell) -> LocalImage:
+        """See ``Images``."""
+        raise UnavailableError("apptainer's containers cannot be saved", "install podman, or build an image")
+
+    def _file(self, digest: str) -> Path:
+        return self._folder / f"{digest.removeprefix('sha256:')}.sif"
+
+    def _link(self, reference: str) -> Path:
+        return self._folder / f"{hashlib.sha256(reference.encode()).hexdigest()}.link"
+
+    def _linked(self, reference: str, digest: str) -> LocalImage:
+        with self._fresh() as fresh:
+            fresh.symlink_to(self._file(digest).name)
+            fresh.replace(self._link(reference))
+        image = self.find(reference)
+        if image is None:
+            raise UnavailableError(f"the image {reference} is gone again", "try again")
+        return image
+
+    @contextmanager
+    def _fresh(self) -> Iterator[Path]:
+        """A name that nothing has; what is still there at the end is removed."""
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        fresh = self._folder / f"incoming-{secrets.token_hex(8)}"
+        try:
+            yield fresh
+        finally:
+            fresh.unlink(missing_ok=True)
+
+
+def _run(order: Sequence[str], env: Mapping[str, str], tell: Tell, cause: str, remedy: str) -> None:
+    """Run a program to its end, line by line.
+
+    Raises:
+        UnavailableError: it fails; with the last that it said.
+    """
+    said = ""
+    with subprocess.Popen(
+        order,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    ) as program:
+        assert program.stdout is not None
+        try:
+            for line in _lines(program.stdout.fileno()):
+                said = line or said
+                tell(line)
+        except BaseException:
+            program.terminate()
+            raise
+    if program.returncode != 0:
+        raise UnavailableError(f"{cause}: {said or f'exit code {program.returncode}'}", remedy)
+
+
+def _lines(output: int) -> Iterator[str]:
+    """The lines of a program's output up to its end, and an empty one whenever it says nothing for a while."""
+    rest = b""
+    while True:
+        if not select.select([output], [], [], _SILENCE_S)[0]:
+            yield ""
+        elif piece := os.read(output, _PIECE):
+            *lines, rest = (rest + piece).split(b"\n")
+            yield from (line.decode(errors="replace").rstrip() for line in lines)
+        else:
+            if rest:
+                yield rest.decode(errors="replace").rstrip()
+            return
+
+
+def _hash_of(path: Path) -> str:
+    seen = hashlib.sha256()
+    with path.open("rb") as file:
+        while piece := file.read(_PIECE):
+            seen.update(piece)
+    return seen.hexdigest()
+
+
+def _nobody(_line: str) -> None:
+    """Nobody follows."""

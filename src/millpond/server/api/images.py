@@ -1,0 +1,136 @@
+"""Routes about the catalogue of images. What takes long answers with a line of JSON for each step."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path
+from fastapi.responses import StreamingResponse
+from starlette.requests import HTTPConnection
+
+from millpond.model.tenants import DEFAULT_QUEUE
+from millpond.server.api.dependencies import ServiceOf
+from millpond.server.api.permits import Access, SecurityOf, may
+from millpond.server.auth.entering import job_target
+from millpond.server.auth.roles import Caller, Target, Verb, demand, first_group
+from millpond.server.auth.security import Security
+from millpond.server.provisions.images import Work
+from millpond.server.service import Service
+from millpond.specs.image_bodies import (
+    ImageAdd,
+    ImageBuild,
+    ImageChange,
+    ImageEntry,
+    ImageInfo,
+    ImageList,
+    ImageSave,
+    ImageStep,
+)
+from millpond.specs.images import NAME_PATTERN, TAG_PATTERN
+
+router = APIRouter(prefix="/images", tags=["images"])
+
+_Name = Annotated[str, Path(pattern=NAME_PATTERN, max_length=100)]
+_Tag = Annotated[str, Path(pattern=TAG_PATTERN)]
+_STEPS: dict[str, Any] = {
+    "response_class": StreamingResponse,
+    "responses": {
+        200: {"model": ImageStep, "content": {"application/x-ndjson": {}}, "description": "One step per line"}
+    },
+}
+
+
+async def image_in_path(request: HTTPConnection) -> Target:
+    """The image that the path names; the caller's own where there is none."""
+    service: Service = request.app.state.service
+    path = request.path_params
+    return await service.images.target(path["name"], path["tag"], request.state.act.caller)
+
+
+async def seen_image_in_path(request: HTTPConnection) -> Target:
+    """The same, as something to be used."""
+    service: Service = request.app.state.service
+    return await service.images.seen(request.path_params["name"], request.path_params["tag"])
+
+
+_Maker = Annotated[Access, may(Verb.CHANGE_IMAGES)]
+_Changer = Annotated[Access, may(Verb.CHANGE_IMAGES, image_in_path)]
+
+
+@router.get("")
+async def images(service: ServiceOf, access: Annotated[Access, may(Verb.READ_IMAGES)]) -> ImageList:
+    """The images that the caller may use, and on which machines they are."""
+    return ImageList(images=await service.images.list(access.sees))
+
+
+@router.post("", **_STEPS)
+async def add(wish: ImageAdd, service: ServiceOf, access: _Maker, security: SecurityOf) -> StreamingResponse:
+    """Put an image of a registry, or of the server's machine, into the catalogue."""
+    await _claim(service, access, wish, f"from {wish.reference}")
+    return _streamed(service, service.images.add(wish, access.caller, _queue(access.caller, security)))
+
+
+@router.post("/build", **_STEPS)
+async def build(wish: ImageBuild, service: ServiceOf, access: _Maker, security: SecurityOf) -> StreamingResponse:
+    """Build an image from a folder that was sent. It ends when the caller leaves."""
+    await _claim(service, access, wish, f"built from {wish.snapshot[:12]}")
+    queue = _queue(access.caller, security)
+    return _streamed(service, await asyncio.to_thread(service.images.build, wish, access.caller, queue))
+
+
+@router.post("/save", **_STEPS)
+async def save(wish: ImageSave, service: ServiceOf, access: _Maker) -> StreamingResponse:
+    """Make an image of what a task of a job has become; the job must be one that the caller may be inside."""
+    job = await asyncio.to_thread(service.look, wish.job)
+    demand(access.caller, Verb.USE_JOBS, job_target(job))
+    await _claim(service, access, wish, f"saved from {job.id}")
+    return _streamed(service, await asyncio.to_thread(service.images.save, wish, job, access.caller))
+
+
+@router.post("/{name}/{tag}/pull", **_STEPS)
+async def pull(
+    name: _Name, tag: _Tag, service: ServiceOf, access: Annotated[Access, may(Verb.READ_IMAGES, seen_image_in_path)]
+) -> StreamingResponse:
+    """Have an image of the catalogue on the machines before a job needs it."""
+    return _streamed(service, await asyncio.to_thread(service.images.pull, name, tag))
+
+
+@router.patch("/{name}/{tag}")
+async def change(name: _Name, tag: _Tag, wish: ImageChange, service: ServiceOf, access: _Changer) -> ImageInfo:
+    """Say other words about an image, or let others see it."""
+    info = await service.images.change(name, tag, wish)
+    access.tell(f"for {info.visibility}")
+    return info
+
+
+@router.delete("/{name}/{tag}")
+async def remove(name: _Name, tag: _Tag, service: ServiceOf, access: _Changer) -> ImageInfo:
+    """Take an image out of the catalogue."""
+    info = await service.images.remove(name, tag)
+    access.tell("removed", before=info.digest)
+    return info
+
+
+async def _claim(service: Service, access: Access, wish: ImageEntry, how: str) -> None:
+    """Make sure that the name is nobody else's, and tell the audit log."""
+    access.demand(await service.images.target(wish.name, wish.tag, access.caller))
+    access.tell(how)
+
+
+def _queue(caller: Caller, security: Security) -> str:
+    """Whose rule about registries counts for what somebody puts into the catalogue; empty for an admin: none."""
+    group = first_group(caller)
+    if caller.admin:
+        return ""
+    return security.accounts.group(group).queue if group else DEFAULT_QUEUE
+
+
+def _streamed(service: Service, work: Work) -> StreamingResponse:
+    return StreamingResponse(_lines(service.images.steps(work)), media_type="application/x-ndjson")
+
+
+async def _lines(steps: AsyncIterator[ImageStep]) -> AsyncIterator[str]:
+    async for step in steps:
+        yield step.model_dump_json() + "\n"

@@ -1,0 +1,276 @@
+"""What a submission needs of the machine: which image it means, and whether everything is near already."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from millpond.model.errors import InconsistentStateError, InvalidInputError, UnavailableError
+from millpond.node.containers.container import variables_text
+from millpond.node.containers.images import LocalImage
+from millpond.node.containers.launching import Boundary, ContainerLaunch, default_owner
+from millpond.node.identities import Identity
+from millpond.server.auth.roles import Caller, Verb, allows
+from millpond.server.files.mounts import MountRules
+from millpond.server.provisions.cache import READ_IN_PLACE, DataCache, Progress
+from millpond.server.provisions.catalogue import Catalogue, CatalogueImage
+from millpond.server.provisions.host import ContainerHost
+from millpond.server.provisions.staging import Item
+from millpond.server.store.store import Store
+from millpond.specs.images import OURS, ImageWish, Pinned, catalogued, is_below, whole
+from millpond.specs.job import JobFile, RoleFile
+from millpond.specs.mounts import dataset_ref
+
+NEEDED: Final = frozenset({"image", "data"})
+"""Fields of a job file that may name what is not on the machine."""
+PULL_TRIES: Final = 3
+_SYSTEM_FOLDERS: Final = ("bin", "boot", "dev", "etc", "lib", "proc", "run", "sbin", "sys", "usr")
+_THE_SYSTEMS: Final = tuple(Path("/", name) for name in _SYSTEM_FOLDERS)
+_NOT_WHOLE: Final = tuple(map(Path, ("/", "/tmp", "/var", "/var/run")))
+_CARDS_FOR_CONTAINERS: Final = (
+    "an admin describes them: nvidia-ctk cdi generate --device-name-strategy uuid --output /etc/cdi/nvidia.yaml"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """A submission with what was found for it.
+
+    Attributes:
+        document: as it is stored.
+        warnings: what was asked for and is left out.
+        waits: not everything that it needs is on the machine.
+    """
+
+    document: dict[str, Any]
+    warnings: tuple[str, ...] = ()
+    waits: bool = False
+
+
+class Provisions:
+    """What jobs are provided with on this machine.
+
+    Args:
+        rules: which registries a queue's jobs may have images from.
+    """
+
+    def __init__(
+        self, store: Store, host: ContainerHost, catalogue: Catalogue, cache: DataCache, rules: MountRules
+    ) -> None:
+        self._store = store
+        self._host = host
+        self._catalogue = catalogue
+        self._cache = cache
+        self._rules = rules
+
+    async def admit(self, file: JobFile, document: dict[str, Any], caller: Caller) -> Settled:
+        """What a job needs; see ``settle``."""
+        if file.image is None and not file.data and file.pinned is None:
+            return Settled(document)
+        return await asyncio.to_thread(self.settle, file, document, caller)
+
+    def settle(self, file: JobFile, document: Mapping[str, Any], caller: Caller) -> Settled:
+        """What a job needs; asks the container runtime, so it may take some tenths of a second.
+
+        Raises:
+            InvalidInputError: it asks for an image and nothing here runs containers, or not with what else it asks for;
+                or its queue's jobs may not have that image.
+        """
+        stored = {name: value for name, value in document.items() if name != "pinned"}
+        if file.image is None:
+            return Settled(stored, waits=bool(self._far(file)))
+        try:
+            self._host.containers()
+        except UnavailableError as error:
+            if not file.image.optional:
+                raise InvalidInputError(
+                    f"the job asks for the image {file.image.name!r}: {error.cause}", error.remedy
+                ) from error
+            del stored["image"]
+            warning = f"the image {file.image.name!r} is not used: {error.cause}"
+            return Settled(stored, (warning,), waits=bool(self._far(file)))
+        self._check_containable(file)
+        digest, is_here = self._resolve(file, caller)
+        if digest:
+            stored["pinned"] = Pinned(image=digest).model_dump(mode="json")
+        return Settled(stored, waits=not is_here or bool(self._far(file)))
+
+    def launch(self, file: JobFile, identity: Identity | None) -> ContainerLaunch | None:
+        """How a job's tasks are put into containers; None when they run in the machine's own environment.
+
+        Args:
+            identity: whom they run as; None: as the server does.
+
+        Raises:
+            UnavailableError: what runs containers does not work any more, or cannot run them as somebody else.
+        """
+        if file.image is None:
+            return None
+        means = self._host.containers()
+        if file.pinned is None or file.pinned.image is None:
+            raise InconsistentStateError(f"a job with the image {file.image.name!r} came to start without its digest")
+        image = means.images.at(file.pinned.image)
+        if identity is not None and means.runtime.as_caller:
+            raise UnavailableError(
+                f"{means.version} cannot run containers as {identity.name}", "install podman, or have jobs run as one"
+            )
+        owner = default_owner(means) if identity is None else (identity.uid, identity.gid)
+        boundaries = {role.name: _boundary(file, role) for role in file.all_roles()}
+        return ContainerLaunch(means, image, self._host.state_dir, boundaries, owner)
+
+    # ---- for the staging ----------------------------------------------------------------------------------------
+
+    def items(self, document: Mapping[str, Any]) -> dict[str, Item]:
+        """What a job needs, by the field that names it."""
+        found: dict[str, Item] = {}
+        if "image" in document:
+            pinned = (document.get("pinned") or {}).get("image") or ""
+            found["image"] = Item("image", ImageWish.model_validate(document["image"]).name, pinned, PULL_TRIES)
+        for name, source in document.get("data", {}).items():
+            if dataset_ref(source) is None and self._cache.source_of(Path(source).resolve()) is not None:
+                found[f"data.{name}"] = Item("data", str(Path(source).resolve()))
+        return found
+
+    def fetch(self, item: Item, progress: Progress, stop: Callable[[], None]) -> str:
+        """Have an item here; returns its digest, or the key of its copy."""
+        if item.kind == "data":
+            return self._cache.fetch(Path(item.name), progress, stop)
+        return self._fetch_image(item, lambda _line: stop()).digest
+
+    def pin(self, job: str, found: Mapping[str, str]) -> None:
+        """Write down what was found for a job."""
+        data = {name.partition(".")[2]: key for name, key in found.items() if name != "image"}
+        pinned = Pinned(
+            image=found.get("image"), data={name: key for name, key in data.items() if key != READ_IN_PLACE}
+        )
+        self._store.pin(job, pinned.model_dump(mode="json"))
+
+    # ---- inside -------------------------------------------------------------------------------------------------
+
+    def _far(self, file: JobFile) -> list[str]:
+        """The data that is read through the cache."""
+        paths = [source for source in file.data.values() if dataset_ref(source) is None]
+        return [path for path in paths if self._cache.source_of(Path(path).resolve()) is not None]
+
+    def _resolve(self, file: JobFile, caller: Caller) -> tuple[str, bool]:
+        """The digest of the image that a job means, empty where that is not known yet; and whether it is here."""
+        assert file.image is not None
+        images, name = self._host.containers().images, file.image.name
+        entry = self._entry(name)
+        if entry is not None and allows(caller, Verb.READ_IMAGES, entry.seen):
+            is_here = images.find(entry.digest) is not None
+            if not is_here and not _is_reference(entry.origin):
+                raise InvalidInputError(
+                    f"the image {entry.reference} is not on this machine any more", "build it again, or save it again"
+                )
+            return entry.digest, is_here
+        reference = self.check_reference(file.queue, name)
+        found = images.find(reference)
+        if found is None and reference.startswith("localhost/"):
+            raise InvalidInputError(f"no image {name!r} on this machine", "see `pond image ls`, or name its registry")
+        return ("", False) if found is None else (found.digest, True)
+
+    def check_reference(self, queue: str, name: str) -> str:
+        """The whole reference of an image that need not be in the catalogue.
+
+        Args:
+            queue: whose rule counts; empty: none.
+
+        Raises:
+            InvalidInputError: the queue's jobs may not have it, or it goes round the catalogue.
+        """
+        reference = whole(name)
+        allowed = self._rules.images(queue) if queue else None
+        if reference.startswith(OURS):
+            raise InvalidInputError(f"{name!r} goes round the catalogue", "name the image as `pond image ls` shows it")
+        if allowed is not None and not is_below(reference, allowed):
+            told = ", ".join(allowed) or "no registry"
+            raise InvalidInputError(
+                f"jobs of queue {queue!r} may not have the image {reference}",
+                f"it may have those of the catalogue (`pond image ls`), and from: {told}",
+            )
+        return reference
+
+    def _fetch_image(self, item: Item, tell: Callable[[str], None]) -> LocalImage:
+        images = self._host.containers().images
+        if item.digest:
+            found, entry = images.find(item.digest), self._entry(item.name)
+            if found is not None:
+                return found
+            if entry is None or entry.digest != item.digest:
+                raise InvalidInputError(f"the image {item.name} was replaced or removed", "hand the job in again")
+            return self.fetch_catalogued(entry, tell)
+        reference = whole(item.name)
+        return images.find(reference) or images.pull(reference, tell)
+
+    def fetch_catalogued(self, entry: CatalogueImage, tell: Callable[[str], None]) -> LocalImage:
+        """Have an image of the catalogue here again.
+
+        Raises:
+            InvalidInputError: it came from no registry, or another is there now.
+            UnavailableError: the registry does not give it.
+        """
+        if not _is_reference(entry.origin):
+            raise InvalidInputError(f"the image {entry.reference} is gone, and came from no registry", "build it again")
+        found = self._host.containers().images.pull(entry.origin, tell)
+        if found.digest != entry.digest:
+            raise InvalidInputError(
+                f"{entry.origin} is another image now than when it was put into the catalogue",
+                f"put it there again: pond image add {entry.reference} {entry.origin}",
+            )
+        return found
+
+    def is_needed(self, digest: str) -> bool:
+        """Whether a job that has not ended runs in an image, or will."""
+        return digest in {document["pinned"].get("image") for document in self._store.live_pins()}
+
+    def _entry(self, name: str) -> CatalogueImage | None:
+        parts = catalogued(name)
+        return None if parts is None else self._catalogue.get(*parts)
+
+    def _check_containable(self, file: JobFile) -> None:
+        """Whether a container can have everything that the job asks for.
+
+        Raises:
+            InvalidInputError: not.
+        """
+        variables_text(file.env)
+        if any(role.gpus is not None and role.gpus.cards for role in file.all_roles()):
+            trouble = self._host.card_trouble()
+            if trouble:
+                raise InvalidInputError(f"a container cannot be given cards here: {trouble}", _CARDS_FOR_CONTAINERS)
+        paths = [source for source in file.data.values() if dataset_ref(source) is None]
+        paths += [path for path in (file.output, None if file.ship else file.workdir) if path]
+        for path in paths:
+            if ":" in path:
+                raise InvalidInputError(f"the path {path!r} has a colon, which no container can be given", "rename it")
+        if file.workdir and not file.ship:
+            _check_workdir(Path(file.workdir).resolve())
+
+
+def _check_workdir(folder: Path) -> None:
+    """It will be writable in the container, where nothing of the machine's own may be.
+
+    Raises:
+        InvalidInputError: it is.
+    """
+    if folder in _NOT_WHOLE or any(folder.is_relative_to(root) for root in _THE_SYSTEMS):
+        raise InvalidInputError(
+            f"the working directory {folder} holds what is the machine's own, which no container is given",
+            "run it elsewhere, or send the directory with the job (ship: true)",
+        )
+
+
+def _boundary(file: JobFile, role: RoleFile) -> Boundary:
+    """What a role's tasks are kept to: the memory that they asked for by name, and a weight by their CPUs."""
+    own = next((each for each in file.roles or () if each.name == role.name), None)
+    said = "memory" in file.model_fields_set or (own is not None and own.memory is not None)
+    return Boundary((role.memory or 0) if said else 0, role.cpus or 0)
+
+
+def _is_reference(origin: str) -> bool:
+    """Whether an image of the catalogue can be had from a registry again."""
+    return " " not in origin and not origin.startswith("localhost/")

@@ -1,0 +1,133 @@
+"""The catalogue: images by name and tag, each with the digest that it had when it was put there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+
+from millpond.model.errors import ConflictError, NotFoundError
+from millpond.server.absent import absent
+from millpond.server.auth.roles import Target, shared_target
+from millpond.server.store import schema
+from millpond.server.store.store import Store
+from millpond.specs.file_bodies import Visibility
+from millpond.specs.images import OURS
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogueImage:
+    """One entry.
+
+    Attributes:
+        origin: a reference, or in words how it was made.
+        digest: ``sha256:`` and 64 hexadecimal digits.
+        size: bytes.
+        visibility: ``private``, ``group`` or ``everyone``.
+        created_at: seconds since 1970.
+    """
+
+    name: str
+    tag: str
+    origin: str
+    digest: str
+    size: int
+    user: str
+    group: str
+    visibility: Visibility
+    description: str
+    created_at: float
+
+    @property
+    def reference(self) -> str:
+        """How a job file names it."""
+        return f"{self.name}:{self.tag}"
+
+    @property
+    def held_as(self) -> str:
+        """By what name the runtime holds it."""
+        return held_as(self.name, self.tag)
+
+    @property
+    def target(self) -> Target:
+        """It, as something that one may change."""
+        return Target("image", self.reference, self.user, frozenset({self.group} - {""}))
+
+    @property
+    def seen(self) -> Target:
+        """It, as something that one may see and use."""
+        return shared_target(self.target, self.visibility)
+
+
+class Catalogue:
+    """The table of images."""
+
+    def __init__(self, store: Store) -> None:
+        self._database = store.database
+
+    def put(self, image: CatalogueImage) -> CatalogueImage:
+        """Put an image there, in place of what has its name and tag."""
+        table = schema.images
+        this = sa.and_(table.c.name == image.name, table.c.tag == image.tag)
+        values = {name: getattr(image, name) for name in CatalogueImage.__dataclass_fields__}
+        with self._database.begin() as connection:
+            connection.execute(table.delete().where(this))
+            connection.execute(table.insert().values(values))
+        return image
+
+    def get(self, name: str, tag: str) -> CatalogueImage | None:
+        """An entry; None when there is none."""
+        table = schema.images
+        query = sa.select(table).where(table.c.name == name, table.c.tag == tag)
+        with self._database.connect() as connection:
+            row = connection.execute(query).first()
+        return None if row is None else CatalogueImage(**row._mapping)
+
+    def find(self, name: str, tag: str) -> CatalogueImage:
+        """An entry.
+
+        Raises:
+            NotFoundError: there is none.
+        """
+        found = self.get(name, tag)
+        if found is None:
+            raise no_image(f"{name}:{tag}")
+        return found
+
+    def all(self) -> list[CatalogueImage]:
+        """Every entry, by name, the newest first."""
+        table = schema.images
+        query = sa.select(table).order_by(table.c.name, table.c.created_at.desc(), table.c.tag)
+        with self._database.connect() as connection:
+            return [CatalogueImage(**row._mapping) for row in connection.execute(query)]
+
+    def change(self, name: str, tag: str, change: Callable[[CatalogueImage], CatalogueImage]) -> CatalogueImage:
+        """Change an entry's words.
+
+        Raises:
+            NotFoundError: there is none.
+        """
+        return self.put(change(self.find(name, tag)))
+
+    def remove(self, image: CatalogueImage) -> None:
+        """Take an entry out.
+
+        Raises:
+            ConflictError: it was replaced meanwhile.
+        """
+        table = schema.images
+        this = sa.and_(table.c.name == image.name, table.c.tag == image.tag, table.c.digest == image.digest)
+        with self._database.begin() as connection:
+            if connection.execute(table.delete().where(this)).rowcount == 0:
+                raise ConflictError(f"the image {image.reference} was replaced meanwhile", "look at it, and try again")
+
+
+def held_as(name: str, tag: str) -> str:
+    """By what name the runtime holds an image of the catalogue."""
+    return f"{OURS}{name}:{tag}"
+
+
+def no_image(reference: str) -> NotFoundError:
+    """The error for an image that is not in the catalogue, or not for the caller."""
+    return absent("image", reference)

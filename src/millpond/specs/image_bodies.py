@@ -1,0 +1,99 @@
+"""The bodies of the REST API about images. Sizes are bytes."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from millpond.specs.api import Body, ErrorBody
+from millpond.specs.file_bodies import Visibility
+from millpond.specs.files import Digest
+from millpond.specs.images import DEFAULT_TAG, NAME_PATTERN, TAG_PATTERN, Reference
+
+ImageName = Annotated[str, Field(pattern=NAME_PATTERN, max_length=100)]
+ImageTag = Annotated[str, Field(pattern=TAG_PATTERN)]
+_Description = Annotated[str, Field(max_length=500)]
+
+
+class ImageEntry(Body):
+    """What is told of an image when it is put into the catalogue.
+
+    Attributes:
+        visibility: left out: as it was, or ``group``.
+    """
+
+    name: ImageName
+    tag: ImageTag = DEFAULT_TAG
+    description: _Description = ""
+    visibility: Visibility | None = None
+
+
+class ImageAdd(ImageEntry):
+    """An image of a registry, or of the server's machine."""
+
+    reference: Reference
+
+
+class ImageBuild(ImageEntry):
+    """An image to be built from a folder that was sent.
+
+    Attributes:
+        snapshot: of the folder.
+        file: in it, what says how.
+    """
+
+    snapshot: Digest
+    file: Annotated[str, Field(min_length=1, max_length=300)] = ""
+
+
+class ImageSave(ImageEntry):
+    """An image to be made of what a task of a job has become."""
+
+    job: Annotated[str, Field(min_length=1, max_length=200)]
+    task: Annotated[int, Field(ge=0, le=10**9)] = 0
+
+
+class ImageChange(Body):
+    """Other words about an image; what is left out stays."""
+
+    description: _Description | None = None
+    visibility: Visibility | None = None
+
+
+class ImageInfo(Body):
+    """An image of the catalogue.
+
+    Attributes:
+        reference: how a job file names it.
+        origin: where it came from.
+        digest: of its content; a job keeps to it, whatever becomes of the name.
+        nodes: by machine, ``present`` or ``absent``.
+    """
+
+    name: str
+    tag: str
+    reference: str
+    origin: str
+    digest: str
+    size: int
+    user: str
+    group: str
+    visibility: Visibility
+    description: str
+    created_at: float
+    nodes: dict[str, str] = Field(default={})
+
+
+class ImageList(Body):
+    """Images by name, the newest first."""
+
+    images: list[ImageInfo]
+
+
+class ImageStep(Body):
+    """One line of what is under way; the last one has the image, or why there is none."""
+
+    line: str = ""
+    image: ImageInfo | None = None
+    error: ErrorBody | None = None

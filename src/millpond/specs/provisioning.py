@@ -1,0 +1,66 @@
+"""What a configuration says about containers, and about places whose data is read through a cache."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path as FilePath
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from millpond.specs.fields import Memory, Name
+from millpond.specs.mounts import HostPath
+from millpond.specs.validation import Strict
+
+_MIB = 2**20
+
+
+class ContainersFile(Strict):
+    """How jobs with an ``image`` are run.
+
+    Attributes:
+        runtime: ``auto`` takes the first that works of podman, docker and apptainer.
+    """
+
+    runtime: Literal["auto", "podman", "docker", "apptainer", "none"] = "auto"
+
+
+class SourceFile(Strict):
+    """A place that is slow to read, such as a mounted server: what jobs read there is copied to a near disk first.
+
+    Attributes:
+        path: of the machine; everything below it is read so.
+        cache: the most that copies of it may take.
+    """
+
+    name: Name
+    path: HostPath
+    cache: Annotated[Memory, Field(ge=1)]
+
+    def source(self) -> Source:
+        """The checked form."""
+        return Source(self.name, FilePath(self.path), self.cache * _MIB)
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A place whose data is read through a cache of ``limit`` bytes."""
+
+    name: str
+    path: FilePath
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class Provisioning:
+    """What jobs are provided with, and how.
+
+    Attributes:
+        runtime: for containers.
+        sources: none of them within another.
+        cache: folder for copies of their data; None: in the state directory.
+    """
+
+    runtime: str = "auto"
+    sources: tuple[Source, ...] = ()
+    cache: FilePath | None = None

@@ -1,0 +1,428 @@
+"""What jobs need before they queue: near copies of far data, images; and what they are refused."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from api_world import JOBS, Api, error_of
+
+from millpond.model.errors import InvalidInputError, UnavailableError
+from millpond.node.containers.container import Runtime
+from millpond.node.containers.finding import Containers
+from millpond.node.containers.images import LocalImage, Tell
+from millpond.node.containers.podman import Podman
+from millpond.server.auth.roles import Caller
+from millpond.server.local import Launcher
+from millpond.server.provisions import copying, host
+from millpond.server.provisions.building import bases_of
+from millpond.server.provisions.cache import READ_IN_PLACE, DataCache, Progress
+from millpond.server.provisions.catalogue import CatalogueImage, held_as
+from millpond.server.provisions.staging import Item, Staging
+from millpond.specs.cluster import QueuePaths, read_cluster
+from millpond.specs.errors import SpecError
+from millpond.specs.image_bodies import ImageAdd
+from millpond.specs.images import OURS
+from millpond.specs.provisioning import Provisioning, Source
+from real_containers import IMAGE, RealPodman
+
+PATIENCE_S = 20.0
+
+
+def eventually(condition: Callable[[], bool]) -> bool:
+    """Whether what other threads do comes about in time."""
+    pause, give_up = threading.Event(), time.monotonic() + PATIENCE_S
+    while not condition() and time.monotonic() < give_up:
+        pause.wait(0.01)
+    return condition()
+
+
+# ---- near copies of far data -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def far(tmp_path: Path) -> Path:
+    """A slow place with two folders of data."""
+    place = tmp_path / "far"
+    for name, size in (("one", 600), ("two", 500)):
+        (place / name / "deep").mkdir(parents=True)
+        (place / name / "deep/words").write_bytes(b"w" * size)
+        (place / name / "link").symlink_to("deep/words")
+    return place
+
+
+class Shelf:
+    """A cache of 1,000 bytes, and which of its copies are in use."""
+
+    def __init__(self, folder: Path, far: Path) -> None:
+        self.in_use: set[str] = set()
+        self.folder = folder
+        self.cache = DataCache(folder, lambda: (Source("nfs", far, 1_000),), lambda: frozenset(self.in_use))
+
+    def fetch(self, path: Path, stop: Callable[[], None] = lambda: None) -> str:
+        return self.cache.fetch(path, Progress(), stop)
+
+
+@pytest.fixture
+def shelf(tmp_path: Path, far: Path) -> Shelf:
+    return Shelf(tmp_path / "cache", far)
+
+
+def test_a_copy_is_what_the_original_was_and_is_made_once(shelf: Shelf, far: Path) -> None:
+    key = shelf.fetch(far / "one")
+    copied = shelf.cache.place(key)
+    assert (copied / "link").read_bytes() == b"w" * 600
+    original = (far / "one/deep/words").stat()
+    assert (copied / "deep/words").stat().st_mtime_ns == original.st_mtime_ns
+    inode = (copied / "deep/words").stat().st_ino
+    assert shelf.fetch(far / "one") == key
+    assert (copied / "deep/words").stat().st_ino == inode
+    (only,) = shelf.cache.copies()
+    assert (only.key, only.size, only.path) == (key, 600, str(far / "one"))
+
+
+def test_a_file_by_itself_can_be_copied(shelf: Shelf, far: Path) -> None:
+    assert shelf.cache.place(shelf.fetch(far / "two/deep/words")).read_bytes() == b"w" * 500
+
+
+def test_a_changed_original_makes_another_copy_and_the_old_one_stays_as_it_was(shelf: Shelf, far: Path) -> None:
+    words = far / "one/deep/words"
+    words.write_bytes(b"a" * 300)
+    old = shelf.fetch(far / "one")
+    words.write_bytes(b"b" * 300)
+    os.utime(words, ns=(1, 1))
+    new = shelf.fetch(far / "one")
+    assert old != new
+    assert (shelf.cache.place(old) / "deep/words").read_bytes() == b"a" * 300
+    assert (shelf.cache.place(new) / "deep/words").read_bytes() == b"b" * 300
+
+
+def test_the_copy_wanted_longest_ago_makes_room_but_never_one_in_use(shelf: Shelf, far: Path) -> None:
+    one = shelf.fetch(far / "one")
+    two = shelf.fetch(far / "two")
+    assert not shelf.cache.has(one), "1,100 bytes do not fit into 1,000"
+    shelf.in_use.add(two)
+    with pytest.raises(UnavailableError, match="full of data in use"):
+        shelf.fetch(far / "one")
+    assert shelf.cache.has(two)
+
+
+def test_what_would_never_fit_is_read_where_it_is(shelf: Shelf, far: Path) -> None:
+    (far / "one/huge").write_bytes(b"h" * 1_001)
+    assert shelf.fetch(far / "one") == READ_IN_PLACE
+    assert shelf.cache.copies() == []
+
+
+def test_a_copying_that_was_stopped_is_gone_on_with(shelf: Shelf, far: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(copying, "_PIECE", 100)
+    (far / "one/a").write_bytes(b"a" * 50)
+    calls = iter(range(100))
+
+    class StopError(Exception):
+        pass
+
+    def stop() -> None:
+        if next(calls) == 5:
+            raise StopError
+
+    with pytest.raises(StopError):
+        shelf.fetch(far / "one", stop)
+    (part,) = (shelf.folder / "nfs").glob("*.part")
+    half = (part / "data/deep/words").stat()
+    assert 0 < half.st_size < 600
+    key = shelf.fetch(far / "one")
+    words = shelf.cache.place(key) / "deep/words"
+    assert (words.read_bytes(), words.stat().st_ino) == (b"w" * 600, half.st_ino)
+    assert not list((shelf.folder / "nfs").glob("*.part"))
+
+
+def test_an_original_that_changes_meanwhile_is_no_copy(shelf: Shelf, far: Path) -> None:
+    def meddle() -> None:
+        (far / "one/new").touch()
+
+    with pytest.raises(UnavailableError, match="changed while it was copied"):
+        shelf.fetch(far / "one", meddle)
+    assert shelf.cache.copies() == []
+
+
+# ---- waiting ---------------------------------------------------------------------------------------------------
+
+
+class Gate:
+    """Fetches only when told to."""
+
+    def __init__(self) -> None:
+        self.fetched: list[Item] = []
+        self.pins: dict[str, Mapping[str, str]] = {}
+        self.open = threading.Event()
+        self.troubles: list[Exception] = []
+        self.woken = threading.Semaphore(0)
+
+    def items(self, document: Mapping[str, Any]) -> dict[str, Item]:
+        return {name: Item("data", path, tries=document.get("tries", 0)) for name, path in document["data"].items()}
+
+    def fetch(self, item: Item, progress: Progress, stop: Callable[[], None]) -> str:
+        progress.total, progress.done = 3 * 2**30, 2**30
+        while not self.open.wait(0.01):
+            stop()
+        self.fetched.append(item)
+        if self.troubles:
+            raise self.troubles.pop(0)
+        return f"nfs{item.name}"
+
+    def pin(self, job: str, found: Mapping[str, str]) -> None:
+        self.pins[job] = found
+
+
+@pytest.fixture
+def gate() -> Gate:
+    return Gate()
+
+
+class Patience:
+    """Time that passes as somebody likes."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def staging(gate: Gate) -> Iterator[Staging]:
+    made = Staging(gate, gate.woken.release, Patience())
+    made.start()
+    yield made
+    made.close()
+
+
+def test_jobs_that_need_the_same_wait_for_one_fetching(gate: Gate, staging: Staging) -> None:
+    for job in ("a", "b"):
+        staging.begin(job, {"data": {"train": "/far/one"}})
+    assert not staging.look("a").ready
+    gate.open.set()
+    for _ in range(2):
+        assert gate.woken.acquire(timeout=PATIENCE_S)
+    assert sorted(staging.settled()) == ["a", "b"]
+    assert staging.look("a").ready
+    assert len(gate.fetched) == 1
+    assert gate.pins == {job: {"train": "nfs/far/one"} for job in ("a", "b")}
+
+
+def test_a_job_that_needs_nothing_is_ready_at_once(gate: Gate, staging: Staging) -> None:
+    staging.begin("a", {"data": {}})
+    assert staging.look("a").ready
+    assert not gate.woken.acquire(blocking=False), "nobody is woken for it"
+
+
+def test_a_job_that_waits_tells_how_far_it_is(gate: Gate, staging: Staging) -> None:
+    staging.begin("a", {"data": {"train": "/far/one"}})
+    assert eventually(lambda: "1.0 of 3.0 GiB" in staging.look("a").summary)
+    assert staging.look("a").summary == "it waits for data /far/one to be copied: 1.0 of 3.0 GiB"
+    assert staging.look("a").numbers["bytes_total"] == 3 * 2**30
+
+
+def test_what_can_never_be_had_ends_its_job_and_what_fails_now_is_tried_again(gate: Gate) -> None:
+    clock = Patience()
+    staging = Staging(gate, gate.woken.release, clock)
+    gate.open.set()
+    gate.troubles = [UnavailableError("the disk is away"), InvalidInputError("it is gone for good")]
+    staging.start()
+    staging.begin("a", {"data": {"train": "/far/one"}})
+    assert eventually(lambda: staging.look("a").summary.endswith("tried again"))
+    assert "the disk is away; it is tried again" in staging.look("a").summary
+    clock.now += 5.0
+    staging.begin("b", {"data": {"train": "/far/two"}})  # somebody comes, and the threads look at the clock
+    for _ in range(2):
+        assert gate.woken.acquire(timeout=PATIENCE_S)
+    assert staging.look("a").doomed == "it is gone for good"
+    staging.close()
+
+
+def test_what_nobody_wants_any_more_is_stopped(gate: Gate, staging: Staging) -> None:
+    staging.begin("a", {"data": {"train": "/far/one"}})
+    staging.forget("a")
+    staging.begin("b", {"data": {"train": "/far/two"}})
+    gate.open.set()
+    assert gate.woken.acquire(timeout=PATIENCE_S)
+    assert staging.settled() == ["b"]
+
+
+@pytest.fixture
+def api(tmp_path: Path, far: Path) -> Iterator[Api]:
+    """A server with a source whose data is not fetched before somebody says so."""
+    queues = {"default": QueuePaths("root", images=("nvcr.io/nvidia",))}
+    made = Api(tmp_path / "state", Provisioning(sources=(Source("nfs", far, 10_000),)), lambda: queues)
+    yield made
+    made.close()
+
+
+def test_a_job_holds_nothing_until_its_data_is_near_and_then_reads_the_copy(api: Api, far: Path) -> None:
+    job = api.submit(gpus=4, data={"train": str(far / "one")})
+    other = api.submit(gpus=4)
+    assert api.job(other.id).state == "running", "the cards are not held meanwhile"
+    why = api.client.get(f"{JOBS}/{job.id}/why").json()
+    assert (why["cause"], why["state"]) == ("waiting-for-data", "queued")
+    assert str(far / "one") in why["summary"]
+    api.client.post(f"{JOBS}/{other.id}/stop")
+    api.outfit.staging.start()
+    assert eventually(lambda: api.job(job.id).state == "running")
+    service, provisions = api.service, api.outfit.provisions
+    launcher = Launcher(api.store, service.files, api.isolation, api.vault, provisions, api.state_dir)
+    launch = launcher.launch_of(job.id)
+    assert launch.workspace is not None
+    (mount,) = launch.workspace.data
+    assert Path(mount.path).is_relative_to(api.state_dir / "cache")
+    assert (Path(mount.path) / "deep/words").read_bytes() == b"w" * 600
+    (copy,) = api.outfit.cache.copies()
+    assert copy.key in api.store.pinned_copies(), "it is not removed while the job lives"
+
+
+def test_a_job_that_waits_for_data_can_be_stopped(api: Api, far: Path) -> None:
+    job = api.submit(data={"train": str(far / "one")})
+    assert api.client.post(f"{JOBS}/{job.id}/stop").status_code == 202
+    assert api.job(job.id).state == "cancelled"
+
+
+def test_a_restarted_server_goes_on_with_what_a_job_waits_for(tmp_path: Path, far: Path) -> None:
+    provisioning = Provisioning(sources=(Source("nfs", far, 10_000),))
+    killed = Api(tmp_path / "state", provisioning)
+    waiting = killed.submit(data={"train": str(far / "one")})
+    after = killed.submit(after=waiting.id)
+    killed.close()
+    api = Api(tmp_path / "state", provisioning)
+    assert api.client.get(f"{JOBS}/{waiting.id}/why").json()["cause"] == "waiting-for-data"
+    assert api.client.get(f"{JOBS}/{after.id}/why").json()["cause"] == "dependency"
+    api.outfit.staging.start()
+    assert eventually(lambda: api.job(waiting.id).state == "running")
+    api.close()
+
+
+def test_sources_within_each_other_are_refused() -> None:
+    text = "sources:\n- {name: a, path: /mnt, cache: 1GiB}\n- {name: b, path: /mnt/x, cache: 1GiB}\n"
+    with pytest.raises(SpecError, match="lies within the source /mnt"):
+        read_cluster(text)
+
+
+# ---- images ----------------------------------------------------------------------------------------------------
+
+
+class NoRegistry:
+    """Images of a machine that has one."""
+
+    def find(self, reference: str) -> LocalImage | None:
+        here = reference in ("sha256:" + "1" * 64, "nvcr.io/nvidia/here:1", "docker.io/library/here:1")
+        return LocalImage("sha256:" + "1" * 64, 1, "sha256:" + "1" * 64) if here else None
+
+    def at(self, digest: str) -> LocalImage:
+        return LocalImage(digest, 1, digest)
+
+    def pull(self, reference: str, tell: Tell) -> LocalImage:
+        raise UnavailableError(f"{reference} cannot be fetched", "")
+
+
+@pytest.fixture
+def runtime(monkeypatch: pytest.MonkeyPatch) -> Runtime:
+    found = Podman("/usr/bin/podman")
+    monkeypatch.setattr(host, "find_containers", lambda *_: Containers(found, "podman 5", NoRegistry(), {}))  # type: ignore[arg-type]
+    return found
+
+
+def refused(api: Api, **fields: Any) -> str:
+    answer = api.client.post(JOBS, json={"command": "x", **fields})
+    assert answer.status_code == 422, answer.text
+    assert error_of(answer).remedy
+    return error_of(answer).cause
+
+
+def test_where_nothing_runs_containers_the_submission_is_refused_with_what_was_looked_for(
+    api: Api, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    cause = refused(api, image="torch:2.4")
+    assert cause.startswith("the job asks for the image 'torch:2.4': no container runtime works here: podman is not")
+    optional = api.submit(image={"name": "torch:2.4", "optional": True})
+    assert any("'torch:2.4' is not used" in warning for warning in optional.warnings)
+    assert "image" not in api.client.get(f"{JOBS}/{optional.id}/document").json()
+
+
+def test_an_image_is_pinned_by_its_digest_whatever_somebody_wrote(api: Api, runtime: Runtime) -> None:
+    job = api.submit(image="nvcr.io/nvidia/here:1", pinned={"image": "sha256:" + "0" * 64, "data": {"x": "nfs/y"}})
+    pinned = api.client.get(f"{JOBS}/{job.id}/document").json()["pinned"]
+    assert pinned == {"image": "sha256:" + "1" * 64, "data": {}}
+    plain = api.submit(pinned={"image": "sha256:" + "0" * 64, "data": {}})
+    assert "pinned" not in api.client.get(f"{JOBS}/{plain.id}/document").json()
+
+
+def test_an_image_comes_from_where_the_queue_may_have_it_from_or_from_the_catalogue(api: Api, runtime: Runtime) -> None:
+    assert "may not have the image docker.io/library/here:1" in refused(api, image="here:1")
+    assert "goes round the catalogue" in refused(api, image="localhost/millpond/here:1")
+    entry = CatalogueImage("here", "1", "built", "sha256:" + "1" * 64, 1, "ada", "", "private", "", 0.0)
+    api.outfit.catalogue.put(entry)
+    assert api.submit(image="here:1").state in ("queued", "starting", "running")
+
+
+def test_the_catalogue_is_filled_from_where_ones_queue_may_have_images_from(api: Api, runtime: Runtime) -> None:
+    images = api.service.images
+    with pytest.raises(InvalidInputError, match=r"may not have the image docker\.io/a/b:1"):
+        images.add(ImageAdd(name="b", reference="a/b:1"), Caller("mia"), "default")
+    assert images.add(ImageAdd(name="b", reference="a/b:1"), Caller("olga", admin=True), "")
+
+
+def test_an_image_that_is_not_here_is_fetched_before_the_job_queues(api: Api, runtime: Runtime) -> None:
+    job = api.submit(image="nvcr.io/nvidia/far:1", gpus=1)
+    why = api.client.get(f"{JOBS}/{job.id}/why").json()
+    assert (why["cause"], why["summary"]) == (
+        "waiting-for-image",
+        "it waits for image nvcr.io/nvidia/far:1 to be fetched",
+    )
+
+
+@pytest.mark.parametrize("folder", ["/", "/etc", "/usr/local", "/run/user", "/tmp", "/proc/self"])
+def test_no_container_is_given_what_is_the_machines_own(api: Api, runtime: Runtime, folder: str) -> None:
+    assert "what is the machine's own" in refused(api, image="nvcr.io/nvidia/here:1", workdir=folder)
+
+
+def test_a_variable_of_several_lines_is_refused_before_anything_starts(api: Api, runtime: Runtime) -> None:
+    assert "has several lines" in refused(api, image="nvcr.io/nvidia/here:1", env={"KEY": "a\nb"})
+
+
+@pytest.mark.parametrize(
+    ("text", "bases"),
+    [
+        ("FROM a/b:1\n", ["a/b:1"]),
+        (
+            "from --platform=linux/amd64 a AS one\nFROM one\nCOPY --from=one x y\nCOPY --from=c/d:2 x y\n",
+            ["a", "c/d:2"],
+        ),
+        ("FROM scratch\nRUN --mount=type=bind,from=e:3,target=/x \\\n  make\nCOPY --from=0 a b\n", ["e:3"]),
+    ],
+)
+def test_what_a_build_is_built_upon_is_known(text: str, bases: list[str]) -> None:
+    assert bases_of(text) == bases
+
+
+def test_a_build_upon_what_is_not_written_out_is_refused() -> None:
+    with pytest.raises(InvalidInputError, match="no plain reference"):
+        bases_of("ARG base=x\nFROM ${base}\n")
+
+
+def test_images_that_left_the_catalogue_go_when_no_container_is_made_of_them_any_more(
+    api: Api, real_podman: RealPodman
+) -> None:
+    images = api.outfit.host.containers().images
+    busy = images.find(IMAGE)
+    assert busy is not None
+    kept = CatalogueImage("kept", "1", IMAGE, busy.digest, 1, "ada", "", "group", "", 0.0)
+    api.outfit.catalogue.put(kept)
+    for name in (kept.held_as, held_as("left", "1")):
+        images.name(busy, name)
+    api.outfit.tidy(0.0)
+    assert images.names(OURS) == [kept.held_as]
+    images.drop(kept.held_as)
