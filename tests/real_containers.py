@@ -65,6 +65,8 @@ def _settings(folder: Path) -> dict[str, str]:
     runtime = "runc" if shutil.which("runc") or Path("/usr/sbin/runc").exists() else "crun"
     (folder / "containers.conf").write_text(
         f'[engine]\nruntime = "{runtime}"\ncgroup_manager = "cgroupfs"\nevents_logger = "file"\n'
+        # Of its own: other processes of the tests have a podman with another store at the same time.
+        f'tmp_dir = "{folder}/tmp"\nlock_type = "file"\n'
         f'[containers]\ndefault_ulimits = ["nofile={files}:{files}", "nproc={processes}:{processes}"]\n'
     )
     (folder / "storage.conf").write_text(
