@@ -6,7 +6,7 @@ import sqlalchemy as sa
 from alembic import op
 
 revision = "images"
-down_revision = "revisions"
+down_revision = "identities"
 branch_labels = None
 depends_on = None
 
