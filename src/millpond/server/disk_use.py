@@ -69,10 +69,13 @@ class DiskBooks:
             groups[owner.group] += size
         for dataset in self._datasets.all():
             users[dataset.user] += dataset.size
-            first = next(iter(self._accounts.memberships(dataset.user)), None)
-            groups[first.group if first is not None else ""] += dataset.size
+            groups[dataset.group or self._first_group(dataset.user)] += dataset.size
         self.latest = DiskUse(users, groups)
         return self.latest
+
+    def _first_group(self, user: str) -> str:
+        first = next(iter(self._accounts.memberships(user)), None)
+        return first.group if first is not None else ""
 
     def excess(self, user: str, group: str) -> str:
         """Whose limit is exceeded, in words; empty when none is."""
