@@ -11,15 +11,22 @@ from real_pond import Pond, alive
 HERE = Path(__file__).resolve().parent
 LONG = {
     "test_applying",
+    "test_arrays",
     "test_changing_jobs",
     "test_chaos",
+    "test_encryption",
+    "test_files_of_jobs",
     "test_guides",
+    "test_logging_in_elsewhere",
     "test_make_up",
     "test_operating",
+    "test_services",
+    "test_several_people",
+    "test_ssh",
     "test_standby",
     "test_starting_the_server",
-    "test_images",
     "test_twin",
+    "test_working_inside",
 }
 """The files left out of `make test`: what they walk through is held in parts by faster tests as well."""
 
