@@ -4,6 +4,7 @@ podman for those that ask."""
 from __future__ import annotations
 
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -37,11 +38,13 @@ def postgresql_url(_postgresql: str) -> str:
 
 
 @pytest.fixture(scope="session")
-def _real_podman(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealPodman | str]:
-    made = make_real_podman(tmp_path_factory.mktemp("podman"))
-    yield made
-    if isinstance(made, RealPodman):
-        made.remove_everything()
+def _real_podman() -> Iterator[RealPodman | str]:
+    # Not below pytest's own folder: podman's sockets lie deep, and the kernel allows them 108 bytes.
+    with tempfile.TemporaryDirectory(prefix="podman-", ignore_cleanup_errors=True) as folder:
+        made = make_real_podman(Path(folder))
+        yield made
+        if isinstance(made, RealPodman):
+            made.remove_everything()
 
 
 @pytest.fixture

@@ -50,7 +50,10 @@ def make_real_podman(folder: Path) -> RealPodman | str:
         ("import", str(folder / "busy.tar"), IMAGE),
         ("run", "--rm", "--init", "--network", "host", "--ipc", "host", IMAGE, "true"),
     ):
-        done = podman(*arguments)
+        try:
+            done = podman(*arguments)
+        except subprocess.TimeoutExpired:
+            return f"podman does not work here: `podman {arguments[0]}` does not end"
         if done.returncode != 0:
             return f"podman does not work here: {(done.stderr.strip() or 'no reason').splitlines()[-1]}"
     return podman
