@@ -224,7 +224,7 @@ class Difference:
     @property
     def difference(self) -> float:
         """As a part of the whole."""
-        return (self.simulated_s - self.live_s) / self.whole_s
+        return (self.simulated_s - self.live_s) / self.whole_s if self.whole_s else 0.0
 
     @property
     def met(self) -> bool:

@@ -11,7 +11,7 @@ from real_pond import Pond, alive
 HERE = Path(__file__).resolve().parent
 LONG = {
     "test_applying",
-    "test_arrays",
+    "test_array_walks",
     "test_changing_jobs",
     "test_chaos",
     "test_encryption",

@@ -182,9 +182,12 @@ def test_it_is_frozen_and_goes_on(yard: Yard) -> None:
     ticks = yard.bench.workdir / "ticks"
     yard.bench.apply(Suspend(yard.bench.next_id(), "job", 1, Cause.SUSPEND_REQUESTED))
     yard.bench.events(2)
+
+    def states() -> set[str]:
+        return {Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] for pid in yard.inside()}
+
+    assert eventually(lambda: states() == {"T"})
     frozen = ticks.stat().st_size
-    states = {Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] for pid in yard.inside()}
-    assert states == {"T"}
     yard.bench.apply(Resume(yard.bench.next_id(), "job", 1, Cause.RESUME_REQUESTED))
     assert eventually(lambda: ticks.stat().st_size > frozen)
 

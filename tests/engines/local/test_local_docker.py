@@ -95,7 +95,7 @@ def test_it_is_frozen_counted_as_ours_and_ends_with_its_supervisor(harbour: Harb
     assert pid in running_under(harbour.bench.state_dir).pids
     harbour.bench.apply(Suspend(harbour.bench.next_id(), "job", 1, Cause.SUSPEND_REQUESTED))
     harbour.bench.events(1)
-    assert Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+    assert eventually(lambda: Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T")
     ticks = harbour.bench.workdir / "ticks"
     frozen = ticks.stat().st_size
     harbour.bench.apply(Resume(harbour.bench.next_id(), "job", 1, Cause.RESUME_REQUESTED))
