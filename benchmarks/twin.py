@@ -10,6 +10,7 @@ the simulator's own doing.
 from __future__ import annotations
 
 import argparse
+import math
 import random
 import statistics
 import tempfile
@@ -223,8 +224,9 @@ class Difference:
 
     @property
     def difference(self) -> float:
-        """As a part of the whole."""
-        return (self.simulated_s - self.live_s) / self.whole_s if self.whole_s else 0.0
+        """As a part of the whole; where that is nothing, anything at all is infinitely more."""
+        apart = self.simulated_s - self.live_s
+        return apart / self.whole_s if self.whole_s else math.copysign(math.inf, apart) if apart else 0.0
 
     @property
     def met(self) -> bool:
