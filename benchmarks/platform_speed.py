@@ -6,6 +6,7 @@ Each row starts a server of its own. All runs on this machine at once: the serve
 from __future__ import annotations
 
 import asyncio
+import os
 import contextlib
 import random
 import resource
@@ -75,6 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", choices=list(MEASUREMENTS), action="append", help="only this; may be repeated")
     parser.add_argument("--scale", type=float, default=1.0, help="part of the jobs and requests, for a quick look [1]")
     options = parser.parse_args(arguments)
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # what is installed is compiled once, not at every start
     rows: list[Row] = []
     for name in options.only or MEASUREMENTS:
         note(f"measuring: {name}")
