@@ -6,8 +6,8 @@ Each row starts a server of its own. All runs on this machine at once: the serve
 from __future__ import annotations
 
 import asyncio
-import os
 import contextlib
+import os
 import random
 import resource
 import statistics
