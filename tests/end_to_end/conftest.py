@@ -17,6 +17,7 @@ LONG = {
     "test_encryption",
     "test_files_of_jobs",
     "test_guides",
+    "test_images",
     "test_logging_in_elsewhere",
     "test_make_up",
     "test_operating",
