@@ -11,7 +11,7 @@ from api_world import JOBS, Api, error_of
 from server_world import Clock, KilledError, Server, World
 from sqlalchemy.exc import OperationalError
 
-from millpond.model.workloads import Outcome
+from millpond.model.workloads import JobState, Outcome
 from millpond.node.records import TaskId
 from millpond.server.arrays.array import FEWEST_WAITING
 from millpond.server.retention import Janitor, Limits
@@ -316,6 +316,17 @@ def test_a_member_is_there_before_its_turn(api: Api) -> None:
     api.client.post(f"{JOBS}/{array.id}/stop")
     assert api.job(array.id).state == "cancelled"
     assert api.job(member).state == "cancelled"
+
+
+def test_a_member_is_there_while_it_is_handed_over(api: Api) -> None:
+    array = api.submit(array="0-9%1").id
+    last = f"{array}.9"
+    assert api.client.get(f"{JOBS}/{last}").json()["state"] == "queued"
+    known = api.service._loop.arrays.of(last)
+    assert known is not None
+    known.note(last, JobState.QUEUED)  # its row is written, and nobody has drawn it yet
+    assert api.client.get(f"{JOBS}/{last}").json()["state"] == "queued"
+    assert api.client.get(f"{JOBS}/{array}.10").status_code == 404
 
 
 def test_why_names_the_first_that_waits_and_how_many_follow(api: Api) -> None:

@@ -660,7 +660,12 @@ class Service:
         if not job.isprintable():  # no id ever was, and a database may refuse to look for it
             return None
         found = self._board.get(job) or self._store.ended_job(job) or self._loop.arrays.unfed(job)
-        return found or never_fed(job, self._store)
+        found = found or never_fed(job, self._store)
+        if found is not None:
+            return found
+        # A member that is being handed over is not among the waiting any more, and not on the board yet.
+        before = self._loop.arrays.as_unfed(job)
+        return before and (self._board.get(job) or self._store.ended_job(job) or before)
 
     async def _with_reasons(self, infos: list[JobInfo], audience: Audience) -> list[JobInfo]:
         """All asked at once: they are answered between the same two turns, so that a list waits for one turn only."""

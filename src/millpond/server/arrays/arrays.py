@@ -115,6 +115,13 @@ class Arrays:
             return None
         return array.picture_unfed(found[1])
 
+    def as_unfed(self, member: str) -> JobInfo | None:
+        """A member of a living array as it looked before its turn, whether that has come or not. Any thread."""
+        found, array = split_member(member), self.of(member)
+        if found is None or array is None or array.members.position(found[1]) is None:
+            return None
+        return array.picture_unfed(found[1])
+
     def reason(self, job: str, explain: Callable[[str], ReasonInfo | None]) -> ReasonInfo | None:
         """Why an array, or a member that was not handed over yet, waits or runs; None when it is neither.
 
