@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,7 @@ _OWN_TMP = "rw,exec,mode=1777"
 
 
 @dataclass(frozen=True, slots=True)
-class OciProgram:
+class OciProgram(ABC):
     """A command line in the manner of docker's.
 
     Attributes:
@@ -29,9 +30,9 @@ class OciProgram:
     enters: ClassVar[bool] = False
     empty_option: ClassVar[str] = ""
 
+    @abstractmethod
     def own_options(self, container: Container) -> list[str]:
         """What only this program is told."""
-        raise NotImplementedError
 
     def run(self, container: Container) -> list[str]:
         """See ``Runtime``. The image's own entry point stands aside: a job says what it runs."""
