@@ -1,0 +1,190 @@
+"""A small program of the driver, for tests that need a process on a card: it does what it reads, line by line.
+
+Each line of its input is one call of ``COMMANDS`` with numbers; each answer is one line, the result of the call first.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+
+
+class Program:
+    """The program as a child process; leaves with the block.
+
+    Args:
+        env: beside what every child inherits.
+    """
+
+    def __init__(self, env: Mapping[str, str]) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, __file__],
+            env={**os.environ, **env},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            bufsize=1,
+        )
+        self.pid = self._process.pid
+
+    def send(self, command: str, *numbers: int) -> None:
+        """Asks without waiting for the answer."""
+        assert self._process.stdin is not None
+        print(command, *numbers, file=self._process.stdin, flush=True)
+
+    def answer(self) -> list[int]:
+        """The next answer."""
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise BrokenPipeError(f"the program ended with {self._process.wait()}")
+        return [int(word) for word in line.split()]
+
+    def __call__(self, command: str, *numbers: int) -> list[int]:
+        """Asks, and waits for the answer."""
+        self.send(command, *numbers)
+        return self.answer()
+
+    def __enter__(self) -> Program:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+
+class Driver:
+    """The calls, through ctypes: light, and resolved by dlsym as many programs do."""
+
+    def __init__(self) -> None:
+        self.cuda = ctypes.CDLL("libcuda.so.1")
+        self.spin, self.poke_kernel = ctypes.c_void_p(), ctypes.c_void_p()
+        self.streams: list[ctypes.c_void_p] = [ctypes.c_void_p()]
+        self.graphs: list[ctypes.c_void_p] = []
+
+    def start(self, device: int = 0) -> tuple[int, ...]:
+        """cuInit, the primary context of a device, and a kernel."""
+        context, module = ctypes.c_void_p(), ctypes.c_void_p()
+        result = self.cuda.cuInit(0) or self.cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), device)
+        if not result:
+            self.cuda.cuCtxSetCurrent(context)
+            result = self.cuda.cuModuleLoadData(ctypes.byref(module), b"kernels")
+            result = result or self.cuda.cuModuleGetFunction(ctypes.byref(self.spin), module, b"spin")
+            result = result or self.cuda.cuModuleGetFunction(ctypes.byref(self.poke_kernel), module, b"poke")
+        return (result,)
+
+    def alloc(self, size: int) -> tuple[int, ...]:
+        """Bytes of memory; answers the pointer too."""
+        pointer = ctypes.c_uint64()
+        return self.cuda.cuMemAlloc_v2(ctypes.byref(pointer), ctypes.c_size_t(size)), pointer.value
+
+    def free(self, pointer: int) -> tuple[int, ...]:
+        """Memory given back."""
+        return (self.cuda.cuMemFree_v2(ctypes.c_uint64(pointer)),)
+
+    def managed(self, size: int) -> tuple[int, ...]:
+        """Managed memory, which cannot be checkpointed."""
+        pointer = ctypes.c_uint64()
+        return self.cuda.cuMemAllocManaged(ctypes.byref(pointer), ctypes.c_size_t(size), 1), pointer.value
+
+    def info(self) -> tuple[int, ...]:
+        """Free and total memory, as the program sees it."""
+        free, total = ctypes.c_size_t(), ctypes.c_size_t()
+        return self.cuda.cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(total)), free.value, total.value
+
+    def fill(self, pointer: int, value: int, size: int) -> tuple[int, ...]:
+        """Writes memory."""
+        return (self.cuda.cuMemsetD8_v2(ctypes.c_uint64(pointer), value, ctypes.c_size_t(size)),)
+
+    def sum(self, pointer: int, size: int) -> tuple[int, ...]:
+        """The sum of bytes of memory."""
+        room = ctypes.create_string_buffer(size)
+        return self.cuda.cuMemcpyDtoH_v2(room, ctypes.c_uint64(pointer), ctypes.c_size_t(size)), sum(room.raw)
+
+    def poke(self, pointer: int) -> tuple[int, ...]:
+        """Writes a word by a kernel, wherever it is told, and waits for what comes of it."""
+        address = ctypes.c_uint64(pointer)
+        parameters = (ctypes.c_void_p * 1)(ctypes.addressof(address))
+        result = self.cuda.cuLaunchKernel(self.poke_kernel, 1, 1, 1, 1, 1, 1, 0, None, parameters, None)
+        return (result or self.cuda.cuCtxSynchronize(),)
+
+    def launch(self, nanoseconds: int, count: int = 1, stream: int = 0) -> tuple[int, ...]:
+        """Kernels of so many nanoseconds."""
+        duration = ctypes.c_uint64(nanoseconds)
+        parameters = (ctypes.c_void_p * 1)(ctypes.addressof(duration))
+        for _ in range(count):
+            result = self.cuda.cuLaunchKernel(self.spin, 1, 1, 1, 1, 1, 1, 0, self.streams[stream], parameters, None)
+            if result:
+                return (result,)
+        return (0,)
+
+    def stream(self) -> tuple[int, ...]:
+        """A stream of its own; answers its number."""
+        made = ctypes.c_void_p()
+        result = self.cuda.cuStreamCreate(ctypes.byref(made), 1)
+        self.streams.append(made)
+        return result, len(self.streams) - 1
+
+    def graph(self, nanoseconds: int, count: int) -> tuple[int, ...]:
+        """A graph of so many kernels, captured; answers its number and its nodes."""
+        made, runnable, nodes = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_size_t()
+        _, stream = self.stream()
+        result = self.cuda.cuStreamBeginCapture_v2(self.streams[stream], 0)
+        result = result or self.launch(nanoseconds, count, stream)[0]
+        result = self.cuda.cuStreamEndCapture(self.streams[stream], ctypes.byref(made)) or result
+        if not result:
+            self.cuda.cuGraphGetNodes(made, None, ctypes.byref(nodes))
+            result = self.cuda.cuGraphInstantiateWithFlags(ctypes.byref(runnable), made, ctypes.c_uint64(0))
+        self.graphs.append(runnable)
+        return result, len(self.graphs) - 1, nodes.value
+
+    def replay(self, graph: int, count: int = 1) -> tuple[int, ...]:
+        """Launches a graph."""
+        for _ in range(count):
+            if result := self.cuda.cuGraphLaunch(self.graphs[graph], None):
+                return (result,)
+        return (0,)
+
+    def sync(self) -> tuple[int, ...]:
+        """Waits for all that was launched."""
+        return (self.cuda.cuCtxSynchronize(),)
+
+    def busy(self, nanoseconds: int, milliseconds: int, graph: int = -1) -> tuple[int, ...]:
+        """Launches back to back for a time, then waits; answers how many, and in how many nanoseconds all were done."""
+        began, count, result = time.monotonic(), 0, 0
+        while not result and time.monotonic() < began + milliseconds / 1000:
+            result = (self.launch(nanoseconds) if graph < 0 else self.replay(graph))[0]
+            count += not result
+        result = result or self.cuda.cuCtxSynchronize()
+        return result, count, round((time.monotonic() - began) * 1e9)
+
+    def serve(self, nanoseconds: int, milliseconds: int) -> tuple[int, ...]:
+        """Launches and waits, one at a time, for a time; answers the median and the 99th percentile in nanoseconds."""
+        end, result, took = time.monotonic() + milliseconds / 1000, 0, []
+        while not result and time.monotonic() < end:
+            began = time.monotonic_ns()
+            result = self.launch(nanoseconds)[0] or self.cuda.cuCtxSynchronize()
+            took.append(time.monotonic_ns() - began)
+        took.sort()
+        return result, took[len(took) // 2], took[len(took) * 99 // 100]
+
+
+COMMANDS = {name: call for name, call in vars(Driver).items() if not name.startswith("_")}
+
+
+def main() -> None:
+    """Does what it reads until there is nothing more."""
+    driver = Driver()
+    for line in sys.stdin:
+        command, *numbers = line.split()
+        if command not in COMMANDS:
+            raise SystemExit(f"no such command: {command}")
+        print(*COMMANDS[command](driver, *map(int, numbers)), flush=True)
+
+
+if __name__ == "__main__":
+    main()

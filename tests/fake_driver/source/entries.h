@@ -1,0 +1,131 @@
+// What the pretended driver exports: symbol, name that cuGetProcAddress knows it by, first version of CUDA that has it.
+#ifndef FAKE_ENTRIES_H
+#define FAKE_ENTRIES_H
+
+#define FAKE_ENTRIES \
+    ENTRY(cuArray3DCreate_v2, "cuArray3DCreate", 3020) \
+    ENTRY(cuArrayCreate_v2, "cuArrayCreate", 3020) \
+    ENTRY(cuArrayDestroy, "cuArrayDestroy", 2000) \
+    ENTRY(cuCheckpointProcessCheckpoint, "cuCheckpointProcessCheckpoint", 12080) \
+    ENTRY(cuCheckpointProcessGetRestoreThreadId, "cuCheckpointProcessGetRestoreThreadId", 12080) \
+    ENTRY(cuCheckpointProcessGetState, "cuCheckpointProcessGetState", 12080) \
+    ENTRY(cuCheckpointProcessLock, "cuCheckpointProcessLock", 12080) \
+    ENTRY(cuCheckpointProcessRestore, "cuCheckpointProcessRestore", 12080) \
+    ENTRY(cuCheckpointProcessUnlock, "cuCheckpointProcessUnlock", 12080) \
+    ENTRY(cuCtxCreate_v2, "cuCtxCreate", 3020) \
+    ENTRY(cuCtxCreate_v3, "cuCtxCreate", 11040) \
+    ENTRY(cuCtxCreate_v4, "cuCtxCreate", 12050) \
+    ENTRY(cuCtxDestroy_v2, "cuCtxDestroy", 4000) \
+    ENTRY(cuCtxGetCurrent, "cuCtxGetCurrent", 4000) \
+    ENTRY(cuCtxGetDevice, "cuCtxGetDevice", 2000) \
+    ENTRY(cuCtxPopCurrent_v2, "cuCtxPopCurrent", 4000) \
+    ENTRY(cuCtxPushCurrent_v2, "cuCtxPushCurrent", 4000) \
+    ENTRY(cuCtxSetCurrent, "cuCtxSetCurrent", 4000) \
+    ENTRY(cuCtxSynchronize, "cuCtxSynchronize", 2000) \
+    ENTRY(cuDeviceGet, "cuDeviceGet", 2000) \
+    ENTRY(cuDeviceGetAttribute, "cuDeviceGetAttribute", 2000) \
+    ENTRY(cuDeviceGetCount, "cuDeviceGetCount", 2000) \
+    ENTRY(cuDeviceGetDefaultMemPool, "cuDeviceGetDefaultMemPool", 11020) \
+    ENTRY(cuDeviceGetName, "cuDeviceGetName", 2000) \
+    ENTRY(cuDeviceGetPCIBusId, "cuDeviceGetPCIBusId", 4010) \
+    ENTRY(cuDeviceGetUuid, "cuDeviceGetUuid", 9020) \
+    ENTRY(cuDeviceGetUuid_v2, "cuDeviceGetUuid", 11040) \
+    ENTRY(cuDevicePrimaryCtxGetState, "cuDevicePrimaryCtxGetState", 7000) \
+    ENTRY(cuDevicePrimaryCtxRelease_v2, "cuDevicePrimaryCtxRelease", 11000) \
+    ENTRY(cuDevicePrimaryCtxReset_v2, "cuDevicePrimaryCtxReset", 11000) \
+    ENTRY(cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain", 7000) \
+    ENTRY(cuDeviceTotalMem_v2, "cuDeviceTotalMem", 3020) \
+    ENTRY(cuDriverGetVersion, "cuDriverGetVersion", 2020) \
+    ENTRY(cuEventCreate, "cuEventCreate", 2000) \
+    ENTRY(cuEventDestroy_v2, "cuEventDestroy", 4000) \
+    ENTRY(cuEventElapsedTime, "cuEventElapsedTime", 2000) \
+    ENTRY(cuEventElapsedTime_v2, "cuEventElapsedTime", 12080) \
+    ENTRY(cuEventQuery, "cuEventQuery", 2000) \
+    ENTRY(cuEventRecord, "cuEventRecord", 2000) \
+    ENTRY(cuEventRecordWithFlags, "cuEventRecordWithFlags", 11010) \
+    ENTRY(cuEventSynchronize, "cuEventSynchronize", 2000) \
+    ENTRY(cuGetErrorName, "cuGetErrorName", 6000) \
+    ENTRY(cuGetErrorString, "cuGetErrorString", 6000) \
+    ENTRY(cuGraphAddKernelNode_v2, "cuGraphAddKernelNode", 12000) \
+    ENTRY(cuGraphAddMemAllocNode, "cuGraphAddMemAllocNode", 11040) \
+    ENTRY(cuGraphAddNode, "cuGraphAddNode", 12020) \
+    ENTRY(cuGraphAddNode_v2, "cuGraphAddNode", 12030) \
+    ENTRY(cuGraphCreate, "cuGraphCreate", 10000) \
+    ENTRY(cuGraphDestroy, "cuGraphDestroy", 10000) \
+    ENTRY(cuGraphExecDestroy, "cuGraphExecDestroy", 10000) \
+    ENTRY(cuGraphGetNodes, "cuGraphGetNodes", 10000) \
+    ENTRY(cuGraphInstantiateWithFlags, "cuGraphInstantiateWithFlags", 11040) \
+    ENTRY(cuGraphLaunch, "cuGraphLaunch", 10000) \
+    ENTRY(cuGraphUpload, "cuGraphUpload", 11010) \
+    ENTRY(cuInit, "cuInit", 2000) \
+    ENTRY(cuIpcGetMemHandle, "cuIpcGetMemHandle", 4010) \
+    ENTRY(cuLaunchCooperativeKernel, "cuLaunchCooperativeKernel", 9000) \
+    ENTRY(cuLaunchKernel, "cuLaunchKernel", 4000) \
+    ENTRY(cuLaunchKernelEx, "cuLaunchKernelEx", 11060) \
+    ENTRY(cuMemAddressFree, "cuMemAddressFree", 10020) \
+    ENTRY(cuMemAddressReserve, "cuMemAddressReserve", 10020) \
+    ENTRY(cuMemAllocAsync, "cuMemAllocAsync", 11020) \
+    ENTRY(cuMemAllocFromPoolAsync, "cuMemAllocFromPoolAsync", 11020) \
+    ENTRY(cuMemAllocHost_v2, "cuMemAllocHost", 3020) \
+    ENTRY(cuMemAllocManaged, "cuMemAllocManaged", 6000) \
+    ENTRY(cuMemAllocPitch_v2, "cuMemAllocPitch", 3020) \
+    ENTRY(cuMemAlloc_v2, "cuMemAlloc", 3020) \
+    ENTRY(cuMemCreate, "cuMemCreate", 10020) \
+    ENTRY(cuMemFreeAsync, "cuMemFreeAsync", 11020) \
+    ENTRY(cuMemFreeHost, "cuMemFreeHost", 2000) \
+    ENTRY(cuMemFree_v2, "cuMemFree", 3020) \
+    ENTRY(cuMemGetAllocationGranularity, "cuMemGetAllocationGranularity", 10020) \
+    ENTRY(cuMemGetInfo_v2, "cuMemGetInfo", 3020) \
+    ENTRY(cuMemHostAlloc, "cuMemHostAlloc", 2020) \
+    ENTRY(cuMemMap, "cuMemMap", 10020) \
+    ENTRY(cuMemPoolCreate, "cuMemPoolCreate", 11020) \
+    ENTRY(cuMemPoolDestroy, "cuMemPoolDestroy", 11020) \
+    ENTRY(cuMemRelease, "cuMemRelease", 10020) \
+    ENTRY(cuMemRetainAllocationHandle, "cuMemRetainAllocationHandle", 11000) \
+    ENTRY(cuMemSetAccess, "cuMemSetAccess", 10020) \
+    ENTRY(cuMemUnmap, "cuMemUnmap", 10020) \
+    ENTRY(cuMemcpyDtoD_v2, "cuMemcpyDtoD", 3020) \
+    ENTRY(cuMemcpyDtoH_v2, "cuMemcpyDtoH", 3020) \
+    ENTRY(cuMemcpyHtoD_v2, "cuMemcpyHtoD", 3020) \
+    ENTRY(cuMemsetD32_v2, "cuMemsetD32", 3020) \
+    ENTRY(cuMemsetD8_v2, "cuMemsetD8", 3020) \
+    ENTRY(cuMipmappedArrayCreate, "cuMipmappedArrayCreate", 5000) \
+    ENTRY(cuMipmappedArrayDestroy, "cuMipmappedArrayDestroy", 5000) \
+    ENTRY(cuModuleGetFunction, "cuModuleGetFunction", 2000) \
+    ENTRY(cuModuleLoadData, "cuModuleLoadData", 2000) \
+    ENTRY(cuModuleLoadDataEx, "cuModuleLoadDataEx", 2010) \
+    ENTRY(cuModuleUnload, "cuModuleUnload", 2000) \
+    ENTRY(cuStreamBeginCapture_v2, "cuStreamBeginCapture", 10010) \
+    ENTRY(cuStreamCreate, "cuStreamCreate", 2000) \
+    ENTRY(cuStreamCreateWithPriority, "cuStreamCreateWithPriority", 5050) \
+    ENTRY(cuStreamDestroy_v2, "cuStreamDestroy", 4000) \
+    ENTRY(cuStreamEndCapture, "cuStreamEndCapture", 10000) \
+    ENTRY(cuStreamGetCtx, "cuStreamGetCtx", 9020) \
+    ENTRY(cuStreamIsCapturing, "cuStreamIsCapturing", 10000) \
+    ENTRY(cuStreamQuery, "cuStreamQuery", 2000) \
+    ENTRY(cuStreamSynchronize, "cuStreamSynchronize", 2000) \
+    ENTRY(cuStreamWaitEvent, "cuStreamWaitEvent", 3020) \
+    ENTRY(cuThreadExchangeStreamCaptureMode, "cuThreadExchangeStreamCaptureMode", 10010) \
+    ENTRY(cuGraphInstantiateWithFlags, "cuGraphInstantiate", 12000)
+
+// Those that take the default stream of the calling thread for none.
+#define FAKE_PER_THREAD_ENTRIES \
+    ENTRY(cuLaunchKernel_ptsz, "cuLaunchKernel", 4000) \
+    ENTRY(cuLaunchKernelEx_ptsz, "cuLaunchKernelEx", 11060) \
+    ENTRY(cuLaunchCooperativeKernel_ptsz, "cuLaunchCooperativeKernel", 9000) \
+    ENTRY(cuGraphLaunch_ptsz, "cuGraphLaunch", 10000) \
+    ENTRY(cuGraphUpload_ptsz, "cuGraphUpload", 11010) \
+    ENTRY(cuMemAllocAsync_ptsz, "cuMemAllocAsync", 11020) \
+    ENTRY(cuMemAllocFromPoolAsync_ptsz, "cuMemAllocFromPoolAsync", 11020) \
+    ENTRY(cuMemFreeAsync_ptsz, "cuMemFreeAsync", 11020) \
+    ENTRY(cuEventRecord_ptsz, "cuEventRecord", 2000) \
+    ENTRY(cuEventRecordWithFlags_ptsz, "cuEventRecordWithFlags", 11010) \
+    ENTRY(cuStreamSynchronize_ptsz, "cuStreamSynchronize", 2000) \
+    ENTRY(cuStreamQuery_ptsz, "cuStreamQuery", 2000) \
+    ENTRY(cuStreamWaitEvent_ptsz, "cuStreamWaitEvent", 3020) \
+    ENTRY(cuStreamIsCapturing_ptsz, "cuStreamIsCapturing", 10000) \
+    ENTRY(cuStreamBeginCapture_v2_ptsz, "cuStreamBeginCapture", 10010) \
+    ENTRY(cuStreamEndCapture_ptsz, "cuStreamEndCapture", 10000) \
+    ENTRY(cuStreamGetCtx_ptsz, "cuStreamGetCtx", 9020)
+
+#endif

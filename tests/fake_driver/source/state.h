@@ -1,0 +1,161 @@
+// What all processes that use the pretended cards share: one file, mapped by each of them.
+//
+// Nothing here runs by itself. Devices, transitions and dead processes are brought up to date by whoever looks next
+// (fake_refresh), so a card with a queue of kernels costs no processor time.
+#ifndef FAKE_STATE_H
+#define FAKE_STATE_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#define FAKE_MAGIC 0x4d50464b44525631ull
+#define FAKE_DEVICES 16
+#define FAKE_PROCESSES 64
+#define FAKE_CONTEXTS 96
+#define FAKE_QUEUE 1024  // submitted and unfinished operations of one context; a launch into a full queue waits
+#define FAKE_EVENTS 4096
+#define FAKE_FAULTS 32
+#define FAKE_XIDS 64
+#define FAKE_LINKS 18
+#define FAKE_INSTANCES 7
+#define FAKE_KNOBS 64
+
+enum fake_process_state { FAKE_RUNNING, FAKE_LOCKED, FAKE_CHECKPOINTED, FAKE_FAILED, FAKE_CHECKPOINTING, FAKE_RESTORING };
+
+// What keeps a process from being checkpointed.
+enum fake_use { FAKE_USES_MANAGED = 1, FAKE_USES_MPS = 2, FAKE_USES_MIG = 4, FAKE_USES_IPC = 8 };
+
+struct fake_operation {
+    uint64_t remaining_ns;
+    int32_t event;  // index into the process's events; -1 for a kernel
+    int32_t reserved;
+};
+
+struct fake_event {
+    uint64_t sequence;  // of its operation in the context's queue
+    uint64_t done_ns;   // device time; 0 while pending
+    int32_t context;
+    int32_t used;
+};
+
+struct fake_context {
+    bool used;
+    bool primary;
+    int32_t process, device;
+    uint64_t overhead_bytes;  // what a context itself costs
+    uint64_t bytes;           // allocations, without the overhead
+    uint64_t submitted, completed;  // operations; the queue holds what lies between
+    uint64_t pending_ns;
+    struct fake_operation queue[FAKE_QUEUE];
+};
+
+struct fake_process {
+    bool used;
+    int32_t pid;  // in the namespace of the process itself; see fake_process_pid
+    enum fake_process_state state;
+    enum fake_process_state next_state;  // where a checkpoint or restore under way leads
+    uint64_t transition_ns;              // when it arrives there; 0 when none is under way
+    uint64_t host_bytes;                 // host memory that holds its device memory while it is checkpointed
+    uint32_t uses;                       // fake_use
+    bool mps_failed;
+    uint64_t busy_ns[FAKE_DEVICES];
+    uint64_t sampled_busy_ns[FAKE_DEVICES];  // at the device's last sample
+    uint32_t utilization[FAKE_DEVICES];      // percent, over the device's last sample
+    uint64_t launches;
+    struct fake_event events[FAKE_EVENTS];
+};
+
+struct fake_instance {
+    bool used;
+    int32_t id, profile, start, size;
+    bool has_compute;
+};
+
+struct fake_device {
+    char name[64];
+    char uuid[48];
+    char pci[32];
+    uint64_t memory_bytes;
+    uint64_t advanced_ns;  // what has been executed up to here
+    int32_t current;       // the context whose time slice it is; -1 for none
+    uint64_t slice_left_ns;
+    uint64_t busy_ns;
+    uint64_t sampled_ns, sampled_busy_ns;  // the last sample of utilisation, and what it found
+    uint32_t utilization;
+    uint64_t energy_ns, energy_busy_ns;    // up to where energy is counted
+    double energy_mj;
+    int32_t xids[FAKE_XIDS];
+    int32_t xid_count;  // ever injected; the ring holds the last ones
+    int32_t link_kind[FAKE_LINKS];  // -1 no link; otherwise NVML's remote device type
+    int32_t link_peer[FAKE_LINKS];
+    int32_t mig_mode, mig_pending;
+    struct fake_instance instances[FAKE_INSTANCES];
+    int64_t knobs[FAKE_KNOBS];  // by the names in knobs.h
+};
+
+struct fake_fault {
+    char call[56];       // name of the entry point as it is exported
+    int32_t pid;         // only for calls of, or about, this process; 0 for any
+    int32_t device;      // only for this device; -1 for any
+    int32_t action;      // fake_action
+    int32_t result;      // returned by FAKE_RETURN
+    uint32_t skip;       // calls let through first
+    uint32_t times;      // how often it strikes; 0 for ever
+    uint32_t one_in;     // strikes one call in so many, drawn from the seed; 0 and 1 for each
+};
+
+enum fake_action { FAKE_RETURN, FAKE_HANG, FAKE_KILL_CALLER, FAKE_KILL_TARGET, FAKE_FAIL_TARGET };
+
+struct fake_state {
+    uint64_t magic;
+    uint64_t size;
+    pthread_mutex_t mutex;
+    int32_t halts_again;     // the thread that held the mutex while it was stopped, and is let run until it gives it back
+    int32_t device_count;
+    int32_t driver_version;  // as cuDriverGetVersion tells it
+    char driver_name[32];    // as NVML tells it
+    uint64_t time_slice_ns;
+    uint64_t context_bytes;
+    uint64_t host_bytes, host_used;
+    uint64_t checkpoint_fixed_ns, bytes_per_second;
+    uint64_t seed;
+    uint64_t swept_ns;
+    int32_t process_top, context_top;  // above these no process and no context has ever been
+    uint32_t fault_count;
+    struct fake_fault faults[FAKE_FAULTS];
+    struct fake_device devices[FAKE_DEVICES];
+    struct fake_context contexts[FAKE_CONTEXTS];
+    struct fake_process processes[FAKE_PROCESSES];
+};
+
+extern struct fake_state *fake;  // mapped by fake_attach
+
+// Maps the file named by MILLPOND_FAKE_DRIVER, once for each process; false where there is none.
+bool fake_attach(void);
+bool fake_attach_file(const char *path);
+
+void fake_lock(void);
+void fake_unlock(void);
+uint64_t fake_now(void);
+void fake_sleep(uint64_t nanoseconds);
+
+// Brings everything up to now; with the lock held.
+void fake_refresh(void);
+// The same, and what processes that are dead by now held is free; fake_refresh notices a death a little later.
+void fake_refresh_all(void);
+
+// The caller's process slot: taken at its first use. NULL when the table is full.
+struct fake_process *fake_self(void);
+// Its number as the caller sees it; 0 when it is gone.
+pid_t fake_process_pid(int index);
+int fake_process_by_pid(pid_t pid);
+
+uint64_t fake_device_used(int device);
+uint64_t fake_process_bytes(int process, int device);
+
+// Strikes as the plan says. True when the call has to return *result.
+bool fake_fault(const char *call, pid_t about, int device, int *result);
+
+#endif

@@ -1,0 +1,228 @@
+// Streams, events and captures. The streams of one context share its queue: they are in order among themselves too.
+#include <stdlib.h>
+
+#include "driver_api.h"
+#include "execution.h"
+
+enum capture_mode { CAPTURE_GLOBAL, CAPTURE_THREAD_LOCAL, CAPTURE_RELAXED };
+
+struct stream {
+    int context;
+    CUgraph capture;
+    bool spoilt, blocking;
+    enum capture_mode mode;
+    struct stream *next;  // among those that capture
+};
+
+struct event { int index; bool timed; };
+
+static struct stream *capturing;
+static __thread enum capture_mode thread_mode;
+
+// The default streams (none, legacy, per thread) are small numbers in place of a pointer.
+static struct stream *made(CUstream stream) { return (uintptr_t)stream > 2 ? stream : NULL; }
+
+int stream_context(CUstream stream) { return made(stream) ? stream->context : current_context(); }
+CUgraph stream_capture(CUstream stream) { return made(stream) ? stream->capture : NULL; }
+
+CUresult unsafe_during_capture(void) {
+    CUresult result = SUCCESS;
+    for (struct stream *stream = capturing; stream; stream = stream->next)
+        if (stream->mode == CAPTURE_GLOBAL && thread_mode != CAPTURE_RELAXED)
+            stream->spoilt = true, result = CAPTURE_UNSUPPORTED;
+    return result;
+}
+
+API cuStreamCreate(CUstream *stream, unsigned flags) {
+    ENTER("cuStreamCreate");
+    if (current_context() < 0) return INVALID_CONTEXT;
+    *stream = calloc(1, sizeof **stream);
+    (*stream)->context = current_context();
+    (*stream)->blocking = !(flags & 1);
+    return SUCCESS;
+}
+
+API cuStreamCreateWithPriority(CUstream *stream, unsigned flags, int priority) {
+    (void)priority;
+    return cuStreamCreate(stream, flags);
+}
+
+API cuStreamDestroy_v2(CUstream stream) {
+    ENTER("cuStreamDestroy_v2");
+    if (!made(stream)) return INVALID_HANDLE;
+    free(stream);
+    return SUCCESS;
+}
+
+API cuStreamGetCtx(CUstream stream, CUcontext *context) {
+    ENTER("cuStreamGetCtx");
+    if (stream_context(stream) < 0) return INVALID_CONTEXT;
+    *context = &fake->contexts[stream_context(stream)];
+    return SUCCESS;
+}
+
+static CUresult wait_for(int slot) {
+    CUresult unsafe = unsafe_during_capture();
+    if (unsafe) return unsafe;
+    if (slot < 0) return INVALID_CONTEXT;
+    fake_await(slot, fake->contexts[slot].submitted);
+    return process_await_unlocked();
+}
+
+API cuStreamSynchronize(CUstream stream) {
+    ENTER("cuStreamSynchronize");
+    return wait_for(stream_context(stream));
+}
+
+API cuCtxSynchronize(void) {
+    ENTER("cuCtxSynchronize");
+    return wait_for(current_context());
+}
+
+API cuStreamQuery(CUstream stream) {
+    ENTER("cuStreamQuery");
+    int slot = stream_context(stream);
+    if (slot < 0) return INVALID_CONTEXT;
+    fake_lock();
+    fake_refresh();
+    bool done = fake->contexts[slot].submitted == fake->contexts[slot].completed;
+    fake_unlock();
+    return done ? SUCCESS : NOT_READY;
+}
+
+API cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags) {
+    ENTER("cuStreamWaitEvent");
+    (void)stream, (void)event, (void)flags;  // one queue: what is asked for holds
+    return SUCCESS;
+}
+
+API cuStreamBeginCapture_v2(CUstream stream, enum capture_mode mode) {
+    ENTER("cuStreamBeginCapture_v2");
+    if (!made(stream) || stream->capture) return INVALID_VALUE;
+    stream->capture = calloc(1, sizeof *stream->capture);
+    stream->capture->context = stream->context;
+    stream->spoilt = false;
+    stream->mode = mode;
+    stream->next = capturing;
+    capturing = stream;
+    return SUCCESS;
+}
+
+API cuStreamEndCapture(CUstream stream, CUgraph *graph) {
+    ENTER("cuStreamEndCapture");
+    if (!made(stream) || !stream->capture) return INVALID_VALUE;
+    for (struct stream **link = &capturing; *link; link = &(*link)->next)
+        if (*link == stream) {
+            *link = stream->next;
+            break;
+        }
+    *graph = stream->spoilt ? NULL : stream->capture;
+    stream->capture = NULL;
+    return *graph ? SUCCESS : CAPTURE_INVALIDATED;
+}
+
+API cuStreamIsCapturing(CUstream stream, int *status) {
+    ENTER("cuStreamIsCapturing");
+    if (!made(stream)) {  // the legacy stream cannot be asked while one that waits for it captures
+        for (struct stream *other = capturing; other; other = other->next)
+            if (other->blocking && (uintptr_t)stream < 2) return CAPTURE_IMPLICIT;
+        *status = 0;
+        return SUCCESS;
+    }
+    *status = !stream->capture ? 0 : stream->spoilt ? 2 : 1;
+    return SUCCESS;
+}
+
+API cuThreadExchangeStreamCaptureMode(enum capture_mode *mode) {
+    ENTER("cuThreadExchangeStreamCaptureMode");
+    enum capture_mode before = thread_mode;
+    thread_mode = *mode;
+    *mode = before;
+    return SUCCESS;
+}
+
+API cuEventCreate(CUevent *event, unsigned flags) {
+    ENTER("cuEventCreate");
+    struct fake_process *process = fake_self();
+    fake_lock();
+    int index = 0;
+    while (index < FAKE_EVENTS && process->events[index].used) index++;
+    if (index < FAKE_EVENTS) process->events[index] = (struct fake_event){.used = true, .context = -1};
+    fake_unlock();
+    if (index == FAKE_EVENTS) return OUT_OF_MEMORY;
+    *event = malloc(sizeof **event);
+    **event = (struct event){index, !(flags & 2)};
+    return SUCCESS;
+}
+
+API cuEventDestroy_v2(CUevent event) {
+    ENTER("cuEventDestroy_v2");
+    fake_self()->events[event->index].used = false;
+    free(event);
+    return SUCCESS;
+}
+
+API cuEventRecord(CUevent event, CUstream stream) {
+    ENTER("cuEventRecord");
+    CUgraph graph = stream_capture(stream);
+    if (graph) {
+        graph->nodes++;
+        return SUCCESS;
+    }
+    if (stream_context(stream) < 0) return INVALID_CONTEXT;
+    fake_submit(stream_context(stream), 0, event->index);
+    return SUCCESS;
+}
+
+API cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned flags) {
+    (void)flags;
+    return cuEventRecord(event, stream);
+}
+
+static bool happened(struct fake_event *event) {
+    return event->context < 0 || event->done_ns || !fake->contexts[event->context].used;
+}
+
+API cuEventQuery(CUevent event) {
+    ENTER("cuEventQuery");
+    CUresult unsafe = unsafe_during_capture();
+    if (unsafe) return unsafe;
+    fake_lock();
+    fake_refresh();
+    bool done = happened(&fake_self()->events[event->index]);
+    fake_unlock();
+    return done ? SUCCESS : NOT_READY;
+}
+
+API cuEventSynchronize(CUevent event) {
+    ENTER("cuEventSynchronize");
+    CUresult unsafe = unsafe_during_capture();
+    if (unsafe) return unsafe;
+    struct fake_event record = fake_self()->events[event->index];
+    if (!happened(&record)) fake_await(record.context, record.sequence);
+    return process_await_unlocked();
+}
+
+API cuEventElapsedTime_v2(float *milliseconds, CUevent start, CUevent end) {
+    ENTER("cuEventElapsedTime_v2");
+    struct fake_event *from = &fake_self()->events[start->index], *to = &fake_self()->events[end->index];
+    if (!start->timed || !end->timed || from->context < 0 || to->context < 0) return INVALID_HANDLE;
+    CUresult pending = cuEventQuery(end);
+    if (pending) return pending;
+    *milliseconds = (float)((double)((int64_t)to->done_ns - (int64_t)from->done_ns) / 1e6);
+    return SUCCESS;
+}
+
+API cuEventElapsedTime(float *milliseconds, CUevent start, CUevent end) {
+    return cuEventElapsedTime_v2(milliseconds, start, end);
+}
+
+PER_THREAD(cuEventRecord);
+PER_THREAD(cuEventRecordWithFlags);
+PER_THREAD(cuStreamSynchronize);
+PER_THREAD(cuStreamQuery);
+PER_THREAD(cuStreamWaitEvent);
+PER_THREAD(cuStreamIsCapturing);
+PER_THREAD(cuStreamBeginCapture_v2);
+PER_THREAD(cuStreamEndCapture);
+PER_THREAD(cuStreamGetCtx);
