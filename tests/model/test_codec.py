@@ -18,7 +18,9 @@ from millpond.model.codec import from_plain, to_plain
 from millpond.model.errors import InvalidInputError
 from millpond.model.events import Ended, JobSubmitted
 from millpond.model.resources import CARD_MILLI, SHARE_OF_CARD, SliceRequest, TaskRequest
-from millpond.model.workloads import Job, Outcome, Role
+from millpond.model.states import Outcome
+from millpond.model.windows import MINUTES_A_DAY, Window
+from millpond.model.workloads import Job, Role
 
 MODEL_TYPES = sorted(
     {
@@ -57,6 +59,12 @@ def roles(draw: st.DrawFn) -> Role:
     return Role(draw(requests()), desired, least, most, draw(st.text(max_size=8)))
 
 
+def windows() -> st.SearchStrategy[Window]:
+    """Valid windows."""
+    minutes, days = st.integers(0, MINUTES_A_DAY - 1), st.lists(st.integers(0, 6), max_size=2).map(tuple)
+    return st.builds(Window, minutes, minutes, days, st.sampled_from(("UTC", "Europe/Berlin")))
+
+
 def jobs() -> st.SearchStrategy[Job]:
     """Valid jobs."""
     free = {f.name: fitting(hint) for f, hint in fields_of(Job) if f.name not in ("id", "roles", "retries")}
@@ -72,7 +80,7 @@ def fields_of(cls: type) -> list[tuple[dataclasses.Field[Any], Any]]:
 
 def fitting(hint: Any) -> st.SearchStrategy[Any]:
     """Values of a field's type."""
-    validated = {SliceRequest: slices, TaskRequest: requests, Role: roles, Job: jobs}
+    validated = {SliceRequest: slices, TaskRequest: requests, Role: roles, Job: jobs, Window: windows}
     origin, parts = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
         return st.one_of(*[st.none() if part is type(None) else fitting(part) for part in parts])

@@ -12,7 +12,8 @@ from millpond.model.decisions import Grant, Placement
 from millpond.model.errors import InvalidInputError, MillpondError
 from millpond.model.nodes import Pool, SharingPolicy
 from millpond.model.resources import SHARE_OF_CARD, SliceRequest, TaskRequest
-from millpond.model.workloads import LONGEST_JOB_ID, Job, JobState, Role, TaskState
+from millpond.model.states import JobState, TaskState
+from millpond.model.workloads import LONGEST_JOB_ID, Job, Role
 from millpond.scheduling.settings import Settings
 
 ONE = (Role.rigid(TaskRequest(devices=1), 1),)

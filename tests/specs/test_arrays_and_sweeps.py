@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from millpond.specs.arrays import parse_members, written_indices
 from millpond.specs.errors import SpecError
 from millpond.specs.job import check_job, read_jobs
-from millpond.specs.members import member_document, only_members, split_member
+from millpond.specs.job_ids import split_member
+from millpond.specs.members import member_document, only_members
 
 
 def job(**fields: Any) -> dict[str, Any]:
@@ -145,10 +146,20 @@ def test_roles_have_their_own_commands_filled() -> None:
     assert [role.get("command") for role in member_document(document, 1)["roles"]] == ["x 1", None]
 
 
+def test_a_place_that_no_parameter_fills_is_warned_of() -> None:
+    parameters = {"rate": [1, 2]}
+    mistyped = check_job({"command": "train {rat} {index} ${shell}", "sweep": {"parameters": parameters}})
+    assert mistyped.warnings == (
+        "{rat} in the command stays as it is, as the sweep has no such parameter; did you mean 'rate'?",
+    )
+    assert check_job({"command": ["train", "{rate}"], "sweep": {"parameters": parameters}}).warnings == ()
+    assert check_job({"command": "train {rat}", "array": 2}).warnings == ()
+
+
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"parameters": {}}, "parameters|wrong length"),
+        ({"parameters": {}}, "parameters: {} has the wrong length; use at least 1 entry"),
         ({"parameters": {"1x": [1]}}, "is not a name of a parameter"),
         ({"parameters": {"lr": [1], "LR": [2]}}, "have one variable"),
         ({"parameters": {"index": [1]}}, "a parameter called index"),

@@ -14,12 +14,14 @@ from millpond.specs.errors import SpecError
 
 FULL = """\
 pools:
-- {name: shared, sharing: overcommitted, limit_factor: 2, suspends: true}
+- {name: shared, sharing: overcommitted, limit_factor: 2, suspends: true, turn: 2m, memory_overcommit: 1.5,
+   longest_suspended: 10m, lending_hours: 20:00-08:00}
 queues:
 - {name: ada, parent: vision}
 - {name: vision, guarantee: {gpus: 4}, limit: {gpus: 8}, weight: 2, borrows: false}
 nodes:
-- {name: n1, devices: 8, model: A100, device_memory: 80GiB, cpus: 96, memory: 1TiB, pool: shared, rack: r1}
+- {name: n1, devices: 8, model: A100, device_memory: 80GiB, cpus: 96, memory: 1TiB, swap_memory: 64GiB,
+   pool: shared, rack: r1}
 """
 
 
@@ -27,10 +29,32 @@ def test_pools_queues_and_pretended_nodes_are_read() -> None:
     config = read_cluster(FULL)
     (pool,) = config.pools
     assert (pool.sharing, pool.limit_factor_milli, pool.suspends) == (SharingPolicy.OVERCOMMITTED, 2000, True)
+    assert (pool.turn_s, pool.memory_factor_milli, pool.longest_suspended_s) == (120.0, 1500, 600.0)
+    assert [str(window) for window in pool.lending] == ["20:00-08:00 UTC"]
     (node,) = config.nodes
     assert len(node.devices) == 8
     assert all(device.fake and device.memory_mib == 80 * 1024 for device in node.devices)
-    assert (node.cpu_milli, node.pool, node.rack_name) == (96_000, "shared", "r1")
+    assert (node.cpu_milli, node.pool, node.rack_name, node.swap_mib) == (96_000, "shared", "r1", 64 * 1024)
+
+
+def test_pools_and_queues_name_the_registries_that_images_may_come_from() -> None:
+    config = read_cluster(
+        "pools: [{name: gold, images: [nvcr.io/nvidia/, quay.io]}, {name: free}, {name: shut, images: []}]\n"
+        "queues: [{name: nlp, images: [docker.io/pytorch/]}]\n"
+    )
+    assert config.provisioning.images == {"gold": ("nvcr.io/nvidia", "quay.io"), "shut": ()}
+    assert config.paths["nlp"].images == ("docker.io/pytorch",)
+
+
+def test_an_amount_that_is_a_bare_number_is_told_what_to_write() -> None:
+    with pytest.raises(SpecError, match=r"guarantee: 4 is not .*write \{name: value\}; fields are gpus, "):
+        read_cluster("queues:\n- {name: vision, guarantee: 4}\n")
+
+
+def test_faults_come_in_the_order_of_the_file() -> None:
+    with pytest.raises(SpecError) as caught:
+        read_cluster("pols: []\nqueues:\n- {name: a, wieght: 2, limit: 3}\npools:\n- {name: 5}\n")
+    assert [problem.line for problem in caught.value.problems] == [1, 3, 3, 5]
 
 
 def test_what_tasks_run_as_and_are_kept_to_is_read() -> None:
@@ -74,12 +98,16 @@ def test_a_limit_bounds_only_what_it_names_and_a_guarantee_gives_only_that() -> 
         ("run_as:\n  range: 9-5\n", 2, "no range of user numbers"),
         ("run_as:\n  range: everybody\n", 2, "no range of numbers"),
         ("pools:\n- {name: a, cpu_overcommit: 0.5}\n", 2, "too small"),
+        ("pools:\n- {name: a, turn: 0.000000001}\n", 2, "turns of 1e-09 s"),
+        (f"pools:\n- {{name: a, lending_hours: {'x' * 9_999}}}\n", 2, "xxx...xxx"),
+        (f"pools:\n- {{name: a, sharing: {'x' * 9_999}}}\n", 2, "xxx... is not allowed"),
     ],
 )
 def test_faults_are_told_with_their_line(text: str, line: int, words: str) -> None:
     with pytest.raises(SpecError) as caught:
         read_cluster(text, "cluster.yaml")
     assert words in caught.value.problems[0].message
+    assert len(caught.value.problems[0].message) < 500
     assert caught.value.problems[0].line == line
 
 

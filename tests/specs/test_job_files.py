@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from millpond.model.sharing import ShareClass
 from millpond.model.topology import Level
+from millpond.model.windows import Window
 from millpond.model.workloads import CheckpointMode, Kind, Priority
 from millpond.specs.changing import Change
 from millpond.specs.errors import Problem, SpecError
@@ -151,12 +153,6 @@ def test_a_word_that_is_not_allowed_gets_the_allowed_ones_and_the_nearest() -> N
     assert "low, normal, high, critical" in problem.hint
 
 
-def test_fields_of_the_design_that_are_not_built_are_refused_by_name() -> None:
-    problem = only_problem("command: x\nwindow: something\n")
-    assert problem.message == "'window' is not supported yet"
-    assert problem.hint
-
-
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -173,7 +169,15 @@ def test_fields_of_the_design_that_are_not_built_are_refused_by_name() -> None:
         ("command: x\nretries: -1\n", "too small"),
         ("command: x\npreemptible: yes\n", "neither true nor false"),
         ("command: x\nmemory: 12\n", "not an amount of memory"),
-        ("command: x\ncheckpoint: transparent\n", "not supported yet"),
+        ("command: x\ncheckpoint: always\n", "not allowed"),
+        ("command: x\nwindow: at night\n", "is no window"),
+        ("command: x\nwindow: 20:00-25:00\n", "no hours of a day"),
+        ("command: x\nwindow: Mun 20:00-08:00\n", "no day of the week"),
+        ("command: x\nwindow: monkey 20:00-08:00\n", "no day of the week"),
+        ("command: x\nwindow: \uff12\uff10:00-08:00\n", "no window"),
+        ("command: x\nwindow: {hours: '20:00-08:00', time_zone: Europe/Berlim}\n", "unknown time zone"),
+        ("command: x\nwindow: []\n", "wrong length"),
+        ("command: x\nshare_class: first\n", "not allowed"),
         ("command: x\ncheckpoint: {signal: SIGKILL}\n", "not a signal that a program can catch"),
         ("command: x\ntopology: {prefer: rack, require: node}\n", "neither or both"),
         ("command: x\nname: ../etc\n", "characters that are not allowed"),
@@ -354,3 +358,72 @@ def test_changes_reach_the_job_and_make_the_way_they_need() -> None:
     job = spec.to_job("j")
     assert (job.roles[0].request.devices, job.retries, spec.launch.env) == (2, 1, {"A": "b"})
     assert spec.launch.commands == {"a": "echo a: b"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "'Mon-Fri 20:00-08:00 Europe/Berlin'",
+        "{hours: '20:00 - 8:00', days: [mon, tue, wed, thursday, fri], time_zone: Europe/Berlin}",
+        "['Mon,Tue,Wed-Fri 20:00-08:00 Europe/Berlin']",
+    ],
+)
+def test_a_window_is_written_short_or_long(text: str) -> None:
+    (spec,) = read_jobs(f"command: x\nwindow: {text}\n")
+    assert spec.to_job("j").windows == (Window(1200, 480, (0, 1, 2, 3, 4), "Europe/Berlin"),)
+
+
+def test_without_days_and_place_a_window_is_every_day_by_universal_time() -> None:
+    (spec,) = read_jobs("command: x\nwindow: 00:00-24:00\n")
+    (window,) = spec.to_job("j").windows
+    assert str(window) == "00:00-24:00 UTC"
+
+
+@pytest.mark.parametrize(
+    ("text", "share_class"),
+    [
+        ("kind: service\npriority: low\n", ShareClass.ONLINE),
+        ("priority: low\n", ShareClass.BACKFILL),
+        ("priority: high\n", ShareClass.NORMAL),
+        ("kind: service\nshare_class: normal\n", ShareClass.NORMAL),
+    ],
+)
+def test_who_goes_first_on_a_shared_card_follows_kind_and_priority(text: str, share_class: ShareClass) -> None:
+    (spec,) = read_jobs(f"command: x\n{text}")
+    assert spec.to_job("j").share_class is share_class
+
+
+@pytest.mark.parametrize(
+    ("text", "freeze", "swap"),
+    [
+        ("", True, True),
+        ("tasks: 2\n", False, False),
+        ("tasks: 2\ncheckpoint: transparent\n", True, True),
+        ("tasks: 2\nsuspend: freeze\n", True, False),
+        ("suspend: never\n", False, False),
+    ],
+)
+def test_how_a_job_may_leave_its_cards_is_written_or_follows_its_size(text: str, freeze: bool, swap: bool) -> None:
+    (spec,) = read_jobs(f"command: x\n{text}")
+    job = spec.to_job("j")
+    assert (job.may_freeze, job.may_swap) == (freeze, swap)
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ('command: "echo \\ud800"\n', "job.yaml:1:10: command: "),
+        ('command: x\nenv: {A: "\\udfff"}\n', "job.yaml:2:10: env.A: "),
+        ('command: [a, "\\ud800b"]\n', "job.yaml:1:14: command.1: "),
+        ('command: x\n"\\ud800": 1\n', "job.yaml:"),
+    ],
+)
+def test_what_is_no_text_is_refused_as_nothing_can_store_it(text: str, place: str) -> None:
+    with pytest.raises(SpecError, match="characters that are no text") as caught:
+        read_jobs(text, "job.yaml")
+    assert str(caught.value).startswith(place)
+
+
+def test_text_beyond_the_basic_plane_is_text() -> None:
+    (spec,) = read_jobs('command: "echo \U0001f986"\n', "job.yaml")
+    assert spec.launch.commands == {"worker": "echo \U0001f986"}

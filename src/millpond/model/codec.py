@@ -23,11 +23,12 @@ from millpond.model import (
     reasons,
     resources,
     tenants,
+    windows,
     workloads,
 )
 from millpond.model.errors import InvalidInputError
 
-_MODULES = (confinement, decisions, devices, engine, events, nodes, reasons, resources, tenants, workloads)
+_MODULES = (confinement, decisions, devices, engine, events, nodes, reasons, resources, tenants, windows, workloads)
 _TYPES: dict[str, type] = {
     name: value
     for module in _MODULES

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from millpond.model.sharing import SliceHold
+
 
 class LimitKind(StrEnum):
     """What keeps a task to the CPUs and the memory that it asked for."""
@@ -25,10 +27,14 @@ class Confinement:
     Attributes:
         sandboxed: its tasks see no files and processes of others; true too where nothing runs that could.
         limits: what keeps them to their amounts.
+        slices: what keeps them to their parts of devices.
+        slices_reason: why nothing does.
     """
 
     sandboxed: bool = True
     limits: LimitKind = LimitKind.UNKNOWN
+    slices: SliceHold = SliceHold.UNKNOWN
+    slices_reason: str = ""
 
 
 UNTOLD = Confinement()
@@ -40,4 +46,7 @@ def loosest(of: Sequence[Confinement]) -> Confinement:
     kinds = {each.limits for each in of}
     order = (LimitKind.PROCESS, LimitKind.CONTROL_GROUP)
     limits = next((kind for kind in order if kind in kinds), LimitKind.UNKNOWN)
-    return Confinement(all(each.sandboxed for each in of), limits)
+    firmness = (SliceHold.NOTHING, SliceHold.GATE, SliceHold.MPS, SliceHold.MIG, SliceHold.UNKNOWN)
+    slices = min((each.slices for each in of), key=firmness.index, default=SliceHold.UNKNOWN)
+    reason = next((each.slices_reason for each in of if each.slices is slices), "")
+    return Confinement(all(each.sandboxed for each in of), limits, slices, reason)

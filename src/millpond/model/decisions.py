@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from millpond.model.devices import Device
 from millpond.model.reasons import Cause
+from millpond.model.resources import CARD_MILLI
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +24,11 @@ class Grant:
     compute_milli: int
     limit_milli: int
     memory_mib: int
+
+    def is_part_of(self, device: Device) -> bool:
+        """Whether this is less than the whole device."""
+        all_memory = not device.memory_mib or not self.memory_mib or self.memory_mib >= device.memory_mib
+        return self.compute_milli < CARD_MILLI or not all_memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,4 +109,22 @@ class Suspend(Decision):
 
 @dataclass(frozen=True, slots=True)
 class Resume(Decision):
-    """Let suspended tasks go on where they were."""
+    """Let suspended tasks go on.
+
+    Attributes:
+        placement: where the only task of the job goes on, other devices of its node perhaps; None: where it was.
+    """
+
+    placement: Placement | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Migrate(Decision):
+    """Move the only task of a job, as it runs, to other devices of its node. Until the answer it holds both.
+
+    Attributes:
+        restarts: if the engine refuses, it is ended and starts anew there.
+    """
+
+    placement: Placement
+    restarts: bool = False

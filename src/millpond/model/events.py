@@ -11,8 +11,9 @@ from millpond.model.confinement import Confinement
 from millpond.model.devices import Health
 from millpond.model.nodes import Closure, Node, Pool
 from millpond.model.reasons import Cause
+from millpond.model.states import Outcome
 from millpond.model.tenants import Limit, Queue
-from millpond.model.workloads import Job, Outcome
+from millpond.model.workloads import Job
 
 ALL_TASKS = -1
 
@@ -182,6 +183,7 @@ class SuspendRequested(Event):
 
     job: str
     swap: bool = False
+    by: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +191,24 @@ class ResumeRequested(Event):
     """Somebody asked that a suspended job go on as soon as it can."""
 
     job: str
+    by: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MigrateRequested(Event):
+    """Somebody asked that a running job go on with other cards.
+
+    Attributes:
+        to: names of the cards, task by task (``NODE/INDEX`` or a UUID), or of one node; empty: wherever there is room.
+        restart: it may be ended and started anew there although it does not save its work on notice.
+        fixed: why it cannot be moved as it runs, as far as that is known beforehand; may be empty.
+    """
+
+    job: str
+    to: tuple[str, ...] = ()
+    restart: bool = False
+    fixed: str = ""
+    by: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,12 +218,14 @@ class DesiredCountChanged(Event):
     Attributes:
         desired: 0 lets a service without roles rest: its run ends, and it waits for nothing but to be wanted again.
         why: for people, in a clause; may be empty.
+        swap: one that rests keeps its processes, if it can be swapped to host memory.
     """
 
     job: str
     role: str
     desired: int
     why: str = ""
+    swap: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +238,7 @@ class TimeLimitChanged(Event):
 
     job: str
     time_limit_s: float
+    by: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from enum import StrEnum
 
 from millpond.model.devices import Device
 from millpond.model.resources import CARD_MILLI
+from millpond.model.windows import Window
 
 DEFAULT_POOL = "default"
 
@@ -28,8 +29,14 @@ class Pool:
 
     Attributes:
         limit_factor_milli: how far the sum of compute limits on one card may go (2000 = twice the card).
-        suspends: running work may be suspended so that another shares the card in turns.
+        suspends: running work may be asked to leave its cards without ending: before it would be ended for others,
+            and so that equals share a card in turns.
         cpu_factor_milli: how far the sum of CPUs asked for on one node may go (1500 = one and a half times its CPUs).
+        turn_s: how long a turn lasts where equals share a card; 0: they do not.
+        memory_factor_milli: device memory of work on a card and of work that was swapped off it may add up to so much
+            of the card's (2000 = twice); 0: to as much as the host memory set aside takes.
+        longest_suspended_s: work that left for others and finds no room again for so long is ended and lined up anew.
+        lending: when queues may borrow here beyond their guarantees; empty means at any hour.
     """
 
     name: str = DEFAULT_POOL
@@ -37,6 +44,10 @@ class Pool:
     limit_factor_milli: int = 1000
     suspends: bool = False
     cpu_factor_milli: int = 1000
+    turn_s: float = 60.0
+    memory_factor_milli: int = 0
+    longest_suspended_s: float = 3_600.0
+    lending: tuple[Window, ...] = ()
 
     def cpu_capacity_milli(self, node: Node) -> int:
         """CPUs that may be handed out on a node of this pool."""

@@ -24,6 +24,10 @@ class Cause(StrEnum):
     TIME_LIMIT = "time-limit"
     GANG_BROKEN = "gang-broken"
     """Another task of its gang was lost or failed."""
+    DEVICE_FAILED = "device-failed"
+    """A device failed under it, or under another task of its gang."""
+    NO_RETURN = "no-return"
+    """It was to go on where it was suspended, and its node could not bring it back."""
     TURN_TAKEN = "turn-taken"
     """An over-subscribed card goes round in turns."""
     SHRUNK = "shrunk"
@@ -31,6 +35,14 @@ class Cause(StrEnum):
     """A node it runs on is being emptied by those who look after it."""
     SCALED_TO_ZERO = "scaled-to-zero"
     """Nobody wants anything of a service for now; also why it waits."""
+    WINDOW_CLOSED = "window-closed"
+    """The hours in which it may run are over; also why it waits."""
+    LENDING_OVER = "lending-over"
+    """It runs on borrowed room, and the hours in which its pool lends are over; also why it waits."""
+    MIGRATED = "migrated"
+    """Somebody asked that it go on with other cards."""
+    SUSPENDED_TOO_LONG = "suspended-too-long"
+    """It had left its cards for others, and there was no room on them again for long."""
 
     # waiting
     NOT_CONSIDERED = "not-considered"
@@ -138,7 +150,7 @@ class Reason:
         remedy: what would help; None when none was found.
         start: when it should start; None when unknown.
         blocked_by: the job, queue or closed node in the way, when one is.
-        opens_at: when the closed nodes in the way are open again, in seconds; None: unknown, or none is.
+        opens_at: when its window, or the closed nodes in the way, are open again, in seconds; None: unknown, or none.
     """
 
     cause: Cause

@@ -9,8 +9,10 @@ from typing import Final
 from millpond.model.errors import InvalidInputError
 from millpond.model.nodes import DEFAULT_POOL
 from millpond.model.resources import TaskRequest
+from millpond.model.sharing import ShareClass
 from millpond.model.tenants import DEFAULT_QUEUE
 from millpond.model.topology import Level
+from millpond.model.windows import Window
 
 LONGEST_JOB_ID: Final = 120
 
@@ -49,6 +51,19 @@ class CheckpointMode(StrEnum):
     NONE = "none"
     SIGNAL = "signal"
     TRANSPARENT = "transparent"
+    """It need not: it can be taken off its cards as it is, and put back."""
+
+
+class Suspendable(StrEnum):
+    """How a job may be asked to leave its cards without ending, in a pool that suspends."""
+
+    AUTO = "auto"
+    """As with ``swap`` if it has one task or its checkpoints are transparent, else as with ``never``."""
+    NEVER = "never"
+    FREEZE = "freeze"
+    """It halts; its device memory stays."""
+    SWAP = "swap"
+    """It halts, or its device memory moves to host memory too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +121,9 @@ class Job:
         preemption_budget: how often it may be preempted in its life.
         deadline_s: instant by which it should have ended, for policies that know deadlines.
         group: the group of users it belongs to, who may see it; empty when none.
+        windows: hours in which it may run, several together; empty means at any hour.
+        share_class: who goes first where it shares a device.
+        suspendable: how it may leave its cards for others without ending.
     """
 
     id: str
@@ -127,6 +145,9 @@ class Job:
     preemption_budget: int = 1_000_000
     deadline_s: float | None = None
     group: str = ""
+    windows: tuple[Window, ...] = ()
+    share_class: ShareClass = ShareClass.NORMAL
+    suspendable: Suspendable = Suspendable.AUTO
 
     def __post_init__(self) -> None:
         if not self.id or len(self.id) > LONGEST_JOB_ID:
@@ -151,67 +172,14 @@ class Job:
         """Whether it can run with fewer or more tasks than it wants."""
         return any(role.minimum != role.maximum for role in self.roles)
 
-
-class TaskState(StrEnum):
-    """Where one task is in its life; ``scheduling.lifecycle`` holds the allowed transitions."""
-
-    QUEUED = "queued"
-    """Waits for a place; holds nothing."""
-    STARTING = "starting"
-    """A start was decided and not confirmed; holds its whole slice."""
-    RUNNING = "running"
-    """Its processes run; holds its whole slice."""
-    FROZEN = "frozen"
-    """Suspended; holds device memory and host memory, no compute."""
-    SWAPPED = "swapped"
-    """Suspended; its device memory lies in host memory; holds no device."""
-    STOPPING = "stopping"
-    """An end was decided; holds everything until the engine says that it ended."""
-    SUCCEEDED = "succeeded"
-    FAILED = "failed"
-    CANCELLED = "cancelled"
+    @property
+    def may_freeze(self) -> bool:
+        """Whether it may be halted where it is for others."""
+        return self.suspendable is Suspendable.FREEZE or self.may_swap
 
     @property
-    def ended(self) -> bool:
-        """Whether this is a final state."""
-        return self in _ENDED
-
-
-_ENDED = frozenset({TaskState.SUCCEEDED, TaskState.FAILED, TaskState.CANCELLED})
-
-
-class JobState(StrEnum):
-    """A job's state, derived from its tasks."""
-
-    QUEUED = "queued"
-    STARTING = "starting"
-    RUNNING = "running"
-    SUSPENDED = "suspended"
-    STOPPING = "stopping"
-    SUCCEEDED = "succeeded"
-    FAILED = "failed"
-    CANCELLED = "cancelled"
-
-    @property
-    def ended(self) -> bool:
-        """Whether this is a final state."""
-        return self in _ENDED_JOBS
-
-
-_ENDED_JOBS = frozenset({JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED})
-
-
-class Outcome(StrEnum):
-    """How a task ended, as the engine saw it. The class of a failure decides about a retry."""
-
-    SUCCESS = "success"
-    USER_ERROR = "user-error"
-    """The program returned a non-zero code or died by its own signal."""
-    OUT_OF_MEMORY = "out-of-memory"
-    NODE_LOST = "node-lost"
-    DEVICE_LOST = "device-lost"
-    START_FAILED = "start-failed"
-    """The engine could not start it (no such directory, no such image)."""
-    TIME_LIMIT = "time-limit"
-    STOPPED = "stopped"
-    """It ended because it was told to (preempted, stopped, its gang ended)."""
+    def may_swap(self) -> bool:
+        """Whether its device memory may be moved to host memory for others."""
+        if self.suspendable is Suspendable.AUTO:
+            return self.checkpoint.mode is CheckpointMode.TRANSPARENT or self.task_count == 1
+        return self.suspendable is Suspendable.SWAP

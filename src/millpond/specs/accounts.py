@@ -9,17 +9,19 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
 
-from millpond.specs.api import Body, DiskInfo
+from millpond.specs.api import ONE_LINE, Body
 from millpond.specs.fields import Name
+from millpond.specs.usage_bodies import DiskInfo
+from millpond.specs.validation import PLAIN_NAME
 
 CSRF_HEADER = "X-CSRF-Token"
 """What a browser sends beside its cookie with every request that changes something."""
 
-AccountName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+AccountName = Annotated[str, Field(pattern=PLAIN_NAME, max_length=64)]
 """A name that is safe in paths, headers and logs; the same letters as a user name of a machine."""
 
-Line = Annotated[str, Field(max_length=100, pattern=r"^[^\x00-\x1f\x7f\u0085\u2028\u2029]*$")]
-"""Free text without line ends or control characters."""
+Line = Annotated[str, Field(max_length=100, pattern=ONE_LINE)]
+"""Free text that people give things as a label."""
 
 Secret = Annotated[str, Field(max_length=256)]
 GroupRole = Literal["lead", "member", "viewer"]

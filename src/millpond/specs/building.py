@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from millpond.model.resources import CARD_MILLI, SHARE_OF_CARD, SliceRequest, TaskRequest
+from millpond.model.sharing import ShareClass
 from millpond.model.topology import Level
-from millpond.model.workloads import Checkpoint, CheckpointMode, GangRule, Job, Kind, Priority, Role
+from millpond.model.workloads import Checkpoint, CheckpointMode, GangRule, Job, Kind, Priority, Role, Suspendable
+from millpond.specs.windows import model_of
 
 if TYPE_CHECKING:
     from millpond.specs import fields
@@ -36,9 +38,12 @@ def build_job(file: JobFile, job_id: str, user: str) -> Job:
         gang_rule=_gang_rule(file),
         retries=file.retries,
         time_limit_s=file.time_limit,
-        checkpoint=_checkpoint(file.checkpoint),
+        checkpoint=build_checkpoint(file.checkpoint),
         preemptible=file.preemptible,
         minimum_run_s=file.min_run_time,
+        windows=model_of(file.window),
+        share_class=share_class_of(file),
+        suspendable=_suspendable(file),
     )
 
 
@@ -47,6 +52,22 @@ def _gang_rule(file: JobFile) -> GangRule:
     if file.kind == "service" and "on_task_lost" not in file.model_fields_set:
         return GangRule.RESTART_TASK
     return GangRule(file.on_task_lost)
+
+
+def _suspendable(file: JobFile) -> Suspendable:
+    """As written; a service that rests by being swapped can be swapped."""
+    if file.suspend is None and file.scale is not None and file.scale.rest == "swap":
+        return Suspendable.SWAP
+    return Suspendable(file.suspend or "auto")
+
+
+def share_class_of(file: JobFile) -> ShareClass:
+    """As written; else somebody waits for a service, and nobody for work of low priority."""
+    if file.share_class is not None:
+        return ShareClass(file.share_class)
+    if file.kind == "service":
+        return ShareClass.ONLINE
+    return ShareClass.BACKFILL if file.priority == "low" else ShareClass.NORMAL
 
 
 def _role(role: RoleFile, alone: bool) -> Role:
@@ -76,6 +97,6 @@ def _slice(gpus: fields.Gpus) -> SliceRequest:
     return SliceRequest(compute, memory, limit)
 
 
-def _checkpoint(written: fields.Checkpoint) -> Checkpoint:
+def build_checkpoint(written: fields.Checkpoint) -> Checkpoint:
     mode = written.mode or ("signal" if "signal" in written.model_fields_set else "none")
     return Checkpoint(CheckpointMode(mode), written.signal, written.grace)

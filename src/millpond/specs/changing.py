@@ -31,6 +31,11 @@ class Change:
         return Change(field, Located(value, source, {(): (1, 1)}), source)
 
     @staticmethod
+    def read(field: str, text: str, source: str) -> Change:
+        """A change to what YAML reads in a text."""
+        return Change(field, _value(text, source, 1), source)
+
+    @staticmethod
     def parse(text: str) -> Change:
         """``env.A=b``.
 

@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 from millpond.model.resources import CARD_MILLI
 from millpond.specs import quantities
 from millpond.specs.errors import BadValueError, suggest
-from millpond.specs.validation import Strict, or_short
+from millpond.specs.validation import PLAIN_NAME, Strict, or_short
 
 MOST_TASKS = 100_000
 MOST_CARDS = 1_024
@@ -28,7 +28,7 @@ Cpus = Annotated[int, BeforeValidator(quantities.cpu_milli), WithJsonSchema({**_
 Compute = Annotated[int, BeforeValidator(quantities.compute_milli), WithJsonSchema({**_AMOUNT, "examples": ["25%"]})]
 Duration = Annotated[float, BeforeValidator(quantities.seconds), WithJsonSchema({**_AMOUNT, "examples": ["2h", 90]})]
 
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
+Name = Annotated[str, Field(pattern=PLAIN_NAME, max_length=100)]
 """A name that is safe in ids, paths and URLs."""
 
 VARIABLE = r"^[A-Za-z_][A-Za-z0-9_]*$"
@@ -186,24 +186,24 @@ def _signal(value: Any) -> Any:
 
 
 class Checkpoint(Strict):
-    """How a job is told to save its work, and how long that may take before it is ended by force."""
+    """How a job is told to save its work, and how long that may take before it is ended by force.
 
-    model_config = or_short({"type": "string", "enum": ["none", "signal"]})
+    ``transparent``: it need not save anything to leave its cards; where a pool suspends, it is moved off as it is.
+    """
 
-    mode: Literal["none", "signal"] | None = None
+    model_config = or_short({"type": "string", "enum": ["none", "signal", "transparent"]})
+
+    mode: Literal["none", "signal", "transparent"] | None = None
     signal: Annotated[str, BeforeValidator(_signal), WithJsonSchema({"type": "string"})] = "SIGTERM"
     grace: Annotated[Duration, Field(le=86_400)] = 30.0
 
     @model_validator(mode="before")
     @classmethod
     def _short_form(cls, value: Any) -> Any:
-        mode = value.get("mode") if isinstance(value, dict) else value
-        if mode == "transparent":
-            raise BadValueError("transparent checkpoints are not supported yet", "use signal or none")
         if isinstance(value, dict):
             return value
         if not isinstance(value, str):
             raise BadValueError(
-                f"{value!r} is not a checkpoint", "write none, signal, or {signal: SIGUSR1, grace: 60s}"
+                f"{value!r} is not a checkpoint", "write none, signal, transparent, or {signal: SIGUSR1, grace: 60s}"
             )
         return {"mode": value}

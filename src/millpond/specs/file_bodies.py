@@ -73,11 +73,12 @@ class DatasetList(Body):
 
 
 class OutputFile(Body):
-    """A file that a job left; ``size`` in bytes."""
+    """A file that a job left; ``size`` in bytes. ``version`` is another as soon as the content is: its ``ETag``."""
 
     path: str
     size: int
     modified_at: float
+    version: str = ""
 
 
 class OutputList(Body):

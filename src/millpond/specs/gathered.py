@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from millpond.specs.api import Body, EventInfo, JobInfo, ReasonInfo, TrialList
+from millpond.specs.api import Body
+from millpond.specs.event_bodies import EventInfo
+from millpond.specs.job_bodies import JobInfo
+from millpond.specs.reason_bodies import ReasonInfo
 from millpond.specs.service_bodies import ServiceInfo
+from millpond.specs.trial_bodies import TrialList
 
 
 class JobAccount(Body):

@@ -7,6 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from millpond.specs.api import Body, ErrorBody
+from millpond.specs.fields import SecretName
 from millpond.specs.file_bodies import Visibility
 from millpond.specs.files import Digest
 from millpond.specs.images import DEFAULT_TAG, NAME_PATTERN, TAG_PATTERN, Reference
@@ -30,9 +31,14 @@ class ImageEntry(Body):
 
 
 class ImageAdd(ImageEntry):
-    """An image of a registry, or of the server's machine."""
+    """An image of a registry, or of the server's machine.
+
+    Attributes:
+        login: the secret of the caller, else of their group, that has ``USER:PASSWORD`` for the registry.
+    """
 
     reference: Reference
+    login: SecretName | None = None
 
 
 class ImageBuild(ImageEntry):
@@ -67,6 +73,7 @@ class ImageInfo(Body):
     Attributes:
         reference: how a job file names it.
         origin: where it came from.
+        login: the secret with which its registry lets us in; empty: none.
         digest: of its content; a job keeps to it, whatever becomes of the name.
         nodes: by machine, ``present`` or ``absent``.
     """
@@ -75,6 +82,7 @@ class ImageInfo(Body):
     tag: str
     reference: str
     origin: str
+    login: str = ""
     digest: str
     size: int
     user: str

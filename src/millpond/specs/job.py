@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path as FilePath
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
+from millpond.model import workloads
 from millpond.model.errors import InvalidInputError
 from millpond.model.nodes import DEFAULT_POOL
+from millpond.model.sharing import ShareClass
 from millpond.model.tenants import DEFAULT_QUEUE
 from millpond.model.workloads import Job
 from millpond.specs import flat
 from millpond.specs.arrays import ArrayFile, Members
-from millpond.specs.building import build_job
+from millpond.specs.building import build_checkpoint, build_job, share_class_of
 from millpond.specs.changing import Change
 from millpond.specs.errors import BadValueError, Problem, SpecError
 from millpond.specs.fields import (
@@ -36,14 +38,16 @@ from millpond.specs.fields import (
 from millpond.specs.files import Digest
 from millpond.specs.images import ImageWish, Pinned
 from millpond.specs.locate import Located, Path, read_documents
-from millpond.specs.members import array_faults, members_of
+from millpond.specs.members import array_faults, members_of, unfilled
 from millpond.specs.mounts import DATASET_PREFIX, MOST_MOUNTS, After, DataSource, HostPath, Ship
 from millpond.specs.replicas import replica_faults
 from millpond.specs.serving import SERVING_KINDS, Hold, Scale, Serve
 from millpond.specs.sweeps import SweepFile
 from millpond.specs.validation import Strict, same_path, validate
+from millpond.specs.windows import Windows
 
 _ENV_NAME = re.compile(VARIABLE)
+_ONE_TASK: Final = Tasks(desired=1, min=1, max=1)
 
 
 def _command(value: Any) -> Any:
@@ -107,6 +111,12 @@ class JobFile(Strict):
             others go on without it as long as the minimum is there.
         time_limit: it is ended after this long.
         min_run_time: it is not preempted before it has run this long.
+        window: the hours in which it may run; it leaves its cards at their end and goes on when they come again.
+        suspend: how it may be asked to leave its cards without ending, in a pool that suspends: not at all, by halting
+            (its device memory stays), or by moving its device memory to host memory too; left out: the last, if it has
+            one task or its checkpoints are transparent, else the first.
+        share_class: who goes first on a card that several share; left out: services are ``online``, work of low
+            priority is ``backfill``.
         ship: send ``workdir`` with the job, which then runs in a copy; otherwise it runs in place.
         payload: digest of one content sent along, for programs such as ``client.sdk.functions``.
         data: what it reads, by name: paths of the machine, or ``dataset/NAME@VERSION``.
@@ -119,10 +129,6 @@ class JobFile(Strict):
         image: its tasks run in containers of it; default: in the machine's own environment.
         pinned: what the server found for it; nobody need write it.
     """
-
-    not_built: ClassVar[Mapping[str, str]] = {
-        "window": "leave it out; the job may run at any hour",
-    }
 
     kind: Literal["train", "dev", "service"] = "train"
     name: Name | None = None
@@ -146,6 +152,9 @@ class JobFile(Strict):
     checkpoint: Checkpoint = Checkpoint()
     min_run_time: Duration = 0.0
     preemptible: bool = True
+    window: Windows | None = None
+    suspend: Literal["never", "freeze", "swap"] | None = None
+    share_class: Literal["online", "normal", "backfill"] | None = None
     extras: Extras = Field(default={})
     ship: Ship = False
     payload: Digest | None = None
@@ -163,6 +172,11 @@ class JobFile(Strict):
     def serves(self) -> bool:
         """Whether its tasks get a port to listen on."""
         return self.kind in SERVING_KINDS
+
+    @property
+    def asks_for_provisions(self) -> bool:
+        """Whether something may have to be found or fetched before it can start."""
+        return self.image is not None or bool(self.data) or self.pinned is not None
 
     @property
     def may_rest(self) -> bool:
@@ -187,11 +201,10 @@ class JobFile(Strict):
         inherited = {
             name: getattr(self, name) for name in ("gpus", "gpu_models", "cpus", "memory", "extras", "command")
         }
-        one = Tasks(desired=1, min=1, max=1)
         return [
             role.model_copy(
                 update={
-                    "tasks": role.tasks or one,
+                    "tasks": role.tasks or _ONE_TASK,
                     **{name: value for name, value in inherited.items() if getattr(role, name) is None},
                 }
             )
@@ -229,6 +242,16 @@ class JobSpec:
     def to_job(self, job_id: str, user: str = "") -> Job:
         """The job for the scheduler."""
         return build_job(self.file, job_id, user)
+
+    @property
+    def checkpoint(self) -> workloads.Checkpoint:
+        """How it is told to save its work."""
+        return build_checkpoint(self.file.checkpoint)
+
+    @property
+    def share_class(self) -> ShareClass:
+        """Who goes first where it shares a card."""
+        return share_class_of(self.file)
 
     @property
     def members(self) -> Members | None:
@@ -307,7 +330,7 @@ def _read_one(located: Located, base: FilePath | None) -> JobSpec:
             problems = [located.problem((), error.cause, error.remedy)]
     if problems:
         raise SpecError(problems)
-    return JobSpec(located.value, file, warnings)
+    return JobSpec(located.value, file, (*warnings, *unfilled(file)))
 
 
 def _make_absolute(document: dict[str, Any], base: FilePath) -> None:

@@ -1,37 +1,24 @@
-"""From an array to its members: their ids, and the job file of each.
-
-The member 17 of ``train-abcde`` is the job ``train-abcde.17``; no other id ends in a dot and digits alone.
-"""
+"""From an array to its members: which there are, and the job file of each."""
 
 from __future__ import annotations
 
 import json
 import re
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from millpond.specs.arrays import ArrayFile, Members, written_indices
+from millpond.specs.errors import suggest
 from millpond.specs.sweeps import Parameters, SweepFile, Value
 
 if TYPE_CHECKING:
     from millpond.specs.job import JobFile
 
 PARAMETERS_VARIABLE: Final = "MILLPOND_PARAMETERS"
-_MEMBER: Final = re.compile(r"([^.\[\]]+)(?:\.(\d{1,10})|\[(\d{1,10})\])")
+_PLACE: Final = re.compile(r"(?<!\$)\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _OWN_FIELDS: Final = ("array", "sweep", "after", "idempotency_key")
 """What is said of the array and not of each member."""
-
-
-def member_id(array: str, index: int) -> str:
-    """The id of a member."""
-    return f"{array}.{index}"
-
-
-def split_member(text: str) -> tuple[str, int] | None:
-    """Array and index of ``ARRAY.17`` or ``ARRAY[17]``; None when it is neither."""
-    match = _MEMBER.fullmatch(text)
-    return None if match is None else (match[1], int(match[2] or match[3]))
 
 
 def members_of(file: JobFile) -> Members | None:
@@ -94,6 +81,19 @@ def _filled(command: Any, words: Mapping[str, Value]) -> Any:
     if isinstance(command, str):
         return places.sub(lambda place: shlex.quote(written(words[place[1]])), command)
     return [places.sub(lambda place: written(words[place[1]]), str(part)) for part in command]
+
+
+def unfilled(file: JobFile) -> Iterator[str]:
+    """Of a sweep, what to say about places in its commands that no parameter fills."""
+    if file.sweep is None:
+        return
+    known = ["index", *file.sweep.parameters]
+    commands = [file.command, *(role.command for role in file.roles or ())]
+    parts = [part for command in commands for part in ([command] if isinstance(command, str) else command or ())]
+    for name in dict.fromkeys(name for part in parts for name in _PLACE.findall(part)):
+        if name not in known:
+            near = suggest(name, known)
+            yield f"{{{name}}} in the command stays as it is, as the sweep has no such parameter; {near}"
 
 
 def array_faults(file: JobFile) -> list[tuple[str, str, str]]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path as FilePath
 from typing import Annotated, Literal
 
@@ -59,8 +60,11 @@ class Provisioning:
         runtime: for containers.
         sources: none of them within another.
         cache: folder for copies of their data; None: in the state directory.
+        images: by pool, registries and repositories that the images of its jobs may come from, beside the catalogue; a
+            pool that is not among them sets no bounds.
     """
 
     runtime: str = "auto"
     sources: tuple[Source, ...] = ()
     cache: FilePath | None = None
+    images: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

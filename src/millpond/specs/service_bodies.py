@@ -6,8 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from millpond.specs.api import Body
-from millpond.specs.serving import CanaryPercent
+from millpond.specs.api import Body, CanaryPercent
 
 
 class RevisionInfo(Body):
@@ -38,6 +37,7 @@ class ServiceInfo(Body):
 
     Attributes:
         path: where the proxy shows it.
+        url: its own origin, if it has one; otherwise empty.
         revisions: the first first; empty when it was never updated.
         open_requests: now, those that wait for a replica included.
         cold_starts: how often a request woke it from having no replicas.
@@ -46,6 +46,7 @@ class ServiceInfo(Body):
 
     service: str
     path: str
+    url: str = ""
     revisions: list[RevisionInfo] = Field(default=[])
     requests: int = 0
     open_requests: int = 0

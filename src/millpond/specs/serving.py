@@ -7,20 +7,22 @@ from urllib.parse import quote
 
 from pydantic import Field, model_validator
 
+from millpond.model.windows import is_open
+from millpond.specs.api import CanaryPercent
 from millpond.specs.errors import BadValueError
-from millpond.specs.fields import Compute, Duration
+from millpond.specs.fields import MOST_TASKS, Compute, Duration, Tasks
 from millpond.specs.validation import Strict
+from millpond.specs.windows import Windows, model_of
 
 SERVING_KINDS: Final = ("dev", "service")
 """Tasks of these jobs get a port to listen on."""
 PROXY_PREFIX: Final = "/proxy/"
 
-REVISION_MARK: Final = ".r"
-"""Between the id of a service and the number of its revision, in the id of the revision's job."""
-CanaryPercent = Annotated[float, Field(gt=0, lt=100)]
 
 OPEN_PATH: Final = "/open"
 """Where links lead that work once and sign a browser in to one job."""
+ORIGIN_OPEN_PATH: Final = "/.millpond/open"
+"""The same at the origin of a job, where all other paths are its program's."""
 
 
 def base_path(job: str) -> str:
@@ -28,15 +30,16 @@ def base_path(job: str) -> str:
     return f"{PROXY_PREFIX}{quote(job, safe='')}/"
 
 
-def service_of(job: str) -> str:
-    """The service that a job is a revision of: the id of its first job, and its address; for others the id itself."""
-    service, mark, number = job.rpartition(REVISION_MARK)
-    return service if mark and number.isdecimal() else job
+class ReplicaHours(Strict):
+    """Other bounds for the number of replicas in some hours.
 
+    Attributes:
+        min, max: instead of those of ``tasks``, and within them; left out: as there.
+    """
 
-def revision_job(service: str, number: int) -> str:
-    """The id of the job that is a revision of a service, from the second on."""
-    return f"{service}{REVISION_MARK}{number}"
+    window: Windows
+    min: Annotated[int, Field(ge=0, le=MOST_TASKS)] | None = None
+    max: Annotated[int, Field(ge=1, le=MOST_TASKS)] | None = None
 
 
 class Scale(Strict):
@@ -49,6 +52,9 @@ class Scale(Strict):
         device_use: mean part of the time in which the cards of its replicas should be computing, in milli.
         down_after: so long fewer must have been enough before there are fewer.
         idle_after: so long nobody must have asked for anything before a service with ``min: 0`` has no replicas.
+        rest: what becomes of them then: they end, or they move to host memory where the pool suspends and there is room
+            for them, and come back with the next request.
+        hours: of several that come together, the first counts.
     """
 
     requests_per_s: Annotated[float, Field(gt=0, le=1e6)] | None = None
@@ -57,10 +63,12 @@ class Scale(Strict):
     device_use: Annotated[Compute, Field(gt=0)] | None = None
     down_after: Annotated[Duration, Field(ge=0, le=86_400)] = 300.0
     idle_after: Annotated[Duration, Field(gt=0, le=30 * 86_400)] = 300.0
+    rest: Literal["stop", "swap"] = "stop"
+    hours: Annotated[list[ReplicaHours], Field(max_length=20)] = Field(default=[])
 
     @model_validator(mode="after")
     def _some_target(self) -> Scale:
-        if not self.has_target and "idle_after" not in self.model_fields_set:
+        if not self.has_target and not self.hours and "idle_after" not in self.model_fields_set:
             hint = "name requests_per_s, open_requests, latency or device_use"
             raise BadValueError("a scale without a target", hint)
         return self
@@ -70,6 +78,12 @@ class Scale(Strict):
         """Whether anything but idleness changes the number of replicas."""
         targets = (self.requests_per_s, self.open_requests, self.latency, self.device_use)
         return any(target is not None for target in targets)
+
+    def bounds(self, tasks: Tasks, instant: float) -> tuple[int, int]:
+        """The fewest and the most replicas at an instant (seconds since 1970)."""
+        now = next((each for each in self.hours if is_open(model_of(each.window), instant)), None)
+        fewest = tasks.min if now is None or now.min is None else now.min
+        return fewest, tasks.max if now is None or now.max is None else now.max
 
 
 class Hold(Strict):
@@ -113,7 +127,9 @@ class Serve(Strict):
         path: what the program sees of ``/proxy/JOB/x``: ``/x`` (``rest``) or all of it (``whole``), for programs that
             were told their base path.
         ready: path below ``/proxy/JOB`` that answers with success once the program can serve; left out: it can as soon
-            as its port takes connections.
+            as it takes connections.
+        listen: where the program listens: on a port of the machine, to which every account there can connect; on one in
+            a network of its own, which leads nowhere else (``private``); or on a Unix socket (``socket``).
         scale: when a service gets more or fewer replicas.
         hold: requests wait while no replica is ready; left out: they do for a service with ``min: 0`` only.
         rollout: how another revision takes its place.
@@ -121,6 +137,7 @@ class Serve(Strict):
     """
 
     path: Literal["rest", "whole"] = "rest"
+    listen: Literal["port", "private", "socket"] = "port"
     scale: Scale | None = None
     hold: Hold | None = None
     drain: Annotated[Duration, Field(ge=0, le=3_600)] = 30.0

@@ -122,6 +122,12 @@ class Metric(Strict):
     def _short_form(cls, value: Any) -> Any:
         return {"name": value} if isinstance(value, str) else value
 
+    def telling(self) -> str:
+        """Its name, and how a trial tells it."""
+        line = (self.printed or f"{self.name}={{value}}").replace("{value}", "0.5")
+        argument = f"{self.name}=0.5" if self.name.isidentifier() else f"**{{{self.name!r}: 0.5}}"
+        return f"{self.name}; report it with millpond.job.report({argument}), or print a line such as {line!r}"
+
     @model_validator(mode="after")
     def _has_places(self) -> Metric:
         for text, place in ((self.printed, "{value}"), (self.printed_step, "{step}")):

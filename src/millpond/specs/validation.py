@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import typing
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
@@ -11,18 +12,21 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from millpond.specs.errors import BadValueError, Problem, SpecError, suggest
 from millpond.specs.locate import Located, Path
 
+PLAIN_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
+"""Names that are safe in ids, paths and URLs."""
+
+_LONGEST_MESSAGE = 400
+_PATTERNS = {PLAIN_NAME: "use letters from a to z, digits, '.', '_' and '-', with a letter or a digit first"}
+"""What texts of a form are made of, in words."""
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
 M = TypeVar("M", bound="Strict")
 
 
 class Strict(BaseModel):
-    """Base of everything people write: no unknown fields, no silent conversion of types.
+    """Base of everything people write: no unknown fields, no silent conversion of types."""
 
-    ``not_built`` names fields that the design has and this version cannot honour; they are refused by name.
-    """
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
-    not_built: typing.ClassVar[Mapping[str, str]] = {}
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
 def or_short(*forms: dict[str, Any]) -> ConfigDict:
@@ -52,11 +56,28 @@ def validate(model: type[M], located: Located, written: Callable[[Path], Path] =
     """
     if not isinstance(located.value, dict):
         raise SpecError([located.problem((), "a list of 'name: value' fields is expected here", _fields_hint(model))])
+    odd = _no_text(located.value)
+    if odd is not None:
+        raise SpecError([located.problem(written(odd), "characters that are no text", "write it in UTF-8")])
     try:
         return model.model_validate(located.value)
     except ValidationError as error:
         faults = error.errors(include_url=False)
-        raise SpecError([_problem(model, located, fault, written) for fault in faults]) from error
+        problems = [_problem(model, located, fault, written) for fault in faults]
+        raise SpecError(sorted(problems, key=lambda problem: (problem.source, problem.line, problem.column))) from error
+
+
+def _no_text(value: Any, path: Path = ()) -> Path | None:
+    """Where a document holds half of a surrogate pair, which JSON and YAML can write and nothing can store or send."""
+    if isinstance(value, str):
+        return None if value.isascii() or not _SURROGATE.search(value) else path
+    if isinstance(value, dict):
+        parts = [*((name, path) for name in value), *((each, (*path, name)) for name, each in value.items())]
+    elif isinstance(value, list):
+        parts = [(each, (*path, number)) for number, each in enumerate(value)]
+    else:
+        return None
+    return next((odd for part, where in parts if (odd := _no_text(part, where)) is not None), None)
 
 
 def _fields_hint(model: type[BaseModel]) -> str:
@@ -74,10 +95,9 @@ def _problem(
         at_key = True
         owner = _owner(model, path[:-1])
         name = str(path[-1])
-        if name in owner.not_built:
-            message, hint = f"{name!r} is not supported yet", owner.not_built[name]
-        else:
-            message, hint = f"unknown field {name!r}", suggest(name, owner.model_fields)
+        message, hint = f"unknown field {_shown(name)}", suggest(name, owner.model_fields)
+    elif kind in ("dict_type", "model_type") and (owner := _owner(model, path)) is not _owner(model, path[:-1]):
+        hint = f"write {{name: value}}; {_fields_hint(owner)}"
     elif kind == "missing":
         message, hint = f"the field {str(path[-1])!r} is missing", "add it"
     return located.problem(written(path), message, hint, at_key=at_key)
@@ -87,12 +107,12 @@ def _words(kind: str, value: Any, context: Mapping[str, Any], fallback: str) -> 
     """Message and hint for a pydantic fault."""
     match kind:
         case "value_error" if isinstance(cause := context["error"], BadValueError):
-            return cause.cause, cause.hint
+            return _cut(cause.cause), cause.hint
         case "literal_error":
             allowed = [word.strip(" '") for word in context["expected"].replace(" or ", ", ").split(",")]
             hint = f"allowed: {', '.join(allowed)}"
             near = suggest(str(value), allowed)
-            return f"{value!r} is not allowed", f"{near} {hint}" if near.endswith("?") else hint
+            return f"{_shown(value)} is not allowed", f"{near} {hint}" if near.endswith("?") else hint
         case "string_type":
             return f"{_shown(value)} is not text", "put it in quotes"
         case "int_type" | "int_from_float":
@@ -111,16 +131,28 @@ def _words(kind: str, value: Any, context: Mapping[str, Any], fallback: str) -> 
         case "less_than_equal":
             return f"{_shown(value)} is too large", f"use at most {context['le']}"
         case "string_pattern_mismatch":
-            return f"{_shown(value)} has characters that are not allowed here", f"it must match {context['pattern']}"
+            hint = _PATTERNS.get(context["pattern"], f"it must match {context['pattern']}")
+            return f"{_shown(value)} has characters that are not allowed here", hint
         case "string_too_long" | "string_too_short" | "too_long" | "too_short":
-            return f"{_shown(value)} has the wrong length", fallback.lower()
+            return f"{_shown(value)} has the wrong length", _length_hint(kind, context)
         case _:
             return f"{_shown(value)}: {fallback}", ""
+
+
+def _length_hint(kind: str, context: Mapping[str, Any]) -> str:
+    bound = context["max_length"] if kind.endswith("long") else context["min_length"]
+    one, many = ("character", "characters") if kind.startswith("string") else ("entry", "entries")
+    return f"use at {'most' if kind.endswith('long') else 'least'} {bound} {one if bound == 1 else many}"
 
 
 def _shown(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _cut(message: str) -> str:
+    """A message that may hold a whole value, with the middle of a long one left out."""
+    return message if len(message) <= _LONGEST_MESSAGE else f"{message[:200]}...{message[-100:]}"
 
 
 def _owner(model: type[Strict], path: Path) -> type[Strict]:

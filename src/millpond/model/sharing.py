@@ -1,0 +1,80 @@
+"""Tasks that share one device: who goes first on it, and what holds each to its part."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class ShareClass(StrEnum):
+    """Who goes first on one device, from the first to the last."""
+
+    ONLINE = "online"
+    """Somebody waits for each answer."""
+    NORMAL = "normal"
+    BACKFILL = "backfill"
+    """Uses what the others leave."""
+
+    @property
+    def rank(self) -> int:
+        """0 goes first."""
+        return _ORDER.index(self)
+
+
+_ORDER = tuple(ShareClass)
+
+
+class SliceHold(StrEnum):
+    """What keeps a task to its part of a device."""
+
+    UNKNOWN = ""
+    """It has no part of a device, or the engine does not tell."""
+    GATE = "gate"
+    """The library that is loaded into its programs, and the watch beside it."""
+    MPS = "mps"
+    """NVIDIA's multi-process service."""
+    MIG = "mig"
+    """The hardware."""
+    NOTHING = "nothing"
+    """Its own good manners."""
+
+
+class EscapePolicy(StrEnum):
+    """What becomes of a task that uses a device beyond its part."""
+
+    REPORT = "report"
+    """It is told to its owner."""
+    SUSPEND = "suspend"
+    """It is halted until somebody resumes it."""
+    KILL = "kill"
+    """It fails."""
+
+
+@dataclass(frozen=True, slots=True)
+class SliceRules:
+    """How a pool holds tasks to their parts of devices.
+
+    Attributes:
+        required: a task whose part nothing would enforce does not start.
+        hold: what is to hold them.
+    """
+
+    escapes: EscapePolicy = EscapePolicy.REPORT
+    required: bool = False
+    hold: SliceHold = SliceHold.GATE
+
+
+LENIENT = SliceRules()
+
+
+@dataclass(frozen=True, slots=True)
+class MigLayout:
+    """What empty cards in MIG mode are to be divided into.
+
+    Attributes:
+        instances: names of profiles, such as ``3g.71gb``.
+        create: it is done; otherwise only said what would be.
+    """
+
+    instances: tuple[str, ...] = ()
+    create: bool = False

@@ -1,0 +1,91 @@
+"""Recurring hours open and close when the clock of their place says so, through the changes of that clock too."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from millpond.model.errors import InvalidInputError
+from millpond.model.windows import MINUTES_A_DAY, Window, closes_at, is_open, next_change, opens_at
+
+BERLIN = "Europe/Berlin"
+NIGHT = Window(20 * 60, 8 * 60, (), BERLIN)
+DAY_S = 86_400.0
+ZONES = ("UTC", BERLIN, "America/New_York", "Australia/Lord_Howe", "Asia/Kolkata", "Pacific/Apia")
+
+MINUTES = st.integers(0, MINUTES_A_DAY - 1)
+DAYS = st.lists(st.integers(0, 6), unique=True, max_size=7).map(lambda days: tuple(sorted(days)))
+WINDOWS = st.builds(Window, MINUTES, MINUTES, DAYS, st.sampled_from(ZONES))
+INSTANTS = st.floats(0, 2.5e9, allow_nan=False).map(round).map(float)
+
+
+def berlin(*when: int) -> float:
+    return datetime(*when, tzinfo=ZoneInfo(BERLIN)).timestamp()  # type: ignore[arg-type,misc]
+
+
+def test_a_window_over_midnight_is_open_at_night() -> None:
+    assert is_open((NIGHT,), berlin(2026, 11, 21, 20, 0))
+    assert is_open((NIGHT,), berlin(2026, 11, 22, 7, 59))
+    assert not is_open((NIGHT,), berlin(2026, 11, 22, 8, 0))
+    assert opens_at((NIGHT,), berlin(2026, 11, 22, 12, 0)) == berlin(2026, 11, 22, 20, 0)
+    assert closes_at((NIGHT,), berlin(2026, 11, 21, 23, 0)) == berlin(2026, 11, 22, 8, 0)
+
+
+@pytest.mark.parametrize(
+    ("evening", "hours"), [((2026, 3, 28, 20, 0), 11), ((2026, 10, 24, 20, 0), 13), ((2026, 6, 1, 20, 0), 12)]
+)
+def test_a_night_lasts_as_long_as_the_clock_makes_it(evening: tuple[int, ...], hours: int) -> None:
+    begin = berlin(*evening)
+    assert closes_at((NIGHT,), begin) == begin + hours * 3_600
+
+
+def test_an_hour_that_is_skipped_in_spring_comes_all_the_same() -> None:
+    skipped = Window(2 * 60 + 30, 4 * 60, (), BERLIN)
+    assert opens_at((skipped,), berlin(2026, 3, 29, 0, 0)) == berlin(2026, 3, 29, 3, 30)
+
+
+def test_a_window_that_opens_on_friday_lasts_into_saturday() -> None:
+    friday = Window(20 * 60, 8 * 60, (4,), "UTC")
+    assert is_open((friday,), datetime(2026, 11, 21, 7, tzinfo=ZoneInfo("UTC")).timestamp())
+    assert not is_open((friday,), datetime(2026, 11, 21, 21, tzinfo=ZoneInfo("UTC")).timestamp())
+
+
+def test_windows_that_follow_each_other_leave_no_gap() -> None:
+    day = Window(8 * 60, 20 * 60, (), BERLIN)
+    assert closes_at((NIGHT, day), berlin(2026, 1, 1, 9, 0)) is None
+    assert closes_at((Window(0, MINUTES_A_DAY),), 0.0) is None
+
+
+@pytest.mark.parametrize(("begin", "days", "zone"), [(-1, (), "UTC"), (0, (7,), "UTC"), (0, (), "Mars/Olympus")])
+def test_what_is_no_window_is_refused(begin: int, days: tuple[int, ...], zone: str) -> None:
+    with pytest.raises(InvalidInputError):
+        Window(begin, 60, days, zone)
+
+
+@given(windows=st.lists(WINDOWS, min_size=1, max_size=3).map(tuple), instant=INSTANTS)
+def test_between_two_changes_nothing_changes(windows: tuple[Window, ...], instant: float) -> None:
+    change = next_change(windows, instant)
+    now = is_open(windows, instant)
+    if change is None:
+        assert now
+        change = instant + 8 * DAY_S
+    else:
+        assert instant < change <= instant + 9 * DAY_S
+        assert is_open(windows, change) is not now
+        assert is_open(windows, change - 1.0) is now or change - instant < 1.0
+    assert is_open(windows, (instant + change) / 2) is now
+
+
+@given(window=WINDOWS, instant=INSTANTS)
+def test_windows_open_when_their_clock_shows_the_hour(window: Window, instant: float) -> None:
+    opens = opens_at((window,), instant)
+    assert is_open((window,), opens)
+    if opens > instant:
+        shown = datetime.fromtimestamp(opens, ZoneInfo(window.time_zone))
+        skipped = datetime.fromtimestamp(opens - 7_200, ZoneInfo(window.time_zone)).utcoffset() != shown.utcoffset()
+        assert skipped or shown.hour * 60 + shown.minute == window.begin_minute
+        assert skipped or not window.days or shown.weekday() in window.days
