@@ -19,13 +19,15 @@ from scripts import Setting, jobs, policies, worlds
 from worlds import machine
 
 from millpond.model import events
-from millpond.model.decisions import Decision, Placement, Start, Stop
+from millpond.model.decisions import Decision, Migrate, Placement, Resume, Start, Stop, Suspend, SuspendMode
 from millpond.model.devices import Health
 from millpond.model.errors import InconsistentStateError, MillpondError
 from millpond.model.nodes import Closure, Node
 from millpond.model.reasons import Cause, Remedy
+from millpond.model.states import JobState, Outcome, TaskState
 from millpond.model.tenants import Limit
-from millpond.model.workloads import GangRule, Job, JobState, Outcome, TaskState
+from millpond.model.windows import is_open
+from millpond.model.workloads import GangRule, Job
 from millpond.scheduling.gang_sizes import is_enough
 from millpond.scheduling.nearness import required_groups
 from millpond.scheduling.placement.kernels import compiled, interpreted
@@ -40,7 +42,8 @@ T = TypeVar("T")
 PICK = st.integers(0, 255)
 STEPS = st.sampled_from((0.0, 1.0, 60.0, 400.0, 5_000.0))
 MOST_CYCLES = 200
-QUOTAS = (Cause.QUEUE_LIMIT, Cause.USER_LIMIT, Cause.GUARANTEE_OF_OTHERS, Cause.IMPOSSIBLE)
+QUOTAS = (Cause.QUEUE_LIMIT, Cause.USER_LIMIT, Cause.GUARANTEE_OF_OTHERS, Cause.IMPOSSIBLE, Cause.LENDING_OVER)
+HOURS_COME_AGAIN_S = 2 * 86_400.0
 
 
 def pick(items: Sequence[T], number: int) -> T:
@@ -67,6 +70,7 @@ class CoreMachine(RuleBasedStateMachine):
         self._alive: dict[tuple[str, int], dict[int, Placement]] = {}
         self._asked: list[Decision] = []
         self._ended: dict[str, JobState] = {}
+        self._came_from: dict[str, Placement] = {}
 
     # ---- telling and deciding -----------------------------------------------------------------------------------
 
@@ -106,23 +110,51 @@ class CoreMachine(RuleBasedStateMachine):
             case Start():
                 self._check_start(decision, record.job, run)
                 run.update({placement.task: placement for placement in decision.placements})
+            case Migrate(placement=placed) | Resume(placement=Placement() as placed):
+                self._check_move(record, placed, run)
             case Stop(cause=Cause.PREEMPTED | Cause.RECLAIMED):
                 assert record.job.preemptible
                 assert record.preemptions < record.job.preemption_budget
                 ran = record.attained_s - record.attained_before_s
                 if record.started_at is not None:
-                    ran = self.now - record.started_at
+                    ran = max(ran, self.now - record.started_at)
                 assert ran >= record.job.minimum_run_s
+            case Suspend(cause=Cause.PREEMPTED | Cause.RECLAIMED, mode=mode):
+                assert record.job.preemptible
+                assert record.preemptions < record.job.preemption_budget
+                assert record.attained_s - record.attained_before_s >= record.job.minimum_run_s
+                assert record.job.may_swap if mode is SuspendMode.SWAP else record.job.may_freeze
+                assert self.core._state.cluster.pools[record.job.pool].suspends
             case Stop(cause=Cause.DRAINED):
                 places = [run[task].node for task in decision.tasks or run]
                 assert record.job.preemptible
-                assert not self._emptied.isdisjoint(places)
+                assert not places or not self._emptied.isdisjoint(places), "none of its tasks was on such a node"
             case Stop(cause=Cause.SHRUNK, for_job=successor) if successor:
                 left = [task for task in record.tasks if task.state in (TaskState.STARTING, TaskState.RUNNING)]
                 assert is_enough(record.job, left), "a gang gives up more than it can do without"
                 assert record.job.preemptible
 
+    def _check_move(self, record: JobRecord, placed: Placement, run: dict[int, Placement]) -> None:
+        """One task of one, on its node, onto cards of the same kind that its engine can bring memory back on."""
+        before = run[placed.task]
+        assert len(record.tasks) == 1
+        assert placed.node == before.node
+        devices = {device.uuid: device for device in self.nodes[placed.node].devices}
+        if _devices(placed) != _devices(before):
+            kinds = {(device.model, device.remaps) for uuid in _devices(placed) for device in (devices[uuid],)}
+            assert kinds == {(devices[grant.device].model, True) for grant in before.grants if grant.device in devices}
+        self._came_from[record.id] = before
+        run[placed.task] = placed
+
+    def _return(self, decision: Decision) -> None:
+        """The engine's book, when it has refused to move a task."""
+        run = self._alive.get((decision.job, decision.attempt), {})
+        match decision:
+            case Migrate(placement=placed) | Resume(placement=Placement() as placed) if placed.task in run:
+                run[placed.task] = self._came_from[decision.job]
+
     def _check_start(self, start: Start, job: Job, run: dict[int, Placement]) -> None:
+        assert not job.windows or is_open(job.windows, self.now), "it starts out of its hours"
         numbers = [placement.task for placement in start.placements]
         assert len(set(numbers)) == len(numbers)
         assert not set(numbers) & set(run), "a task is started twice"
@@ -214,11 +246,19 @@ class CoreMachine(RuleBasedStateMachine):
     def resume(self, number: int) -> None:
         self.tell(events.ResumeRequested(self.now, pick(list(self.core._state.suspended), number)))
 
+    @precondition(lambda self: self._alive)
+    @rule(number=PICK, node=PICK, card=st.sampled_from((None, 0, 1)), restart=st.booleans())
+    def migrate(self, number: int, node: int, card: int | None, restart: bool) -> None:
+        """To some card, some node, or wherever there is room."""
+        name = pick(["", *self.nodes], node)
+        to = () if not name else (name if card is None else f"{name}/{card}",)
+        self.tell(events.MigrateRequested(self.now, pick(list(self._alive), number)[0], to, restart))
+
     @precondition(lambda self: self.submitted)
-    @rule(number=PICK, desired=st.integers(0, 5), which=PICK)
-    def resize(self, number: int, desired: int, which: int) -> None:
+    @rule(number=PICK, desired=st.integers(0, 5), which=PICK, swap=st.booleans())
+    def resize(self, number: int, desired: int, which: int, swap: bool) -> None:
         job = self.core.jobs[pick(self.submitted, number)].job
-        self.tell(events.DesiredCountChanged(self.now, job.id, pick(job.roles, which).name, desired))
+        self.tell(events.DesiredCountChanged(self.now, job.id, pick(job.roles, which).name, desired, swap=swap))
 
     @rule(chosen=policies(), seldom=st.integers(0, 3))
     def change_policy(self, chosen: Settings, seldom: int) -> None:
@@ -252,6 +292,17 @@ class CoreMachine(RuleBasedStateMachine):
             for placement in start.placements:
                 self._alive.get((start.job, start.attempt), {}).pop(placement.task, None)
             self.tell(events.Refused(self.now, start.id, "no", fault))
+
+    @precondition(lambda self: self._asked)
+    @rule(number=PICK)
+    def refuse_suspension(self, number: int) -> None:
+        """The engine cannot take work off its devices, or cannot put it back."""
+        asked = [decision for decision in self._asked if isinstance(decision, (Suspend, Resume, Migrate))]
+        if asked:
+            decision = pick(asked, number)
+            self._asked.remove(decision)
+            self._return(decision)
+            self.tell(events.Refused(self.now, decision.id, "no"))
 
     @precondition(lambda self: self._alive)
     @rule(number=PICK, task=PICK, outcome=st.sampled_from(Outcome), everything=st.booleans())
@@ -450,6 +501,7 @@ class CoreMachine(RuleBasedStateMachine):
         """Nobody who fits waits unless the reason names reservation, quota, room being made, or trouble."""
         for record in self._waiting_by_their_own_fault()[:4]:
             reason = self.core.explain(record.id, self.now)
+            assert self.core.cause(record.id, self.now).summary == reason.summary
             if reason.cause in (Cause.NO_ROOM, Cause.NOT_CONSIDERED):
                 assert not self._fits(record), f"{record.id} fits and waits: {reason.summary}"
             if reason.remedy is not None and reason.cause is not Cause.IMPOSSIBLE:
@@ -458,7 +510,7 @@ class CoreMachine(RuleBasedStateMachine):
     def _check_remedy(self, record: JobRecord, remedy: Remedy) -> None:
         """The changed job, handed in instead of the one that waits, starts at once."""
         fork = self.core.fork()
-        rooms = [need.total for need in self.core._explainer._needs(record)]
+        rooms = [need.total for need in self.core._explainer._shortage.needs(record)]
         changed = next(job for offered, job in variants(record.job, rooms) if offered == remedy)
         fork.handle(events.StopRequested(self.now, record.id))
         fork.handle(events.JobSubmitted(self.now, replace(changed, id="changed")))
@@ -511,6 +563,7 @@ class CoreMachine(RuleBasedStateMachine):
         self._replay()
 
     def _drain(self) -> None:
+        busy_at = self.now
         for _ in range(MOST_CYCLES):
             wake = self.core.next_wakeup(self.now)
             self.now = self.now + 100.0 if self._alive or wake is None else wake
@@ -519,7 +572,9 @@ class CoreMachine(RuleBasedStateMachine):
                 self.tell(events.Confirmed(self.now, decision.id))
             self._asked.clear()
             self.engine_and_core_agree_on_what_exists()
-            if not decisions and not self._alive and self.core.next_wakeup(self.now) is None:
+            busy_at = self.now if decisions or self._alive else busy_at
+            at_rest = self.core.next_wakeup(self.now) is None or self.now > busy_at + HOURS_COME_AGAIN_S
+            if at_rest and not decisions and not self._alive:
                 return
             for job in list(self.core._state.suspended):
                 self.tell(events.ResumeRequested(self.now, job))
@@ -550,6 +605,7 @@ def _devices(placement: Placement) -> set[str]:
 _MAY_BE_REFUSED = (
     events.SuspendRequested,
     events.ResumeRequested,
+    events.MigrateRequested,
     events.DesiredCountChanged,
     events.NodeClosed,
     events.NodeOpened,

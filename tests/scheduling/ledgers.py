@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from millpond.model.decisions import Suspend
+from millpond.model.decisions import Migrate, Resume, Suspend
 from millpond.model.resources import SHARE_OF_CARD
-from millpond.model.workloads import JobState, TaskState
+from millpond.model.states import JobState, TaskState
 from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.state import ACTIVE
@@ -45,11 +45,20 @@ def check_ledger(core: Scheduler) -> None:
         for device in node.devices:
             room = cluster.pools[node.pool].limit_capacity_milli
             devices[cluster.device_index[device.uuid]] = [1000, room, device.memory_mib]
+    swapped: dict[int, int] = {}
     for record, task in holders(core):
         assert task.holding is not None
         assert task.placement is not None
+        if task.holding.hold.name == "SWAPPED":
+            for device, mib in zip(task.holding.devices, task.holding.memory_mib, strict=True):
+                if mib:
+                    swapped[device] = swapped.get(device, 0) + mib
         assert task.holding.node in nodes, "a task holds something of a node that is gone"
         _take(record, task, nodes[task.holding.node], devices, core)
+        _take_vacating(record, task, devices)
+    assert cluster.swapped.mib == swapped
+    for device, mib in swapped.items():
+        devices[device][2] -= _kept(core, device, mib, devices[device][2])
     arrays = cluster.arrays
     for index, free in nodes.items():
         seen = {
@@ -57,13 +66,22 @@ def check_ledger(core: Scheduler) -> None:
             "memory": arrays.memory_free_mib[index],
             "swap": arrays.swap_free_mib[index],
         }
-        names = cluster.names_plain()["extras"]
+        names = cluster.words.plain()["extras"]
         seen |= {f"extra {name}": arrays.extra_free[index, column] for column, name in enumerate(names)}
         assert {what: int(seen[what]) for what in free} == free, f"node {cluster.node_name(index)}"
     for index, amounts in devices.items():
         found = [arrays.compute_free_milli[index], arrays.limit_free_milli[index], arrays.device_memory_free_mib[index]]
         assert [int(amount) for amount in found] == amounts, f"device {cluster.device_ids[index]}"
     assert cluster.free_gpu_milli == sum(amounts[0] for amounts in devices.values())
+
+
+def _kept(core: Scheduler, device: int, swapped_mib: int, unheld_mib: int) -> int:
+    """What nobody else gets of a device, as work that was swapped off it makes up what its pool's factor allows."""
+    found = core._state.cluster.device(device)
+    assert found is not None
+    factor = core._state.cluster.pools[found[0].pool].memory_factor_milli
+    room = found[1].memory_mib * factor // 1000 - swapped_mib - (found[1].memory_mib - unheld_mib)
+    return unheld_mib - max(min(room, unheld_mib), 0) if factor else 0
 
 
 def holders(core: Scheduler) -> list[tuple[JobRecord, TaskRecord]]:
@@ -100,6 +118,20 @@ def _take(
         node["cpu"] -= request.cpu_milli
         for name, amount in request.extras:
             node[f"extra {name}"] -= amount
+
+
+def _take_vacating(record: JobRecord, task: TaskRecord, devices: dict[int, list[int]]) -> None:
+    """What a task has where it comes from: its devices, or nothing where they had been given to others."""
+    left, piece = task.vacating, record.job.roles[task.role_index].request.slice
+    if left is None or left.hold.name == "NOTHING":
+        return
+    assert task.holding is not None
+    assert left.hold.name == "RUNNING"
+    assert (left.node, len(left.devices)) == (task.holding.node, len(task.holding.devices))
+    assert not set(left.devices) & set(task.holding.devices)
+    for device, mib in zip(left.devices, left.memory_mib, strict=True):
+        amounts = devices[device]
+        devices[device] = [amounts[0] - piece.compute_milli, amounts[1] - piece.limit_milli, amounts[2] - mib]
 
 
 def check_queues(core: Scheduler) -> None:
@@ -155,12 +187,17 @@ def check_states(core: Scheduler) -> None:
             held = "NOTHING" if task.holding is None else task.holding.hold.name
             allowed = _HOLDS.get(task.state, {"NOTHING"})
             if record.id in leaving:
-                allowed = allowed | {"RUNNING"}
+                allowed = allowed | {"RUNNING", "FROZEN"}
             assert held in allowed, f"{record.id}/{task.number} {task.state}"
+            moves = any(type(each) in (Migrate, Resume) and each.job == record.id for each in state.pending.values())
+            assert (task.vacating is not None) <= (moves and task.holding is not None), record.id
         active = any(task.state in ACTIVE for task in record.tasks)
         assert (record.id in state.running) == active, record.id
+        if record.job.windows and not record.state.ended:
+            assert record.id in {each.id for _, _, each in state.tides}, f"nobody watches the window of {record.id}"
+        shut = record.id not in waiting and bool(record.job.windows)
         paused = record.id in {each.id for _, _, each in state.paused} and record.id not in waiting
-        in_line = record.state is JobState.QUEUED and not active and not paused and not record.resting
+        in_line = record.state is JobState.QUEUED and not active and not paused and not shut and not record.resting
         assert (record.id in waiting) == in_line, record.id
         assert bool(record.line) == (record.id in waiting), record.id
         assert (record.ended_at is not None) == record.state.ended, record.id

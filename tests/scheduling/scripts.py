@@ -10,12 +10,17 @@ from worlds import CARD_MIB, asks, machine, queue
 
 from millpond.model.nodes import Node, Pool, SharingPolicy
 from millpond.model.resources import TaskRequest
+from millpond.model.sharing import ShareClass
 from millpond.model.tenants import Queue
 from millpond.model.topology import Level
-from millpond.model.workloads import GangRule, Job, Kind, Priority, Role
+from millpond.model.windows import Window
+from millpond.model.workloads import Checkpoint, CheckpointMode, GangRule, Job, Kind, Priority, Role, Suspendable
 from millpond.scheduling.settings import PreemptionCost, Settings
 
-POOLS = (Pool(suspends=True), Pool("shared", SharingPolicy.OVERCOMMITTED, 2000, cpu_factor_milli=1500))
+POOLS = (
+    Pool(suspends=True, memory_factor_milli=1500, longest_suspended_s=1_000.0),
+    Pool("shared", SharingPolicy.OVERCOMMITTED, 2000, cpu_factor_milli=1500, lending=(Window(0, 60), Window(90, 1380))),
+)
 
 
 def tree(limit: float, guarantee: float = 4) -> tuple[Queue, ...]:
@@ -31,6 +36,9 @@ def tree(limit: float, guarantee: float = 4) -> tuple[Queue, ...]:
 TREES = (tree(12), tree(4), tree(3, guarantee=0))
 LEAVES = ("default", "red", "blue", "guest")
 MODELS = ("A100", "V100")
+
+HOURS = ((), (), (), (), (Window(0, 20),), (Window(10, 40), Window(300, 360)), (Window(60, 59),))
+"""Windows of jobs; the clock of these worlds starts at midnight, and mostly goes in minutes."""
 
 WHOLE = [
     asks(0, cpus=4),
@@ -81,6 +89,7 @@ def nodes(draw: st.DrawFn, name: str, pool: str = "default") -> Node:
         draw(st.sampled_from((4, 2, 1, 8, 16, 0))),
         model=draw(st.sampled_from(MODELS)),
         card_mib=draw(st.sampled_from((CARD_MIB, 0))),
+        remaps=draw(st.booleans()),
         pool=pool,
         rack_name=draw(st.sampled_from(("r1", "r2"))),
         swap_mib=draw(st.sampled_from((0, 64_000))),
@@ -147,5 +156,9 @@ def jobs(draw: st.DrawFn, id_: str, **fixed: Any) -> Job:
         minimum_run_s=draw(st.sampled_from((0.0, 0.0, 50.0))),
         preemption_budget=draw(st.sampled_from((1_000_000, 1))),
         deadline_s=draw(st.sampled_from((None, 1_000.0))),
+        suspendable=draw(st.sampled_from(Suspendable)),
+        share_class=draw(st.sampled_from(ShareClass)),
+        windows=draw(st.sampled_from(HOURS)),
+        checkpoint=draw(st.sampled_from((Checkpoint(), Checkpoint(CheckpointMode.SIGNAL)))),
     )
     return replace(job, **fixed)

@@ -19,18 +19,30 @@ from millpond.model.devices import Health
 from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError
 from millpond.model.nodes import DEFAULT_POOL, Closure, Node, Pool
 from millpond.model.reasons import Cause
-from millpond.model.workloads import GangRule, Job, JobState, Kind, Outcome, Priority, TaskState
+from millpond.model.states import JobState, Outcome, TaskState
+from millpond.model.windows import Window
+from millpond.model.workloads import GangRule, Job, Kind, Priority, Suspendable
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.settings import Settings
 from millpond.scheduling.state import ACTIVE
 
-NODES = (machine("a", 2, swap_mib=64_000), machine("b", 1, swap_mib=64_000))
+NODES = (machine("a", 2, remaps=True, swap_mib=64_000), machine("b", 1, remaps=True, swap_mib=64_000))
+HOURS = (Window(0, 30), Window(60, 90))
 JOBS = {
     "single": single("j", retries=1),
+    "windowed": single("j", windows=HOURS, suspendable=Suspendable.SWAP),
     "gang": gang("j", 2, asks(1), retries=1, time_limit_s=10_000),
     **{f"elastic {rule.value}": elastic("j", (1, 2, 3), asks(1), gang_rule=rule, retries=1) for rule in GangRule},
-    "elastic service": elastic("j", (1, 2, 3), asks(1), gang_rule=GangRule.RESTART_TASK, retries=1, kind=Kind.SERVICE),
+    "elastic service": elastic(
+        "j",
+        (1, 2, 3),
+        asks(1),
+        gang_rule=GangRule.RESTART_TASK,
+        retries=1,
+        kind=Kind.SERVICE,
+        suspendable=Suspendable.SWAP,
+    ),
 }
 OUTCOMES = (Outcome.SUCCESS, Outcome.USER_ERROR, Outcome.NODE_LOST, Outcome.STOPPED, Outcome.TIME_LIMIT)
 MOST_ROUNDS = 40
@@ -113,7 +125,8 @@ class Bench:
             self.tell(events.StartsFreed(self.now, cause))
         for _ in range(MOST_ROUNDS):
             wake = self.core.next_wakeup(self.now)
-            self.tick(1.0 if self.alive or wake is None else wake - self.now)
+            is_busy = self.alive and self.job.state is not JobState.SUSPENDED
+            self.tick(1.0 if is_busy or wake is None else wake - self.now)
             self.confirm()
             self.check()
             if all(record.state.ended for record in self.core.jobs.values()):
@@ -185,6 +198,23 @@ def resuming(bench: Bench) -> None:
     bench.tick()
 
 
+def migrating(bench: Bench) -> None:
+    """It is moved to another card as it runs, or ended to start there if it has several tasks."""
+    running(bench)
+    bench.tell(events.MigrateRequested(bench.now, "j", restart=True))
+    bench.tick()
+
+
+def migrating_by_restart(bench: Bench) -> None:
+    """It is ended to start on the other node."""
+    running(bench)
+    placement = bench.job.tasks[0].placement
+    assert placement is not None
+    other = "b" if placement.node == "a" else "a"
+    bench.tell(events.MigrateRequested(bench.now, "j", (other,), restart=True))
+    bench.tick()
+
+
 def stopping(bench: Bench) -> None:
     """Somebody stops it."""
     running(bench)
@@ -204,6 +234,28 @@ def preempted(bench: Bench) -> None:
     running(bench)
     bench.tell(events.JobSubmitted(bench.now, gang("high", 3, asks(1), priority=Priority.HIGH)))
     bench.tick()
+
+
+def leaving_for_others(bench: Bench) -> None:
+    """It is being swapped out for a higher class that takes all cards, where that can be done."""
+    bench.tell(events.PoolChanged(bench.now, Pool(DEFAULT_POOL, suspends=True)))
+    preempted(bench)
+
+
+def left_for_others(bench: Bench) -> None:
+    """The same, and the higher class runs."""
+    leaving_for_others(bench)
+    bench.confirm()
+    bench.tick()
+    bench.confirm()
+
+
+def out_of_its_hours(bench: Bench) -> None:
+    """Its window has closed: it was swapped, or ended and waits for it to open."""
+    bench.tell(events.PoolChanged(bench.now, Pool(DEFAULT_POOL, suspends=True)))
+    running(bench)
+    bench.tick(HOURS[0].end_minute * 60.0)
+    bench.confirm()
 
 
 def drained(bench: Bench) -> None:
@@ -272,6 +324,27 @@ def resting(bench: Bench) -> None:
     bench.tell(events.Ended(bench.now, "j", 1, Outcome.STOPPED))
 
 
+def resting_swapped(bench: Bench) -> None:
+    """Nobody wants it for now, and it has left its devices for host memory if it can."""
+    bench.tell(events.PoolChanged(bench.now, Pool(DEFAULT_POOL, suspends=True)))
+    running(bench)
+    bench.tell(events.DesiredCountChanged(bench.now, "j", "worker", 0, swap=True))
+    bench.tick()
+    bench.confirm()
+
+
+def coming_back(bench: Bench) -> None:
+    """The same, and it is wanted again while others of a lower class use its cards."""
+    resting_swapped(bench)
+    low = (single(f"low{number}", 1, priority=Priority.LOW) for number in range(3))
+    for job in low:
+        bench.tell(events.JobSubmitted(bench.now, job))
+    bench.tick()
+    bench.confirm()
+    bench.tell(events.DesiredCountChanged(bench.now, "j", "worker", 1))
+    bench.tick()
+
+
 def woken_early(bench: Bench) -> None:
     """It is wanted again before its tasks have ended."""
     going_to_rest(bench)
@@ -298,9 +371,11 @@ def ended(bench: Bench) -> None:
 
 
 STATES = (
-    waiting, starting, running, paused, suspending, suspended, swapped, resuming, stopping, stopping_before_it_ran,
-    preempted, drained, missing_one, joining, shrinking, shrinking_and_growing, shrinking_before_it_ran,
-    shrinking_while_suspended, going_to_rest, resting, woken_early, partly_done, second_run, ended,
+    waiting, starting, running, paused, suspending, suspended, swapped, resuming, migrating,
+    migrating_by_restart, stopping, stopping_before_it_ran,
+    preempted, leaving_for_others, left_for_others, out_of_its_hours, drained, missing_one, joining, shrinking,
+    shrinking_and_growing, shrinking_before_it_ran, shrinking_while_suspended, going_to_rest, resting,
+    resting_swapped, coming_back, woken_early, partly_done, second_run, ended,
 )  # fmt: skip
 
 
@@ -318,6 +393,7 @@ def happenings(bench: Bench) -> list[events.Event]:
         events.SuspendRequested(now, "j"),
         events.SuspendRequested(now, "j", swap=True),
         events.ResumeRequested(now, "j"),
+        events.MigrateRequested(now, "j", restart=True),
         *(events.DesiredCountChanged(now, "j", "worker", desired) for desired in (0, 1, 2, 3)),
         events.Ended(now, "j", job.attempt - 1, Outcome.USER_ERROR),
         *(events.Ended(now, "j", job.attempt, outcome) for outcome in OUTCOMES),
@@ -344,13 +420,15 @@ def with_other_cards(node: Node) -> Node:
     return replace(node, devices=tuple(replace(device, uuid=f"new-{device.uuid}") for device in node.devices))
 
 
+HOURLY = {out_of_its_hours}
 ELASTIC = {joining, missing_one, shrinking, shrinking_and_growing, shrinking_before_it_ran, shrinking_while_suspended}
-SERVICE = {going_to_rest, resting, woken_early}
+SERVICE = {going_to_rest, resting, resting_swapped, coming_back, woken_early}
 CASES = [
     (kind, state)
     for kind in JOBS
     for state in STATES
     if (kind.startswith("elastic") or state not in ELASTIC) and (kind.endswith("service") or state not in SERVICE)
+    if (kind == "windowed") == (state in HOURLY) or (kind == "windowed" and state in (waiting, running, stopping))
 ]
 
 

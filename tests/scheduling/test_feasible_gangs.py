@@ -16,8 +16,9 @@ from millpond.model.events import NodeJoined
 from millpond.model.nodes import DEFAULT_POOL, Node, Pool, SharingPolicy
 from millpond.model.reasons import Cause
 from millpond.model.resources import TaskRequest
+from millpond.model.states import JobState
 from millpond.model.topology import Level
-from millpond.model.workloads import Job, JobState, Role
+from millpond.model.workloads import Job, Role
 
 MODELS = ("A", "B", "C")
 

@@ -12,7 +12,7 @@ from scripts import Setting, jobs, worlds
 from worlds import World
 
 from millpond.model.events import JobSubmitted
-from millpond.model.workloads import TaskState
+from millpond.model.states import TaskState
 from millpond.scheduling.scheduler import Scheduler
 
 

@@ -6,10 +6,11 @@ import pytest
 from worlds import World, asks, elastic, machine, single
 
 from millpond.model.decisions import Suspend
-from millpond.model.events import JobSubmitted, Refused, ResumeRequested, SuspendRequested
+from millpond.model.events import Ended, JobSubmitted, Refused, ResumeRequested, StopRequested, SuspendRequested
 from millpond.model.nodes import Pool
 from millpond.model.reasons import Cause
-from millpond.model.workloads import JobState, Priority
+from millpond.model.states import JobState, Outcome
+from millpond.model.workloads import Priority
 from millpond.scheduling.settings import Settings
 
 
@@ -34,6 +35,31 @@ def test_a_time_limit_still_holds_after_a_suspension() -> None:
     assert world.state("j") is JobState.RUNNING
     world.go_to(5000)
     assert world.state("j") is JobState.FAILED
+
+
+def test_a_job_that_reached_its_time_limit_says_so_however_it_then_ended() -> None:
+    world = World(machine("n", 2))
+    for name in ("heeds", "ignores"):
+        world.submit(single(name, time_limit_s=60))
+    world.core.decide(60)
+    world.core.handle(Ended(61, "heeds", 1, Outcome.STOPPED, exit_code=143))
+    world.core.handle(Ended(90, "ignores", 1, Outcome.STOPPED, exit_code=137, detail="killed"))
+    told = {name: world.core.jobs[name].tasks[0].detail for name in ("heeds", "ignores")}
+    assert told == {
+        "heeds": "it reached its time limit of 60 s",
+        "ignores": "it reached its time limit of 60 s; killed",
+    }
+
+
+def test_what_an_earlier_run_died_of_is_not_told_of_a_later_one() -> None:
+    world = World(machine("n", 1))
+    world.submit(single("j", retries=1))
+    world.core.handle(Ended(5, "j", 1, Outcome.NODE_LOST, detail="the machine went down"))
+    world.go_to(10)
+    world.tell(StopRequested(10, "j"))
+    world.go_to(100)
+    assert world.state("j") is JobState.CANCELLED
+    assert world.core.jobs["j"].tasks[0].detail == ""
 
 
 def test_room_of_a_suspended_job_is_given_out_only_once_it_is_confirmed() -> None:

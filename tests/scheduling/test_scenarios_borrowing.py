@@ -8,7 +8,7 @@ from worlds import World, asks, gang, machine, queue, single
 
 from millpond.model.decisions import Start, Stop
 from millpond.model.reasons import Cause
-from millpond.model.workloads import JobState
+from millpond.model.states import JobState
 
 POOL = (machine("n", 4),)
 HALVES = (queue("a", guarantee=2), queue("b", guarantee=2))

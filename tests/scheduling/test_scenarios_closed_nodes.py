@@ -23,7 +23,8 @@ from millpond.model.events import (
 )
 from millpond.model.nodes import Closure
 from millpond.model.reasons import Cause
-from millpond.model.workloads import Checkpoint, CheckpointMode, GangRule, JobState, Priority
+from millpond.model.states import JobState
+from millpond.model.workloads import Checkpoint, CheckpointMode, GangRule, Priority
 from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.views import NodeView
 

@@ -22,8 +22,9 @@ from millpond.model.events import (
 )
 from millpond.model.nodes import Pool
 from millpond.model.reasons import Cause
+from millpond.model.states import JobState, Outcome
 from millpond.model.topology import Level
-from millpond.model.workloads import GangRule, Job, JobState, Outcome, Priority, Role
+from millpond.model.workloads import GangRule, Job, Priority, Role
 from millpond.scheduling.settings import PreemptionCost, Settings
 
 

@@ -7,13 +7,15 @@ from dataclasses import dataclass, replace
 import pytest
 from worlds import World, asks, elastic, gang, machine, queue, single
 
+from millpond.model.devices import Health
 from millpond.model.errors import NotFoundError
-from millpond.model.events import Confirmed, JobSubmitted
+from millpond.model.events import Confirmed, DeviceHealthChanged, JobSubmitted
 from millpond.model.nodes import Pool, SharingPolicy
 from millpond.model.reasons import Cause, Filter, Remedy
 from millpond.model.resources import TaskRequest
+from millpond.model.states import JobState
 from millpond.model.topology import Level
-from millpond.model.workloads import Job, JobState, Priority, Role
+from millpond.model.workloads import Job, Priority, Role, Suspendable
 from millpond.scheduling.settings import Settings
 
 POOL = (machine("n0", 4), machine("n1", 4))
@@ -23,7 +25,7 @@ IMPOSSIBLE = [
     ("an unknown model", gang("j", 1, asks(1, models=["A10"])), "gpu_models", "A100"),
     ("more CPUs than any node has", gang("j", 1, asks(1, cpus=65)), "cpus", "64"),
     ("more memory than any node has", gang("j", 1, asks(1, memory_mib=300_000)), "memory", "256000MiB"),
-    ("more memory of a card than any card has", gang("j", 1, asks(0.5, card_mib=20_000)), "gpus", "0"),
+    ("more memory of a card than any card has", gang("j", 1, asks(0.5, card_mib=20_000)), "gpus.memory", "16000MiB"),
     ("an extra resource that no node has", gang("j", 1, asks(1, extras=[("rdma", 1)])), "extras", ""),
     ("a gang that the whole pool could not hold", gang("j", 3, asks(4)), "tasks", "2"),
     (
@@ -36,6 +38,12 @@ IMPOSSIBLE = [
     ("an unknown pool", single("j", pool="nowhere"), "pool", "default"),
     ("a part of a card in a pool of whole cards", single("j", 0.5, pool="whole"), "gpus", "1"),
     ("more than the queue may ever hold", single("j", 4, queue="team"), "gpus", "2"),
+    (
+        "more to be swapped than any node has host memory for",
+        single("j", 2, pool="swaps", suspendable=Suspendable.SWAP),
+        "suspend",
+        "never",
+    ),
 ]
 
 
@@ -46,7 +54,8 @@ def test_what_can_never_run_is_refused_beforehand_with_a_remedy(what: str, job: 
     world = World(
         *POOL,
         machine("w", 4, pool="whole"),
-        pools=(Pool("whole", SharingPolicy.EXCLUSIVE),),
+        machine("s", 4, pool="swaps", swap_mib=16_000),
+        pools=(Pool("whole", SharingPolicy.EXCLUSIVE), Pool("swaps", suspends=True)),
         queues=(queue("team", limit=2),),
     )
     reason = world.core.check(job)
@@ -57,10 +66,41 @@ def test_what_can_never_run_is_refused_beforehand_with_a_remedy(what: str, job: 
     assert (reason.remedy.field, reason.remedy.value) == (field, value)
 
 
+@pytest.mark.parametrize(
+    ("request_", "runs"),
+    [
+        (asks(0.03), False),
+        (asks(0, card_mib=512), False),
+        (asks(0.5, card_mib=300), False),
+        (asks(0, card_mib=513), True),
+        (asks(0.04), True),
+        (asks(1), True),
+    ],
+)
+def test_a_slice_in_which_a_context_leaves_no_room_is_refused_where_all_cards_tell_so(
+    request_: TaskRequest, runs: bool
+) -> None:
+    node = machine("n", 2)
+    cards = tuple(replace(card, context_mib=512) for card in node.devices)
+    reason = World(replace(node, devices=cards)).core.check(gang("j", 1, request_))
+    assert (reason is None) is runs
+    if reason is not None and reason.remedy is not None:
+        assert "context alone takes 512 MiB" in reason.summary
+        assert reason.remedy.value == "513MiB"
+    assert World(replace(node, devices=(cards[0], node.devices[1]))).core.check(gang("j", 1, request_)) is None
+
+
 def test_what_can_run_on_the_empty_cluster_is_not_refused_because_it_is_full() -> None:
     world = World(*POOL)
     world.submit(gang("all", 2, asks(4)))
     assert world.core.check(gang("j", 2, asks(4))) is None
+
+
+def test_what_one_node_has_host_memory_to_swap_is_not_refused() -> None:
+    world = World(*POOL, machine("s", 4, pool="swaps", swap_mib=16_000), pools=(Pool("swaps", suspends=True),))
+    assert world.core.check(single("j", 1, pool="swaps", suspendable=Suspendable.SWAP)) is None
+    assert world.core.check(single("j", 2, pool="swaps")) is None, "it does not say that it wants to be swapped"
+    assert world.core.check(single("j", 2, suspendable=Suspendable.SWAP)) is None, "its pool swaps nothing"
 
 
 def test_an_elastic_gang_is_judged_by_its_minimum() -> None:
@@ -80,6 +120,22 @@ def test_a_job_is_told_how_many_nodes_fail_on_what_and_how_much_is_free() -> Non
     assert sum(count for _, count in why.nodes) == 4
     assert dict(why.nodes)[Filter.UNSCHEDULABLE] == 1
     assert dict(why.nodes)[Filter.DEVICE_COUNT] == 1
+
+
+def test_a_job_is_told_which_cards_are_out_of_use_and_what_is_wrong_with_them() -> None:
+    world = World(machine("n", 2), machine("other", 1, model="V100"))
+    for node in ("n", "other"):
+        world.tell(DeviceHealthChanged(world.now, node, f"{node}-0", Health.FAULTY, "it has fallen off the bus"))
+    world.submit(single("runs"), gang("waits", 1, asks(1, models=["A100"])))
+    summary = world.why("waits").summary
+    assert "card 0 of n is faulty (it has fallen off the bus)" in summary
+    assert "other" not in summary
+
+
+def test_what_all_nodes_lack_is_named_first() -> None:
+    world = World(replace(machine("n", 2), cpu_milli=2000))
+    world.submit(gang("runs", 1, asks(1, cpus=2)), single("waits"))
+    assert world.why("waits").summary == "it asks for 1 GPU; 1 GPU is free, and no node has enough free CPUs"
 
 
 def test_positions_follow_the_order_and_count_from_one() -> None:
@@ -232,3 +288,15 @@ def test_asking_changes_nothing() -> None:
     world.why("j")
     world.core.check(single("other", 8))
     assert world.core.snapshot() == before
+
+
+def test_room_that_is_left_to_shorter_work_is_told_only_where_there_is_room() -> None:
+    world = World(machine("n0", 8))
+    for number in range(30):
+        world.submit(single(f"short{number}"), lasting=60.0, known=True)
+        world.go_to(world.now + 60.0)
+    world.submit(single("wide", 6), lasting=36_000.0, known=True)
+    why = world.why("wide")
+    assert (why.cause, why.summary.partition(",")[0]) == (Cause.HELD_BACK, "there is room")
+    world.submit(single("a", 3, priority=Priority.HIGH), lasting=60.0, known=True)
+    assert world.why("wide").cause is Cause.NO_ROOM

@@ -20,7 +20,8 @@ from millpond.model.events import (
     StopRequested,
 )
 from millpond.model.reasons import Cause
-from millpond.model.workloads import GangRule, JobState, Outcome, Priority, TaskState
+from millpond.model.states import JobState, Outcome, TaskState
+from millpond.model.workloads import GangRule, Priority
 
 FAILED, QUEUED, RUNNING = JobState.FAILED, JobState.QUEUED, JobState.RUNNING
 
@@ -175,7 +176,7 @@ def test_a_gang_whose_device_fails_goes_by_its_rule(rule: GangRule, stopped: tup
     world.tell(DeviceHealthChanged(world.now, node, f"{node}-0", Health.FAULTY, "it fell off the bus"))
     world.settle()
     (stop,) = world.of_kind(Stop)
-    assert (stop.cause, stop.tasks) == (Cause.GANG_BROKEN, stopped)
+    assert (stop.cause, stop.tasks) == (Cause.DEVICE_FAILED, stopped)
     record = world.core.jobs["g"]
     assert (record.attempt, len(world.nodes_of("g")), record.failures) == (attempt, 2, 0)
     assert record.tasks[1].detail == "it fell off the bus"
@@ -320,6 +321,7 @@ def test_a_start_refused_for_its_node_is_tried_again_after_a_pause_and_not_count
     wake = world.core.next_wakeup(world.now)
     assert wake is not None
     assert wake > world.now
+    assert world.why("j").summary == "its last start was refused (it says no); it lines up again after a pause"
     world.go_to(wake)
     assert world.state("j") is RUNNING
     assert world.core.jobs["j"].failures == 0

@@ -10,8 +10,9 @@ from worlds import World, asks, elastic, gang, machine, single
 from millpond.model.events import JobSubmitted, NodeJoined
 from millpond.model.nodes import Pool
 from millpond.model.reasons import Cause, Filter, Reason
+from millpond.model.states import JobState
 from millpond.model.topology import Level
-from millpond.model.workloads import Job, JobState, Priority, Role
+from millpond.model.workloads import Job, Priority, Role
 from millpond.scheduling.settings import Settings
 
 PAIR = (machine("n0", 4), machine("n1", 4))
@@ -92,7 +93,7 @@ def test_free_cards_of_other_pools_and_of_nodes_that_take_no_work_are_not_counte
     world.submit(single("x"))
     why = why_waits(world, single("j", 2))
     assert dict(why.numbers)["free_milli"] == 1000
-    assert "1 GPUs are free" in why.summary
+    assert "1 GPU is free" in why.summary
 
 
 def test_work_of_another_pool_does_not_count_as_protected_work_in_the_way() -> None:

@@ -10,8 +10,9 @@ from millpond.model.decisions import Start, Stop
 from millpond.model.errors import InvalidInputError, NotFoundError
 from millpond.model.events import DesiredCountChanged, NodeLost
 from millpond.model.reasons import Cause
+from millpond.model.states import JobState, Outcome, TaskState
 from millpond.model.topology import Level
-from millpond.model.workloads import GangRule, Job, JobState, Outcome, Priority, Role, TaskState
+from millpond.model.workloads import GangRule, Job, Priority, Role
 
 PAIR = (machine("n0", 4), machine("n1", 4))
 SIX = tuple(machine(name, 4, rack_name=rack) for rack, name in racks(p=3, q=2, r=2))

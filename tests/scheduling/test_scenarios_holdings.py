@@ -15,7 +15,8 @@ from millpond.model.errors import ConflictError
 from millpond.model.events import Confirmed, DeviceHealthChanged, Ended, NodeJoined, ResumeRequested, SuspendRequested
 from millpond.model.nodes import Pool, SharingPolicy
 from millpond.model.reasons import Cause, Filter
-from millpond.model.workloads import JobState, Outcome, Priority
+from millpond.model.states import JobState, Outcome
+from millpond.model.workloads import Priority
 
 TWICE = Pool("default", SharingPolicy.OVERCOMMITTED, 2000)
 
@@ -144,7 +145,7 @@ def test_swapped_work_gives_its_whole_card_back_and_uses_the_swap_space_of_its_n
 def test_work_cannot_be_swapped_without_host_memory_for_it() -> None:
     world = World(machine("n", 1, swap_mib=15_999))
     world.submit(single("s"))
-    with pytest.raises(ConflictError, match="no host memory"):
+    with pytest.raises(ConflictError, match="sets 15999 MiB aside"):
         world.core.handle(SuspendRequested(world.now, "s", swap=True))
     world.settle()
     assert world.state("s") is JobState.RUNNING

@@ -10,8 +10,9 @@ from worlds import World, asks, elastic, gang, machine, queue, single
 from millpond.model.decisions import Start, Stop
 from millpond.model.events import SuspendRequested
 from millpond.model.reasons import Cause
+from millpond.model.states import JobState
 from millpond.model.tenants import Queue
-from millpond.model.workloads import JobState, Priority
+from millpond.model.workloads import Priority
 
 ROOMY = (machine("n", 8),)
 TEAM = (queue("team", limit=4), queue("red", parent="team", guarantee=2), queue("blue", parent="team"))

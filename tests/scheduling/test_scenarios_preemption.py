@@ -9,7 +9,8 @@ from worlds import World, asks, gang, machine, single
 from millpond.model.decisions import Start, Stop
 from millpond.model.events import Ended, StopRequested
 from millpond.model.reasons import Cause
-from millpond.model.workloads import Checkpoint, CheckpointMode, JobState, Outcome, Priority
+from millpond.model.states import JobState, Outcome
+from millpond.model.workloads import Checkpoint, CheckpointMode, Priority
 from millpond.scheduling.settings import PreemptionCost, Settings
 
 LOW, HIGH, CRITICAL = Priority.LOW, Priority.HIGH, Priority.CRITICAL

@@ -18,7 +18,7 @@ from millpond.model.events import (
     StopRequested,
     SuspendRequested,
 )
-from millpond.model.workloads import Outcome
+from millpond.model.states import Outcome
 
 WRONG: list[tuple[str, Event, type[MillpondError]]] = [
     ("a job id that is taken", JobSubmitted(5.0, single("runs")), ConflictError),

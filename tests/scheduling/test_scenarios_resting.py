@@ -10,7 +10,8 @@ from millpond.model.decisions import Stop
 from millpond.model.errors import InvalidInputError
 from millpond.model.events import DesiredCountChanged, PolicyChanged, StopRequested
 from millpond.model.reasons import Cause
-from millpond.model.workloads import Job, JobState, Kind
+from millpond.model.states import JobState
+from millpond.model.workloads import Job, Kind
 from millpond.scheduling.scheduler import Scheduler
 
 

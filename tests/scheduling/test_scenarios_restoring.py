@@ -25,7 +25,8 @@ from millpond.model.events import (
     SuspendRequested,
 )
 from millpond.model.reasons import Cause
-from millpond.model.workloads import Outcome, Priority
+from millpond.model.states import Outcome
+from millpond.model.workloads import Priority
 from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.settings import PreemptionCost, Settings
 

@@ -10,8 +10,9 @@ from worlds import World, asks, elastic, gang, machine, queue, single
 from millpond.model.decisions import Stop
 from millpond.model.nodes import Node
 from millpond.model.reasons import Cause
+from millpond.model.states import JobState
 from millpond.model.topology import Level
-from millpond.model.workloads import Job, JobState, Priority
+from millpond.model.workloads import Job, Priority
 
 
 def in_racks(*names: str, cards: int = 2, **fields: Any) -> list[Node]:

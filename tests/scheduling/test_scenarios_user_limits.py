@@ -10,8 +10,9 @@ from worlds import World, asks, elastic, gang, machine, queue, single
 from millpond.model.decisions import Stop
 from millpond.model.events import DesiredCountChanged, LimitChanged
 from millpond.model.reasons import Cause
+from millpond.model.states import JobState
 from millpond.model.tenants import Limit
-from millpond.model.workloads import Job, JobState, Priority
+from millpond.model.workloads import Job, Priority
 from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.settings import Settings
 

@@ -10,8 +10,9 @@ from millpond.model.decisions import Resume, Stop
 from millpond.model.events import NodeJoined, NodeLost, QueueChanged, ResumeRequested, StopRequested, SuspendRequested
 from millpond.model.reasons import Cause
 from millpond.model.resources import Amount
+from millpond.model.states import JobState, Outcome
 from millpond.model.topology import Level
-from millpond.model.workloads import JobState, Outcome, Priority
+from millpond.model.workloads import Priority
 from millpond.scheduling.settings import Settings
 
 

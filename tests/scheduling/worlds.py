@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from millpond.model.decisions import Decision, Resume, Start, Stop, Suspend
+from millpond.model.decisions import Decision, Migrate, Resume, Start, Stop, Suspend
 from millpond.model.devices import Device
 from millpond.model.events import (
     Confirmed,
@@ -28,8 +28,9 @@ from millpond.model.events import (
 from millpond.model.nodes import Node, Pool
 from millpond.model.reasons import Reason
 from millpond.model.resources import CARD_MILLI, SHARE_OF_CARD, Amount, SliceRequest, TaskRequest
+from millpond.model.states import JobState, Outcome
 from millpond.model.tenants import Queue
-from millpond.model.workloads import Job, JobState, Outcome, Role
+from millpond.model.workloads import Job, Role
 from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.settings import Settings
 
@@ -38,10 +39,13 @@ MOST_CYCLES = 60
 """Cycles at one instant after which a scheduler counts as unable to come to rest."""
 
 
-def machine(name: str, cards: int = 4, *, model: str = "A100", card_mib: int = CARD_MIB, **fields: Any) -> Node:
+def machine(
+    name: str, cards: int = 4, *, model: str = "A100", card_mib: int = CARD_MIB, remaps: bool = False, **fields: Any
+) -> Node:
     """A node with ample CPU and memory; cards hang in pairs on switches, by fours on sockets."""
     devices = tuple(
-        Device(f"{name}-{i}", i, "nvidia", model, card_mib, switch=i // 2, socket=i // 4) for i in range(cards)
+        Device(f"{name}-{i}", i, "nvidia", model, card_mib, switch=i // 2, socket=i // 4, remaps=remaps)
+        for i in range(cards)
     )
     return replace(Node(name, 64_000, 256_000, devices), **fields)
 
@@ -97,6 +101,8 @@ class World:
         log: every event the scheduler saw, ticks included.
         decisions: everything it decided.
         lingering: jobs that do not end when they are stopped, until ``leave``.
+        clinging: jobs that the engine cannot take off their devices, nor bring back on others.
+        slow: jobs whose suspensions and migrations stay unanswered until ``leave_devices``.
         refusing: jobs whose next start the engine refuses, with the refusal's ``device_fault``.
     """
 
@@ -113,6 +119,8 @@ class World:
         self.decisions: list[Decision] = []
         self.lingering: set[str] = set()
         self.refusing: dict[str, bool] = {}
+        self.clinging: set[str] = set()
+        self.slow: set[str] = set()
         self._lengths: dict[str, float] = {}
         self._agenda: list[tuple[float, int, Event]] = []
         self._stopped: dict[str, Stop] = {}
@@ -210,8 +218,21 @@ class World:
                     self._stopped[decision.job] = decision
                 else:
                     self._end_stopped(decision)
-            case Suspend() | Resume():
+            case Suspend() | Migrate() if decision.job in self.slow:
+                pass
+            case Suspend() | Migrate() if decision.job in self.clinging:
+                self.tell(Refused(self.now, decision.id, "it cannot be moved"))
+            case Resume() if decision.job in self.clinging and self.core.jobs[decision.job].tasks[0].vacating:
+                self.tell(Refused(self.now, decision.id, "the driver refuses the map"))
+            case Suspend() | Resume() | Migrate():
                 self.tell(Confirmed(self.now, decision.id))
+
+    def leave_devices(self, job: str) -> list[Decision]:
+        """A slow suspension or migration is done at last."""
+        self.slow.discard(job)
+        latest = max(self.of_kind(Suspend, job) + self.of_kind(Migrate, job), key=lambda each: int(each.id))
+        self.tell(Confirmed(self.now, latest.id))
+        return self.settle()
 
     def _end_stopped(self, stop: Stop) -> None:
         for task in stop.tasks or (-1,):
@@ -233,8 +254,11 @@ class World:
         return [task.placement.node for task in tasks if task.placement is not None and task.holding is not None]
 
     def why(self, job: str) -> Reason:
-        """What the scheduler says about the job."""
-        return self.core.explain(job, self.now)
+        """What the scheduler says about the job; in a list it says the same in fewer words."""
+        reason, brief = self.core.explain(job, self.now), self.core.cause(job, self.now)
+        told = replace(reason, remedy=brief.remedy, position=brief.position, start=brief.start)
+        assert told == brief, f"{brief} in a list, {reason} when asked"
+        return reason
 
     def of_kind(self, kind: type[Decision], job: str = "") -> list[Any]:
         """Decisions of one kind, of one job or of all."""

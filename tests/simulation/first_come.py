@@ -5,7 +5,8 @@ from __future__ import annotations
 from millpond.model.decisions import Decision, Grant, Placement, Start, Stop
 from millpond.model.events import Ended, Event, JobSubmitted, NodeJoined
 from millpond.model.reasons import Cause
-from millpond.model.workloads import Job, Outcome
+from millpond.model.states import Outcome
+from millpond.model.workloads import Job
 
 
 class FirstCome:

@@ -17,6 +17,8 @@ from millpond.simulation.report.page import render
 from millpond.simulation.report.table import LESS, MORE, Metric, table_rows
 from millpond.simulation.scenario import Scenario
 
+pytestmark = pytest.mark.usefixtures("interpreted")
+
 DATA = Path(__file__).parent.parent / "data"
 CASE = ("--format", "philly", "--jobs", str(DATA / "case.csv"), "--cluster", "2x8")
 

@@ -9,11 +9,12 @@ from dataclasses import replace
 import pytest
 from first_come import FirstCome
 
-from millpond.model.decisions import Decision, Grant, Placement, Resume, Start, Stop, Suspend
+from millpond.model.decisions import Decision, Grant, Migrate, Placement, Resume, Start, Stop, Suspend
 from millpond.model.events import Confirmed, DurationPredicted, Ended, JobSubmitted, Tick
 from millpond.model.reasons import Cause
 from millpond.model.resources import TaskRequest
-from millpond.model.workloads import Job, Outcome, Priority, Role
+from millpond.model.states import Outcome
+from millpond.model.workloads import Job, Priority, Role
 from millpond.scheduling.settings import PreemptionCost
 from millpond.simulation.clusters import uniform_cluster
 from millpond.simulation.costs import Costs
@@ -204,6 +205,22 @@ def test_a_suspended_job_makes_no_progress() -> None:
     engine.apply([Resume(3, "a", 1, Cause.RESUME_REQUESTED)])
     engine.events()
     assert engine.next_at() == 150
+
+
+def test_a_job_that_migrates_makes_no_progress_until_it_has_arrived() -> None:
+    engine = engine_with(100, costs=Costs(suspend_s=5))
+    engine.apply([start(range(1))])
+    engine.now = 30
+    place = Placement(0, "worker", "node-0", (Grant("node-0/3", 1000, 1000, 0),))
+    engine.apply([Migrate(2, "a", 1, Cause.MIGRATED, place)])
+    assert engine.events() == [Confirmed(0, 1)]
+    engine.now = 40
+    assert engine.events() == [Confirmed(40, 2)]
+    assert engine.next_at() == 110
+    engine.now = 110
+    engine.events()
+    assert [(begun, ended) for _, begun, ended, _ in engine.runs] == [(0, 30), (30, 110)]
+    assert engine.runs[-1][3] == (place,)
 
 
 def test_a_gang_that_shrinks_runs_slower_and_one_that_grows_again_faster() -> None:

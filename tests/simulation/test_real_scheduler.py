@@ -9,6 +9,7 @@ import pytest
 
 from millpond.model.codec import from_plain, to_plain
 from millpond.model.decisions import Decision
+from millpond.model.workloads import Job
 from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.settings import ORDERINGS, PreemptionCost, Settings
 from millpond.simulation.clusters import uniform_cluster
@@ -18,6 +19,7 @@ from millpond.simulation.kernel import KNOWLEDGE, Simulation, World
 from millpond.simulation.log import replay_log
 from millpond.simulation.scenario import PREEMPTIVE_ORDERINGS
 from millpond.simulation.synthetic import SyntheticOptions, synthesise
+from millpond.simulation.trace import TraceJob, Workload, gang_roles
 
 CLUSTER = uniform_cluster("3x4")
 CROWD = synthesise(SyntheticOptions(jobs=120, load=1.3), 12, 4, seed=2)
@@ -75,3 +77,36 @@ def test_no_card_is_held_by_two_jobs_at_once() -> None:
     for stretches in by_card.values():
         stretches.sort()
         assert all(first[1] <= second[0] for first, second in pairwise(stretches))
+
+
+def pair(length_s: float) -> Workload:
+    """Two equal jobs that come together."""
+    entries = (TraceJob(Job(name, gang_roles(1, 1)), 0.0, length_s, name) for name in "ab")
+    return Workload(tuple(entries), "test")
+
+
+def test_equals_go_round_on_a_full_card_at_a_small_cost() -> None:
+    costs = Costs(suspend_s=1.0, swap_mib_per_s=8 * 1024)
+    world = World(uniform_cluster("1x1:V100-16GB"), pair(5_000.0), costs=costs, suspends=True)
+    simulation = Simulation(world, Scheduler(Settings()))
+    simulation.run()
+    a, b = (work.ended_at for work in simulation.works)
+    assert abs(a - b) < 300.0, "they went round"
+    assert 10_000.0 < max(a, b) < 10_000.0 * 1.04
+    assert max(works.preemptions for works in simulation.works) == 0
+
+
+def test_where_nothing_suspends_the_first_ends_first() -> None:
+    simulation = Simulation(World(uniform_cluster("1x1:V100-16GB"), pair(5_000.0)), Scheduler(Settings()))
+    simulation.run()
+    assert [work.ended_at for work in simulation.works] == [5_000.0, 10_000.0]
+
+
+def test_every_job_ends_where_work_is_suspended() -> None:
+    cluster = uniform_cluster("3x4:V100-16GB")
+    world = World(cluster, CROWD, "exact", Costs(suspend_s=2.0, swap_mib_per_s=4_096), suspends=True)
+    simulation = Simulation(world, Scheduler(Settings(preempt=True)))
+    simulation.run()
+    history = history_of(simulation)
+    assert history.finished.all()
+    assert (history.held_s >= history.duration_s * (1 - 1e-9)).all()

@@ -14,6 +14,8 @@ from millpond.client.cli.replay import command
 from millpond.client.cli.replay_table import duration, number
 from millpond.model.errors import MillpondError
 
+pytestmark = pytest.mark.usefixtures("interpreted")
+
 DATA = Path(__file__).parent.parent / "data"
 CASE = ("--format", "philly", "--jobs", str(DATA / "case.csv"), "--cluster", "2x8")
 OPENB = ("--format", "openb", "--jobs", str(DATA / "openb_pods.csv"), "--nodes", str(DATA / "openb_nodes.csv"))

@@ -8,11 +8,11 @@ from difflib import get_close_matches
 
 import numpy as np
 
-from millpond.model.devices import Health
+from millpond.model.devices import Device, Health
 from millpond.model.nodes import Node, Pool, SharingPolicy
-from millpond.model.resources import CARD_MILLI, SHARE_OF_CARD, Amount, TaskRequest
+from millpond.model.resources import CARD_MILLI, SHARE_OF_CARD, Amount, SliceRequest, TaskRequest
 from millpond.model.topology import Level
-from millpond.model.workloads import Job, Role
+from millpond.model.workloads import Job, Role, Suspendable
 from millpond.scheduling.cluster import Cluster
 from millpond.scheduling.journal import Journal
 from millpond.scheduling.placement.arrays import Int64Array
@@ -26,6 +26,8 @@ from millpond.scheduling.state import State
 
 MOST_VERDICTS = 1_000
 """Answers kept about one pool."""
+
+_WITHOUT_CARDS = "ask for no GPUs; where there should be some, `pond doctor` says on the machine why none was found"
 
 MOST_TRIALS = 32
 """Smaller gangs that are tried in search of one that would be possible."""
@@ -81,6 +83,22 @@ class Capacity:
                 return obstacle
         return self._gang_obstacle(job, pool, nodes) or _limit_obstacle(state, job)
 
+    def swap_obstacle(self, job: Job) -> Obstacle | None:
+        """Why a possible job that wants to be swapped, not ended, never could be: no node's host memory takes a task.
+
+        It could run all the same, so whoever was accepted waits as others do when such nodes leave.
+        """
+        if job.suspendable is not Suspendable.SWAP or not self._state.cluster.pools[job.pool].suspends:
+            return None
+        nodes = [node for node in self._state.cluster.nodes if node is not None and node.pool == job.pool]
+        for role in job.roles:
+            shape = self._state.cluster.words.shape_of(role.request, job.pool)
+            able = [node for node in nodes if _holds(node, role.request)]
+            needs = [_device_memory_mib(node, role.request, shape) for node in able]
+            if all(node.swap_mib < need for node, need in zip(able, needs, strict=True)):
+                return _too_large_to_swap(min(needs), max(node.swap_mib for node in able))
+        return None
+
     def _gang_obstacle(self, job: Job, pool: Pool, nodes: list[Node]) -> Obstacle | None:
         """Whether the least of the gang fits side by side on the empty pool, together where that is required."""
         counts = tuple(role.minimum for role in job.roles)
@@ -104,6 +122,17 @@ class Capacity:
                     (("asked", asked),),
                 )
         return _too_many(job, counts, empty)
+
+
+def _too_large_to_swap(needed_mib: int, most_mib: int) -> Obstacle:
+    return Obstacle(
+        f"it wants to be swapped (suspend: swap, or rest: swap), and the {needed_mib} MiB of device memory of a task "
+        f"fit into no node's host memory: the most that one sets aside for that is {most_mib} MiB",
+        "ask for less device memory, or have it ended instead (suspend: never)",
+        "suspend",
+        "never",
+        (("asked_mib", needed_mib), ("largest_mib", most_mib)),
+    )
 
 
 def _too_many(job: Job, counts: tuple[int, ...], empty: EmptyPool) -> Obstacle:
@@ -183,7 +212,7 @@ class EmptyPool:
     def most(self, job: Job) -> int:
         """How many tasks of a job of one role can be placed: equal tasks are placed wherever counting says they fit."""
         cluster = self._placer.cluster
-        shape = cluster.shape_of(job.roles[0].request, job.pool)
+        shape = cluster.words.shape_of(job.roles[0].request, job.pool)
         room = self._rooms.get(shape)
         if room is None:
             if len(self._rooms) >= MOST_VERDICTS:
@@ -231,9 +260,10 @@ def _largest_obstacle(request: TaskRequest, nodes: list[Node]) -> Obstacle:
     if request.devices > most_cards:
         wanted = f"{request.devices} GPU{'s' * (request.devices != 1)}"
         kind = f" of {' or '.join(request.models)}" if request.models else ""
-        if request.slice.memory_mib != SHARE_OF_CARD:
-            kind += f" with {request.slice.memory_mib} MiB each"
-        remedy = f"ask for at most {most_cards} a task and use more tasks" if most_cards else "ask for no GPUs"
+        anyhow = max(_cards_of(node, replace(request, slice=SliceRequest())) for node in nodes)
+        if request.devices <= anyhow:
+            return _card_obstacle(request, nodes)
+        remedy = f"ask for at most {most_cards} a task and use more tasks" if most_cards else _WITHOUT_CARDS
         return Obstacle(
             f"a task asks for {wanted}{kind}; the largest node has {most_cards}",
             remedy,
@@ -261,6 +291,30 @@ def _largest_obstacle(request: TaskRequest, nodes: list[Node]) -> Obstacle:
             )
     return Obstacle(
         "no node has this much of GPUs, CPU and memory together", "ask for fewer CPUs or less memory a GPU", "cpus", ""
+    )
+
+
+def _card_obstacle(request: TaskRequest, nodes: list[Node]) -> Obstacle:
+    """There are cards, but none with as much memory as the slice asks for, or such a slice of each is too small."""
+    cards = [card for node in nodes for card in node.devices if not request.models or card.model in request.models]
+    if any(_is_too_small(card, request.slice) for card in cards):
+        least = 1 + min(card.context_mib for card in cards)
+        return Obstacle(
+            f"a task asks for a slice in which nothing can run: a program's context alone takes {least - 1} MiB of it",
+            f"ask for at least {least} MiB of a card's memory",
+            "gpus.memory",
+            f"{least}MiB",
+            (("least_mib", least),),
+        )
+    asked, most = request.slice.memory_mib, max(card.memory_mib for card in cards)
+    if most == 0:
+        return Obstacle("how much memory the cards have is unknown, so none is cut", "ask for whole cards", "gpus", "1")
+    return Obstacle(
+        f"a task asks for {asked} MiB of a card's memory; the largest card has {most}",
+        f"ask for at most {most} MiB of memory, or for whole cards",
+        "gpus.memory",
+        f"{most}MiB",
+        (("asked", asked), ("largest", most)),
     )
 
 
@@ -321,6 +375,12 @@ def _holds(node: Node, request: TaskRequest) -> bool:
     )
 
 
+def _device_memory_mib(node: Node, request: TaskRequest, shape: Shape) -> int:
+    """The least device memory that a task takes there, on all its devices."""
+    models = (device for device in node.devices if not request.models or device.model in request.models)
+    return sum(sorted(shape.memory_on(device.memory_mib) for device in models)[: request.devices])
+
+
 def _cards_of(node: Node, request: TaskRequest) -> int:
     """Devices of the node that could hold one device's part of the request; of unknown memory nothing can be cut."""
     memory = request.slice.memory_mib
@@ -328,5 +388,15 @@ def _cards_of(node: Node, request: TaskRequest) -> int:
     return sum(
         (not request.models or device.model in request.models)
         and (memory == SHARE_OF_CARD or device.memory_mib >= memory or (device.memory_mib == 0 and not by_memory_alone))
+        and not _is_too_small(device, request.slice)
         for device in node.devices
     )
+
+
+def _is_too_small(device: Device, part: SliceRequest) -> bool:
+    """Whether a part of a device has no room for anything beside a program's context."""
+    if part.compute_milli == CARD_MILLI:
+        return False
+    of_share = device.memory_mib * part.compute_milli // CARD_MILLI
+    memory = of_share if part.memory_mib == SHARE_OF_CARD else part.memory_mib
+    return 0 < memory <= device.context_mib

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from millpond.model.reasons import Cause
-from millpond.model.workloads import JobState, TaskState
+from millpond.model.states import JobState, TaskState
 from millpond.scheduling.placing import NodeMask, Placed
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.reserving import Reservation
 from millpond.scheduling.state import State
-from millpond.scheduling.suspending import is_suspending_for
+from millpond.scheduling.suspending import is_suspending, is_suspending_for, wants_back
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +71,12 @@ class Claims:
         claimed = {node for job, claim in self.by_job.items() if job != record.id for node in claim.nodes}
         return any(task.holding is not None and task.holding.node in claimed for task in record.tasks)
 
+    def have_asked(self, record: JobRecord) -> bool:
+        """Whether somebody whose place is claimed waits for this run of a job to leave, or for others with it."""
+        return any(
+            (record.id, record.attempt) == victim[:2] for claim in self.by_job.values() for victim in claim.victims
+        )
+
     def is_settled(self, job_id: str, claim: Claim) -> bool:
         """Whether all victims have left: ended, or suspended and confirmed to be."""
         if self._state.suspended and is_suspending_for(self._state, job_id):
@@ -82,18 +88,27 @@ class Claims:
                 continue
             if numbers and all(victim.tasks[number].state is not TaskState.STOPPING for number in numbers):
                 continue
-            if numbers or victim.state is not JobState.SUSPENDED:
+            if numbers or victim.state is not JobState.SUSPENDED or is_suspending(self._state, victim):
                 return False
         return True
 
     def prune(self) -> None:
-        """Forget what is kept for jobs that neither wait nor are about to, and on nodes that are gone or closed."""
+        """Forget what is kept in vain: for jobs that wait no more, on nodes that are gone or closed."""
         for job, claim in list(self.by_job.items()):
-            if not self._waits(job) or any(self._is_lost(node) for node in claim.nodes):
+            if not self._waits(job) or self._is_clung_to(claim) or any(self._is_lost(node) for node in claim.nodes):
                 self.drop(job)
         for pool, kept in list(self.reservations.items()):
             if not self._waits(kept.job):
                 self.keep(pool, None)
+
+    def _is_clung_to(self, claim: Claim) -> bool:
+        """Whether somebody who was to leave runs on, as the engine could not suspend it."""
+        running = self._state.running
+        leaving = ((running.get(job), attempt, numbers) for job, attempt, numbers in claim.victims)
+        return any(
+            victim is not None and victim.attempt == attempt and not numbers and victim.state is JobState.RUNNING
+            for victim, attempt, numbers in leaving
+        )
 
     def _is_lost(self, index: int) -> bool:
         cluster = self._state.cluster
@@ -102,7 +117,9 @@ class Claims:
 
     def _waits(self, job: str) -> bool:
         record = self._state.jobs.get(job)
-        return record is not None and (bool(record.line) or record.state is JobState.STOPPING)
+        if record is None:
+            return False
+        return bool(record.line) or record.state is JobState.STOPPING or wants_back(self._state, record)
 
     # ---- reservations -------------------------------------------------------------------------------------------
 

@@ -78,7 +78,7 @@ class Closures:
         if len(kept) == len(there):
             raise ConflictError(
                 f"node {node!r} is open" + (" now, and to be closed later" if there else ""),
-                "give up what is planned with `pond nodes uncordon --planned`" if there else "",
+                "give up what is planned with `pond nodes uncordon --planned`" if there else "it takes work already",
             )
         self.by_node[node] = kept
         self._due = -NEVER
@@ -213,7 +213,7 @@ def stays_until(record: JobRecord, ordering: Ordering, now: float) -> float:
     """Until when a job that started now would keep its place on a node that is to be emptied (see above)."""
     job = record.job
     is_known = record.cautious_s is not None or job.time_limit_s is not None
-    if job.preemptible and (not is_known or job.checkpoint.mode is not CheckpointMode.NONE):
+    if job.preemptible and (not is_known or job.checkpoint.mode is CheckpointMode.SIGNAL):
         return now
     if not is_known:
         return NEVER

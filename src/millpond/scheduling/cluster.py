@@ -10,46 +10,22 @@ node's swap space.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from millpond.model.devices import Device, Health
-from millpond.model.errors import InconsistentStateError, InvalidInputError
+from millpond.model.errors import InconsistentStateError
 from millpond.model.nodes import DEFAULT_POOL, Node, Pool
-from millpond.model.resources import CARD_MILLI, SHARE_OF_CARD, TaskRequest
+from millpond.model.resources import CARD_MILLI
 from millpond.model.topology import LINK_MAPS
-from millpond.scheduling.demands import Demand
 from millpond.scheduling.holdings import Hold, Holding
 from millpond.scheduling.journal import Journal
-from millpond.scheduling.placement.arrays import MODEL_LIMIT, ClusterArrays
+from millpond.scheduling.placement.arrays import ClusterArrays
 from millpond.scheduling.placement.links import LinkTables
-from millpond.scheduling.placement.shapes import ANY_MODEL, MEMORY_BY_SHARE, Shape
-
-EXTRA_LIMIT = 8
-"""How many kinds of named extra resources one cluster can have."""
-
-
-class _Names:
-    """Numbers for names, in order of first use."""
-
-    def __init__(self, names: Iterable[str] = ()) -> None:
-        self.names: list[str] = []
-        self._numbers: dict[str, int] = {}
-        for name in names:
-            self.number(name)
-
-    def number(self, name: str) -> int:
-        """The number of ``name``, a new one if it was never seen."""
-        number = self._numbers.get(name)
-        if number is None:
-            number = self._numbers[name] = len(self.names)
-            self.names.append(name)
-        return number
-
-    def known(self, name: str) -> int | None:
-        """The number of ``name`` if it was seen."""
-        return self._numbers.get(name)
+from millpond.scheduling.placement.shapes import Shape
+from millpond.scheduling.swapped import SwappedOff
+from millpond.scheduling.vocabulary import EXTRA_LIMIT, Vocabulary
 
 
 class Cluster:
@@ -62,6 +38,8 @@ class Cluster:
         self.nodes: list[Node | None] = []
         """By index; None for a node that is gone. Indices are never reused."""
         self.pools: dict[str, Pool] = {DEFAULT_POOL: Pool()}
+        self.lends_by_hours = False
+        """Whether any pool has hours of lending."""
         self.node_index: dict[str, int] = {}
         self.device_index: dict[str, int] = {}
         self.device_ids: list[str] = []
@@ -70,17 +48,12 @@ class Cluster:
         """Guaranteed compute that nobody holds, over all devices of nodes that are there: a quick first look."""
         self.closed: set[str] = set()
         """Names of nodes that people have closed (``closures``), gone ones included; changed by ``set_closed``."""
+        self.swapped = SwappedOff(self.arrays, self._memory_factor_of)
         self._structure = 0
         self._capacity, self._capacity_at = 0, -1
         self.releases = 0
         """Rises whenever room appears: what did not fit need not be tried again before it does."""
-        self._models = _Names()
-        self._pools = _Names([DEFAULT_POOL])
-        self._racks = _Names()
-        self._zones = _Names()
-        self._extras = _Names()
-        self._shapes: dict[tuple[TaskRequest, str], Shape] = {}
-        self._shapes_version = 0
+        self.words = Vocabulary()
 
     # ---- what is there ------------------------------------------------------------------------------------------
 
@@ -93,89 +66,10 @@ class Cluster:
             self._capacity_at = self._structure
         return self._capacity
 
-    def model_names(self) -> Sequence[str]:
-        """Models ever seen, in order of first appearance."""
-        return self._models.names
-
     def node_name(self, index: int) -> str:
         """Name of the node at ``index``; empty when it is gone."""
         node = self.nodes[index]
         return "" if node is None else node.name
-
-    def names_plain(self) -> dict[str, list[str]]:
-        """Numbers given to models, pools, racks, zones and extras so far, as plain data: the name at each position."""
-        tables = {"models": self._models, "pools": self._pools, "racks": self._racks, "zones": self._zones}
-        return {kind: list(table.names) for kind, table in tables.items()} | {"extras": list(self._extras.names)}
-
-    def restore_names(self, plain: dict[str, list[str]]) -> None:
-        """Give the same names the same numbers again, before any node is added."""
-        self._models, self._pools = _Names(plain["models"]), _Names(plain["pools"])
-        self._racks, self._zones = _Names(plain["racks"]), _Names(plain["zones"])
-        self._extras = _Names(plain["extras"])
-        self._forget_shapes()
-
-    def shape_of(self, request: TaskRequest, pool: str) -> Shape:
-        """The request as kernels want it; equal requests give the same object."""
-        key = (request, pool)
-        shape = self._shapes.get(key)
-        if shape is None:
-            shape = self._shapes[key] = self._make_shape(request, pool)
-        return shape
-
-    def shapes_of(self, demand: Demand) -> tuple[Shape, ...]:
-        """What one task of each role of a demand asks of a node."""
-        if demand.shapes_at != self._shapes_version:
-            demand.shapes = tuple(self.shape_of(role.request, demand.pool) for role in demand.roles)
-            demand.shapes_at = self._shapes_version
-        return demand.shapes
-
-    def _forget_shapes(self) -> None:
-        self._shapes.clear()
-        self._shapes_version += 1
-
-    def _make_shape(self, request: TaskRequest, pool: str) -> Shape:
-        mask = ANY_MODEL
-        if request.models:
-            # Models that no node has yet get no number: requests must not use up what nodes need.
-            numbers = {self._models.known(model) for model in request.models}
-            mask = sum(1 << number for number in numbers if number is not None)
-        wanted = dict(request.extras)
-        for name in wanted:
-            self._extra_number(name)
-        piece = request.slice
-        return Shape(
-            cpu_milli=request.cpu_milli,
-            memory_mib=request.memory_mib,
-            devices=request.devices,
-            compute_milli=piece.compute_milli,
-            limit_milli=piece.limit_milli,
-            device_memory_mib=MEMORY_BY_SHARE if piece.memory_mib == SHARE_OF_CARD else piece.memory_mib,
-            model_mask=mask,
-            extras=tuple(wanted.get(name, 0) for name in self._extras.names) if wanted else (),
-            pool=self._pools.number(pool),
-        )
-
-    def expect_models(self, models: Iterable[str]) -> None:
-        """Give numbers to models that nodes will have, so that shapes made before those join mean them."""
-        for model in models:
-            self._model_number(model)
-
-    def _model_number(self, model: str) -> int:
-        number = self._models.known(model)
-        if number is None:
-            if len(self._models.names) >= MODEL_LIMIT:
-                raise InconsistentStateError(f"more than {MODEL_LIMIT} device models in one cluster")
-            number = self._models.number(model)
-            self._forget_shapes()  # requests that name it mean it from now on
-        return number
-
-    def _extra_number(self, name: str) -> int:
-        if self._extras.known(name) is None and len(self._extras.names) >= EXTRA_LIMIT:
-            raise InvalidInputError(
-                f"extra resource {name!r} is one more than the {EXTRA_LIMIT} a cluster can name",
-                "use fewer kinds of extra resources",
-            )
-        return self._extras.number(name)
 
     # ---- nodes come, change and go -------------------------------------------------------------------------------
 
@@ -183,34 +77,36 @@ class Cluster:
         """Define or redefine a pool; the room for compute limits on its devices, and for CPUs, follows."""
         before = self.pools.get(pool.name, Pool(pool.name))
         self.pools[pool.name] = pool
-        number = self._pools.number(pool.name)
+        self.lends_by_hours = any(each.lending for each in self.pools.values())
+        number = self.words.pools.number(pool.name)
         difference = pool.limit_capacity_milli - before.limit_capacity_milli
         for index, node in enumerate(self.nodes):
             if node is not None and self.arrays.pool[index] == number:
                 self.arrays.cpu_free_milli[index] += pool.cpu_capacity_milli(node) - before.cpu_capacity_milli(node)
                 first = int(self.arrays.first_device[index])
                 self.arrays.limit_free_milli[first : first + len(node.devices)] += difference
+                self.swapped.settle(range(first, first + len(node.devices)))
                 self._changed(index)
 
     def add_node(self, node: Node) -> int:
         """Enter a node that is not there; return its index."""
         for name, _ in node.extras:
-            self._extra_number(name)
+            self.words.extra(name)
         amounts = dict(node.extras)
         pool = self.pools.get(node.pool) or self.pools.setdefault(node.pool, Pool(node.pool))
         index = self.arrays.append_node(
             cpu_milli=pool.cpu_capacity_milli(node),
             memory_mib=node.memory_mib,
-            models=[self._model_number(device.model) for device in node.devices],
+            models=[self.words.model(device.model) for device in node.devices],
             device_memory_mib=[device.memory_mib for device in node.devices],
             limit_milli=pool.limit_capacity_milli,
             sockets=[device.socket for device in node.devices],
             switches=[device.switch for device in node.devices],
-            rack=self._racks.number(f"{node.zone_name}/{node.rack_name}"),
-            zone=self._zones.number(node.zone_name),
-            pool=self._pools.number(node.pool),
+            rack=self.words.racks.number(f"{node.zone_name}/{node.rack_name}"),
+            zone=self.words.zones.number(node.zone_name),
+            pool=self.words.pools.number(node.pool),
             swap_mib=node.swap_mib,
-            extras=[amounts.get(name, 0) for name in self._extras.names],
+            extras=[amounts.get(name, 0) for name in self.words.extras.names],
         )
         first = int(self.arrays.first_device[index])
         self.nodes.append(node)
@@ -238,19 +134,21 @@ class Cluster:
         arrays.swap_free_mib[index] += node.swap_mib - old.swap_mib
         before, after = dict(old.extras), dict(node.extras)
         for name in after:
-            self._extra_number(name)
-        for column, name in enumerate(self._extras.names):
+            self.words.extra(name)
+        for column, name in enumerate(self.words.extras.names):
             arrays.extra_free[index, column] += after.get(name, 0) - before.get(name, 0)
-        arrays.rack[index] = self._racks.number(f"{node.zone_name}/{node.rack_name}")
-        arrays.zone[index] = self._zones.number(node.zone_name)
+        arrays.rack[index] = self.words.racks.number(f"{node.zone_name}/{node.rack_name}")
+        arrays.zone[index] = self.words.zones.number(node.zone_name)
         self._set_links(index, node)
         if node.pool != old.pool:
             first = int(arrays.first_device[index])
             arrays.limit_free_milli[first : first + len(node.devices)] += (
                 pool.limit_capacity_milli - old_pool.limit_capacity_milli
             )
-            arrays.pool[index] = self._pools.number(node.pool)
+            arrays.pool[index] = self.words.pools.number(node.pool)
         self.nodes[index] = node
+        first = int(arrays.first_device[index])
+        self.swapped.settle(range(first, first + len(node.devices)))
         self._set_usable(index, node)
 
     def remove_node(self, name: str) -> None:
@@ -327,6 +225,10 @@ class Cluster:
         self.arrays.touch(index)
         self.releases += 1
 
+    def node_of(self, device: int) -> int:
+        """The node of a device, both by index."""
+        return self._device_node[device]
+
     def device(self, index: int) -> tuple[Node, Device] | None:
         """Node and description of the device at ``index``; None when its node is gone."""
         number = self._device_node[index]
@@ -369,11 +271,14 @@ class Cluster:
             arrays.memory_free_cells[node] += sign * shape.memory_mib
         if hold is Hold.SWAPPED:
             arrays.swap_free_mib[node] += sign * sum(holding.memory_mib)
+            for device, memory in zip(holding.devices, holding.memory_mib, strict=True):
+                self.swapped.add(device, -sign * memory)
             return
         memory_free = arrays.device_memory_free_cells
         if hold is Hold.FROZEN:
             for device, memory in zip(holding.devices, holding.memory_mib, strict=True):
                 memory_free[device] += sign * memory
+            self.swapped.settle(holding.devices)
             return
         if shape.cpu_milli:
             arrays.cpu_free_cells[node] += sign * shape.cpu_milli
@@ -389,6 +294,8 @@ class Cluster:
             limit_free[device] += limit
             if memory:
                 memory_free[device] += sign * memory
+        if self.swapped.mib:
+            self.swapped.settle(holding.devices)
 
     def is_overdrawn(self, holding: Holding) -> bool:
         """Whether anything this holding draws on has fallen below zero, or may not be used now (node, device)."""
@@ -404,12 +311,16 @@ class Cluster:
                 return True
         return False
 
-    def can_swap(self, holdings: Sequence[Holding]) -> bool:
+    def has_swap_space(self, holdings: Sequence[Holding]) -> bool:
         """Whether the host memory set aside on their nodes takes the device memory of all these holdings."""
         needed: dict[int, int] = {}
         for holding in holdings:
             needed[holding.node] = needed.get(holding.node, 0) + sum(holding.memory_mib)
         return all(self.arrays.swap_free_mib[node] >= mib for node, mib in needed.items())
+
+    def _memory_factor_of(self, device: int) -> int:
+        node = self.nodes[self._device_node[device]]
+        return 0 if node is None else self.pools[node.pool].memory_factor_milli
 
     def free_on(self, node: int) -> int:
         """Guaranteed compute that is free on the usable devices of a node."""

@@ -15,7 +15,7 @@ class Demand:
         elastic: whether they can run with fewer or more tasks than they want.
         gpu_milli: guaranteed compute of all tasks.
         amount: what all tasks together count for in quotas.
-        shapes, shapes_at: what one task of each role asks of a node, kept by ``Cluster.shapes_of``.
+        shapes, shapes_at: what one task of each role asks of a node, kept by ``Vocabulary.shapes_of``.
     """
 
     __slots__ = ("amount", "elastic", "gpu_milli", "number", "pool", "roles", "shapes", "shapes_at")

@@ -10,7 +10,8 @@ from __future__ import annotations
 from millpond.model.errors import InvalidInputError, NotFoundError
 from millpond.model.nodes import Closure
 from millpond.model.reasons import Cause
-from millpond.model.workloads import GangRule, JobState, TaskState
+from millpond.model.states import JobState, TaskState
+from millpond.model.workloads import GangRule
 from millpond.scheduling.gang_sizes import is_enough
 from millpond.scheduling.lifecycle import Trigger
 from millpond.scheduling.records import JobRecord, TaskRecord

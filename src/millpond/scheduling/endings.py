@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from millpond.model.reasons import Cause
-from millpond.model.workloads import GangRule, Outcome, TaskState
+from millpond.model.states import Outcome, TaskState
+from millpond.model.workloads import GangRule
 from millpond.scheduling.gang_sizes import is_enough
 from millpond.scheduling.lifecycle import Trigger, is_retried
 from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.state import ACTIVE, State
+
+_TOLD_BEFORE = frozenset({Cause.TIME_LIMIT, Cause.DEVICE_FAILED})
+"""Decisions to end a run that come with a word about it for its tasks."""
 
 
 class Endings:
@@ -30,8 +34,8 @@ class Endings:
         """Tasks of a run are over: give back what they held, and decide what becomes of the job."""
         for task in tasks:
             task.outcome, task.exit_code = outcome, exit_code
-            if detail:
-                task.detail = detail
+            why = task.detail if task.device_failed or record.stop_cause in _TOLD_BEFORE else ""
+            task.detail = f"{why}; {detail}" if why and detail else why or detail
             self._state.release(record, task)
         if outcome is Outcome.SUCCESS:
             for task in tasks:
@@ -76,12 +80,12 @@ class Endings:
         if not rest or not _goes_on(record, rest):
             for task in record.tasks:
                 task.detail = details[hit[0]]
-            self._state.stop(record, Trigger.ENDED_FOR_RETRY, Cause.GANG_BROKEN)
+            self._state.stop(record, Trigger.ENDED_FOR_RETRY, Cause.DEVICE_FAILED)
             return
         for task in hit:
             task.detail = details[task]
             task.device_failed = True
-        self._state.stop(record, Trigger.ENDED_FOR_RETRY, Cause.GANG_BROKEN, tasks=hit)
+        self._state.stop(record, Trigger.ENDED_FOR_RETRY, Cause.DEVICE_FAILED, tasks=hit)
 
     def _ended_unfinished(self, record: JobRecord, tasks: list[TaskRecord], outcome: Outcome) -> None:
         """Move tasks that ended without success: by what was decided for them, else by what they died of."""

@@ -15,6 +15,7 @@ from typing import Self
 
 import numpy as np
 
+from millpond.model import windows
 from millpond.model.reasons import StartEstimate
 from millpond.scheduling.closures import stays_until
 from millpond.scheduling.holdings import Hold, Holding
@@ -145,8 +146,10 @@ class _Course:
         return mask
 
     def _asked_to_leave(self, running: JobRecord) -> float:
-        """When a node that the job runs on is emptied next; ``NEVER`` when it may stay."""
+        """When its window closes, or a node that the job runs on is emptied next; ``NEVER`` when it may stay."""
         state = self._state
+        if running.job.windows and state.is_in_window(running):
+            return windows.closes_at(running.job.windows, state.now) or NEVER
         if not running.job.preemptible or not state.closures.by_node:
             return NEVER
         nodes = {task.placement.node for task in running.tasks if task.placement is not None}

@@ -10,9 +10,10 @@ from __future__ import annotations
 from functools import partial
 
 from millpond.model.reasons import Cause
-from millpond.model.workloads import JobState
+from millpond.model.states import JobState
 from millpond.scheduling.claims import Claims
 from millpond.scheduling.gang_sizes import first_tasks
+from millpond.scheduling.migrating import Migrations
 from millpond.scheduling.nearness import near
 from millpond.scheduling.placing import Placed, Placer
 from millpond.scheduling.records import JobRecord
@@ -22,12 +23,33 @@ from millpond.scheduling.tenancy.admission import is_admitted
 from millpond.scheduling.tenancy.standing import Rank, Standing
 
 
-def resume_suspended(state: State, claims: Claims, least_class: int) -> None:
-    """Let suspended work of this class or a higher one go on that may and can, but not into room that is claimed."""
-    able = [record for record in state.suspended.values() if not record.suspended_by]
-    for record in able:
-        if record.job.priority >= least_class and not claims.are_on_nodes_of(record):
-            resume(state, record, Cause.RESUME_REQUESTED)
+def resume_suspended(
+    state: State, claims: Claims, migrations: Migrations, least_class: int, *, lent: bool = True
+) -> list[JobRecord]:
+    """Let suspended work of this class or a higher one go on that may and can, but not into room that is claimed.
+
+    Where its own devices are taken, swapped work goes on with others of its node if its engine can do that.
+    Nor does work go on that has just left for somebody who has not started yet. Returns those that may and cannot.
+
+    Args:
+        lent: those go on too whose room was taken back by a queue that it was guaranteed to.
+    """
+    left = []
+    for record in [record for record in state.suspended.values() if not record.suspended_by]:
+        if record.job.priority < least_class or (record.suspended_why is Cause.RECLAIMED and not lent):
+            continue
+        if claims.are_on_nodes_of(record) or claims.have_asked(record):
+            continue
+        by_request = record.suspended_why in (None, Cause.SUSPEND_REQUESTED)
+        cause = Cause.RESUME_REQUESTED if by_request else Cause.FITS
+        if resume(state, record, cause) or migrations.come_back(record, cause):
+            claims.drop(record.id)
+            continue
+        left.append(record)
+        own = claims.by_job.get(record.id)
+        if own is not None and claims.is_settled(record.id, own):
+            claims.drop(record.id)  # all have left that were asked to, and something else is in its way
+    return left
 
 
 def in_order(state: State, standing: Standing) -> list[tuple[Rank, JobRecord]]:

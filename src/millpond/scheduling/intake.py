@@ -7,16 +7,18 @@ from dataclasses import replace
 from typing import Any
 
 from millpond.model import events
-from millpond.model.decisions import Resume, Start, Suspend, SuspendMode
+from millpond.model.decisions import Migrate, Resume, Start, Suspend, SuspendMode
 from millpond.model.devices import Health
 from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError
 from millpond.model.nodes import Node
 from millpond.model.reasons import Cause
-from millpond.model.workloads import JobState, Outcome, TaskState
+from millpond.model.states import JobState, Outcome, TaskState
 from millpond.scheduling import suspending
 from millpond.scheduling.draining import close_node, open_node
 from millpond.scheduling.endings import Endings
+from millpond.scheduling.holdings import Hold
 from millpond.scheduling.lifecycle import Trigger
+from millpond.scheduling.migrating import Migrations
 from millpond.scheduling.placing import Placer
 from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.resizing import resize, rest
@@ -29,8 +31,9 @@ LOAD_HALF_LIFE_S = 300.0
 class Intake:
     """Applies events to a state, each within one transaction."""
 
-    def __init__(self, state: State, placer: Placer) -> None:
+    def __init__(self, state: State, placer: Placer, migrations: Migrations) -> None:
         self.state = state
+        self._migrations = migrations
         self._placer = placer
         self._endings = Endings(state)
         self.load: dict[str, tuple[float, float]] = {}
@@ -51,6 +54,7 @@ class Intake:
             events.StopRequested: self._stop_requested,
             events.SuspendRequested: self._suspend_requested,
             events.ResumeRequested: self._resume_requested,
+            events.MigrateRequested: self._migrations.request,
             events.DesiredCountChanged: self._desired_count_changed,
             events.TimeLimitChanged: self._time_limit_changed,
             events.Noted: self._noted,
@@ -110,6 +114,7 @@ class Intake:
         cluster = self.state.cluster
         moving = self._tasks_on(old_index)
         uuids = {id(task): [cluster.device_ids[d] for d in task.holding.devices] for _, task in moving if task.holding}
+        left = {id(task): [cluster.device_ids[d] for d in task.vacating.devices] for _, task in moving if task.vacating}
         cluster.remove_node(node.name)
         new_index = cluster.add_node(node)
         lost = []
@@ -122,12 +127,23 @@ class Intake:
                 lost.append(task)
             else:
                 cluster.rebase(holding, new_index, [device for device in found if device is not None])
+                self._rebase_vacating(task, left.get(id(task), []), new_index)
         for record, tasks in _by_job(moving):
             if record.slot >= 0:
                 self.state.enroll(record)
             gone = [task for task in tasks if task in lost]
             if gone:
                 self._endings.end(record, gone, Outcome.DEVICE_LOST, None, "the device is gone from its node", None)
+
+    def _rebase_vacating(self, task: TaskRecord, uuids: list[str], node: int) -> None:
+        """What a task that is being moved comes from may be gone from its node, or be known under another index."""
+        cluster = self.state.cluster
+        found = [cluster.device_index[uuid] for uuid in uuids if uuid in cluster.device_index]
+        if task.vacating is not None and len(found) == len(uuids):
+            cluster.rebase(task.vacating, node, found)
+        elif task.vacating is not None:
+            cluster.change(task.vacating, Hold.NOTHING)
+            task.vacating = None
 
     def _node_lost(self, event: events.NodeLost) -> None:
         cluster = self.state.cluster
@@ -182,7 +198,14 @@ class Intake:
                 ]
                 if broken:
                     hit[task] = broken[0].health_detail
-            self._endings.devices_failed(record, hit)
+            if hit and not self._migrations.leave_failed(record):
+                self._endings.devices_failed(record, hit)
+
+    def _leave_failed_place(self, record: JobRecord) -> None:
+        """What came, or stayed, where a device has failed meanwhile is told to end."""
+        for node in {task.placement.node for task in record.tasks if task.placement is not None}:
+            if node in self.state.cluster.node_index:
+                self._leave_faulty_devices(node)
 
     def _tasks_on(self, node: int) -> list[tuple[JobRecord, TaskRecord]]:
         return [
@@ -244,21 +267,33 @@ class Intake:
 
     def _suspend_requested(self, event: events.SuspendRequested) -> None:
         record = self._running(event.job)
-        if record.state is not JobState.RUNNING:
+        by_itself = record.suspended_by not in (suspending.BY_REQUEST, suspending.BY_REST)
+        goes_further = event.swap and record.state is JobState.SUSPENDED and record.suspend_mode is SuspendMode.FREEZE
+        if record.id in self.state.suspended and by_itself and not goes_further:
+            record.suspended_by, record.suspended_why = suspending.BY_REQUEST, Cause.SUSPEND_REQUESTED
+            return  # it has left its devices already, and does not go on by itself any more
+        if goes_further and suspending.is_leaving(record):
+            raise ConflictError(f"job {record.id!r} is being halted", "ask again when it is")
+        if record.state is not JobState.RUNNING and not (goes_further and not record.resting):
             raise ConflictError(f"job {record.id!r} is {record.state.value}", "only a running job can be suspended")
         mode = SuspendMode.SWAP if event.swap else SuspendMode.FREEZE
-        if event.swap and not suspending.can_swap(self.state, record):
-            raise ConflictError(
-                f"no host memory is set aside for the device memory of job {record.id!r}", "freeze it, or stop it"
-            )
-        record.suspended_by = "request"
+        if event.swap and (hindrance := suspending.why_not_vacated(self.state, record)):
+            raise ConflictError(f"job {record.id!r} cannot be swapped: {hindrance}", "freeze it, or stop it")
+        record.suspended_by = suspending.BY_REQUEST
         suspending.suspend(self.state, record, mode, Cause.SUSPEND_REQUESTED)
 
     def _resume_requested(self, event: events.ResumeRequested) -> None:
         record = self._running(event.job)
         if record.id not in self.state.suspended:
             raise ConflictError(f"job {record.id!r} is {record.state.value}", "only a suspended job can be resumed")
-        record.suspended_by = ""
+        if not self.state.is_in_window(record):
+            hours = " and ".join(map(str, record.job.windows))
+            raise ConflictError(
+                f"the window of job {record.id!r} is closed", f"it goes on by itself in its hours: {hours}"
+            )
+        if record.resting:
+            raise ConflictError(f"job {record.id!r} is at rest", "it goes on with its next request")
+        record.suspended_by, record.ready_at = "", self.state.now
 
     def _running(self, job: str) -> JobRecord:
         record = self.state.jobs.get(job)
@@ -273,7 +308,7 @@ class Intake:
         if record is None or record.state.ended:
             raise NotFoundError(f"no job {event.job!r} that could change its size")
         if event.desired == 0:
-            rest(self.state, record, event.role, event.why)
+            rest(self.state, record, event.role, event.why, swap=event.swap)
         else:
             resize(self.state, record, event.role, event.desired)
 
@@ -301,6 +336,11 @@ class Intake:
             return
         if type(decision) is Suspend and record.id in state.suspended:
             suspending.suspended_now(state, record, decision.mode)
+        if type(decision) is Resume and record.started_at is not None:
+            record.return_s = state.now - record.started_at
+        if type(decision) in (Migrate, Resume):
+            self._migrations.arrived(record)
+            self._leave_failed_place(record)
         if type(decision) is not Start:
             return
         for placement in decision.placements:
@@ -338,10 +378,17 @@ class Intake:
                 outcome = Outcome.NODE_LOST if event.device_fault else Outcome.START_FAILED
                 self._endings.start_refused(record, tasks, outcome, event.reason)
         elif isinstance(decision, Suspend) and record.id in state.suspended:
-            suspending.suspend_refused(state, record, event.reason)
+            suspending.suspend_refused(state, decision, event.reason)
+        elif isinstance(decision, Migrate):
+            self._migrations.refused(decision, event.reason)
+            self._leave_failed_place(record)
+        elif isinstance(decision, Resume) and self._migrations.not_back(decision, event.reason):
+            self._leave_failed_place(record)  # else it waits for its own cards again
         elif isinstance(decision, Resume) and record.id in state.running:
             # It cannot go on where it is; what is left of it ends, and it runs anew.
-            state.stop(record, Trigger.ENDED_FOR_RETRY, Cause.GANG_BROKEN)
+            for task in record.tasks:
+                task.detail = event.reason
+            state.stop(record, Trigger.ENDED_FOR_RETRY, Cause.DEVICE_FAILED if event.device_fault else Cause.NO_RETURN)
         # A stop that is refused concerns what is not there: the engine reports its end itself.
 
     def _ended(self, event: events.Ended) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from enum import StrEnum
 
 from millpond.model.errors import InconsistentStateError
-from millpond.model.workloads import JobState, Outcome, TaskState
+from millpond.model.states import JobState, Outcome, TaskState
 
 _Q, _ST, _RUN, _FR, _SW, _STOP = (
     TaskState.QUEUED,
@@ -49,6 +49,7 @@ TRANSITIONS: dict[tuple[TaskState, Trigger], TaskState] = {
     (_FR, Trigger.SWAP_DECIDED): _SW,
     (_FR, Trigger.RESUME_DECIDED): _RUN,
     (_FR, Trigger.STOP_DECIDED): _STOP,
+    (_SW, Trigger.FREEZE_DECIDED): _FR,  # it was frozen, and could not be swapped as well
     (_SW, Trigger.RESUME_DECIDED): _RUN,
     (_SW, Trigger.STOP_DECIDED): _STOP,
     **{(state, Trigger.ENDED_WELL): TaskState.SUCCEEDED for state in (_ST, _RUN, _FR, _SW, _STOP)},

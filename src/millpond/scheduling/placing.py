@@ -19,6 +19,7 @@ from millpond.scheduling.affinity import Affinities
 from millpond.scheduling.cluster import Cluster
 from millpond.scheduling.gang_sizes import most_tasks
 from millpond.scheduling.holdings import Hold, Holding
+from millpond.scheduling.host_memory import nodes_that_swap
 from millpond.scheduling.placement.arrays import Int64Array
 from millpond.scheduling.placement.gangs import place_gang
 from millpond.scheduling.placement.kernels import KernelSet, interpreted
@@ -58,8 +59,8 @@ class Placer:
         self.mix = LearntMix()
         if settings.typical_mix:
             for request, _ in settings.typical_mix:
-                cluster.expect_models(request.models)
-            counts = [(cluster.shape_of(request, ""), count) for request, count in settings.typical_mix]
+                cluster.words.expect_models(request.models)
+            counts = [(cluster.words.shape_of(request, ""), count) for request, count in settings.typical_mix]
             self.mix.current = TypicalMix.from_counts(counts)
         self.selector = Selector(cluster.arrays, self._tables(), links=cluster.links)
         self.tables_stale = False
@@ -70,7 +71,7 @@ class Placer:
         """Count a submitted job's shapes towards the learnt mix."""
         if self.settings.typical_mix:
             return
-        for role, shape in zip(record.job.roles, self.cluster.shapes_of(record.demand), strict=True):
+        for role, shape in zip(record.job.roles, self.cluster.words.shapes_of(record.demand), strict=True):
             if self.mix.observe(shape, now, role.desired):
                 self.tables_stale = True
 
@@ -125,6 +126,16 @@ class Placer:
         """
         if tasks is None:
             tasks = record.tasks if len(record.tasks) == 1 else record.queued()
+        swapping = nodes_that_swap(self.cluster, record, mask)
+        for step in (mask,) if swapping is None else (swapping, mask):
+            placed = self._place_by_affinity(record, tasks, step, spare)
+            if placed is not None:
+                return placed
+        return None
+
+    def _place_by_affinity(
+        self, record: JobRecord, tasks: Sequence[TaskRecord], mask: NodeMask | None, spare: Int64Array | None
+    ) -> Placed | None:
         if self.affinities is None:
             return self._place(record, tasks, mask, spare)
         for step in self.affinities.masks(record, mask):
@@ -138,7 +149,7 @@ class Placer:
     ) -> Placed | None:
         job = record.job
         if len(record.tasks) == 1 and len(tasks) == 1:
-            shape = self.cluster.shapes_of(record.demand)[0]
+            shape = self.cluster.words.shapes_of(record.demand)[0]
             choice = self.choose(shape, mask, spare)
             return None if choice is None else [(tasks[0], self.take(shape, choice))]
         placed = self.place_all(job, tasks, mask, spare)
@@ -158,7 +169,7 @@ class Placer:
         """Take holdings for as many of these tasks as fit, first to last."""
         placed: Placed = []
         for task in tasks:
-            shape = self.cluster.shape_of(job.roles[task.role_index].request, job.pool)
+            shape = self.cluster.words.shape_of(job.roles[task.role_index].request, job.pool)
             choice = self.selector.place(shape, mask)
             if choice is None:
                 break
@@ -172,7 +183,7 @@ class Placer:
 
         ``mask`` and ``spare`` are as in ``place``.
         """
-        shapes = [self.cluster.shape_of(role.request, job.pool) for role in job.roles]
+        shapes = [self.cluster.words.shape_of(role.request, job.pool) for role in job.roles]
         members = [shapes[task.role_index] for task in tasks]
         if not members or sum(shape.total_compute_milli for shape in members) > self.cluster.free_gpu_milli:
             return None

@@ -2,19 +2,62 @@
 
 from __future__ import annotations
 
-from millpond.model.decisions import Placement
+from dataclasses import dataclass
+from enum import StrEnum
+
+from millpond.model.decisions import Placement, SuspendMode
 from millpond.model.reasons import Cause
 from millpond.model.resources import Amount
-from millpond.model.workloads import Job, JobState, Outcome, TaskState
+from millpond.model.states import JobState, Outcome, TaskState
+from millpond.model.workloads import Job
 from millpond.scheduling.demands import Demand
 from millpond.scheduling.holdings import Holding
 from millpond.scheduling.lifecycle import Trigger, advance, job_state
+
+
+class MigrationStage(StrEnum):
+    """How far a migration is."""
+
+    UNDER_WAY = "under way"
+    DONE = "done"
+    REFUSED = "refused"
+    """The engine could not move it; it stayed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """How a job came, or comes, from one set of cards to another.
+
+    Attributes:
+        live: as it ran; otherwise it was ended and started anew.
+        source, target: cards, as people name them.
+        reason: why it was refused.
+    """
+
+    live: bool
+    source: str
+    target: str
+    stage: MigrationStage = MigrationStage.UNDER_WAY
+    reason: str = ""
+
+    @property
+    def text(self) -> str:
+        """For people, with the one word that says which of the two it was."""
+        how = "live-migrated" if self.live else "restart-migrated"
+        match self.stage:
+            case MigrationStage.UNDER_WAY:
+                return f"being {how} from {self.source} to {self.target}"
+            case MigrationStage.DONE:
+                return f"{how} from {self.source} to {self.target}"
+            case MigrationStage.REFUSED:
+                return f"stayed on {self.source}, as it could not be {how} to {self.target}: {self.reason}"
 
 
 class TaskRecord:
     """One task of a job.
 
     Attributes:
+        vacating: what it has where it comes from until the engine says that it has come to ``holding``.
         outcome, exit_code: how it ended in the present or last run; None while it has not.
         surplus: its role was made smaller; its end says nothing about the job.
         device_failed: it was told to end because a device failed under it.
@@ -22,7 +65,7 @@ class TaskRecord:
 
     __slots__ = (
         "detail", "device_failed", "exit_code", "holding", "number", "outcome", "placement", "role", "role_index",
-        "state", "surplus",
+        "state", "surplus", "vacating",
     )  # fmt: skip
 
     def __init__(self, number: int, role: str, role_index: int) -> None:
@@ -32,6 +75,7 @@ class TaskRecord:
         self.state = TaskState.QUEUED
         self.placement: Placement | None = None
         self.holding: Holding | None = None
+        self.vacating: Holding | None = None
         self.outcome: Outcome | None = None
         self.exit_code: int | None = None
         self.detail = ""
@@ -68,15 +112,21 @@ class JobRecord:
         stop_trigger, stop_cause: what becomes of its tasks once the decided end has happened, and why.
         suspended_at: when it was last suspended.
         suspended_by: who keeps it suspended; empty when it may go on.
+        suspended_why, suspend_mode: why and how it was suspended last.
+        ready_at: since when it may go on, were there room.
+        leave_s, return_s: how long leaving its devices, and coming back to them, took the last time.
+        migration: the latest of this run, or the one that led to it.
+        clings: its engine could not take it off its devices in this run.
         resting: why a service has no tasks and stands in no line; empty while it is wanted.
     """
 
     __slots__ = (
-        "amount", "attained_before_s", "attained_s", "attempt", "bins_outlived", "cautious_s", "debt_s", "demand",
-        "displaces_above", "elastic", "ended_at", "expected_s", "failed_starts", "failures", "first_started_at",
-        "gpu_milli", "id", "job", "key", "line", "out_of_memory_failures", "preemptions", "queue", "rekey_at",
-        "requeued_at", "resting", "sequence", "size_class", "slot", "started_at", "state", "stop_cause", "stop_trigger",
-        "submitted_at", "suspended_at", "suspended_by", "tasks",
+        "amount", "attained_before_s", "attained_s", "attempt", "bins_outlived", "cautious_s", "clings", "debt_s",
+        "demand", "displaces_above", "elastic", "ended_at", "expected_s", "failed_starts", "failures",
+        "first_started_at", "gpu_milli", "id", "job", "key", "leave_s", "line", "migration", "out_of_memory_failures",
+        "preemptions", "queue", "ready_at", "rekey_at", "requeued_at", "resting", "return_s", "sequence",
+        "size_class", "slot", "started_at", "state", "stop_cause", "stop_trigger", "submitted_at", "suspend_mode",
+        "suspended_at", "suspended_by", "suspended_why", "tasks",
     )  # fmt: skip
 
     def __init__(self, job: Job, demand: Demand, sequence: int, submitted_at: float) -> None:
@@ -114,6 +164,12 @@ class JobRecord:
         self.stop_cause: Cause | None = None
         self.suspended_at = 0.0
         self.suspended_by = ""
+        self.suspended_why: Cause | None = None
+        self.suspend_mode = SuspendMode.FREEZE
+        self.ready_at = 0.0
+        self.leave_s = self.return_s = 0.0
+        self.migration: Migration | None = None
+        self.clings = False
         self.resting = ""
         self.tasks: list[TaskRecord] = []
         for index, role in enumerate(job.roles):

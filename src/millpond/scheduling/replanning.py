@@ -20,7 +20,7 @@ import numpy as np
 from millpond.model.devices import Health
 from millpond.model.reasons import Cause
 from millpond.model.resources import CARD_MILLI
-from millpond.model.workloads import JobState, TaskState
+from millpond.model.states import JobState, TaskState
 from millpond.scheduling.gang_sizes import spare_tasks
 from millpond.scheduling.holdings import Hold
 from millpond.scheduling.lifecycle import Trigger
@@ -252,7 +252,7 @@ class Replanner:
         return [task for task in record.tasks if task.state is TaskState.RUNNING]
 
     def _shape(self, record: JobRecord, task: TaskRecord) -> Shape:
-        return self._state.cluster.shapes_of(record.demand)[task.role_index]
+        return self._state.cluster.words.shapes_of(record.demand)[task.role_index]
 
     def _nodes(self, record: JobRecord) -> list[int]:
         return sorted(task.holding.node for task in record.tasks if task.holding is not None)

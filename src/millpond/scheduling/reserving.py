@@ -92,7 +92,7 @@ class Reserver:
             wanted = sum(1 for task in tasks if task.role_index == index)
             if wanted == 0:
                 continue
-            shape = state.cluster.shapes_of(record.demand)[index]
+            shape = state.cluster.words.shapes_of(record.demand)[index]
             times = np.empty((count, min(wanted, most_copies)))
             self._room_times(
                 arrays.node_table, arrays.device_table, count, self.placer.vector(shape),

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from millpond.model.decisions import SuspendMode
 from millpond.model.errors import InvalidInputError, NotFoundError
 from millpond.model.reasons import Cause
-from millpond.model.workloads import Kind, TaskState
+from millpond.model.states import TaskState
+from millpond.model.workloads import Kind
 from millpond.scheduling.lifecycle import Trigger
 from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.state import ACTIVE, State
+from millpond.scheduling.suspending import BY_REST, leaves_by, may_vacate, suspend
 
 
 def resize(state: State, record: JobRecord, role_name: str, desired: int) -> None:
@@ -44,6 +47,8 @@ def resize(state: State, record: JobRecord, role_name: str, desired: int) -> Non
     for _ in range(desired - len(mine)):
         record.tasks.append(TaskRecord(len(record.tasks), role.name, index))
     record.amount = None
+    if record.suspended_by == BY_REST:
+        record.suspended_by, record.ready_at = "", state.now
     if waits:
         if wakes:
             record.requeued_at = state.now
@@ -58,8 +63,11 @@ def resize(state: State, record: JobRecord, role_name: str, desired: int) -> Non
         state.enroll(record)
 
 
-def rest(state: State, record: JobRecord, role_name: str, why: str) -> None:
+def rest(state: State, record: JobRecord, role_name: str, why: str, *, swap: bool = False) -> None:
     """A service needs no tasks for now: its run ends, and it stands in no line until it is given a number of tasks.
+
+    Args:
+        swap: it leaves its devices and keeps its processes instead, if it can.
 
     Raises:
         NotFoundError: the job has no such role.
@@ -73,7 +81,15 @@ def rest(state: State, record: JobRecord, role_name: str, why: str) -> None:
     if record.resting:
         return
     record.resting = why or "no tasks are wanted"
-    if record.id in state.running:
+    if (
+        swap
+        and record.id in state.running
+        and SuspendMode.SWAP in leaves_by(state, record)
+        and may_vacate(state, record)
+    ):
+        suspend(state, record, SuspendMode.SWAP, Cause.SCALED_TO_ZERO)
+        record.suspended_by = BY_REST
+    elif record.id in state.running:
         state.stop(record, Trigger.ENDED_FOR_RETRY, Cause.SCALED_TO_ZERO)
     elif record.line:
         state.waiting.remove(record)

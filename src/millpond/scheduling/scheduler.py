@@ -2,15 +2,16 @@
 
 ``decide`` is the cycle, and it reads as a list:
 
-1. close and open the nodes for which it is time; forget what is kept for jobs that wait no longer; end what has reached
-   its time limit; let those line up again whose start had failed;
-2. let suspended work go on where it can and nobody of a higher class waits, who is considered first;
+1. close and open the nodes, and the windows of jobs, for which it is time; forget what is kept for jobs that wait no
+   longer; end what has reached its time limit; let those line up again whose start had failed;
+2. let suspended work go on where it can and nobody of a higher class waits, who is considered first; ask those to leave
+   its devices who rank below it;
 3. walk the waiting lines in order (``walking``), running gangs that miss tasks growing when their turn comes. Each job
    is *admitted* (its queue's limit) and *placed* if there is room that nobody ahead has been promised; else room is
    made for it by the least disruptive means that is allowed and proved: taking back what was borrowed, ending lower
    classes, ending work that the ordering puts later; else the first of a pool that is blocked gets a *reservation* so
    that it cannot starve;
-4. where cards are shared in turns, give the next turns (``turns``).
+4. where cards are shared in turns, give the next turns (``turns``); end what has been suspended for too long.
 
 Nothing is ended before the whole placement of its successor has been proved on the ledger. While starts are held
 (``events.StartsHeld``) nobody grows, nobody is started, and so nobody is asked to leave for anybody.
@@ -36,14 +37,18 @@ from millpond.scheduling.explaining import Explainer
 from millpond.scheduling.growing import grow_all, resume_suspended
 from millpond.scheduling.intake import Intake
 from millpond.scheduling.lifecycle import Trigger
+from millpond.scheduling.migrating import Migrations
 from millpond.scheduling.placement.kernels import KernelSet
 from millpond.scheduling.placing import Placer
 from millpond.scheduling.reclaiming.plans import Planner
+from millpond.scheduling.reclaiming.returning import bring_back
 from millpond.scheduling.reclaiming.roster import SLOT_ALIVE, SLOT_PROTECTED_UNTIL
 from millpond.scheduling.replanning import Replanner
 from millpond.scheduling.reserving import Reserver
 from millpond.scheduling.settings import Settings
 from millpond.scheduling.state import State
+from millpond.scheduling.suspending import end_overlong, gives_up_at, is_suspending
+from millpond.scheduling.tides import follow_hours, next_change
 from millpond.scheduling.turns import Turns
 from millpond.scheduling.views import NodeView, QueueView, node_views, queue_view
 from millpond.scheduling.walking import Walk
@@ -65,15 +70,14 @@ class Scheduler:
         self._state = State(self.settings)
         self._placer = Placer(self._state.cluster, self.settings)
         self._claims = Claims(self._state)
-        self._intake = Intake(self._state, self._placer)
+        self._migrations = Migrations(self._state, self._placer, self._claims)
+        self._intake = Intake(self._state, self._placer, self._migrations)
         self._planner = Planner(self._state, self._placer)
         self._reserver = Reserver(self._state, self._placer)
-        self._turns: Turns | None = None
-        if self._placer.affinities is not None:
-            self._turns = Turns(self._state, self._placer, self._claims, self._placer.affinities)
+        self._turns = Turns(self._state, self._placer, self._claims)
         self._walk = Walk(self._state, self._placer, self._claims, self._planner, self._reserver, self._turns)
         self._replanner = Replanner(self._state, self._placer)
-        self._explainer = Explainer(self._state, self._placer, self._claims)
+        self._explainer = Explainer(self._state, self._placer, self._claims, self._turns)
         self.jobs = self._state.jobs
         self._change_stamp: tuple[float, ...] = ()
         self._change_at: float | None = None
@@ -116,17 +120,24 @@ class Scheduler:
             state.now = now
         state.journal.begin()
         follow_closures(state)
+        follow_hours(state)
         self._claims.prune()
         self._end_overdue()
         state.end_pauses()
         if state.suspended:
             # While nothing new may start, nobody who waits is in its way.
             ahead = Priority.LOW if state.holds else state.waiting.highest_class()
-            resume_suspended(state, self._claims, ahead)
+            lent = bool(state.holds) or not state.waiting.count
+            left = resume_suspended(state, self._claims, self._migrations, ahead, lent=lent)
+            self._turns.rotate(ahead, free_only=True)
+            if not state.holds:
+                bring_back(state, self._claims, left)
         if not state.holds:
             self._start_work()
-        if self._turns is not None and state.suspended:
-            self._turns.rotate()
+        if state.suspended:
+            self._turns.rotate(Priority.LOW, free_only=False)
+            end_overlong(state)
+        state.decided_at = state.now
         state.watch_fresh()
         state.journal.commit()
         decisions, state.outbox = state.outbox, []
@@ -147,7 +158,7 @@ class Scheduler:
             else:
                 self._walk.run()
             if state.suspended:
-                resume_suspended(state, self._claims, Priority.LOW)
+                resume_suspended(state, self._claims, self._migrations, Priority.LOW)
 
     def _end_overdue(self) -> None:
         """Step 1 of the cycle."""
@@ -157,7 +168,10 @@ class Scheduler:
             record = state.running.get(job)
             if record is None or record.attempt != attempt or record.stop_trigger is not None:
                 continue
-            if record.service_s(state.now) + 1e-6 >= (record.job.time_limit_s or 0.0):
+            limit_s = record.job.time_limit_s or 0.0
+            if record.service_s(state.now) + 1e-6 >= limit_s:
+                for task in record.tasks:
+                    task.detail = f"it reached its time limit of {limit_s:.12g} s"
                 state.stop(record, Trigger.ENDED_BADLY, Cause.TIME_LIMIT)
             else:  # it was suspended for a while
                 state.watch_deadline(record)
@@ -168,15 +182,12 @@ class Scheduler:
         instants = [state.deadlines[0][0]] if state.deadlines else []
         if state.paused:
             instants.append(state.paused[0][0])
-        change_of_nodes = state.closures.next_change()
-        if change_of_nodes is not None:
-            instants.append(change_of_nodes)
-        if self._turns is not None:
-            turn = self._turns.next_due(now)
-            if turn is not None:
-                instants.append(turn)
+        changes = (state.closures.next_change(), next_change(state, now), self._turns.next_due())
+        instants.extend(change for change in changes if change is not None)
         if state.waiting.count and not state.holds:
             instants.extend(self._chances(now))
+        limits = (gives_up_at(state, record) for record in state.suspended.values() if not is_suspending(state, record))
+        instants.extend(instant for instant in limits if instant is not None)
         instants.extend(kept.at for kept in self._claims.reservations.values() if kept.at > now)
         return max(min(instants), now) if instants else None
 
@@ -187,17 +198,17 @@ class Scheduler:
         if self.settings.preempt:
             instants.append(self._next_change(now))
         if state.protects:
-            instants.extend(self._protection_ends(now))
+            instants.extend(self._protection_ends())
         if state.ordering.replans:
             instants.append(self._replanner.next_due(now))
         instants.append(state.ordering.next_release(now))
         return [instant for instant in instants if instant is not None]
 
-    def _protection_ends(self, now: float) -> list[float]:
-        """When the first minimum run time among running work ends, so that it may be asked to leave."""
+    def _protection_ends(self) -> list[float]:
+        """When the first minimum run time since the last cycle ends, so that running work may be asked to leave."""
         roster = self._state.roster
         until = roster.live[SLOT_PROTECTED_UNTIL][roster.live[SLOT_ALIVE] > 0.0]
-        ahead = until[(until > now) & np.isfinite(until)]
+        ahead = until[(until > self._state.decided_at) & np.isfinite(until)]
         return [float(ahead.min())] if len(ahead) else []
 
     def _next_change(self, now: float) -> float | None:
@@ -223,10 +234,17 @@ class Scheduler:
         Raises:
             NotFoundError: there is no such job.
         """
-        state = self._state
-        if now > state.now:
-            state.now = now
+        self._state.now = max(self._state.now, now)
         return self._explainer.explain(job_id)
+
+    def cause(self, job_id: str, now: float) -> Reason:
+        """Why a job waits (or why it does not), with numbers alone: quick, for lists.
+
+        Raises:
+            NotFoundError: there is no such job.
+        """
+        self._state.now = max(self._state.now, now)
+        return self._explainer.cause(job_id)
 
     @property
     def holds(self) -> dict[Cause, str]:

@@ -72,7 +72,7 @@ def name_closed(state: State, claims: Claims, record: JobRecord, counts: dict[Fi
     closing = claims.mask_of_closings(record)
     if closing is not None:
         arrays, count = state.cluster.arrays, state.cluster.arrays.node_count
-        pool = state.cluster.shape_of(record.job.roles[0].request, record.job.pool).pool
+        pool = state.cluster.words.shape_of(record.job.roles[0].request, record.job.pool).pool
         there = (arrays.node_usable[:count] != 0) & (arrays.pool[:count] == pool)
         too_soon = int((there & (closing[:count] == 0)).sum())
         counts[Filter.KEPT_FOR_OTHERS] = counts.get(Filter.KEPT_FOR_OTHERS, 0) - too_soon

@@ -7,13 +7,17 @@ is rebuilt by taking them again. Nodes keep their order, so that ties fall as be
 from __future__ import annotations
 
 import heapq
+from collections.abc import Sequence
+from operator import itemgetter
 from typing import Any
 
 from millpond.model.codec import from_plain, to_plain
+from millpond.model.decisions import SuspendMode
 from millpond.model.errors import InvalidInputError
 from millpond.model.reasons import Cause
-from millpond.model.workloads import Outcome, TaskState
+from millpond.model.states import Outcome, TaskState
 from millpond.scheduling.claims import Claim, Claims
+from millpond.scheduling.elsewhere import devices_alone
 from millpond.scheduling.holdings import Hold, Holding
 from millpond.scheduling.intake import Intake
 from millpond.scheduling.lifecycle import Trigger
@@ -21,11 +25,10 @@ from millpond.scheduling.ordering.base import NEVER
 from millpond.scheduling.ordering.registry import make_ordering
 from millpond.scheduling.placing import Placer
 from millpond.scheduling.reclaiming.roster import SLOT_BIN
-from millpond.scheduling.records import JobRecord, TaskRecord
+from millpond.scheduling.records import JobRecord, Migration, MigrationStage, TaskRecord
 from millpond.scheduling.reserving import Reservation
 from millpond.scheduling.settings import PreemptionCost, Settings
 from millpond.scheduling.state import State
-from millpond.scheduling.turns import BY_TURN
 
 FORMAT = 2
 
@@ -38,12 +41,13 @@ def take(state: State, placer: Placer, claims: Claims, intake: Intake) -> dict[s
         "format": FORMAT,
         "settings": _settings_plain(state.settings),
         "now": state.now,
+        "decided_at": state.decided_at,
         "next_decision": state.next_decision,
         "next_sequence": state.next_sequence,
         "pools": [to_plain(pool) for pool in cluster.pools.values()],
         "queues": [to_plain(node.queue) for node in state.queues.by_name.values()],
         "limits": [to_plain(limit) for limit in state.limits.by_account.values()],
-        "names": cluster.names_plain(),
+        "names": cluster.words.plain(),
         "closures": state.closures.snapshot(),
         "holds": {cause.value: text for cause, text in state.holds.items()},
         "nodes": [to_plain(node) for node in cluster.nodes if node is not None],
@@ -64,7 +68,9 @@ def take(state: State, placer: Placer, claims: Claims, intake: Intake) -> dict[s
         "displaced_at": claims.displaced_at,
         "protects": state.protects,
         "deadlines": [list(deadline) for deadline in state.deadlines],
-        "paused": [[at, record.id] for at, _, record in state.paused],
+        "tides": _by_instant(state.tides),
+        "unlent": sorted(state.unlent),
+        "paused": _by_instant(state.paused),
         "claims": [
             [
                 job,
@@ -79,6 +85,11 @@ def take(state: State, placer: Placer, claims: Claims, intake: Intake) -> dict[s
             for pool, kept in claims.reservations.items()
         ],
     }
+
+
+def _by_instant(heap: Sequence[tuple[float, int, JobRecord]]) -> list[list[Any]]:
+    """In order, which is a heap as well: without those that ended the heap itself may be none any more."""
+    return [[at, record.id] for at, _, record in sorted(heap, key=itemgetter(0, 1)) if not record.state.ended]
 
 
 def settings_of(plain: dict[str, Any]) -> Settings:
@@ -102,7 +113,7 @@ def settings_of(plain: dict[str, Any]) -> Settings:
 def give_anew(plain: dict[str, Any], state: State, placer: Placer, claims: Claims, intake: Intake) -> None:
     """Fill parts that were made under other policies than the snapshot's.
 
-    What only the old policies knew is left behind: keys, reservations, turns, and what another ordering had learnt.
+    What only the old policies knew is left behind: keys, reservations, and what another ordering had learnt.
     """
     learnt = plain["ordering"] if plain["settings"]["ordering"] == state.settings.ordering else None
     ordering = make_ordering(state.settings).snapshot() if learnt is None else learnt
@@ -113,9 +124,6 @@ def give_anew(plain: dict[str, Any], state: State, placer: Placer, claims: Claim
         for record in state.running.values():
             if record.started_at is not None:
                 state.ordering.started(record, state.now)
-    for record in state.suspended.values():
-        if record.suspended_by == BY_TURN:
-            record.suspended_by = ""
     for item in plain["jobs"]:
         if item["key"] is not None:
             state.enqueue(state.jobs[item["job"]["id"]])
@@ -125,15 +133,17 @@ def give(plain: dict[str, Any], state: State, placer: Placer, claims: Claims, in
     """Fill freshly made parts with what ``take`` wrote."""
     cluster = state.cluster
     state.now = plain["now"]
+    state.decided_at = plain.get("decided_at", state.now)  # not in those of earlier versions
     for pool in plain["pools"]:
         cluster.set_pool(from_plain(pool))
     for queue in plain["queues"]:
         state.queues.set_queue(from_plain(queue))
     for limit in plain.get("limits", ()):
         state.set_limit(from_plain(limit))
-    cluster.restore_names(plain["names"])
+    cluster.words.restore(plain["names"])
     if "closures" in plain:  # not in those of earlier versions
         state.closures.restore(plain["closures"])
+    state.unlent = set(plain.get("unlent", ()))
     state.holds = {Cause(cause): text for cause, text in plain.get("holds", {}).items()}
     for node in plain["nodes"]:
         cluster.add_node(from_plain(node))
@@ -172,6 +182,9 @@ def give(plain: dict[str, Any], state: State, placer: Placer, claims: Claims, in
     claims.displaced_at = plain["displaced_at"]
     state.paused = [(at, state.jobs[job].sequence, state.jobs[job]) for at, job in plain["paused"] if job in state.jobs]
     heapq.heapify(state.paused)
+    tides = plain.get("tides", ())  # not in those of earlier versions
+    state.tides = [(at, state.jobs[job].sequence, state.jobs[job]) for at, job in tides if job in state.jobs]
+    heapq.heapify(state.tides)
     for job, places, victims, cause in plain["claims"]:
         placed = [_place(state, state.jobs[job], *place) for place in places]
         leaving = tuple((victim, attempt, tuple(tasks)) for victim, attempt, tasks in victims)
@@ -195,6 +208,10 @@ def _record_plain(state: State, record: JobRecord) -> dict[str, Any]:
         plain["bins_outlived"] = int(state.roster.slots[SLOT_BIN, record.slot])
     plain["job"] = to_plain(record.job)
     plain["resting"] = record.resting
+    plain["suspended"] = [to_plain(record.suspended_why), record.suspend_mode.value, record.ready_at, record.clings]
+    moved = record.migration
+    plain["migration"] = moved and [moved.live, moved.source, moved.target, moved.stage.value, moved.reason]
+    plain["switching_s"] = [record.leave_s, record.return_s]
     plain["on_roster"] = record.slot >= 0
     plain["key"] = [_finite(part) for part in record.key] if record.line else None
     plain["displaces_above"] = _finite(record.displaces_above) if record.line else None
@@ -213,6 +230,9 @@ def _task_plain(state: State, task: TaskRecord) -> dict[str, Any]:
         "hold": None
         if holding is None
         else [int(holding.hold), cluster.node_name(holding.node), [cluster.device_ids[d] for d in holding.devices]],
+        "vacating": None
+        if task.vacating is None
+        else [int(task.vacating.hold), [cluster.device_ids[d] for d in task.vacating.devices]],
         "outcome": to_plain(task.outcome),
         "exit_code": task.exit_code,
         "detail": task.detail,
@@ -226,6 +246,13 @@ def _record(state: State, plain: dict[str, Any]) -> JobRecord:
     for name in _RECORD_FIELDS:
         setattr(record, name, plain[name])
     record.resting = plain.get("resting", "")  # not in those of earlier versions
+    if "suspended" in plain:
+        why, mode, record.ready_at, record.clings = plain["suspended"]
+        record.leave_s, record.return_s = plain["switching_s"]
+        record.suspended_why, record.suspend_mode = Cause(why) if why else None, SuspendMode(mode)
+    if plain.get("migration") is not None:  # not in those of earlier versions
+        live, source, target, stage, reason = plain["migration"]
+        record.migration = Migration(live, source, target, MigrationStage(stage), reason)
     trigger, cause = plain["stop"]
     record.stop_trigger = Trigger(trigger) if trigger else None
     record.stop_cause = Cause(cause) if cause else None
@@ -253,12 +280,22 @@ def _task(state: State, record: JobRecord, number: int, plain: dict[str, Any]) -
     if plain["hold"] is not None:
         hold, node, devices = plain["hold"]
         cluster = state.cluster
-        shape = cluster.shapes_of(record.demand)[task.role_index]
+        shape = cluster.words.shapes_of(record.demand)[task.role_index]
         index = cluster.node_index.get(node)
         if index is not None:
             task.holding = cluster.holding(index, shape, [cluster.device_index[uuid] for uuid in devices])
             cluster.change(task.holding, Hold(hold))
+    if plain.get("vacating") is not None and task.holding is not None:  # not in those of earlier versions
+        _leave(state, task, task.holding, *plain["vacating"])
     return task
+
+
+def _leave(state: State, task: TaskRecord, holding: Holding, hold: int, devices: list[str]) -> None:
+    """What a task has where it comes from."""
+    cluster = state.cluster
+    old = cluster.holding(holding.node, holding.shape, [cluster.device_index[uuid] for uuid in devices])
+    task.vacating = devices_alone(old) if hold else old
+    cluster.change(task.vacating, Hold(hold))
 
 
 def _settings_plain(settings: Settings) -> dict[str, Any]:
@@ -277,7 +314,7 @@ def _place_plain(state: State, task: TaskRecord, holding: Holding) -> list[Any]:
 
 def _place(state: State, record: JobRecord, number: int, node: str, devices: list[str]) -> tuple[TaskRecord, Holding]:
     cluster, task = state.cluster, record.tasks[number]
-    shape = cluster.shapes_of(record.demand)[task.role_index]
+    shape = cluster.words.shapes_of(record.demand)[task.role_index]
     return task, cluster.holding(cluster.node_index[node], shape, [cluster.device_index[uuid] for uuid in devices])
 
 

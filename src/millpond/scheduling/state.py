@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
+from dataclasses import replace
 
+from millpond.model import windows
 from millpond.model.decisions import Decision, Grant, Placement, Start, Stop
 from millpond.model.reasons import Cause
 from millpond.model.resources import Amount
+from millpond.model.states import JobState, TaskState
 from millpond.model.tenants import Limit
-from millpond.model.workloads import Job, JobState, TaskState
+from millpond.model.workloads import Job
 from millpond.scheduling.closures import Closures
 from millpond.scheduling.cluster import Cluster
 from millpond.scheduling.demands import Demands
@@ -25,7 +28,7 @@ from millpond.scheduling.ordering.base import NEVER, Ordering
 from millpond.scheduling.ordering.registry import make_ordering
 from millpond.scheduling.ordering.survival import size_class
 from millpond.scheduling.reclaiming.roster import Roster
-from millpond.scheduling.records import JobRecord, TaskRecord
+from millpond.scheduling.records import JobRecord, Migration, MigrationStage, TaskRecord
 from millpond.scheduling.settings import Settings
 from millpond.scheduling.tenancy.fairness import DecayedUsage
 from millpond.scheduling.tenancy.limits import Limits
@@ -35,6 +38,9 @@ from millpond.scheduling.waiting import WaitingLines
 ACTIVE = frozenset({TaskState.STARTING, TaskState.RUNNING, TaskState.FROZEN, TaskState.SWAPPED, TaskState.STOPPING})
 """States in which a task holds something."""
 
+_INTERRUPTING = (Cause.DRAINED, Cause.MIGRATED, Cause.WINDOW_CLOSED, Cause.LENDING_OVER)
+"""Why a run ends that goes on later and counts neither as preempted nor as failed."""
+
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 300.0
 """A job whose start was refused waits so long before the next try; each refusal in a row doubles it."""
 
@@ -43,6 +49,8 @@ class State:
     """The scheduler's whole memory.
 
     Attributes:
+        now: the instant of the latest event or cycle.
+        decided_at: that of the latest cycle.
         running: jobs that hold something, by id, in order of their start.
         roster: the running work that victim rules look at.
         suspended: jobs that may go on when there is room, by id.
@@ -54,12 +62,15 @@ class State:
         paused: heap of (instant, sequence, job): jobs whose start failed wait out a pause before they line up again.
         fresh: jobs that joined a waiting line since the last cycle.
         holds: why nothing new starts anywhere, in words, by kind of trouble; empty while all is well.
+        tides: heap of (instant, sequence, job): when the windows of jobs open or close, see ``tides``.
+        unlent: names of the pools that do not lend now.
         rekeys: heap of (instant, sequence, job): when a waiting job's key is computed anew.
     """
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.now = 0.0
+        self.decided_at = -1.0
         self.journal = Journal()
         self.cluster = Cluster(self.journal)
         self.closures = Closures(self.cluster)
@@ -81,6 +92,8 @@ class State:
         self.paused: list[tuple[float, int, JobRecord]] = []
         self.fresh: list[JobRecord] = []
         self.holds: dict[Cause, str] = {}
+        self.tides: list[tuple[float, int, JobRecord]] = []
+        self.unlent: set[str] = set()
         self.rekeys: list[tuple[float, int, JobRecord]] = []
         self.next_decision = 1
         self.next_sequence = 0
@@ -96,12 +109,14 @@ class State:
             InvalidInputError: it names more kinds of extra resources than the ledger has room to count.
         """
         record = self.new_record(job, self.next_sequence, self.now)
-        self.cluster.shapes_of(record.demand)
+        self.cluster.words.shapes_of(record.demand)
         self.next_sequence += 1
         self.jobs[job.id] = record
         self.protects = self.protects or job.minimum_run_s > 0
         self.ordering.submitted(record, self.now)
         self.enqueue(record)
+        if job.windows:
+            self.watch_window(record)
         return record
 
     def new_record(self, job: Job, sequence: int, submitted_at: float) -> JobRecord:
@@ -111,11 +126,23 @@ class State:
         return record
 
     def enqueue(self, record: JobRecord) -> None:
-        """Put a job whose tasks are queued into its waiting line, with its key as of now."""
+        """Put a job whose tasks are queued into its line, with its key as of now; out of its hours, into none."""
+        if record.job.windows and not self.is_in_window(record):
+            return
         record.key, record.displaces_above, _ = self.ordering.line_up(record, self.now)
         self.waiting.add(record)
         record.rekey_at = 0.0
         self.fresh.append(record)
+
+    def is_in_window(self, record: JobRecord) -> bool:
+        """Whether the job may run at this hour."""
+        return not record.job.windows or windows.is_open(record.job.windows, self.now)
+
+    def watch_window(self, record: JobRecord) -> None:
+        """Remember when the windows of a job open or close next."""
+        change = windows.next_change(record.job.windows, self.now) if record.job.windows else None
+        if change is not None:
+            heapq.heappush(self.tides, (change, record.sequence, record))
 
     def watch_fresh(self) -> None:
         """Remember when to renew the keys of those that joined a line since the last cycle and still wait."""
@@ -164,11 +191,19 @@ class State:
     @property
     def has_bounds(self) -> bool:
         """Whether anything bounds what queues or users hold."""
-        return self.queues.has_bounds or self.limits.in_force
+        return self.queues.has_bounds or self.limits.in_force or bool(self.unlent)
 
     def admits(self, record: JobRecord, amount: Amount) -> bool:
-        """Whether a job may hold ``amount`` more, by its queue, all queues above, and its user."""
-        return self.queues.admits(record.queue, amount) and self.limits.exceeded(record.job, amount) is None
+        """Whether a job may hold ``amount`` more, by its queue, all queues above, its user, and what its pool lends."""
+        if not self.queues.admits(record.queue, amount) or self.limits.exceeded(record.job, amount) is not None:
+            return False
+        return self.lends(record, amount)
+
+    def lends(self, record: JobRecord, amount: Amount) -> bool:
+        """Whether the pool of a job lends ``amount`` to its queue now, or need not."""
+        if not amount.gpu_milli or record.job.pool not in self.unlent:
+            return True
+        return not self.queues.borrows(record.queue, amount)
 
     def charge(self, record: JobRecord, amount: Amount, sign: int) -> None:
         """Count what a job holds more (or, with ``sign`` -1, less) for its queues and its user."""
@@ -218,6 +253,8 @@ class State:
             record.attempt += 1
             record.line = ()
             record.renumber()
+            record.clings = False
+            record.migration = self._restarted(record, cause)
             for task in record.tasks:
                 task.outcome = task.exit_code = None
             self.running[record.id] = record
@@ -227,7 +264,7 @@ class State:
         for task, holding in placed:
             task.move(Trigger.START_DECIDED)
             task.holding = holding
-            task.placement = self._placement(task, holding)
+            task.placement = self.placement_of(task, holding)
             task.outcome = task.exit_code = None
             task.device_failed = False
             placements.append(task.placement)
@@ -242,13 +279,20 @@ class State:
         self.pending[decision.id] = decision
         return decision
 
-    def _placement(self, task: TaskRecord, holding: Holding) -> Placement:
+    def placement_of(self, task: TaskRecord, holding: Holding) -> Placement:
+        """A holding as the engine is told of it."""
         cluster, shape = self.cluster, holding.shape
         grants = [
             Grant(cluster.device_ids[device], shape.compute_milli, shape.limit_milli, memory)
             for device, memory in zip(holding.devices, holding.memory_mib, strict=True)
         ]
         return Placement(task.number, task.role, cluster.node_name(holding.node), tuple(grants))
+
+    def _restarted(self, record: JobRecord, cause: Cause) -> Migration | None:
+        """The migration that a run which begins now completes."""
+        if record.migration is None or cause is not Cause.MIGRATED:
+            return None
+        return replace(record.migration, stage=MigrationStage.DONE)
 
     def watch_growth(self, record: JobRecord) -> None:
         """Tasks of a running job that wait will join it when there is room."""
@@ -294,6 +338,9 @@ class State:
 
     def release(self, record: JobRecord, task: TaskRecord) -> None:
         """A task holds nothing any more."""
+        if task.vacating is not None:
+            self.cluster.change(task.vacating, Hold.NOTHING)
+            task.vacating = None
         holding = task.holding
         if holding is None:
             return
@@ -314,8 +361,8 @@ class State:
         self.roster.remove(record)
         record.suspended_by = ""
         record.started_at = None
-        displaced = record.stop_cause in (Cause.PREEMPTED, Cause.RECLAIMED)
-        interrupted = displaced or record.stop_cause is Cause.DRAINED
+        displaced = record.stop_cause in (Cause.PREEMPTED, Cause.RECLAIMED, Cause.SUSPENDED_TOO_LONG)
+        interrupted = displaced or record.stop_cause in _INTERRUPTING
         if record.stop_trigger is not None:
             self._settle_queued(record)
         record.stop_trigger = record.stop_cause = None

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from millpond.model.reasons import Cause
-from millpond.model.workloads import TaskState
+from millpond.model.states import JobState, TaskState
 from millpond.scheduling.claims import Claim, Claims
 from millpond.scheduling.gang_sizes import is_enough
 from millpond.scheduling.growing import grow, in_order
@@ -24,6 +24,7 @@ from millpond.scheduling.reclaiming.searching import Plan
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.reserving import Reserver
 from millpond.scheduling.state import State
+from millpond.scheduling.suspending import given_up, suspend
 from millpond.scheduling.tenancy.admission import (
     admitted_tasks,
     is_admitted,
@@ -73,7 +74,7 @@ class Walk:
         claims: Claims,
         planner: Planner,
         reserver: Reserver,
-        turns: Turns | None,
+        turns: Turns,
     ) -> None:
         self._state = state
         self._placer = placer
@@ -103,17 +104,10 @@ class Walk:
             journal.commit()
             for record, placed, cause in outcome.placed:
                 self._start(record, placed, cause)
-            if self._turns is not None:
-                self._share_cards(self._turns, outcome.blocked)
+            self._turns.share(outcome.blocked)
             return
         journal.rollback(mark)
         self._carry_out(outcome)
-
-    def _share_cards(self, turns: Turns, blocked: list[JobRecord]) -> None:
-        """The first of every line that found no room may take turns with work of its own size."""
-        for record in blocked:
-            if admitted_tasks(self._state, record):
-                turns.share(record)
 
     # ---- claims -------------------------------------------------------------------------------------------------
 
@@ -154,7 +148,13 @@ class Walk:
         """During the walk quotas count what is claimed as held, so that nobody slips in while the victims leave."""
         if self._claims.by_job and (self._state.has_bounds or self._state.queues.has_guarantees):
             for job, claim in self._claims.by_job.items():
-                self._charge(self._state.jobs[job], claim.placed, sign)
+                record = self._state.jobs[job]
+                if record.state is JobState.STOPPING:
+                    continue  # it is to start there anew, and counts for what it has
+                if record.id in self._state.suspended:
+                    self._state.charge(record, given_up(self._state, record), sign)
+                else:
+                    self._charge(record, claim.placed, sign)
 
     # ---- the walk itself ----------------------------------------------------------------------------------------
 
@@ -360,8 +360,12 @@ class Walk:
         for plan in outcome.plans:
             for moved, placed in plan.moved:
                 claims.put(moved.id, Claim(placed, victims, Cause.FITS))
+            ways = {victim.id: mode for victim, mode in plan.suspended}
             for victim in plan.leaving:
-                state.stop(victim, Trigger.ENDED_FOR_RETRY, plan.cause, for_job=plan.record.id)
+                if victim.id in ways:
+                    suspend(state, victim, ways[victim.id], plan.cause, plan.record.id)
+                else:
+                    state.stop(victim, Trigger.ENDED_FOR_RETRY, plan.cause, for_job=plan.record.id)
             for victim, tasks in plan.shrunk:
                 state.stop(victim, Trigger.ENDED_FOR_RETRY, Cause.SHRUNK, tasks=tasks, for_job=plan.record.id)
 

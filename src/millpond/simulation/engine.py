@@ -10,18 +10,19 @@ import heapq
 import math
 from collections.abc import Iterable, Sequence
 
-from millpond.model.decisions import Decision, Placement, Resume, Start, Stop, Suspend
+from millpond.model.decisions import Decision, Migrate, Placement, Resume, Start, Stop, Suspend, SuspendMode
 from millpond.model.engine import Inventory, Observed
 from millpond.model.events import Confirmed, Ended, Event
 from millpond.model.nodes import Node
 from millpond.model.reasons import Cause
-from millpond.model.workloads import Job, Outcome
+from millpond.model.states import Outcome
+from millpond.model.workloads import Job
 from millpond.simulation.costs import Costs
 
 NEVER = math.inf
 
 # Answers of one instant come in this order: ends first, for they make room.
-_END, _STOPPED, _CONFIRM = range(3)
+_END, _STOPPED, _LEFT, _CONFIRM = range(4)
 _FINAL_STOPS = frozenset({Cause.STOP_REQUESTED, Cause.TIME_LIMIT})
 
 
@@ -32,6 +33,7 @@ class Work:
         remaining_s: work left at full speed, unpaid overhead included.
         overhead_s: the part of it that comes from preemptions.
         placements: its tasks that run, start or are suspended; empty when it has none.
+        swapped_mib: device memory that lies in host memory.
         version: rises whenever the instant of its end changes; older entries of the agenda are void.
         held_since: since when it holds cards; ``NEVER`` while it holds none.
         held_s, preemptions, lost_s, first_start_at, ended_at: its history; NaN is not yet.
@@ -39,8 +41,8 @@ class Work:
 
     __slots__ = (
         "attempt", "ended_at", "first_start_at", "held_s", "held_since", "index", "job", "lost_s", "overhead_s",
-        "placements", "preemptions", "rate", "remaining_s", "run_service_s", "since", "started", "task_count",
-        "version",
+        "placements", "preemptions", "rate", "remaining_s", "run_service_s", "since", "started", "swapped_mib",
+        "task_count", "version",
     )  # fmt: skip
 
     def __init__(self, index: int, job: Job, duration_s: float) -> None:
@@ -51,6 +53,7 @@ class Work:
         self.overhead_s = 0.0
         self.placements: tuple[Placement, ...] = ()
         self.attempt = 0
+        self.swapped_mib = 0
         self.version = 0
         self.started = False
         self.since = 0.0
@@ -80,6 +83,7 @@ class PretendEngine:
         jobs: every job that may be started, with its duration in seconds.
 
     Attributes:
+        departures: ids of the decisions by which jobs left their cards without ending: room for others.
         runs: (job index, start, end, placements) of every stretch in which a job held cards.
     """
 
@@ -87,6 +91,7 @@ class PretendEngine:
         self.now = 0.0
         self.works = {job.id: Work(index, job, duration) for index, (job, duration) in enumerate(jobs)}
         self.runs: list[tuple[int, float, float, tuple[Placement, ...]]] = []
+        self.departures: set[int] = set()
         self._nodes = nodes
         self._costs = costs
         self._agenda: list[tuple[float, int, int, Work, int, int]] = []
@@ -120,6 +125,8 @@ class PretendEngine:
             elif kind == _CONFIRM:
                 self._begin(work, at)
                 found.append(Confirmed(at, decision))
+            elif kind == _LEFT:
+                found.append(self._left(work, at, decision))
             else:
                 found.append(self._stopped(work, at))
         return found
@@ -140,6 +147,8 @@ class PretendEngine:
                     self._suspend(work, decision)
                 case Resume():
                     self._resume(work, decision)
+                case Migrate():
+                    self._migrate(work, decision)
 
     def inventory(self) -> Inventory:
         """All nodes, and all tasks that hold something."""
@@ -228,17 +237,45 @@ class PretendEngine:
         work.advance(self.now)
         work.rate = 0.0
         work.version += 1
-        self._close_run(work, self.now)
+        memory = sum(grant.memory_mib for placement in work.placements for grant in placement.grants)
+        work.swapped_mib = memory if decision.mode is SuspendMode.SWAP else 0
+        delay = self._costs.switching_s(work.swapped_mib)
+        if delay:
+            self._plan(self.now + delay, _LEFT, work, decision.id)
+        else:
+            self._answers.append(self._left(work, self.now, decision.id))
+
+    def _left(self, work: Work, at: float, decision: int) -> Confirmed:
+        """A job has left its cards without ending."""
+        self._close_run(work, at)
         if self._shares:
             for other in self._leave_cards(work):
                 self._retime(other)
-        self._answers.append(Confirmed(self.now, decision.id))
+        self.departures.add(decision)
+        return Confirmed(at, decision)
+
+    def _migrate(self, work: Work, decision: Migrate) -> None:
+        """Its memory leaves and comes back, and meanwhile nothing is done."""
+        touched = self._leave_cards(work) if self._shares else set()
+        work.advance(self.now)
+        work.rate = 0.0
+        work.version += 1
+        self._close_run(work, self.now)
+        work.placements, work.held_since = (decision.placement,), self.now
+        for other in touched:
+            self._retime(other)
+        memory = sum(grant.memory_mib for grant in decision.placement.grants)
+        self._plan(self.now + 2 * self._costs.switching_s(memory), _CONFIRM, work, decision.id)
 
     def _resume(self, work: Work, decision: Resume) -> None:
         work.version += 1
-        work.held_since = self.now
-        if self._costs.restore_s:
-            self._plan(self.now + self._costs.restore_s, _CONFIRM, work, decision.id)
+        if decision.placement is not None:
+            work.placements = (decision.placement,)
+        work.held_since = min(work.held_since, self.now)
+        delay = self._costs.restore_s + self._costs.switching_s(work.swapped_mib)
+        work.swapped_mib = 0
+        if delay:
+            self._plan(self.now + delay, _CONFIRM, work, decision.id)
         else:
             self._begin(work, self.now)
             self._answers.append(Confirmed(self.now, decision.id))

@@ -7,7 +7,7 @@ the time comes from.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from millpond.forecasting.durations import DurationPredictor, Forecast
@@ -25,7 +25,8 @@ from millpond.model.events import (
     Tick,
 )
 from millpond.model.nodes import Node
-from millpond.model.workloads import Job, Outcome
+from millpond.model.states import Outcome
+from millpond.model.workloads import Job
 from millpond.simulation.costs import Costs
 from millpond.simulation.engine import NEVER, PretendEngine, Work
 from millpond.simulation.trace import Workload, anonymous
@@ -59,12 +60,14 @@ class World:
     Attributes:
         durations: what the policy learns about durations, one of ``KNOWLEDGE``. With ``none`` it sees nothing
             of a job but when it came and how many cards it asks for.
+        suspends: work may be asked to leave its cards without ending.
     """
 
     nodes: tuple[Node, ...]
     workload: Workload
     durations: str = "none"
     costs: Costs = Costs()
+    suspends: bool = False
 
     def __post_init__(self) -> None:
         if self.durations not in KNOWLEDGE:
@@ -75,7 +78,7 @@ class World:
         at = self.start_at
         queues = () if self.durations == "none" else self.workload.queues()
         return [
-            PoolChanged(at, self.workload.pool()),
+            PoolChanged(at, replace(self.workload.pool(), suspends=self.suspends)),
             *(QueueChanged(at, queue) for queue in queues),
             *(NodeJoined(at, node) for node in self.nodes),
         ]
@@ -181,11 +184,11 @@ class Simulation:
                 self._tell(DurationPredicted(now, job.id, forecast.expected_s, forecast.cautious_s))
 
     def _take_answers(self) -> bool:
-        """Hand the engine's answers on; whether any could change what is decided (a mere confirmation does not)."""
+        """Hand the engine's answers on; whether any could change what is decided (that a start was done does not)."""
         changed = False
         for event in self.engine.events():
             self._tell(event)
-            if type(event) is not Confirmed:
+            if type(event) is not Confirmed or event.decision in self.engine.departures:
                 changed = True
             if type(event) is Ended and event.outcome is Outcome.SUCCESS:
                 self._finish(event)

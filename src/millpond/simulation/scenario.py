@@ -36,6 +36,7 @@ class Scenario:
         seed: of the arrival order, of synthetic workloads, and of policies that draw lots.
         settings: the policy; ``replay`` fills in the seed and, for packing, the mix.
         load: offered load of a synthetic workload.
+        suspends: work may be asked to leave its cards without ending.
     """
 
     trace_format: str
@@ -50,6 +51,7 @@ class Scenario:
     costs: Costs = Costs()
     skip_bad_rows: bool = False
     load: float = 0.9
+    suspends: bool = False
 
     def __post_init__(self) -> None:
         if self.trace_format not in FORMATS:
@@ -124,7 +126,7 @@ def read_world(scenario: Scenario) -> World:
     nodes = _nodes(scenario)
     if not capacity_milli(nodes):
         raise InvalidInputError(f"the nodes of {scenario.nodes} have no cards", "give nodes with at least one card")
-    world = World(nodes, _workload(scenario, nodes), scenario.durations, scenario.costs)
+    world = World(nodes, _workload(scenario, nodes), scenario.durations, scenario.costs, scenario.suspends)
     return queueing.admissible_world(world, skip_bad_rows=scenario.skip_bad_rows)
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from millpond.scheduling.placement.warming import warm
 from millpond.scheduling.settings import Settings
 from millpond.simulation.clusters import uniform_cluster
 from millpond.simulation.core import make_scheduler
@@ -10,13 +13,19 @@ from millpond.simulation.synthetic import SyntheticOptions, synthesise
 
 
 def warm_up(settings: Settings) -> None:
-    """Play a small crowded workload, in which jobs wait and are preempted, so that every kernel has run.
+    """Play a small crowded workload, in which jobs wait, reserve and are preempted, so that every kernel has run.
 
     The first time on a machine this compiles them, which takes some ten seconds; later they come from a cache.
     """
+    try:
+        warm()
+    except ImportError:
+        return  # there is no compiler
     crowd = synthesise(SyntheticOptions(jobs=80, load=3.0), total_cards=16, cards_per_node=4, seed=0)
     for durations in ("none", "exact"):
-        Simulation(World(uniform_cluster("4x4"), crowd, durations), make_scheduler(settings)).run()
+        for preempt in (True, False):  # who cannot preempt reserves
+            scheduler = make_scheduler(replace(settings, preempt=preempt))
+            Simulation(World(uniform_cluster("4x4"), crowd, durations), scheduler).run()
 
 
 if __name__ == "__main__":

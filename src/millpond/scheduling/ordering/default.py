@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from millpond.model.workloads import JobState
+from millpond.model.states import JobState
 from millpond.scheduling.ordering.base import (
     NEVER,
     BoolArray,

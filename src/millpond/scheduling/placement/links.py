@@ -9,6 +9,7 @@ card. Nodes without a registered type are judged by their switch and socket numb
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import combinations
 
 import numpy as np
@@ -81,8 +82,12 @@ class LinkTables:
         self.lookup = np.concatenate([self.lookup, _best_sets(key)[None]])
 
 
+@lru_cache(maxsize=64)
 def _best_sets(key: tuple[tuple[int, ...], ...]) -> Int64Array:
-    """Best set of every size within every mask of free cards: int64 (256, 9), 0 where there is none."""
+    """Best set of every size within every mask of free cards: int64 (256, 9), 0 where there is none; not to be changed.
+
+    Kept, because the twins of a scheduler meet the machines that it has met.
+    """
     table = np.zeros((256, 9), dtype=np.int64)
     if len(key) > _LOOKUP_CARDS:
         return table

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal, localcontext
 from enum import IntEnum
-from functools import cache
+from functools import cache, lru_cache
 
 import numpy as np
 
@@ -141,6 +141,7 @@ def build_tables(
     return ScoreTables(scorer, seed, slice_value, scarcity, _flattened(settings, parts))
 
 
+@lru_cache(maxsize=16)
 def quantum_floors(total_weight: int) -> Int64Array:
     """Least gradient that reaches each step of int(100 * sigmoid(gradient / 1000)); int64 of shape (100,).
 

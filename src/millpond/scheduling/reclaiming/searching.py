@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from millpond.model.decisions import SuspendMode
 from millpond.model.reasons import Cause
 from millpond.scheduling.gang_sizes import first_tasks, least_tasks
 from millpond.scheduling.nearness import lie_together, near, required_groups, wished_groups
@@ -30,6 +31,7 @@ from millpond.scheduling.reclaiming.roster import (
     ROW_SLOT,
     SLOT_SEQUENCE,
 )
+from millpond.scheduling.reclaiming.softening import soften
 from millpond.scheduling.reclaiming.victims import MOST_ROWS, cheapest_room
 from millpond.scheduling.reclaiming.yielding import Yielding
 from millpond.scheduling.records import JobRecord, TaskRecord
@@ -52,6 +54,7 @@ class Plan:
         victims: jobs to end, in the order they were found.
         moved: jobs to end here and start again elsewhere, with their new places.
         shrunk: elastic gangs and the tasks they do without.
+        suspended: those of the victims that need not end, and how they leave.
         placed: the place that the job gets.
     """
 
@@ -62,6 +65,7 @@ class Plan:
     placed: Placed
     cause: Cause
     by_ordering: bool
+    suspended: tuple[tuple[JobRecord, SuspendMode], ...] = ()
 
     @property
     def leaving(self) -> tuple[JobRecord, ...]:
@@ -106,6 +110,7 @@ class Search:
                 attempt.victims.append(part.record)
             else:
                 shrunk.setdefault(part.record.id, (part.record, []))[1].extend(part.tasks)
+        suspended = () if rule.by_ordering else self._soften(record, tasks, attempt)
         return Plan(
             record,
             tuple(attempt.victims),
@@ -114,7 +119,15 @@ class Search:
             attempt.placed,
             rule.cause,
             rule.by_ordering,
+            suspended,
         )
+
+    def _soften(
+        self, record: JobRecord, tasks: list[TaskRecord], attempt: Attempt
+    ) -> tuple[tuple[JobRecord, SuspendMode], ...]:
+        """Let those off with a suspension who make room enough by it."""
+        amount = self._state.amount_of(record, tasks)
+        return soften(self._state, attempt.victims, lambda: self._state.queues.limiting(record.queue, amount) is None)
 
     # ---- tasks that must lie together ---------------------------------------------------------------------------
 
@@ -167,7 +180,7 @@ class Search:
         count = cluster.arrays.node_count
         base = np.ones(count, dtype=np.uint8) if rule.mask is None else rule.mask[:count]
         base = base & (
-            cluster.arrays.pool[:count] == cluster.shape_of(record.job.roles[0].request, record.job.pool).pool
+            cluster.arrays.pool[:count] == cluster.words.shape_of(record.job.roles[0].request, record.job.pool).pool
         )
         asked = sum(record.job.roles[task.role_index].request.gpu_milli for task in tasks)
         totals = int(groups.max(initial=0)) + 1
@@ -229,7 +242,7 @@ class Search:
     def _place_all(self, record: JobRecord, tasks: list[TaskRecord], attempt: Attempt) -> Placed:
         """Take holdings for the tasks, largest first, making room as needed; empty if that fails."""
         cluster = self._state.cluster
-        shapes = cluster.shapes_of(record.demand)
+        shapes = cluster.words.shapes_of(record.demand)
         placed: Placed = []
         for task in sorted(tasks, key=lambda task: -shapes[task.role_index].devices):
             shape = shapes[task.role_index]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass
 
-from millpond.model.workloads import JobState, TaskState
+from millpond.model.states import JobState, TaskState
 from millpond.scheduling.gang_sizes import spare_tasks
 from millpond.scheduling.holdings import Hold
 from millpond.scheduling.placing import NodeMask

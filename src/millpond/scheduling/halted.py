@@ -1,0 +1,73 @@
+"""Suspended jobs for people: what they still hold, who keeps them so, and what has to happen before they go on."""
+
+from __future__ import annotations
+
+from millpond.model import windows
+from millpond.model.decisions import SuspendMode
+from millpond.model.devices import Health
+from millpond.model.reasons import Cause, Reason
+from millpond.scheduling.records import JobRecord
+from millpond.scheduling.state import State
+from millpond.scheduling.suspending import BY_REQUEST, BY_REST, gives_up_at, is_suspending
+from millpond.scheduling.tides import BY_LENDING, BY_WINDOW
+from millpond.scheduling.turns import BY_TURN
+
+_WHEN_FREE = "as soon as its devices are free and its queue admits it"
+
+
+def why_suspended(state: State, record: JobRecord) -> Reason:
+    """The reason of a suspended job."""
+    nodes = sorted({task.placement.node for task in record.tasks if task.placement is not None})
+    where = f" on {', '.join(nodes)}" if nodes else ""
+    memory = sum(sum(task.holding.memory_mib) for task in record.tasks if task.holding is not None)
+    swapped = record.suspend_mode is SuspendMode.SWAP
+    holds = f", {memory} MiB of device memory {'in host memory' if swapped else 'on the card'}"
+    cause, until, opens_at = _until(state, record)
+    leaves = "being suspended" if is_suspending(state, record) else "suspended"
+    return Reason(
+        cause,
+        f"{leaves}{where}{holds if memory else ''}; it goes on {until}{_failed_cards(state, record)}",
+        (("device_memory_mib", 0 if swapped else memory), ("swapped_mib", memory if swapped else 0)),
+        opens_at=opens_at,
+    )
+
+
+def _until(state: State, record: JobRecord) -> tuple[Cause, str, float | None]:
+    """Why it is suspended, when it goes on in words, and as an instant where that is known."""
+    by = record.suspended_by
+    if by in (BY_WINDOW, BY_LENDING):
+        own = by == BY_WINDOW
+        hours = record.job.windows if own else state.cluster.pools[record.job.pool].lending
+        told = f"when its {'window opens' if own else 'pool lends again'} ({' and '.join(map(str, hours))})"
+        return Cause.WINDOW_CLOSED if own else Cause.LENDING_OVER, told, windows.opens_at(hours, state.now)
+    if by == BY_REST:
+        took = f"; coming back took {record.return_s:.1f} s the last time" if record.return_s else ""
+        told = (
+            f"with the next request, as soon as its devices are free, or freed for it, and its queue admits it "
+            f"({record.resting}{took})"
+        )
+        return Cause.SCALED_TO_ZERO, told, None
+    if by == BY_TURN:
+        return Cause.SUSPENDED, "when its turn on these cards comes", None
+    if by == BY_REQUEST:
+        return Cause.SUSPENDED, f"when asked to, {_WHEN_FREE}", None
+    return Cause.SUSPENDED, _when_there_is_room(state, record), None
+
+
+def _when_there_is_room(state: State, record: JobRecord) -> str:
+    end_at = gives_up_at(state, record)
+    if end_at is None:
+        return _WHEN_FREE
+    why = record.suspended_why.value if record.suspended_why is not None else "for others"
+    return (
+        f"{_WHEN_FREE}; it left for others ({why}), and is ended and lined up for another run if there is no room "
+        f"for {max(end_at - state.now, 0.0):.0f} s more"
+    )
+
+
+def _failed_cards(state: State, record: JobRecord) -> str:
+    """Those that it left and that have failed since: it comes back elsewhere."""
+    devices = [device for task in record.tasks if task.holding is not None for device in task.holding.devices]
+    found = [pair for pair in map(state.cluster.device, devices) if pair is not None]
+    failed = [f"{node.name}/{device.index}" for node, device in found if device.health is Health.FAULTY]
+    return f"; on another card, as {', '.join(failed)} has failed" if failed else ""

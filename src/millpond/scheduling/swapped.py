@@ -1,0 +1,77 @@
+"""Device memory of work that was swapped off its devices, and what is kept free on them for its sake.
+
+A pool may bound what is on a device and what was swapped off it together (``Pool.memory_factor_milli``). Where that
+much is there already, nobody else is handed the rest of the device's memory, so that whoever was swapped finds no more
+in its way than its pool allows. It is taken off the free memory in the arrays, where every search sees it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from millpond.scheduling.holdings import Holding
+from millpond.scheduling.placement.arrays import ClusterArrays
+
+_NO_BOUND = 2**62
+
+
+class SwappedOff:
+    """Keeps the account of one cluster.
+
+    Args:
+        factor_of: by index of a device, the factor of its pool in milli; 0: no bound.
+
+    Attributes:
+        mib: by index of a device, how much was swapped off it; none where there is none.
+        kept_mib: by index of a device, how much is kept free on it.
+    """
+
+    def __init__(self, arrays: ClusterArrays, factor_of: Callable[[int], int]) -> None:
+        self.mib: dict[int, int] = {}
+        self._arrays = arrays
+        self._factor_of = factor_of
+        self.kept_mib: dict[int, int] = {}
+
+    def add(self, device: int, mib: int) -> None:
+        """So much more was swapped off a device; negative: it is back, or over."""
+        total = self.mib.pop(device, 0) + mib
+        if total:
+            self.mib[device] = total
+        self.settle((device,))
+
+    def settle(self, devices: Iterable[int]) -> None:
+        """What is held of these devices, or their pool, has changed: what is kept free on them follows."""
+        free = self._arrays.device_memory_free_cells
+        for device in devices:
+            kept = self.kept_mib.pop(device, 0)
+            if device not in self.mib and not kept:
+                continue
+            unheld = free[device] + kept
+            beyond = int(self.mib.get(device, 0) + self._arrays.device_memory_cells[device] - self._most(device))
+            kept = max(min(beyond, unheld), 0)
+            free[device] = unheld - kept
+            if kept:
+                self.kept_mib[device] = kept
+
+    def is_beyond(self, devices: Iterable[int]) -> bool:
+        """Whether what is on one of these devices and what was swapped off it exceed what the pool's factor allows."""
+        arrays = self._arrays
+        return any(
+            arrays.device_memory_cells[device] - arrays.device_memory_free_cells[device] - self.kept_mib.get(device, 0)
+            > self._most(device) - self.mib.get(device, 0)
+            for device in devices
+        )
+
+    def leave_room(self, holdings: Iterable[Holding]) -> bool:
+        """Whether holdings may be swapped off devices that others may fill up then, by the pool's factor."""
+        capacity = self._arrays.device_memory_cells
+        return all(
+            capacity[device] + self.mib.get(device, 0) + memory <= self._most(device)
+            for holding in holdings
+            for device, memory in zip(holding.devices, holding.memory_mib, strict=True)
+        )
+
+    def _most(self, device: int) -> int:
+        """How much memory work on a device and work that was swapped off it may have together, in MiB."""
+        capacity, factor = self._arrays.device_memory_cells[device], self._factor_of(device)
+        return capacity * factor // 1000 if factor else _NO_BOUND

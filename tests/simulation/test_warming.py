@@ -1,0 +1,24 @@
+"""Kernels that were made ready: nothing is compiled any more when work arrives."""
+
+from __future__ import annotations
+
+import pytest
+
+from millpond.scheduling.settings import Settings
+from millpond.simulation.clusters import uniform_cluster
+from millpond.simulation.core import make_scheduler
+from millpond.simulation.kernel import Simulation, World
+from millpond.simulation.synthetic import SyntheticOptions, synthesise
+from millpond.simulation.warming import warm_up
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("preempt", [True, False])
+def test_after_warming_up_no_kernel_is_compiled_any_more(preempt: bool) -> None:
+    numba = pytest.importorskip("numba")
+    warm_up(Settings(preempt=True))
+    crowd = synthesise(SyntheticOptions(jobs=60, load=1.3), 8, 4, seed=2)
+    world = World(uniform_cluster("2x4"), crowd, "predicted")
+    with numba.core.event.install_recorder("numba:compile") as recorder:
+        Simulation(world, make_scheduler(Settings(preempt=preempt))).run()
+    assert [event for _, event in recorder.buffer] == []
