@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from millpond.node import cgroups
-from millpond.node.cgroups import Amounts, Controllers, GroupMode, find_controllers
+from millpond.node import cgroups, memory_cgroup, procfs
+from millpond.node.cgroups import SERVER_GROUP, TASKS_UNIT, Amounts, Controllers, GroupMode, find_controllers
+from millpond.node.limiting import Limiter
+from millpond.node.nurse import Nurse
 
 
 @pytest.fixture
@@ -56,6 +58,20 @@ def test_a_server_that_lives_in_a_leaf_of_its_group_makes_groups_beside_it(tmp_p
     assert found == Controllers({"memory": (2, mount / "unit")})
 
 
+def test_where_a_unit_for_tasks_is_up_beside_the_server_its_group_is_divided_whoever_is_in_it(tmp_path: Path) -> None:
+    mount = folders_of(tmp_path, "slice/server-7.service", f"slice/{TASKS_UNIT}")
+    for folder in (mount / "slice").iterdir():
+        (folder / "cgroup.controllers").write_text("memory pids\n")
+        (folder / "cgroup.type").write_text("domain\n")
+        (folder / "cgroup.procs").write_text("1\n")
+    (mount / "slice" / TASKS_UNIT / "memory.max").write_text("4096\n")
+    membership = tmp_path / "membership"
+    membership.write_text("0::/slice/server-7.service\n")
+    found, _ = find_controllers(GroupMode.AUTO, mount, membership)
+    assert found == Controllers(dict.fromkeys(("memory", "pids"), (2, mount / "slice" / TASKS_UNIT)))
+    assert memory_cgroup.limit_bytes(mount, membership) == 4096
+
+
 def test_a_group_shared_with_other_programs_is_left_alone(tmp_path: Path) -> None:
     mount = folders_of(tmp_path, "session")
     (mount / "session" / "cgroup.controllers").write_text("memory\n")
@@ -77,6 +93,18 @@ def test_opening_a_group_moves_the_server_down_and_lets_the_controllers_in(tmp_p
     cgroups.open_for_groups(Controllers({"memory": (2, unit), "cpu": (2, unit)}))
     assert (unit / "server" / "cgroup.procs").read_text() == "71"
     assert (unit / "cgroup.subtree_control").read_text() == "+memory +cpu"
+
+
+def test_supervisors_live_where_their_server_does_not_find_them_left_over(tmp_path: Path) -> None:
+    leaf = Controllers({"memory": (2, tmp_path)}).leaf
+    assert leaf == tmp_path / SERVER_GROUP
+    leaf.mkdir()
+    (leaf / "cgroup.procs").touch()
+    nurse = Nurse(leaf)
+    born = int((leaf / "cgroup.procs").read_text())
+    assert born in procfs.descendants(os.getpid())
+    nurse.close()
+    assert Controllers({"memory": (1, tmp_path)}).leaf is None
 
 
 def test_what_a_task_asked_for_is_written_as_each_version_wants_it(tmp_path: Path) -> None:
@@ -110,3 +138,14 @@ def test_a_group_that_cannot_be_made_is_the_machines_fault_and_not_the_commands(
     with pytest.raises(OSError, match="its control group cannot be made") as caught:
         cgroups.make([{"folder": str(tmp_path / "gone" / "t"), "settings": {}, "kills": ""}])
     assert not isinstance(caught.value, FileNotFoundError)
+
+
+@pytest.mark.parametrize(("controllers", "pinned"), [(("memory", "pids"), True), (("memory", "cpu", "pids"), False)])
+def test_a_task_is_pinned_to_its_cpus_where_its_group_has_no_say_about_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, controllers: tuple[str, ...], pinned: bool
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 2, 3})
+    limiter = Limiter(Controllers(dict.fromkeys(controllers, (2, tmp_path))), pins=True)
+    limits = limiter.limits("t", Amounts(2_000, 512), said_memory=True, pinned=[(0,)])
+    assert limits.cpus == ((1, 2) if pinned else ())
+    assert limits.groups

@@ -7,7 +7,9 @@ import socket
 from pathlib import Path
 from types import SimpleNamespace
 
+from millpond.model.devices import SWAP_SHARE
 from millpond.node import memory_cgroup
+from millpond.node.devices.finding import FoundVendors
 from millpond.node.devices.nvidia import NvidiaVendor
 from millpond.node.machine import describe_machine
 
@@ -20,7 +22,7 @@ def no_driver() -> SimpleNamespace:
 
 
 def test_a_machine_without_gpus_is_one_node_with_its_cores_and_memory_and_says_why() -> None:
-    machine = describe_machine(nvidia=NvidiaVendor(no_driver))
+    machine = describe_machine(found=FoundVendors((NvidiaVendor(no_driver),), {}))
     (node,) = machine.nodes
     assert node.name == socket.gethostname()
     assert node.cpu_milli == 1000 * len(os.sched_getaffinity(0))
@@ -33,6 +35,13 @@ def test_fake_gpus_stand_in_for_the_machine() -> None:
     machine = describe_machine("4x8:V100-32GB")
     assert [node.name for node in machine.nodes] == ["fake-1", "fake-2", "fake-3", "fake-4"]
     assert machine.notes == ("32 fake GPUs on 4 fake nodes",)
+
+
+def test_pretended_nodes_set_a_part_of_their_memory_aside_for_swapped_work_unless_told_otherwise() -> None:
+    (node,) = describe_machine("8:V100-32GB").nodes
+    assert node.swap_mib == node.memory_mib // SWAP_SHARE
+    assert describe_machine("8:V100-32GB", swap_mib=7).nodes[0].swap_mib == 7
+    assert describe_machine(found=FoundVendors((), {}), swap_mib=7).nodes[0].swap_mib == 0  # nothing here can swap
 
 
 def test_a_task_without_devices_sees_none() -> None:

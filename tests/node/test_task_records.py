@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from millpond.node.files import read_json, write_json
+from millpond.node.files import keep_room, read_json, room_for, write_json
 from millpond.node.records import TaskFiles, TaskId, attempt_dir, read_record
 
 
@@ -37,6 +37,27 @@ def test_a_file_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> Non
     with pytest.raises(TypeError):
         write_json(path, {"a": object()})
     assert read_json(path) == {"a": 1}
+
+
+def test_a_file_for_which_room_was_kept_takes_no_new_blocks(tmp_path: Path) -> None:
+    path = tmp_path / "record.json"
+    write_json(path, {"running": True})
+    keep_room(path)
+    kept = room_for(path).stat()
+    write_json(path, {"ended": True}, durable=True, in_room=True)
+    assert read_json(path) == {"ended": True}
+    assert path.stat().st_ino == kept.st_ino
+    assert path.stat().st_blocks <= kept.st_blocks
+    assert [file.name for file in tmp_path.iterdir()] == ["record.json"]
+
+
+def test_room_does_for_one_file_and_the_next_is_written_as_any_other(tmp_path: Path) -> None:
+    path = tmp_path / "wish.json"
+    keep_room(path)
+    for grace_s in (30, 5):
+        write_json(path, {"grace_s": grace_s}, in_room=True)
+    assert read_json(path) == {"grace_s": 5}
+    assert [file.name for file in tmp_path.iterdir()] == ["wish.json"]
 
 
 def test_a_file_torn_by_a_power_cut_counts_as_absent(tmp_path: Path) -> None:

@@ -5,8 +5,11 @@ Both hierarchies are used, each for the controllers that it has: version 2 (one 
 (``Controllers.groups``); the task's supervisor makes them, puts the task in, and removes them when it is over. The
 supervisor itself stays outside, so that what befalls the task does not befall it. Standard library only.
 
-A manager of a machine expects nobody to rearrange its groups. Unless told otherwise we therefore use our own group only
-where it was handed to us: systemd marks what ``Delegate=yes`` gives away with an extended attribute.
+A manager of a machine expects nobody to rearrange its groups. Unless told otherwise we therefore use a group only where
+it was handed to us: systemd marks what ``Delegate=yes`` gives away with an extended attribute. The installed service
+has a unit for that which is not the server's (``TASKS_UNIT``; systemd 252 does not mark a user's): a group of version 2
+that has been divided takes no process any more, so systemd could not start a server again in a group below which tasks
+still run.
 
 Source: Linux documentation, admin-guide/cgroup-v2.rst and cgroup-v1/; https://systemd.io/CGROUP_DELEGATION.
 """
@@ -28,8 +31,10 @@ from millpond.node.procfs import descendants
 
 CGROUPS = Path("/sys/fs/cgroup")
 MEMBERSHIP = Path("/proc/self/cgroup")
+TASKS_UNIT = "millpond-tasks.service"
+"""The unit beside the server's whose group is there for tasks; the server is not in it."""
 SERVER_GROUP = "server"
-"""Where the server itself lives below a group of version 2 that it was given: no processes beside groups there."""
+"""Where what is no task lives below a group of version 2 that is divided: no processes beside groups there."""
 
 _CONTROLLERS = ("memory", "cpu", "pids")
 _DELEGATED = ("trusted.delegate", "user.delegate")
@@ -87,6 +92,11 @@ class Controllers:
                 group["kills"] = "memory.events" if version == 2 else "memory.oom_control"
         return list(found.values())
 
+    @property
+    def leaf(self) -> Path | None:
+        """Where supervisors live, beside the groups of their tasks; None: with the server."""
+        return next((folder / SERVER_GROUP for version, folder in self.folders.values() if version == 2), None)
+
 
 def find_controllers(
     mode: GroupMode, cgroups: Path = CGROUPS, membership: Path = MEMBERSHIP
@@ -109,7 +119,7 @@ def find_controllers(
 
 
 def open_for_groups(controllers: Controllers) -> None:
-    """Make groups of version 2 possible below our own: its processes move one down, then its controllers are let in.
+    """Make groups of version 2 possible below these: their processes move one down, then the controllers are let in.
 
     Raises:
         OSError: the kernel refuses.
@@ -122,9 +132,29 @@ def open_for_groups(controllers: Controllers) -> None:
         if not _is_root(folder):
             leaf = folder / SERVER_GROUP
             leaf.mkdir(exist_ok=True)
-            for pid in _processes(folder):
-                _write(leaf / "cgroup.procs", str(pid))
+            for pid in processes(folder):
+                move(pid, leaf)
         _write(folder / "cgroup.subtree_control", " ".join(f"+{name}" for name in names))
+
+
+def move(pid: int, folder: Path) -> None:
+    """Put a process, and so all that it starts from now on, into a group.
+
+    Raises:
+        OSError: the kernel refuses, or the process is gone.
+    """
+    _write(folder / "cgroup.procs", str(pid))
+
+
+def for_tasks(own: Path) -> Path:
+    """The group of the unit for tasks, where one is up beside ours."""
+    beside = own.parent / TASKS_UNIT
+    return beside if beside.is_dir() else own
+
+
+def processes(folder: Path) -> list[int]:
+    """Who is in a group, those below it not counted."""
+    return [int(line) for line in _read(folder / "cgroup.procs").split()]
 
 
 # ---- for the supervisor ---------------------------------------------------------------------------------------------
@@ -180,7 +210,7 @@ def kill_count(counter: Path) -> int:
 
 
 def _removed(folder: Path) -> bool:
-    for pid in _processes(folder):
+    for pid in processes(folder):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, signal.SIGKILL)
     try:
@@ -235,7 +265,7 @@ _SETTINGS: Mapping[tuple[int, str], Callable[[Amounts], dict[str, str]]] = {
 
 
 def _own_groups(cgroups: Path, membership: Path) -> dict[str, tuple[int, Path]]:
-    """The group that this process is in, by controller."""
+    """The group below which those of tasks belong, by controller: of their unit, else the one that we are in."""
     found: dict[str, tuple[int, Path]] = {}
     for line in _read(membership).splitlines():
         _, controllers, path = line.split(":", 2)
@@ -243,14 +273,13 @@ def _own_groups(cgroups: Path, membership: Path) -> dict[str, tuple[int, Path]]:
             for name in set(controllers.split(",")) & set(_CONTROLLERS):
                 folder = _existing(cgroups / name, path)
                 if folder is not None:
-                    found[name] = (1, folder)
+                    found[name] = (1, for_tasks(folder))
             continue
         for mount in (cgroups, cgroups / "unified"):
             folder = _existing(mount, path)
             if folder is None or not (folder / "cgroup.controllers").is_file():
                 continue
-            if folder.name == SERVER_GROUP:
-                folder = folder.parent
+            folder = for_tasks(folder.parent if folder.name == SERVER_GROUP else folder)
             for name in set(_read(folder / "cgroup.controllers").split()) & set(_CONTROLLERS):
                 found.setdefault(name, (2, folder))
     return {name: found[name] for name in _CONTROLLERS if name in found}
@@ -262,6 +291,8 @@ def _existing(mount: Path, path: str) -> Path | None:
 
 
 def _is_delegated(folder: Path) -> bool:
+    if folder.name == TASKS_UNIT:
+        return True
     for name in _DELEGATED:
         with contextlib.suppress(OSError):
             if os.getxattr(folder, name) == b"1":
@@ -274,13 +305,11 @@ def _is_root(folder: Path) -> bool:
 
 
 def _strangers(folder: Path) -> list[int]:
-    """Processes beside us in a group of version 2 that are not our own."""
+    """Processes beside us in a group of version 2 that are not our own; in that of the tasks' unit nobody is."""
+    if _is_root(folder) or folder.name == TASKS_UNIT:
+        return []
     ours = {os.getpid(), *descendants(os.getpid())}
-    return [] if _is_root(folder) else [pid for pid in _processes(folder) if pid not in ours]
-
-
-def _processes(folder: Path) -> list[int]:
-    return [int(line) for line in _read(folder / "cgroup.procs").split()]
+    return [pid for pid in processes(folder) if pid not in ours]
 
 
 def _write(path: Path, text: str) -> None:

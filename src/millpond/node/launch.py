@@ -6,10 +6,12 @@ import os
 import signal
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from pathlib import Path
 from typing import TypeAlias
 
 from millpond.model.errors import InvalidInputError
+from millpond.model.sharing import LENIENT, ShareClass, SliceRules
 from millpond.node.cgroups import Amounts
 from millpond.node.containers.launching import ContainerLaunch
 from millpond.node.identities import Identity
@@ -21,6 +23,17 @@ Command: TypeAlias = tuple[str, ...] | str
 _INHERITED = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR", "LD_LIBRARY_PATH")
 _IN_CONTAINERS = ("TZ", "PYTHONUNBUFFERED")
 _UNHEARD = ("SIGKILL", "SIGSTOP")
+
+
+class Listening(Enum):
+    """Where a task's program listens."""
+
+    PORT = "port"
+    """On a port of the machine, to which every account of the machine can connect."""
+    PRIVATE = "private"
+    """On a port in a network of its own, which leads nowhere else."""
+    SOCKET = "socket"
+    """On a Unix socket in a folder of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +48,14 @@ class LaunchSpec:
             after which nothing counts as saved.
         role_commands: commands by role, for jobs whose roles differ.
         workspace: files to lay out for each attempt; None: none, not even a place for output.
-        serves: each task gets a port to listen on.
+        serves: each task gets a place to listen on.
+        listening: which.
         role_amounts: by role, what its tasks are kept to.
         said_memory: roles that named their memory and use no cards.
         identity: whom they run as; None: as the server does.
         container: what its tasks run in; None: the machine's own environment.
+        share_class: who goes first where it shares a device.
+        slice_rules: how its tasks are held to their parts of devices.
     """
 
     command: Command
@@ -49,10 +65,13 @@ class LaunchSpec:
     role_commands: Mapping[str, Command] = field(default_factory=dict)
     workspace: Workspace | None = None
     serves: bool = False
+    listening: Listening = Listening.PORT
     role_amounts: Mapping[str, Amounts] = field(default_factory=dict)
     said_memory: frozenset[str] = frozenset()
     identity: Identity | None = None
     container: ContainerLaunch | None = None
+    share_class: ShareClass = ShareClass.NORMAL
+    slice_rules: SliceRules = LENIENT
 
     def __post_init__(self) -> None:
         for command in (self.command, *self.role_commands.values()):

@@ -1,9 +1,9 @@
 """What keeps a task to the CPUs and the memory that it asked for: a control group where one can be had, else less.
 
-Without a control group a task is pinned to as many CPUs as it asked for, those first that the fewest others have; and
-where it said how much memory it wants and uses no cards (whose drivers map far more than they use), each of its
-processes may have that much data. Several processes together may then exceed it: nothing but the kernel's last resort
-ends them.
+Without a control group, and with one that has no say about CPUs (as systemd may leave it to users), a task is pinned to
+as many CPUs as it asked for, those first that the fewest others have. Without any, and where it said how much memory it
+wants and uses no cards (whose drivers map far more than they use), each of its processes may have that much data.
+Several processes together may then exceed it: nothing but the kernel's last resort ends them.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from millpond.model.confinement import LimitKind
@@ -61,6 +62,11 @@ class Limiter:
     trouble: str = ""
     pins: bool = False
 
+    @property
+    def supervisors(self) -> Path | None:
+        """The control group where supervisors live; None: with the server."""
+        return None if self.controllers is None else self.controllers.leaf
+
     def limits(self, name: str, amounts: Amounts, said_memory: bool, pinned: Iterable[Sequence[int]]) -> Limits:
         """What one task gets.
 
@@ -69,10 +75,11 @@ class Limiter:
             said_memory: the bound on memory is its own wish, and it uses no cards.
             pinned: the CPUs that running tasks are pinned to.
         """
+        shares = self.controllers is not None and "cpu" in self.controllers.folders
+        cpus = _least_used(amounts.cpu_milli, pinned) if self.pins and not shares else ()
         if self.controllers is not None:
             groups = tuple(self.controllers.groups(name, amounts))
-            return Limits(LimitKind.CONTROL_GROUP, amounts.memory_mib, groups)
-        cpus = _least_used(amounts.cpu_milli, pinned) if self.pins else ()
+            return Limits(LimitKind.CONTROL_GROUP, amounts.memory_mib, groups, cpus)
         data = amounts.memory_mib * 2**20 if said_memory and amounts.memory_mib else None
         return Limits(LimitKind.PROCESS, 0, (), cpus, data)
 

@@ -1,4 +1,4 @@
-"""The memory control group that this process and its tasks live in: its limit, and how often memory ran out in it.
+"""The memory control groups that this process and its tasks live in: their limit, and how often memory ran out there.
 
 Both hierarchies are read: version 2 (``memory.max``, ``memory.events``) and version 1 (``memory.limit_in_bytes``,
 ``memory.oom_control``). Source: Linux documentation, admin-guide/cgroup-v2.rst and cgroup-v1/memory.rst.
@@ -6,7 +6,11 @@ Both hierarchies are read: version 2 (``memory.max``, ``memory.events``) and ver
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterable
 from pathlib import Path
+
+from millpond.node.cgroups import for_tasks
 
 _CGROUPS = Path("/sys/fs/cgroup")
 _MEMBERSHIP = Path("/proc/self/cgroup")
@@ -15,13 +19,23 @@ WHOLE_MACHINE = Path("/proc/vmstat")
 
 
 def limit_bytes(cgroups: Path = _CGROUPS, membership: Path = _MEMBERSHIP) -> int | None:
-    """The most memory that the group may use; None without a limit."""
+    """The most memory that all tasks together may use; None without a limit."""
     limits = []
     for directory, name in _places(cgroups, membership, "memory.max", "memory.limit_in_bytes"):
-        text = _read(directory / name).strip()
+        text = _read(for_tasks(directory) / name).strip()
         if text.isdecimal():
             limits.append(int(text))
     return min(limits, default=None)
+
+
+def bound(folders: Iterable[str], mib: int) -> None:
+    """Give the control groups of a task another limit; those without one for memory stay as they are."""
+    for folder in folders:
+        for name in ("memory.max", "memory.limit_in_bytes"):
+            path = Path(folder, name)
+            if path.is_file():
+                with contextlib.suppress(OSError):  # the task has just ended, and its group with it
+                    path.write_text(str(mib * 2**20))
 
 
 def kill_counter(cgroups: Path = _CGROUPS, membership: Path = _MEMBERSHIP) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import subprocess
@@ -10,15 +11,21 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from millpond.node import nursery
+from millpond.node import cgroups, nursery
 
 ANSWER_WITHIN_S: Final = 10.0
 
 
 class Nurse:
-    """One connection to one nursery at a time."""
+    """One connection to one nursery at a time.
 
-    def __init__(self) -> None:
+    Args:
+        group: the control group where supervisors live; None: the server's. With that of the tasks none is left over in
+            the server's when the server ends, which systemd would tell of at each start.
+    """
+
+    def __init__(self, group: Path | None = None) -> None:
+        self._group = group
         self._process: subprocess.Popen[bytes] | None = None
         self._orders: socket.socket | None = None
         self._open()
@@ -59,6 +66,9 @@ class Nurse:
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
             )
+        if self._group is not None:
+            with contextlib.suppress(OSError):  # it then stays with us, where it works as well
+                cgroups.move(self._process.pid, self._group)
         ours.settimeout(ANSWER_WITHIN_S)
         self._orders = ours
 

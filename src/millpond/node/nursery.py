@@ -21,10 +21,12 @@ import sys
 import traceback
 
 from millpond.node import supervisor
+from millpond.node.becoming import libc
 
 PATH_BYTES = 4_096
 _FILES = 3
-_NAME = b"pond-supervisor"
+SUPERVISOR = "pond-supervisor"
+"""What the kernel calls such a process."""
 _PR_SET_NAME = 15  # linux/prctl.h
 
 
@@ -79,7 +81,7 @@ def _live(path: str, files: list[int]) -> None:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         os.setsid()
-        supervisor.libc.prctl(_PR_SET_NAME, _NAME, 0, 0, 0)
+        libc.prctl(_PR_SET_NAME, SUPERVISOR.encode(), 0, 0, 0)
         for number, file in enumerate(files):
             os.dup2(file, number)
         code = supervisor.main([supervisor.__name__, path])

@@ -7,10 +7,15 @@ Source of the fields: proc(5), ``/proc/pid/stat``.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+import signal
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
 _DEAD = ("Z", "X")
+_STOPPED = ("T", "t")
+_WAITS_IN_KERNEL = "D"
 
 
 def boot_id() -> str:
@@ -25,16 +30,65 @@ def start_ticks(pid: int) -> int | None:
 
 
 def descendants(*pids: int) -> list[int]:
-    """All living processes below these, nearest first; one look at all processes, however many are asked about."""
-    children: dict[int, list[int]] = {}
-    for other in _pids():
-        stat = _stat(other)
+    """All living processes below these, nearest first.
+
+    One that ends while we look may hide another, so who must find every single one looks again until none is left.
+    Where the kernel lists each thread's children (``CONFIG_PROC_CHILDREN``, proc(5)) nobody else is looked at: a
+    machine full of processes makes nothing slower. Elsewhere it takes one look at all there are.
+    """
+    return _walk(pids, _children_of) if _lists_children() else below(pids, children())
+
+
+def children() -> dict[int, list[int]]:
+    """All living processes of the machine, by their parent."""
+    found: dict[int, list[int]] = {}
+    for pid in _pids():
+        stat = _stat(pid)
         if stat is not None and stat[0] not in _DEAD:
-            children.setdefault(int(stat[1]), []).append(other)
-    found = [child for pid in pids for child in children.get(pid, ())]
-    for parent in found:
-        found.extend(children.get(parent, ()))
+            found.setdefault(int(stat[1]), []).append(pid)
     return found
+
+
+def first_above(pid: int, wanted: Container[int]) -> int | None:
+    """The nearest of the wanted processes that ``pid`` is, or stands below; None when there is none."""
+    while pid > 0:
+        if pid in wanted:
+            return pid
+        stat = _stat(pid)
+        pid = 0 if stat is None else int(stat[1])
+    return None
+
+
+def below(pids: Iterable[int], by_parent: Mapping[int, Sequence[int]]) -> list[int]:
+    """As ``descendants``, among the processes that ``children`` has seen."""
+    return _walk(pids, lambda pid: by_parent.get(pid, ()))
+
+
+def is_halted(pid: int) -> bool:
+    """Whether no thread of a process runs its program before it is continued; true of one that is over.
+
+    A thread has stopped (SIGSTOP, or a debugger), or it waits in the kernel and stops on its way back. The latter can
+    last: whoever has called vfork(2) waits for a child that was halted before it could become another program. Shells
+    start commands that way, and so does Python's ``subprocess``.
+    """
+    try:
+        threads = [int(entry.name) for entry in Path(f"/proc/{pid}/task").iterdir()]
+    except OSError:
+        return True
+    stats = [_fields(f"/proc/{pid}/task/{thread}/stat") for thread in threads]
+    states = {stat[0] for stat in stats if stat is not None and stat[0] not in _DEAD}
+    going = states.difference(_STOPPED)
+    return not going or (going == {_WAITS_IN_KERNEL} and (going != states or _is_to_stop(pid)))
+
+
+def _is_to_stop(pid: int) -> bool:
+    """Whether a SIGSTOP waits for a process: it acts before the program goes on."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return True
+    pending = [int(line.split()[1], 16) for line in lines if line.startswith(("SigPnd:", "ShdPnd:"))]
+    return any(mask >> (signal.SIGSTOP - 1) & 1 for mask in pending)
 
 
 def cpu_s_below(pid: int) -> float:
@@ -50,6 +104,12 @@ def cpu_s(pids: Iterable[int]) -> float:
     return sum(int(ticks) for stat in stats for ticks in stat[11:15]) / os.sysconf("SC_CLK_TCK")
 
 
+def available_mib() -> int:
+    """Memory of the machine that can be had without pushing others out (``MemAvailable``)."""
+    lines = Path("/proc/meminfo").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")) // 1024
+
+
 def with_variable(name: str, value: str) -> list[int]:
     """All living processes that were started with ``name=value`` in their environment and are ours to see."""
     wanted = f"{name}={value}".encode()
@@ -63,13 +123,41 @@ def with_variable(name: str, value: str) -> list[int]:
     return found
 
 
+def _walk(pids: Iterable[int], children_of: Callable[[int], Sequence[int]]) -> list[int]:
+    found: dict[int, None] = {}
+    level = list(pids)
+    while level:
+        level = [child for pid in level for child in children_of(pid) if child not in found]
+        found.update(dict.fromkeys(level))
+    return list(found)
+
+
+@cache
+def _lists_children() -> bool:
+    return Path("/proc/thread-self/children").exists()
+
+
+def _children_of(pid: int) -> list[int]:
+    """The living children of all threads of a process; none when it is over."""
+    listed = []
+    with suppress(OSError):  # it is over
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            with suppress(OSError):  # that thread is
+                listed += (thread / "children").read_bytes().split()
+    return [child for child in map(int, listed) if start_ticks(child) is not None]
+
+
 def _pids() -> Iterator[int]:
     return (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal())
 
 
 def _stat(pid: int) -> list[str] | None:
     """The fields of a process from the third (its state) on."""
+    return _fields(f"/proc/{pid}/stat")
+
+
+def _fields(stat: str) -> list[str] | None:
     try:
-        return Path(f"/proc/{pid}/stat").read_bytes().decode(errors="replace").rpartition(")")[2].split()
+        return Path(stat).read_bytes().decode(errors="replace").rpartition(")")[2].split()
     except OSError:
         return None

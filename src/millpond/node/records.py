@@ -6,16 +6,19 @@ is all that a restarted server needs to find its tasks again.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from millpond.model.confinement import Confinement, LimitKind
+from millpond.model.decisions import Grant
+from millpond.model.sharing import EscapePolicy, ShareClass, SliceHold
 from millpond.node import procfs
-from millpond.node.files import read_json
+from millpond.node.files import read_json, write_json
 from millpond.node.supervisor import RUNNING
 
 FILES = "files"
@@ -59,6 +62,16 @@ class TaskFiles:
         return self.record.with_suffix(".stop")
 
     @property
+    def home(self) -> Path:
+        """Where it was moved to since it started; there is no such file of most tasks."""
+        return self.record.with_suffix(".home")
+
+    @property
+    def escape(self) -> Path:
+        """How it was seen to use a device beyond its slice; there is no such file of most tasks."""
+        return self.record.with_suffix(".escape")
+
+    @property
     def metrics(self) -> Path:
         """What the task reported of itself (``job.metrics``)."""
         return self.record.parent / FILES / f"{self.record.stem}.metrics"
@@ -95,7 +108,15 @@ class RunRecord:
 
     Attributes:
         decision: the decision that started it.
-        devices: UUIDs of what it was given.
+        devices: UUIDs of what it was given, or was moved to since.
+        grants: how much of each; empty in records of earlier versions.
+        left: while it is to come back on other devices than it was taken off: the latter, in the same order.
+        share_class: who goes first where it shares a device.
+        held_by: what keeps it to its slices.
+        hold_reason: why nothing does.
+        escapes: what becomes of it when it uses a device beyond its slice.
+        ended_for: why it had to end although nobody had asked for it; empty: that was not so.
+        ended_as: as what its end then counts (``model.states.Outcome``).
         notice_signal: what tells it to end.
         saves: the notice makes it save its work.
         sandboxed: it runs apart from everybody else's (``node.sandbox``).
@@ -110,6 +131,8 @@ class RunRecord:
         cpus: numbers of the CPUs that it is pinned to; empty: to none.
         port: where on this machine it serves; None when it was given none.
         access_key: what it may ask of those who connect there.
+        door: name of the door by which alone it is reached (``node.door``); empty: it is reached at its port.
+        private: that port is in a network of its own.
         container: name of the container that it runs in; empty: in none.
         detached: its processes are not below its supervisor, but a daemon's.
     """
@@ -140,13 +163,23 @@ class RunRecord:
     cpus: tuple[int, ...] = ()
     port: int | None = None
     access_key: str = ""
+    door: str = ""
+    private: bool = False
     container: str = ""
     detached: bool = False
+    grants: tuple[Grant, ...] = ()
+    share_class: ShareClass = ShareClass.NORMAL
+    held_by: SliceHold = SliceHold.UNKNOWN
+    hold_reason: str = ""
+    escapes: EscapePolicy = EscapePolicy.REPORT
+    ended_for: str = ""
+    ended_as: str = ""
+    left: tuple[str, ...] = ()
 
     @property
     def confinement(self) -> Confinement:
         """How well it is kept apart, and kept to its amounts."""
-        return Confinement(self.sandboxed, LimitKind(self.limited_by))
+        return Confinement(self.sandboxed, LimitKind(self.limited_by), self.held_by, self.hold_reason)
 
     @property
     def over(self) -> bool:
@@ -181,7 +214,27 @@ def attempt_dir(state_dir: Path, job: str, attempt: int) -> Path:
 def read_record(files: TaskFiles) -> RunRecord | None:
     """What is known about a task; None when it was never started."""
     plain = read_json(files.record)
-    return None if plain is None else _record(plain)
+    return None if plain is None else _record(plain | (read_json(files.home) or {}))
+
+
+def write_home(files: TaskFiles, grants: Sequence[Grant], left: Sequence[str], env: Mapping[str, str]) -> None:
+    """Note where a task belongs from now on; its record, which its supervisor writes, tells it too then.
+
+    Args:
+        env: by which programs find these devices; what is run beside the task later has it (``visits``).
+
+    Raises:
+        OSError: the disk is full.
+    """
+    devices = [grant.device for grant in grants]
+    told = [dataclasses.astuple(grant) for grant in grants]
+    write_json(files.home, {"devices": devices, "grants": told, "left": list(left), "env": dict(env)})
+
+
+def moved(record: RunRecord, grants: Sequence[Grant], left: Sequence[str]) -> RunRecord:
+    """The same task on other devices."""
+    devices = tuple(grant.device for grant in grants)
+    return dataclasses.replace(record, devices=devices, grants=tuple(grants), left=tuple(left))
 
 
 def running_records(state_dir: Path) -> Iterator[RunRecord]:
@@ -203,8 +256,13 @@ def _record(plain: dict[str, Any]) -> RunRecord:
             **known,
             "id": TaskId(plain["job"], plain["attempt"], plain["task"]),
             "devices": tuple(plain["devices"]),
+            "left": tuple(plain.get("left", ())),
             "groups": tuple(plain.get("groups", ())),
             "cpus": tuple(plain.get("cpus", ())),
+            "grants": tuple(Grant(*grant) for grant in plain.get("grants", ())),
+            "share_class": ShareClass(plain.get("share_class", ShareClass.NORMAL)),
+            "held_by": SliceHold(plain.get("held_by", SliceHold.UNKNOWN)),
+            "escapes": EscapePolicy(plain.get("escapes", EscapePolicy.REPORT)),
             "error": None if error is None else StartError(**error),
         }
     )

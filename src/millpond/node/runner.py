@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import errno
 import json
 import os
@@ -10,14 +11,18 @@ import signal
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from millpond.model.decisions import Grant
 from millpond.model.errors import UnavailableError
+from millpond.model.sharing import SliceHold
 from millpond.node import cgroups, memory_cgroup, procfs, supervisor
 from millpond.node.containers.container import NAME_VARIABLE, container_name
 from millpond.node.containers.launching import Inmate, order_of
 from millpond.node.devices.vendor import Ours
+from millpond.node.door import PROGRAM_SOCKET, door_name, door_of, folder_behind
 from millpond.node.files import write_json
-from millpond.node.launch import LaunchSpec
+from millpond.node.launch import LaunchSpec, Listening
 from millpond.node.limiting import NO_LIMITS, Limits
 from millpond.node.nurse import Nurse
 from millpond.node.records import FILES, RunRecord, TaskFiles, TaskId, running_records
@@ -42,7 +47,8 @@ class TaskStart:
         decision: the decision it follows from; the same one never starts it twice.
         env: its whole environment.
         limits: what keeps it to what it asked for.
-        port, access_key: as in its record.
+        port, access_key, grants, held_by, hold_reason: as in its record.
+        mounts: what else must be found in its sandbox or container.
     """
 
     id: TaskId
@@ -54,6 +60,10 @@ class TaskStart:
     limits: Limits = NO_LIMITS
     port: int | None = None
     access_key: str = ""
+    grants: tuple[Grant, ...] = ()
+    held_by: SliceHold = SliceHold.UNKNOWN
+    hold_reason: str = ""
+    mounts: tuple[Mount, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +79,21 @@ class Spawned:
     pid: int
     handle: int
     settled: int
+
+
+@dataclass(frozen=True, slots=True)
+class StopWish:
+    """That a task end.
+
+    Attributes:
+        grace_s: from the notice to the kill.
+        why: why it cannot go on, where nobody who submitted or schedules wants its end.
+        outcome: as what its end then counts (``model.states.Outcome``).
+    """
+
+    grace_s: float
+    why: str = ""
+    outcome: str = ""
 
 
 def require_pidfd() -> None:
@@ -130,10 +155,10 @@ def reap(handle: int) -> None:
     os.close(handle)
 
 
-def request_stop(files: TaskFiles, handle: int, grace_s: float) -> None:
+def request_stop(files: TaskFiles, handle: int, wish: StopWish) -> None:
     """Have the supervisor give notice now, and kill when the grace is over. Asked again, it can only get shorter."""
     with contextlib.suppress(OSError):  # a full disk must not keep it alive: the supervisor has a grace of its own
-        write_json(files.stop, {"grace_s": grace_s})
+        write_json(files.stop, dataclasses.asdict(wish), in_room=True)
     with contextlib.suppress(ProcessLookupError):  # it ended first
         signal.pidfd_send_signal(handle, signal.SIGTERM)
 
@@ -205,11 +230,17 @@ def _order(
             "MILLPOND_METRICS": str(files.metrics),
             "MILLPOND_RESULT": str(files.result),
         }
+    mounts = [*mounts, *start.mounts]
     identity, owned = launch.identity, [attempt_dir / FILES]
     if identity is not None and workdir.is_relative_to(state_dir):
         owned.append(workdir)
     if identity is not None and Path(identity.home).is_dir():
         mounts = [*mounts, Mount(Path(identity.home), writable=True)]
+    door = _door(state_dir, start, launch)
+    if door is not None and door["program"] is not None:
+        behind = Path(door["program"]).parent
+        mounts, owned = [*mounts, Mount(behind, writable=True)], [*owned, behind]
+        env["MILLPOND_SOCKET"] = door["program"]
     env = {
         **start.env,
         **env,
@@ -243,6 +274,13 @@ def _order(
             "cpus": list(start.limits.cpus),
             "port": start.port,
             "access_key": start.access_key,
+            "door": "" if door is None else Path(door["door"]).stem,
+            "private": door is not None and door["program"] is None,
+            "grants": [dataclasses.astuple(grant) for grant in start.grants],
+            "share_class": launch.share_class.value,
+            "escapes": launch.slice_rules.escapes.value,
+            "held_by": start.held_by.value,
+            "hold_reason": start.hold_reason,
         },
         "command": argv,
         "wrapped": wrapped,
@@ -254,6 +292,23 @@ def _order(
         "limits": start.limits.plain(),
         "identity": None if identity is None else identity.plain(),
         "owned": [str(folder) for folder in owned if identity is not None],
+        "door": door,
+    }
+
+
+def _door(state_dir: Path, start: TaskStart, launch: LaunchSpec) -> dict[str, Any] | None:
+    """How people get to the task's program, where not by a port of the machine; makes the folder of its socket."""
+    if start.port is None or launch.listening is Listening.PORT:
+        return None
+    name = door_name(start.id.job, start.id.attempt, start.id.task)
+    program = None
+    if launch.listening is Listening.SOCKET:
+        program = folder_behind(state_dir, name) / PROGRAM_SOCKET
+        program.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return {
+        "door": str(door_of(state_dir, name)),
+        "port": start.port,
+        "program": None if program is None else str(program),
     }
 
 

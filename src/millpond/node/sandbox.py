@@ -24,6 +24,8 @@ from millpond.node.identities import Identity
 INSTALL = "install bubblewrap (Debian: apt install bubblewrap), or start the server with --sandbox off"
 INSTALL_IDENTITIES = "install util-linux with setpriv (Debian: apt install util-linux)"
 
+_THERE_ALREADY = (Path("/"), Path("/dev"))
+"""Mounted again, these would hide what was put into them, and devices would be none."""
 _PRIVATE = (Path("/tmp"), Path("/var/tmp"))
 _PROBE_S = 10.0
 _NOBODY = 65_534
@@ -78,7 +80,7 @@ class Sandbox:
             mounts: what else the task is to have. Of two, one within the other, the inner one counts there.
             identity: whom ``argv`` runs as; None: as whoever makes the sandbox. Only root can make it for others.
         """
-        options = ["--die-with-parent", "--unshare-pid", "--dev-bind", "/", "/", "--proc", "/proc"]
+        options = ["--die-with-parent", "--unshare-pid", "--dev-bind", "/", "/"]
         # The outer before the inner, as what is mounted later hides what lies below it. Of one path twice: what is
         # private first, the writable last.
         private = [directory for directory in _PRIVATE if directory.is_dir()]
@@ -86,10 +88,13 @@ class Sandbox:
         # Older versions know no --perms, and need none where the task is whoever makes the sandbox.
         open_to_all = [] if identity is None else ["--perms", "1777"]
         layers += [(directory, 0, [*open_to_all, "--tmpfs", str(directory)]) for directory in private]
+        within_private = tuple(f"{directory}/" for directory in private)
+        covered = [each for each in readable if str(each).startswith(within_private)]
         layers += [
-            (directory, 1, ["--ro-bind-try", str(directory), str(directory)])
-            for directory in readable
-            if any(above in directory.parents for above in private)
+            (directory, 1, ["--ro-bind-try", str(source), str(directory)])
+            for directory, source in ((each, each.resolve()) for each in covered)
+            # A job chooses these: none, and no link, leads to what is hidden from it.
+            if not any(source.is_relative_to(hidden) for hidden in self.hidden)
         ]
         layers += [
             (mount.path, 2 + mount.writable, ["--bind" if mount.writable else "--ro-bind", *[str(mount.path)] * 2])
@@ -99,9 +104,11 @@ class Sandbox:
             empty = [*self.hidden, *private]
             on_the_way = {above for path, _, _ in layers for above in path.parents if set(above.parents) & set(empty)}
             layers += [(above, -1, ["--perms", "0755", "--dir", str(above)]) for above in on_the_way]
-        for _, _, layer in sorted(layers, key=lambda each: (len(each[0].parts), each[1], each[2])):
-            options += layer
-        options += ["--chdir", str(workdir)]
+        for path, _, layer in sorted(layers, key=lambda each: (len(each[0].parts), each[1], each[2])):
+            if path not in _THERE_ALREADY:
+                options += layer
+        # Last, as no folder of a job's may bring the machine's processes back.
+        options += ["--proc", "/proc", "--chdir", str(workdir)]
         # bwrap stays above the task and must not die of the signals that the task is to hear: the supervisor starts it
         # with them ignored, and env has them heard again.
         return [self.program, *options, "--", *_becoming(identity), "env", "--default-signal", *argv]

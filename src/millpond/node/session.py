@@ -1,13 +1,15 @@
 """One command beside a task, between its supervisor above and a visitor at the other end of a socket.
 
 Run by the supervisor (``visits``) as ``python -m millpond.node.session FD`` with the task's ``env``, ``workdir``,
-``sandbox`` (process id of its outermost process, or null), ``container`` (what its runtime is told, or null) and
+``sandbox`` (process id of its outermost process, or null), ``network`` (a process in the network of its own that it
+has, or null), ``container`` (what its runtime is told, or null) and
 ``identity`` (whom it runs as, or null) as JSON on standard input. The socket keeps the bounds of messages. A message
 that begins with ``{`` is JSON: first the visitor's order (``argv``, ``tty``, ``rows``, ``columns``), then
 ``{"rows": .., "columns": ..}`` when the window changes and ``{"eof": true}`` at the end of the input; from here at
 last ``{"exit": code}``, with an ``error`` where the command could not be started. Every other message is data behind
 one byte that names the stream: input 0, output 1, errors 2. An order of ``sftp`` instead of ``argv`` starts no command:
-this process itself then answers an SFTP client (``sftp``).
+this process itself then answers an SFTP client (``sftp``), or has a program in the task's container do it
+(``sftp_inside``).
 
 Nothing is read that cannot be passed on, so a slow reader slows the writer, and no more than one message waits on
 either way. Standard library only.
@@ -16,7 +18,6 @@ either way. Standard library only.
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
 import json
 import os
@@ -33,7 +34,9 @@ from typing import Any
 
 from millpond.node import procfs
 from millpond.node.namespaces import enter_sandbox
+from millpond.node.private_network import enter_that_of
 from millpond.node.sftp import SftpServer
+from millpond.node.sftp_inside import command_inside
 
 STDIN, STDOUT, STDERR = b"\x00", b"\x01", b"\x02"
 LARGEST_MESSAGE = 65_536
@@ -60,11 +63,13 @@ def main(argv: list[str]) -> int:
     try:
         if place["sandbox"] is not None:
             enter_sandbox(place["sandbox"])
-        if order.get("sftp") and place["container"] is not None:
-            raise OSError(errno.ENOTSUP, "files in a container cannot be reached by SFTP; use commands", "sftp")
-        if order.get("sftp"):
+        elif place.get("network") is not None:  # not told by a supervisor of an older version
+            enter_that_of(place["network"])
+        if order.get("sftp") and place["container"] is None:
             os.chdir(place["workdir"])
             return _serve_files(connection)
+        if order.get("sftp"):
+            order["argv"] = command_inside()
         command = _Command(order, place)
     except (OSError, ValueError) as error:
         code = _NOT_FOUND if isinstance(error, FileNotFoundError) else _NOT_EXECUTABLE

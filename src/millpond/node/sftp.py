@@ -4,6 +4,8 @@ A session (``session``) enters the task's sandbox and becomes this server, so it
 killed with the task, and has the rights of a command that runs beside it. Relative paths begin in the task's directory.
 Standard library only.
 
+In a container it is the image's Python that runs this (``sftp_inside``): 3.8 and newer.
+
 Source: draft-ietf-secsh-filexfer-02; the extensions ``posix-rename`` and ``fsync`` as in OpenSSH's file PROTOCOL.
 """
 
@@ -13,10 +15,13 @@ import contextlib
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from millpond.node import sftp_wire as wire
 from millpond.node.sftp_wire import Answer, Ask, Attributes, Fields, Status
+
+if TYPE_CHECKING:
+    from io import BufferedReader, BufferedWriter
 
 MOST_HANDLES: Final = 256
 _LONGEST_READ: Final = 262_144
@@ -62,7 +67,7 @@ class SftpServer:
             Ask.RMDIR: lambda fields: _path(fields).rmdir(),
             Ask.REALPATH: lambda fields: _name(_path(fields).resolve()),
             Ask.RENAME: _rename,
-            Ask.READLINK: lambda fields: _name(_path(fields).readlink()),
+            Ask.READLINK: lambda fields: _name(os.readlink(_path(fields))),  # noqa: PTH115 - Path's came with 3.9
             Ask.SYMLINK: _link,
             Ask.EXTENDED: self._extended,
         }
@@ -75,7 +80,7 @@ class SftpServer:
         """
         self._received += data
         while len(self._received) >= 4:
-            length = int.from_bytes(self._received[:4])
+            length = int.from_bytes(self._received[:4], "big")
             if not 0 < length <= wire.LONGEST_PACKET:
                 raise ValueError(f"a packet of {length} bytes")
             if len(self._received) < 4 + length:
@@ -124,13 +129,8 @@ class SftpServer:
         path, wish = _path(fields), fields.number()
         mode = Attributes.read(fields).mode
         flags = os.O_CLOEXEC
-        match bool(wish & wire.READ), bool(wish & wire.WRITE):
-            case True, True:
-                flags |= os.O_RDWR
-            case False, True:
-                flags |= os.O_WRONLY
-            case _:
-                flags |= os.O_RDONLY
+        if wish & wire.WRITE:
+            flags |= os.O_RDWR if wish & wire.READ else os.O_WRONLY
         for bit, flag in (
             (wire.APPEND, os.O_APPEND),
             (wire.CREATE, os.O_CREAT),
@@ -189,13 +189,13 @@ class SftpServer:
         return bytes([Answer.NAME]) + wire.number(len(names)) + b"".join(names)
 
     def _extended(self, fields: Fields) -> None:
-        match fields.text():
-            case b"posix-rename@openssh.com":
-                _path(fields).replace(_path(fields))
-            case b"fsync@openssh.com":
-                os.fsync(self._file(fields))
-            case other:
-                raise RefusedError(Status.UNSUPPORTED, f"no extension {other.decode(errors='replace')}")
+        name = fields.text()
+        if name == b"posix-rename@openssh.com":
+            _path(fields).replace(_path(fields))
+        elif name == b"fsync@openssh.com":
+            os.fsync(self._file(fields))
+        else:
+            raise RefusedError(Status.UNSUPPORTED, f"no extension {name.decode(errors='replace')}")
 
     def _file(self, fields: Fields) -> int:
         file = self._files.get(fields.text())
@@ -210,6 +210,18 @@ class SftpServer:
     def _new_handle(self) -> bytes:
         self._handles += 1
         return b"%d" % self._handles
+
+
+def serve(client: BufferedReader, answers: BufferedWriter) -> None:
+    """Answer the client at the other end of two pipes until it leaves."""
+
+    def send(data: bytes) -> None:
+        answers.write(data)
+        answers.flush()
+
+    server = SftpServer(send)
+    while data := client.read1(_LONGEST_READ):
+        server.receive(data)
 
 
 def _path(fields: Fields) -> Path:
@@ -250,7 +262,7 @@ def _attributes(found: os.stat_result) -> bytes:
     return bytes([Answer.ATTRS]) + wire.attributes(found)
 
 
-def _name(path: Path) -> bytes:
+def _name(path: Path | str) -> bytes:
     name = os.fsencode(path)
     return bytes([Answer.NAME]) + wire.number(1) + _entry(name, name, wire.number(0))
 

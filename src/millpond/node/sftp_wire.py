@@ -1,5 +1,7 @@
 """What an SFTP packet consists of: numbers, strings, attributes. Standard library only.
 
+It runs in people's images too, by the Python that is there (``sftp_inside``): 3.8 and newer.
+
 Source: draft-ietf-secsh-filexfer-02, which is version 3, the one that OpenSSH speaks.
 """
 
@@ -9,9 +11,11 @@ import os
 import stat
 import struct
 import time
-from dataclasses import dataclass
 from enum import IntEnum
-from typing import Self
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from typing import Self
 
 VERSION = 3
 LONGEST_PACKET = 262_144 + 1_024
@@ -84,11 +88,11 @@ class Fields:
 
     def number(self) -> int:
         """An unsigned number of 32 bits."""
-        return int.from_bytes(self._take(4))
+        return int.from_bytes(self._take(4), "big")
 
     def long(self) -> int:
         """An unsigned number of 64 bits."""
-        return int.from_bytes(self._take(8))
+        return int.from_bytes(self._take(8), "big")
 
     def text(self) -> bytes:
         """A string with its length in front."""
@@ -102,8 +106,7 @@ class Fields:
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class Attributes:
+class Attributes(NamedTuple):
     """What is to be changed of a file; None: leave it.
 
     Attributes:

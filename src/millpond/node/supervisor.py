@@ -3,15 +3,17 @@
 It outlives the server. It starts the command in a session of its own, adopts whatever the command leaves behind, waits,
 and writes how it ended. It is told to end the task by SIGTERM: it then gives notice to the command's process group and,
 when the grace is over, kills everything below itself. Beside the task's record (``task-0.json``) lie its output
-(``.log``), the wish to stop it (``.stop``: ``{"grace_s": 30}``), a lock (``.lock``) that is held while the task lives,
-and a socket (``.sock``) for commands to be run beside it (``visits``); record and lock together make sure that one
-decision never starts a task twice.
+(``.log``), the wish to stop it (``.stop``: ``{"grace_s": 30}``, see ``runner.StopWish``), a lock (``.lock``) that is
+held while the task lives, and a socket (``.sock``) for commands to be run beside it (``visits``); record and lock
+together make sure that one decision never starts a task twice. Room for the wish, and for the end of the record, is
+kept from the start on (``.room``), so that a task can be ended on a full disk.
 
 Forked by the nursery (``node.nursery``) with a JSON object on standard input: ``record`` (what identifies the task,
 ``decision`` among it), ``command``, ``wrapped`` (the same in a sandbox; null without one), ``workdir``, ``env``,
 ``kill_counter``, ``workspace`` (files to be laid out before the command starts, see ``node.workspace``; null without
 any), ``limits`` (``node.limiting``), ``identity`` (whom the command runs as, see ``node.identities``; null: as we do),
-``owned`` (folders that are to be theirs) and ``container`` (see ``node.containers.supervised``; null without one).
+``owned`` (folders that are to be theirs), ``container`` (see ``node.containers.supervised``; null without one) and
+``door`` (see ``node.door``; null where its program listens on a port of the machine, or on none).
 Standard output is closed as soon as the record tells whether the command runs. Standard library only.
 
 While it lives, ``STATE/running`` holds a link to its record: that is how a restarted server finds whatever runs without
@@ -21,12 +23,10 @@ reading the records of everything that ever ran.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import errno
 import fcntl
 import json
 import os
-import resource
 import shutil
 import signal
 import subprocess
@@ -36,9 +36,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from millpond.node import cgroups, procfs
+from millpond.node import cgroups, freezer, procfs
+from millpond.node.becoming import become_sandbox, become_task, libc
 from millpond.node.containers import supervised
-from millpond.node.files import read_json, write_json
+from millpond.node.door import open_door
+from millpond.node.files import keep_room, read_json, room_for, write_json
 from millpond.node.visits import Visits
 
 BLOCKED = frozenset(
@@ -50,15 +52,15 @@ RUNNING = "running"
 """Folder of the state directory with a link for each task that runs."""
 
 _AWAITED = (signal.SIGTERM, signal.SIGCHLD, signal.SIGIO)
-_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
+_PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 _DEFAULT_GRACE_S = 30.0
 _LONGEST_START_S = 10.0
 _SETTLED = ("pid", "error", "ended_at")
-_FIRST_VICTIM = 500
 _FULL_DISK_PAUSE_S = 1.0
+_LAST_WORDS_S = 0.5
 _KILLED = 128 + signal.SIGKILL
-
-libc = ctypes.CDLL(None, use_errno=True)
+_TERMINATED = (signal.SIGTERM, (128 + signal.SIGTERM) << 8)  # as waitpid(2) gives them
+_TOLD_TOO_WITHIN_S = 1.0
 
 
 def main(argv: list[str]) -> int:
@@ -91,6 +93,7 @@ class _Supervisor:
         self._prepared = False
         self._visits: Visits | None = None
         self._container: dict[str, Any] | None = order["container"]
+        self._door: int | None = None
         own = os.getpid()
         self._record: dict[str, Any] = {
             **order["record"],
@@ -103,18 +106,23 @@ class _Supervisor:
         """Start, wait, end, write it all down."""
         self._path.with_suffix(".stop").unlink(missing_ok=True)
         enter(self._path)
+        for file in (self._path, self._path.with_suffix(".stop")):
+            keep_room(file)
         write_json(self._path, self._record)
         libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         started = self._start()
-        _close_standard_output()
         if started:
             self._receive_visits()
+        _close_standard_output()  # which says that the start is settled: from now on it can be visited
+        if started:
             self._wait()
             self._record["forced"] = self._status is None
             self._end_everything()
             self._write_end()
         if self._container is not None:
             supervised.tidy_up(self._container)
+        if self._order["door"] is not None:
+            self._remove_door(self._order["door"])
 
     def _kills(self) -> int:
         """Kills for want of memory so far: the task's own, where it has a control group, else all that we know of."""
@@ -131,6 +139,8 @@ class _Supervisor:
             cgroups.make(self._groups)
             if wrapped is not None and container is None:
                 _require_program(order["command"][0], order["workdir"], order["env"])
+            if order["door"] is not None:
+                self._door = open_door(order["door"], order["identity"])
             with self._open_log() as log:
                 child = subprocess.Popen(
                     order["command"] if wrapped is None else wrapped,
@@ -141,7 +151,9 @@ class _Supervisor:
                     stderr=subprocess.STDOUT,
                     start_new_session=True,
                     preexec_fn=partial(
-                        _become_task if wrapped is None or container is not None else _become_sandbox, order["limits"]
+                        become_task if wrapped is None or container is not None else become_sandbox,
+                        order["limits"],
+                        self._network,
                     ),
                 )
         except (OSError, ValueError, subprocess.SubprocessError) as error:
@@ -175,6 +187,12 @@ class _Supervisor:
             supervised.lay_out(self._container)
         self._prepared = True
 
+    @property
+    def _network(self) -> int | None:
+        """A process in the network that the command is to be in; None: that of the machine."""
+        door = self._order["door"]
+        return self._door if door is not None and door["program"] is None else None
+
     def _folders(self) -> list[str]:
         """Of its control groups."""
         return [group["folder"] for group in self._groups]
@@ -187,12 +205,13 @@ class _Supervisor:
             "env": self._order["env"],
             "workdir": self._order["workdir"],
             "sandbox": self._main if entered else None,
+            "network": self._network,
             "container": None if entered else container,
             # A container's runtime speaks with the server's rights; whom the command runs as it knows itself.
             "identity": self._order["identity"] if container is None else None,
         }
         try:
-            become = partial(_become_task, self._order["limits"])
+            become = partial(become_task, self._order["limits"])
             self._visits = Visits(self._path.with_suffix(".sock"), place, become)
         except OSError as error:
             print(f"{self._path}: nobody can run commands beside it ({error})", file=sys.stderr, flush=True)
@@ -216,12 +235,23 @@ class _Supervisor:
             if got == signal.SIGIO and self._visits is not None:
                 self._visits.take()
             childless = self._reap()
-            if told and (self._status is None or self._deadline is not None):
+            if self._counts(told):
                 self._give_notice()
             if self._status is not None and (childless or self._deadline is None):
                 return
             if self._deadline is not None and time.monotonic() >= self._deadline:
                 return
+
+    def _counts(self, told: bool) -> bool:
+        """Whether the end of the task is not its own doing.
+
+        Whoever ends all processes of a machine ends the command as well, which may be quicker than we are.
+        """
+        if self._status is None or self._deadline is not None:
+            return told
+        if self._status not in _TERMINATED:
+            return False
+        return told or signal.sigtimedwait((signal.SIGTERM,), _TOLD_TOO_WITHIN_S) is not None
 
     def _await_signal(self) -> int:
         if self._deadline is None:
@@ -240,6 +270,8 @@ class _Supervisor:
         if self._visits is not None:
             self._visits.end()
         self._record.update(notice_at=time.time(), stop_wished=wish is not None)
+        if wish is not None and wish.get("why"):
+            self._record.update(ended_for=wish["why"], ended_as=wish["outcome"])
         notice = getattr(signal, self._record["notice_signal"])
         below = procfs.descendants(os.getpid())
         if self._container is not None and self._container["leads"]:
@@ -247,6 +279,7 @@ class _Supervisor:
                 _send(pid, notice)
         else:
             _send(-self._main, notice)
+        freezer.thaw(self._folders())
         for pid in below:
             _send(pid, signal.SIGCONT)  # a frozen task cannot heed the notice
 
@@ -261,6 +294,8 @@ class _Supervisor:
                 return False
             if pid == self._main:
                 self._status = status
+                if self._door is not None:
+                    _send(self._door, signal.SIGKILL)
             elif self._visits is not None:
                 self._visits.over(pid)
 
@@ -268,15 +303,20 @@ class _Supervisor:
         """Kill all that is left below; new ones may appear while we look, hence again and again.
 
         Of a container, what is inside goes first: what its runtime has around it then puts things in order and ends.
+        Whoever visits the task gets what was printed until now: a session whose command is gone says so and ends.
         """
         container = self._container
         if container is not None and self._status is None:
             supervised.kill(container)
         all_of_it_at = time.monotonic() + (supervised.TIDYING_S if container is not None else 0.0)
+        visits_end_at = time.monotonic() + _LAST_WORDS_S
         while not self._reap():
             below = procfs.descendants(os.getpid())
-            for pid in below if time.monotonic() >= all_of_it_at else supervised.inside(below):
-                _send(pid, signal.SIGKILL)
+            now = time.monotonic()
+            spared = self._visits.sessions if self._visits is not None and now < visits_end_at else ()
+            for pid in below if now >= all_of_it_at else supervised.inside(below):
+                if pid not in spared:
+                    _send(pid, signal.SIGKILL)
             signal.sigtimedwait((signal.SIGCHLD,), 0.05)
 
     def _write_end(self) -> None:
@@ -294,16 +334,22 @@ class _Supervisor:
             return True
         return self._kills() > self._kills_before
 
+    def _remove_door(self, door: dict[str, Any]) -> None:
+        Path(door["door"]).unlink(missing_ok=True)
+        if door["program"] is not None:
+            shutil.rmtree(Path(door["program"]).parent, ignore_errors=True)
+
     def _write_for_good(self) -> None:
-        """Write the end down; on a full disk, wait for room."""
+        """Write the end down; where even the room kept for it does not do on a full disk, wait."""
         while True:
             try:
-                write_json(self._path, self._record, durable=True)
+                write_json(self._path, self._record, durable=True, in_room=True)
             except OSError as error:
                 if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                     raise
                 time.sleep(_FULL_DISK_PAUSE_S)
             else:
+                room_for(self._path.with_suffix(".stop")).unlink(missing_ok=True)
                 leave(self._path)
                 return
 
@@ -347,37 +393,6 @@ def _await_settled(path: Path, decision: int) -> None:
         if _carried_out(path, decision) and any(key in (read_json(path) or {}) for key in _SETTLED):
             return
         time.sleep(0.005)
-
-
-def _become_task(limits: dict[str, Any]) -> None:
-    """In the child, before the command: die with the supervisor, be the kernel's first choice, hear all signals.
-
-    Also those that whoever started the server had ignored: a shell does that to what it runs in the background.
-    """
-    cgroups.join(limits["groups"])
-    if limits["cpus"]:
-        os.sched_setaffinity(0, limits["cpus"])
-    if limits["data_bytes"] is not None:
-        _, most = resource.getrlimit(resource.RLIMIT_DATA)
-        data = limits["data_bytes"] if most == resource.RLIM_INFINITY else min(limits["data_bytes"], most)
-        resource.setrlimit(resource.RLIMIT_DATA, (data, most))
-    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    score = Path("/proc/self/oom_score_adj")
-    with contextlib.suppress(OSError):  # a read-only /proc in a container: the kernel chooses as it likes
-        score.write_text(str(max(_FIRST_VICTIM, int(score.read_text()))))
-    _answer_signals(signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())
-
-
-def _become_sandbox(limits: dict[str, Any]) -> None:
-    """As ``_become_task``, deaf to what only the task within the sandbox is to hear."""
-    _become_task(limits)
-    _answer_signals(signal.SIG_IGN)
-
-
-def _answer_signals(answer: signal.Handlers) -> None:
-    for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD}:
-        signal.signal(number, answer)
 
 
 def _require_program(program: str, workdir: str, env: dict[str, str]) -> None:

@@ -17,7 +17,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +32,8 @@ class Visits:
     signals.
 
     Args:
-        path: of the socket.
-        place: ``env``, ``workdir``, ``sandbox`` and ``identity`` of the task (``session``).
+        path: of the socket; a file ``.home`` beside it says where the task was moved to (``records.write_home``).
+        place: ``env``, ``workdir``, ``sandbox``, ``network`` and ``identity`` of the task (``session``).
         become: called in each new process before it does anything.
 
     Raises:
@@ -42,6 +42,7 @@ class Visits:
 
     def __init__(self, path: Path, place: dict[str, Any], become: Callable[[], None]) -> None:
         self._place = place
+        self._home = path.with_suffix(".home")
         self._become = become
         self._sessions: dict[int, subprocess.Popen[bytes]] = {}
         path.unlink(missing_ok=True)
@@ -53,6 +54,11 @@ class Visits:
         fcntl.fcntl(self._listener, fcntl.F_SETOWN, os.getpid())
         flags = fcntl.fcntl(self._listener, fcntl.F_GETFL)
         fcntl.fcntl(self._listener, fcntl.F_SETFL, flags | fcntl.FASYNC)
+
+    @property
+    def sessions(self) -> Collection[int]:
+        """The processes that look after a visitor each."""
+        return self._sessions.keys()
 
     def take(self) -> None:
         """Set up a session for everybody who has connected."""
@@ -78,10 +84,18 @@ class Visits:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGTERM)
 
+    def _env(self) -> dict[str, str]:
+        """The task's variables, but for those that name the devices which it had when it started."""
+        try:
+            moved: dict[str, str] = json.loads(self._home.read_bytes())["env"]
+        except (OSError, ValueError, KeyError):
+            moved = {}
+        return {**self._place["env"], **moved}
+
     def _begin(self, connection: socket.socket) -> None:
         place = os.memfd_create("place")  # the task's variables are nobody else's business
         try:
-            os.write(place, json.dumps(self._place).encode())
+            os.write(place, json.dumps({**self._place, "env": self._env()}).encode())
             os.lseek(place, 0, os.SEEK_SET)
             connection.setblocking(True)
             session = subprocess.Popen(

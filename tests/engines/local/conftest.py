@@ -14,3 +14,9 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
     bench = Bench(tmp_path)
     yield bench
     bench.end_all()
+
+
+@pytest.fixture(scope="session")
+def gate_cache(_fake_driver_libraries: Path) -> Path:
+    """Where the tests of the gate itself have theirs, too."""
+    return _fake_driver_libraries.parent

@@ -20,6 +20,8 @@ from millpond.node.limiting import Limiter
 from millpond.node.machine import Machine, describe_machine
 from millpond.node.records import TaskFiles, TaskId
 from millpond.node.sandbox import Sandbox
+from millpond.node.sharing.agent_lock import AgentLock
+from millpond.node.sharing.backend import Hold
 
 LONGEST_WAIT_S = 20.0
 UNSANDBOXED = Confinement(sandboxed=False)
@@ -47,6 +49,7 @@ class Bench:
     def __init__(self, directory: Path, sandbox: Sandbox | None = None) -> None:
         self._sandbox = sandbox
         self.limiter = Limiter()
+        self.holds: dict[str, Sequence[Hold]] = {}
         self.state_dir = directory / "state"
         self.workdir = directory / "work"
         self.workdir.mkdir()
@@ -58,7 +61,10 @@ class Bench:
 
     def new_engine(self) -> LocalEngine:
         self._woken = threading.Event()
-        options = EngineOptions(wake=self._woken.set, sandbox=self._sandbox, limiter=self.limiter)
+        lock = AgentLock(self.state_dir.parent / "devices.lock")
+        options = EngineOptions(
+            wake=self._woken.set, sandbox=self._sandbox, limiter=self.limiter, holds=self.holds, agent_lock=lock
+        )
         self.engine = LocalEngine(self.machine, self.state_dir, self._launch_of, options)
         return self.engine
 

@@ -11,7 +11,7 @@ from local_bench import Bench, eventually
 
 from millpond.model.confinement import Confinement, LimitKind
 from millpond.model.events import Confirmed, Ended
-from millpond.model.workloads import Outcome
+from millpond.model.states import Outcome
 from millpond.node.cgroups import Amounts, Controllers, GroupMode, find_controllers
 from millpond.node.identities import numbered
 from millpond.node.limiting import Limiter

@@ -14,7 +14,7 @@ from test_local_visits import Visitor
 from millpond.model.decisions import Resume, Suspend
 from millpond.model.events import Confirmed, Ended
 from millpond.model.reasons import Cause
-from millpond.model.workloads import Outcome
+from millpond.model.states import Outcome
 from millpond.node import procfs
 from millpond.node.containers.container import NAME_VARIABLE, state_mark
 from millpond.node.containers.finding import Containers, RuntimeChoice, find_containers
@@ -207,6 +207,25 @@ def test_commands_beside_it_run_in_its_container_and_go_with_their_visitor(yard:
     assert yard.bench.appears("visiting")
     leaver.socket.close()
     assert yard.bench.nothing_runs_like("sleep\x00601")
+
+
+def test_an_sftp_client_is_served_by_what_the_image_has(yard: Yard) -> None:
+    folder = "/usr/libexec"
+    make = f"mkdir -p {folder}; echo '#!/bin/sh' > {folder}/sftp-server; echo 'pwd; cat' >> {folder}/sftp-server"
+    yard.start(
+        f"touch ready; while ! test -e go; do sleep 0.1; done; {make}; chmod 755 {folder}/*; touch set; sleep 600"
+    )
+    assert yard.bench.appears("ready")
+    streams, last = Visitor(yard.bench, "job", sftp=True).hear()
+    assert last == {"exit": 127}
+    assert b"neither python3 nor OpenSSH's sftp-server" in streams[2]
+    (yard.bench.workdir / "go").touch()
+    assert yard.bench.appears("set")
+    client = Visitor(yard.bench, "job", sftp=True)
+    client.type(b"asked")
+    client.say(eof=True)
+    streams, last = client.hear()
+    assert (streams[1], last) == (f"{yard.bench.workdir}\nasked".encode(), {"exit": 0})
 
 
 def test_it_is_kept_to_its_memory_and_says_so(yard: Yard) -> None:

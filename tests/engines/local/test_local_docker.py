@@ -14,7 +14,7 @@ from local_bench import Bench, eventually
 from millpond.model.decisions import Resume, Suspend
 from millpond.model.events import Confirmed, Ended
 from millpond.model.reasons import Cause
-from millpond.model.workloads import Outcome
+from millpond.model.states import Outcome
 from millpond.node import procfs
 from millpond.node.containers.finding import RuntimeChoice, find_containers
 from millpond.node.containers.launching import ContainerLaunch, default_owner
@@ -77,6 +77,7 @@ def test_notice_goes_through_the_client_to_the_whole_command(harbour: Harbour) -
     assert b"saving\n" in harbour.bench.log("job")
 
 
+@pytest.mark.long
 def test_what_ignores_the_notice_is_killed_through_docker(harbour: Harbour) -> None:
     harbour.start("trap '' TERM; touch ready; while true; do sleep 0.1; done")
     assert harbour.bench.appears("ready")

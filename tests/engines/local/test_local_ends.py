@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from local_bench import UNSANDBOXED, Bench, eventually
 
-from millpond.model.decisions import Resume, Stop, Suspend, SuspendMode
-from millpond.model.events import Confirmed, Ended, Refused
+from millpond.model.decisions import Resume, Stop, Suspend
+from millpond.model.events import Confirmed, Ended
 from millpond.model.reasons import Cause
-from millpond.model.workloads import Outcome
+from millpond.model.states import Outcome
 from millpond.node import memory_cgroup
 from millpond.node.procfs import start_ticks
 from millpond.node.records import TaskFiles, TaskId, read_record
@@ -227,6 +227,19 @@ def test_a_task_ended_from_outside_with_its_supervisor_is_not_blamed(bench: Benc
     assert end_of(bench).outcome is Outcome.NODE_LOST
 
 
+def test_a_task_that_fell_just_before_its_supervisor_was_told_is_not_blamed(bench: Bench) -> None:
+    """As when a machine that shuts down tells all processes at once."""
+    bench.start("shutdown", "echo $$ > pid; exec sleep 60")
+    bench.events(1)
+    command = bench.pid_in("pid")
+    record = read_record(TaskFiles.of(bench.state_dir, TaskId("shutdown", 1, 0)))
+    assert record is not None
+    os.kill(command, signal.SIGTERM)
+    assert bench.gone(command)
+    os.kill(record.supervisor_pid, signal.SIGTERM)
+    assert end_of(bench).outcome is Outcome.NODE_LOST
+
+
 def state_letter(pid: int) -> str:
     with open(f"/proc/{pid}/stat") as file:  # noqa: PTH123
         return file.read().rpartition(")")[2].split()[0]
@@ -249,16 +262,18 @@ def test_a_frozen_task_heeds_the_notice(bench: Bench) -> None:
     bench.events(1)
     bench.pid_in("pid")
     bench.apply(Suspend(bench.next_id(), "frozen", 1, Cause.SUSPEND_REQUESTED))
+    bench.events(1)
     bench.stop("frozen", grace_s=60)
-    bench.events(2)
+    bench.events(1)
     assert (end := end_of(bench)).outcome is Outcome.STOPPED
     assert end.exit_code == 0
 
 
-def test_swapping_device_memory_is_refused(bench: Bench) -> None:
-    bench.start("job", ("sleep", "60"))
+def test_a_task_that_is_told_to_end_while_it_is_being_frozen_heeds_the_notice(bench: Bench) -> None:
+    bench.start("frozen", "trap 'exit 0' TERM; echo $$ > pid; while :; do sleep 0.05; done")
     bench.events(1)
-    bench.apply(Suspend(bench.next_id(), "job", 1, Cause.SUSPEND_REQUESTED, SuspendMode.SWAP))
-    (refused,) = bench.events(1)
-    assert isinstance(refused, Refused)
-    assert "suspend by freezing" in refused.reason
+    bench.pid_in("pid")
+    bench.apply(Suspend(bench.next_id(), "frozen", 1, Cause.SUSPEND_REQUESTED))
+    bench.stop("frozen", grace_s=60)
+    (end,) = [event for event in bench.events(3) if isinstance(event, Ended)]
+    assert (end.outcome, end.exit_code) == (Outcome.STOPPED, 0)

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from dataclasses import replace
 
-from millpond.engines.local.health import HealthWatch
+from local_bench import Bench, eventually
+
+from millpond.engines.local.health import HealthWatch, Listener
 from millpond.model.devices import Device, Health
+from millpond.model.errors import UnavailableError
+from millpond.model.events import DeviceHealthChanged, Noted
 from millpond.model.nodes import Node
+from millpond.model.telemetry import FaultScope, HealthEvent
+from millpond.node.devices.failed import FailedDevices
+from millpond.node.devices.fake import FakeReports
 from millpond.node.devices.vendor import NOTHING_OURS, Availability, Ours
 from millpond.node.machine import Machine
 
@@ -17,7 +25,7 @@ CARD = Device("GPU-0", 0, "nvidia", "A100", 81920)
 class OneCard:
     """A vendor whose only card is as the test says."""
 
-    name = "nvidia"
+    name = title = "nvidia"
 
     def __init__(self) -> None:
         self.card: Device | None = CARD
@@ -38,12 +46,18 @@ class Watched:
     def __init__(self) -> None:
         self.vendor = OneCard()
         self.reports: list[tuple[str, Health]] = []
+        self.erred: list[tuple[str, str]] = []
+        self.now = 0.0
         machine = Machine((Node("box", 1000, 1024, (CARD,)),), {"nvidia": self.vendor})
         self.watch = HealthWatch(
             machine,
             lambda: NOTHING_OURS,
-            lambda node, device: self.reports.append((node, device.health)),
-            lambda error: None,
+            Listener(
+                lambda node, device: self.reports.append((node, device.health)),
+                lambda node, device, text: self.erred.append((device.uuid, text)),
+                lambda error: None,
+            ),
+            lambda: self.now,
         )
 
     def look(self, card: Device | None) -> list[tuple[str, Health]]:
@@ -74,3 +88,102 @@ def test_a_card_that_vanishes_is_faulty_until_it_is_back() -> None:
     assert watched.look(None) == [("box", Health.FAULTY)]
     assert watched.look(None) == []
     assert watched.look(CARD) == [("box", Health.OK)]
+
+
+def test_a_fault_of_the_device_stays_whatever_later_looks_find() -> None:
+    watched = Watched()
+    watched.watch.take(HealthEvent("GPU-0", FaultScope.DEVICE, "XID 79"))
+    assert watched.reports == [("box", Health.FAULTY)]
+    assert watched.watch.nodes[0].devices[0].health_detail == "XID 79"
+    assert watched.look(CARD) == []
+    assert watched.watch.nodes[0].devices[0].health is Health.FAULTY
+
+
+def test_a_fault_of_a_program_leaves_the_card_in_use_and_is_told_once_a_minute() -> None:
+    watched = Watched()
+    for watched.now in (0.0, 1.0, 59.0, 61.0):
+        watched.watch.take(HealthEvent("GPU-0", FaultScope.TASK, "XID 31"))
+    assert watched.erred == [("GPU-0", "XID 31")] * 2
+    assert watched.reports == []
+    assert watched.watch.nodes[0].devices[0].health is Health.OK
+
+
+def test_what_needs_no_answer_and_what_is_about_no_device_of_the_pool_changes_nothing() -> None:
+    watched = Watched()
+    watched.watch.take(HealthEvent("GPU-0", FaultScope.NOTE, "XID 63"))
+    watched.watch.take(HealthEvent("", FaultScope.DEVICE, "XID 79"))
+    watched.watch.take(HealthEvent("GPU-9", FaultScope.DEVICE, "XID 79"))
+    assert (watched.reports, watched.erred) == ([], [])
+
+
+def test_a_fault_of_a_card_takes_all_instances_that_were_cut_out_of_it() -> None:
+    watched = Watched()
+    part = replace(CARD, uuid="MIG-1", parent="GPU-7", instance=0)
+    watched.watch = HealthWatch(
+        Machine((Node("box", 1000, 1024, (CARD, part)),), {"nvidia": watched.vendor}),
+        lambda: NOTHING_OURS,
+        Listener(
+            lambda node, device: watched.reports.append((device.uuid, device.health)),
+            lambda node, device, text: None,
+            lambda error: None,
+        ),
+    )
+    watched.watch.take(HealthEvent("GPU-7", FaultScope.DEVICE, "XID 48"))
+    assert watched.reports == [("MIG-1", Health.FAULTY)]
+
+
+def test_a_vendor_that_cannot_tell_now_leaves_its_cards_as_they_are() -> None:
+    watched = Watched()
+
+    def hangs(ours: Ours = NOTHING_OURS) -> tuple[Device, ...]:
+        raise UnavailableError("the tool does not answer")
+
+    watched.vendor.discover = hangs  # type: ignore[method-assign]
+    watched.watch.look()
+    assert watched.reports == []
+    assert watched.watch.nodes[0].devices == (CARD,)
+
+
+def test_jobs_on_a_card_that_fails_are_told_which_and_why_before_the_scheduler_is(bench: Bench) -> None:
+    bench.start("one", ("sleep", "60"))
+    bench.events(1)
+    bench.engine._health.take(HealthEvent("FAKE-fake-1-0", FaultScope.DEVICE, "it fell off the bus"))
+    told, changed = bench.events(2)
+    assert isinstance(told, Noted)
+    assert (told.job, told.text) == ("one", "card 0 of fake-1 has failed: it fell off the bus")
+    assert isinstance(changed, DeviceHealthChanged)
+    assert changed.health is Health.FAULTY
+    assert FailedDevices(bench.state_dir).noted() == {"FAKE-fake-1-0": told.text}
+
+
+def test_a_fault_of_a_program_stands_in_the_history_of_the_jobs_on_the_card(bench: Bench) -> None:
+    bench.start("one", ("sleep", "60"))
+    bench.events(1)
+    for card in ("FAKE-fake-1-0", "FAKE-fake-1-1"):
+        bench.engine._health.take(HealthEvent(card, FaultScope.TASK, "XID 31"))
+    (told,) = bench.events(1)
+    assert isinstance(told, Noted)
+    assert told.text == "card 0 of fake-1 reports XID 31; the program's fault, not the card's"
+
+
+def test_what_a_driver_reports_is_heard_while_the_watch_is_open() -> None:
+    watched, reports = Watched(), FakeReports()
+    watched.vendor.watch = lambda: reports  # type: ignore[attr-defined]
+    watched.watch.start(3600.0)
+    reports.put(HealthEvent("GPU-0", FaultScope.DEVICE, "XID 79"))
+    assert eventually(lambda: watched.reports == [("box", Health.FAULTY)])
+    watched.watch.close()
+
+
+def test_a_driver_that_will_report_no_more_leaves_the_regular_looks() -> None:
+    class Ending:
+        def wait(self, timeout_s: float) -> tuple[HealthEvent, ...]:
+            ended.set()
+            raise UnavailableError("the driver reports no more faults")
+
+    watched, ended = Watched(), threading.Event()
+    watched.vendor.watch = Ending  # type: ignore[attr-defined]
+    watched.watch.start(3600.0)
+    assert ended.wait(10.0)
+    assert watched.look(None) == [("box", Health.FAULTY)]
+    watched.watch.close()

@@ -16,8 +16,9 @@ from queue import Queue
 import pytest
 from local_bench import UNSANDBOXED, Bench, eventually
 
+from millpond.model.decisions import Start
 from millpond.model.events import Confirmed, Ended
-from millpond.model.workloads import Outcome
+from millpond.model.states import Outcome
 from millpond.node.procfs import start_ticks
 from millpond.node.records import TaskFiles, TaskId, read_record
 from millpond.node.runner import attach, running_under
@@ -93,6 +94,24 @@ def test_a_start_whose_tasks_ended_unseen_is_confirmed_before_their_ends(bench: 
     assert isinstance(end, Ended)
     assert end.outcome is Outcome.SUCCESS
     assert (bench.workdir / "ran").read_text() == "ran\n"
+
+
+def test_a_start_whose_tasks_ended_unseen_leaves_its_card_to_others(bench: Bench) -> None:
+    def whole_card(job: str) -> Start:
+        start = bench.undelivered_start(job)
+        [placed] = start.placements
+        [grant] = placed.grants
+        return replace(start, placements=(replace(placed, grants=(replace(grant, memory_mib=32 * 1024),)),))
+
+    for job in ("job", "next"):
+        bench.define(job, "true")
+    unseen = whole_card("job")
+    bench.apply(unseen)
+    bench.events(2)
+    bench.restart().adopt([FIRST], [unseen])
+    assert [type(event) for event in bench.events(2)] == [Confirmed, Ended]
+    bench.apply(whole_card("next"))
+    assert [type(event) for event in bench.events(2)] == [Confirmed, Ended]
 
 
 def test_a_start_that_was_decided_and_never_begun_is_carried_out(bench: Bench) -> None:

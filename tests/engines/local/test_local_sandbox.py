@@ -17,7 +17,7 @@ from millpond.model.decisions import Resume, Suspend, SuspendMode
 from millpond.model.errors import UnavailableError
 from millpond.model.events import Confirmed, Ended, Refused
 from millpond.model.reasons import Cause
-from millpond.model.workloads import Outcome
+from millpond.model.states import Outcome
 from millpond.node.sandbox import Sandbox, SandboxMode, find_sandbox
 from millpond.node.workspace import DataMount, Workspace, blob_path
 
@@ -51,6 +51,29 @@ class TestASandboxedTask:
         count, *others = apart.log("apart").decode().split()
         assert int(count) <= 4
         assert others == []
+
+    @pytest.mark.parametrize("workdir", ["/", "/proc", "/dev"])
+    def test_sees_no_others_and_has_its_devices_wherever_it_works(self, apart: Bench, workdir: str) -> None:
+        apart.define("apart", "ls /proc | grep -c '^[0-9]'; echo into > /dev/null && pwd", workdir=Path(workdir))
+        apart.start("apart")
+        apart.events(2)
+        count, where = apart.log("apart").decode().split()
+        assert int(count) <= 4
+        assert where == workdir
+
+    def test_finds_nothing_of_the_server_by_a_variable_that_names_a_link_to_it(self, apart: Bench) -> None:
+        (apart.state_dir / "secret").write_text("secret")
+        link = Path("/tmp") / f"{apart.workdir.parent.name}-link"
+        link.symlink_to(apart.state_dir)
+        try:
+            env = {"VIRTUAL_ENV": str(link), "PYTHONPATH": str(apart.state_dir), "PATH": f"{link}/bin:/usr/bin:/bin"}
+            apart.define("apart", f"cat {link}/secret {apart.state_dir}/secret", env=env)
+            apart.start("apart")
+            apart.events(2)
+        finally:
+            link.unlink()
+        assert b"No such file" in apart.log("apart")
+        assert not apart.log("apart").startswith(b"secret")
 
     def test_has_a_directory_for_temporary_files_of_its_own(self, apart: Bench, tmp_path: Path) -> None:
         outside = Path("/tmp") / f"{tmp_path.name}-outside"

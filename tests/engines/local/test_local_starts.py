@@ -12,7 +12,7 @@ from millpond.model.decisions import Grant, Placement, Start
 from millpond.model.errors import InconsistentStateError
 from millpond.model.events import Confirmed, Ended, Refused
 from millpond.model.reasons import Cause
-from millpond.model.workloads import Outcome
+from millpond.model.states import Outcome
 from millpond.node.launch import LaunchSpec
 
 pytestmark = pytest.mark.end_to_end

@@ -125,7 +125,7 @@ def test_a_stopped_task_takes_its_visitors_with_it(bench: Bench, task: Any) -> N
     stop = bench.stop("host", grace_s=0.3)
     assert [type(event) for event in bench.events(2)] == [Confirmed, Ended]
     assert bench.gone(pid)
-    assert visitor.hear()[1] == {}
+    assert visitor.hear()[1] in ({"exit": 137}, {})  # the latter if it takes half a second to say so
     assert stop.job == "host"
 
 
@@ -146,12 +146,13 @@ def test_a_visitor_of_a_sandboxed_task_is_in_the_sandbox(tmp_path: Path) -> None
     bench.start("apart", "echo mine > /tmp/private; sleep 600")
     bench.events(1)
     look = (
-        "until cat /tmp/private 2>/dev/null; do :; done; "
-        f"ls {bench.state_dir} | wc -l; ls /proc | grep -c '^[0-9]'; pwd; kill 2 && echo killed"
+        "until grep mine /tmp/private 2>/dev/null; do :; done; "
+        f"ls {bench.state_dir} | wc -l; ls /proc | grep -c '^[0-9]'; pwd; kill -0 2 && echo within reach"
     )
     streams, end = Visitor(bench, "apart", argv=("sh", "-c", look)).hear()
-    private, files, processes, where, killed = streams[1].decode().splitlines()
-    assert (private, files, where, killed, end) == ("mine", "0", str(bench.workdir), "killed", {"exit": 0})
+    private, files, processes, where, signalled = streams[1].decode().splitlines()
+    assert (private, files, where, signalled) == ("mine", "0", str(bench.workdir), "within reach")
+    assert end == {"exit": 0}
     assert int(processes) < 10
     bench.end_all()
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from millpond.model.devices import Health
 from millpond.model.errors import InvalidInputError
-from millpond.node.devices.fake import FakeGroup, FakeVendor, fake_nodes, parse_fake_gpus
+from millpond.model.telemetry import FaultScope, HealthEvent
+from millpond.node.devices.fake import FakeGroup, FakeVendor, Tenant, fake_nodes, parse_fake_gpus
 
 
 @pytest.mark.parametrize(
@@ -65,3 +67,34 @@ def test_a_program_is_told_its_fake_cards_and_sees_no_real_ones() -> None:
     nodes = fake_nodes("4:V100-32GB")
     environment = FakeVendor(nodes).environment(nodes[0].devices[1:3])
     assert environment == {"CUDA_VISIBLE_DEVICES": "", "MILLPOND_FAKE_DEVICES": "FAKE-fake-1-1,FAKE-fake-1-2"}
+
+
+def test_pretended_cards_compute_and_draw_as_their_tenants_pretend() -> None:
+    nodes = fake_nodes("3:H200-141GB")
+    now = [100.0]
+    vendor = FakeVendor(nodes, lambda: now[0])
+    vendor.tenants = lambda: [
+        Tenant("FAKE-fake-1-0", 700, 40_000),
+        Tenant("FAKE-fake-1-0", 600, 20_000),
+        Tenant("FAKE-fake-1-1", 0, 10_000),
+        Tenant("elsewhere", 1000, 1),
+    ]
+    vendor.sample()
+    now[0] += 10.0
+    busy, parked, bare = vendor.sample()
+    assert [(s.use_milli, s.memory_used_mib) for s in (busy, parked, bare)] == [(1000, 60_000), (0, 10_000), (0, 0)]
+    assert (busy.power_w, bare.power_w) == (700.0, 74.0)
+    assert parked.power_w is not None
+    assert 74.0 + 26.0 <= parked.power_w <= 74.0 + 50.0
+    assert (busy.energy_j, bare.energy_j) == (7000.0, 740.0)
+    assert (busy.temperature_c, busy.processes) == (None, None)
+
+
+def test_a_pretended_fault_is_heard_once_and_stays_with_the_card() -> None:
+    vendor = FakeVendor(fake_nodes("2:V100-32GB"))
+    vendor.report(HealthEvent("FAKE-fake-1-0", FaultScope.DEVICE, "XID 79"))
+    stream = vendor.watch()
+    assert stream is not None
+    assert [event.text for event in stream.wait(0.0)] == ["XID 79"]
+    assert stream.wait(0.0) == ()
+    assert [device.health for device in vendor.discover()] == [Health.FAULTY, Health.OK]

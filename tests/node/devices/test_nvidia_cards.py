@@ -9,6 +9,8 @@ from types import SimpleNamespace
 import pytest
 
 from millpond.model.devices import Health
+from millpond.node.devices.links import link_map as known_link_map
+from millpond.node.devices.links import placed
 from millpond.node.devices.nvidia import NvidiaVendor, model_name
 from millpond.node.devices.vendor import Ours
 
@@ -100,22 +102,23 @@ def test_without_the_package_there_is_a_reason_and_no_exception() -> None:
         raise ImportError("No module named 'pynvml'")
 
     vendor = NvidiaVendor(load)
-    assert vendor.available() == (False, "the Python package nvidia-ml-py is not installed")
+    assert vendor.available()[:2] == (False, "the Python package nvidia-ml-py is not installed")
     assert vendor.discover() == ()
 
 
 def test_without_a_driver_there_is_a_reason_and_no_exception() -> None:
     vendor = NvidiaVendor(lambda: FakeNvml([], init_error="NVML Shared Library Not Found"))
-    assert vendor.available() == (False, "no NVIDIA driver (NVML Shared Library Not Found)")
+    assert vendor.available()[:2] == (False, "no NVIDIA driver (NVML Shared Library Not Found)")
     assert vendor.discover() == ()
 
 
 def test_a_driver_without_cards_is_not_usable() -> None:
-    assert vendor_of().available() == (False, "0 found by the NVIDIA driver")
+    assert vendor_of().available()[:2] == (False, "0 found by the NVIDIA driver")
 
 
 def test_cards_are_found_with_model_memory_switch_and_socket() -> None:
-    devices = vendor_of(*(Card(f"GPU-{index}") for index in range(8))).discover()
+    vendor = vendor_of(*(Card(f"GPU-{index}") for index in range(8)))
+    devices = placed(vendor.discover(), vendor.links())
     assert [device.uuid for device in devices] == [f"GPU-{index}" for index in range(8)]
     assert {(device.vendor, device.model, device.memory_mib) for device in devices} == {("nvidia", "A100", 81920)}
     assert [device.switch for device in devices] == [0, 0, 1, 1, 2, 2, 3, 3]
@@ -167,7 +170,7 @@ def test_a_program_sees_its_cards_by_uuid_in_the_order_given() -> None:
 )
 def test_known_boards_are_told_by_their_links(name: str, peer: int | None, count: int, link_map: str) -> None:
     vendor = vendor_of(*(Card(f"GPU-{index}", name, link_peer=peer) for index in range(count)))
-    assert vendor.link_map() == link_map
+    assert known_link_map(vendor.discover(), vendor.links()) == link_map
 
 
 @pytest.mark.parametrize(
@@ -188,9 +191,3 @@ def test_known_boards_are_told_by_their_links(name: str, peer: int | None, count
 )
 def test_models_have_the_names_people_use(product: str, model: str) -> None:
     assert model_name(product) == model
-
-
-def test_cards_tell_how_much_they_compute_and_those_that_cannot_are_left_out() -> None:
-    vendor = vendor_of(Card("GPU-a"), Card("GPU-b", error="Not Supported"))
-    assert vendor.use_milli(["GPU-a", "GPU-b"]) == {"GPU-a": 730}
-    assert NvidiaVendor(lambda: FakeNvml([], init_error="none")).use_milli(["GPU-a"]) == {}

@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from millpond.engines.local.executor import Executor
-from millpond.engines.local.health import HealthWatch
+from millpond.engines.local.executor import Executor, Means
+from millpond.engines.local.health import HealthWatch, Listener
 from millpond.engines.local.outbox import Outbox
 from millpond.model.decisions import Decision
+from millpond.model.devices import Device, Health
 from millpond.model.engine import Inventory, Observed
 from millpond.model.errors import InconsistentStateError
 from millpond.model.events import Event
+from millpond.model.telemetry import SliceReading
 from millpond.node import runner
+from millpond.node.devices.failed import FailedDevices
 from millpond.node.launch import LaunchSpec
 from millpond.node.limiting import Limiter
 from millpond.node.machine import Machine
-from millpond.node.records import TaskId, running_records
+from millpond.node.records import RunRecord, TaskId, running_records
 from millpond.node.sandbox import Sandbox
+from millpond.node.sharing.agent_lock import AgentLock
+from millpond.node.sharing.backend import Hold
 
 
 def _nobody() -> None:
@@ -39,6 +45,8 @@ class EngineOptions:
         health_interval_s: time between two looks at the devices.
         sandbox: what tasks are kept apart with; None where they are not.
         limiter: what keeps tasks to their amounts.
+        holds: what keeps tasks to their slices, by vendor of the device.
+        agent_lock: of this machine; taken where it has real devices.
     """
 
     wake: Callable[[], None] = _nobody
@@ -46,6 +54,8 @@ class EngineOptions:
     health_interval_s: float = 10.0
     sandbox: Sandbox | None = None
     limiter: Limiter = Limiter()
+    holds: Mapping[str, Sequence[Hold]] = field(default_factory=dict)
+    agent_lock: AgentLock = field(default_factory=AgentLock)
 
 
 class LocalEngine:
@@ -74,17 +84,17 @@ class LocalEngine:
         runner.require_pidfd()
         self._state_dir = state_dir.resolve()
         self._state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._failed_devices = FailedDevices(self._state_dir)
+        self._failed_devices.begin()
         self._outbox = Outbox(options.clock, options.wake)
         self._loop = asyncio.new_event_loop()
         self._loop.set_exception_handler(self._failed)
-        self._executor = Executor(
-            machine, self._state_dir, launch_of, self._outbox, self._loop, options.sandbox, options.limiter
-        )
+        means = Means(options.sandbox, options.limiter, options.holds, options.agent_lock, self._unmappable)
+        self._executor = Executor(machine, self._state_dir, launch_of, self._outbox, self._loop, means)
         self._health = HealthWatch(
             machine,
-            lambda: runner.running_now(self._executor.live.snapshot),
-            self._outbox.health,
-            self._outbox.fail,
+            self._executor.desk.ours,
+            Listener(self._device_changed, self._program_erred, self._outbox.fail),
         )
         self._thread = threading.Thread(target=self._loop.run_forever, name="local-engine", daemon=True)
         self._thread.start()
@@ -123,6 +133,19 @@ class LocalEngine:
         )
         return Inventory(self._health.nodes, observed)
 
+    @property
+    def running(self) -> tuple[RunRecord, ...]:
+        """The tasks that run now."""
+        return tuple(self._executor.live.records())
+
+    def slice_readings(self) -> Iterable[SliceReading]:
+        """What tasks make of their parts of devices, as far as this machine counts it."""
+        return self._executor.desk.readings()
+
+    def why_nothing_is_shared(self) -> str:
+        """Why slices and swapping of real devices are refused here; empty where they are not, or there are none."""
+        return self._executor.desk.hindrance()
+
     def close(self) -> None:
         """End the engine's threads. The tasks go on."""
         self._health.close()
@@ -131,8 +154,31 @@ class LocalEngine:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._executor.live.release()
+        self._executor.desk.close()
         self._executor.nurse.close()
         self._loop.close()
+
+    def _device_changed(self, node: str, device: Device) -> None:
+        """Whoever is on a device that fails is told which and why, before being told to end."""
+        text = f"card {device.index} of {node} has failed: {device.health_detail}"
+        failed = device.health is Health.FAULTY
+        with contextlib.suppress(OSError):  # a full disk is said elsewhere
+            self._failed_devices.note(device.uuid, text if failed else "")
+        if failed:
+            self._tell_jobs_on(device, text)
+        self._outbox.health(node, device)
+
+    def _unmappable(self, node: str) -> None:
+        """What the driver was believed to do it has refused: nobody counts on it from now on."""
+        self._outbox.joined(self._health.without_remaps(node))
+
+    def _program_erred(self, node: str, device: Device, text: str) -> None:
+        self._tell_jobs_on(device, f"card {device.index} of {node} reports {text}; the program's fault, not the card's")
+
+    def _tell_jobs_on(self, device: Device, text: str) -> None:
+        """All of them: which one it was, drivers do not say."""
+        for job in sorted({task.id.job for task in self.running if device.uuid in task.devices}):
+            self._outbox.note(job, text)
 
     def _failed(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         self._outbox.fail(context.get("exception") or InconsistentStateError(str(context["message"])))

@@ -7,25 +7,54 @@ order it can follow.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
+from millpond.engines.local.desk import Callers, Desk, Room
 from millpond.engines.local.live import Live, LiveTasks
+from millpond.engines.local.moves import Moves
 from millpond.engines.local.outbox import Outbox
+from millpond.engines.local.pacing import Pace
 from millpond.engines.local.rendezvous import agree
 from millpond.engines.local.starting import PendingStart, Site
 from millpond.engines.local.verdicts import NEVER_STARTED, Refusal, verdict_on
-from millpond.model.decisions import Decision, Resume, Start, Stop, Suspend, SuspendMode
+from millpond.model.decisions import Decision, Migrate, Resume, Start, Stop, Suspend
 from millpond.model.errors import InconsistentStateError, MillpondError, UnavailableError
-from millpond.node import runner
+from millpond.model.sharing import EscapePolicy
+from millpond.model.states import Outcome
 from millpond.node.launch import LaunchSpec
 from millpond.node.limiting import Limiter
 from millpond.node.machine import Machine
 from millpond.node.nurse import Nurse
 from millpond.node.records import RunRecord, TaskFiles, TaskId, attempt_dir, read_record, running_records
+from millpond.node.runner import StopWish
 from millpond.node.sandbox import Sandbox
+from millpond.node.sharing.agent_lock import AgentLock
+from millpond.node.sharing.backend import Hold
+from millpond.node.sharing.escapes import Escape
 
 _UNEXPECTED_GRACE_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """What keeps tasks apart, and to their parts.
+
+    Attributes:
+        sandbox: None where tasks are not kept apart.
+        limiter: what keeps tasks to their amounts.
+        holds: what keeps tasks to their slices, by vendor of the device.
+        lock: held by whoever shares out the devices of this machine.
+        on_unmappable: told a node whose driver brings nothing back on other devices.
+    """
+
+    sandbox: Sandbox | None
+    limiter: Limiter
+    holds: Mapping[str, Sequence[Hold]]
+    lock: AgentLock
+    on_unmappable: Callable[[str], None]
 
 
 class Executor:
@@ -34,8 +63,7 @@ class Executor:
     Args:
         state_dir: absolute; where records and logs lie.
         launch_of: what a job executes; raises a MillpondError when it does not know.
-        sandbox: what tasks are kept apart with.
-        limiter: what keeps tasks to their amounts.
+        means: what keeps tasks apart, and to their parts.
     """
 
     def __init__(
@@ -45,22 +73,30 @@ class Executor:
         launch_of: Callable[[str], LaunchSpec],
         outbox: Outbox,
         loop: asyncio.AbstractEventLoop,
-        sandbox: Sandbox | None,
-        limiter: Limiter,
+        means: Means,
     ) -> None:
         self.live = LiveTasks(state_dir, loop, self._task_ended)
-        self.nurse = Nurse()
-        self._site = Site(machine, state_dir, self.live, self.nurse, loop, sandbox, limiter)
+        self._ending: dict[TaskId, StopWish] = {}
+        callers = Callers(self._lost, self._escaped, self._displaced, means.on_unmappable, self._ending.__contains__)
+        self.desk = Desk(machine, state_dir, self.live, loop, callers, means.holds, means.lock)
+        self._moves = Moves(self.live, self.desk, outbox, self._dispatch_all)
+        self.nurse = Nurse(means.limiter.supervisors)
+        self._site = Site(machine, state_dir, self.live, self.nurse, loop, means.sandbox, means.limiter)
         self._launch_of = launch_of
         self._outbox = outbox
         self._pending: dict[str, tuple[PendingStart, int]] = {}
+        self._pace = Pace(loop)
         self._latest = 0
+        self._recovering: list[Decision] | None = None
 
     def carry_out(self, decision: Decision) -> None:
         """Take one decision on; one that was taken on before is let be (their ids rise)."""
         if decision.id > self._latest:
             self._latest = decision.id
-            self._dispatch(decision)
+            if self._recovering is not None:
+                self._recovering.append(decision)
+            else:
+                self._dispatch(decision)
 
     def adopt(self, expected: Collection[TaskId], unanswered: Sequence[Decision]) -> None:
         """Go on where an earlier engine stopped; see ``LocalEngine.adopt``."""
@@ -74,11 +110,26 @@ class Executor:
                 self._outbox.ended(task, NEVER_STARTED)
             elif self.live.attach(record) is None:
                 self._outbox.ended(task, verdict_on(self.live.final_record(record)))
-        for record in running_records(self._site.state_dir):
-            if record.id not in expected and record.id not in starting:
+        found = list(running_records(self._site.state_dir))
+        for record in found:
+            if record.id in starting:
+                self.live.attach(record, expected=False)  # looked at now, told of when its start is repeated
+            elif record.id not in expected:
                 self._end_unexpected(record)
-        for decision in unanswered:
-            self.carry_out(decision)
+        self._recovering = list(unanswered)
+        self._latest = max([self._latest, *(decision.id for decision in unanswered)])
+        moved = {decision.job for decision in unanswered if isinstance(decision, (Suspend, Resume, Migrate))}
+        living = [record for record in found if self.live.get(record.id) is not None]
+        tasks = [record.id for record in living]
+        self.desk.recover(living, lambda task: task.job in moved, lambda: self._recovered(tasks))
+
+    def _recovered(self, tasks: Collection[TaskId]) -> None:
+        """The books are whole; what ended while they were made was released before it stood in them."""
+        for task in tasks:
+            if self.live.get(task) is None:
+                self.desk.release(task)
+        waiting, self._recovering = self._recovering or [], None
+        self._dispatch_all(waiting)
 
     def _end_unexpected(self, record: RunRecord) -> None:
         """The core counts its cards as free, so it must not go on."""
@@ -86,11 +137,17 @@ class Executor:
         if live is None:
             self.live.final_record(record)
         else:
-            self.live.request_stop(live, _UNEXPECTED_GRACE_S)
+            self._end(live, _UNEXPECTED_GRACE_S)
+
+    def _dispatch_all(self, decisions: Sequence[Decision]) -> None:
+        for decision in decisions:
+            self._dispatch(decision)
 
     def _dispatch(self, decision: Decision) -> None:
         if decision.job in self._pending:
             self._pending[decision.job][0].deferred.append(decision)
+            return
+        if not isinstance(decision, Stop) and self._moves.defer(decision):
             return
         try:
             match decision:
@@ -99,9 +156,11 @@ class Executor:
                 case Stop():
                     self._stop(decision)
                 case Suspend():
-                    self._suspend(decision)
+                    self._moves.suspend(decision)
                 case Resume():
-                    self._resume(decision)
+                    self._moves.resume(decision)
+                case Migrate():
+                    self._moves.migrate(decision)
                 case _:
                     raise InconsistentStateError(f"no way to carry out a {type(decision).__name__}")
         except InconsistentStateError:
@@ -119,7 +178,14 @@ class Executor:
         meeting = agree(attempt_dir(self._site.state_dir, decision.job, decision.attempt), highest + 1, taken)
         pending.choose_ports({*taken, meeting.port})
         self._pending[decision.job] = (pending, meeting.port)
-        pending.begin(meeting)
+
+        def roomed(room: Room) -> None:
+            if room.refusal is not None:
+                pending.refuse(room.refusal)
+            else:
+                self._pace.enter(partial(pending.begin, meeting, room.envs))
+
+        self.desk.admit(pending.requests, roomed)
 
     def _start_answered(self, pending: PendingStart) -> None:
         """Say how a start went, then what has happened since, then do what waited for it."""
@@ -130,33 +196,86 @@ class Executor:
                 self._outbox.ended(record.id, verdict_on(record))
         else:
             self._outbox.refuse(pending.decision, pending.refusal)
+        for task in pending.tasks:  # of a repeated start, some may be over that no engine saw alive
+            if self.live.get(task) is None:
+                self.desk.release(task)
         for decision in pending.deferred:
             self._dispatch(decision)
 
     def _stop(self, decision: Stop) -> None:
         for live in self.live.of_run(decision.job, decision.attempt):
             if not decision.tasks or live.record.id.task in decision.tasks:
-                self.live.request_stop(live, decision.grace_s)
+                self._warn_of_absence(live.record.id, decision.grace_s)
+                self._end(live, decision.grace_s)
         self._outbox.confirm(decision)
 
-    def _suspend(self, decision: Suspend) -> None:
-        lives = self.live.of_run(decision.job, decision.attempt)
-        if decision.mode is SuspendMode.SWAP and any(live.record.devices for live in lives):
-            reason = "this engine cannot move device memory to host memory; suspend by freezing"
-            self._outbox.refuse(decision, Refusal(reason, False))
+    def _end(self, live: Live, grace_s: float, why: str = "", outcome: Outcome = Outcome.DEVICE_LOST) -> None:
+        task = live.record.id
+        wish = StopWish(grace_s, why, outcome.value if why else "")
+        before = self._ending.get(task)
+        if before is not None and before.why:  # what it died of first is what its owner is told
+            wish = replace(before, grace_s=min(before.grace_s, grace_s))
+        self._ending[task] = wish  # before it hears of it: nobody may halt it any more
+        self.desk.let_launch(task)
+        self.live.request_stop(live, wish)
+
+    def _warn_of_absence(self, task: TaskId, grace_s: float) -> None:
+        """A task that is to end while its memory is on the host does not get its device back for that: others may have
+        been given it."""
+        if grace_s > 0 and task not in self._ending and self.desk.is_away(task):
+            self._outbox.note(
+                task.job,
+                f"task {task.task} is told to end while its device memory is in host memory: what it asks of its "
+                f"device waits, and it is killed after {grace_s:g} s; resume a job first that has to save its work",
+            )
+
+    def _lost(self, task: TaskId, reason: str) -> None:
+        """It cannot go on; its end is told when it has come."""
+        live = self.live.get(task)
+        if live is not None:
+            self._end(live, 0.0, reason)
+
+    def _displaced(self, task: TaskId, for_job: str) -> None:
+        """It left its device within its grant, or is back."""
+        if for_job:
+            self._outbox.note(
+                task.job, f"task {task.task} made room on its device for {for_job}, and waits on the host"
+            )
+        else:
+            self._outbox.note(task.job, f"task {task.task} is back on its device")
+
+    def _escaped(self, escape: Escape) -> None:
+        """A task uses a device beyond its slice: what follows is its pool's to say."""
+        live = self.live.get(escape.task)
+        if live is None or not live.expected:
             return
-        for live in lives:
-            runner.freeze(live.record)
-        self._outbox.confirm(decision)
-
-    def _resume(self, decision: Resume) -> None:
-        for live in self.live.of_run(decision.job, decision.attempt):
-            runner.thaw(live.record)
-        self._outbox.confirm(decision)
+        TaskFiles.of(self._site.state_dir, escape.task).escape.write_text(escape.text)
+        match live.record.escapes:
+            case EscapePolicy.REPORT:
+                self._outbox.note(escape.task.job, f"{escape.text}; it goes on, as its pool has it reported only")
+            case EscapePolicy.SUSPEND:
+                self._outbox.note(escape.task.job, f"{escape.text}; it is suspended, as its pool has it")
+                self._outbox.ask_to_suspend(escape.task.job)
+            case EscapePolicy.KILL:
+                self._end(live, 0.0, f"{escape.text}; it was ended, as its pool has it", Outcome.USER_ERROR)
 
     def _task_ended(self, live: Live, record: RunRecord) -> None:
+        self._ending.pop(record.id, None)
+        verdict = verdict_on(record)
+        if verdict.outcome is Outcome.USER_ERROR:
+            self._tell_pack(record.id, verdict.detail)
+        self.desk.release(record.id)
         pending, _ = self._pending.get(record.id.job, (None, 0))
         if pending is not None and pending.decision.id == live.record.decision:
             pending.task_ended(record)
         elif live.expected:
-            self._outbox.ended(record.id, verdict_on(record))
+            self._outbox.ended(record.id, verdict)
+
+    def _tell_pack(self, task: TaskId, how: str) -> None:
+        """Whoever shares the fate of a task hears of its failure: theirs may follow, and would not be their own."""
+        for mate in sorted(self.desk.mates(task), key=lambda each: (each.job, each.task)):
+            self._outbox.note(
+                mate.job,
+                f"{task.job}, which shares the multi-process service on a card with task {mate.task}, failed ({how}); "
+                "a fatal fault of one ends all that share it",
+            )

@@ -1,43 +1,79 @@
-"""Looks after the devices now and then: faults, and processes of others on them."""
+"""Looks after the devices: regularly, for faults and processes of others, and whenever a driver reports something.
+
+What a driver reports as a fault of a device stays with it until the server starts again: by then either somebody has
+looked after it, or the driver still complains when it is looked at. A fault of a program goes to the history of the
+jobs on the device.
+"""
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections.abc import Callable, Iterable
-from dataclasses import replace
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Final
 
 from millpond.model.devices import Device, Health
+from millpond.model.errors import UnavailableError
 from millpond.model.nodes import Node
-from millpond.node.devices.vendor import Ours
+from millpond.model.telemetry import FaultScope, HealthEvent
+from millpond.node.devices.vendor import HealthStream, Ours
 from millpond.node.machine import Machine
+
+log = logging.getLogger(__name__)
+
+_LISTENS_FOR_S: Final = 1.0
+"""How long a closed watch may go on listening."""
+_SAID_AGAIN_AFTER_S: Final = 60.0
+"""A program that goes wrong may do so a thousand times a second."""
+_LOST: Final = "the driver does not list it any more"
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """Who is told what is found.
+
+    Attributes:
+        changed: told the node's name and the device, for each change of health.
+        erred: told the node's name, the device and what a program on it did.
+        failed: told a defect; the watch has ended.
+    """
+
+    changed: Callable[[str, Device], None]
+    erred: Callable[[str, Device, str], None]
+    failed: Callable[[BaseException], None]
 
 
 class HealthWatch:
-    """A thread of its own, as drivers can take seconds to answer.
+    """Threads of its own, as drivers can take seconds to answer.
 
     A card counts as busy elsewhere only when two looks in a row find it so: a task of ours that starts or ends just
     between listing our processes and asking the driver looks like a stranger once.
 
     Args:
         ours: what our tasks use at the moment.
-        report: told the node's name and the device, for each change.
+        clock: seconds, of any beginning.
     """
 
     def __init__(
         self,
         machine: Machine,
         ours: Callable[[], Ours],
-        report: Callable[[str, Device], None],
-        on_failure: Callable[[BaseException], None],
+        listener: Listener,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._machine = machine
         self._ours = ours
-        self._report = report
-        self._on_failure = on_failure
+        self._listener = listener
+        self._clock = clock
+        self._lock = threading.Lock()
         self._nodes = {node.name: node for node in machine.nodes}
         self._suspected: set[str] = set()
+        self._faults: dict[str, str] = {}
+        self._said: dict[tuple[str, str], float] = {}
+        self._trouble: dict[str, str] = {}
         self._closed = threading.Event()
-        self._thread: threading.Thread | None = None
 
     @property
     def nodes(self) -> tuple[Node, ...]:
@@ -45,10 +81,15 @@ class HealthWatch:
         return tuple(self._nodes.values())
 
     def start(self, interval_s: float) -> None:
-        """Look every so many seconds, when there are devices that can fail at all."""
-        if any(not device.fake for node in self._machine.nodes for device in node.devices):
-            self._thread = threading.Thread(target=self._run, args=(interval_s,), name="device-health", daemon=True)
-            self._thread.start()
+        """Look every so many seconds and listen, when there are devices that can fail at all."""
+        if all(device.fake for node in self._machine.nodes for device in node.devices):
+            return
+        threading.Thread(target=self._run, args=(interval_s,), name="device-health", daemon=True).start()
+        for vendor in self._machine.vendors.values():
+            stream = vendor.watch()
+            if stream is not None:
+                name = f"{vendor.name}-events"
+                threading.Thread(target=self._listen, args=(stream,), name=name, daemon=True).start()
 
     def close(self) -> None:
         """No more looks; one that hangs in the driver is not waited for."""
@@ -57,17 +98,75 @@ class HealthWatch:
     def look(self) -> None:
         """Look once, and report what changed."""
         ours = self._ours()
-        seen = {device.uuid: device for vendor in self._machine.vendors.values() for device in vendor.discover(ours)}
+        seen, silent = self._discover(ours)
+        with self._lock:
+            for node in self.nodes:
+                now = (
+                    device if device.vendor in silent else self._present(device, seen.get(device.uuid))
+                    for device in node.devices
+                )
+                self._show(node, now)
+
+    def _discover(self, ours: Ours) -> tuple[dict[str, Device], set[str]]:
+        """All devices by UUID, and the vendors that cannot tell about theirs: those stay as they are.
+
+        A tool that hangs is no reason to end what runs; and whatever somebody else's vendor raises is said, not fatal.
+        """
+        seen: dict[str, Device] = {}
+        silent = set()
+        for name, vendor in self._machine.vendors.items():
+            try:
+                seen.update((device.uuid, device) for device in vendor.discover(ours))
+                self._trouble.pop(name, None)
+            except Exception as error:
+                silent.add(name)
+                if self._trouble.get(name) != str(error):
+                    self._trouble[name] = str(error)
+                    log.warning("%s devices cannot be looked at: %s", vendor.title, error)
+        return seen, silent
+
+    def without_remaps(self, name: str) -> Node:
+        """A node from whose devices nothing comes back on others from now on."""
+        with self._lock:
+            node = self._nodes[name]
+            devices = tuple(replace(device, remaps=False) for device in node.devices)
+            self._nodes[name] = replace(node, devices=devices)
+            return self._nodes[name]
+
+    def take(self, event: HealthEvent) -> None:
+        """Note what a driver reported, and report what follows."""
+        with self._lock:
+            for node, device in list(self._concerned(event)):
+                match event.scope:
+                    case FaultScope.TASK:
+                        self._tell(node, device, event.text)
+                    case FaultScope.DEVICE:
+                        self._faults[device.uuid] = event.text
+                    case FaultScope.NOTE:
+                        log.info("card %d of %s reports: %s", device.index, node.name, event.text)
+            if event.scope is FaultScope.DEVICE:
+                for node in self.nodes:
+                    self._show(node, [self._with_fault(device) for device in node.devices])
+
+    def _concerned(self, event: HealthEvent) -> Iterator[tuple[Node, Device]]:
+        """The devices that an event is about; of a card that is cut up, all its instances."""
         for node in self.nodes:
-            looked = [(device, self._present(device, seen.get(device.uuid))) for device in node.devices]
-            changed = [now for before, now in looked if now.health is not before.health]
-            self._nodes[node.name] = replace(node, devices=tuple(now for _, now in looked))
-            self._report_all(node.name, changed)
+            for device in node.devices:
+                if event.device and event.device in (device.uuid, device.parent):
+                    yield node, device
+
+    def _tell(self, node: Node, device: Device, text: str) -> None:
+        now = self._clock()
+        if now - self._said.get((device.uuid, text), -_SAID_AGAIN_AFTER_S) >= _SAID_AGAIN_AFTER_S:
+            self._said[device.uuid, text] = now
+            self._listener.erred(node.name, device, text)
 
     def _present(self, before: Device, seen: Device | None) -> Device:
         """A device as it is to be shown now."""
         if seen is None:
-            return replace(before, health=Health.FAULTY, health_detail="the driver does not list it any more")
+            return replace(before, health=Health.FAULTY, health_detail=_LOST)
+        if before.uuid in self._faults:
+            return self._with_fault(before)
         if seen.health is Health.BUSY_ELSEWHERE and before.health is Health.OK and before.uuid not in self._suspected:
             self._suspected.add(before.uuid)
             return before
@@ -75,14 +174,33 @@ class HealthWatch:
             self._suspected.discard(before.uuid)
         return replace(before, health=seen.health, health_detail=seen.health_detail)
 
-    def _report_all(self, node: str, devices: Iterable[Device]) -> None:
-        for device in devices:
-            self._report(node, device)
+    def _with_fault(self, device: Device) -> Device:
+        fault = self._faults.get(device.uuid)
+        return device if fault is None else replace(device, health=Health.FAULTY, health_detail=fault)
+
+    def _show(self, node: Node, now: Iterable[Device]) -> None:
+        devices = tuple(now)
+        self._nodes[node.name] = replace(node, devices=devices)
+        for before, device in zip(node.devices, devices, strict=True):
+            if device.health is not before.health:
+                self._listener.changed(node.name, device)
 
     def _run(self, interval_s: float) -> None:
         while not self._closed.wait(interval_s):
             try:
                 self.look()
             except Exception as error:  # handed on: the engine's caller is told
-                self._on_failure(error)
+                self._listener.failed(error)
+                return
+
+    def _listen(self, stream: HealthStream) -> None:
+        while not self._closed.is_set():
+            try:
+                for event in stream.wait(_LISTENS_FOR_S):
+                    self.take(event)
+            except UnavailableError as error:
+                log.warning("%s", error)
+                return  # the regular looks remain
+            except Exception as error:  # handed on: the engine's caller is told
+                self._listener.failed(error)
                 return

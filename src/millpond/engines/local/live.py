@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from dataclasses import dataclass
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from millpond.engines.local.rendezvous import recall
+from millpond.model.decisions import Grant
 from millpond.node import runner, supervisor
-from millpond.node.records import RunRecord, TaskFiles, TaskId, attempt_dir, read_record
+from millpond.node.records import RunRecord, TaskFiles, TaskId, attempt_dir, moved, read_record
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +19,7 @@ class Live:
     """A task that runs.
 
     Attributes:
-        record: as it was when we began to watch.
+        record: as it was when we began to watch, but for its devices.
         handle: becomes readable when its supervisor ends.
         port: where its gang meets.
         expected: the core knows of it and wants to hear of its end.
@@ -30,7 +32,7 @@ class Live:
 
 
 class LiveTasks:
-    """All tasks under watch. Lives on the engine's loop, but for ``snapshot``.
+    """All tasks under watch. Lives on the engine's loop, but for ``records``.
 
     Args:
         state_dir: absolute; where records and logs lie.
@@ -44,8 +46,7 @@ class LiveTasks:
         self._loop = loop
         self._on_end = on_end
         self._tasks: dict[TaskId, Live] = {}
-        self.snapshot: tuple[RunRecord, ...] = ()
-        """What runs now; replaced as a whole, so that any thread may read it."""
+        self._guard = threading.Lock()
 
     def attach(self, record: RunRecord, expected: bool = True) -> Live | None:
         """Watch a task that an earlier engine started; None when it runs no more."""
@@ -53,13 +54,35 @@ class LiveTasks:
         return None if handle is None else self.watch(record, handle, expected)
 
     def watch(self, record: RunRecord, handle: int, expected: bool = True) -> Live:
-        """Watch a task through this handle, which is ours from now on."""
+        """Watch a task through this handle, which is ours from now on; one that is watched already stays so."""
+        known = self._tasks.get(record.id)
+        if known is not None and known.record.decision == record.decision:
+            runner.reap(handle)
+            with self._guard:
+                known = self._tasks[record.id]
+                self._tasks[record.id] = replace(known, expected=known.expected or expected)
+            return self._tasks[record.id]
         meeting = recall(attempt_dir(self._state_dir, record.id.job, record.id.attempt))
         live = Live(record, handle, 0 if meeting is None else meeting.port, expected)
         self._tasks[record.id] = live
-        self._publish()
         self._loop.add_reader(handle, self._over, record.id)
         return live
+
+    def get(self, task: TaskId) -> Live | None:
+        """One that runs; any thread may ask."""
+        return self._tasks.get(task)
+
+    def move(self, task: TaskId, grants: Sequence[Grant], left: Sequence[str]) -> None:
+        """It is on other devices from now on; any thread may say so."""
+        with self._guard:  # lest one that has just ended comes back
+            live = self._tasks.get(task)
+            if live is not None:
+                self._tasks[task] = replace(live, record=moved(live.record, grants, left))
+
+    def records(self) -> list[RunRecord]:
+        """What runs now. Any thread."""
+        lives = list(self._tasks.values())  # in one step, as tasks come and go meanwhile
+        return [live.record for live in lives]
 
     def of_run(self, job: str, attempt: int) -> list[Live]:
         """What runs of this run of a job."""
@@ -77,9 +100,9 @@ class LiveTasks:
         """The CPUs that running tasks are pinned to."""
         return [live.record.cpus for live in self._tasks.values() if live.record.cpus]
 
-    def request_stop(self, live: Live, grace_s: float) -> None:
+    def request_stop(self, live: Live, wish: runner.StopWish) -> None:
         """Give a task notice and grace."""
-        runner.request_stop(TaskFiles.of(self._state_dir, live.record.id), live.handle, grace_s)
+        runner.request_stop(TaskFiles.of(self._state_dir, live.record.id), live.handle, wish)
 
     def final_record(self, record: RunRecord) -> RunRecord:
         """What is known of a task whose supervisor is gone; makes sure that nothing of it is left."""
@@ -98,11 +121,8 @@ class LiveTasks:
         self._tasks.clear()
 
     def _over(self, task: TaskId) -> None:
-        live = self._tasks.pop(task)
-        self._publish()
+        with self._guard:
+            live = self._tasks.pop(task)
         self._loop.remove_reader(live.handle)
         runner.reap(live.handle)
         self._on_end(live, self.final_record(live.record))
-
-    def _publish(self) -> None:
-        self.snapshot = tuple(live.record for live in self._tasks.values())

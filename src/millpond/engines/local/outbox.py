@@ -11,7 +11,17 @@ from millpond.model.confinement import UNTOLD, Confinement
 from millpond.model.decisions import Decision
 from millpond.model.devices import Device
 from millpond.model.errors import InconsistentStateError
-from millpond.model.events import Confirmed, DeviceHealthChanged, Ended, Event, Refused
+from millpond.model.events import (
+    Confirmed,
+    DeviceHealthChanged,
+    Ended,
+    Event,
+    NodeJoined,
+    Noted,
+    Refused,
+    SuspendRequested,
+)
+from millpond.model.nodes import Node
 from millpond.node.records import TaskId
 
 _log = logging.getLogger(__name__)
@@ -53,9 +63,21 @@ class Outbox:
             )
         )
 
+    def ask_to_suspend(self, job: str) -> None:
+        """A job should leave its devices until somebody lets it go on."""
+        self._put(lambda at: SuspendRequested(at, job, by="the rule for escapes from slices"))
+
     def health(self, node: str, device: Device) -> None:
         """A device became usable or unusable."""
         self._put(lambda at: DeviceHealthChanged(at, node, device.uuid, device.health, device.health_detail))
+
+    def joined(self, node: Node) -> None:
+        """A node is described anew."""
+        self._put(lambda at: NodeJoined(at, node))
+
+    def note(self, job: str, text: str) -> None:
+        """Something to tell in a job's history."""
+        self._put(lambda at: Noted(at, job, text))
 
     def fail(self, defect: BaseException) -> None:
         """The engine cannot go on; whoever asks for events next learns so."""

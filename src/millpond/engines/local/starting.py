@@ -6,29 +6,34 @@ import asyncio
 import hashlib
 import os
 import secrets
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from pathlib import Path
 
 from millpond.engines.local.live import LiveTasks
 from millpond.engines.local.ports import free_port
 from millpond.engines.local.rendezvous import Rendezvous
+from millpond.engines.local.slices import Request
 from millpond.engines.local.verdicts import Refusal, refusal_of
 from millpond.model.confinement import Confinement, loosest
 from millpond.model.decisions import Decision, Placement, Start
 from millpond.model.devices import Device
 from millpond.model.errors import UnavailableError
+from millpond.model.sharing import SliceHold
 from millpond.node import runner
-from millpond.node.launch import LaunchSpec
+from millpond.node.launch import LaunchSpec, Listening
 from millpond.node.limiting import NO_LIMITS, Limiter, Limits
 from millpond.node.machine import Machine
 from millpond.node.nurse import Nurse
 from millpond.node.records import RunRecord, TaskFiles, TaskId, read_record
 from millpond.node.sandbox import Sandbox
-from millpond.specs.serving import base_path, service_of
+from millpond.node.sharing.backend import TaskEnv
+from millpond.specs.job_ids import service_of
+from millpond.specs.serving import base_path
 
 _CRASHED = Refusal("the task's supervisor did not come up; see supervisors.log in the state directory", True)
+_UNSLICED = TaskEnv(SliceHold.UNKNOWN)
 _KILLED = Refusal("the task's supervisor was killed while it started", True)
 
 
@@ -89,7 +94,8 @@ class PendingStart:
         self._launch = launch
         self._site = site
         self._on_answer = on_answer
-        self._settling = {TaskId(decision.job, decision.attempt, placed.task) for placed in decision.placements}
+        self._on_settled: Callable[[], None] = lambda: None
+        self._settling = set(self.tasks)
         self._devices = _granted_devices(decision, site.machine)
 
     @property
@@ -100,6 +106,11 @@ class PendingStart:
         if self.refusal is None:
             return StartState.CONFIRMED
         return StartState.UNDOING if self._site.live.of_start(self.decision.id) else StartState.REFUSED
+
+    @property
+    def tasks(self) -> list[TaskId]:
+        """All that it is to start."""
+        return [TaskId(self.decision.job, self.decision.attempt, placed.task) for placed in self.decision.placements]
 
     @property
     def confinement(self) -> Confinement:
@@ -119,12 +130,32 @@ class PendingStart:
             for placed in self.decision.placements:
                 self.ports[placed.task] = free_port({*taken, *self.ports.values()})
 
-    def begin(self, meeting: Rendezvous) -> None:
-        """Set all tasks off."""
+    @property
+    def requests(self) -> list[Request]:
+        """What its tasks are to hold."""
+        return [
+            Request(task, placed.node, placed.grants, self._launch)
+            for task, placed in zip(self.tasks, self.decision.placements, strict=True)
+        ]
+
+    def refuse(self, refusal: Refusal) -> None:
+        """Give up before anything was started."""
+        self.refusal = refusal
+        self._settling.clear()
+        self._on_answer(self)
+
+    def begin(self, meeting: Rendezvous, envs: Mapping[TaskId, TaskEnv], on_settled: Callable[[], None]) -> None:
+        """Set all tasks off.
+
+        Args:
+            envs: what holds those that have slices.
+            on_settled: called once each of them runs, or cannot.
+        """
+        self._on_settled = on_settled
         for placed in self.decision.placements:
             task = TaskId(self.decision.job, self.decision.attempt, placed.task)
             try:
-                spawned = self._spawn(self._task_start(task, placed, meeting))
+                spawned = self._spawn(self._task_start(task, placed, meeting), envs.get(task, _UNSLICED))
             except OSError as error:
                 self._settle(task, Refusal(f"node {placed.node} cannot start processes: {error}", True))
             else:
@@ -154,13 +185,13 @@ class PendingStart:
         port, key = self.ports.get(task.task), ""
         if port is not None:
             key = secrets.token_urlsafe(24)
-            env |= {
-                "MILLPOND_PORT": str(port),
-                "MILLPOND_ACCESS_KEY": key,
-                "MILLPOND_BASE_PATH": base_path(service_of(task.job)),
-            }
+            env |= {"MILLPOND_ACCESS_KEY": key, "MILLPOND_BASE_PATH": base_path(service_of(task.job))}
+            if self._launch.listening is not Listening.SOCKET:
+                env["MILLPOND_PORT"] = str(port)
         limits = self._limits(task, placed.role)
-        return runner.TaskStart(task, placed.role, placed.node, self.decision.id, uuids, env, limits, port, key)
+        return runner.TaskStart(
+            task, placed.role, placed.node, self.decision.id, uuids, env, limits, port, key, placed.grants
+        )
 
     def _limits(self, task: TaskId, role: str) -> Limits:
         """What the task is kept to, and by what."""
@@ -175,8 +206,12 @@ class PendingStart:
         self._pinned.append(limits.cpus)
         return limits
 
-    def _spawn(self, start: runner.TaskStart) -> runner.Spawned:
+    def _spawn(self, start: runner.TaskStart, sliced: TaskEnv) -> runner.Spawned:
         site = self._site
+        env = {**start.env, **sliced.env}
+        if sliced.preload:
+            env["LD_PRELOAD"] = os.pathsep.join(filter(None, (sliced.preload, env.get("LD_PRELOAD", ""))))
+        start = replace(start, env=env, held_by=sliced.hold, hold_reason=sliced.reason, mounts=sliced.mounts)
         return runner.spawn(site.nurse, site.state_dir, start, self._launch, site.sandbox)
 
     def _look(self, task: TaskId, spawned: runner.Spawned) -> None:
@@ -212,9 +247,11 @@ class PendingStart:
     def _settle(self, task: TaskId, refusal: Refusal | None) -> None:
         self._settling.discard(task)
         self.refusal = self.refusal or refusal
+        if not self._settling:
+            self._on_settled()
         if self.state is StartState.UNDOING:
             for live in self._site.live.of_start(self.decision.id):
-                self._site.live.request_stop(live, 0.0)
+                self._site.live.request_stop(live, runner.StopWish(0.0))
         elif self.state is not StartState.SETTLING:
             self._on_answer(self)
 

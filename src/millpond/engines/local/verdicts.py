@@ -7,7 +7,7 @@ import signal
 from dataclasses import dataclass
 from typing import Final
 
-from millpond.model.workloads import Outcome
+from millpond.model.states import Outcome
 from millpond.node.launch import LaunchSpec
 from millpond.node.records import RunRecord, StartError
 
@@ -66,6 +66,8 @@ def verdict_on(record: RunRecord) -> Verdict:
     if not record.over:
         return Verdict(Outcome.NODE_LOST, None, "its supervisor was killed, or the machine went down")
     code = record.exit_code
+    if record.ended_for:
+        return Verdict(Outcome(record.ended_as), code, record.ended_for)
     if record.notice_at is not None and not record.stop_wished:
         return Verdict(Outcome.NODE_LOST, code, "it was ended from outside, as when the machine shuts down")
     if record.notice_at is not None:

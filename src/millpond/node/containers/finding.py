@@ -16,7 +16,7 @@ from millpond.model.errors import UnavailableError
 from millpond.node.containers.apptainer import Apptainer
 from millpond.node.containers.container import Runtime
 from millpond.node.containers.docker import Docker
-from millpond.node.containers.images import Images, OciImages, SifImages
+from millpond.node.containers.images import Images, OciImages, PodmanImages, SifImages
 from millpond.node.containers.podman import Podman
 
 INSTALL: Final = "install podman (Debian: apt install podman catatonit), docker or apptainer on the server's machine"
@@ -73,7 +73,7 @@ def find_containers(choice: RuntimeChoice, state_dir: Path) -> Containers:
     """What this machine runs containers with; asks programs, which takes some tenths of a second.
 
     Args:
-        state_dir: where images are kept that a runtime does not keep itself.
+        state_dir: where images are kept that a runtime does not keep itself, and what is for a moment.
 
     Raises:
         UnavailableError: nothing, with what was looked for and what came of it.
@@ -101,7 +101,7 @@ class _AbsentError(Exception):
     """Why one runtime is of no use; ends a sentence that begins with its name."""
 
 
-def _podman(_state_dir: Path) -> Containers:
+def _podman(state_dir: Path) -> Containers:
     program, env = _installed("podman"), runtime_environment()
     told = json.loads(_answer([program, "info", "--format", "json"], env))
     if not any(map(os.access, _INITS, (os.X_OK,) * len(_INITS))) and shutil.which("catatonit") is None:
@@ -110,13 +110,14 @@ def _podman(_state_dir: Path) -> Containers:
     controllers = _within(told, "host", "cgroupControllers") or []
     limits = "memory" in controllers or (not rootless and _within(told, "host", "cgroupVersion") == "v1")
     version = f"podman {_within(told, 'version', 'Version') or ''}".rstrip()
-    return Containers(Podman(program, limits, rootless), version, OciImages(program, env), env, _card_trouble())
+    images = PodmanImages(program, env, state_dir)
+    return Containers(Podman(program, limits, rootless), version, images, env, _card_trouble())
 
 
-def _docker(_state_dir: Path) -> Containers:
+def _docker(state_dir: Path) -> Containers:
     program, env = _installed("docker"), runtime_environment()
     version = _answer([program, "version", "--format", "{{.Server.Version}}"], env).strip()
-    return Containers(Docker(program), f"docker {version}", OciImages(program, env), env)
+    return Containers(Docker(program), f"docker {version}", OciImages(program, env, state_dir), env)
 
 
 def _apptainer(state_dir: Path) -> Containers:

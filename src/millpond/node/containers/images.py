@@ -11,12 +11,16 @@ import secrets
 import select
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
 
-from millpond.model.errors import UnavailableError
+from millpond.model.errors import MillpondError, UnavailableError
+from millpond.node.containers.logins import Login, login_file
+from millpond.node.containers.pulling import pull_error
+from millpond.specs.images import DEFAULT_TAG, OURS
 
 Tell = Callable[[str], None]
 """Takes a line of what a program says, an empty one while it says nothing; whatever it raises ends the program."""
@@ -53,11 +57,15 @@ class Images(Protocol):
     def digests(self) -> frozenset[str]:
         """Those of all images that are here."""
 
-    def pull(self, reference: str, tell: Tell) -> LocalImage:
+    def pull(self, reference: str, tell: Tell, login: Login | None = None) -> LocalImage:
         """Fetch an image from its registry, also where an older one of that name is here.
 
+        Args:
+            login: how to be let in; None: as the server's own account is.
+
         Raises:
-            UnavailableError: it cannot be had.
+            NotFoundError, InvalidInputError: its registry has none, or does not give it.
+            UnavailableError: it cannot be had now.
         """
 
     def name(self, image: LocalImage, name: str) -> None:
@@ -72,8 +80,11 @@ class Images(Protocol):
     def names(self, prefix: str) -> list[str]:
         """The names that begin so, under which images are held."""
 
-    def build(self, folder: Path, file: str, name: str, tell: Tell) -> LocalImage:
+    def build(self, folder: Path, file: str, name: str, tell: Tell, bases: Mapping[str, str]) -> LocalImage:
         """Build an image from a folder and the file in it that says how.
+
+        Args:
+            bases: what the file calls the images that it builds upon, and the references that are meant.
 
         Raises:
             UnavailableError: it fails, or this runtime cannot.
@@ -88,16 +99,18 @@ class Images(Protocol):
 
 
 class OciImages:
-    """Images of podman and docker.
+    """Images of docker, and what podman has alike.
 
     Args:
         program: the path of either.
         env: what it is to find in its environment.
+        folder: where files lie that are for a moment, closed to others.
     """
 
-    def __init__(self, program: str, env: Mapping[str, str]) -> None:
+    def __init__(self, program: str, env: Mapping[str, str], folder: Path) -> None:
         self._program = program
         self._env = env
+        self._folder = folder
 
     def find(self, reference: str) -> LocalImage | None:
         """See ``Images``."""
@@ -117,9 +130,12 @@ class OciImages:
         printed = self._printed("images", "--no-trunc", "--quiet")
         return frozenset(f"sha256:{line.removeprefix('sha256:')}" for line in printed)
 
-    def pull(self, reference: str, tell: Tell) -> LocalImage:
+    def pull(self, reference: str, tell: Tell, login: Login | None = None) -> LocalImage:
         """See ``Images``."""
-        self._do(["pull", reference], tell, f"the image {reference} cannot be fetched", "check its name and registry")
+        registry = reference.partition("/")[0]
+        with ExitStack() as stack:
+            found = {} if login is None else stack.enter_context(login_file(login, registry, self._folder))
+            _run([self._program, "pull", reference], {**self._env, **found}, tell, partial(pull_error, reference))
         return self._found(reference)
 
     def name(self, image: LocalImage, name: str) -> None:
@@ -135,9 +151,9 @@ class OciImages:
         printed = self._printed("images", "--format", "{{.Repository}}:{{.Tag}}")
         return [name for name in printed if name.startswith(prefix)]
 
-    def build(self, folder: Path, file: str, name: str, tell: Tell) -> LocalImage:
+    def build(self, folder: Path, file: str, name: str, tell: Tell, bases: Mapping[str, str]) -> LocalImage:
         """See ``Images``."""
-        order = ["build", "--file", str(folder / file), "--tag", name, str(folder)]
+        order = ["build", "--file", str(folder / file), "--tag", name, *self._base_options(bases), str(folder)]
         self._do(order, tell, "the image cannot be built", "see what the build says")
         return self._found(name)
 
@@ -147,8 +163,19 @@ class OciImages:
         self._do(order, tell, "the container cannot be saved", "it is kept for an hour after its job's end")
         return self._found(name)
 
+    def _base_options(self, bases: Mapping[str, str]) -> list[str]:
+        """Docker reads short names as we do, of the default registry; images of the machine it does not find by them.
+
+        Raises:
+            UnavailableError: the build is upon one of those.
+        """
+        ours = next((base for base, meant in bases.items() if meant.startswith(OURS)), None)
+        if ours is not None:
+            raise UnavailableError(f"docker cannot build upon {ours!r} of the catalogue", "name one of a registry")
+        return []
+
     def _do(self, order: Sequence[str], tell: Tell, cause: str, remedy: str) -> None:
-        _run([self._program, *order], self._env, tell, cause, remedy)
+        _run([self._program, *order], self._env, tell, lambda said: UnavailableError(f"{cause}: {said}", remedy))
 
     def _printed(self, *order: str) -> list[str]:
         """The lines that the program prints; none when it fails."""
@@ -168,6 +195,15 @@ class OciImages:
         if image is None:
             raise UnavailableError(f"the image {reference} is gone again", "try again")
         return image
+
+
+class PodmanImages(OciImages):
+    """Images of podman, which looks for a short name, or the beginning of an id, among all that it has first."""
+
+    def _base_options(self, bases: Mapping[str, str]) -> list[str]:
+        """Source of the option: podman-build(1)."""
+        short = [base for base, meant in bases.items() if meant not in (base, f"{base}:{DEFAULT_TAG}")]
+        return [f"--build-context={base}=docker-image://{bases[base]}" for base in short]
 
 
 class SifImages:
@@ -201,11 +237,14 @@ class SifImages:
         """See ``Images``."""
         return frozenset(f"sha256:{file.stem}" for file in self._folder.glob("*.sif"))
 
-    def pull(self, reference: str, tell: Tell) -> LocalImage:
-        """See ``Images``."""
+    def pull(self, reference: str, tell: Tell, login: Login | None = None) -> LocalImage:
+        """See ``Images``. Source of the variables: apptainer's user guide, "Docker and OCI", authentication."""
+        env = dict(self._env)
+        if login is not None:
+            env |= {"APPTAINER_DOCKER_USERNAME": login.user, "APPTAINER_DOCKER_PASSWORD": login.password}
         with self._fresh() as fresh:
             order = [self._program, "pull", str(fresh), f"docker://{reference}"]
-            _run(order, self._env, tell, f"the image {reference} cannot be fetched", "check its name and registry")
+            _run(order, env, tell, partial(pull_error, reference))
             digest = f"sha256:{_hash_of(fresh)}"
             fresh.replace(self._file(digest))
         return self._linked(reference, digest)
@@ -226,7 +265,7 @@ class SifImages:
         """See ``Images``. None: a name is gone as soon as it is dropped."""
         return []
 
-    def build(self, folder: Path, file: str, name: str, tell: Tell) -> LocalImage:
+    def build(self, folder: Path, file: str, name: str, tell: Tell, bases: Mapping[str, str]) -> LocalImage:
         """See ``Images``."""
         raise UnavailableError("apptainer cannot build from a Containerfile", "install podman, or add a built image")
 
@@ -260,11 +299,11 @@ class SifImages:
             fresh.unlink(missing_ok=True)
 
 
-def _run(order: Sequence[str], env: Mapping[str, str], tell: Tell, cause: str, remedy: str) -> None:
+def _run(order: Sequence[str], env: Mapping[str, str], tell: Tell, error: Callable[[str], MillpondError]) -> None:
     """Run a program to its end, line by line.
 
-    Raises:
-        UnavailableError: it fails; with the last that it said.
+    Args:
+        error: what is raised when it fails, made of the last that it said.
     """
     said = ""
     with subprocess.Popen(
@@ -284,7 +323,7 @@ def _run(order: Sequence[str], env: Mapping[str, str], tell: Tell, cause: str, r
             program.terminate()
             raise
     if program.returncode != 0:
-        raise UnavailableError(f"{cause}: {said or f'exit code {program.returncode}'}", remedy)
+        raise error(said.removeprefix("Error: ") or f"exit code {program.returncode}")
 
 
 def _lines(output: int) -> Iterator[str]:

@@ -7,14 +7,19 @@ come with let the same files be tried. What runs on them runs on the one real ma
 
 from __future__ import annotations
 
+import queue
 import re
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 
-from millpond.model.devices import Device
+from millpond.model.devices import SWAP_SHARE, Device, Health
 from millpond.model.errors import InvalidInputError
 from millpond.model.nodes import Node
-from millpond.node.devices.vendor import NOTHING_OURS, Availability, Ours
+from millpond.model.telemetry import DeviceSample, FaultScope, HealthEvent
+from millpond.node.devices.modest import ModestVendor
+from millpond.node.devices.power_model import PretendedKnobs, power_of
+from millpond.node.devices.vendor import NOTHING_OURS, Availability, HealthStream, Ours, PowerControl
 
 VENDOR = "fake"
 VISIBLE_FAKES = "MILLPOND_FAKE_DEVICES"
@@ -60,19 +65,58 @@ def parse_fake_gpus(text: str) -> tuple[FakeGroup, ...]:
     return groups
 
 
-def fake_nodes(text: str) -> tuple[Node, ...]:
-    """The pretended nodes ``fake-1``, ``fake-2``, … of a ``--fake-gpus`` text."""
+def fake_nodes(text: str, swap_mib: int | None = None) -> tuple[Node, ...]:
+    """The pretended nodes ``fake-1``, ``fake-2``, … of a ``--fake-gpus`` text.
+
+    Args:
+        swap_mib: host memory of each for swapped work; by default a part of what it has.
+    """
     groups = [group for group in parse_fake_gpus(text) for _ in range(group.nodes)]
-    return tuple(_node(f"fake-{number}", group) for number, group in enumerate(groups, start=1))
+    return tuple(_node(f"fake-{number}", group, swap_mib) for number, group in enumerate(groups, start=1))
 
 
-class FakeVendor:
-    """The vendor of pretended cards: always there, never busy, nothing for CUDA to see."""
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    """Pretended work on a pretended card.
+
+    Attributes:
+        compute_milli: what it computes with; 0 while it is frozen.
+        memory_mib: what it holds; 0 while it is swapped.
+    """
+
+    device: str
+    compute_milli: int
+    memory_mib: int
+
+
+def _nobody() -> Iterable[Tenant]:
+    return ()
+
+
+class FakeVendor(ModestVendor):
+    """The vendor of pretended cards: always there, nothing for CUDA to see, as busy as the work on them pretends.
+
+    Args:
+        nodes: whose cards these are.
+        clock: seconds; what the cards have drawn is summed up along it.
+
+    Attributes:
+        tenants: gives the work on the cards now.
+    """
 
     name = VENDOR
+    title = "pretended"
+    experimental = False
+    sample_every_s = 1.0
 
-    def __init__(self, nodes: Sequence[Node]) -> None:
-        self._devices = tuple(device for node in nodes for device in node.devices)
+    def __init__(self, nodes: Sequence[Node], clock: Callable[[], float] = time.monotonic) -> None:
+        self._devices = {device.uuid: device for node in nodes for device in node.devices}
+        self._clock = clock
+        self.tenants: Callable[[], Iterable[Tenant]] = _nobody
+        self._sampled_at: float | None = None
+        self._energy_j = dict.fromkeys(self._devices, 0.0)
+        self._reports = FakeReports()
+        self._knobs = PretendedKnobs({uuid: device.model for uuid, device in self._devices.items()})
 
     def available(self) -> Availability:
         """Pretended cards are there when asked for."""
@@ -80,15 +124,81 @@ class FakeVendor:
 
     def discover(self, ours: Ours = NOTHING_OURS) -> tuple[Device, ...]:
         """The cards of all pretended nodes."""
-        return self._devices
+        return tuple(self._devices.values())
 
-    def use_milli(self, devices: Collection[str]) -> dict[str, int]:
-        """Pretended cards do nothing, and cannot tell what they would have done."""
-        return {}
+    def sample(self) -> tuple[DeviceSample, ...]:
+        """As the tenants pretend: a card computes with what all of them compute with, and draws accordingly."""
+        now = self._clock()
+        elapsed_s = 0.0 if self._sampled_at is None else now - self._sampled_at
+        self._sampled_at = now
+        computing = dict.fromkeys(self._devices, 0)
+        held: dict[str, int] = {}
+        for tenant in self.tenants():
+            if tenant.device in computing:
+                computing[tenant.device] += tenant.compute_milli
+                held[tenant.device] = held.get(tenant.device, 0) + tenant.memory_mib
+        return tuple(
+            self._sample(device, min(computing[uuid], 1000), held.get(uuid, 0), elapsed_s)
+            for uuid, device in self._devices.items()
+        )
+
+    def watch(self) -> HealthStream | None:
+        """What ``report`` is told."""
+        return self._reports
+
+    def swaps(self) -> bool:
+        """Pretended memory moves on paper."""
+        return True
+
+    def remaps(self) -> bool:
+        """Anywhere, on paper."""
+        return True
+
+    def power(self) -> PowerControl | None:
+        """Pretended knobs; a cap shows in what a card draws."""
+        return self._knobs
 
     def environment(self, devices: Sequence[Device]) -> dict[str, str]:
         """Names the cards to the program and hides any real ones from it."""
         return {"CUDA_VISIBLE_DEVICES": "", VISIBLE_FAKES: ",".join(device.uuid for device in devices)}
+
+    def report(self, event: HealthEvent) -> None:
+        """Pretend that a driver reported this; a fault of the device stays with it."""
+        if event.scope is FaultScope.DEVICE:
+            broken = replace(self._devices[event.device], health=Health.FAULTY, health_detail=event.text)
+            self._devices[event.device] = broken
+        self._reports.put(event)
+
+    def _sample(self, device: Device, use_milli: int, held_mib: int, elapsed_s: float) -> DeviceSample:
+        demand_w = power_of(device.model).draw_w(use_milli, occupied=held_mib > 0)
+        power_w = min(demand_w, self._knobs.caps_w[device.uuid])
+        self._energy_j[device.uuid] += power_w * elapsed_s
+        return DeviceSample(
+            device.uuid,
+            use_milli=use_milli,
+            memory_used_mib=held_mib if device.memory_mib else None,
+            memory_mib=device.memory_mib or None,
+            power_w=round(power_w, 1),
+            energy_j=round(self._energy_j[device.uuid], 1),
+        )
+
+
+class FakeReports:
+    """What pretended drivers have reported and nobody has heard yet."""
+
+    def __init__(self) -> None:
+        self._events: queue.SimpleQueue[HealthEvent] = queue.SimpleQueue()
+
+    def put(self, event: HealthEvent) -> None:
+        """One more."""
+        self._events.put(event)
+
+    def wait(self, timeout_s: float) -> tuple[HealthEvent, ...]:
+        """The next one, if it comes in time."""
+        try:
+            return (self._events.get(timeout=timeout_s),)
+        except queue.Empty:
+            return ()
 
 
 def _group(part: str, text: str) -> FakeGroup:
@@ -105,7 +215,7 @@ def _group(part: str, text: str) -> FakeGroup:
     return FakeGroup(nodes, cards, match["model"], gib * 1024)
 
 
-def _node(name: str, group: FakeGroup) -> Node:
+def _node(name: str, group: FakeGroup, swap_mib: int | None) -> Node:
     devices = tuple(
         Device(
             uuid=f"FAKE-{name}-{index}",
@@ -116,13 +226,16 @@ def _node(name: str, group: FakeGroup) -> Node:
             switch=index // _CARDS_PER_SWITCH,
             socket=index * 2 // group.cards if group.cards > _CARDS_PER_SWITCH else 0,
             fake=True,
+            remaps=True,
         )
         for index in range(group.cards)
     )
+    memory_mib = group.cards * MEMORY_MIB_PER_CARD
     return Node(
         name=name,
         cpu_milli=group.cards * CPU_MILLI_PER_CARD,
-        memory_mib=group.cards * MEMORY_MIB_PER_CARD,
+        memory_mib=memory_mib,
         devices=devices,
         link_map=_BOARDS.get(group.model, "") if group.cards == _BOARD_CARDS else "",
+        swap_mib=memory_mib // SWAP_SHARE if swap_mib is None else swap_mib,
     )

@@ -1,22 +1,39 @@
-"""NVIDIA cards, as the driver's management library (NVML) tells of them."""
+"""NVIDIA cards, as the driver's management library (NVML) tells of them.
+
+A card in MIG mode cannot be handed out itself; each instance that has been cut out of it is a device of its own, whole,
+with the memory it has. Instances are taken as they are found, and never made or destroyed here.
+"""
 
 from __future__ import annotations
 
-import importlib
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from millpond.model.devices import Device, Health
-from millpond.node.devices.vendor import NOTHING_OURS, Availability, Ours
+from millpond.model.errors import UnavailableError
+from millpond.model.telemetry import DeviceLink, DeviceSample
+from millpond.node.devices.nvidia_facts import facts_of, why_not_remapping, why_not_swapping
+from millpond.node.devices.nvidia_faults import NvmlEvents, driver_complaint
+from millpond.node.devices.nvidia_links import nvidia_links
+from millpond.node.devices.nvidia_power import NvidiaPower
+from millpond.node.devices.nvidia_sampling import NvidiaSampler
+from millpond.node.devices.nvml import Load, Nvml, load_pynvml, text
+from millpond.node.devices.strangers import used_by
+from millpond.node.devices.vendor import NOTHING_OURS, Availability, Fact, HealthStream, Ours, PowerControl
+from millpond.node.sharing.gating import CONTEXT_MIB
 
 VENDOR = "nvidia"
 
 _MIB = 1024 * 1024
-_BOARD_CARDS = 8
+_MOST_INSTANCES = 8
 _NOT_PART_OF_A_MODEL = re.compile(
     r"^(NVIDIA|Tesla|Quadro|GeForce)$|^(SXM\d*|PCIE?|NVL|HBM\d\w*|Generation|\d+G(i?B)?)$", re.IGNORECASE
+)
+_NO_INSTANCES = (
+    "MIG is on and nothing is cut out of the card; create instances (nvidia-smi mig -cgi PROFILE -C), or switch MIG off"
 )
 
 
@@ -24,27 +41,27 @@ class NvidiaVendor:
     """The NVIDIA cards of this machine.
 
     Only compute processes make a card busy: a desktop drawing on a workstation's only card leaves it usable.
-
-    Args:
-        load: gives the ``pynvml`` module; an ImportError means that it is not installed.
     """
 
     name = VENDOR
+    title = "NVIDIA"
+    experimental = False
+    sample_every_s = 1.0
 
-    def __init__(self, load: Callable[[], Any] = lambda: importlib.import_module("pynvml")) -> None:
+    def __init__(self, load: Load = load_pynvml) -> None:
         self._load = load
-        self._nvml: Any = None
-        self._reason = ""
+        self._known: Nvml | None = None
+        self._sampler: NvidiaSampler | None = None
 
     def available(self) -> Availability:
         """Whether library, driver and at least one card are there."""
-        if self._nvml is None:
-            self._reason = self._initialise()
-        if self._nvml is None:
-            return Availability(False, self._reason)
         try:
-            count = self._nvml.nvmlDeviceGetCount()
-        except self._nvml.NVMLError as error:
+            nvml = self._nvml()
+        except UnavailableError as error:
+            return Availability(False, error.cause, installed=Path("/proc/driver/nvidia").exists())
+        try:
+            count = nvml.module.nvmlDeviceGetCount()
+        except nvml.error as error:
             return Availability(False, f"the NVIDIA driver does not answer ({error})")
         return Availability(count > 0, f"{count} found by the NVIDIA driver")
 
@@ -52,116 +69,67 @@ class NvidiaVendor:
         """All cards that the driver names; a card that fell off the bus is missing."""
         if not self.available().usable:
             return ()
-        handles = [handle for handle in map(self._handle, range(self._nvml.nvmlDeviceGetCount())) if handle is not None]
-        switches = self._groups(handles, self._nvml.NVML_TOPOLOGY_MULTIPLE)
-        sockets = self._groups(handles, self._nvml.NVML_TOPOLOGY_NODE)
-        found = (
-            self._device(handle, switch, socket, ours)
-            for handle, switch, socket in zip(handles, switches, sockets, strict=True)
-        )
-        return tuple(device for device in found if device is not None)
+        nvml = self._nvml()
+        found = [pair for handle in self._handles() for pair in _card(nvml, handle, ours)]
+        handles = {device.uuid: handle for device, handle in found}
+        if self._sampler is None or self._sampler.devices != handles.keys():
+            self._sampler = NvidiaSampler(nvml, handles)
+        return tuple(device for device, _ in found)
 
-    def use_milli(self, devices: Collection[str]) -> dict[str, int]:
+    def sample(self) -> tuple[DeviceSample, ...]:
         """As the driver samples it, over between a sixth of a second and a second."""
+        if self._sampler is None:
+            self.discover()
+        return () if self._sampler is None else self._sampler.sample()
+
+    def links(self) -> tuple[DeviceLink, ...]:
+        """By NVLink where there is one, else over PCIe."""
         if not self.available().usable:
-            return {}
-        found = {}
-        for uuid in devices:
-            try:
-                handle = self._nvml.nvmlDeviceGetHandleByUUID(uuid)
-                found[uuid] = int(self._nvml.nvmlDeviceGetUtilizationRates(handle).gpu) * 10
-            except self._nvml.NVMLError:
-                continue  # a lost card, or one that is cut up and does not say
-        return found
+            return ()
+        nvml = self._nvml()
+        return nvidia_links(nvml, {text(nvml.ask("nvmlDeviceGetUUID", handle)): handle for handle in self._handles()})
+
+    def facts(self) -> tuple[Fact, ...]:
+        """Driver, MIG, persistence mode, and whether processes can be told apart."""
+        return facts_of(self._nvml(), list(self._handles())) if self.available().usable else ()
+
+    def watch(self) -> HealthStream | None:
+        """XIDs and double-bit errors; None where no card reports any."""
+        if not self.available().usable:
+            return None
+        return NvmlEvents.open(self._nvml(), list(self._handles()))
+
+    def swaps(self) -> bool:
+        """By the driver's checkpointing of processes, which came with a certain driver and a binding."""
+        return self.available().usable and why_not_swapping(self._nvml()) is None
+
+    def remaps(self) -> bool:
+        """By maps of cards, which came with a later driver."""
+        return self.available().usable and why_not_remapping(self._nvml()) is None
+
+    def power(self) -> PowerControl | None:
+        """Caps and clocks of whole cards."""
+        if not self.available().usable:
+            return None
+        nvml = self._nvml()
+        return NvidiaPower(nvml, {text(nvml.ask("nvmlDeviceGetUUID", card)): card for card in self._handles()})
 
     def environment(self, devices: Sequence[Device]) -> dict[str, str]:
         """By UUID, so that no numbering can be misunderstood."""
         return {"CUDA_VISIBLE_DEVICES": ",".join(device.uuid for device in devices)}
 
-    def link_map(self) -> str:
-        """The name in ``topology.LINK_MAPS`` of how the cards are joined; empty when only PCIe joins them."""
-        devices = self.discover()
-        if len(devices) != _BOARD_CARDS:
-            return ""
-        peers = {kind for device in devices for kind in self._nvlink_peers(device)}
-        if self._nvml.NVML_NVLINK_DEVICE_TYPE_SWITCH in peers:
-            return "nvswitch-8"
-        if self._nvml.NVML_NVLINK_DEVICE_TYPE_GPU in peers and all(device.model == "V100" for device in devices):
-            return "v100-cube-mesh"
-        return ""
+    def _nvml(self) -> Nvml:
+        if self._known is None:
+            self._known = Nvml(self._load)
+        return self._known
 
-    def _initialise(self) -> str:
-        """Brings the library up; otherwise says why not."""
-        try:
-            nvml = self._load()
-        except ImportError:
-            return "the Python package nvidia-ml-py is not installed"
-        try:
-            nvml.nvmlInit()
-        except nvml.NVMLError as error:
-            return f"no NVIDIA driver ({error})"
-        self._nvml = nvml
-        return ""
-
-    def _handle(self, index: int) -> Any:
-        try:
-            return self._nvml.nvmlDeviceGetHandleByIndex(index)
-        except self._nvml.NVMLError:
-            return None  # a lost card has no handle, hence no UUID to name it by
-
-    def _device(self, handle: Any, switch: int, socket: int, ours: Ours) -> Device | None:
-        nvml = self._nvml
-        try:
-            uuid = _text(nvml.nvmlDeviceGetUUID(handle))
-        except nvml.NVMLError:
-            return None
-        model, memory_mib, index = "unknown", 0, nvml.nvmlDeviceGetIndex(handle)
-        try:
-            model = model_name(_text(nvml.nvmlDeviceGetName(handle)))
-            memory_mib = nvml.nvmlDeviceGetMemoryInfo(handle).total // _MIB
-            health, detail = self._health(handle, uuid, ours)
-        except nvml.NVMLError as error:
-            health, detail = Health.FAULTY, f"the driver says: {error}"
-        return Device(uuid, index, VENDOR, model, memory_mib, switch, socket, health, detail)
-
-    def _health(self, handle: Any, uuid: str, ours: Ours) -> tuple[Health, str]:
-        pids = {process.pid for process in self._nvml.nvmlDeviceGetComputeRunningProcesses(handle)} - ours.pids
-        if uuid in ours.devices:
-            # Inside a container the driver numbers processes as the host does; numbers that mean nothing here
-            # are then our own tasks, as the card is theirs.
-            pids = {pid for pid in pids if Path(f"/proc/{pid}").exists()}
-        if not pids:
-            return Health.OK, ""
-        named = ", ".join(_process(pid) for pid in sorted(pids)[:3])
-        more = f" and {len(pids) - 3} more" if len(pids) > 3 else ""
-        return Health.BUSY_ELSEWHERE, f"used by {named}{more}"
-
-    def _groups(self, handles: Sequence[Any], nearest: int) -> list[int]:
-        """Numbers the groups of cards that have nothing farther than ``nearest`` between them."""
-        groups: list[int] = []
-        for position, handle in enumerate(handles):
-            near = (other for other in range(position) if self._ancestor(handles[other], handle) <= nearest)
-            first = next(near, None)
-            groups.append(max(groups, default=-1) + 1 if first is None else groups[first])
-        return groups
-
-    def _ancestor(self, one: Any, other: Any) -> int:
-        try:
-            return int(self._nvml.nvmlDeviceGetTopologyCommonAncestor(one, other))
-        except self._nvml.NVMLError:
-            return int(self._nvml.NVML_TOPOLOGY_SYSTEM)  # virtual machines hide the bus: assume the farthest
-
-    def _nvlink_peers(self, device: Device) -> set[int]:
-        """What kinds of thing the card's NVLinks lead to."""
-        nvml, kinds = self._nvml, set()
-        handle = nvml.nvmlDeviceGetHandleByUUID(device.uuid)
-        for link in range(nvml.NVML_NVLINK_MAX_LINKS):
-            try:
-                if nvml.nvmlDeviceGetNvLinkState(handle, link):
-                    kinds.add(int(nvml.nvmlDeviceGetNvLinkRemoteDeviceType(handle, link)))
-            except nvml.NVMLError:
-                continue  # no such link on this card
-        return kinds
+    def _handles(self) -> Iterator[Any]:
+        """A lost card has no handle, hence no UUID to name it by."""
+        nvml = self._nvml()
+        for index in range(nvml.ask("nvmlDeviceGetCount") or 0):
+            handle = nvml.ask("nvmlDeviceGetHandleByIndex", index)
+            if handle is not None:
+                yield handle
 
 
 def model_name(product: str) -> str:
@@ -170,12 +138,61 @@ def model_name(product: str) -> str:
     return "-".join(words) or product
 
 
-def _process(pid: int) -> str:
+def instances_of(nvml: Nvml, card: Any) -> list[Any] | None:
+    """Handles of the MIG instances of a card; None when it is not in MIG mode."""
+    mode = nvml.ask("nvmlDeviceGetMigMode", card)
+    if mode is None or not mode[0]:
+        return None
+    most = nvml.ask("nvmlDeviceGetMaxMigDeviceCount", card)
+    slots = range(_MOST_INSTANCES if most is None else most)
+    found = (nvml.ask("nvmlDeviceGetMigDeviceHandleByIndex", card, slot) for slot in slots)
+    return [handle for handle in found if handle is not None]
+
+
+def _card(nvml: Nvml, handle: Any, ours: Ours) -> Iterator[tuple[Device, Any]]:
+    """A card as the devices that can be handed out of it, with their handles."""
+    index = nvml.ask("nvmlDeviceGetIndex", handle)
+    whole = _described(nvml, handle, -1 if index is None else index)
+    if whole is None:
+        return
+    instances = instances_of(nvml, handle)
+    if whole.health is Health.FAULTY or instances is None:
+        yield (_looked_at(nvml, handle, whole, ours), handle)
+        return
+    if not instances:
+        yield (replace(whole, health=Health.BUSY_ELSEWHERE, health_detail=_NO_INSTANCES), handle)
+    for number, instance in enumerate(instances):
+        device = _described(nvml, instance, whole.index)
+        if device is not None:
+            part = replace(device, parent=whole.uuid, instance=number)
+            if whole.health is not Health.OK:
+                part = replace(part, health=whole.health, health_detail=whole.health_detail)
+            yield (_looked_at(nvml, instance, part, ours), instance)
+
+
+def _described(nvml: Nvml, handle: Any, index: int) -> Device | None:
+    """A device and what the driver says of its health; None when it has no UUID to name it by."""
+    uuid = text(nvml.ask("nvmlDeviceGetUUID", handle))
+    if not uuid:
+        return None
+    model, memory_mib = "unknown", 0
     try:
-        return f"process {pid} ({Path(f'/proc/{pid}/comm').read_text().strip()})"
-    except OSError:
-        return f"process {pid}"  # it is gone, or belongs to another container
+        model = model_name(text(nvml.must("nvmlDeviceGetName", handle)) or model)
+        memory = nvml.must("nvmlDeviceGetMemoryInfo", handle)
+        memory_mib = 0 if memory is None else int(memory.total) // _MIB
+        health, detail = driver_complaint(nvml, handle)
+    except nvml.error as error:
+        health, detail = Health.FAULTY, f"the driver says: {error}"
+    return Device(uuid, index, VENDOR, model, memory_mib, health=health, health_detail=detail, context_mib=CONTEXT_MIB)
 
 
-def _text(value: str | bytes) -> str:
-    return value.decode() if isinstance(value, bytes) else value
+def _looked_at(nvml: Nvml, handle: Any, device: Device, ours: Ours) -> Device:
+    """A device that is well, with what foreign processes make of it."""
+    if device.health is not Health.OK:
+        return device
+    try:
+        running = nvml.must("nvmlDeviceGetComputeRunningProcesses", handle)
+    except nvml.error as error:
+        return replace(device, health=Health.FAULTY, health_detail=f"the driver says: {error}")
+    health, detail = used_by(device.uuid, [process.pid for process in running or ()], ours)
+    return replace(device, health=health, health_detail=detail)

@@ -1,19 +1,30 @@
-"""What every vendor of accelerators answers: are there any, which, and how a process is given some of them."""
+"""What every vendor of accelerators answers: are there any, which, how they fare, and how a process is given some.
+
+Vendors are found by the entry-point group ``millpond.devices`` (``node.devices.finding``), third parties' as ours.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from millpond.model.devices import Device
+from millpond.model.power import PowerLimits
+from millpond.model.telemetry import DeviceLink, DeviceSample, HealthEvent
 
 
 class Availability(NamedTuple):
-    """Whether devices of a vendor can be used here, and in one clause why (not)."""
+    """Whether devices of a vendor can be used here.
+
+    Attributes:
+        reason: why (not), in one clause.
+        installed: there are signs of such devices, so that a reason why not is of interest.
+    """
 
     usable: bool
     reason: str
+    installed: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,23 +43,96 @@ class Ours:
 NOTHING_OURS = Ours()
 
 
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """Something about a vendor's driver or devices that whoever looks after the machine wants to know.
+
+    Attributes:
+        remedy: what would mend it; empty where nothing is wrong.
+    """
+
+    what: str
+    found: str
+    remedy: str = ""
+
+
+class HealthStream(Protocol):
+    """What a driver reports while somebody listens."""
+
+    def wait(self, timeout_s: float) -> tuple[HealthEvent, ...]:
+        """The next events; none when the time is over. Blocks, so it wants a thread of its own."""
+
+
+class PowerControl(Protocol):
+    """The knobs of devices whose power can be set."""
+
+    def limits(self, device: str) -> PowerLimits | None:
+        """What a device (by UUID) lets itself be told; None when it has no power of its own."""
+
+    def cap(self, device: str, watts: float) -> None:
+        """Let it draw so much at the most.
+
+        Raises:
+            UnavailableError: the driver refuses.
+        """
+
+    def clock(self, device: str, megahertz: int | None) -> None:
+        """Let it be clocked so high at the most; None: as the driver likes.
+
+        Raises:
+            UnavailableError: the driver refuses.
+        """
+
+
 class DeviceVendor(Protocol):
-    """One vendor's devices on this machine. Absence of hardware or driver is an answer, never an exception."""
+    """One vendor's devices on this machine. Absence of hardware or driver is an answer, never an exception.
+
+    Attributes:
+        name: as in ``Device.vendor``.
+        title: as people write it.
+        experimental: as in ``Device.experimental``.
+        sample_every_s: how often a look is worth what it costs.
+    """
 
     name: str
+    title: str
+    experimental: bool
+    sample_every_s: float
 
     def available(self) -> Availability:
         """Whether there is anything to discover."""
 
     def discover(self, ours: Ours = NOTHING_OURS) -> tuple[Device, ...]:
-        """All devices with their present health, by index. Empty where ``available`` says no."""
+        """All devices with their present health, by index. Empty where ``available`` says no.
 
-    def use_milli(self, devices: Collection[str]) -> dict[str, int]:
-        """How much of the last moment each of these devices was computing, 0 to 1000; only those that can tell.
-
-        Args:
-            devices: UUIDs.
+        Raises:
+            UnavailableError: it cannot be told now; what was known of them stays.
         """
 
+    def sample(self) -> tuple[DeviceSample, ...]:
+        """How all devices fare; what one does not tell is None.
+
+        Raises:
+            UnavailableError: it cannot be told now.
+        """
+
+    def links(self) -> tuple[DeviceLink, ...]:
+        """How the devices are joined; pairs of which nothing is known are left out."""
+
+    def facts(self) -> tuple[Fact, ...]:
+        """What a person looking after the machine wants to know, the driver's version first."""
+
+    def watch(self) -> HealthStream | None:
+        """Listen to what the driver reports from now on; None when it reports nothing."""
+
+    def swaps(self) -> bool:
+        """Whether the device memory of a process can be moved to host memory and back here."""
+
+    def remaps(self) -> bool:
+        """Whether what was moved to host memory can come back on another device of the same model."""
+
+    def power(self) -> PowerControl | None:
+        """The knobs of the devices; None where there are none. Nobody turns them unless the configuration says so."""
+
     def environment(self, devices: Sequence[Device]) -> dict[str, str]:
-        """Variables that let a process see exactly these devices, in this order."""
+        """Variables that let a process see exactly these devices, in this order; with none, none at all."""

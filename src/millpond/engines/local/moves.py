@@ -1,0 +1,96 @@
+"""Jobs on their way off their devices, back, or to others: one step of one job at a time, and the loop never waits.
+
+Decisions about a job that is on its way wait until it has arrived; only its end does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from millpond.engines.local.desk import Desk
+from millpond.engines.local.live import LiveTasks
+from millpond.engines.local.outbox import Outbox
+from millpond.engines.local.verdicts import Refusal
+from millpond.model.decisions import Decision, Migrate, Resume, Suspend, SuspendMode
+from millpond.node.records import TaskId
+from millpond.node.sharing.backend import Answer, Outcome
+
+
+class Moves:
+    """All jobs that are being suspended, resumed or migrated. Lives on the engine's loop.
+
+    Args:
+        go_on: told the decisions that had to wait, in their order.
+    """
+
+    def __init__(
+        self, live: LiveTasks, desk: Desk, outbox: Outbox, go_on: Callable[[Sequence[Decision]], None]
+    ) -> None:
+        self._live = live
+        self._desk = desk
+        self._outbox = outbox
+        self._go_on = go_on
+        self._waiting: dict[str, list[Decision]] = {}
+
+    def defer(self, decision: Decision) -> bool:
+        """Have a decision wait if its job is on its way; whether it does."""
+        if decision.job not in self._waiting:
+            return False
+        self._waiting[decision.job].append(decision)
+        return True
+
+    def suspend(self, decision: Suspend) -> None:
+        """Take a job off its devices: all its tasks, or none."""
+        tasks = self._tasks(decision)
+
+        def leave() -> Refusal | None:
+            frozen = [task for task in tasks if self._desk.is_frozen(task)]
+            answers = self._desk.suspend(tasks, decision.mode)
+            failed = _failure(answers)
+            if failed is not None:
+                self._desk.resume([task for task, answer in zip(tasks, answers, strict=True) if answer.ok])
+                self._desk.suspend(frozen, SuspendMode.FREEZE)
+            return failed
+
+        self._begin(decision, leave)
+
+    def resume(self, decision: Resume) -> None:
+        """Let a job go on: all its tasks."""
+        tasks = self._tasks(decision)
+        grants = () if decision.placement is None else decision.placement.grants
+        self._begin(decision, lambda: _failure(self._desk.resume(tasks, grants), lost_too=True))
+
+    def migrate(self, decision: Migrate) -> None:
+        """Take a job's only task to other devices as it runs."""
+        task = TaskId(decision.job, decision.attempt, decision.placement.task)
+        grants = decision.placement.grants
+        self._begin(decision, lambda: _failure([self._desk.migrate(task, grants)], lost_too=True))
+
+    def _tasks(self, decision: Decision) -> list[TaskId]:
+        return [live.record.id for live in self._live.of_run(decision.job, decision.attempt)]
+
+    def _begin(self, decision: Decision, act: Callable[[], Refusal | None]) -> None:
+        self._waiting[decision.job] = []
+        self._desk.in_background(act, lambda refusal: self._arrived(decision, refusal))
+
+    def _arrived(self, decision: Decision, refusal: Refusal | None) -> None:
+        if refusal is None:
+            self._outbox.confirm(decision)
+        else:
+            self._outbox.refuse(decision, refusal)
+        self._go_on(self._waiting.pop(decision.job))
+
+
+def _failure(answers: Sequence[Answer], lost_too: bool = False) -> Refusal | None:
+    """Why it did not come about for all of them. Tasks that are lost are ended, and their end is told by itself; a job
+    that is to go on needs them."""
+    for answer in answers:
+        if not answer.ok and (lost_too or answer.outcome is not Outcome.LOST):
+            return _refusal(answer)
+    if answers and not any(answer.ok for answer in answers):
+        return _refusal(answers[0])
+    return None
+
+
+def _refusal(answer: Answer) -> Refusal:
+    return Refusal(answer.reason, answer.outcome is Outcome.LOST and not answer.ended)

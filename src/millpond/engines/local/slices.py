@@ -1,0 +1,171 @@
+"""What keeps the tasks of this engine to their slices: chosen at the start, and found again by the next engine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from millpond.model.decisions import Grant
+from millpond.model.devices import Device
+from millpond.model.errors import InvalidInputError, MillpondError, UnavailableError
+from millpond.model.sharing import SliceHold
+from millpond.node.launch import LaunchSpec
+from millpond.node.records import RunRecord, TaskFiles, TaskId
+from millpond.node.sharing.backend import Hold, Slice, TaskEnv, Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A task that is to start with these parts of devices."""
+
+    task: TaskId
+    node: str
+    grants: tuple[Grant, ...]
+    launch: LaunchSpec
+
+
+class Slices:
+    """All slices of real devices.
+
+    Args:
+        holds: by vendor of the device; which of them, a pool says.
+    """
+
+    def __init__(self, devices: Mapping[str, Device], holds: Mapping[str, Sequence[Hold]], state_dir: Path) -> None:
+        self._devices = devices
+        self._holds = holds
+        self._state_dir = state_dir
+        self._of_task: dict[TaskId, Hold] = {}
+
+    def concern(self, request: Request) -> bool:
+        """Whether a task gets less than a whole card."""
+        return bool(self._cut(request.grants)) or self._are_instances(request.grants)
+
+    def prepare(self, request: Request) -> TaskEnv | None:
+        """What holds a task to its slices; None when it has none. Blocks, the first time for seconds.
+
+        Raises:
+            InvalidInputError: nothing could run in such a slice.
+            UnavailableError: nothing holds it, and its pool requires that something does.
+        """
+        if self._are_instances(request.grants):
+            return TaskEnv(SliceHold.MIG)
+        cut = self._cut(request.grants)
+        if not cut:
+            return None
+        for grant in cut:
+            self._require_room(grant)
+        env = self._held(request, cut)
+        if env.hold is SliceHold.NOTHING and request.launch.slice_rules.required:
+            raise UnavailableError(
+                f"nothing would keep it to its slice: {env.reason}",
+                "its pool requires that (enforce: required); mend the machine, ask for a whole card, or use another "
+                "pool",
+            )
+        return env
+
+    def adopt(self, record: RunRecord) -> None:
+        """Go on with a task of an earlier engine."""
+        hold = self._hold_of(record.grants, record.held_by)
+        if hold is not None and hold.adopt(record.id, self._folder(record.id), record.devices):
+            self._of_task[record.id] = hold
+
+    def hold_launches(self, task: TaskId, held: bool) -> None:
+        """Close or open what stands before the device; any thread may."""
+        hold = self._of_task.get(task)
+        if hold is not None:
+            hold.hold_launches(task, held)
+
+    def usage(self, task: TaskId) -> Usage | None:
+        """What a task uses by the account of its hold; None where nothing holds it."""
+        hold = self._of_task.get(task)
+        return None if hold is None else hold.usage(task)
+
+    def kind(self, task: TaskId) -> SliceHold:
+        """What keeps a task to its slices."""
+        hold = self._of_task.get(task)
+        return SliceHold.UNKNOWN if hold is None else hold.kind
+
+    @property
+    def held(self) -> frozenset[TaskId]:
+        """All tasks that something keeps to their slices."""
+        return frozenset(tuple(self._of_task))  # copied first: other threads start and end tasks
+
+    def processes(self) -> frozenset[int]:
+        """Processes that are neither tasks nor strangers."""
+        holds = {id(hold): hold for hold in tuple(self._of_task.values())}
+        return frozenset(pid for hold in holds.values() for pid in hold.processes())
+
+    def mates(self, task: TaskId) -> frozenset[TaskId]:
+        """The tasks that a fatal fault of this one ends, too."""
+        hold = self._of_task.get(task)
+        return frozenset() if hold is None else hold.mates(task)
+
+    def move(self, task: TaskId, grants: Sequence[Grant]) -> None:
+        """It has its slices of other devices from now on.
+
+        Raises:
+            MillpondError: what holds it cannot follow.
+        """
+        hold = self._of_task.get(task)
+        if hold is not None:
+            hold.move(task, [grant.device for grant in grants])
+
+    def release(self, task: TaskId) -> None:
+        """A task is over, or never came to start."""
+        hold = self._of_task.pop(task, None)
+        if hold is not None:
+            hold.release(task)
+
+    def _held(self, request: Request, cut: tuple[Grant, ...]) -> TaskEnv:
+        wanted = request.launch.slice_rules.hold
+        hold = self._hold_of(cut, wanted)
+        if hold is None:
+            vendor = self._devices[cut[0].device].vendor
+            return TaskEnv(SliceHold.NOTHING, f"there is no {wanted} for {vendor} devices")
+        capability = hold.probe()
+        if not capability.usable:
+            return TaskEnv(SliceHold.NOTHING, capability.reason)
+        launch = request.launch
+        slices = [
+            Slice(grant.device, grant.memory_mib, grant.compute_milli, grant.limit_milli, launch.share_class)
+            for grant in cut
+        ]
+        owner = None if launch.identity is None else (launch.identity.uid, launch.identity.gid)
+        try:
+            env = hold.prepare(request.task, self._folder(request.task), slices, owner)
+        except (MillpondError, OSError) as error:
+            return TaskEnv(SliceHold.NOTHING, str(error))
+        self._of_task[request.task] = hold
+        return env
+
+    def _cut(self, grants: tuple[Grant, ...]) -> tuple[Grant, ...]:
+        return tuple(grant for grant in grants if self._is_cut(grant))
+
+    def _are_instances(self, grants: tuple[Grant, ...]) -> bool:
+        """Whole instances are cut by the card itself; a part of one is a slice like any other."""
+        devices = [self._devices.get(grant.device) for grant in grants]
+        cut_by_card = any(device is not None and device.parent for device in devices)
+        return cut_by_card and not self._cut(grants)
+
+    def _is_cut(self, grant: Grant) -> bool:
+        device = self._devices.get(grant.device)
+        return device is not None and not device.fake and grant.is_part_of(device)
+
+    def _hold_of(self, grants: tuple[Grant, ...], kind: SliceHold) -> Hold | None:
+        device = self._devices.get(grants[0].device) if grants else None
+        holds = () if device is None else self._holds.get(device.vendor, ())
+        return next((hold for hold in holds if hold.kind is kind), None)
+
+    def _require_room(self, grant: Grant) -> None:
+        device = self._devices[grant.device]
+        if 0 < grant.memory_mib <= device.context_mib:
+            raise InvalidInputError(
+                f"nothing can run in a slice of {grant.memory_mib} MiB, as a program's context alone is counted as "
+                f"{device.context_mib} MiB",
+                "ask for more device memory",
+            )
+
+    def _folder(self, task: TaskId) -> Path:
+        return TaskFiles.of(self._state_dir, task).record.with_suffix(".gate")

@@ -1,0 +1,81 @@
+// The slice's device time against its limit and its floor, as clocks that run ahead when time is used: a slice that may
+// use a tenth moves its clock ten times as far as it was busy, and waits until time has caught up.
+#include "gate.h"
+
+#define BURST_NS 5000000ull          // ahead of its limit, so that the card need not wait for the next launch
+#define LIMIT_WINDOW_NS 50000000ull  // over which a limit holds
+#define SLACK_NS 50000000ull         // within which overlapping spans are told from late ones
+#define WHOLE 1000
+
+// Moves a clock by a span from no earlier than a given instant.
+static void advance(_Atomic uint64_t *clock, uint64_t earliest, uint64_t span) {
+    uint64_t before = *clock, after;
+    do after = (before > earliest ? before : earliest) + span;
+    while (!atomic_compare_exchange_weak(clock, &before, after));
+}
+
+// Spans of two streams, or of two processes that the driver lets take turns, overlap; together they cannot be more than
+// the time that has passed.
+uint64_t budget_count(uint64_t busy_ns, uint64_t now) {
+    _Atomic uint64_t *clock = &gate.usage->busy_clock_ns;
+    uint64_t reach = busy_ns > SLACK_NS ? busy_ns : SLACK_NS, before = *clock, from, counted;
+    do {
+        from = before > now - reach ? before : now - reach;
+        counted = from >= now ? 0 : now - from < busy_ns ? now - from : busy_ns;
+    } while (!atomic_compare_exchange_weak(clock, &before, from + counted));
+    return counted;
+}
+
+// Work that begins while nothing is in flight: what lies before is not the slice's.
+void budget_begin(uint64_t now) {
+    uint64_t before = gate.usage->busy_clock_ns;
+    if (before < now && !budget_in_flight()) atomic_compare_exchange_strong(&gate.usage->busy_clock_ns, &before, now);
+}
+
+uint64_t budget_limit_wait(uint64_t now, uint64_t outstanding_ns) {
+    uint64_t limit = gate.control->limit_milli;
+    if (limit >= WHOLE || !limit) return 0;
+    uint64_t clock = gate.usage->limit_clock_ns, earliest = now - LIMIT_WINDOW_NS;
+    uint64_t start = clock > earliest ? clock : earliest;
+    uint64_t ahead = start + outstanding_ns * WHOLE / limit;
+    return ahead > now + BURST_NS ? ahead - now - BURST_NS : 0;
+}
+
+// What a slice could not use within the window, as it was another's turn, it may use later.
+void budget_charge(uint64_t busy_ns, uint64_t now) {
+    uint64_t limit = gate.control->limit_milli;
+    if (limit && limit < WHOLE) advance(&gate.usage->limit_clock_ns, now - LIMIT_WINDOW_NS, busy_ns * WHOLE / limit);
+}
+
+bool budget_floor_allows(uint64_t now) {
+    uint64_t floor = gate.control->floor_milli;
+    return floor >= WHOLE || (floor && gate.usage->floor_clock_ns <= now && !budget_in_flight());
+}
+
+void budget_charge_floor(uint64_t busy_ns, uint64_t now) {
+    uint64_t floor = gate.control->floor_milli;
+    if (!floor || floor >= WHOLE) return;
+    uint64_t span = busy_ns * WHOLE / floor;
+    // A floor is a promise: what comes late, behind the work of the higher class, is made up for, but once only.
+    advance(&gate.usage->floor_clock_ns, now - span, span);
+}
+
+// What it has beside a higher class that is away is not in anybody's way, and is no less than the floor would have given.
+void budget_meet_floor(uint64_t expected_ns, uint64_t now) {
+    uint64_t floor = gate.control->floor_milli;
+    if (!floor || floor >= WHOLE) return;
+    uint64_t met = now + expected_ns * WHOLE / floor, before = gate.usage->floor_clock_ns;
+    while (before < met && !atomic_compare_exchange_weak(&gate.usage->floor_clock_ns, &before, met)) continue;
+}
+
+uint64_t budget_outstanding(void) {
+    uint64_t expected = 0;
+    for (int index = 0; index < GATE_SLOTS; index++) expected += gate.usage->slot[index].outstanding_ns;
+    return expected;
+}
+
+uint64_t budget_in_flight(void) {
+    uint64_t launches = 0;
+    for (int index = 0; index < GATE_SLOTS; index++) launches += gate.usage->slot[index].in_flight;
+    return launches;
+}

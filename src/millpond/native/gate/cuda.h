@@ -1,0 +1,47 @@
+// The driver's types, as far as the gate needs them, laid out as CUDA 13 publishes them. Handles are opaque.
+#ifndef GATE_CUDA_H
+#define GATE_CUDA_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+typedef int CUresult;
+typedef int CUdevice;
+typedef unsigned long long CUdeviceptr;
+typedef unsigned long long CUhandle;  // CUmemGenericAllocationHandle
+typedef struct CUctx_st *CUcontext;
+typedef struct CUstream_st *CUstream;
+typedef struct CUevent_st *CUevent;
+typedef struct CUfunc_st *CUfunction;
+typedef struct CUgraph_st *CUgraph;
+typedef struct CUgraphExec_st *CUgraphExec;
+typedef struct CUarray_st *CUarray;
+typedef void *nvmlDevice;
+
+enum {
+    CUDA_SUCCESS = 0,
+    CUDA_OUT_OF_MEMORY = 2,
+    CUDA_NOT_READY = 600,
+    CUDA_NOT_FOUND = 500,
+    CUDA_NOT_SUPPORTED = 801,
+    CUDA_SYSTEM_NOT_READY = 802,
+    NVML_UNINITIALIZED = 1,
+};
+
+#define CUDA_EVENT_BLOCKING_SYNC 1
+#define CUDA_STREAM_PER_THREAD ((CUstream)2)
+#define CUDA_CAPTURE_RELAXED 2
+#define CUDA_MEM_ALLOC_NODE 10
+#define CUDA_ARRAY_CUBEMAP 4
+
+struct array_descriptor { size_t width, height; unsigned format, channels; };
+struct array3d_descriptor { size_t width, height, depth; unsigned format, channels, flags; };
+struct launch_config { unsigned grid[3], block[3], shared; CUstream stream; void *attributes; unsigned attribute_count; };
+struct launch_parameters { CUfunction function; unsigned shape[7]; CUstream stream; void **parameters; };
+struct pool_properties { int type, handle_types, location_type, location; void *security; size_t maximum; unsigned char rest[56]; };
+struct alloc_node { struct pool_properties pool; const void *access; size_t access_count, bytes; CUdeviceptr pointer; };
+struct graph_node { int type, reserved[3]; struct alloc_node allocation; };
+struct nvml_memory { unsigned long long total, available, used; };
+struct nvml_memory_v2 { unsigned version; unsigned long long total, reserved, available, used; };
+
+#endif

@@ -1,0 +1,57 @@
+"""What a process becomes before it runs a task's command, or a command beside the task. Standard library only.
+
+Called by the supervisor's children, between fork and exec.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import resource
+import signal
+from pathlib import Path
+from typing import Any
+
+from millpond.node import cgroups, private_network
+
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+_FIRST_VICTIM = 500
+"""The least that a task's ``oom_score_adj`` is (proc(5)): when memory runs out, tasks go before all else."""
+
+_ANSWERED = tuple(map(int, signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD}))
+"""Put together once, as whoever has just been forked pays for each page that it touches."""
+
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+def become_task(limits: dict[str, Any], network: int | None = None, answer: signal.Handlers = signal.SIG_DFL) -> None:
+    """In the child, before the command: die with the supervisor, be the kernel's first choice, hear all signals.
+
+    Also those that whoever started the server had ignored: a shell does that to what it runs in the background.
+
+    Args:
+        network: a process in the network that it is to be in.
+        answer: to all signals from now on.
+    """
+    cgroups.join(limits["groups"])
+    if limits["cpus"]:
+        os.sched_setaffinity(0, limits["cpus"])
+    if limits["data_bytes"] is not None:
+        _, most = resource.getrlimit(resource.RLIMIT_DATA)
+        data = limits["data_bytes"] if most == resource.RLIM_INFINITY else min(limits["data_bytes"], most)
+        resource.setrlimit(resource.RLIMIT_DATA, (data, most))
+    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    score = Path("/proc/self/oom_score_adj")
+    with contextlib.suppress(OSError):  # a read-only /proc in a container: the kernel chooses as it likes
+        score.write_text(str(max(_FIRST_VICTIM, int(score.read_text()))))
+    if network is not None:
+        private_network.enter_that_of(network)
+    for number in _ANSWERED:
+        signal.signal(number, answer)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
+def become_sandbox(limits: dict[str, Any], network: int | None = None) -> None:
+    """As ``become_task``, deaf to what only the task within the sandbox is to hear."""
+    become_task(limits, network, signal.SIG_IGN)

@@ -1,0 +1,92 @@
+"""How NVIDIA cards fare, by a dozen calls of NVML for each."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, KeysView, Mapping
+from typing import Any, NamedTuple
+
+from millpond.model.telemetry import DeviceSample, ProcessSample
+from millpond.node.devices.nvml import Nvml
+
+_MIB = 1024 * 1024
+_MILLI = 1000
+_TEMPERATURE_OF_CHIP = 0
+_CLOCK_OF_SM = 1
+_STALE_AFTER_S = 2.0
+
+
+class _Uses(NamedTuple):
+    """What processes computed, as of the driver's latest sample."""
+
+    until: int
+    seen_at: float
+    milli: Mapping[int, int]
+
+
+class NvidiaSampler:
+    """Samples the same devices again and again; each keeps its handle, as asking for one costs as much as a figure.
+
+    Args:
+        handles: of cards and of MIG instances, by UUID.
+        clock: seconds, of any beginning.
+    """
+
+    def __init__(self, nvml: Nvml, handles: Mapping[str, Any], clock: Callable[[], float] = time.monotonic) -> None:
+        self._nvml = nvml
+        self._handles = handles
+        self._clock = clock
+        self._uses = dict.fromkeys(handles, _Uses(0, 0.0, {}))
+
+    @property
+    def devices(self) -> KeysView[str]:
+        """The UUIDs of what is sampled."""
+        return self._handles.keys()
+
+    def sample(self) -> tuple[DeviceSample, ...]:
+        """All of them; one that is lost is there, and nothing of it is known."""
+        return tuple(self._sample(uuid, card) for uuid, card in self._handles.items())
+
+    def _sample(self, uuid: str, card: Any) -> DeviceSample:
+        ask = self._nvml.ask
+        use, memory = ask("nvmlDeviceGetUtilizationRates", card), ask("nvmlDeviceGetMemoryInfo", card)
+        power_mw, energy_mj = ask("nvmlDeviceGetPowerUsage", card), ask("nvmlDeviceGetTotalEnergyConsumption", card)
+        return DeviceSample(
+            uuid,
+            use_milli=None if use is None else int(use.gpu) * 10,
+            memory_used_mib=None if memory is None else int(memory.used) // _MIB,
+            memory_mib=None if memory is None else int(memory.total) // _MIB,
+            power_w=None if power_mw is None else power_mw / _MILLI,
+            energy_j=None if energy_mj is None else energy_mj / _MILLI,
+            temperature_c=ask("nvmlDeviceGetTemperature", card, _TEMPERATURE_OF_CHIP),
+            clock_mhz=ask("nvmlDeviceGetClockInfo", card, _CLOCK_OF_SM),
+            processes=self._processes(uuid, card),
+        )
+
+    def _processes(self, uuid: str, card: Any) -> tuple[ProcessSample, ...] | None:
+        running = self._nvml.ask("nvmlDeviceGetComputeRunningProcesses", card)
+        if running is None:
+            return None
+        uses = self._uses_of(uuid, card) if running else {}
+        return tuple(
+            ProcessSample(
+                process.pid,
+                None if process.usedGpuMemory is None else int(process.usedGpuMemory) // _MIB,
+                uses.get(process.pid),
+            )
+            for process in running
+        )
+
+    def _uses_of(self, uuid: str, card: Any) -> Mapping[int, int]:
+        """How much each process computed, by the driver's latest samples.
+
+        They come several times a second while something computes, and old ones come again while there are no newer:
+        what is older than two seconds says nothing about now. Several threads may ask. Under MPS all work is its
+        server's.
+        """
+        known, now = self._uses[uuid], self._clock()
+        samples = self._nvml.ask("nvmlDeviceGetProcessUtilization", card, known.until) or ()
+        fresh = {sample.pid: int(sample.smUtil) * 10 for sample in samples if sample.timeStamp > known.until}
+        if fresh:
+            known = self._uses[uuid] = _Uses(max(sample.timeStamp for sample in samples), now, fresh)
+        return known.milli if now - known.seen_at <= _STALE_AFTER_S else {}

@@ -1,0 +1,80 @@
+"""One agent for each machine: two that shared out the same devices would each believe in books of its own.
+
+The lock is a file that the kernel lets one process hold; it is free as soon as that process is gone, however it went.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import tempfile
+from pathlib import Path
+
+from millpond.model.errors import ConflictError
+
+
+class AnotherAgentError(ConflictError):
+    """Another server shares out the devices of this machine."""
+
+
+class AgentLock:
+    """Held while an engine looks after real devices.
+
+    Args:
+        path: the same for all agents of a machine.
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        self._path = path or Path(tempfile.gettempdir(), "millpond-devices.lock")
+        self._file = -1
+
+    def take(self, who: str) -> None:
+        """Take it, and write down who has it; nothing happens where it is ours already.
+
+        Raises:
+            AnotherAgentError: somebody else has it.
+            OSError: it cannot be made.
+        """
+        if self._file >= 0:
+            return
+        # Opened without O_CREAT first: the kernel lets nobody create over a file of somebody else's in /tmp.
+        try:
+            file = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except PermissionError:
+            file = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.read(file, 1000).decode(errors="replace").strip()
+            os.close(file)
+            raise AnotherAgentError(
+                f"another server shares out the devices of this machine ({holder or 'it does not say who it is'})",
+                "stop it, or submit to it; here, slices and swapping are refused until then",
+            ) from None
+        self._file = file
+        with contextlib.suppress(OSError):  # another user's file can be locked, not written
+            os.ftruncate(file, 0)
+            os.pwrite(file, f"{who}\n".encode(), 0)
+
+    def holder(self) -> str:
+        """Who has it, by their own account; empty when nobody has."""
+        try:
+            file = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return ""
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return os.read(file, 1000).decode(errors="replace").strip() or "somebody who does not say who it is"
+        finally:
+            os.close(file)
+        return ""
+
+    def release(self) -> None:
+        """Let another have it; nothing happens when it is not ours."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1

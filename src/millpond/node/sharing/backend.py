@@ -1,0 +1,200 @@
+"""What every way of sharing a device answers.
+
+There are two kinds. A *hold* (``gate``, ``mps``, ``mig``) is there from a task's start and keeps it to its part. A
+*mover* (``checkpoint``, or the books alone) takes a running task off its device and back. One interface for both would
+have half of its methods answer "unsupported" in every class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from types import MappingProxyType
+from typing import Protocol, TypeAlias
+
+from millpond.model.sharing import ShareClass, SliceHold
+from millpond.node.records import TaskId
+from millpond.node.sandbox import Mount
+
+
+class Outcome(StrEnum):
+    """How taking a task off its device, or back, went."""
+
+    OK = "ok"
+    TIMEOUT = "timeout"
+    """Not in time; the task is as it was before."""
+    UNSUPPORTED = "unsupported"
+    """It can never be done to this task; it is as it was before."""
+    LOST = "lost"
+    """The task cannot go on and has to be ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An outcome, and for people why it is not ``OK``.
+
+    Attributes:
+        ended: lost because the task had ended by itself; whoever watches it tells how.
+        unmappable: the driver refuses to bring anything back on other devices than it was taken off.
+    """
+
+    outcome: Outcome
+    reason: str = ""
+    ended: bool = False
+    unmappable: bool = False
+
+    @property
+    def ok(self) -> bool:
+        """Whether it was done."""
+        return self.outcome is Outcome.OK
+
+
+DONE = Answer(Outcome.OK)
+HAS_ENDED = Answer(Outcome.LOST, "it has ended", ended=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Capability:
+    """Whether a way can be used here, and in one clause why not."""
+
+    usable: bool
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """A task's part of one device.
+
+    Attributes:
+        device: by UUID.
+        compute_milli, limit_milli: guaranteed compute, and the most of it while others are idle.
+    """
+
+    device: str
+    memory_mib: int
+    compute_milli: int
+    limit_milli: int
+    share_class: ShareClass = ShareClass.NORMAL
+
+
+@dataclass(frozen=True, slots=True)
+class TaskEnv:
+    """What a task must be started with, so that its slices hold.
+
+    Attributes:
+        hold: what keeps it to them.
+        reason: why nothing does; empty when something does.
+        preload: a library to be loaded into its programs before any that it names itself; empty: none.
+        mounts: what must be found in its sandbox or container.
+    """
+
+    hold: SliceHold
+    reason: str = ""
+    env: Mapping[str, str] = field(default_factory=dict)
+    preload: str = ""
+    mounts: tuple[Mount, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a slice uses, as its hold counts it; None is unknown.
+
+    Attributes:
+        pids: processes of the task that the hold knows of.
+        busy_ns: device time so far.
+        denials: requests for memory that were refused.
+        tampered: somebody has changed what only the agent may.
+    """
+
+    pids: frozenset[int] = frozenset()
+    used_mib: int | None = None
+    busy_ns: int | None = None
+    denials: int | None = None
+    tampered: bool = False
+
+
+Owner: TypeAlias = tuple[int, int]
+"""Numbers of a user and a group."""
+
+
+class Hold(Protocol):
+    """Keeps tasks to their slices."""
+
+    kind: SliceHold
+
+    def probe(self) -> Capability:
+        """Whether it works on this machine; may take seconds the first time."""
+
+    def prepare(self, task: TaskId, folder: Path, slices: Sequence[Slice], owner: Owner | None) -> TaskEnv:
+        """Make what the task needs before it starts. Made again for the same task, it is the same.
+
+        Args:
+            folder: its own, where files may lie; made if missing.
+            owner: whom it runs as; None: as we do.
+
+        Raises:
+            MillpondError: it cannot hold these slices.
+            OSError: the machine fails to make it.
+        """
+
+    def adopt(self, task: TaskId, folder: Path, devices: Sequence[str]) -> bool:
+        """Go on with a task that an earlier agent prepared; False when nothing is left of that."""
+
+    def hold_launches(self, task: TaskId, held: bool) -> None:
+        """Keep the task from giving the device more to do, or let it; nothing happens to a task it does not know."""
+
+    def usage(self, task: TaskId) -> Usage | None:
+        """What the task uses; None when this hold knows nothing of it."""
+
+    def processes(self) -> list[int]:
+        """Processes of its own that the driver may name as users of a device."""
+
+    def mates(self, task: TaskId) -> frozenset[TaskId]:
+        """The tasks that a fatal fault of this one ends, too."""
+
+    def move(self, task: TaskId, devices: Sequence[str]) -> None:
+        """Hold the task to the same parts of these devices from now on; it is halted, and nothing happens if it is
+        not known.
+
+        Raises:
+            MillpondError: it cannot.
+        """
+
+    def release(self, task: TaskId) -> None:
+        """The task is over."""
+
+
+STAYS: Mapping[str, str] = MappingProxyType({})
+"""No device but the own."""
+
+
+class Mover(Protocol):
+    """Takes tasks off their devices and back. Every call ends by its deadline; each can be repeated."""
+
+    def swap_out(self, task: TaskId, deadline_s: float) -> Answer:
+        """Free the device memory of a task and halt it; what it held is in host memory then."""
+
+    def swap_in(self, task: TaskId, deadline_s: float, moves: Mapping[str, str] = STAYS) -> Answer:
+        """The other way round.
+
+        Args:
+            moves: what was taken off these devices comes back on those, by UUID.
+        """
+
+
+class Whereabouts(StrEnum):
+    """Where a task is found to be, whatever anybody believed."""
+
+    RUNNING = "running"
+    FROZEN = "frozen"
+    """Halted, with its memory on the device."""
+    HALFWAY = "halfway"
+    """On its way between device and host."""
+    SWAPPED = "swapped"
+    """No device memory."""
+    LOST = "lost"
+    """It can neither go on nor come back."""
+    GONE = "gone"
+    """It runs no more."""

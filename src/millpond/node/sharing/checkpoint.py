@@ -1,0 +1,321 @@
+"""Moving a task's device memory to the host and back with the driver's own checkpoints (``cuCheckpointProcess*``).
+
+The driver moves one process at a time: running - lock -> locked - checkpoint -> checkpointed - restore -> locked -
+unlock -> running. A task is a tree of processes, some of which never use a device; those are let be. All are locked
+before the first is checkpointed, and halted only when all are: a thread of the driver within the target does the work,
+so a halted process can neither leave nor return. Whatever fails is undone, and where it cannot be, the task is lost.
+
+Source: CUDA driver API, section "CUDA Checkpointing"; CRIU, plugins/cuda/README.md, for the order of halting.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from enum import StrEnum
+from typing import Protocol
+
+from millpond.node.records import TaskId
+from millpond.node.sharing.backend import DONE, HAS_ENDED, STAYS, Answer, Outcome, Whereabouts
+
+_PASSES = 8
+"""Processes may appear while others leave; a task that starts them faster than this is not moved."""
+_LOOKS = 2
+_LEAST_S = 1.0
+"""What undoing gets, even where the deadline is over."""
+
+
+class ProcessState(StrEnum):
+    """A process as the driver knows it."""
+
+    RUNNING = "running"
+    LOCKED = "locked"
+    CHECKPOINTED = "checkpointed"
+    FAILED = "failed"
+    MOVING = "moving"
+    """It is being checkpointed or restored at this moment (newer drivers tell)."""
+
+
+class DriverError(Exception):
+    """The driver refused.
+
+    Attributes:
+        name: its own name for the error, such as ``CUDA_ERROR_NOT_READY``.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = name
+
+
+class DriverHungError(Exception):
+    """The driver did not answer in time; what has become of the process has to be looked up."""
+
+
+class DriverMissingError(Exception):
+    """There is no driver that could be asked; the text says why."""
+
+
+class Driver(Protocol):
+    """The driver's calls about another process. All may raise ``DriverError``, ``DriverHungError`` and
+    ``DriverMissingError``."""
+
+    def state(self, pid: int, timeout_s: float) -> ProcessState | None:
+        """None: it uses no device."""
+
+    def lock(self, pid: int, timeout_s: float) -> None:
+        """Wait for what it has submitted, and have its further calls wait."""
+
+    def checkpoint(self, pid: int, timeout_s: float) -> None:
+        """Move its device memory to the host."""
+
+    def restore(self, pid: int, timeout_s: float, moves: Mapping[str, str]) -> None:
+        """And back; what was taken off some devices comes back on others, by UUID."""
+
+    def unlock(self, pid: int, timeout_s: float) -> None:
+        """Let its calls go on."""
+
+
+class Trees(Protocol):
+    """The processes of tasks."""
+
+    def pids(self, task: TaskId) -> list[int]:
+        """All that live; none when the task is over."""
+
+    def halt(self, task: TaskId, timeout_s: float) -> bool:
+        """Halt them all; False, and they go on, when that does not succeed in time."""
+
+    def go_on(self, task: TaskId) -> None:
+        """Let them go on."""
+
+    def is_halted(self, task: TaskId) -> bool:
+        """Whether every thread of every process stands."""
+
+    def hold_launches(self, task: TaskId, held: bool) -> None:
+        """Keep its programs from giving the device more to do, where something can."""
+
+    def bear_device_memory(self, task: TaskId, mib: int) -> None:
+        """Let it have so much host memory beyond its own bound: what leaves a device becomes memory of the process."""
+
+    def stays_halted(self, task: TaskId) -> bool:
+        """Whether the core wants it frozen, wherever its memory is."""
+
+
+_UNSUPPORTED = ("CUDA_ERROR_NOT_SUPPORTED", "CUDA_ERROR_NOT_PERMITTED")
+_NO_MAP = ("CUDA_ERROR_INVALID_VALUE", "CUDA_ERROR_INVALID_DEVICE", *_UNSUPPORTED)
+_NO_ROOM = "CUDA_ERROR_OUT_OF_MEMORY"
+_NOT_READY = "CUDA_ERROR_NOT_READY"
+
+
+class _GaveUpError(Exception):
+    """Leaves a sequence of steps with the answer."""
+
+    def __init__(self, answer: Answer) -> None:
+        super().__init__(answer.reason)
+        self.answer = answer
+
+
+class CheckpointMover:
+    """Moves tasks by the driver (``backend.Mover``).
+
+    Args:
+        memory_mib: what a task may have on its devices.
+        clock: seconds, monotonic.
+    """
+
+    def __init__(
+        self,
+        driver: Driver,
+        trees: Trees,
+        memory_mib: Callable[[TaskId], int],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._driver = driver
+        self._trees = trees
+        self._memory_mib = memory_mib
+        self._clock = clock
+
+    def swap_out(self, task: TaskId, deadline_s: float) -> Answer:
+        """See ``backend.Mover``."""
+        deadline = self._clock() + deadline_s
+        self._trees.bear_device_memory(task, self._memory_mib(task))
+        self._trees.go_on(task)
+        self._trees.hold_launches(task, True)
+        try:
+            for _ in range(_PASSES):
+                self._take_out(task, deadline)
+                if not self._trees.halt(task, max(deadline - self._clock(), _LEAST_S)):
+                    raise _GaveUpError(Answer(Outcome.TIMEOUT, "its processes could not be halted in time"))
+                if not self._in_state(task, ProcessState.RUNNING, ProcessState.LOCKED, deadline=deadline):
+                    return DONE
+                self._trees.go_on(task)  # a process appeared meanwhile, and takes part
+            raise _GaveUpError(Answer(Outcome.UNSUPPORTED, "it starts processes faster than they can be moved"))
+        except _GaveUpError as error:
+            return self._undone(task, error.answer)
+        except DriverMissingError as error:
+            return self._undone(task, Answer(Outcome.UNSUPPORTED, str(error)))
+
+    def swap_in(self, task: TaskId, deadline_s: float, moves: Mapping[str, str] = STAYS) -> Answer:
+        """See ``backend.Mover``."""
+        deadline = self._clock() + deadline_s
+        self._trees.go_on(task)
+        try:
+            self._put_back(task, deadline, moves)
+        except _GaveUpError as error:
+            return self._out_again(task, error.answer, moves)
+        except DriverMissingError as error:
+            return Answer(Outcome.LOST, f"its memory cannot be brought back: {error}")
+        return self._goes_on(task)
+
+    def whereabouts(self, task: TaskId, deadline_s: float) -> Whereabouts:
+        """Where a task is, by the driver and by its processes."""
+        deadline = self._clock() + deadline_s
+        if not self._trees.pids(task):
+            return Whereabouts.GONE
+        halted = Whereabouts.FROZEN if self._trees.is_halted(task) else Whereabouts.RUNNING
+        try:
+            states = set(self._states(task, deadline).values())
+        except (_GaveUpError, DriverMissingError):
+            return halted  # it cannot have been swapped by a driver that is not there
+        if ProcessState.FAILED in states:
+            return Whereabouts.LOST
+        if states == {ProcessState.CHECKPOINTED}:
+            # Not halted yet, or not any more: halting was the step to come, or the one just undone.
+            return Whereabouts.SWAPPED if halted is Whereabouts.FROZEN else Whereabouts.HALFWAY
+        if states - {ProcessState.RUNNING}:
+            return Whereabouts.HALFWAY
+        return halted
+
+    # ---- steps ------------------------------------------------------------------------------------------------------
+
+    def _take_out(self, task: TaskId, deadline: float) -> None:
+        for pid in self._in_state(task, ProcessState.RUNNING, deadline=deadline):
+            self._step("lock", pid, deadline, ProcessState.LOCKED)
+        for pid in self._in_state(task, ProcessState.LOCKED, deadline=deadline):
+            self._step("checkpoint", pid, deadline, ProcessState.CHECKPOINTED)
+
+    def _put_back(self, task: TaskId, deadline: float, moves: Mapping[str, str] = STAYS) -> None:
+        for pid in self._in_state(task, ProcessState.CHECKPOINTED, deadline=deadline):
+            self._step("restore", pid, deadline, ProcessState.LOCKED, moves)
+        for pid in self._in_state(task, ProcessState.LOCKED, deadline=deadline):
+            self._step("unlock", pid, deadline, ProcessState.RUNNING)
+
+    def _step(
+        self, name: str, pid: int, deadline: float, then: ProcessState, moves: Mapping[str, str] | None = None
+    ) -> None:
+        """One call about one process.
+
+        Args:
+            moves: of a restore.
+
+        Raises:
+            _GaveUpError: it did not do what it should, and the process has not ended.
+        """
+        left = deadline - self._clock()
+        if left <= 0:
+            raise _GaveUpError(Answer(Outcome.TIMEOUT, f"the deadline passed before the driver could {name} it"))
+        try:
+            getattr(self._driver, name)(pid, left, *([] if moves is None else [moves]))
+        except DriverError as error:
+            self._judge(name, pid, error.name, bool(moves))
+        except DriverHungError:
+            state = self._state(pid)
+            if state is None or state is then:
+                return  # it has ended, or the driver did it and failed to say so
+            outcome = Outcome.LOST if state in (ProcessState.FAILED, ProcessState.MOVING) else Outcome.TIMEOUT
+            raise _GaveUpError(Answer(outcome, f"the driver hung when told to {name} it")) from None
+
+    def _judge(self, name: str, pid: int, error: str, elsewhere: bool) -> None:
+        state = self._state(pid)
+        if state is None:
+            return  # it ended meanwhile
+        if state is ProcessState.FAILED:
+            raise _GaveUpError(Answer(Outcome.LOST, f"the driver failed to {name} it ({error})"))
+        if elsewhere and error.startswith(_NO_MAP):
+            why = f"the driver does not bring it back on another device ({error})"
+            raise _GaveUpError(Answer(Outcome.UNSUPPORTED, why, unmappable=True))
+        if error in _UNSUPPORTED:
+            why = "managed memory, memory shared between processes, MPS and MIG are reasons"
+            raise _GaveUpError(
+                Answer(Outcome.UNSUPPORTED, f"the driver does not {name} such a process ({error}); {why}")
+            )
+        if error == _NO_ROOM and name == "checkpoint":
+            why = "host memory is short, or its device is divided (MIG)"
+            raise _GaveUpError(Answer(Outcome.UNSUPPORTED, f"the driver cannot {name} it ({error}); {why}"))
+        if error == _NO_ROOM and name == "restore":
+            raise _GaveUpError(Answer(Outcome.TIMEOUT, "its device has no room for it; somebody took it meanwhile"))
+        slow = "; it has work on the device that does not end" if error == _NOT_READY else ""
+        raise _GaveUpError(Answer(Outcome.TIMEOUT, f"the driver would not {name} it ({error}){slow}"))
+
+    def _undone(self, task: TaskId, answer: Answer) -> Answer:
+        """What a swap that failed comes to: the task goes on where it was, or is lost."""
+        if answer.outcome is Outcome.LOST:
+            return answer
+        if not self._trees.pids(task):
+            return HAS_ENDED
+        self._trees.go_on(task)
+        try:
+            self._put_back(task, self._clock() + _LEAST_S)
+        except _GaveUpError as error:
+            return Answer(Outcome.LOST, f"{answer.reason}; and it cannot go on: {error.answer.reason}")
+        except DriverMissingError:
+            pass  # hence nothing was moved
+        back = self._goes_on(task)
+        return answer if back.ok else back
+
+    def _out_again(self, task: TaskId, answer: Answer, moves: Mapping[str, str]) -> Answer:
+        """What a return that failed comes to: the task waits on the host as before, or is lost.
+
+        A task that would be taken off two sets of devices is lost, as no map leads back from both.
+        """
+        if answer.outcome is Outcome.LOST:
+            return answer
+        if not self._trees.pids(task):
+            return HAS_ENDED
+        try:
+            deadline = self._clock() + _LEAST_S
+            if moves and self._in_state(task, ProcessState.LOCKED, ProcessState.RUNNING, deadline=deadline):
+                return Answer(Outcome.LOST, f"{answer.reason}; and a part of it is on other devices already")
+            self._take_out(task, deadline)
+            if self._trees.halt(task, _LEAST_S):
+                return replace(answer, outcome=answer.outcome if moves else Outcome.TIMEOUT)
+        except _GaveUpError as error:
+            return Answer(Outcome.LOST, f"{answer.reason}; and it cannot leave again: {error.answer.reason}")
+        return Answer(Outcome.LOST, f"{answer.reason}; and its processes cannot be halted again")
+
+    def _goes_on(self, task: TaskId) -> Answer:
+        self._trees.bear_device_memory(task, 0)
+        if self._trees.stays_halted(task):
+            if not self._trees.halt(task, _LEAST_S):
+                return Answer(Outcome.LOST, "its processes cannot be halted again")
+            return DONE
+        self._trees.hold_launches(task, False)
+        return DONE if self._trees.pids(task) else HAS_ENDED
+
+    def _in_state(self, task: TaskId, *wanted: ProcessState, deadline: float) -> list[int]:
+        states = self._states(task, deadline)
+        if ProcessState.FAILED in states.values():
+            raise _GaveUpError(Answer(Outcome.LOST, "the driver gave up on one of its processes"))
+        return [pid for pid, state in states.items() if state in wanted]
+
+    def _states(self, task: TaskId, deadline: float) -> dict[int, ProcessState]:
+        """Of its processes that use a device."""
+        if self._clock() >= deadline:
+            raise _GaveUpError(Answer(Outcome.TIMEOUT, "the deadline passed"))
+        return _known((pid, self._state(pid)) for pid in self._trees.pids(task))
+
+    def _state(self, pid: int) -> ProcessState | None:
+        """Looking is quick, so it has a time of its own; a driver that cannot even do that has lost the process."""
+        for _ in range(_LOOKS):
+            try:
+                return self._driver.state(pid, _LEAST_S)
+            except DriverError:
+                return None  # it has ended
+            except DriverHungError:
+                continue  # the helper is replaced
+        raise _GaveUpError(Answer(Outcome.LOST, "the driver does not even say where its memory is"))
+
+
+def _known(states: Iterable[tuple[int, ProcessState | None]]) -> dict[int, ProcessState]:
+    return {pid: state for pid, state in states if state is not None}

@@ -1,0 +1,107 @@
+"""Tasks that use a device beyond their slices, by the driver's own account of who is on it.
+
+A gate is loaded by a variable of the environment, so a program can come to run without it: started by ``env -i``,
+linked statically, with the variable unset or the driver's library opened by its path. The driver sees every process all
+the same. What it says is compared with what the gates count: a process on the device that no gate knows, and a task
+with more device memory than its slice.
+
+Programs that start are seen by the driver a moment before or after their gate counts them, so only what two looks in a
+row find is an escape. That somebody changed the gate's own words needs no second look.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from millpond.model.telemetry import DeviceSample
+from millpond.node.records import TaskId
+from millpond.node.sharing.backend import Usage
+
+LOOK_EVERY_S = 0.8
+"""Two looks, and what is done about it, within two seconds."""
+
+_UNCOUNTED_MIB = 512
+"""What the driver may take for each process beside its allocations: code, stacks, the context itself (hundreds of MiB
+on recent cards)."""
+
+
+class EscapeKind(StrEnum):
+    """How a task got out of its slice."""
+
+    UNGATED = "ungated"
+    """A process of it is on the device, and no gate counts it."""
+    OVERDRAWN = "overdrawn"
+    """It has more device memory than its slice."""
+    TAMPERED = "tampered"
+    """Somebody changed what its gate goes by; the agent has put it right."""
+
+
+@dataclass(frozen=True, slots=True)
+class Escape:
+    """One task beyond its slice.
+
+    Attributes:
+        text: what was seen, for people.
+    """
+
+    task: TaskId
+    kind: EscapeKind
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A slice under watch.
+
+    Attributes:
+        pids: all processes of the task.
+        usage: what its hold counts.
+    """
+
+    task: TaskId
+    device: str
+    memory_mib: int
+    pids: frozenset[int]
+    usage: Usage
+
+
+def seen(samples: Iterable[DeviceSample], held: Iterable[Held]) -> list[Escape]:
+    """What one look at the devices tells; nothing of devices whose driver does not name processes."""
+    rows = {sample.device: sample.processes for sample in samples if sample.processes is not None}
+    found = []
+    for each in held:
+        ours = [process for process in rows.get(each.device, ()) if process.pid in each.pids]
+        ungated = sorted(process.pid for process in ours if process.pid not in each.usage.pids)
+        if ungated:
+            named = ", ".join(map(str, ungated[:3])) + (" …" if len(ungated) > 3 else "")
+            text = f"process {named} is on device {each.device} without the gate that its slice stands for"
+            found.append(Escape(each.task, EscapeKind.UNGATED, text))
+        if each.usage.tampered:
+            found.append(Escape(each.task, EscapeKind.TAMPERED, "what its gate goes by was changed, and put right"))
+        used = sum(process.memory_mib or 0 for process in ours)
+        if used > each.memory_mib + _UNCOUNTED_MIB * len(ours):
+            text = f"it has {used} MiB of device {each.device}, and its slice is {each.memory_mib} MiB"
+            found.append(Escape(each.task, EscapeKind.OVERDRAWN, text))
+    return found
+
+
+class EscapeWatch:
+    """Remembers what was seen, and tells each escape once."""
+
+    def __init__(self) -> None:
+        self._suspected: set[tuple[TaskId, EscapeKind]] = set()
+        self._told: set[tuple[TaskId, EscapeKind]] = set()
+
+    def look(self, samples: Sequence[DeviceSample], held: Sequence[Held]) -> list[Escape]:
+        """The escapes that this look makes certain."""
+        by_key: Mapping[tuple[TaskId, EscapeKind], Escape] = {
+            (escape.task, escape.kind): escape for escape in seen(samples, held)
+        }
+        at_once = {key for key in by_key if key[1] is EscapeKind.TAMPERED}
+        certain = ((by_key.keys() & self._suspected) | at_once) - self._told
+        self._suspected = set(by_key)
+        self._told |= certain
+        self._told = {key for key in self._told if key[0] in {each.task for each in held}}
+        return [by_key[key] for key in sorted(certain, key=lambda key: (key[0].job, key[0].task, key[1]))]

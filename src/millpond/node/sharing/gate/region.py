@@ -1,0 +1,401 @@
+"""The files of one slice, from the agent's side.
+
+Tasks can write two of the three, and cut them short: nothing here maps them, and whatever is read is held against its
+size. What a process is, and whether it lives, the kernel says: each holds a lock on a byte of the usage file.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import os
+import struct
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeVar
+
+from millpond.model.errors import UnavailableError
+from millpond.model.sharing import ShareClass
+from millpond.node.sharing.gate import layout
+
+CONTROL, USAGE, CARD = "control", "usage", "card"
+SHARED = "shared"
+"""Folder of a slice that has the card file in it: a sandbox shows what is put there later, but no other file."""
+WHOLE_MILLI = 1000
+
+_MIB = 1024 * 1024
+_MEMBERS = "members"
+_FLOCK = struct.Struct("hhqqi4x")  # struct flock on 64-bit Linux
+_S = TypeVar("_S", bound=ctypes.Structure)
+
+
+@dataclass(frozen=True, slots=True)
+class GateSettings:
+    """What the gate holds a slice to. All of it can be changed while the task runs.
+
+    Attributes:
+        cap_mib: device memory; 0 for no cap.
+        guarantee_milli: share of the device's time when others of its class want it too.
+        limit_milli: the most when they do not; 1000 for no limit.
+        context_mib: what a context counts for, as the driver takes memory for it that no call asks for.
+        in_flight_maximum: launches in flight while a higher class is on the device; 0 for any number.
+        activity_window_us: for so long after its last launch a higher class counts as active, and this one waits.
+        floor_milli: the share that an active higher class leaves all the same.
+        refuse_managed: whether managed memory is refused; with it a process cannot be moved off its device.
+        quantum_us: length of a turn on a device that several want.
+        uuid: the device, as NVML spells it; only of this one NVML then shows the slice. Empty: of all.
+    """
+
+    cap_mib: int
+    guarantee_milli: int = WHOLE_MILLI
+    limit_milli: int = WHOLE_MILLI
+    share_class: ShareClass = ShareClass.NORMAL
+    context_mib: int = 0
+    in_flight_maximum: int = 0
+    activity_window_us: int = 2000
+    floor_milli: int = 0
+    refuse_managed: bool = False
+    quantum_us: int = 10_000
+    uuid: str = ""
+    paused: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessUsage:
+    """What one process of the task uses; its pid as the agent sees it."""
+
+    pid: int
+    used_bytes: int
+    peak_bytes: int
+    launches: int
+    busy_ns: int
+    last_launch_ns: int
+    denials: int
+    in_flight: int
+
+
+@dataclass(frozen=True, slots=True)
+class GateUsage:
+    """What a slice uses, by its own count: nothing may rest on it alone.
+
+    Attributes:
+        used_bytes: of the processes that live.
+        launches, busy_ns, denials: since the slice was made, with those of processes that ended.
+        unmeasured: launches whose time was estimated.
+        turn_timeouts: turns that were taken because nobody passed them on, or that never came.
+        waited_ns: for which launches were held back.
+    """
+
+    processes: tuple[ProcessUsage, ...]
+    used_bytes: int
+    launches: int
+    busy_ns: int
+    denials: int
+    unmeasured: int
+    turn_timeouts: int
+    waited_ns: int
+
+
+class GateRegion:
+    """One task's slice of one device: ``folder`` has its three files, ``card_folder`` what its neighbours share.
+
+    Use ``create`` or ``open``.
+    """
+
+    def __init__(self, folder: Path, card_folder: Path, member: int, settings: GateSettings) -> None:
+        self.folder = folder
+        self.settings = settings
+        self._card_folder = card_folder
+        self._control = _control(member, settings, sequence=1)
+        self._files = {name: os.open(folder / name, os.O_RDWR | os.O_CLOEXEC) for name in (CONTROL, USAGE)}
+
+    @classmethod
+    def create(
+        cls, folder: Path, card_folder: Path, settings: GateSettings, owner: tuple[int, int] | None = None
+    ) -> GateRegion:
+        """Make the files. Made again for the same folder, the slice keeps its place on the card and what it counted.
+
+        Args:
+            owner: user and group that the task runs as, where they are not the agent's.
+
+        Raises:
+            UnavailableError: the card has no more places.
+        """
+        folder.mkdir(parents=True, exist_ok=True)
+        card = _make_card(card_folder)
+        member = _take_place(card_folder, folder)
+        usage = layout.Usage(magic=layout.MAGIC, version=layout.VERSION, slots=layout.SLOTS)
+        if not (folder / USAGE).exists():
+            _write(folder / USAGE, bytes(usage), 0o600)
+        if not (folder / SHARED / CARD).exists():
+            _link(card, folder)
+        _write(folder / CONTROL, bytes(_control(member, settings, sequence=1)), 0o644)
+        if owner is not None:
+            os.chown(folder / USAGE, *owner)
+        region = cls(folder, card_folder, member, settings)
+        region._announce()
+        return region
+
+    @classmethod
+    def open(cls, folder: Path, cards: Path) -> GateRegion | None:
+        """The slice as an agent before this one left it; None when there is none, or its files are damaged.
+
+        Args:
+            cards: with the folders of all cards, by their UUIDs.
+        """
+        try:
+            control = _read(layout.Control, (folder / CONTROL).read_bytes())
+        except OSError:
+            return None
+        if control.magic != layout.MAGIC or control.version != layout.VERSION:
+            return None
+        settings = _settings(control)
+        # Two while it moves; the control words may have been changed by a task and decide nothing but which of them.
+        places = [(each, place) for each in cards.iterdir() if (place := _place_of(each, folder)) is not None]
+        if not places:
+            return None
+        card_folder, member = next((each for each in places if each[0].name == settings.uuid), places[0])
+        for other in places:
+            if other[0] != card_folder:
+                _leave(*other)
+        region = cls(folder, card_folder, member, settings)
+        region._control.sequence, region._control.cards = control.sequence, control.cards
+        return region
+
+    def move(self, card_folder: Path, uuid: str) -> None:
+        """Give the slice a place on another card and give up its own; its processes follow with their next launch.
+
+        Raises:
+            UnavailableError: that card has no more places.
+        """
+        card, left = _make_card(card_folder), (self._card_folder, int(self._control.member))
+        member = _take_place(card_folder, self.folder)
+        _link(card, self.folder)
+        self._card_folder, self.settings = card_folder, replace(self.settings, uuid=uuid)
+        cards = self._control.cards + 1
+        self._control = _control(member, self.settings, self._control.sequence + 1, cards)
+        self._write_control()
+        self._announce()
+        _leave(*left)
+
+    def set(self, **changes: int | bool | ShareClass) -> None:
+        """Change settings by name; in force from the next launch or allocation on."""
+        self.settings = replace(self.settings, **changes)  # type: ignore[arg-type]
+        self._control = _control(self._control.member, self.settings, self._control.sequence + 1, self._control.cards)
+        self._write_control()
+        self._announce()
+
+    def pause(self) -> None:
+        """Hold back launches from now on; what is queued on the device goes on, and memory stays."""
+        self.set(paused=True)
+
+    def resume(self) -> None:
+        """Let launches through again."""
+        self.set(paused=False)
+
+    def usage(self) -> GateUsage:
+        """What the task's processes count, with their pids as the kernel tells them here."""
+        usage = self._usage()
+        alive = [(self._holder(index), slot) for index, slot in enumerate(usage.slot) if slot.pid]
+        return GateUsage(
+            processes=tuple(_process(pid, slot) for pid, slot in alive if pid),
+            used_bytes=sum(slot.used_bytes for pid, slot in alive if pid),
+            launches=usage.past_launches + sum(slot.launches for _, slot in alive),
+            busy_ns=usage.past_busy_ns + sum(slot.busy_ns for _, slot in alive),
+            denials=usage.past_denials + sum(slot.denials for _, slot in alive),
+            unmeasured=usage.past_unmeasured + sum(slot.unmeasured for _, slot in alive),
+            turn_timeouts=usage.past_turn_timeouts + sum(slot.turn_timeouts for _, slot in alive),
+            waited_ns=usage.past_waited_ns + sum(slot.waited_ns for _, slot in alive),
+        )
+
+    def reap(self) -> int:
+        """Free what processes held that died; says how many. The gate does so too, when memory runs out."""
+        usage, reaped = self._usage(), 0
+        for index, slot in enumerate(usage.slot):
+            if slot.pid and (slot.used_bytes or slot.in_flight) and self._lock(index):
+                for name in ("used_bytes", "in_flight", "outstanding_ns"):
+                    at = (
+                        layout.Usage.slot.offset
+                        + index * ctypes.sizeof(layout.Slot)
+                        + getattr(layout.Slot, name).offset
+                    )
+                    os.pwrite(self._files[USAGE], bytes(8), at)
+                self._unlock(index)
+                reaped += 1
+        return reaped
+
+    def verify(self) -> bool:
+        """Whether the control words are what the agent wrote; they are written anew where they are not."""
+        wanted = bytes(self._control)
+        if os.pread(self._files[CONTROL], len(wanted) + 1, 0) == wanted:
+            return True
+        self._write_control()
+        return False
+
+    def close(self) -> None:
+        """The slice is over: its place on the card is free, its files stay."""
+        _leave(self._card_folder, self._control.member)
+        self.detach()
+
+    def detach(self) -> None:
+        """Forget the slice without ending it."""
+        for file in self._files.values():
+            os.close(file)
+        self._files.clear()
+
+    def _write_control(self) -> None:
+        wanted = bytes(self._control)
+        os.pwrite(self._files[CONTROL], wanted, 0)
+        os.ftruncate(self._files[CONTROL], len(wanted))
+
+    def _announce(self) -> None:
+        """Tells the neighbours that the slice is there, and its class."""
+        card = os.open(self._card_folder / CARD, os.O_RDWR | os.O_CLOEXEC)
+        present = self.settings.share_class.rank + 1
+        os.pwrite(card, struct.pack("<I", present), _member_at(self._control.member))
+        os.close(card)
+
+    def _usage(self) -> layout.Usage:
+        return _read(layout.Usage, os.pread(self._files[USAGE], ctypes.sizeof(layout.Usage), 0))
+
+    def _holder(self, slot: int) -> int:
+        """The process that lives in a slot; 0 for none."""
+        asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, slot, 1, 0)
+        kind, _, _, _, pid = _FLOCK.unpack(fcntl.fcntl(self._files[USAGE], fcntl.F_GETLK, asked))
+        return 0 if kind == fcntl.F_UNLCK else int(pid)
+
+    def _lock(self, slot: int) -> bool:
+        try:
+            fcntl.lockf(self._files[USAGE], fcntl.LOCK_EX | fcntl.LOCK_NB, 1, slot)
+        except OSError:
+            return False
+        return True
+
+    def _unlock(self, slot: int) -> None:
+        fcntl.lockf(self._files[USAGE], fcntl.LOCK_UN, 1, slot)
+
+
+def _control(member: int, settings: GateSettings, sequence: int, cards: int = 0) -> layout.Control:
+    return layout.Control(
+        magic=layout.MAGIC,
+        version=layout.VERSION,
+        member=member,
+        sequence=sequence,
+        cap_bytes=settings.cap_mib * _MIB,
+        context_bytes=settings.context_mib * _MIB,
+        guarantee_milli=settings.guarantee_milli,
+        limit_milli=settings.limit_milli,
+        share_class=settings.share_class.rank,
+        paused=settings.paused,
+        in_flight_maximum=settings.in_flight_maximum,
+        activity_window_us=settings.activity_window_us,
+        floor_milli=settings.floor_milli,
+        refuse_managed=settings.refuse_managed,
+        quantum_us=settings.quantum_us,
+        cards=cards,
+        uuid=settings.uuid.encode(),
+    )
+
+
+def _settings(control: layout.Control) -> GateSettings:
+    return GateSettings(
+        cap_mib=control.cap_bytes // _MIB,
+        guarantee_milli=control.guarantee_milli,
+        limit_milli=control.limit_milli,
+        share_class=tuple(ShareClass)[min(control.share_class, len(ShareClass) - 1)],
+        context_mib=control.context_bytes // _MIB,
+        in_flight_maximum=control.in_flight_maximum,
+        activity_window_us=control.activity_window_us,
+        floor_milli=control.floor_milli,
+        refuse_managed=bool(control.refuse_managed),
+        quantum_us=control.quantum_us,
+        uuid=control.uuid.decode(errors="replace"),
+        paused=bool(control.paused),
+    )
+
+
+def _process(pid: int, slot: layout.Slot) -> ProcessUsage:
+    return ProcessUsage(
+        pid=pid,
+        used_bytes=slot.used_bytes,
+        peak_bytes=slot.peak_bytes,
+        launches=slot.launches,
+        busy_ns=slot.busy_ns,
+        last_launch_ns=slot.last_launch_ns,
+        denials=slot.denials,
+        in_flight=slot.in_flight,
+    )
+
+
+def _read(kind: type[_S], data: bytes) -> _S:
+    """A structure from a file that may have been cut short."""
+    return kind.from_buffer_copy(data[: ctypes.sizeof(kind)].ljust(ctypes.sizeof(kind), b"\0"))
+
+
+def _write(path: Path, data: bytes, mode: int) -> None:
+    """Writes in place, so that who has the file mapped goes on seeing it."""
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, mode)
+    os.fchmod(file, mode)  # whatever the umask takes away
+    os.pwrite(file, data, 0)
+    os.close(file)
+
+
+def _member_at(member: int) -> int:
+    return int(layout.Card.member.offset) + member * ctypes.sizeof(layout.Member)
+
+
+def _make_card(card_folder: Path) -> Path:
+    """The card file, writable by all who share the card, in a folder that only the agent may list or change."""
+    path = card_folder / CARD
+    (card_folder / _MEMBERS).mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not path.exists():
+        card = layout.Card(magic=layout.MAGIC, version=layout.VERSION, members=layout.MEMBERS)
+        _write(path, bytes(card), 0o666)
+    return path
+
+
+def _link(card: Path, folder: Path) -> None:
+    """Puts a card's file where the slice's processes look for it, in place of another card's if there is one."""
+    shared = folder / SHARED
+    shared.mkdir(mode=0o755, exist_ok=True)
+    fresh = shared / f"{CARD}-to-be"
+    fresh.unlink(missing_ok=True)
+    os.link(card, fresh)
+    fresh.replace(shared / CARD)
+
+
+def _leave(card_folder: Path, member: int) -> None:
+    """A place on a card is free again."""
+    card = os.open(card_folder / CARD, os.O_RDWR | os.O_CLOEXEC)
+    os.pwrite(card, bytes(ctypes.sizeof(layout.Member)), _member_at(member))
+    os.close(card)
+    (card_folder / _MEMBERS / str(member)).unlink(missing_ok=True)
+
+
+def _places(card_folder: Path) -> dict[int, Path]:
+    """Which slice has which place on the card, by the agent's own notes: those in the card file anybody can change."""
+    return {int(note.name): Path(note.read_text()) for note in (card_folder / _MEMBERS).iterdir()}
+
+
+def _place_of(card_folder: Path, folder: Path) -> int | None:
+    try:
+        places = _places(card_folder)
+    except OSError:
+        return None
+    return next((member for member, taken_by in places.items() if taken_by == folder.absolute()), None)
+
+
+def _take_place(card_folder: Path, folder: Path) -> int:
+    """The slice's own place, or a free one; that of a slice whose files are gone is free."""
+    places = _places(card_folder)
+    own = _place_of(card_folder, folder)
+    if own is not None:
+        return own
+    for member in range(layout.MEMBERS):
+        if member in places and (places[member] / CONTROL).exists():
+            continue
+        (card_folder / _MEMBERS / str(member)).write_text(str(folder.absolute()))
+        return member
+    raise UnavailableError(
+        f"the device is shared by {layout.MEMBERS} tasks already", "wait until one of them ends, or use another device"
+    )

@@ -1,0 +1,150 @@
+"""Cards divided by their own hardware (MIG): where instances go, and making them where the configuration says so.
+
+Each profile may lie at some places of the card only, which the driver tells; instances must not overlap. So a layout
+can be impossible although its sum fits, and the order of making decides: places are chosen for all instances at once.
+
+Instances are made on cards in MIG mode that have none at all; nothing is ever removed, and no card's mode is changed.
+
+Source: NVIDIA, Multi-Instance GPU User Guide, "Supported MIG Profiles"; NVML API, "Multi Instance GPU Management".
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from millpond.model.errors import InvalidInputError, UnavailableError
+from millpond.model.sharing import MigLayout
+from millpond.node.devices.nvidia import instances_of
+from millpond.node.devices.nvml import Nvml, text
+
+_MOST_PLACES = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """A kind of instance that a card offers.
+
+    Attributes:
+        id: the driver's number for it.
+        number: of the compute instance that takes all of it.
+        size: in the card's memory slices.
+        starts: where it may begin.
+    """
+
+    name: str
+    id: int
+    number: int
+    size: int
+    starts: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """An instance at its place."""
+
+    profile: Profile
+    start: int
+
+    def overlaps(self, other: Placed) -> bool:
+        """Whether both want some slice."""
+        return self.start < other.start + other.profile.size and other.start < self.start + self.profile.size
+
+
+def plan(wanted: Sequence[str], offered: Sequence[Profile]) -> tuple[Placed, ...]:
+    """Places for all wanted instances on an empty card, the largest first.
+
+    Raises:
+        InvalidInputError: the card offers no such profile, or they do not fit together.
+    """
+    by_name = {profile.name: profile for profile in offered}
+    for name in wanted:
+        if name not in by_name:
+            raise InvalidInputError(f"the card offers no MIG profile {name!r}", f"it offers {', '.join(by_name)}")
+    profiles = sorted((by_name[name] for name in wanted), key=lambda profile: (-profile.size, profile.name))
+    found = _places(profiles, ())
+    if found is None:
+        raise InvalidInputError(
+            f"the MIG profiles {', '.join(wanted)} do not fit together on the card", "ask for fewer or smaller ones"
+        )
+    return found
+
+
+def divide(layout: MigLayout, nvml: Nvml) -> tuple[str, ...]:
+    """Divide all cards that are in MIG mode and empty, if the layout says so; tells what was done, or would be."""
+    cards = (nvml.ask("nvmlDeviceGetHandleByIndex", index) for index in range(nvml.ask("nvmlDeviceGetCount") or 0))
+    notes = [_divide(layout, nvml, card) for card in cards if card is not None and instances_of(nvml, card) == []]
+    return tuple(notes)
+
+
+def _places(profiles: Sequence[Profile], placed: tuple[Placed, ...]) -> tuple[Placed, ...] | None:
+    """Places for these beside those that have one; None when there are none."""
+    if not profiles:
+        return placed
+    first, *others = profiles
+    for start in first.starts:
+        here = Placed(first, start)
+        if not any(here.overlaps(other) for other in placed):
+            found = _places(others, (*placed, here))
+            if found is not None:
+                return found
+    return None
+
+
+def _divide(layout: MigLayout, nvml: Nvml, card: Any) -> str:
+    name = f"card {nvml.ask('nvmlDeviceGetIndex', card)}"
+    try:
+        placed = plan(layout.instances, tuple(_offered(nvml, card)))
+    except InvalidInputError as error:
+        return f"{name} cannot be divided: {error}"
+    told = ", ".join(f"{each.profile.name} at {each.start}" for each in placed)
+    if not layout.create:
+        return f"{name} would be divided into {told} (mig: create: true)"
+    try:
+        _create(nvml, card, placed)
+    except UnavailableError as error:
+        return f"{name} cannot be divided: {error}"
+    return f"{name} was divided into {told}"
+
+
+def _offered(nvml: Nvml, card: Any) -> Iterator[Profile]:
+    for number in range(nvml.module.NVML_GPU_INSTANCE_PROFILE_COUNT):
+        info = nvml.ask("nvmlDeviceGetGpuInstanceProfileInfo", card, number)
+        count = ctypes.c_uint(_MOST_PLACES)
+        places = (nvml.module.c_nvmlGpuInstancePlacement_t * _MOST_PLACES)()
+        if info is None:
+            continue
+        if nvml.ask("nvmlDeviceGetGpuInstancePossiblePlacements", card, info.id, places, ctypes.byref(count)) is None:
+            continue
+        starts = tuple(places[index].start for index in range(count.value))
+        if starts:
+            name = text(info.name).removeprefix("MIG ")
+            yield Profile(name, info.id, _compute_profile(nvml, info.sliceCount), places[0].size, starts)
+
+
+def _compute_profile(nvml: Nvml, slices: int) -> int:
+    """NVML's number of the compute instance that takes all slices of an instance."""
+    return int(getattr(nvml.module, f"NVML_COMPUTE_INSTANCE_PROFILE_{slices}_SLICE"))
+
+
+def _create(nvml: Nvml, card: Any, placed: Sequence[Placed]) -> None:
+    """Make them all, or none.
+
+    Raises:
+        UnavailableError: the driver refuses.
+    """
+    made = []
+    try:
+        for each in placed:
+            place = nvml.module.c_nvmlGpuInstancePlacement_t(each.start, each.profile.size)
+            instance = nvml.module.nvmlDeviceCreateGpuInstanceWithPlacement(card, each.profile.id, ctypes.byref(place))
+            made.append(instance)
+            nvml.module.nvmlGpuInstanceCreateComputeInstance(instance, each.profile.number)
+    except nvml.error as error:
+        for instance in made:  # made here a moment ago: nobody can be on them yet
+            nvml.ask("nvmlGpuInstanceDestroy", instance)
+        raise UnavailableError(
+            f"the driver refuses ({error})", "run the server as root, or divide it by hand"
+        ) from error

@@ -1,0 +1,138 @@
+"""After a restart: what is true is looked up, and what somebody left half done is brought to an end.
+
+An agent can be killed at any moment, also while it moves a task. The next one believes neither its predecessor nor
+itself: it asks the driver and the processes where each task is, and compares that with what was wanted of it, which was
+written down before anything was done (``away``). Who is found swapped although the core does not want it so had to make
+room, and returns when there is some.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from millpond.node.records import TaskId
+from millpond.node.sharing.away import Wish
+from millpond.node.sharing.backend import Answer, Outcome, Whereabouts
+from millpond.node.sharing.ledger import Entry, Ledger, Residence
+
+
+class Hands(Protocol):
+    """What the reconciler needs done."""
+
+    def whereabouts(self, task: TaskId) -> Whereabouts:
+        """Where it really is."""
+
+    def freeze(self, task: TaskId) -> Answer:
+        """Halt it where it is."""
+
+    def thaw(self, task: TaskId) -> Answer:
+        """Let it go on where it is."""
+
+    def swap_in(self, entry: Entry) -> Answer:
+        """Bring it onto its device, from wherever between host and device it is."""
+
+    def swap_out(self, task: TaskId) -> Answer:
+        """The other way round."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One task as it was found, and what was done about it.
+
+    Attributes:
+        lost: why it cannot go on; empty when it can.
+    """
+
+    task: TaskId
+    whereabouts: Whereabouts
+    wish: Wish
+    lost: str = ""
+
+
+def reconcile(entries: Iterable[Entry], wishes: Mapping[TaskId, Wish], ledger: Ledger, hands: Hands) -> list[Found]:
+    """Enter all tasks into an empty ledger as they are, and settle what is neither here nor there.
+
+    Tasks at rest come first, as only then is it known who half-way has room to return.
+
+    Args:
+        entries: what every task of this node was granted.
+        wishes: of those that were not to run.
+    """
+    looked = [(entry, hands.whereabouts(entry.task)) for entry in entries]
+    looked.sort(key=lambda pair: pair[1] is Whereabouts.HALFWAY)
+    found = []
+    for entry, where in looked:
+        wish = wishes.get(entry.task, Wish.RUNNING)
+        lost = _SETTLE[where](entry, wish, ledger, hands)
+        if lost:
+            ledger.remove(entry.task)
+        found.append(Found(entry.task, where, wish, lost))
+    return found
+
+
+def _gone(entry: Entry, wish: Wish, ledger: Ledger, hands: Hands) -> str:
+    """No process of it lives: it is about to begin, or has just ended. Whoever watches it knows, and releases it."""
+    ledger.observe(replace(entry, residence=Residence.RESIDENT))
+    return ""
+
+
+def _given_up(entry: Entry, wish: Wish, ledger: Ledger, hands: Hands) -> str:
+    return "the driver lost it while it was moved"
+
+
+def _running(entry: Entry, wish: Wish, ledger: Ledger, hands: Hands) -> str:
+    ledger.observe(replace(entry, residence=Residence.RESIDENT))
+    # One that was to be swapped was not yet, or has returned already: the decision that says which is repeated.
+    return _lost(hands.freeze(entry.task)) if wish is Wish.FROZEN else ""
+
+
+def _frozen(entry: Entry, wish: Wish, ledger: Ledger, hands: Hands) -> str:
+    ledger.observe(replace(entry, residence=Residence.RESIDENT))
+    return "" if wish is Wish.FROZEN else _lost(hands.thaw(entry.task))
+
+
+def _swapped(entry: Entry, wish: Wish, ledger: Ledger, hands: Hands) -> str:
+    ledger.observe(replace(entry, residence=Residence.SWAPPED, displaced=wish is not Wish.SWAPPED))
+    return ""
+
+
+def _halfway(entry: Entry, wish: Wish, ledger: Ledger, hands: Hands) -> str:
+    """Back to the device, where there is room; else to the host, to return when there is.
+
+    One that was on its way to another device goes on to that: its memory may be there in part.
+    """
+    if not ledger.shortage(entry):
+        answer = hands.swap_in(entry)
+        if answer.ok:
+            ledger.observe(replace(entry, residence=Residence.RESIDENT))
+            return ""
+        if answer.ended:
+            return _gone(entry, wish, ledger, hands)
+        if answer.outcome is Outcome.LOST:
+            return answer.reason
+        if entry.left:
+            return _swapped(entry, wish, ledger, hands)  # nothing of it has come to the other device
+    elif entry.left:
+        return "it was on its way to another device, which is full"
+    answer = hands.swap_out(entry.task)
+    if answer.ok:
+        return _swapped(entry, wish, ledger, hands)
+    if answer.ended:
+        return _gone(entry, wish, ledger, hands)
+    return answer.reason or "it is neither on its device nor on the host"
+
+
+def _lost(answer: Answer) -> str:
+    return answer.reason if answer.outcome is Outcome.LOST else ""
+
+
+_SETTLE: Mapping[Whereabouts, Callable[[Entry, Wish, Ledger, Hands], str]] = {
+    Whereabouts.RUNNING: _running,
+    Whereabouts.FROZEN: _frozen,
+    Whereabouts.SWAPPED: _swapped,
+    Whereabouts.HALFWAY: _halfway,
+    Whereabouts.GONE: _gone,
+    Whereabouts.LOST: _given_up,
+}

@@ -1,0 +1,105 @@
+"""The processes of tasks: who they are, halting them for certain, letting them go on (``checkpoint.Trees``)."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from millpond.node import freezer, memory_cgroup, procfs, runner
+from millpond.node.records import RunRecord, TaskId
+from millpond.node.sharing.away import Wish, Wishes
+
+_LOOK_AGAIN_S = 0.002
+
+
+class _Survey(threading.local):
+    """What a thread saw when it looked at all processes."""
+
+    by_parent: dict[int, list[int]] | None = None
+
+
+@dataclass(slots=True)
+class TaskTrees:
+    """The tasks of one engine.
+
+    Attributes:
+        record_of: of a task that runs; None for any other.
+        wishes: what the core wants of them.
+        gate: keeps a task's programs from giving the device more to do, or lets them.
+        is_ending: a task has been told to end and must hear it: it is halted no more.
+        pause: waits so many seconds.
+    """
+
+    record_of: Callable[[TaskId], RunRecord | None]
+    wishes: Wishes
+    gate: Callable[[TaskId, bool], None]
+    is_ending: Callable[[TaskId], bool]
+    pause: Callable[[float], None] = time.sleep
+    _survey: _Survey = field(default_factory=_Survey, init=False)
+
+    @contextlib.contextmanager
+    def surveyed(self) -> Iterator[None]:
+        """Within, this thread looks at all processes of the machine once, not anew for each task."""
+        self._survey.by_parent = procfs.children()
+        try:
+            yield
+        finally:
+            self._survey.by_parent = None
+
+    def pids(self, task: TaskId) -> list[int]:
+        """See ``Trees``."""
+        record = self.record_of(task)
+        if record is None or not record.alive:
+            return []
+        if self._survey.by_parent is not None and not record.detached:
+            return procfs.below([record.supervisor_pid], self._survey.by_parent)
+        return runner.processes_of(record)
+
+    def halt(self, task: TaskId, timeout_s: float) -> bool:
+        """See ``Trees``."""
+        give_up = time.monotonic() + timeout_s
+        while (record := self.record_of(task)) is not None and not self.is_ending(task):
+            if not (record.container == "" and freezer.freeze(record.groups)):
+                runner.freeze(record)
+            if self.is_halted(task):
+                break
+            if time.monotonic() >= give_up:
+                self.go_on(task)
+                return False
+            self.pause(_LOOK_AGAIN_S)
+        if record is None or self.is_ending(task):
+            self.go_on(task)  # lest it was told to end while we halted it
+            return False
+        return True
+
+    def go_on(self, task: TaskId) -> None:
+        """See ``Trees``."""
+        record = self.record_of(task)
+        if record is not None:
+            freezer.thaw(record.groups)
+            runner.thaw(record)
+
+    def is_halted(self, task: TaskId) -> bool:
+        """See ``Trees``."""
+        record = self.record_of(task)
+        if record is not None and freezer.is_frozen(record.groups):
+            return True
+        pids = self.pids(task)
+        return bool(pids) and all(procfs.is_halted(pid) for pid in pids)
+
+    def hold_launches(self, task: TaskId, held: bool) -> None:
+        """See ``Trees``."""
+        self.gate(task, held)
+
+    def bear_device_memory(self, task: TaskId, mib: int) -> None:
+        """See ``Trees``."""
+        record = self.record_of(task)
+        if record is not None and record.memory_limit_mib:
+            memory_cgroup.bound(record.groups, record.memory_limit_mib + mib)
+
+    def stays_halted(self, task: TaskId) -> bool:
+        """See ``Trees``."""
+        return self.wishes.of(task) is Wish.FROZEN

@@ -1,0 +1,171 @@
+"""Programs behind doors: who reaches them, with a sandbox and without, as root and as anybody."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from local_bench import Bench, eventually
+
+from millpond.model.events import Confirmed, Ended
+from millpond.node import private_network
+from millpond.node.door import DOORS
+from millpond.node.identities import Identity, numbered
+from millpond.node.launch import Listening
+from millpond.node.records import RunRecord, TaskFiles, TaskId, read_record
+from millpond.node.sandbox import SandboxMode, find_sandbox
+from millpond.server.doors import ADDRESS, Way
+
+ON_PORT = """
+import os, socket
+listener = socket.create_server(("127.0.0.1", int(os.environ["MILLPOND_PORT"])))
+while True:
+    visitor, _ = listener.accept()
+    visitor.sendall(visitor.recv(100).upper())
+    visitor.close()
+"""
+ON_SOCKET = ON_PORT.replace(
+    'socket.create_server(("127.0.0.1", int(os.environ["MILLPOND_PORT"])))', "socket.socket(socket.AF_UNIX)"
+).replace("while True", 'listener.bind(os.environ["MILLPOND_SOCKET"]); listener.listen()\nwhile True')
+WITHIN_S = 5.0
+
+needs_private_networks = pytest.mark.skipif(private_network.trouble() != "", reason="no private networks here")
+
+
+@pytest.fixture
+def short_folder() -> Iterator[Path]:
+    """A folder in which a socket's name is short enough for the kernel, as pytest's own are not under xdist."""
+    with TemporaryDirectory(prefix="doors-", ignore_cleanup_errors=True) as folder:
+        yield Path(folder)
+
+
+@pytest.fixture(params=["sandboxed", "bare"])
+def bench(request: pytest.FixtureRequest, short_folder: Path) -> Iterator[Bench]:
+    sandbox = None
+    if request.param == "sandboxed":
+        sandbox, trouble = find_sandbox(SandboxMode.PREFERRED, (short_folder / "state",))
+        if sandbox is None:
+            pytest.skip(f"no sandbox here: {trouble}")
+    made = Bench(short_folder, sandbox)
+    yield made
+    made.end_all()
+
+
+def record_of(bench: Bench, job: str) -> RunRecord:
+    record = read_record(TaskFiles.of(bench.state_dir, TaskId(job, 1, 0)))
+    assert record is not None
+    return record
+
+
+def serve(bench: Bench, job: str, program: str, listening: Listening, identity: Identity | None = None) -> Way:
+    """A job whose program answers; the way to it."""
+    bench.define(job, ("python3", "-c", program), serves=True, listening=listening, identity=identity)
+    bench.start(job)
+    assert isinstance(bench.events(1)[0], Confirmed)
+    way = Way.to(record_of(bench, job), bench.state_dir)
+    assert eventually(lambda: answer(way) == b"HELLO")
+    return way
+
+
+def answer(way: Way) -> bytes:
+    try:
+        connection = way.connect_now(WITHIN_S)
+    except OSError:
+        return b""
+    with connection:
+        connection.sendall(b"hello")
+        return connection.recv(100)
+
+
+def listens(port: int) -> bool:
+    try:
+        socket.create_connection((ADDRESS, port), WITHIN_S).close()
+    except OSError:
+        return False
+    return True
+
+
+@needs_private_networks
+@pytest.mark.end_to_end
+def test_a_program_in_a_network_of_its_own_is_reached_through_its_door_alone(bench: Bench) -> None:
+    way = serve(bench, "open", ON_PORT, Listening.PORT)
+    assert listens(way.port)
+    way = serve(bench, "private", ON_PORT, Listening.PRIVATE)
+    assert answer(way) == b"HELLO"
+    assert not listens(way.port)
+
+
+@needs_private_networks
+@pytest.mark.end_to_end
+def test_a_door_outlives_the_server_and_goes_with_its_task(bench: Bench) -> None:
+    way = serve(bench, "private", ON_PORT, Listening.PRIVATE)
+    bench.restart().adopt([TaskId("private", 1, 0)], [])
+    assert answer(way) == b"HELLO"
+    bench.stop("private", grace_s=60.0)
+    _, end = bench.events(2)  # the stop is confirmed first
+    assert isinstance(end, Ended)
+    record = record_of(bench, "private")
+    assert not record.forced
+    assert answer(way) == b""
+    assert list((bench.state_dir / DOORS).iterdir()) == []
+
+
+@needs_private_networks
+@pytest.mark.end_to_end
+def test_nothing_listens_behind_a_door_until_the_program_does(bench: Bench) -> None:
+    bench.define("late", "sleep 1000", serves=True, listening=Listening.PRIVATE)
+    bench.start("late")
+    bench.events(1)
+    way = Way.to(record_of(bench, "late"), bench.state_dir)
+    with pytest.raises(ConnectionRefusedError, match="nobody listens"):
+        way.connect_now(WITHIN_S)
+
+
+@pytest.mark.end_to_end
+def test_a_program_on_a_socket_is_reached_and_has_no_port(bench: Bench) -> None:
+    way = serve(bench, "socket", ON_SOCKET, Listening.SOCKET)
+    assert answer(way) == b"HELLO"
+    assert not listens(way.port)
+    (folder,) = (each for each in (bench.state_dir / DOORS).iterdir() if each.is_dir())
+    assert folder.stat().st_mode & 0o777 == 0o700
+    bench.stop("socket")
+    bench.events(1)
+    assert eventually(lambda: not folder.exists())
+
+
+@pytest.mark.end_to_end
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root runs jobs as somebody else")
+@pytest.mark.parametrize("bench", ["sandboxed"], indirect=True)
+def test_the_socket_of_a_job_that_runs_as_somebody_else_is_reached_in_a_state_directory_closed_to_them(
+    bench: Bench,
+) -> None:
+    bench.state_dir.chmod(0o700)
+    way = serve(bench, "socket", ON_SOCKET, Listening.SOCKET, numbered("mia", 265_001, bench.state_dir))
+    assert answer(way) == b"HELLO"
+
+
+@pytest.mark.end_to_end
+def test_a_link_in_place_of_the_socket_leads_nowhere(bench: Bench, tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as secret:
+        path = Path(f"/dev/shm/{os.getpid()}.sock")
+        secret.bind(str(path))
+        secret.listen()
+        try:
+            bench.define(
+                "link",
+                f'ln -s {path} "$MILLPOND_SOCKET"; echo done; sleep 1000',
+                serves=True,
+                listening=Listening.SOCKET,
+            )
+            bench.start("link")
+            bench.events(1)
+            assert eventually(lambda: b"done" in bench.log("link"))
+            way = Way.to(record_of(bench, "link"), bench.state_dir)
+            with pytest.raises(ConnectionRefusedError):
+                way.connect_now(WITHIN_S)
+        finally:
+            path.unlink()

@@ -1,0 +1,260 @@
+"""What becomes of what the driver says, and of what it leaves out: samples, faults, links, MIG, facts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from stub_nvml import MIB, NOT_SUPPORTED, TIMEOUT, UNKNOWN, NVMLError, StubNvml, plain
+
+from millpond.model.devices import Health
+from millpond.model.errors import UnavailableError
+from millpond.model.telemetry import DeviceLink, DeviceSample, FaultScope, HealthEvent, ProcessSample
+from millpond.model.topology import Link
+from millpond.node.devices import nvidia_facts
+from millpond.node.devices.links import link_map, placed
+from millpond.node.devices.nvidia import NvidiaVendor
+from millpond.node.devices.nvidia_sampling import NvidiaSampler
+from millpond.node.devices.nvml import Nvml
+
+
+def vendor_of(*uuids: str, **answers: Any) -> NvidiaVendor:
+    stub = StubNvml(list(uuids), **answers)
+    return NvidiaVendor(lambda: stub)
+
+
+def test_a_sample_tells_what_the_driver_tells_in_our_units() -> None:
+    vendor = vendor_of(
+        "GPU-0",
+        nvmlDeviceGetUtilizationRates=plain(gpu=73),
+        nvmlDeviceGetPowerUsage=412_500,
+        nvmlDeviceGetTotalEnergyConsumption=9_000_000,
+        nvmlDeviceGetTemperature=61,
+        nvmlDeviceGetClockInfo=1980,
+    )
+    assert vendor.sample() == (DeviceSample("GPU-0", 730, 1024, 143_771, 412.5, 9000.0, 61, 1980, ()),)
+
+
+def test_what_the_driver_does_not_tell_is_unknown_and_not_zero() -> None:
+    vendor = vendor_of("GPU-0", nvmlDeviceGetMemoryInfo=NVMLError(NOT_SUPPORTED),
+                       nvmlDeviceGetComputeRunningProcesses=NVMLError(NOT_SUPPORTED))  # fmt: skip
+    assert vendor.sample() == (DeviceSample("GPU-0"),)
+    (device,) = vendor.discover()
+    assert (device.health, device.memory_mib) == (Health.OK, 0)
+
+
+def test_a_process_has_a_use_for_as_long_as_the_drivers_sample_of_it_is_fresh() -> None:
+    uses = [plain(pid=9, timeStamp=10, smUtil=20), plain(pid=9, timeStamp=20, smUtil=55)]
+    now = [0.0]
+    stub = StubNvml(
+        ["GPU-0"],
+        nvmlDeviceGetComputeRunningProcesses=[plain(pid=9, usedGpuMemory=512 * MIB), plain(pid=7, usedGpuMemory=None)],
+        nvmlDeviceGetProcessUtilization=lambda handle, since: uses,
+    )
+    sampler = NvidiaSampler(Nvml(lambda: stub), {"GPU-0": "GPU-0"}, lambda: now[0])
+    told = []
+    for now[0] in (0.0, 1.0, 3.0):
+        (sample,) = sampler.sample()
+        told.append(sample.processes)
+    assert told[0] == told[1] == (ProcessSample(9, 512, 550), ProcessSample(7, None, None))
+    assert told[2] == (ProcessSample(9, 512, None), ProcessSample(7, None, None))
+
+
+def test_a_lost_card_is_sampled_as_unknown() -> None:
+    lost = NVMLError(15)
+    stub = StubNvml(["GPU-0"], nvmlDeviceGetTemperature=50)
+    vendor = NvidiaVendor(lambda: stub)
+    assert vendor.sample()[0].temperature_c == 50
+    stub.answers.update(
+        dict.fromkeys(
+            ("nvmlDeviceGetMemoryInfo", "nvmlDeviceGetTemperature", "nvmlDeviceGetComputeRunningProcesses"), lost
+        )
+    )
+    assert vendor.sample() == (DeviceSample("GPU-0"),)
+
+
+def mig(instances: list[str]) -> dict[str, Any]:
+    def instance(card: str, slot: int) -> str:
+        if slot >= len(instances):
+            raise NVMLError(6)
+        return instances[slot]
+
+    return {
+        "nvmlDeviceGetMigMode": lambda card: [1, 1],
+        "nvmlDeviceGetMaxMigDeviceCount": 7,
+        "nvmlDeviceGetMigDeviceHandleByIndex": instance,
+        "nvmlDeviceGetName": lambda it: "NVIDIA H200" + (" MIG 1g.18gb" if it.startswith("MIG") else ""),
+        "nvmlDeviceGetMemoryInfo": lambda it: plain(total=(16_384 if it.startswith("MIG") else 143_771) * MIB, used=0),
+    }
+
+
+def test_a_card_that_is_cut_up_is_handed_out_by_its_instances() -> None:
+    vendor = vendor_of("GPU-0", **mig(["MIG-a", "MIG-b"]))
+    first, second = vendor.discover()
+    assert (first.uuid, first.parent, first.instance, first.index) == ("MIG-a", "GPU-0", 0, 0)
+    assert (second.model, second.memory_mib, second.instance) == ("H200-MIG-1g.18gb", 16_384, 1)
+    assert first.health is Health.OK
+    assert vendor.environment([second]) == {"CUDA_VISIBLE_DEVICES": "MIG-b"}
+    assert [sample.device for sample in vendor.sample()] == ["MIG-a", "MIG-b"]
+
+
+def test_a_card_in_mig_mode_without_instances_is_shown_and_not_handed_out() -> None:
+    (card,) = vendor_of("GPU-0", **mig([])).discover()
+    assert card.health is Health.BUSY_ELSEWHERE
+    assert "MIG is on and nothing is cut out" in card.health_detail
+
+
+@pytest.mark.parametrize(
+    ("action", "health", "said"),
+    [
+        (0, Health.OK, ""),
+        (1, Health.FAULTY, "wants it reset"),
+        (2, Health.FAULTY, "rebooted"),
+        (4, Health.BUSY_ELSEWHERE, "drained"),
+    ],
+)
+def test_a_card_that_the_driver_wants_seen_to_is_not_handed_out(action: int, health: Health, said: str) -> None:
+    field = plain(nvmlReturn=0, value=plain(uiVal=action))
+    (card,) = vendor_of("GPU-0", nvmlDeviceGetFieldValues=lambda handle, fields: [field]).discover()
+    assert card.health is health
+    assert said in card.health_detail
+
+
+def test_a_card_whose_memory_cannot_be_mended_is_faulty() -> None:
+    (card,) = vendor_of("GPU-0", nvmlDeviceGetRemappedRows=(0, 9, 0, 1)).discover()
+    assert (card.health, card.health_detail) == (Health.FAULTY, "a memory row could not be remapped")
+
+
+def events_of(*answers: Any) -> NvidiaVendor:
+    queue = list(answers)
+    return vendor_of(
+        "GPU-0",
+        nvmlEventSetCreate="set",
+        nvmlDeviceGetSupportedEventTypes=0xFF,
+        nvmlDeviceRegisterEvents=None,
+        nvmlEventSetWait_v2=lambda events, timeout_ms: queue.pop(0),
+    )
+
+
+@pytest.mark.parametrize(
+    ("xid", "scope", "named"),
+    [
+        (13, FaultScope.TASK, "graphics engine exception"),
+        (31, FaultScope.TASK, "page fault"),
+        (43, FaultScope.TASK, "a program that had failed"),
+        (94, FaultScope.TASK, "contained memory error"),
+        (45, FaultScope.NOTE, "clearing up"),
+        (63, FaultScope.NOTE, "row remapped"),
+        (92, FaultScope.NOTE, "single-bit"),
+        (48, FaultScope.DEVICE, "double-bit"),
+        (64, FaultScope.DEVICE, "could not be remapped"),
+        (79, FaultScope.DEVICE, "fallen off the bus"),
+        (95, FaultScope.DEVICE, "uncontained"),
+        (119, FaultScope.DEVICE, "does not answer"),
+        (4711, FaultScope.DEVICE, "XID 4711"),
+    ],
+)
+def test_an_xid_is_the_programs_or_the_cards_or_nobodys(xid: int, scope: FaultScope, named: str) -> None:
+    stream = events_of(plain(eventType=8, eventData=xid, device="GPU-0")).watch()
+    assert stream is not None
+    (event,) = stream.wait(1.0)
+    assert (event.device, event.scope) == ("GPU-0", scope)
+    assert named in event.text
+
+
+def test_silence_is_no_event_and_a_driver_that_gives_up_is_said_once() -> None:
+    stream = events_of(NVMLError(TIMEOUT), plain(eventType=2, eventData=0, device="GPU-0"), NVMLError(UNKNOWN)).watch()
+    assert stream is not None
+    assert stream.wait(1.0) == ()
+    assert stream.wait(1.0) == (HealthEvent("GPU-0", FaultScope.DEVICE, "double-bit memory error"),)
+    with pytest.raises(UnavailableError, match="reports no more faults"):
+        stream.wait(1.0)
+
+
+def test_a_driver_without_events_is_not_listened_to() -> None:
+    assert vendor_of("GPU-0").watch() is None
+    assert vendor_of("GPU-0", nvmlEventSetCreate="set", nvmlDeviceGetSupportedEventTypes=0).watch() is None
+
+
+def wired(bonds: dict[tuple[str, int], str]) -> dict[str, Any]:
+    def state(card: str, link: int) -> int:
+        if (card, link) not in bonds:
+            raise NVMLError(NOT_SUPPORTED)
+        return 1
+
+    return {
+        "nvmlDeviceGetPciInfo": lambda card: plain(busId=f"0000:{card[-1]}0:00.0".encode()),
+        "nvmlDeviceGetNvLinkState": state,
+        "nvmlDeviceGetNvLinkRemoteDeviceType": lambda card, link: 0,
+        "nvmlDeviceGetNvLinkRemotePciInfo": lambda card, link: plain(busId=f"0000:{bonds[card, link][-1]}0:00.0"),
+    }
+
+
+def test_links_are_counted_by_pair_and_the_rest_goes_over_the_bus() -> None:
+    vendor = vendor_of(
+        "GPU-0", "GPU-1", "GPU-2",
+        nvmlDeviceGetTopologyCommonAncestor=lambda one, other: 10 if "GPU-1" in (one, other) else 50,
+        **wired({("GPU-0", 0): "GPU-1", ("GPU-0", 1): "GPU-1", ("GPU-0", 2): "GPU-2"}),
+    )  # fmt: skip
+    assert vendor.links() == (
+        DeviceLink("GPU-0", "GPU-1", Link.NVLINK_DOUBLE),
+        DeviceLink("GPU-0", "GPU-2", Link.NVLINK_SINGLE),
+        DeviceLink("GPU-1", "GPU-2", Link.PCIE_SWITCH),
+    )
+    assert link_map(vendor.discover(), vendor.links()) == ""
+    assert [device.switch for device in placed(vendor.discover(), vendor.links())] == [0, 1, 1]
+
+
+def test_cards_that_are_counted_and_cannot_be_reached_are_told() -> None:
+    def handle(index: int) -> str:
+        if index == 1:
+            raise NVMLError(15)
+        return f"GPU-{index}"
+
+    vendor = vendor_of("GPU-0", "GPU-1", "GPU-2", nvmlDeviceGetHandleByIndex=handle)
+    assert [device.index for device in vendor.discover()] == [0, 2]
+    assert next(fact for fact in vendor.facts() if fact.what == "cards").found == "1 of 3 cannot be reached: lost"
+
+
+def test_where_the_bus_is_hidden_nearness_to_memory_tells_the_socket() -> None:
+    def numa(card: str) -> int:
+        return 0 if card in ("GPU-0", "GPU-1") else 1
+
+    vendor = vendor_of("GPU-0", "GPU-1", "GPU-2", nvmlDeviceGetNumaNodeId=numa)
+    assert [device.socket for device in placed(vendor.discover(), vendor.links())] == [0, 0, 1]
+    hidden = vendor_of("GPU-0", "GPU-1")
+    assert [link.link for link in hidden.links()] == [Link.CROSS_SOCKET]
+
+
+@pytest.mark.parametrize(
+    ("answers", "what", "found", "remedied"),
+    [
+        ({"nvmlSystemGetDriverVersion": "535.104.05"}, "swapping", "too old to move device memory", True),
+        ({"nvmlSystemGetDriverVersion": "535.104.05"}, "driver", "535.104.05", False),
+        ({"nvmlSystemGetDriverVersion": b"580.95.05"}, "driver", "580.95.05", False),
+        ({}, "driver", "unknown version", False),
+        ({"nvmlDeviceGetPersistenceMode": 0}, "persistence mode", "off for card 0", True),
+        ({"nvmlDeviceGetPersistenceMode": 1}, "persistence mode", "on", False),
+        ({}, "persistence mode", "unknown", False),
+        ({"nvmlDeviceGetMigMode": [1, 1]}, "MIG", "on for card 0", False),
+        ({"nvmlDeviceGetMigMode": [0, 1]}, "MIG", "to change for card 0", True),
+        ({}, "MIG", "off", False),
+        ({"nvmlDeviceGetComputeRunningProcesses": NVMLError(4)}, "use by each process", "not told", True),
+        ({}, "use by each process", "told", False),
+    ],
+)
+def test_the_facts_say_what_is_wrong_and_what_would_mend_it(
+    answers: dict[str, Any], what: str, found: str, remedied: bool
+) -> None:
+    fact = next(each for each in vendor_of("GPU-0", **answers).facts() if each.what == what)
+    assert found in fact.found
+    assert bool(fact.remedy) == remedied
+
+
+def test_memory_is_swapped_only_with_a_driver_and_bindings_that_can(monkeypatch: pytest.MonkeyPatch) -> None:
+    old, new = (vendor_of("GPU-0", nvmlSystemGetDriverVersion=version) for version in ("535.1", "580.1"))
+    monkeypatch.setattr(nvidia_facts, "_has_cuda_bindings", lambda: True)
+    assert (old.swaps(), new.swaps()) == (False, True)
+    monkeypatch.setattr(nvidia_facts, "_has_cuda_bindings", lambda: False)
+    assert not new.swaps()
+    assert next(fact for fact in new.facts() if fact.what == "swapping").remedy == "pip install 'millpond[gpu]'"

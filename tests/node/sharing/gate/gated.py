@@ -1,0 +1,97 @@
+"""Tasks behind gates on a pretended card."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fake_driver.driver import FakeDriver
+from fake_driver.program import Program
+from millpond.node.sharing.gate.building import environment
+from millpond.node.sharing.gate.region import GateRegion, GateSettings
+
+PATIENCE_S = 20
+
+
+@dataclass
+class Task:
+    """A slice, and the program in it."""
+
+    region: GateRegion
+    env: dict[str, str]
+    program: Program | None = None
+
+    def start(self) -> Program:
+        """A process with a context on the card."""
+        self.program = Program(self.env)
+        assert self.program("start") == [0]
+        return self.program
+
+
+class GatedCard:
+    """The card of a test, its gate, and the slices made on it."""
+
+    def __init__(self, driver: FakeDriver, library: Path, folder: Path) -> None:
+        self.driver = driver
+        self.library = library
+        self.folder = folder
+        self.card_folder = folder / "card-0"
+        self.tasks: list[Task] = []
+
+    def slice(self, cap_mib: int = 1024, **settings: object) -> Task:
+        """A slice, without a process yet."""
+        folder = self.folder / f"slice-{len(self.tasks)}"
+        region = GateRegion.create(folder, self.card_folder, GateSettings(cap_mib, **settings))  # type: ignore[arg-type]
+        task = Task(region, self.driver.env() | environment(self.library, folder))
+        self.tasks.append(task)
+        return task
+
+    def programs(self, *settings: dict[str, object]) -> list[Task]:
+        """Slices with a started process each."""
+        tasks = [self.slice(**each) for each in settings]  # type: ignore[arg-type]
+        for task in tasks:
+            task.start()
+        return tasks
+
+    def python(self, task: Task, source: str, **env: str) -> str:
+        """What a Python program prints in a slice."""
+        done = subprocess.run(
+            [sys.executable, "-c", source],
+            env={**os.environ, **task.env, **env},
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def busy_shares(self, tasks: Sequence[Task], window_s: float) -> list[float]:
+        """What each got of the card's busy time over a window, in points of 100, by the card's own count."""
+        before = self.busy_ns(tasks)
+        time.sleep(window_s)  # the card works in real time
+        spent = [now - earlier for now, earlier in zip(self.busy_ns(tasks), before, strict=True)]
+        return [100 * each / sum(spent) for each in spent]
+
+    def close(self) -> None:
+        """Ends all processes."""
+        for task in self.tasks:
+            if task.program is not None:
+                task.program.__exit__()
+
+    def busy_ns(self, tasks: Sequence[Task]) -> list[int]:
+        """For how long the card was busy with each task's program so far, by its own count."""
+        pids = [task.program.pid for task in tasks if task.program is not None]
+        return [self.driver.busy_ns_of(pid, self.driver.cards[0]) for pid in pids]
+
+
+def until(holds: Callable[[], bool]) -> None:
+    """Waits for a condition of real processes."""
+    end = time.monotonic() + PATIENCE_S
+    while not holds():
+        assert time.monotonic() < end, "it never came to hold"
+        time.sleep(0.001)

@@ -1,0 +1,133 @@
+"""The agent's side of a slice: its files are what it wrote, whatever the task does to them."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from millpond.model.errors import UnavailableError
+from millpond.model.sharing import ShareClass
+from millpond.node.sharing.gate import building, layout
+from millpond.node.sharing.gate.region import GateRegion, GateSettings
+
+SETTINGS = GateSettings(
+    cap_mib=4096,
+    guarantee_milli=250,
+    limit_milli=800,
+    share_class=ShareClass.BACKFILL,
+    context_mib=500,
+    in_flight_maximum=4,
+    activity_window_us=3000,
+    floor_milli=50,
+    refuse_managed=True,
+    quantum_us=5000,
+    uuid="GPU-1",
+)
+
+
+def member_of(folder: Path) -> int:
+    return layout.Control.from_buffer_copy((folder / "control").read_bytes()).member
+
+
+def present(card_folder: Path) -> list[int]:
+    card = layout.Card.from_buffer_copy((card_folder / "card").read_bytes())
+    return [member.present for member in card.member if member.present]
+
+
+def test_an_agent_that_starts_anew_finds_the_slice_as_it_was(tmp_path: Path) -> None:
+    first = GateRegion.create(tmp_path / "one", tmp_path / "card", SETTINGS)
+    first.pause()
+    first.detach()
+    found = GateRegion.open(tmp_path / "one", tmp_path)
+    assert found is not None
+    assert found.settings == SETTINGS.__class__(**{**_fields(SETTINGS), "paused": True})
+    assert found.verify()
+    found.resume()
+    assert found.verify()
+
+
+def _fields(settings: GateSettings) -> dict[str, object]:
+    return {name: getattr(settings, name) for name in settings.__slots__}
+
+
+def test_there_is_nothing_to_find_where_nothing_was_made(tmp_path: Path) -> None:
+    assert GateRegion.open(tmp_path / "one", tmp_path) is None
+
+
+@given(data=st.binary(max_size=400), at=st.integers(0, 200))
+def test_control_words_that_a_task_changed_are_noticed_and_put_right(
+    tmp_path_factory: pytest.TempPathFactory, data: bytes, at: int
+) -> None:
+    folder = tmp_path_factory.mktemp("tampered")
+    region = GateRegion.create(folder / "one", folder / "card", SETTINGS)
+    wanted = (folder / "one" / "control").read_bytes()
+    changed = wanted[:at] + data
+    (folder / "one" / "control").write_bytes(changed)
+    assert region.verify() == (changed == wanted)
+    assert (folder / "one" / "control").read_bytes() == wanted
+    assert region.verify()
+    region.detach()
+
+
+@given(data=st.binary(max_size=9000))
+def test_whatever_a_task_writes_into_its_counters_is_read_without_harm(
+    tmp_path_factory: pytest.TempPathFactory, data: bytes
+) -> None:
+    folder = tmp_path_factory.mktemp("garbage")
+    region = GateRegion.create(folder / "one", folder / "card", SETTINGS)
+    (folder / "one" / "usage").write_bytes(data)
+    assert region.usage().processes == ()
+    assert region.usage().used_bytes == 0
+    region.reap()
+    region.detach()
+
+
+def test_slices_of_a_card_have_places_of_their_own_and_give_them_back(tmp_path: Path) -> None:
+    regions = [GateRegion.create(tmp_path / str(index), tmp_path / "card", SETTINGS) for index in range(3)]
+    assert [member_of(tmp_path / str(index)) for index in range(3)] == [0, 1, 2]
+    assert present(tmp_path / "card") == [3, 3, 3]
+    regions[1].close()
+    assert len(present(tmp_path / "card")) == 2
+    GateRegion.create(tmp_path / "later", tmp_path / "card", SETTINGS)
+    assert member_of(tmp_path / "later") == 1
+
+
+def test_a_slice_made_again_keeps_its_place(tmp_path: Path) -> None:
+    GateRegion.create(tmp_path / "other", tmp_path / "card", SETTINGS)
+    GateRegion.create(tmp_path / "one", tmp_path / "card", SETTINGS).detach()
+    GateRegion.create(tmp_path / "one", tmp_path / "card", SETTINGS)
+    assert member_of(tmp_path / "one") == 1
+
+
+def test_the_place_of_a_slice_whose_files_are_gone_is_free(tmp_path: Path) -> None:
+    for index in range(layout.MEMBERS):
+        GateRegion.create(tmp_path / str(index), tmp_path / "card", SETTINGS).detach()
+    with pytest.raises(UnavailableError, match="shared by 64 tasks already"):
+        GateRegion.create(tmp_path / "one-more", tmp_path / "card", SETTINGS)
+    shutil.rmtree(tmp_path / "7")
+    GateRegion.create(tmp_path / "one-more", tmp_path / "card", SETTINGS)
+    assert member_of(tmp_path / "one-more") == 7
+
+
+def test_without_a_compiler_the_gate_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(UnavailableError, match="no C compiler; install gcc"):
+        building.library(tmp_path)
+
+
+def test_a_compiler_that_fails_is_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiler = tmp_path / "gcc"
+    compiler.write_text("#!/bin/sh\necho 'no header stdio.h' >&2\nexit 1\n")
+    compiler.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
+    with pytest.raises(UnavailableError, match=r"no header stdio\.h; see that"):
+        building.library(tmp_path / "cache")
+
+
+def test_the_environment_keeps_what_the_job_wants_loaded() -> None:
+    env = building.environment(Path("/gate.so"), Path("/slice"), preload="/own.so", required=True)
+    assert env == {"LD_PRELOAD": "/gate.so:/own.so", "MILLPOND_GATE": "/slice", "MILLPOND_GATE_REQUIRED": "1"}

@@ -1,0 +1,85 @@
+"""Packs under the multi-process service, with a stand-in for its control program that writes down what it is told."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from millpond.model.errors import UnavailableError
+from millpond.model.sharing import SliceHold
+from millpond.node.records import TaskId
+from millpond.node.sharing.backend import Slice
+from millpond.node.sharing.mps import MpsHold
+
+STAND_IN = """#!/bin/sh
+if [ "$1" = -d ]; then
+    echo "daemon on $CUDA_VISIBLE_DEVICES" >> "$0.told"; touch "$CUDA_MPS_PIPE_DIRECTORY/control"; exit
+fi
+[ -e "$CUDA_MPS_PIPE_DIRECTORY/control" ] || { echo "no daemon" >&2; exit 1; }
+read command
+echo "$command" >> "$0.told"
+[ "$command" != quit ] || rm "$CUDA_MPS_PIPE_DIRECTORY/control"
+"""
+ONE, TWO = TaskId("one", 1, 0), TaskId("two", 1, 0)
+SLICE = Slice("GPU-1", 4096, 200, 300)
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    path = tmp_path / "control-program"
+    path.write_text(STAND_IN)
+    path.chmod(0o755)
+    return path
+
+
+@pytest.fixture
+def hold(tmp_path: Path, program: Path) -> MpsHold:
+    return MpsHold(tmp_path, str(program))
+
+
+def told(program: Path) -> list[str]:
+    return program.with_name(f"{program.name}.told").read_text().splitlines()
+
+
+def test_a_pack_has_one_daemon_from_its_first_task_to_its_last(hold: MpsHold, program: Path, tmp_path: Path) -> None:
+    for task in (ONE, TWO):
+        env = hold.prepare(task, tmp_path / task.job, [SLICE], None)
+    assert env.hold is SliceHold.MPS
+    assert env.env["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "30"
+    assert env.env["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=4096M"
+    assert Path(env.env["CUDA_MPS_PIPE_DIRECTORY"], "control").exists()
+    assert hold.mates(ONE) == {TWO}
+    hold.release(ONE)
+    assert told(program) == ["daemon on GPU-1", "get_server_list"]
+    hold.release(TWO)
+    assert told(program)[-1] == "quit"
+
+
+def test_the_next_agent_finds_the_pack_and_ends_it(hold: MpsHold, program: Path, tmp_path: Path) -> None:
+    hold.prepare(ONE, tmp_path / "one", [SLICE], None)
+    following = MpsHold(tmp_path, str(program))
+    assert following.adopt(ONE, tmp_path / "one", ["GPU-1"])
+    assert not following.adopt(TWO, tmp_path / "two", ["GPU-1"])
+    following.release(ONE)
+    assert told(program)[-1] == "quit"
+
+
+def test_a_pack_is_one_users(hold: MpsHold, tmp_path: Path) -> None:
+    hold.prepare(ONE, tmp_path / "one", [SLICE], None)
+    with pytest.raises(UnavailableError, match="serves another user"):
+        hold.prepare(TWO, tmp_path / "two", [SLICE], (os.geteuid() + 1, os.getegid()))
+
+
+def test_a_daemon_that_does_not_come_up_is_told_with_its_words(tmp_path: Path, program: Path) -> None:
+    program.write_text("#!/bin/sh\necho 'An instance of this daemon is already running' >&2; exit 1\n")
+    hold = MpsHold(tmp_path, str(program))
+    with pytest.raises(UnavailableError, match="already running"):
+        hold.prepare(ONE, tmp_path / "one", [SLICE], None)
+
+
+def test_without_the_program_the_reason_is_told(tmp_path: Path) -> None:
+    assert MpsHold(tmp_path, "no-such-control").probe().reason == (
+        "no-such-control is not installed; it comes with the NVIDIA driver"
+    )

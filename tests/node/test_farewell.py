@@ -1,0 +1,48 @@
+"""What a machine's tasks hear when it goes down."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from millpond.node import farewell
+from millpond.node.cgroups import SERVER_GROUP, TASKS_UNIT
+from millpond.node.nursery import SUPERVISOR
+
+Unit = tuple[Path, Path, "subprocess.Popen[bytes]", "subprocess.Popen[bytes]"]
+
+
+@pytest.fixture
+def unit(tmp_path: Path) -> Iterator[Unit]:
+    """Control groups in which a supervisor lives beside the process that keeps the unit's group."""
+    group = tmp_path / "cgroup" / "slice" / TASKS_UNIT
+    for name in (SERVER_GROUP, ".control"):
+        (group / name).mkdir(parents=True)
+    membership = tmp_path / "membership"
+    membership.write_text(f"0::/slice/{TASKS_UNIT}/.control\n")
+    sleep = shutil.which("sleep")
+    assert sleep is not None
+    program = shutil.copy(sleep, tmp_path / SUPERVISOR)
+    with subprocess.Popen([program, "60"]) as supervisor, subprocess.Popen([sleep, "60"]) as keeper:
+        (group / SERVER_GROUP / "cgroup.procs").write_text(f"{supervisor.pid}\n{keeper.pid}\n")
+        yield tmp_path / "cgroup", membership, supervisor, keeper
+        supervisor.kill()
+        keeper.kill()
+
+
+def test_supervisors_are_told_and_waited_for_and_nobody_else(unit: Unit) -> None:
+    cgroups, membership, supervisor, keeper = unit
+    assert farewell.main({"MAINPID": str(keeper.pid)}, cgroups, membership) == 0
+    assert supervisor.wait(0) == -signal.SIGTERM
+    assert keeper.poll() is None
+
+
+def test_no_task_ends_when_merely_the_process_that_keeps_the_group_was_killed(unit: Unit) -> None:
+    cgroups, membership, supervisor, _ = unit
+    assert farewell.main({}, cgroups, membership) == 0
+    assert supervisor.poll() is None

@@ -1,0 +1,115 @@
+"""Finding what stands below a process."""
+
+from __future__ import annotations
+
+import os
+import platform
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from millpond.node import procfs
+
+TREE = "(sleep 60 & sleep 60 & echo ready; wait) & sleep 60 & wait"
+"""Below the shell: a shell with two children, and another child."""
+
+
+@pytest.fixture
+def tree() -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen(["sh", "-c", TREE], stdout=subprocess.PIPE, start_new_session=True) as shell:
+        assert shell.stdout is not None
+        shell.stdout.readline()
+        yield shell
+        os.killpg(shell.pid, 9)
+
+
+@pytest.fixture(params=[True, False], ids=["lists-of-children", "look-at-all"])
+def _way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param and not procfs._lists_children():
+        pytest.skip("this kernel has no lists of children (CONFIG_PROC_CHILDREN)")
+    monkeypatch.setattr(procfs, "_lists_children", lambda: request.param)
+
+
+@pytest.mark.usefixtures("_way")
+def test_all_below_are_found_nearest_first(tree: subprocess.Popen[bytes]) -> None:
+    found = procfs.descendants(tree.pid)
+    parents = {pid: parent for parent, pids in procfs.children().items() for pid in pids}
+    above = [parents[pid] for pid in found]
+    assert len(found) == len(set(found)) == 4
+    assert above[:2] == [tree.pid, tree.pid]
+    assert above[2] == above[3] != tree.pid
+    assert above[2] in found[:2]
+
+
+@pytest.mark.usefixtures("_way")
+def test_what_stands_below_two_that_are_asked_about_is_found_once(tree: subprocess.Popen[bytes]) -> None:
+    inner = next(pid for pid in procfs.descendants(tree.pid) if procfs.descendants(pid))
+    assert sorted(procfs.descendants(tree.pid, inner)) == sorted(procfs.descendants(tree.pid))
+
+
+@pytest.mark.usefixtures("_way")
+def test_the_children_of_every_thread_are_found_and_the_dead_are_not() -> None:
+    started: list[subprocess.Popen[bytes]] = []
+    over = threading.Event()
+
+    def start() -> None:
+        started.append(subprocess.Popen(["sleep", "60"]))
+        started.append(subprocess.Popen(["true"]))
+        os.waitid(os.P_PID, started[1].pid, os.WEXITED | os.WNOWAIT)
+        over.wait()
+
+    thread = threading.Thread(target=start)
+    thread.start()
+    try:
+        while len(started) < 2 or procfs.start_ticks(started[1].pid) is not None:
+            pass
+        found = procfs.descendants(os.getpid())
+        assert started[0].pid in found
+        assert started[1].pid not in found
+    finally:
+        over.set()
+        thread.join()
+        for child in started:
+            child.kill()
+            child.wait()
+
+
+@pytest.mark.usefixtures("_way")
+def test_nothing_stands_below_a_process_that_is_over() -> None:
+    child = subprocess.Popen(["true"])
+    child.wait()
+    assert procfs.descendants(child.pid) == []
+
+
+CLONE_VFORK = 0x4000
+VFORKING = f"""
+import ctypes, platform, signal, time
+number = {{"x86_64": 56, "aarch64": 220}}[platform.machine()]
+if ctypes.CDLL(None).syscall(number, {CLONE_VFORK} | signal.SIGCHLD, 0, 0, 0, 0) == 0:
+    print("child", flush=True)
+    time.sleep(600)
+"""
+"""A program that waits for a child as vfork(2) does, in the kernel."""
+
+
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "aarch64"), reason="the number of clone(2) is known for two")
+def test_one_that_waits_for_a_halted_child_to_become_a_program_is_halted_with_it() -> None:
+    with subprocess.Popen([sys.executable, "-c", VFORKING], stdout=subprocess.PIPE, start_new_session=True) as parent:
+        try:
+            assert parent.stdout is not None
+            parent.stdout.readline()
+            (child,) = procfs.descendants(parent.pid)
+            assert not procfs.is_halted(parent.pid)
+            os.kill(parent.pid, signal.SIGSTOP)
+            os.kill(child, signal.SIGSTOP)
+            while not procfs.is_halted(child):
+                os.sched_yield()
+            assert procfs.is_halted(parent.pid)
+            os.kill(parent.pid, signal.SIGCONT)
+            assert not procfs.is_halted(parent.pid)
+        finally:
+            os.killpg(parent.pid, signal.SIGKILL)
