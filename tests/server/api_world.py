@@ -6,27 +6,31 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from fastapi.testclient import TestClient
+from fresh_databases import fresh_sqlite
+from one_loop import client_of
 from server_world import Clock, World, WorldEngine, cheap_passwords
 
 from millpond.node.sandbox import SandboxMode
+from millpond.server.about import Identity
 from millpond.server.api.app import make_app
 from millpond.server.auth.security import open_security
 from millpond.server.board import Board
 from millpond.server.files.service import Files
+from millpond.server.ground import Ground
 from millpond.server.isolation import Apart, Isolation
+from millpond.server.job_files import JobFiles
 from millpond.server.loop import Loop
 from millpond.server.provisions.outfit import Means, Outfit
 from millpond.server.recovery import recover
-from millpond.server.service import Identity, Service
-from millpond.server.store.connecting import sqlite_url
+from millpond.server.service import Service
 from millpond.server.store.store import Store
 from millpond.server.tenants import Tenants
 from millpond.server.vault.ciphers import Cipher
 from millpond.server.vault.secrets import Vault
-from millpond.specs.api import ErrorBody, ErrorInfo, JobInfo
-from millpond.specs.cluster import QueuePaths
+from millpond.specs.api import ErrorBody, ErrorInfo
+from millpond.specs.job_bodies import JobInfo
 from millpond.specs.provisioning import Provisioning
+from millpond.specs.queues import QueuePaths
 
 TOKEN = "secret"
 _PLAIN = Provisioning()
@@ -43,10 +47,10 @@ class Api:
         self.clock = Clock()
         self.world = World()
         self.engine = WorldEngine(self.world, self.clock)
-        self.store = Store(sqlite_url(state_dir / "millpond.db"))
-        self.outfit = Outfit(
-            self.store, state_dir, Means(paths, lambda: provisioning, lambda: self.loop.wake(), nodes=("n1",))
-        )
+        self.store = Store(fresh_sqlite(state_dir))
+        self.vault = Vault(self.store.secrets, state_dir, lambda: Cipher.AES_256_GCM, self.clock)
+        means = Means(paths, lambda: provisioning, lambda: self.loop.wake(), nodes=("n1",))
+        self.outfit = Outfit(self.store, state_dir, self.vault, means)
         self.loop = Loop(self.store, recover(self.store), Board(), self.clock, self.outfit.staging)
         self.engine.wake = self.loop.wake
         self.loop.settle(self.engine)
@@ -56,14 +60,15 @@ class Api:
         self.security = open_security(self.store, "ada", TOKEN, self.clock, cheap_passwords())
         apart = Apart(SandboxMode.AUTO)
         self.isolation = Isolation(apart, self.security.accounts, "ada", state_dir, clock=self.clock)
-        self.vault = Vault(self.store.secrets, state_dir, lambda: Cipher.AES_256_GCM, self.clock)
         accounts = self.security.accounts
-        self.service = Service(
-            self.loop, self.store, identity, accounts, self.isolation, self.vault, files, self.outfit
+        job_files = JobFiles(self.store)
+        ground = Ground(
+            state_dir, self.store, self.loop, accounts, self.isolation, self.vault, files, job_files, self.outfit
         )
+        self.service = Service(ground, identity)
         self.tenants = Tenants(self.security.accounts, self.isolation, self.loop, self.clock)
         app = make_app(self.service, self.security, self.tenants, "testserver", TOKEN)
-        self.client = TestClient(app, headers={"Authorization": f"Bearer {TOKEN}"}, raise_server_exceptions=False)
+        self.client = client_of(app, headers={"Authorization": f"Bearer {TOKEN}"}, raise_server_exceptions=False)
 
     def submit(self, **fields: Any) -> JobInfo:
         answer = self.client.post(JOBS, json={"command": "work", **fields})

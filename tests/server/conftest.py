@@ -1,18 +1,55 @@
-"""Databases for the server's tests: SQLite always, PostgreSQL where its programs and a driver are installed."""
+"""What the server's tests stand on: databases, a server whose turns are taken by hand, and one with its API.
+
+SQLite always, PostgreSQL where its programs and a driver are installed.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from api_world import Api
+from fresh_databases import fresh_sqlite
+from one_loop import one_loop
+from server_world import Clock, Server, World
 
 from millpond.server.store.connecting import sqlite_url
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _loop() -> Iterator[None]:
+    """The event loop of all test clients."""
+    with one_loop():
+        yield
+
+
 @pytest.fixture(params=["sqlite", "postgresql"])
-def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+def empty_database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """An empty database of each kind."""
     if request.param == "sqlite":
         return sqlite_url(tmp_path / "millpond.db")
     url: str = request.getfixturevalue("postgresql_url")
     return url
+
+
+@pytest.fixture
+def database_url(empty_database_url: str, tmp_path: Path) -> str:
+    """A database of each kind without rows; the SQLite one has its tables already, which is five times faster."""
+    return fresh_sqlite(tmp_path) if empty_database_url.startswith("sqlite:") else empty_database_url
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    """A server with a pretended engine; nothing happens before somebody takes its turn."""
+    made = Server(tmp_path, World(), Clock())
+    yield made
+    made.store.close()
+
+
+@pytest.fixture
+def api(tmp_path: Path) -> Iterator[Api]:
+    """The same at work, with everything that the API can be asked."""
+    made = Api(tmp_path / "state")
+    yield made
+    made.close()

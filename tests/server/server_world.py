@@ -9,14 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from argon2 import PasswordHasher
+from fresh_databases import fresh_sqlite
 
-from millpond.model.confinement import UNTOLD
+from millpond.model.confinement import UNTOLD, Confinement
 from millpond.model.decisions import Decision, Start, Stop
 from millpond.model.devices import Device
 from millpond.model.engine import Inventory, Observed
 from millpond.model.events import Confirmed, Ended, Event
 from millpond.model.nodes import Node
-from millpond.model.workloads import Outcome
+from millpond.model.states import Outcome
 from millpond.node.records import TaskId
 from millpond.server.auth.secrets import Passwords
 from millpond.server.board import Board
@@ -24,7 +25,6 @@ from millpond.server.inbox import Submission
 from millpond.server.loop import Loop
 from millpond.server.policies import UNCHANGED, Policies
 from millpond.server.recovery import recover
-from millpond.server.store.connecting import sqlite_url
 from millpond.server.store.store import Store
 from millpond.specs.job import check_job
 
@@ -60,11 +60,13 @@ class World:
 
     Attributes:
         starts: how often each was started; more than once is the error these tests are after.
+        confinement: of all tasks.
     """
 
     nodes: tuple[Node, ...] = (node(),)
     tasks: dict[TaskId, Ended | None] = field(default_factory=dict)
     starts: Counter[TaskId] = field(default_factory=Counter)
+    confinement: Confinement = UNTOLD
 
     def end(self, task: TaskId, outcome: Outcome = Outcome.SUCCESS, exit_code: int = 0, at: float = 0.0) -> Ended:
         """A task ends by itself."""
@@ -87,7 +89,6 @@ class WorldEngine:
         self.outbox: list[Event] = []
         self.applied: list[Decision] = []
         self.wake: Callable[[], None] = lambda: None
-        self.confinement = UNTOLD
 
     def apply(self, decisions: Sequence[Decision]) -> None:
         for decision in decisions:
@@ -96,7 +97,7 @@ class WorldEngine:
                 self._start(decision)
             elif isinstance(decision, Stop):
                 self._stop(decision)
-            confinement = self.confinement if isinstance(decision, Start) else UNTOLD
+            confinement = self.world.confinement if isinstance(decision, Start) else UNTOLD
             self.outbox.append(Confirmed(self.clock(), decision.id, confinement))
         self.wake()
 
@@ -116,8 +117,12 @@ class WorldEngine:
         return events
 
     def inventory(self) -> Inventory:
-        seen = (Observed(task.job, task.attempt, task.task, "", end is None) for task, end in self.world.tasks.items())
-        return Inventory(self.world.nodes, tuple(seen))
+        world = self.world
+        seen = (
+            Observed(task.job, task.attempt, task.task, "", end is None, world.confinement)
+            for task, end in world.tasks.items()
+        )
+        return Inventory(world.nodes, tuple(seen))
 
     def finish(self, task: TaskId, outcome: Outcome = Outcome.SUCCESS, exit_code: int = 0) -> None:
         """A task ends by itself, and this engine notices."""
@@ -152,7 +157,7 @@ class Server:
         self.state_dir = state_dir
         self.clock = clock
         self.world = world
-        self.store = TrippingStore(sqlite_url(state_dir / "millpond.db"), trip)
+        self.store = TrippingStore(fresh_sqlite(state_dir), trip)
         self.engine = TrippingEngine(world, clock, trip)
         self.loop = Loop(self.store, recover(self.store, policies), Board(), clock)
         self.loop.settle(self.engine, policies.change(self.loop.core.scheduler.settings, clock()))

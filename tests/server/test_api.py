@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +13,8 @@ from api_world import JOBS, TOKEN, Api, error_of
 
 from millpond.model.errors import UnavailableError
 from millpond.node.records import TaskFiles, TaskId
-from millpond.specs.api import JobInfo, LogChunk
-
-
-@pytest.fixture
-def api(tmp_path: Path) -> Iterator[Api]:
-    made = Api(tmp_path)
-    yield made
-    made.close()
+from millpond.specs.job_bodies import JobInfo
+from millpond.specs.log_bodies import LogChunk
 
 
 def test_a_submitted_job_is_shown_listed_explained_stopped_and_told(api: Api) -> None:
@@ -49,15 +42,35 @@ def test_a_job_is_suspended_resumed_and_resized_through_the_api(api: Api) -> Non
     assert api.client.post(f"{JOBS}/{job.id}/suspend").status_code == 202
     assert api.job(job.id).state == "suspended"
     assert api.client.post(f"{JOBS}/{job.id}/suspend").status_code == 409
+    assert api.job(job.id).suspension == "frozen (suspend-requested)"
     assert api.client.post(f"{JOBS}/{job.id}/resume").status_code == 202
     assert api.job(job.id).state == "running"
+    assert "host memory" in error_of(api.client.post(f"{JOBS}/{job.id}/suspend", params={"swap": True})).cause
     assert api.client.post(f"{JOBS}/{job.id}/resize", json={"tasks": 1}).status_code == 202
     assert len([task for task in api.job(job.id).tasks if task.state == "running"]) == 1
     for body, status in (({"tasks": 3}, 422), ({"tasks": 0}, 422), ({"tasks": 1, "role": "ps"}, 404), ({}, 422)):
         answer = api.client.post(f"{JOBS}/{job.id}/resize", json=body)
-        assert (answer.status_code, bool(error_of(answer).remedy or status == 404)) == (status, True)
+        assert (answer.status_code, bool(error_of(answer).remedy)) == (status, True)
+    told = [item["text"] for item in api.client.get(f"{JOBS}/{job.id}/events").json()["events"]]
+    assert [text for text in told if text.startswith("role ")] == ["role worker should have 1 task: ada asked for it"]
     several = api.submit(roles=[{"name": "ps"}, {"name": "worker"}])
     assert "say which" in error_of(api.client.post(f"{JOBS}/{several.id}/resize", json={"tasks": 1})).remedy
+
+
+def test_a_job_that_would_lose_its_work_migrates_only_if_that_is_said(api: Api) -> None:
+    job = api.submit(gpus=1)
+    refused = api.client.post(f"{JOBS}/{job.id}/migrate", json={})
+    assert (refused.status_code, "--restart" in error_of(refused).remedy) == (409, True)
+    for body, status in (({"to": ["n1/99"]}, 404), ({"to": [""]}, 422), ({"to": "n1"}, 422)):
+        assert api.client.post(f"{JOBS}/{job.id}/migrate", json=body).status_code == status
+    done = api.client.post(f"{JOBS}/{job.id}/migrate", json={"restart": True})
+    assert (done.status_code, "restart-migrated from n1/" in done.json()["migration"]) == (202, True)
+    assert (api.job(job.id).attempt, api.job(job.id).failures) == (2, 0)
+    told = [item["text"] for item in api.client.get(f"{JOBS}/{job.id}/events").json()["events"]]
+    assert "ada asked that it migrate to other cards" in told
+    assert any(text.startswith("restart-migrated: start 1 task on card ") for text in told)
+    array = api.submit(array=2, gpus=1)
+    assert "is an array" in error_of(api.client.post(f"{JOBS}/{array.id}/migrate", json={})).cause
 
 
 def test_a_job_is_expected_to_take_as_long_as_the_like_of_it_did_also_after_a_restart(tmp_path: Path) -> None:
@@ -73,6 +86,7 @@ def test_a_job_is_expected_to_take_as_long_as_the_like_of_it_did_also_after_a_re
     first.engine.finish(TaskId(job.id, 1, 0))
     assert first.job(job.id).state == "succeeded"
     assert forecasts(first, first.submit(name="train")) == ["expected to run 500 s, rarely more than 500 s"]
+    assert forecasts(first, first.submit(name="train", kind="service")) == []
     first.close()
     again = Api(tmp_path)
     assert forecasts(again, again.submit(name="train")) == ["expected to run 500 s, rarely more than 500 s"]
@@ -90,6 +104,7 @@ def test_a_waiting_job_says_why_in_lists_and_in_full(api: Api) -> None:
     assert reason["position"] == 1
     listed = api.client.get(JOBS).json()["jobs"]
     assert [item["reason"] for item in listed if item["id"] == waiting.id] == [shown.reason]
+    assert reason["start"]["basis"]
 
 
 def test_the_newest_jobs_come_first_and_a_cut_list_says_so(api: Api) -> None:
@@ -167,6 +182,7 @@ def test_a_wrong_job_file_is_answered_with_every_fault(api: Api) -> None:
     details = {detail.loc: detail for detail in error_of(answer).details}
     assert "did you mean 'command'?" in details["comand"].hint
     assert "negative" in details["gpus"].message
+    assert error_of(answer).remedy == "mend what is named, then send it again"
 
 
 @pytest.mark.parametrize(
@@ -269,7 +285,7 @@ def test_a_job_and_its_reason_are_of_one_instant(api: Api, monkeypatch: pytest.M
     stale = api.job(waiting.id)
     api.engine.finish(TaskId(first.id, 1, 0))
     assert api.job(waiting.id).state == "running"
-    monkeypatch.setattr(api.service, "look", lambda job: stale)  # as read a moment too early
+    monkeypatch.setattr(api.service.lookup, "look", lambda job: stale)  # as read a moment too early
     shown = JobInfo.model_validate_json(api.client.get(f"{JOBS}/{waiting.id}").content)
     assert (shown.state, shown.reason) == ("running", "")
 

@@ -8,8 +8,9 @@ import pytest
 
 from millpond.model.events import Noted
 from millpond.server.store.histories import LogEntry
-from millpond.server.store.store import CLOSED, LIVE, NewJob, Snapshot, Store
-from millpond.specs.api import JobInfo
+from millpond.server.store.jobs import CLOSED, LIVE, NewJob
+from millpond.server.store.store import Snapshot, Store
+from millpond.specs.job_bodies import JobInfo
 
 
 @pytest.fixture
@@ -32,26 +33,26 @@ def ended(job: str, state: str, at: float) -> JobInfo:
 
 
 def test_members_stand_behind_their_array(store: Store) -> None:
-    assert [(row.id, row.state, row.members) for row in store.open_arrays()] == [("a", LIVE, 3)]
-    assert store.member_states("a") == {"a.0": "succeeded", "a.1": "failed"}
-    assert [info.id for info in store.ended_jobs(10)] == ["b"]
-    assert [info.id for info in store.ended_jobs(10, of="a")] == ["a.0", "a.1"]
-    assert {info.id for info in store.ended_jobs(10, of=None)} == {"a.0", "a.1", "b"}
-    assert store.ended_counts() == {"succeeded": 2, "failed": 1}
-    assert store.document("a.2")["command"] == "x 2"  # type: ignore[index]
-    assert store.document("b.2") is None
-    assert set(store.ended_with(["ship"], 10.0)) == {"a.0", "a.1"}
-    first = store.first_member("a")
+    assert [(row.id, row.state, row.members) for row in store.jobs.open_arrays()] == [("a", LIVE, 3)]
+    assert store.jobs.member_states("a") == {"a.0": "succeeded", "a.1": "failed"}
+    assert [info.id for info in store.jobs.ended_jobs(10)] == ["b"]
+    assert [info.id for info in store.jobs.ended_jobs(10, of="a")] == ["a.0", "a.1"]
+    assert {info.id for info in store.jobs.ended_jobs(10, of=None)} == {"a.0", "a.1", "b"}
+    assert store.jobs.ended_counts() == {"succeeded": 2, "failed": 1}
+    assert store.jobs.document("a.2")["command"] == "x 2"  # type: ignore[index]
+    assert store.jobs.document("b.2") is None
+    assert set(store.jobs.ended_with(["ship"], 10.0)) == {"a.0", "a.1"}
+    first = store.jobs.first_member("a")
     assert first is not None
     assert first.id == "a.0"
 
 
 def test_a_closed_array_is_open_until_it_has_ended(store: Store) -> None:
     store.append([], [NewJob("a.2", "ada", 5.0, {}, parent="a", ended=ended("a.2", "cancelled", 5.0))], [], ["a"])
-    assert [row.state for row in store.open_arrays()] == [CLOSED]
-    assert store.member_states("a")["a.2"] == "cancelled"
+    assert [row.state for row in store.jobs.open_arrays()] == [CLOSED]
+    assert store.jobs.member_states("a")["a.2"] == "cancelled"
     store.record([], [ended("a", "failed", 6.0)])
-    assert store.open_arrays() == []
+    assert store.jobs.open_arrays() == []
 
 
 def test_members_are_forgotten_when_their_array_has_ended_and_it_after_them(store: Store) -> None:
@@ -68,6 +69,6 @@ def test_an_array_is_deleted_with_its_members_and_trials(store: Store) -> None:
     assert store.trials("a") == {"a.0": {"best": 0.5}, "a.1": {}}
     store.record([], [ended("a", "failed", 6.0)])
     assert store.delete("a")
-    assert [store.ended_job(job) for job in ("a", "a.0", "a.1")] == [None, None, None]
+    assert [store.jobs.ended_job(job) for job in ("a", "a.0", "a.1")] == [None, None, None]
     assert store.trials("a") == {}
-    assert store.ended_jobs(10, of=None)[0].id == "b"
+    assert store.jobs.ended_jobs(10, of=None)[0].id == "b"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,25 +10,11 @@ from api_world import JOBS, Api, error_of
 from server_world import Clock, KilledError, Server, World
 from sqlalchemy.exc import OperationalError
 
-from millpond.model.workloads import JobState, Outcome
+from millpond.model.states import JobState, Outcome
 from millpond.node.records import TaskId
 from millpond.server.arrays.array import FEWEST_WAITING
 from millpond.server.retention import Janitor, Limits
-from millpond.specs.api import ArrayInfo, JobInfo
-
-
-@pytest.fixture
-def api(tmp_path: Path) -> Iterator[Api]:
-    made = Api(tmp_path)
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
-    made = Server(tmp_path, World(), Clock())
-    yield made
-    made.store.close()
+from millpond.specs.job_bodies import ArrayInfo, JobInfo
 
 
 def submit(server: Server, name: str, **fields: Any) -> JobInfo:
@@ -39,7 +24,7 @@ def submit(server: Server, name: str, **fields: Any) -> JobInfo:
 
 
 def look(server: Server, job: str) -> JobInfo:
-    info = server.loop.board.get(job) or server.store.ended_job(job)
+    info = server.loop.board.get(job) or server.store.jobs.ended_job(job)
     assert info is not None
     return info
 
@@ -59,7 +44,7 @@ def finish(server: Server, *tasks: TaskId, outcome: Outcome = Outcome.SUCCESS) -
 def run_out(server: Server, array: str) -> None:
     """Every task ends well, until the array is over."""
     for _ in range(200):
-        if server.store.ended_job(array) is not None:
+        if server.store.jobs.ended_job(array) is not None:
             return
         finish(server, *server.world.running)
     raise AssertionError(f"{array} never ended: {look(server, array)}")
@@ -70,20 +55,20 @@ def test_every_member_runs_once_and_few_are_in_line_at_a_time(server: Server) ->
     assert accepted.array is not None
     assert (accepted.state, accepted.array.unfed) == ("queued", 300)
     most = 0
-    while server.store.ended_job("a") is None:
+    while server.store.jobs.ended_job("a") is None:
         finish(server, *server.world.running)
         most = max(most, len(server.loop.core.scheduler.jobs))
     assert most <= FEWEST_WAITING + 4
     assert counts(server, "a").succeeded == 300
     assert set(server.world.starts.values()) == {1}
     assert {task.job for task in server.world.starts} == {f"a.{index}" for index in range(300)}
-    assert server.store.ended_counts() == {"succeeded": 300}
+    assert server.store.jobs.ended_counts() == {"succeeded": 300}
 
 
 def test_no_more_members_than_it_allows_are_under_way(server: Server) -> None:
     submit(server, "a", array="0-19%3")
     most = 0
-    while server.store.ended_job("a") is None:
+    while server.store.jobs.ended_job("a") is None:
         server.turn(2)
         most = max(most, len(server.loop.core.scheduler.jobs))
         finish(server, *server.world.running[:1])
@@ -197,7 +182,7 @@ def test_a_server_killed_anywhere_runs_each_member_once(tmp_path: Path, place: s
     except KilledError:
         server.store.close()
         server = Server(tmp_path, world, clock)
-        if not server.store.is_job("a"):  # killed before it was durable: nobody was told that it was taken
+        if not server.store.jobs.is_job("a"):  # killed before it was durable: nobody was told that it was taken
             submit(server, "a", array="0-11%3", gpus=1)
         run_out(server, "a")
     assert counts(server, "a").succeeded == 12
@@ -250,7 +235,7 @@ def test_an_array_whose_forerunner_fails_never_starts(server: Server) -> None:
 def test_members_are_listed_by_their_index_from_the_first(server: Server) -> None:
     submit(server, "a", array=12)
     run_out(server, "a")
-    listed = [info.index for info in server.store.ended_jobs(11, of="a")]
+    listed = [info.index for info in server.store.jobs.ended_jobs(11, of="a")]
     assert listed == list(range(11))
 
 
@@ -289,7 +274,7 @@ def test_members_that_an_array_still_counts_are_not_forgotten(server: Server) ->
         server.loop._keep_snapshot()
     later.look()
     later.look()
-    assert not any(server.store.is_job(name) for name in ("a", "a.0", "a.3"))
+    assert not any(server.store.jobs.is_job(name) for name in ("a", "a.0", "a.3"))
 
 
 def test_an_array_is_one_line_and_its_members_are_listed_on_demand(api: Api) -> None:
@@ -322,7 +307,7 @@ def test_a_member_is_there_while_it_is_handed_over(api: Api) -> None:
     array = api.submit(array="0-9%1").id
     last = f"{array}.9"
     assert api.client.get(f"{JOBS}/{last}").json()["state"] == "queued"
-    known = api.service._loop.arrays.of(last)
+    known = api.loop.arrays.of(last)
     assert known is not None
     known.note(last, JobState.QUEUED)  # its row is written, and nobody has drawn it yet
     assert api.client.get(f"{JOBS}/{last}").json()["state"] == "queued"
@@ -353,8 +338,25 @@ def test_what_is_one_jobs_business_is_refused_to_an_array(api: Api) -> None:
     for path in ("logs", "metrics", "output", "result"):
         answer = api.client.get(f"{JOBS}/{array.id}/{path}")
         assert (answer.status_code, error_of(answer).remedy) == (422, f"name a member: {array.id}[3]")
-    assert "is an array" in error_of(api.client.post(f"{JOBS}/{array.id}/suspend")).cause
+    assert "is an array" in error_of(api.client.post(f"{JOBS}/{array.id}/resize", json={"tasks": 2})).cause
     assert error_of(api.client.get(f"{JOBS}/{array.id}/trials")).cause == f"job '{array.id}' is not a sweep"
+
+
+def test_the_running_members_of_an_array_are_suspended_and_resumed_at_once(api: Api) -> None:
+    array = api.submit(name="many", array="3-5", gpus=1)
+    api.job(array.id)
+
+    def states() -> set[str]:
+        listed = api.client.get(JOBS, params={"members": array.id}).json()["jobs"]
+        return {job["state"] for job in listed}
+
+    assert states() == {"running"}
+    assert error_of(api.client.post(f"{JOBS}/{array.id}/resume")).cause.endswith("is suspended")
+    assert api.client.post(f"{JOBS}/{array.id}/suspend").status_code == 202
+    assert states() == {"suspended"}
+    assert api.job(f"{array.id}[3]").suspension == "frozen (suspend-requested)"
+    assert api.client.post(f"{JOBS}/{array.id}/resume").status_code == 202
+    assert states() == {"running"}
 
 
 def test_an_array_tells_its_story_and_is_deleted_as_a_whole(api: Api) -> None:
@@ -379,3 +381,11 @@ def test_an_array_that_no_machine_could_run_is_refused(api: Api) -> None:
     answer = api.client.post(JOBS, json={"command": "x", "array": 5, "gpus": 99})
     assert answer.status_code == 422
     assert api.client.get(JOBS, params={"all": True}).json()["jobs"] == []
+
+
+def test_the_size_of_an_array_is_not_changed_and_what_can_be_done_instead_is_said(api: Api) -> None:
+    job = api.submit(array=5).id
+    answer = api.client.post(f"{JOBS}/{job}/resize", json={"tasks": 2})
+    assert answer.status_code == 422
+    assert "how many of it run at once is said when it is handed in" in error_of(answer).cause
+    assert f"{job}[0]" in error_of(answer).remedy

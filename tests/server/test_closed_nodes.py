@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +14,9 @@ from sqlalchemy.exc import OperationalError
 from millpond.model.events import NodeClosed
 from millpond.model.nodes import Closure
 from millpond.server.wording import local_time
-from millpond.specs.api import NodeInfo
+from millpond.specs.node_bodies import NodeInfo
 
 NODE = "/api/v1/nodes/n1"
-
-
-@pytest.fixture
-def api(tmp_path: Path) -> Iterator[Api]:
-    made = Api(tmp_path)
-    yield made
-    made.close()
 
 
 def told(api: Api, act: str, **wish: Any) -> NodeInfo:

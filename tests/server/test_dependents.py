@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,22 +10,8 @@ from api_world import JOBS, Api, error_of
 from server_world import Clock, KilledError, Server, World
 
 from millpond.model.errors import ConflictError, InvalidInputError
-from millpond.model.workloads import Outcome
+from millpond.model.states import Outcome
 from millpond.node.records import TaskId
-
-
-@pytest.fixture
-def api(tmp_path: Path) -> Iterator[Api]:
-    made = Api(tmp_path)
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
-    made = Server(tmp_path, World(), Clock())
-    yield made
-    made.store.close()
 
 
 def submit(server: Server, name: str, **fields: Any) -> None:
@@ -36,7 +21,7 @@ def submit(server: Server, name: str, **fields: Any) -> None:
 
 
 def state(server: Server, job: str) -> str:
-    info = server.loop.board.get(job) or server.store.ended_job(job)
+    info = server.loop.board.get(job) or server.store.jobs.ended_job(job)
     assert info is not None
     return info.state
 
@@ -84,7 +69,7 @@ def test_a_cancelled_job_takes_everything_with_it_that_waits_for_it(server: Serv
     end(server, "a", Outcome.USER_ERROR)
     server.turn(3)
     assert [state(server, name) for name in "abcd"] == ["failed", "cancelled", "cancelled", "running"]
-    info = server.store.ended_job("c")
+    info = server.store.jobs.ended_job("c")
     assert info is not None
     assert info.tasks[0].detail == "job b, which it waits for to succeed, was cancelled"
 

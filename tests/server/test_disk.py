@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
 from api_world import JOBS, Api, error_of
 
 from millpond.node.records import TaskFiles, TaskId
@@ -19,13 +17,6 @@ MIB = 2**20
 MNIST = Dataset("mnist", 1, "ab" * 32, 2, 5 * MIB, "bob", 1.0)
 
 
-@pytest.fixture
-def api(tmp_path: Path) -> Iterator[Api]:
-    api = Api(tmp_path / "state")
-    yield api
-    api.close()
-
-
 class Room:
     """A disk with as much free room as it is told."""
 
@@ -37,7 +28,8 @@ class Room:
 
 
 def watch_of(api: Api, room: Room) -> DiskWatch:
-    return DiskWatch(api.loop, api.service.disk, api.state_dir, 1.0, api.clock, room)
+    api.service.disk.free = room
+    return DiskWatch(api.loop, api.service.disk, api.state_dir, 1.0, api.clock)
 
 
 def write(api: Api, job: str, size_mib: int) -> None:

@@ -11,7 +11,8 @@ from millpond.model.errors import NotFoundError
 from millpond.model.events import TimeLimitChanged
 from millpond.scheduling.records import JobRecord
 from millpond.server.inbox import ChangeJob
-from millpond.specs.cluster import DevRules, read_cluster
+from millpond.specs.cluster import read_cluster
+from millpond.specs.dev_rules import DevRules
 from millpond.specs.errors import SpecError
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +21,6 @@ from millpond.specs.job import check_job
 
 BLOBS = "/api/v1/blobs"
 DATASETS = "/api/v1/datasets"
-
-
-@pytest.fixture
-def api(tmp_path: Path) -> Iterator[Api]:
-    made = Api(tmp_path / "state")
-    yield made
-    made.close()
 
 
 def put(api: Api, data: bytes) -> str:
@@ -145,7 +137,7 @@ def test_a_job_reads_the_version_that_was_latest_when_it_was_submitted(api: Api)
     api.client.post(f"{DATASETS}/mini", json={"snapshot": send(api, {"a": b"1"})})
     job = api.submit(data={"train": "dataset/mini"})
     api.client.post(f"{DATASETS}/mini", json={"snapshot": send(api, {"a": b"2"})})
-    document = api.store.document(job.id)
+    document = api.store.jobs.document(job.id)
     assert document is not None
     assert document["data"] == {"train": "dataset/mini@1"}
     workspace = api.service.files.workspace(check_job(document).file)
@@ -219,6 +211,41 @@ def test_outputs_are_listed_and_fetched(api: Api) -> None:
     fetched = api.client.get(f"{JOBS}/{job.id}/output/sub/model.pt")
     assert fetched.content == b"weights"
     assert fetched.headers["content-disposition"].startswith("attachment")
+
+
+def test_a_part_of_an_output_is_given_of_the_version_that_is_meant_only(api: Api) -> None:
+    job = api.submit()
+    place = output_of(api, job.id) / "model.pt"
+    place.write_bytes(b"0123456789")
+    path = f"{JOBS}/{job.id}/output/model.pt"
+    (file,) = api.client.get(f"{JOBS}/{job.id}/output").json()["files"]
+
+    def get(asked: str, **headers: str) -> tuple[int, bytes, str]:
+        answer = api.client.get(
+            path, headers={"Range": asked} | {name.replace("_", "-"): headers[name] for name in headers}
+        )
+        return answer.status_code, answer.content, answer.headers.get("content-range", "")
+
+    tag = f'"{file["version"]}"'
+    assert api.client.get(path).headers["etag"] == tag
+    for asked, content, told in (
+        ("bytes=4-", b"456789", "bytes 4-9/10"),
+        ("bytes=4-5", b"45", "bytes 4-5/10"),
+        ("bytes=4-99", b"456789", "bytes 4-9/10"),
+        ("bytes=-3", b"789", "bytes 7-9/10"),
+    ):
+        assert get(asked) == get(asked, if_match=tag) == get(asked, if_range=tag) == (206, content, told)
+    for whole in ("bytes=0-", "bytes=-99", "bytes=1-2,4-5", "bytes=5-4", "lines=1-", "bytes=-", ""):
+        assert get(whole) == (200, b"0123456789", ""), whole
+    for none in ("bytes=10-", "bytes=-0"):
+        status, content, told = get(none)
+        assert (status, told) == (416, "bytes */10")
+        assert b"10 bytes" in content
+    place.write_bytes(b"abcdefghij0")
+    assert get("bytes=4-", if_range=tag) == (200, b"abcdefghij0", "")
+    status, content, _ = get("bytes=4-", if_match=tag)
+    assert status == 412
+    assert b"changed since" in content
 
 
 @pytest.mark.parametrize(

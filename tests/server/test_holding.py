@@ -32,11 +32,12 @@ class Door:
         self.wakes += 1
         return self.wakes == 1
 
-    async def attempt(self) -> bool:
+    async def attempt(self, begins: Callable[[], None]) -> bool:
         self.tries += 1
         if self.tries < self.ready_after:
             return False
         self.room.served("web")
+        begins()
         return True
 
 
@@ -78,6 +79,38 @@ def test_it_waits_no_longer_than_it_may() -> None:
     with pytest.raises(NotRunningError, match="no ready replica within 10 seconds"):
         asyncio.run(door.room.hold("web", Hold(longest="10s"), client(WHOLE), door.attempt))
     assert door.woken == []
+
+
+def test_until_when_the_first_of_those_that_wait_does_is_told() -> None:
+    door = Door(ready_after=1_000)
+    seen: list[float | None] = []
+
+    async def look(_: Callable[[], None]) -> bool:
+        seen.append(door.room.waits_for_s("web"))
+        return len(seen) == 3
+
+    asyncio.run(door.room.hold("web", Hold(longest="60s"), client(WHOLE), look))
+    assert [left_s is not None and 0 < left_s < 60 for left_s in seen] == [True] * 3
+    assert seen == sorted(seen, reverse=True)
+    assert door.room.waits_for_s("web") is None
+
+
+def test_a_request_whose_answer_has_begun_waits_no_more_and_its_seat_is_free() -> None:
+    door = Door(ready_after=1)
+    seen: list[float | None] = []
+
+    async def long_answer(begins: Callable[[], None]) -> bool:
+        seen.append(door.room.waits_for_s("web"))
+        begins()
+        seen.append(door.room.waits_for_s("web"))
+        await door.room.hold("web", Hold(requests=1), client(WHOLE), door.attempt)
+        begins()  # with every part of the answer
+        return True
+
+    asyncio.run(door.room.hold("web", Hold(requests=1), client(WHOLE), long_answer))
+    assert seen[0] is not None
+    assert seen[1] is None
+    assert door.tries == 1
 
 
 def test_a_client_that_leaves_waits_no_more() -> None:

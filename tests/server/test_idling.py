@@ -19,7 +19,7 @@ from millpond.node.records import TaskFiles, TaskId
 from millpond.server.activity import Activity
 from millpond.server.history import story
 from millpond.server.idling import IdleWatch, Verdict, judge
-from millpond.specs.cluster import DevRules
+from millpond.specs.dev_rules import DevRules
 
 HOUR = 3_600.0
 RULES = DevRules(idle_after_s=HOUR, warn_before_s=600.0)
@@ -89,7 +89,7 @@ class Scene:
         loop = self.server.loop
         for _ in range(3):
             loop.ask(lambda core: None).result(5)
-        info = loop.board.get("lab") or self.server.store.ended_job("lab")
+        info = loop.board.get("lab") or self.server.store.jobs.ended_job("lab")
         assert info is not None
         return info.state
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ import pytest
 from api_world import JOBS, Api, error_of
 
 from millpond.model.confinement import Confinement, LimitKind
-from millpond.model.errors import NotFoundError, UnavailableError
+from millpond.model.errors import InvalidInputError, NotFoundError, UnavailableError
 from millpond.node import identities
 from millpond.node.sandbox import Sandbox, SandboxMode
 from millpond.server.auth.records import User
@@ -20,13 +19,6 @@ from millpond.specs.confining import RunAs, UserKind
 
 NO_BWRAP = Apart(SandboxMode.AUTO, None, "bubblewrap is not installed", "install bubblewrap")
 AS_ROOT = Apart(SandboxMode.AUTO, Sandbox("bwrap", ()), is_root=True)
-
-
-@pytest.fixture
-def api(tmp_path: Path) -> Iterator[Api]:
-    api = Api(tmp_path / "state")
-    yield api
-    api.close()
 
 
 def without_sandbox(api: Api, **changes: Any) -> None:
@@ -93,7 +85,7 @@ def test_with_a_sandbox_a_second_person_changes_nothing(api: Api) -> None:
 
 def test_a_run_without_a_sandbox_is_marked_wherever_it_is_shown(api: Api) -> None:
     without_sandbox(api, mode=SandboxMode.OFF)
-    api.engine.confinement = Confinement(False, LimitKind.PROCESS)
+    api.world.confinement = Confinement(False, LimitKind.PROCESS)
     job = api.submit()
     shown = api.job(job.id)
     assert (shown.unsandboxed, shown.limited_by) == (True, "process")
@@ -156,3 +148,21 @@ def test_with_accounts_of_the_machine_those_without_one_are_told_before_they_wai
 def test_where_all_run_as_the_server_nobody_has_a_number(api: Api) -> None:
     api.security.accounts.add_user(User("bob"))
     assert isolation_of(api, RunAs(UserKind.SERVER)).identity_of("bob") is None
+
+
+def test_a_job_runs_nowhere_in_the_servers_own_state_but_in_its_users_home(api: Api, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "state")
+    (tmp_path / "circle").symlink_to(tmp_path / "circle")
+    for odd in (tmp_path / "state", tmp_path / "state/homes/other", tmp_path / "link/jobs", tmp_path / "circle"):
+        answer = api.client.post(JOBS, json={"command": "work", "workdir": str(odd)})
+        assert answer.status_code == 422, odd
+        assert f"the working directory {odd} l" in error_of(answer).cause
+    for good in (tmp_path, tmp_path / "state/homes/ada", Path("/")):
+        api.submit(workdir=str(good))
+    moved = tmp_path / "moved"
+    moved.mkdir()
+    assert api.isolation.working_folder(str(moved), "ada") == moved
+    moved.rmdir()
+    moved.symlink_to(tmp_path / "state")
+    with pytest.raises(InvalidInputError, match="own state"):
+        api.isolation.working_folder(str(moved), "ada")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,13 +9,6 @@ from api_world import JOBS, Api, error_of
 from server_world import Clock, Server, World
 
 from millpond.node.records import TaskId, job_dir
-
-
-@pytest.fixture
-def api(tmp_path: Path) -> Iterator[Api]:
-    made = Api(tmp_path)
-    yield made
-    made.close()
 
 
 def ended(api: Api, **fields: object) -> str:
@@ -58,6 +50,22 @@ def test_what_a_deleted_job_used_stays_in_the_books(api: Api) -> None:
     assert [row["name"] for row in rows] == [job]
 
 
+def test_what_a_job_holds_counts_up_to_now_also_in_a_month_that_is_not_over(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert api.job(api.submit(gpus=2).id).state == "running"
+    begin = api.clock.now
+    monkeypatch.setattr("millpond.server.api.machines.wall_clock", lambda: begin + 1_800)
+
+    def gpu_hours(**span: float) -> list[float]:
+        rows = api.client.get("/api/v1/usage", params={"since": begin, **span}).json()["rows"]
+        return [row["gpu_hours"] for row in rows]
+
+    assert gpu_hours() == gpu_hours(until=begin + 1e6) == [pytest.approx(1.0, abs=0.01)]
+    assert gpu_hours(until=begin + 900) == [pytest.approx(0.5, abs=0.01)]
+    assert gpu_hours(since=begin + 5_000, until=begin + 1e6) == []
+
+
 def test_a_job_that_has_not_ended_is_not_deleted(api: Api) -> None:
     job = api.submit()
     answer = api.client.delete(f"{JOBS}/{job.id}")
@@ -76,8 +84,8 @@ def test_a_restart_that_replays_a_deleted_job_does_not_bring_it_back(tmp_path: P
     assert first.store.delete("j")
     second = Server(tmp_path, world, clock)
     second.turn(2)
-    assert second.store.ended_job("j") is None
-    assert second.store.repeated("k") is None
+    assert second.store.jobs.ended_job("j") is None
+    assert second.store.jobs.repeated("k") is None
     assert second.store.history("j")[0], "a restart would replay it"
     for _ in range(2):  # snapshots
         second.turn()
@@ -85,7 +93,7 @@ def test_a_restart_that_replays_a_deleted_job_does_not_bring_it_back(tmp_path: P
         second.turn()
         second.loop._keep_snapshot()
     assert second.store.history("j") == ([], [])
-    assert not second.store.is_job("j")
+    assert not second.store.jobs.is_job("j")
 
 
 def test_what_happened_of_late_is_told_of_jobs_and_machines_and_followed(api: Api) -> None:
@@ -99,8 +107,9 @@ def test_what_happened_of_late_is_told_of_jobs_and_machines_and_followed(api: Ap
     assert (job, "1 task running") in lines
     assert lines[-1] == ("n1", "closed by ada: new disks")
     assert [item["seq"] for item in told] == sorted(item["seq"] for item in told)
-    latest = api.client.get("/api/v1/events", params={"limit": 1}).json()["events"]
-    assert [item["text"] for item in latest] == ["closed by ada: new disks"]
+    for limit in (1, 3):
+        latest = api.client.get("/api/v1/events", params={"limit": limit}).json()["events"]
+        assert latest == told[-limit:]
     seq, rest = 0, []
     while fresh := api.client.get("/api/v1/events", params={"after": seq, "limit": 2}).json()["events"]:
         rest += fresh

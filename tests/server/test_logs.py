@@ -12,7 +12,8 @@ from millpond.model.errors import InvalidInputError, NotFoundError
 from millpond.node.records import TaskFiles, TaskId
 from millpond.server import logs
 from millpond.server.logs import LogReader, Wish
-from millpond.specs.api import FIRST_CURSOR, JobInfo, LogChunk, TaskInfo
+from millpond.specs.job_bodies import JobInfo, TaskInfo
+from millpond.specs.log_bodies import FIRST_CURSOR, LogChunk
 
 
 class Scene:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,23 +12,19 @@ from hypothesis import strategies as st
 from server_world import Clock, KilledError, Server, World, node
 from sqlalchemy.exc import OperationalError
 
-from millpond.model.decisions import Start
+from millpond.model.confinement import Confinement, LimitKind
+from millpond.model.decisions import Start, Stop
 from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
-from millpond.model.events import DesiredCountChanged, Event, ResumeRequested, SuspendRequested
-from millpond.model.workloads import Outcome
+from millpond.model.events import DesiredCountChanged, Event, PoolChanged, ResumeRequested, SuspendRequested
+from millpond.model.nodes import Pool
+from millpond.model.states import Outcome
+from millpond.model.windows import Window
 from millpond.node.records import TaskId
 from millpond.server import loop as loop_module
 from millpond.server.history import story
 from millpond.server.inbox import ChangeJob, Submission
 from millpond.server.policies import Policies
-from millpond.specs.api import JobInfo
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
-    made = Server(tmp_path, World(), Clock())
-    yield made
-    made.store.close()
+from millpond.specs.job_bodies import JobInfo
 
 
 def test_a_submitted_job_starts_runs_and_ends(server: Server) -> None:
@@ -44,7 +39,7 @@ def test_a_submitted_job_starts_runs_and_ends(server: Server) -> None:
     server.turn()
     server.turn()
     assert server.loop.board.get("a") is None
-    ended = server.store.ended_job("a")
+    ended = server.store.jobs.ended_job("a")
     assert (ended.state, ended.exit_code, ended.attempt) == ("succeeded", 0, 1)
     assert ended.started_at is not None
     assert server.loop.core.scheduler.jobs == {}
@@ -55,7 +50,7 @@ def test_the_exit_code_of_a_gang_is_that_of_the_task_whose_fault_it_was(server: 
     server.turn(2)
     server.engine.finish(TaskId("a", 1, 1), Outcome.USER_ERROR, 7)
     server.turn(3)
-    assert server.store.ended_job("a").exit_code == 7
+    assert server.store.jobs.ended_job("a").exit_code == 7
 
 
 def test_a_job_the_cluster_can_never_run_is_refused_and_leaves_nothing(server: Server) -> None:
@@ -63,7 +58,7 @@ def test_a_job_the_cluster_can_never_run_is_refused_and_leaves_nothing(server: S
     server.turn()
     with pytest.raises(InvalidInputError, match="9 GPUs"):
         answer.result(0)
-    assert not server.store.is_job("big")
+    assert not server.store.jobs.is_job("big")
 
 
 def test_an_id_is_used_once_even_after_its_job_has_ended(server: Server) -> None:
@@ -106,9 +101,9 @@ def test_stopping_ends_a_running_job_and_withdraws_a_waiting_one(server: Server)
     answers = [server.loop.stop_job(name, "ada") for name in ("runs", "waits", "waits")]
     server.turn(4)
     assert all(answer.result(0) for answer in answers)
-    assert server.store.ended_job("runs").state == "cancelled"
-    assert server.store.ended_job("runs").exit_code == 143
-    assert server.store.ended_job("waits").attempt == 0
+    assert server.store.jobs.ended_job("runs").state == "cancelled"
+    assert server.store.jobs.ended_job("runs").exit_code == 143
+    assert server.store.jobs.ended_job("waits").attempt == 0
 
 
 def test_stopping_what_is_not_there_or_has_ended_says_so(server: Server) -> None:
@@ -156,8 +151,8 @@ def test_while_the_store_cannot_be_written_nothing_is_accepted_and_nothing_is_lo
     full = False
     server.turn(2)
     assert server.loop.trouble == ""
-    assert server.store.ended_job("a").state == "succeeded"
-    assert not server.store.is_job("b")
+    assert server.store.jobs.ended_job("a").state == "succeeded"
+    assert not server.store.jobs.is_job("b")
 
 
 def test_decisions_that_could_not_be_stored_reach_the_engine_later_and_once(server: Server) -> None:
@@ -195,8 +190,30 @@ def test_a_lost_node_gives_its_jobs_back_to_the_queue(tmp_path: Path) -> None:
     second = Server(tmp_path, world, clock)
     second.turn(2)
     second.run_to_the_end()
-    assert {second.store.ended_job(name).state for name in ("a", "b")} == {"succeeded"}
+    assert {second.store.jobs.ended_job(name).state for name in ("a", "b")} == {"succeeded"}
     assert sum(world.starts.values()) == 3
+
+
+def test_what_a_run_lacked_of_a_sandbox_is_told_by_the_next_server_too(tmp_path: Path) -> None:
+    world, clock = World(), Clock()
+    world.confinement = Confinement(False, LimitKind.PROCESS)
+    first = Server(tmp_path, world, clock)
+    first.submit("a", gpus=1)
+    first.turn(2)
+    shown = Server(tmp_path, world, clock).loop.board.get("a")
+    assert shown is not None
+    assert (shown.state, shown.unsandboxed, shown.limited_by) == ("running", True, "process")
+
+
+def test_what_falls_due_by_the_clock_is_acted_on_however_late_the_loop_wakes(server: Server) -> None:
+    first_hour = Pool(lending=(Window(0, 60),))
+    server.loop.tell([PoolChanged(server.clock.now, first_hour)])
+    server.submit("a", gpus=1)
+    server.turn(2)
+    assert [type(decision) for decision in server.engine.applied] == [Start]
+    server.clock.now = 3_600.5
+    server.loop.turn(0.0)
+    assert [type(decision) for decision in server.engine.applied] == [Start, Stop]
 
 
 def test_a_job_tells_its_story(server: Server) -> None:
@@ -296,6 +313,34 @@ def test_a_job_is_suspended_resumed_and_made_smaller_on_request(server: Server) 
     assert "role worker should have 1 task" in told
 
 
+def test_the_time_in_which_a_job_was_suspended_is_not_time_that_it_ran(tmp_path: Path) -> None:
+    world, clock = World(), Clock(1_000.0)
+    server = Server(tmp_path, world, clock)
+
+    def at(instant: float, event: Event | None = None) -> JobInfo:
+        clock.now = instant
+        if event is not None:
+            server.loop.change_job(ChangeJob("a", lambda _record, now: replace(event, at=now)))
+        server.turn(2)
+        return server.loop.board.get("a")
+
+    server.submit("a", gpus=1)
+    began = at(1_000.0)
+    at(1_010.0, SuspendRequested(0.0, "a"))
+    assert at(1_100.0).ran_s(1_100.0) == 10.0
+    again = at(1_100.0, ResumeRequested(0.0, "a"))
+    assert (again.started_at, again.ran_s(1_103.0)) == (began.started_at, 12.0)
+    server.store.close()
+    server = Server(tmp_path, world, clock)
+    assert at(1_105.0).ran_s(1_105.0) == 14.0
+    at(1_106.0, SuspendRequested(0.0, "a"))
+    server.engine.finish(TaskId("a", 1, 0))
+    at(1_200.0)
+    ended = server.store.jobs.ended_job("a")
+    assert (ended.started_at, ended.ran_s(1_300.0)) == (began.started_at, 16.0)
+    server.store.close()
+
+
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(kills=st.lists(st.integers(1, 25), min_size=1, max_size=6))
 def test_wherever_the_server_is_killed_nothing_is_lost_and_nothing_runs_twice(
@@ -334,7 +379,7 @@ def test_wherever_the_server_is_killed_nothing_is_lost_and_nothing_runs_twice(
     assert not server.loop.core.scheduler.jobs
     answers = [submission.answer for submission in submissions]
     accepted = [answer.result().id for answer in answers if answer.done() and answer.exception() is None]
-    assert all(server.store.ended_job(name).state == "succeeded" for name in accepted)
+    assert all(server.store.jobs.ended_job(name).state == "succeeded" for name in accepted)
     assert all(count == 1 for count in world.starts.values())
     assert all(task.attempt == 1 for task in world.starts)
     server.store.close()
@@ -354,4 +399,4 @@ def test_a_clock_that_jumps_back_or_far_ahead_stops_nothing(server: Server) -> N
     assert {task.job for task in server.world.running} == {"b"}
     assert "time-limit" in str([entry.text for entry in story(*server.store.history("a"))])
     server.run_to_the_end()
-    assert server.store.ended_job("b").state == "succeeded"
+    assert server.store.jobs.ended_job("b").state == "succeeded"

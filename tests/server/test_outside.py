@@ -53,6 +53,9 @@ def test_what_anybody_else_says_of_it_is_not_believed(trusted: tuple[str, ...]) 
         ("listen: {certificate: /etc/x.crt}", "key is missing"),
         ("listen: {public_url: pool.test}", "1:22"),
         ("listen: {certificate: x.crt, key: x.key}", "1:23"),
+        ("listen: {jobs_domain: 127.0.0.1}", "1:23"),
+        ("listen: {jobs_domain: '*.jobs.test'}", "1:23"),
+        ("listen: {jobs_domain: jobs.test, trusted_proxies: [10.0.0.1]}", "needs public_url"),
     ],
 )
 def test_a_wrong_section_is_told_with_its_place(text: str, words: str) -> None:

@@ -4,28 +4,37 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from server_world import Clock, Server, World
+from server_world import Clock, Server, World, node
 
 from millpond.client.cli.apply import told
 from millpond.model.events import PoolChanged, QueueChanged
-from millpond.model.nodes import Pool
+from millpond.model.nodes import Node, Pool
 from millpond.model.resources import Amount
 from millpond.model.tenants import Queue
 from millpond.scheduling.scheduler import Scheduler
 from millpond.server.planning import plan, plan_apart
-from millpond.specs.api import PlanInfo
 from millpond.specs.job import check_job
+from millpond.specs.plan_bodies import PlanInfo
+
+
+def real_node(vendor: str) -> Node:
+    """A machine with cards that are not pretended."""
+    plain = node()
+    return replace(plain, devices=tuple(replace(card, vendor=vendor, fake=False) for card in plain.devices))
 
 
 class Planner:
     """A server whose core is copied for each plan."""
 
-    def __init__(self, state_dir: Path, *queues: Queue, suspends: bool = False) -> None:
+    def __init__(
+        self, state_dir: Path, *queues: Queue, suspends: bool = False, nodes: tuple[Node, ...] = (node(),)
+    ) -> None:
         self.clock = Clock()
-        self.server = Server(state_dir, World(), self.clock)
+        self.server = Server(state_dir, World(nodes), self.clock)
         pool = Pool("default", suspends=suspends)
         self.server.loop.tell([PoolChanged(1_000.0, pool), *(QueueChanged(1_000.0, queue) for queue in queues)])
         self.server.turn()
@@ -55,6 +64,13 @@ def test_a_job_that_fits_is_told_where_it_runs(tmp_path: Path) -> None:
     info = planner.server.loop.board.get("real")
     assert info is not None
     assert [[grant.uuid for grant in task.devices] for task in info.tasks] == [task.devices for task in planned.tasks]
+
+
+@pytest.mark.parametrize(("vendor", "told"), [("nvidia", ""), ("amd", "there is nothing that does so on amd cards")])
+def test_a_part_of_a_card_that_nothing_would_keep_it_to_is_told(vendor: str, told: str, tmp_path: Path) -> None:
+    planner = Planner(tmp_path, nodes=(real_node(vendor),))
+    assert planner.plan(gpus=0.5).unenforced == told
+    assert planner.plan(gpus=1).unenforced == ""
 
 
 def test_a_job_that_waits_is_told_why_and_until_when_and_what_would_help(tmp_path: Path) -> None:

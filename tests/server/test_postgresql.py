@@ -7,7 +7,8 @@ import pytest
 from millpond.model import events
 from millpond.model.errors import UnavailableError
 from millpond.server.store.histories import LogEntry
-from millpond.server.store.store import NewJob, Snapshot, Store
+from millpond.server.store.jobs import NewJob
+from millpond.server.store.store import Snapshot, Store
 
 
 def test_the_store_works_on_postgresql_and_keeps_a_second_server_off(postgresql_url: str) -> None:
@@ -15,7 +16,7 @@ def test_the_store_works_on_postgresql_and_keeps_a_second_server_off(postgresql_
     store.append([LogEntry(1, events.Tick(1.0))], [NewJob("j", "ada", 1.0, {"command": "x"}, "key", "digest")])
     store.save_snapshot(Snapshot(1, 1.0, "v", {"a": 1}))
     assert [entry.event for entry in store.events_after(0)] == [events.Tick(1.0)]
-    assert store.repeated("key") == ("j", "digest")
+    assert store.jobs.repeated("key") == ("j", "digest")
     with pytest.raises(UnavailableError, match="another server"):
         Store(postgresql_url)
     store.close()

@@ -16,19 +16,23 @@ from millpond.model.errors import InvalidInputError, UnavailableError
 from millpond.node.containers.container import Runtime
 from millpond.node.containers.finding import Containers
 from millpond.node.containers.images import LocalImage, Tell
+from millpond.node.containers.logins import Login
 from millpond.node.containers.podman import Podman
 from millpond.server.auth.roles import Caller
+from millpond.server.job_files import JobFiles
 from millpond.server.local import Launcher
 from millpond.server.provisions import copying, host
 from millpond.server.provisions.building import bases_of
 from millpond.server.provisions.cache import READ_IN_PLACE, DataCache, Progress
 from millpond.server.provisions.catalogue import CatalogueImage, held_as
 from millpond.server.provisions.staging import Item, Staging
-from millpond.specs.cluster import QueuePaths, read_cluster
+from millpond.specs.cluster import read_cluster
 from millpond.specs.errors import SpecError
 from millpond.specs.image_bodies import ImageAdd
 from millpond.specs.images import OURS
+from millpond.specs.job import check_job
 from millpond.specs.provisioning import Provisioning, Source
+from millpond.specs.queues import QueuePaths
 from real_containers import IMAGE, RealPodman
 
 PATIENCE_S = 20.0
@@ -164,7 +168,7 @@ class Gate:
         self.woken = threading.Semaphore(0)
 
     def items(self, document: Mapping[str, Any]) -> dict[str, Item]:
-        return {name: Item("data", path, tries=document.get("tries", 0)) for name, path in document["data"].items()}
+        return {name: Item("data", path) for name, path in document["data"].items()}
 
     def fetch(self, item: Item, progress: Progress, stop: Callable[[], None]) -> str:
         progress.total, progress.done = 3 * 2**30, 2**30
@@ -258,7 +262,8 @@ def test_what_nobody_wants_any_more_is_stopped(gate: Gate, staging: Staging) -> 
 def api(tmp_path: Path, far: Path) -> Iterator[Api]:
     """A server with a source whose data is not fetched before somebody says so."""
     queues = {"default": QueuePaths("root", images=("nvcr.io/nvidia",))}
-    made = Api(tmp_path / "state", Provisioning(sources=(Source("nfs", far, 10_000),)), lambda: queues)
+    provisioning = Provisioning(sources=(Source("nfs", far, 10_000),), images={"gold": ("nvcr.io/nvidia/cuda",)})
+    made = Api(tmp_path / "state", provisioning, lambda: queues)
     yield made
     made.close()
 
@@ -274,14 +279,14 @@ def test_a_job_holds_nothing_until_its_data_is_near_and_then_reads_the_copy(api:
     api.outfit.staging.start()
     assert eventually(lambda: api.job(job.id).state == "running")
     service, provisions = api.service, api.outfit.provisions
-    launcher = Launcher(api.store, service.files, api.isolation, api.vault, provisions, api.state_dir)
+    launcher = Launcher(JobFiles(api.store), service.files, api.isolation, api.vault, provisions, api.state_dir)
     launch = launcher.launch_of(job.id)
     assert launch.workspace is not None
     (mount,) = launch.workspace.data
     assert Path(mount.path).is_relative_to(api.state_dir / "cache")
     assert (Path(mount.path) / "deep/words").read_bytes() == b"w" * 600
     (copy,) = api.outfit.cache.copies()
-    assert copy.key in api.store.pinned_copies(), "it is not removed while the job lives"
+    assert copy.key in api.store.jobs.pinned_copies(), "it is not removed while the job lives"
 
 
 def test_a_job_that_waits_for_data_can_be_stopped(api: Api, far: Path) -> None:
@@ -323,7 +328,7 @@ class NoRegistry:
     def at(self, digest: str) -> LocalImage:
         return LocalImage(digest, 1, digest)
 
-    def pull(self, reference: str, tell: Tell) -> LocalImage:
+    def pull(self, reference: str, tell: Tell, login: Login | None = None) -> LocalImage:
         raise UnavailableError(f"{reference} cannot be fetched", "")
 
 
@@ -368,6 +373,15 @@ def test_an_image_comes_from_where_the_queue_may_have_it_from_or_from_the_catalo
     assert api.submit(image="here:1").state in ("queued", "starting", "running")
 
 
+def test_an_image_has_to_be_allowed_in_the_pool_too(api: Api, runtime: Runtime) -> None:
+    assert "jobs of queue 'default' may not have" in refused(api, image="quay.io/here:1", pool="gold")
+    assert "jobs in pool 'gold' may not have" in refused(api, image="nvcr.io/nvidia/here:1", pool="gold")
+    entry = CatalogueImage("here", "1", "built", "sha256:" + "1" * 64, 1, "ada", "", "private", "", 0.0)
+    api.outfit.catalogue.put(entry)
+    document = check_job({"command": "x", "image": "here:1", "pool": "gold"})
+    assert api.outfit.provisions.settle(document.file, document.document, Caller("ada")).waits is False
+
+
 def test_the_catalogue_is_filled_from_where_ones_queue_may_have_images_from(api: Api, runtime: Runtime) -> None:
     images = api.service.images
     with pytest.raises(InvalidInputError, match=r"may not have the image docker\.io/a/b:1"):
@@ -382,6 +396,51 @@ def test_an_image_that_is_not_here_is_fetched_before_the_job_queues(api: Api, ru
         "waiting-for-image",
         "it waits for image nvcr.io/nvidia/far:1 to be fetched",
     )
+
+
+def why(api: Api, job: str) -> tuple[str, str]:
+    told = api.client.get(f"{JOBS}/{job}/why").json()
+    return told["state"], told["cause"]
+
+
+@pytest.fixture
+def far_image(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> str:
+    """An image of a registry that gives it to whoever asks."""
+    digest = "sha256:" + "1" * 64
+    monkeypatch.setattr(NoRegistry, "pull", lambda *_: LocalImage(digest, 1, digest))
+    return "nvcr.io/nvidia/far:1"
+
+
+def test_an_array_waits_for_its_image_as_one_and_all_members_run_in_the_same(api: Api, far_image: str) -> None:
+    array = api.submit(image=far_image, array="0-2", gpus=1)
+    assert why(api, array.id) == ("queued", "waiting-for-image")
+    assert not api.world.running
+    api.outfit.staging.start()
+    assert eventually(lambda: bool(api.job(array.id)) and len(api.world.running) == 3)
+    members = [api.service.job_files.latest(f"{array.id}.{index}") for index in range(3)]
+    assert {member.spec.file.pinned.image for member in members if member.spec.file.pinned} == {"sha256:" + "1" * 64}
+
+
+def test_an_array_that_waits_for_its_image_can_be_stopped_and_never_starts(api: Api, runtime: Runtime) -> None:
+    array = api.submit(image="nvcr.io/nvidia/far:1", array="0-2")
+    assert api.client.post(f"{JOBS}/{array.id}/stop").status_code == 202
+    assert api.job(array.id).state == "cancelled"
+    assert not api.world.starts
+
+
+def test_a_revision_waits_for_its_image_while_the_one_before_goes_on(api: Api, far_image: str) -> None:
+    file = {"kind": "service", "name": "web", "command": "old", "tasks": 1}
+    job = api.submit(**file).id
+    coming = {"document": file | {"command": "new", "image": far_image}}
+    answer = api.client.post(f"{JOBS}/{job}/revisions", json=coming)
+    assert answer.status_code == 201, answer.text
+    for _ in range(2):
+        api.service.rollouts.look()
+        api.job(job)
+    assert why(api, f"{job}.r2") == ("queued", "waiting-for-image")
+    assert api.job(job).state == "running"
+    api.outfit.staging.start()
+    assert eventually(lambda: api.job(f"{job}.r2").state == "running")
 
 
 @pytest.mark.parametrize("folder", ["/", "/etc", "/usr/local", "/run/user", "/tmp", "/proc/self"])
@@ -401,6 +460,8 @@ def test_a_variable_of_several_lines_is_refused_before_anything_starts(api: Api,
             "from --platform=linux/amd64 a AS one\nFROM one\nCOPY --from=one x y\nCOPY --from=c/d:2 x y\n",
             ["a", "c/d:2"],
         ),
+        ("FROM late\nCOPY --from=7 x y\nFROM scratch AS late\nFROM late\nCOPY --from=0 x y\n", ["late", "7"]),
+        ("FR\\\nOM a/b:\\  \n1\n", ["a/b:1"]),
         ("FROM scratch\nRUN --mount=type=bind,from=e:3,target=/x \\\n  make\nCOPY --from=0 a b\n", ["e:3"]),
     ],
 )
@@ -411,6 +472,8 @@ def test_what_a_build_is_built_upon_is_known(text: str, bases: list[str]) -> Non
 def test_a_build_upon_what_is_not_written_out_is_refused() -> None:
     with pytest.raises(InvalidInputError, match="no plain reference"):
         bases_of("ARG base=x\nFROM ${base}\n")
+    with pytest.raises(InvalidInputError, match="an escape character of its own"):
+        bases_of("# escape=`\nFR`\nOM a\n")
 
 
 def test_images_that_left_the_catalogue_go_when_no_container_is_made_of_them_any_more(

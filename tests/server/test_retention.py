@@ -62,9 +62,9 @@ def test_jobs_that_ended_long_ago_are_forgotten_with_all_they_left(scene: Scene)
     assert scene.look(Limits(job_days=1.5)) == (2, 0)
     store = scene.server.store
     assert scene.there() == "clives"
-    assert [store.is_job(name) for name in ("a", "b", "c", "lives")] == [False, False, True, True]
+    assert [store.jobs.is_job(name) for name in ("a", "b", "c", "lives")] == [False, False, True, True]
     assert store.history("a") == ([], [])
-    assert store.repeated("a") is None
+    assert store.jobs.repeated("a") is None
     assert store.history("c")[0]
     again = Server(scene.state_dir, scene.world, scene.clock)
     assert again.loop.board.get("lives").state == "running"
@@ -79,7 +79,7 @@ def test_what_a_restart_would_replay_stays(scene: Scene) -> None:
 def test_too_much_output_goes_from_the_oldest_end_and_readers_are_told(scene: Scene) -> None:
     assert scene.look(Limits(log_gib=250_000 / 2**30)) == (0, 2)
     assert scene.there() == "clives"
-    info = scene.server.store.ended_job("a")
+    info = scene.server.store.jobs.ended_job("a")
     assert info is not None
     with pytest.raises(NotFoundError, match="removed to make room"):
         LogReader(scene.state_dir, lambda: info, Wish(), lambda: False)

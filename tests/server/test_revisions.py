@@ -10,7 +10,8 @@ from millpond.server.serving.revisions import GONE, TO_BE_SUBMITTED, Phase, Revi
 from millpond.server.serving.routing import Routes, Split
 from millpond.specs.errors import SpecError
 from millpond.specs.job import check_job
-from millpond.specs.serving import Rollout, revision_job, service_of
+from millpond.specs.job_ids import revision_job, service_of
+from millpond.specs.serving import Rollout
 
 RULE = Rollout()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -10,16 +9,13 @@ from typing import Any
 import pytest
 from api_world import JOBS, Api
 
-from millpond.model.workloads import Outcome
+from millpond.model.states import Outcome
 from millpond.node.records import TaskId
+from millpond.server.serving import rollouts
+from millpond.specs.errors import Problem, SpecError
+from millpond.specs.job import JobSpec, check_job
 
 FILE: dict[str, Any] = {"kind": "service", "name": "web", "command": "old", "tasks": 2}
-
-
-@pytest.fixture
-def api(tmp_path: Path) -> Iterator[Api]:
-    with closing(Api(tmp_path / "state")) as world:
-        yield world
 
 
 def begun(api: Api, **fields: Any) -> tuple[str, Any]:
@@ -116,6 +112,26 @@ def test_one_that_is_paused_stays_until_somebody_goes_on_with_it(api: Api) -> No
     api.client.post(f"{JOBS}/{job}/rollout", json={"act": "resume"})
     look(api)
     assert any(task.job == f"{job}.r2" for task in api.world.running)
+
+
+def test_a_revision_that_cannot_be_read_any_more_keeps_no_other_service_waiting(
+    api: Api, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    broken, _ = begun(api)
+    other, _ = begun(api)
+    broken_document = api.service.rollouts._revisions.coming(broken).document
+
+    def read(document: Any) -> JobSpec:
+        if document is broken_document:
+            raise SpecError([Problem("unknown field 'gone'")])
+        return check_job(document)
+
+    monkeypatch.setattr(rollouts, "check_job", read)
+    look(api, 2)
+    assert TaskId(f"{other}.r2", 1, 0) in api.world.running
+    assert TaskId(f"{broken}.r2", 1, 0) not in api.world.running
+    told = [record.getMessage() for record in caplog.records if "rollout of" in record.getMessage()]
+    assert told == [f"the rollout of {broken} waits: unknown field 'gone'"], "once, not at every look"
 
 
 def test_to_stop_a_service_ends_all_its_revisions(api: Api) -> None:

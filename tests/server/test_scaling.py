@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from server_world import Clock, Server, World
 
 from millpond.node.records import TaskId
+from millpond.server.doors import ADDRESS, Way
 from millpond.server.proxy.balancing import Balancer
 from millpond.server.proxy.metering import Meter
 from millpond.server.proxy.places import Place
@@ -59,6 +60,11 @@ def test_it_goes_up_at_once_down_only_after_a_while_and_never_out_of_bounds(wish
     assert bounds[0] <= wanted <= bounds[1]
     assert wanted >= min(wishes[-1].replicas, bounds[1])
     assert wanted >= min(max(each.replicas for each in wishes if each.at >= now - 30.0), bounds[1])
+
+
+def place(number: int) -> Place:
+    """Where one replica would serve."""
+    return Place(TaskId("web", 1, number), Way(ADDRESS, 20_000 + number, Path("/nowhere")), "")
 
 
 class Measures:
@@ -125,10 +131,18 @@ def test_a_service_under_load_grows_and_shrinks_again_after_a_while(tmp_path: Pa
     service.server.loop.close()
 
 
+def test_what_is_enough_is_learnt_for_a_while_before_a_service_shrinks(tmp_path: Path) -> None:
+    service = Scaled(tmp_path, {"desired": 3, "min": 1, "max": 3}, {"open_requests": 2, "down_after": "60s"})
+    assert service.running_after(5) == 3
+    assert service.running_after(50) == 3
+    assert service.running_after(11) == 1
+    service.server.loop.close()
+
+
 def test_a_replica_that_is_one_too_many_finishes_what_it_was_asked_and_gets_nothing_new(tmp_path: Path) -> None:
     service = Scaled(tmp_path, {"desired": 2, "min": 1, "max": 2}, {"open_requests": 2, "down_after": "0s"})
     assert len(service.server.world.running) == 2
-    places = [Place(TaskId("web", 1, number), 20_000 + number, "") for number in range(2)]
+    places = [place(number) for number in range(2)]
     with service.balancer.request_at(places[1]):
         assert service.running_after(5) == 2
         assert service.balancer.order(places) == places[:1]
@@ -142,7 +156,7 @@ def test_a_replica_that_is_one_too_many_finishes_what_it_was_asked_and_gets_noth
 
 def test_one_that_does_not_finish_in_time_is_ended_all_the_same(tmp_path: Path) -> None:
     service = Scaled(tmp_path, {"desired": 2, "min": 1, "max": 2}, {"open_requests": 2, "down_after": "0s"})
-    with service.balancer.request_at(Place(TaskId("web", 1, 1), 20_001, "")):
+    with service.balancer.request_at(place(1)):
         assert service.running_after(5) == 2
         assert service.running_after(31) == 1
     service.server.loop.close()
@@ -172,6 +186,26 @@ def test_a_service_nobody_asks_goes_to_zero_unless_somebody_comes_at_the_last_mo
     service.server.loop.close()
 
 
+def test_a_service_has_other_bounds_in_its_hours_and_does_not_rest_in_them(tmp_path: Path) -> None:
+    hours = [{"window": "01:00-02:00", "min": 2}]
+    service = Scaled(tmp_path, {"min": 0, "max": 3}, {"idle_after": "60s", "hours": hours})
+    assert service.running_after(0) == 1
+    assert service.running_after(61) == 0
+    assert service.running_after(3_600 - service.clock.now) == 2
+    assert service.running_after(3_000) == 2
+    assert service.running_after(1_000) == 0
+    service.server.loop.close()
+
+
+def test_hours_alone_bring_more_replicas_and_take_them_away_again(tmp_path: Path) -> None:
+    hours = [{"window": "01:00-02:00", "min": 3}]
+    service = Scaled(tmp_path, {"desired": 1, "min": 1, "max": 3}, {"hours": hours})
+    assert service.running_after(10) == 1
+    assert service.running_after(3_600) == 3
+    assert service.running_after(3_600) == 1
+    service.server.loop.close()
+
+
 def test_the_loss_of_one_replica_leaves_the_others_alone() -> None:
     assert check_job({"command": "x", "kind": "service", "tasks": 3}).to_job("a").gang_rule.value == "restart-task"
     assert check_job({"command": "x", "tasks": 3}).to_job("a").gang_rule.value == "all"
@@ -186,6 +220,9 @@ def test_only_services_are_scaled_and_only_by_a_target() -> None:
         check_job({"command": "x", "serve": {}})
     with pytest.raises(SpecError, match="without roles can go without tasks"):
         check_job({"command": "x", "tasks": {"min": 0, "max": 2}})
+    hours = [{"window": "01:00-02:00", "min": 3}]
+    with pytest.raises(SpecError, match="stay within the bounds"):
+        check_job({"command": "x", "kind": "service", "tasks": 2, "serve": {"scale": {"hours": hours}}})
     with pytest.raises(SpecError, match="idle_after has no effect"):
         check_job({"command": "x", "kind": "service", "serve": {"scale": {"idle_after": "1m"}}})
 
@@ -206,7 +243,7 @@ def test_replicas_need_not_wait_for_each_other() -> None:
 
 
 def test_requests_go_to_the_replica_with_the_fewest_open_ones_and_idle_ones_take_turns() -> None:
-    places = [Place(TaskId("web", 1, number), 20_000 + number, "") for number in range(3)]
+    places = [place(number) for number in range(3)]
     balancer = Balancer()
     taken = []
     for _ in range(6):

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from fresh_databases import fresh_sqlite
 
 from millpond.model.errors import InvalidInputError, UnavailableError
 from millpond.node.cgroups import Amounts
@@ -16,18 +17,19 @@ from millpond.server.auth.owner import token_in
 from millpond.server.files.service import Files
 from millpond.server.http import listen, url_of
 from millpond.server.isolation import Apart, Isolation
+from millpond.server.job_files import JobFiles
 from millpond.server.local import Launcher, describe
 from millpond.server.options import ServerOptions, parse_options
 from millpond.server.process import run
 from millpond.server.provisions.outfit import Outfit
 from millpond.server.state_dir import StateDir
-from millpond.server.store.connecting import sqlite_url
-from millpond.server.store.store import NewJob, Store
+from millpond.server.store.jobs import NewJob
+from millpond.server.store.store import Store
 from millpond.server.vault.ciphers import Cipher
 from millpond.server.vault.secrets import Vault
-from millpond.specs.api import ServerFile
 from millpond.specs.cluster import ClusterConfig, read_cluster
-from millpond.specs.members import member_id
+from millpond.specs.job_ids import member_id
+from millpond.specs.server_bodies import ServerFile
 
 
 def test_a_state_directory_is_made_for_its_owner_and_used_by_one_server_at_a_time(tmp_path: Path) -> None:
@@ -125,19 +127,19 @@ def test_pretended_nodes_of_the_configuration_stand_in_for_the_machine(tmp_path:
 
 
 def test_a_member_of_an_array_is_launched_as_its_array_says_and_for_its_user(tmp_path: Path) -> None:
-    store = Store(sqlite_url(tmp_path / "millpond.db"))
+    store = Store(fresh_sqlite(tmp_path))
     document = {"command": "work", "array": 3, "secrets": ["TOKEN"]}
     store.append([], [NewJob("sweep", "ada", 1.0, document, group="vision")])
-    submitted = store.submitted(member_id("sweep", 1))
+    submitted = store.jobs.submitted(member_id("sweep", 1))
     assert submitted is not None
     assert (submitted.user, submitted.group) == ("ada", "vision")
     assert submitted.document["secrets"] == ["TOKEN"]
     assert "array" not in submitted.document
-    assert store.submitted("nobody") is None
+    assert store.jobs.submitted("nobody") is None
 
 
 def test_a_job_is_launched_as_its_file_says(tmp_path: Path) -> None:
-    store = Store(sqlite_url(tmp_path / "millpond.db"))
+    store = Store(fresh_sqlite(tmp_path))
     document = {
         "roles": [{"name": "ps", "command": "serve"}, {"name": "worker", "command": ["work", "1"], "memory": "2GiB"}],
         "cpus": 2,
@@ -150,9 +152,9 @@ def test_a_job_is_launched_as_its_file_says(tmp_path: Path) -> None:
     isolation = Isolation(Apart(SandboxMode.AUTO), accounts, "ada", tmp_path)
     vault = Vault(store.secrets, tmp_path, lambda: Cipher.AES_256_GCM, lambda: 1.0)
     vault.put("user", "ada", "TOKEN", "quiet", "ada")
-    outfit = Outfit(store, tmp_path)
+    outfit = Outfit(store, tmp_path, vault)
     files = Files(tmp_path, store, outfit.rules, outfit.cache.place)
-    launcher = Launcher(store, files, isolation, vault, outfit.provisions, tmp_path)
+    launcher = Launcher(JobFiles(store), files, isolation, vault, outfit.provisions, tmp_path)
     launch = launcher.launch_of("j")
     assert launch.argv_of("ps") == ["/bin/sh", "-c", "serve"]
     assert launch.argv_of("worker") == ["work", "1"]

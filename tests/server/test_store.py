@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+from fresh_databases import fresh_sqlite
 
 from millpond.model import decisions, events
 from millpond.model.codec import from_plain, to_plain
@@ -20,13 +21,16 @@ from millpond.model.errors import UnavailableError
 from millpond.model.nodes import Closure, Node, Pool, SharingPolicy
 from millpond.model.reasons import Cause
 from millpond.model.resources import Amount, SliceRequest, TaskRequest
+from millpond.model.states import Outcome
 from millpond.model.tenants import Limit, Queue
 from millpond.model.topology import Level
-from millpond.model.workloads import Checkpoint, CheckpointMode, Job, Kind, Outcome, Priority, Role
+from millpond.model.workloads import Checkpoint, CheckpointMode, Job, Kind, Priority, Role
+from millpond.server.history import account
 from millpond.server.store.connecting import sqlite_url
 from millpond.server.store.histories import DecisionEntry, LogEntry
+from millpond.server.store.jobs import NewJob
 from millpond.server.store.schema import metadata
-from millpond.server.store.store import NewJob, Snapshot, Store
+from millpond.server.store.store import Snapshot, Store
 
 JOB = Job(
     "j",
@@ -43,7 +47,7 @@ JOB = Job(
     checkpoint=Checkpoint(CheckpointMode.SIGNAL, "SIGUSR1", 5.0),
     deadline_s=9.0,
 )
-DEVICE = Device("u", 0, "fake", "V100", 32_768, 1, 1, Health.FAULTY, "broken", True)
+DEVICE = Device("u", 0, "fake", "V100", 32_768, 1, 1, Health.FAULTY, "broken", True, True, "card", 3, True, 512)
 NODE = Node("n", 1000, 1024, (DEVICE,), "p", "r", "z", "nvswitch-8", 5, (("rdma", 2),), False, "drained")
 PLACEMENT = Placement(1, "ps", "n", (Grant("u", 250, 500, 1024),))
 
@@ -66,6 +70,7 @@ EVENTS: tuple[events.Event, ...] = (
     events.StopRequested(1.0, "j", "ada"),
     events.SuspendRequested(1.0, "j", True),
     events.ResumeRequested(1.0, "j"),
+    events.MigrateRequested(1.0, "j", ("n/1",), True, "it runs in a container", "ada"),
     events.DesiredCountChanged(1.0, "j", "ps", 4),
     events.TimeLimitChanged(1.0, "j", 3_600.0),
     events.Noted(1.0, "j", "nobody has used it"),
@@ -77,13 +82,14 @@ DECISIONS: tuple[decisions.Decision, ...] = (
     decisions.Start(1, "j", 1, Cause.FITS, (PLACEMENT,), True),
     decisions.Stop(2, "j", 1, Cause.PREEMPTED, (0, 1), 5.0, "k"),
     decisions.Suspend(3, "j", 1, Cause.TURN_TAKEN, SuspendMode.SWAP, "k"),
-    decisions.Resume(4, "j", 1, Cause.RESUME_REQUESTED),
+    decisions.Resume(4, "j", 1, Cause.RESUME_REQUESTED, PLACEMENT),
+    decisions.Migrate(5, "j", 1, Cause.MIGRATED, PLACEMENT, True),
 )
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
-    return Store(sqlite_url(tmp_path / "millpond.db"))
+    return Store(fresh_sqlite(tmp_path))
 
 
 def test_every_kind_of_event_and_decision_is_tried_here() -> None:
@@ -91,6 +97,13 @@ def test_every_kind_of_event_and_decision_is_tried_here() -> None:
         base = vars(module).get("Event") or vars(module)["Decision"]
         kinds = {kind for kind in vars(module).values() if isinstance(kind, type) and issubclass(kind, base)}
         assert {type(example) for example in examples} == kinds - {base}
+
+
+@pytest.mark.parametrize("event", EVENTS)
+def test_every_kind_of_event_is_told_in_words_of_people(event: events.Event) -> None:
+    (line,) = account([LogEntry(1, event)], [], {})
+    assert line.text
+    assert type(event).__name__ not in line.text
 
 
 def test_events_come_back_as_they_went_in(store: Store) -> None:
@@ -116,7 +129,7 @@ def test_a_batch_is_stored_whole_or_not_at_all(store: Store) -> None:
     with pytest.raises(sa.exc.IntegrityError):
         store.append([LogEntry(2, EVENTS[7], "j"), LogEntry(1, events.Tick(1.0))], [NewJob("j", "ada", 1.0, {})])
     assert [entry.seq for entry in store.events_after(0)] == [1]
-    assert not store.is_job("j")
+    assert not store.jobs.is_job("j")
 
 
 def test_the_latest_snapshot_is_found_and_old_ones_go(store: Store) -> None:
@@ -143,8 +156,7 @@ def test_the_migrations_make_the_tables_that_the_code_expects(tmp_path: Path) ->
 
 
 def test_a_database_that_is_up_to_date_is_opened_without_looking_at_migrations(tmp_path: Path) -> None:
-    url = sqlite_url(tmp_path / "millpond.db")
-    Store(url).close()
+    url = fresh_sqlite(tmp_path)
     script = f"import sys; from {Store.__module__} import Store; Store(sys.argv[1]).close(); print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", script, url], capture_output=True, text=True, check=True).stdout
     assert "sqlalchemy" in loaded.split()
@@ -159,8 +171,7 @@ def test_a_file_that_is_no_database_is_one_clear_error(tmp_path: Path) -> None:
 
 
 def test_a_database_of_a_newer_version_is_not_touched(tmp_path: Path) -> None:
-    url = sqlite_url(tmp_path / "millpond.db")
-    Store(url).close()
+    url = fresh_sqlite(tmp_path)
     with sa.create_engine(url).begin() as connection:
         connection.execute(sa.text("UPDATE alembic_version SET version_num = '9999'"))
     with pytest.raises(UnavailableError, match="a newer Millpond"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +11,14 @@ from api_world import JOBS, Api
 from server_world import Clock, Server, World
 
 from millpond.model.events import StopRequested
-from millpond.model.workloads import Outcome
+from millpond.model.states import Outcome
 from millpond.node.records import TaskFiles, TaskId
 from millpond.server.inbox import ChangeJob
 from millpond.server.sweeps.halving import rungs_up_to, verdict
 from millpond.server.sweeps.readings import MOST_AT_ONCE, Point, Reading
 from millpond.server.sweeps.watching import SweepWatch
-from millpond.specs.api import TrialList
 from millpond.specs.sweeps import Halving, Metric
+from millpond.specs.trial_bodies import TrialList
 
 LOSS = Metric(name="loss")
 SWEEP: dict[str, Any] = {
@@ -27,13 +26,6 @@ SWEEP: dict[str, Any] = {
     "metric": "loss",
     "halving": {"factor": 2, "first_step": 3},
 }
-
-
-@pytest.fixture
-def api(tmp_path: Path) -> Iterator[Api]:
-    made = Api(tmp_path)
-    yield made
-    made.close()
 
 
 def files_of(state_dir: Path, job: str, attempt: int = 1) -> TaskFiles:
@@ -228,7 +220,34 @@ def test_a_trial_stopped_before_a_kill_counts_as_stopped_afterwards(tmp_path: Pa
     assert info.array is not None
     assert (info.array.pruned, info.array.cancelled) == (1, 0)
     second.run_to_the_end()
-    ended = second.store.ended_job("a")
+    ended = second.store.jobs.ended_job("a")
     assert ended is not None
     assert ended.state == "succeeded"
     second.store.close()
+
+
+def test_a_sweep_whose_metric_nobody_tells_says_so_at_the_first_end_and_once(api: Api) -> None:
+    sweep = {"parameters": {"a": [1, 2, 3]}, "metric": {"name": "val/loss", "printed": "loss: {value}"}}
+    job = api.submit(name="tune", sweep=sweep).id
+    api.job(job)
+    for index in range(3):
+        api.engine.finish(TaskId(f"{job}.{index}", 1, 0))
+        api.job(f"{job}.{index}")
+        trials(api, job)
+    api.job(job)
+    told = [event["text"] for event in api.client.get(f"{JOBS}/{job}/events").json()["events"]]
+    how = "report it with millpond.job.report(**{'val/loss': 0.5}), or print a line such as 'loss: 0.5'"
+    assert told[1:] == [
+        f"{job}.0 has succeeded and told no val/loss; {how}",
+        "succeeded: 3/3 done; no trial told val/loss",
+    ]
+
+
+def test_a_trial_that_tells_nothing_beside_one_that_does_is_no_news(api: Api) -> None:
+    job = api.submit(name="tune", sweep={"parameters": {"a": [1, 2]}, "metric": "loss"}).id
+    api.job(job)
+    prints(api.state_dir, f"{job}.1", "loss=2\n")
+    api.engine.finish(TaskId(f"{job}.0", 1, 0))
+    api.job(f"{job}.0")
+    trials(api, job)
+    assert len(api.client.get(f"{JOBS}/{job}/events").json()["events"]) == 1

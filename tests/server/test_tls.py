@@ -60,6 +60,20 @@ def test_files_that_are_not_there_are_told(tmp_path: Path) -> None:
         open_encryption(Listening(tmp_path / "none.crt", tmp_path / "none.key"))
 
 
+def test_a_certificate_that_is_not_for_the_names_of_jobs_is_refused_at_the_start_and_at_a_renewal(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    certificate, key = make_certificate(tmp_path, also="*.jobs.test")
+    encryption = Encryption(certificate, key, "jobs.test")
+    before = encryption.certificate
+    make_certificate(tmp_path, days=50)
+    renew(encryption)
+    assert encryption.certificate == before
+    assert "is not for *.jobs.test" in caplog.text
+    with pytest.raises(UnavailableError, match="browsers would open no job"):
+        open_encryption(Listening(certificate, key, jobs_domain="jobs.test"))
+
+
 def test_a_renewal_that_cannot_be_used_changes_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     certificate, key = make_certificate(tmp_path)
     encryption = Encryption(certificate, key)

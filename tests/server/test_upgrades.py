@@ -21,6 +21,7 @@ from server_world import Clock, World, WorldEngine
 from millpond.model.errors import UnavailableError
 from millpond.node.records import TaskId
 from millpond.server.board import Board
+from millpond.server.job_files import JobFiles
 from millpond.server.loop import Loop
 from millpond.server.recovery import recover
 from millpond.server.store import upgrading
@@ -31,6 +32,12 @@ ROWS = json.loads((Path(__file__).parents[1] / "data" / "rows_of_earlier_revisio
 WRITTEN_AT = "accounts"
 COUNTED = ("usage", "deliveries", "audit")
 """Tables whose rows the database counts itself."""
+
+
+@pytest.fixture
+def database_url(empty_database_url: str) -> str:
+    """Without even tables: here the migrations make them."""
+    return empty_database_url
 
 
 def scripts() -> Config:
@@ -71,8 +78,8 @@ def revision_of(url: str) -> str | None:
 def test_a_database_of_every_earlier_revision_is_upgraded_and_gone_on_with(database_url: str, revision: str) -> None:
     write_earlier(database_url, revision)
     store = Store(database_url)
-    assert {info.id: info.state for info in store.ended_jobs(10)} == {"done": "succeeded", "failed": "failed"}
-    assert store.repeated("done") is not None
+    assert {info.id: info.state for info in store.jobs.ended_jobs(10)} == {"done": "succeeded", "failed": "failed"}
+    assert store.jobs.repeated("done") is not None
     known = REVISIONS.index(revision)
     assert [user.name for user in store.accounts.users()] == (
         ["ada", "bob"] if known >= REVISIONS.index("accounts") else []
@@ -92,6 +99,22 @@ def test_a_database_of_every_earlier_revision_is_upgraded_and_gone_on_with(datab
     assert max(world.starts.values()) == 1
     store.close()
     assert revision_of(database_url) == REVISIONS[-1]
+
+
+def test_halves_of_surrogate_pairs_in_stored_job_files_become_the_sign_for_what_is_no_character(
+    database_url: str,
+) -> None:
+    write_earlier(database_url, "images")
+    odd = {"command": "echo \ud83d\ude00", "env": {"A": "\ud800!", "B": "fine \U0001f600"}, "queue": "default"}
+    engine = sa.create_engine(database_url)
+    with engine.begin() as connection:
+        connection.execute(sa.text("UPDATE jobs SET document = :text WHERE id = 'waiting'"), {"text": json.dumps(odd)})
+    engine.dispose()
+    store = Store(database_url)
+    whole = {"command": "echo \U0001f600", "env": {"A": "\ufffd!", "B": "fine \U0001f600"}, "queue": "default"}
+    assert store.jobs.document("waiting") == whole
+    assert JobFiles(store).file_of("waiting").env["A"] == "\ufffd!"
+    store.close()
 
 
 def test_the_database_as_it_was_is_kept_beside_the_upgraded_one(tmp_path: Path) -> None:
@@ -129,7 +152,7 @@ def test_an_upgrade_that_fails_leaves_the_database_as_it_was(
     assert revision_of(database_url) == REVISIONS[0]
     monkeypatch.setattr(op, "create_table", real)
     store = Store(database_url)
-    assert len(store.ended_jobs(10)) == 2
+    assert len(store.jobs.ended_jobs(10)) == 2
     store.close()
 
 

@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from server_world import Clock, Server, World
 
-from millpond.model.workloads import Outcome
+from millpond.model.states import Outcome
 from millpond.node.records import TaskId
 from millpond.server.usage import Change, Held, Stretch
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
-    made = Server(tmp_path, World(), Clock())
-    yield made
-    made.store.close()
 
 
 def gpu_seconds(server: Server, by: str = "job", since: float = 0.0, until: float = 1e9) -> dict[str, float]:

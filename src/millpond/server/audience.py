@@ -6,9 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from millpond.model.events import LimitChanged, QueueChanged
 from millpond.server.auth.roles import Caller, Target, Verb, allows
-from millpond.server.store.store import Owners
-from millpond.specs.api import EventInfo, JobInfo, NodeInfo, PlanInfo, ReasonInfo
+from millpond.server.store.jobs import Owners
+from millpond.specs.device_bodies import DeviceStatus, SliceStatus
+from millpond.specs.event_bodies import EventInfo
+from millpond.specs.job_bodies import JobInfo
+from millpond.specs.node_bodies import NodeInfo
+from millpond.specs.plan_bodies import PlanInfo
+from millpond.specs.reason_bodies import ReasonInfo
 
 VEIL: Final = "a job of another group"
 
@@ -36,6 +42,16 @@ class Audience:
         if not other or self.owners is None or self.sees(look(other)):
             return reason
         return reason.model_copy(update={"summary": reason.summary.replace(other, VEIL), "blocked_by": ""})
+
+    def hears_of(self, event: EventInfo, look: Look) -> bool:
+        """Whether an entry of the log is for them: about a job they may see, a limit of their own, or nobody at all."""
+        if self.owners is None:
+            return True
+        if event.what == QueueChanged.__name__:
+            return False
+        if event.what == LimitChanged.__name__:
+            return bool(event.data["limit"]["user"] == self.owners.user)
+        return self.sees(look(event.about))
 
     def event(self, event: EventInfo, look: Look) -> EventInfo:
         """The entry of a history, without the name of a successor that is not for them."""
@@ -66,9 +82,28 @@ class Audience:
             return job if info is not None and self.sees(info) else VEIL
 
         devices = [
-            device.model_copy(update={"holders": [shown(job) for job in device.holders]}) for device in node.devices
+            device.model_copy(
+                update={
+                    "holders": [shown(job) for job in device.holders],
+                    "slices": [each.model_copy(update={"job": shown(each.job)}) for each in device.slices],
+                }
+            )
+            for device in node.devices
         ]
         return node.model_copy(update={"devices": devices, "jobs": [shown(job) for job in node.jobs]})
+
+    def device(self, device: DeviceStatus, look: Look) -> DeviceStatus:
+        """The device, without the names of those who hold it and are not for them."""
+        if self.owners is None:
+            return device
+
+        def shown(part: SliceStatus) -> SliceStatus:
+            info = look(part.job)
+            if info is not None and self.sees(info):
+                return part
+            return part.model_copy(update={"job": VEIL, "user": "", "role": ""})
+
+        return device.model_copy(update={"slices": [shown(part) for part in device.slices]})
 
 
 EVERYBODY: Final = Audience(None)

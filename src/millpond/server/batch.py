@@ -18,9 +18,10 @@ from millpond.server.core import Core
 from millpond.server.dependents import Dependent, Dependents
 from millpond.server.inbox import ChangeJob, ChangeNode, Submission
 from millpond.server.store.histories import LogEntry
-from millpond.server.store.store import DEPENDENT, LIVE, NewJob, Store
-from millpond.specs.api import JobInfo
-from millpond.specs.members import split_member
+from millpond.server.store.jobs import DEPENDENT, LIVE, NewJob
+from millpond.server.store.store import Store
+from millpond.specs.job_bodies import JobInfo
+from millpond.specs.job_ids import split_member
 from millpond.specs.mounts import After
 
 
@@ -169,7 +170,7 @@ class Batch:
     def answer_repeated(self, board: Board) -> None:
         """Submissions that were made before get the job they got then."""
         for name, answer in self._repeated:
-            info = board.get(name) or self._store.ended_job(name)
+            info = board.get(name) or self._store.jobs.ended_job(name)
             if info is None:
                 answer.set_exception(NotFoundError(f"no job {name!r}", "submit it with a new key"))
             else:
@@ -204,7 +205,7 @@ class Batch:
             self._same_content(submission, digest)
             self._waiting[seq].append((name, submission.answer))
             return True
-        stored = self._store.repeated(submission.key)
+        stored = self._store.jobs.repeated(submission.key)
         if stored is None:
             return False
         self._same_content(submission, stored[1])
@@ -220,7 +221,7 @@ class Batch:
     def _admit(self, submission: Submission) -> None:
         job = submission.job
         taken = job.id in self._core.scheduler.jobs or any(new.id == job.id for new in self.new_jobs)
-        if taken or self._store.is_job(job.id):
+        if taken or self._store.jobs.is_job(job.id):
             raise ConflictError(f"a job {job.id!r} exists already", "submit it again")
         reason = self._core.scheduler.check(job)
         if reason is not None:
@@ -271,7 +272,7 @@ class Batch:
         return NewJob(member, user, max(self.now, self._latest), {}, group=group, parent=found[0])
 
     def _not_alive(self, name: str) -> MillpondError:
-        info = self._store.ended_job(name)
+        info = self._store.jobs.ended_job(name)
         if info is None:
             return absent("job", name)
         return ConflictError(f"job {name!r} has ended already ({info.state})", "see how with pond logs or pond why")

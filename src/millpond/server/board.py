@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from millpond.model.confinement import UNTOLD, Confinement
-from millpond.model.decisions import Placement
+from millpond.model.decisions import Placement, SuspendMode
 from millpond.model.devices import Device
 from millpond.model.resources import CARD_MILLI
-from millpond.model.workloads import Job, JobState, Outcome
+from millpond.model.states import JobState, Outcome
+from millpond.model.workloads import Job
 from millpond.scheduling.records import JobRecord, TaskRecord
-from millpond.specs.api import DeviceGrant, JobInfo, TaskInfo
-from millpond.specs.members import split_member
+from millpond.scheduling.suspending import is_leaving, why_it_clings
+from millpond.specs.job_bodies import DeviceGrant, JobInfo, TaskInfo
+from millpond.specs.job_ids import split_member
 
 FAILED_WITHOUT_CODE = 1
 STOPPED_WITHOUT_CODE = 143
@@ -24,16 +26,24 @@ _OWN_FAULT = (Outcome.USER_ERROR, Outcome.OUT_OF_MEMORY, Outcome.START_FAILED)
 
 
 class Board:
-    """Pictures of all jobs that have not ended, in the order of their submission."""
+    """Pictures of all jobs that have not ended, in the order of their submission.
+
+    Attributes:
+        on_first_start: told the look of a job that has just started for the first time; must return at once.
+    """
 
     def __init__(self) -> None:
+        self.on_first_start: Callable[[JobInfo], None] = lambda _: None
         self._lock = threading.Lock()
         self._jobs: dict[str, JobInfo] = {}
 
     def put(self, info: JobInfo) -> None:
         """Show a job, or its new look."""
+        before = self._jobs.get(info.id)
         with self._lock:
             self._jobs[info.id] = info
+        if before is not None and before.first_started_at is None and info.first_started_at is not None:
+            self.on_first_start(info)
 
     def drop(self, job: str) -> None:
         """No longer show a job (it has ended, and the store has it)."""
@@ -64,12 +74,9 @@ def picture(
 
     Args:
         confinement: how well its latest run was kept apart, and kept to its amounts.
-        before: its look until now; tells when a run that is over had started.
+        before: its look until now; tells when a run had started that was suspended since, or is over.
     """
     job = record.job
-    started_at = record.started_at
-    if started_at is None and before is not None and before.attempt == record.attempt:
-        started_at = before.started_at
     return JobInfo(
         id=record.id,
         name=job.name,
@@ -79,11 +86,12 @@ def picture(
         group=job.group,
         kind=job.kind.value,
         priority=job.priority.name.lower(),
+        share_class=job.share_class.value,
         state=record.state.value,
         attempt=record.attempt,
         submitted_at=record.submitted_at,
         first_started_at=record.first_started_at,
-        started_at=started_at,
+        **_run(record, before),
         ended_at=record.ended_at,
         gpus=gpus_text(job),
         gpu_milli=record.gpu_milli,
@@ -94,8 +102,43 @@ def picture(
         **_membership(record.id),
         unsandboxed=not confinement.sandboxed,
         limited_by=confinement.limits.value,
+        held_by=confinement.slices.value,
+        hold_reason=confinement.slices_reason,
         resting="" if record.state.ended else record.resting,
+        suspension=_suspension(record),
+        leaving=record.state is JobState.SUSPENDED and is_leaving(record),
+        migration="" if record.migration is None else record.migration.text,
     )
+
+
+def _run(record: JobRecord, before: JobInfo | None) -> dict[str, Any]:
+    """When the present or last run started, since when it is suspended, and how long it was before."""
+    known = before if before is not None and before.attempt == record.attempt else None
+    computed = record.attained_s - record.attained_before_s
+    suspended_at = record.suspended_at if record.state is JobState.SUSPENDED else None
+    last = record.started_at if suspended_at is None else suspended_at
+    began = None if known is None else known.started_at
+    if began is None and record.attempt == 1:
+        began = record.first_started_at
+    if last is None:  # it has not begun, or is over
+        kept = {} if known is None else {"suspended_at": known.suspended_at, "suspended_s": known.suspended_s}
+        return {"started_at": began, **kept}
+    began = last - computed if began is None else began
+    return {"started_at": began, "suspended_at": suspended_at, "suspended_s": max(0.0, last - began - computed)}
+
+
+def _suspension(record: JobRecord) -> str:
+    """How and why a job is suspended, or why it could not be; empty when nobody asked that of its present run."""
+    clings = why_it_clings(record)
+    if record.state is JobState.RUNNING:
+        return clings
+    if record.state is not JobState.SUSPENDED:
+        return ""
+    if record.suspend_mode is SuspendMode.SWAP:
+        how = "on its way to host memory" if is_leaving(record) else "swapped to host memory"
+    else:
+        how = "being halted" if is_leaving(record) else f"frozen, and {clings}" if clings else "frozen"
+    return f"{how} ({record.suspended_why.value})" if record.suspended_why is not None else how
 
 
 def picture_before(job: Job, submitted_at: float) -> JobInfo:
@@ -111,6 +154,7 @@ def picture_before(job: Job, submitted_at: float) -> JobInfo:
         group=job.group,
         kind=job.kind.value,
         priority=job.priority.name.lower(),
+        share_class=job.share_class.value,
         state=queued,
         attempt=0,
         submitted_at=submitted_at,
@@ -137,7 +181,7 @@ def picture_cancelled(before: JobInfo, at: float, account: str) -> JobInfo:
 
 
 def gpus_text(job: Job) -> str:
-    """What a job asks for: ``0``, ``0.25``, ``2``, ``4 x 2`` (tasks x cards), roles joined by ``+``."""
+    """What a job asks for: ``0``, ``0.25``, ``8 GiB``, ``2``, ``4 x 2`` (tasks x cards), roles joined by ``+``."""
     parts = []
     for role in job.roles:
         request = role.request
@@ -145,7 +189,7 @@ def gpus_text(job: Job) -> str:
             continue
         each = str(request.devices)
         if request.slice.compute_milli == 0:
-            each = f"{request.slice.memory_mib} MiB"
+            each = f"{request.slice.memory_mib / 1024:g} GiB"
         elif request.slice.compute_milli < CARD_MILLI:
             each = f"{request.slice.compute_milli / CARD_MILLI:g}"
         parts.append(each if role.desired == 1 else f"{role.desired} x {each}")

@@ -14,15 +14,15 @@ from typing import Any, Protocol
 
 from millpond.model.errors import ConflictError, InvalidInputError
 from millpond.model.reasons import Cause
-from millpond.model.workloads import Job, JobState
-from millpond.server.arrays.arrays import Arrays, never_fed
-from millpond.server.board import Board
+from millpond.model.states import JobState
+from millpond.model.workloads import Job
+from millpond.server.lookup import Lookup
 from millpond.server.provisions.staging import Stage
 from millpond.server.store.store import Store
-from millpond.specs.api import ReasonInfo
 from millpond.specs.job import check_job
-from millpond.specs.members import split_member
+from millpond.specs.job_ids import split_member
 from millpond.specs.mounts import After
+from millpond.specs.reason_bodies import ReasonInfo
 
 _WANTED = {"ok": "succeed", "any": "end", "failed": "fail"}
 
@@ -75,19 +75,15 @@ class Dependents:
     """All jobs that wait for others. For the scheduler's thread.
 
     Args:
-        board: the looks of jobs that have not ended.
-        arrays: knows the members that are not on the board yet.
         stages: gets near what they need.
     """
 
-    def __init__(self, store: Store, board: Board, arrays: Arrays, stages: Stages) -> None:
-        self._store = store
-        self._board = board
-        self._arrays = arrays
+    def __init__(self, store: Store, lookup: Lookup, stages: Stages) -> None:
+        self._lookup = lookup
         self._stages = stages
         self._waiting: dict[str, Dependent] = {}
         self._to_look_at: dict[str, None] = {}
-        for row in store.dependents():
+        for row in store.jobs.dependents():
             file = check_job(row.document)
             job = replace(file.to_job(row.id, row.user), group=row.group)
             self.hold(Dependent(job, row.submitted_at, file.file.after, row.document))
@@ -203,8 +199,7 @@ class Dependents:
 
     def _state(self, job: str) -> JobState | None:
         """A job's present or last state; None when there never was such a job."""
-        info = self._board.get(job) or self._store.ended_job(job)
-        info = info or self._arrays.unfed(job) or never_fed(job, self._store)
+        info = self._lookup.find(job)
         return None if info is None else JobState(info.state)
 
 

@@ -2,25 +2,33 @@
 
 What an ended job left does not change any more and is measured once; what lives is measured at every look. A dataset
 counts with the size of its files for whoever put it, even where others put the same content.
+
+Where nearly nothing is free nobody's work is taken on: what is left, and what the store keeps within itself
+(``store.reserve``), is for stopping and ending what is there.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
-from millpond.model.errors import ConflictError
+from millpond.model.errors import ConflictError, UnavailableError
 from millpond.node.records import job_dir
 from millpond.server.auth.accounts import Accounts
 from millpond.server.files.datasets import Datasets
 from millpond.server.store.store import Store
-from millpond.specs.api import DiskInfo
 from millpond.specs.quantities import size_text
+from millpond.specs.usage_bodies import DiskInfo
 
-_REMEDY = "remove what is no longer needed (pond delete JOB, pond data rm), or have the limit raised"
+MAKE_ROOM: Final = "remove what is no longer needed on the server (pond delete, pond data rm, --keep-logs-gib)"
+KEPT_FOR_ENDS_BYTES: Final = 8 * 2**20
+"""While less is free, nothing new is taken on."""
+_REMEDY: Final = "remove what is no longer needed (pond delete JOB, pond data rm), or have the limit raised"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +44,13 @@ class DiskBooks:
 
     Attributes:
         latest: as it was at the last look.
+        free: free bytes beside a path.
     """
 
     def __init__(self, store: Store, state_dir: Path, accounts: Accounts) -> None:
         self._store = store
         self._state_dir = state_dir
+        self.free: Callable[[Path], int] = lambda path: shutil.disk_usage(path).free
         self._accounts = accounts
         self._datasets = Datasets(store)
         self._settled: dict[str, int] = {}
@@ -56,7 +66,7 @@ class DiskBooks:
         groups: Counter[str] = Counter()
         there = {path.name for path in (self._state_dir / "jobs").glob("*")}
         self._settled = {name: size for name, size in self._settled.items() if name in there}
-        for owner in self._store.owners():
+        for owner in self._store.jobs.owners():
             name = job_dir(self._state_dir, owner.job).name
             if name not in there:
                 continue
@@ -77,6 +87,11 @@ class DiskBooks:
         first = next(iter(self._accounts.memberships(user)), None)
         return first.group if first is not None else ""
 
+    def full(self) -> str:
+        """Why nothing can be taken on at all; empty when there is room: what is left is for ends alone."""
+        free = self.free(self._state_dir)
+        return f"the server's disk is full: {size_text(free)} are free" if free < KEPT_FOR_ENDS_BYTES else ""
+
     def excess(self, user: str, group: str) -> str:
         """Whose limit is exceeded, in words; empty when none is."""
         for held in (self.of_user(user), self.of_group(group)):
@@ -89,8 +104,11 @@ class DiskBooks:
         """Whether more of a user's may be taken on.
 
         Raises:
+            UnavailableError: nobody's may, for want of room.
             ConflictError: they, or their group, hold too much.
         """
+        if full := self.full():
+            raise UnavailableError(full, "what runs can be stopped (pond stop); then " + MAKE_ROOM)
         excess = self.excess(user, group)
         if excess:
             raise ConflictError(excess, _REMEDY)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from millpond.model.workloads import JobState
+from millpond.model.states import JobState
 from millpond.server.core import Core
 from millpond.server.views import reason_info
-from millpond.specs.api import ArrayInfo, EventInfo, JobInfo, ReasonInfo, TrialInfo
+from millpond.specs.event_bodies import EventInfo
+from millpond.specs.job_bodies import ArrayInfo, JobInfo
+from millpond.specs.reason_bodies import ReasonInfo
+from millpond.specs.trial_bodies import TrialList
 
 
 class Explainer:
@@ -15,19 +16,25 @@ class Explainer:
 
     def __init__(self) -> None:
         self._seq = -1
-        self._known: dict[str, ReasonInfo] = {}
+        self._known: dict[tuple[str, bool], ReasonInfo] = {}
 
-    def explain(self, core: Core, job: str) -> ReasonInfo | None:
-        """Why a job waits or runs; None when it has ended."""
+    def explain(self, core: Core, job: str, *, briefly: bool = False) -> ReasonInfo | None:
+        """Why a job waits or runs; None when it has ended.
+
+        Args:
+            briefly: without remedy and estimate.
+        """
         if core.seq != self._seq:
             self._seq = core.seq
             self._known.clear()
         record = core.scheduler.jobs.get(job)
         if record is None or record.state.ended:
             return None
-        if job not in self._known:
-            self._known[job] = reason_info(job, record.state, core.scheduler.explain(job, core.now))
-        return self._known[job]
+        wanted = (job, briefly)
+        if wanted not in self._known:
+            ask = core.scheduler.cause if briefly else core.scheduler.explain
+            self._known[wanted] = reason_info(job, record.state, ask(job, core.now))
+        return self._known[wanted]
 
 
 def last_word(info: JobInfo) -> ReasonInfo:
@@ -37,20 +44,22 @@ def last_word(info: JobInfo) -> ReasonInfo:
         summary += f": {info.reason or info.array.summary}"
         return ReasonInfo(job=info.id, state=info.state, cause=info.state, summary=summary)
     if info.state == JobState.FAILED:
-        summary += f" with exit code {info.exit_code}"
+        summary += " and never ran" if info.first_started_at is None else f" with exit code {info.exit_code}"
     if info.state != JobState.SUCCEEDED:
         detail = next((task.detail for task in info.tasks if task.detail), "")
         summary += f": {detail}" if detail else ""
     return ReasonInfo(job=info.id, state=info.state, cause=info.state, summary=summary)
 
 
-def last_of_array(info: JobInfo, array: ArrayInfo, best: Sequence[TrialInfo], seq: int) -> EventInfo:
+def last_of_array(info: JobInfo, array: ArrayInfo, trials: TrialList | None, seq: int) -> EventInfo:
     """The end of an array in its history: of no event of its own, as it follows from those of its members.
 
     Args:
-        best: of a sweep, the best trial.
+        trials: of a sweep, the best of them at least.
     """
     text = f"{info.state}: {array.summary}"
-    if best and best[0].value is not None:
-        text += f"; the best is trial {best[0].index} with {best[0].value:.6g}"
+    if trials is not None and trials.metric and trials.trials:
+        best = trials.trials[0]
+        told = f"the best is trial {best.index} with {best.value:.6g}" if best.value is not None else ""
+        text += f"; {told or f'no trial told {trials.metric}'}"
     return EventInfo(seq=seq, at=info.ended_at or 0.0, what="Ended", decided=False, text=text, data={}, about=info.id)

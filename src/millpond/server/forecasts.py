@@ -1,5 +1,7 @@
 """How long jobs will run, by what those that ended took: learnt and asked outside the scheduler's thread.
 
+Services run until somebody ends them: nothing is learnt from them, and nothing said of them.
+
 A forecast reaches the core as an event right behind the submission, so that a replay needs no forecaster.
 """
 
@@ -11,8 +13,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from millpond.forecasting.durations import DurationPredictor, Forecast
-from millpond.model.workloads import Job, JobState
-from millpond.specs.api import JobInfo
+from millpond.model.states import JobState
+from millpond.model.workloads import Job, Kind
+from millpond.specs.job_bodies import JobInfo
 
 REMEMBERED: Final = 2_000
 """So many of the latest jobs are read again after a restart."""
@@ -51,7 +54,7 @@ class Forecaster:
                     self._learn(info)
                 self._earlier = None
             self._learn_new()
-            return self._predictor.predict(job)
+            return self._guess(job)
 
     def predict_at_once(self, job: Job) -> Forecast | None:
         """The same for those who must not wait: None also while others ask, or nothing was read yet."""
@@ -61,9 +64,12 @@ class Forecaster:
             if self._earlier is not None:
                 return None
             self._learn_new()
-            return self._predictor.predict(job)
+            return self._guess(job)
         finally:
             self._lock.release()
+
+    def _guess(self, job: Job) -> Forecast | None:
+        return None if job.kind is Kind.SERVICE else self._predictor.predict(job)
 
     def _learn_new(self) -> None:
         while not self._ended.empty():
@@ -71,5 +77,7 @@ class Forecaster:
 
     def _learn(self, info: JobInfo) -> None:
         """Only a run that came to its own end says how long such jobs take."""
-        if info.state == JobState.SUCCEEDED and info.started_at is not None and info.ended_at is not None:
-            self._predictor.observe(info, info.ended_at - info.started_at)
+        if info.state != JobState.SUCCEEDED or info.ended_at is None or info.kind == Kind.SERVICE:
+            return
+        if (ran_s := info.ran_s(info.ended_at)) is not None:
+            self._predictor.observe(info, ran_s)

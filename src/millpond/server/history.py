@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from millpond.model import events
 from millpond.model.codec import to_plain
-from millpond.model.decisions import Decision, Resume, Start, Stop, Suspend
+from millpond.model.confinement import Confinement
+from millpond.model.decisions import Decision, Migrate, Placement, Resume, Start, Stop, Suspend
 from millpond.model.nodes import Closure
+from millpond.model.reasons import Cause
+from millpond.model.sharing import SliceHold
+from millpond.server.settings_told import settings_text
 from millpond.server.store.histories import DecisionEntry, LogEntry, node_of
-from millpond.server.wording import local_time
-from millpond.specs.api import EventInfo
+from millpond.server.wording import counted, local_time
+from millpond.specs.event_bodies import EventInfo
 
 
 def story(happened: list[LogEntry], decided: list[DecisionEntry]) -> list[EventInfo]:
@@ -59,14 +63,16 @@ def _event_text(event: events.Event, decisions: dict[int, Decision]) -> str:
             return f"expected to run {expected:.0f} s, rarely more than {cautious:.0f} s"
         case events.StopRequested(by=by, reason=reason):
             return f"{by or 'somebody'} asked for its end" + (f": {reason}" if reason else "")
-        case events.SuspendRequested():
-            return "somebody asked that it leave its cards"
-        case events.ResumeRequested():
-            return "somebody asked that it go on"
+        case events.SuspendRequested(swap=swap, by=by):
+            return f"{by or 'somebody'} asked that it leave its cards" + (", with its device memory" if swap else "")
+        case events.MigrateRequested(to=to, by=by):
+            return f"{by or 'somebody'} asked that it migrate to {', '.join(to) or 'other cards'}"
+        case events.ResumeRequested(by=by):
+            return f"{by or 'somebody'} asked that it go on"
         case events.DesiredCountChanged(role=role, desired=desired, why=why):
-            return f"role {role} should have {_count(desired, 'task')}" + (f": {why}" if why else "")
-        case events.TimeLimitChanged(time_limit_s=limit):
-            return f"may run for {limit:.0f} s in all"
+            return f"role {role} should have {counted(desired, 'task')}" + (f": {why}" if why else "")
+        case events.TimeLimitChanged(time_limit_s=limit, by=by):
+            return f"may run for {limit:.0f} s in all" + (f", says {by}" if by else "")
         case events.Noted(text=text):
             return text
         case events.NodeClosed(closure=closure):
@@ -74,7 +80,7 @@ def _event_text(event: events.Event, decisions: dict[int, Decision]) -> str:
         case events.NodeOpened(planned=planned, by=by):
             return f"opened by {by or 'somebody'}" + (", and what was planned given up" if planned else "")
         case events.NodeJoined(node=node):
-            return f"joined with {_count(len(node.devices), 'card')}"
+            return f"joined with {counted(len(node.devices), 'card')}"
         case events.NodeLost():
             return "lost"
         case events.StartsHeld(text=text):
@@ -84,13 +90,13 @@ def _event_text(event: events.Event, decisions: dict[int, Decision]) -> str:
         case events.DeviceHealthChanged(device=device, health=health, detail=detail):
             return f"card {device} is {health.value}" + (f": {detail}" if detail else "")
         case events.Confirmed(decision=number):
-            return _confirmed_text(decisions.get(number))
-        case events.Refused(reason=reason):
-            return f"could not be done: {reason}"
+            return _confirmed_text(decisions.get(number), event.confinement)
+        case events.Refused(decision=number, reason=reason):
+            return f"{_refused_text(decisions.get(number))}: {reason}"
         case events.Ended():
             return _ended_text(event)
         case _:
-            return type(event).__name__
+            return settings_text(event)
 
 
 def _closure_text(closure: Closure) -> str:
@@ -100,18 +106,37 @@ def _closure_text(closure: Closure) -> str:
     return f"{begin}{until} by {closure.by or 'somebody'}" + (f": {closure.reason}" if closure.reason else "")
 
 
-def _confirmed_text(decision: Decision | None) -> str:
+def _confirmed_text(decision: Decision | None, confinement: Confinement) -> str:
     match decision:
         case Start(placements=placements):
-            return f"{_count(len(placements), 'task')} running"
+            running = f"{counted(len(placements), 'task')} running"
+            if confinement.slices is not SliceHold.NOTHING:
+                return running
+            return f"{running}; nothing keeps it to its part of the card: {confinement.slices_reason}"
         case Stop():
             return "told to end"
         case Suspend():
             return "left its cards"
         case Resume():
             return "goes on"
+        case Migrate():
+            return "live-migrated"
         case _:
             return "done"
+
+
+def _refused_text(decision: Decision | None) -> str:
+    match decision:
+        case Start():
+            return "could not be started"
+        case Suspend():
+            return "could not leave its cards"
+        case Resume():
+            return "could not go on"
+        case Migrate():
+            return "could not be migrated"
+        case _:
+            return "could not be done"
 
 
 def _ended_text(event: events.Ended) -> str:
@@ -123,9 +148,14 @@ def _ended_text(event: events.Ended) -> str:
 
 def _decision_text(decision: Decision) -> str:
     match decision:
+        case Start(cause=Cause.MIGRATED, placements=placements, attempt=attempt):
+            cards = ", ".join(map(_cards, placements))
+            return f"restart-migrated: start {counted(len(placements), 'task')} on {cards} (attempt {attempt})"
+        case Stop(cause=Cause.MIGRATED, grace_s=grace):
+            return f"end all tasks within {grace:g} s, to be restart-migrated"
         case Start(placements=placements, attempt=attempt):
             nodes = ", ".join(dict.fromkeys(placement.node for placement in placements))
-            return f"start {_count(len(placements), 'task')} on {nodes} (attempt {attempt}, {decision.cause.value})"
+            return f"start {counted(len(placements), 'task')} on {nodes} (attempt {attempt}, {decision.cause.value})"
         case Stop(tasks=tasks, grace_s=grace, for_job=successor):
             which = "all tasks" if not tasks else f"task {', '.join(map(str, tasks))}"
             room = f" for {successor}" if successor else ""
@@ -133,11 +163,14 @@ def _decision_text(decision: Decision) -> str:
         case Suspend(mode=mode, for_job=successor):
             room = f" for {successor}" if successor else ""
             return f"suspend it ({mode.value}){room} ({decision.cause.value})"
-        case Resume():
-            return f"let it go on ({decision.cause.value})"
+        case Resume(placement=placement):
+            where = f" on {_cards(placement)}" if placement is not None else ""
+            return f"let it go on{where} ({decision.cause.value})"
+        case Migrate(placement=placement):
+            return f"live-migrate it to {_cards(placement)} ({decision.cause.value})"
         case _:
             return f"{type(decision).__name__} ({decision.cause.value})"
 
 
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+def _cards(placement: Placement) -> str:
+    return ", ".join(f"card {grant.device}" for grant in placement.grants) or placement.node

@@ -12,13 +12,17 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import Final
 
 import uvicorn
+import uvloop
 from starlette.types import ASGIApp
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from millpond.model.errors import UnavailableError
 from millpond.server.proxy.sockets import LARGEST_MESSAGE
 
 END_WITHIN_S: Final = 5
 """Requests that are under way when the server is told to end get so long."""
+LARGEST_HEAD: Final = 64 * 1024
+"""Bytes that a request's first line and headers may take together."""
 _BACKLOG: Final = 512
 
 
@@ -90,6 +94,7 @@ class HttpServer:
             access_log=False,
             lifespan="off",
             server_header=False,
+            http=_BoundedRequests,
             proxy_headers=False,  # anybody could write them; server.outside knows whom to believe
             ws="websockets-sansio",
             ws_max_size=LARGEST_MESSAGE,
@@ -104,7 +109,7 @@ class HttpServer:
 
     def run(self, listener: socket.socket) -> None:
         """Serve until SIGINT, SIGTERM or ``stop``; a second signal does not wait for open requests."""
-        with asyncio.Runner() as runner:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(self._serve(listener))
 
     def stop(self) -> None:
@@ -127,6 +132,31 @@ class HttpServer:
         self._server.force_exit = self._server.should_exit
         self._on_stop()
         self.stop()
+
+
+class _BoundedRequests(HttpToolsProtocol):
+    """One connection; the parser itself would take headers without end, from anybody."""
+
+    _head_bytes: int | None = None
+    """Received of a head that is not complete; None between heads."""
+
+    def data_received(self, data: bytes) -> None:
+        """Take what arrived."""
+        super().data_received(data)
+        if self._head_bytes is not None:
+            self._head_bytes += len(data)
+            if self._head_bytes > LARGEST_HEAD and not self.transport.is_closing():
+                self.send_400_response(f"The headers of a request may take {LARGEST_HEAD // 1024} KiB.")
+
+    def on_message_begin(self) -> None:
+        """A request begins."""
+        self._head_bytes = 0
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        """Its head is here."""
+        self._head_bytes = None
+        super().on_headers_complete()
 
 
 class _QuietServer(uvicorn.Server):

@@ -17,15 +17,17 @@ from typing import Final
 
 from millpond.model.errors import MillpondError
 from millpond.model.events import Noted, StopRequested, SuspendRequested
-from millpond.model.workloads import JobState, Kind
+from millpond.model.states import JobState
+from millpond.model.workloads import Kind
 from millpond.node import procfs
 from millpond.node.records import RunRecord, TaskFiles, TaskId, read_record
 from millpond.node.runner import detached_processes
 from millpond.server.activity import Activity
 from millpond.server.inbox import ChangeJob
 from millpond.server.loop import Loop
-from millpond.specs.api import JobInfo
-from millpond.specs.cluster import DevRules
+from millpond.server.wording import lasting
+from millpond.specs.dev_rules import DevRules
+from millpond.specs.job_bodies import JobInfo
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +35,7 @@ LOOK_EVERY_S: Final = 20.0
 BUSY_PART: Final = 0.05
 """A task that uses more than this part of one core is in use."""
 _ANSWER_WITHIN_S: Final = 30.0
+_WHO: Final = "the rule for idle places"
 
 
 class Verdict(Enum):
@@ -147,9 +150,9 @@ class IdleWatch:
                 self._act(job)
 
     def _warn(self, job: JobInfo, now: float) -> None:
-        minutes = round(self._rules.warn_before_s / 60)
+        notice = lasting(self._rules.warn_before_s)
         what = "suspended" if self._rules.on_idle == "suspend" else "stopped"
-        text = f"nobody has used it for a while; it will be {what} in {minutes} minutes unless somebody does"
+        text = f"nobody has used it for a while; it will be {what} in {notice} unless somebody does"
         self._loop.tell([Noted(now, job.id, text)])
         for task in job.tasks:
             self._write(TaskFiles.of(self._state_dir, TaskId(job.id, job.attempt, task.task)).log, text)
@@ -166,13 +169,13 @@ class IdleWatch:
         name = job.id
         if self._rules.on_idle == "suspend":
             try:
-                self._ask(ChangeJob(name, lambda _, now: SuspendRequested(now, name)))
+                self._ask(ChangeJob(name, lambda _, now: SuspendRequested(now, name, by=_WHO)))
             except MillpondError as error:
                 log.info("%s is idle and cannot be suspended (%s); it is stopped", name, error)
             else:
                 return
         try:
-            self._ask(ChangeJob(name, lambda _, now: StopRequested(now, name, "the rule for idle places")))
+            self._ask(ChangeJob(name, lambda _, now: StopRequested(now, name, _WHO)))
         except MillpondError as error:
             log.info("%s is idle and could not be stopped: %s", name, error)  # it ended by itself
 

@@ -14,7 +14,7 @@ from millpond.model.events import Event
 from millpond.model.workloads import Job
 from millpond.scheduling.records import JobRecord
 from millpond.server.core import Core
-from millpond.specs.api import JobInfo
+from millpond.specs.job_bodies import JobInfo
 
 
 @dataclass(slots=True, eq=False)

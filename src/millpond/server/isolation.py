@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from millpond.model.errors import UnavailableError
+from millpond.model.errors import InvalidInputError, UnavailableError
 from millpond.model.events import Event, StartsFreed, StartsHeld
 from millpond.model.reasons import Cause
-from millpond.node.identities import Identity, account_named, is_taken, numbered
+from millpond.node.identities import HOMES, Identity, account_named, is_taken, numbered
 from millpond.node.sandbox import (
     INSTALL,
     INSTALL_IDENTITIES,
@@ -133,6 +133,22 @@ class Isolation:
         if self._is_another(user) and self._run_as().kind is UserKind.UNIX:
             account_named(user)
 
+    def working_folder(self, workdir: str, user: str) -> Path:
+        """Where a working directory leads after all links.
+
+        Raises:
+            InvalidInputError: into the server's own state, of which a user has nothing but their home.
+        """
+        try:
+            found, state = Path(workdir).resolve(), self._state_dir.resolve()
+        except (OSError, RuntimeError) as error:  # a circle of links
+            raise InvalidInputError(f"the working directory {workdir} leads nowhere", "check its links") from error
+        if found.is_relative_to(state) and not (user and found.is_relative_to(state / HOMES / user)):
+            raise InvalidInputError(
+                f"the working directory {workdir} lies in the server's own state", "name another folder"
+            )
+        return found
+
     def identity_of(self, user: str) -> Identity | None:
         """Whom the tasks of a user run as; None: as the server does.
 
@@ -147,7 +163,7 @@ class Isolation:
         if rule.kind is UserKind.UNIX:
             return account_named(user)
         return numbered(
-            user, self._accounts.number_of(user, range(rule.first, rule.last + 1), is_taken), self._state_dir
+            user, self._accounts.numbers.of(user, range(rule.first, rule.last + 1), is_taken), self._state_dir
         )
 
     def events(self, core: Core) -> list[Event]:

@@ -3,27 +3,32 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from millpond.model.errors import InvalidInputError, NotFoundError, UnavailableError
+from millpond.model.errors import InvalidInputError, UnavailableError
+from millpond.model.sharing import LENIENT, MigLayout, SliceRules
 from millpond.model.workloads import CheckpointMode
 from millpond.node.cgroups import Amounts, GroupMode, find_controllers, open_for_groups
-from millpond.node.devices.fake import VENDOR, FakeVendor
-from millpond.node.launch import LaunchSpec
+from millpond.node.devices.fake import VENDOR, FakeVendor, Tenant
+from millpond.node.devices.nvml import Nvml
+from millpond.node.launch import LaunchSpec, Listening
 from millpond.node.limiting import REMEDY, Limiter
 from millpond.node.machine import Machine, describe_machine
-from millpond.node.records import attempt_dir
+from millpond.node.records import job_dir
 from millpond.node.runner import running_under
+from millpond.node.sharing.mig import divide
 from millpond.server.files.service import Files
 from millpond.server.isolation import Isolation
+from millpond.server.job_files import Accepted, JobFiles
 from millpond.server.provisions.admission import Provisions
-from millpond.server.store.store import Store
 from millpond.server.vault.secrets import Vault
 from millpond.specs.cluster import ClusterConfig
 from millpond.specs.confining import TaskRules
-from millpond.specs.job import JobFile, RoleFile, check_job
+from millpond.specs.job import JobFile, RoleFile
+from millpond.specs.job_ids import service_of
+from millpond.specs.origins import PATHS_ONLY, JobOrigins
 
 
 def describe(fake_gpus: str, config: ClusterConfig, state_dir: Path) -> Machine:
@@ -33,8 +38,10 @@ def describe(fake_gpus: str, config: ClusterConfig, state_dir: Path) -> Machine:
         InvalidInputError: two nodes have one name, or ``fake_gpus`` cannot be read.
     """
     if not config.nodes:
-        return describe_machine(fake_gpus, running_under(state_dir))
-    nodes = (*config.nodes, *(describe_machine(fake_gpus).nodes if fake_gpus else ()))
+        divided = () if config.mig is None or fake_gpus else _divide(config.mig)  # before anybody looks at the cards
+        machine = describe_machine(fake_gpus, running_under(state_dir), swap_mib=config.swap_mib)
+        return replace(machine, notes=(*machine.notes, *divided))
+    nodes = (*config.nodes, *(describe_machine(fake_gpus, swap_mib=config.swap_mib).nodes if fake_gpus else ()))
     twice = [name for name, count in Counter(node.name for node in nodes).items() if count > 1]
     if twice:
         raise InvalidInputError(f"two nodes are called {twice[0]!r}", "rename the one in the configuration")
@@ -42,55 +49,95 @@ def describe(fake_gpus: str, config: ClusterConfig, state_dir: Path) -> Machine:
     return Machine(nodes, {VENDOR: FakeVendor(nodes)}, (f"{cards} fake GPUs on {len(nodes)} fake nodes",))
 
 
+def _divide(layout: MigLayout) -> tuple[str, ...]:
+    try:
+        return divide(layout, Nvml())
+    except UnavailableError as error:
+        return (f"no card is divided: {error}",)
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """The configuration's word on what tasks are kept to.
+
+    Attributes:
+        slices: by name of the pool.
+    """
+
+    tasks: Callable[[], TaskRules] = TaskRules
+    slices: Callable[[str], SliceRules] = lambda pool: LENIENT
+
+
 @dataclass(frozen=True, slots=True)
 class Launcher:
     """Knows what jobs execute, and under which rules.
 
     Attributes:
-        rules: gives what tasks are kept to besides what they ask for.
+        rules: what tasks are kept to besides what they ask for.
+        origins: where browsers reach what jobs serve.
     """
 
-    store: Store
+    jobs: JobFiles
     files: Files
     isolation: Isolation
     vault: Vault
     provisions: Provisions
     state_dir: Path
-    rules: Callable[[], TaskRules] = TaskRules
+    rules: Rules = Rules()
+    origins: JobOrigins = PATHS_ONLY
 
     def launch_of(self, job: str) -> LaunchSpec:
         """What a job executes, from the job file it was submitted with.
 
         Raises:
             NotFoundError: there is no such job, or no more a dataset or a secret of its, or no account it is to run as.
-            InvalidInputError: this version no longer understands its file, or it may no longer have the data it names.
+            InvalidInputError: this version no longer understands its file, or it may no longer have the data it names,
+                or run where it says.
             UnavailableError: it could not be kept apart from others, or a secret of its cannot be opened, or it runs in
                 a container and nothing here runs containers any more.
         """
-        submitted = self.store.submitted(job)
-        if submitted is None:
-            raise NotFoundError(f"no job {job!r}", "submit it again")
-        spec = check_job(submitted.document)
-        launch = spec.launch
-        checkpoint = spec.to_job(job).checkpoint
-        self.isolation.check(submitted.user)
-        identity = self.isolation.identity_of(submitted.user)
+        accepted = self.jobs.latest(job)
+        spec, user = accepted.spec, accepted.user
+        launch, checkpoint, roles = spec.launch, spec.checkpoint, spec.file.all_roles()
+        self.isolation.check(user)
+        identity = self.isolation.identity_of(user)
         return LaunchSpec(
             command=next(iter(launch.commands.values())),
-            workdir=Path(launch.workdir) if launch.workdir else _own_folder(job, self.state_dir),
-            env={**launch.env, **self.vault.environment(submitted.user, submitted.group, spec.file.secrets)},
+            workdir=self._workdir(job, accepted),
+            env={
+                **launch.env,
+                **self.vault.environment(user, accepted.group, spec.file.secrets),
+                **self._origin(job, spec.file),
+            },
             checkpoint_signal=checkpoint.signal if checkpoint.mode is CheckpointMode.SIGNAL else "",
             role_commands=launch.commands,
             workspace=self.files.workspace(spec.file),
             serves=spec.file.serves,
-            role_amounts={role.name: self._amounts(role) for role in spec.file.all_roles()},
-            said_memory=frozenset(role.name for role in spec.file.all_roles() if _said_memory(spec.file, role)),
+            listening=Listening.PORT if spec.file.serve is None else Listening(spec.file.serve.listen),
+            role_amounts={role.name: self._amounts(role) for role in roles},
+            said_memory=frozenset(role.name for role in roles if _said_memory(spec.file, role)),
             identity=identity,
             container=self.provisions.launch(spec.file, identity),
+            slice_rules=self.rules.slices(spec.file.pool),
+            share_class=spec.share_class,
         )
 
+    def _origin(self, job: str, file: JobFile) -> dict[str, str]:
+        """What programs that write whole addresses into their pages have to know."""
+        origin = self.origins.url_of(service_of(job)) if file.serves else ""
+        return {"MILLPOND_ORIGIN": origin} if origin else {}
+
+    def _workdir(self, job: str, accepted: Accepted) -> Path:
+        """Where it runs, asked about anew: links may lead elsewhere by now, and what the supervisor gets has none."""
+        workdir = accepted.spec.launch.workdir
+        if not workdir:
+            return _own_folder(job, self.state_dir)
+        if accepted.spec.file.ship:  # a folder of whoever sent it; it runs in a copy
+            return Path(workdir)
+        return self.isolation.working_folder(workdir, accepted.user)
+
     def _amounts(self, role: RoleFile) -> Amounts:
-        rules = self.rules()
+        rules = self.rules.tasks()
         return Amounts(role.cpus or 0, role.memory or 0, rules.processes, rules.cpu_is_bound)
 
 
@@ -103,7 +150,7 @@ def _said_memory(file: JobFile, role: RoleFile) -> bool:
 
 def _own_folder(job: str, state_dir: Path) -> Path:
     """A folder for a job that named none; all its attempts share it."""
-    folder = attempt_dir(state_dir, job, 1).parent / "work"
+    folder = job_dir(state_dir, job) / "work"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     return folder
 
@@ -123,6 +170,13 @@ def make_limiter(mode: GroupMode, machine: Machine) -> Limiter:
     if controllers is None and mode is GroupMode.ALWAYS:
         raise UnavailableError(f"tasks cannot have control groups: {trouble}", "use --control-groups auto")
     return Limiter(controllers, trouble, pins=VENDOR not in machine.vendors)
+
+
+def pretend(machine: Machine, tenants: Callable[[], Iterable[Tenant]]) -> None:
+    """Tell pretended cards what there is to pretend on them."""
+    vendor = machine.vendors.get(VENDOR)
+    if isinstance(vendor, FakeVendor):
+        vendor.tenants = tenants
 
 
 def unlimited_text(limiter: Limiter) -> str:

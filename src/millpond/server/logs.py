@@ -6,15 +6,19 @@ import asyncio
 import codecs
 import os
 import re
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from millpond.model.errors import InvalidInputError, NotFoundError
-from millpond.model.workloads import JobState, TaskState
+from millpond.model.states import JobState, TaskState
 from millpond.node.records import TaskFiles, TaskId, note_of_removal
-from millpond.specs.api import JobInfo, LogChunk
+from millpond.server.lookup import Lookup
+from millpond.specs.job_bodies import JobInfo
+from millpond.specs.log_bodies import LogChunk
 
 CHUNK_BYTES: Final = 65_536
 FIRST_POLL_S: Final = 0.01
@@ -67,6 +71,30 @@ class Wish:
     offset: int = 0
     follow: bool = False
     cursor: str = ""
+
+
+class Logs:
+    """Opens the logs of jobs.
+
+    Args:
+        closing: set when the server is about to stop.
+    """
+
+    def __init__(self, state_dir: Path, lookup: Lookup, closing: threading.Event) -> None:
+        self._state_dir = state_dir
+        self._lookup = lookup
+        self._closing = closing
+
+    async def read(self, job: str, wish: Wish) -> AsyncIterator[LogChunk]:
+        """A job's output; everything that can be wrong with the request is raised before the first chunk.
+
+        Raises:
+            NotFoundError, InvalidInputError: there is no such job, task, attempt or place; it is an array.
+        """
+        await asyncio.to_thread(self._lookup.look_at_one, job)
+        look = partial(self._lookup.look, job)
+        reader = await asyncio.to_thread(LogReader, self._state_dir, look, wish, self._closing.is_set)
+        return reader.chunks()
 
 
 class LogReader:

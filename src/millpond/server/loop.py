@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from typing import Any, Final, Protocol
@@ -17,7 +18,6 @@ from sqlalchemy.exc import DBAPIError
 
 from millpond.forecasting.durations import Forecast
 from millpond.model import events
-from millpond.model.confinement import UNTOLD, Confinement, loosest
 from millpond.model.decisions import Decision
 from millpond.model.engine import Engine
 from millpond.model.errors import ConflictError, MillpondError, UnavailableError
@@ -26,9 +26,9 @@ from millpond.node.records import TaskId
 from millpond.server import recovery
 from millpond.server.arrays.arrays import Arrays
 from millpond.server.batch import Batch
-from millpond.server.board import Board, picture, picture_before, picture_cancelled
+from millpond.server.board import Board, picture_cancelled
 from millpond.server.core import Core
-from millpond.server.dependents import Dependent, Dependents, Stages
+from millpond.server.dependents import Dependents, Stages
 from millpond.server.inbox import (
     ChangeJob,
     ChangeNode,
@@ -41,14 +41,16 @@ from millpond.server.inbox import (
     Wake,
     wall_clock,
 )
+from millpond.server.looks import Looks
+from millpond.server.lookup import Lookup
 from millpond.server.provisions.staging import NOTHING_TO_STAGE
 from millpond.server.store.deliveries import NewDelivery
 from millpond.server.store.histories import DecisionEntry, LogEntry
 from millpond.server.store.store import Snapshot, Store
-from millpond.server.usage import Change, Meter
+from millpond.server.usage import Meter
 from millpond.server.version import VERSION
 from millpond.server.webhooks.notices import Notice, notices_of
-from millpond.specs.api import JobInfo
+from millpond.specs.job_bodies import JobInfo
 
 log = logging.getLogger(__name__)
 
@@ -80,6 +82,7 @@ class Loop:
     Attributes:
         trouble: why nothing can be accepted now (the store cannot be written); empty when all is well.
         on_ended: told the last look of jobs whose end is durable; must return at once.
+        on_cycle: told how many seconds the core took to decide; must return at once.
         failure: what ended the thread when it ended by itself: always a defect.
         address: says which webhooks are to be told of what happened.
         on_told: called when there is something new to tell, and it is durable.
@@ -105,17 +108,17 @@ class Loop:
         self.on_failure: Callable[[], None] = lambda: None
         self.on_told: Callable[[], None] = lambda: None
         self.address: Callable[[Sequence[Notice]], list[NewDelivery]] = lambda notices: []
+        self.on_cycle: Callable[[float], None] = lambda _: None
         self.on_ended: Callable[[Sequence[JobInfo]], None] = lambda _: None
         self.forecast: Callable[[Job], Forecast | None] = lambda _: None
         self._unstored: list[events.Event] = []
         self._decided: list[DecisionEntry] = []
-        self._ended: dict[str, JobInfo] = {}
         self.arrays = Arrays(store)
-        self.dependents = Dependents(store, board, self.arrays, stages)
-        self._held: list[Change] = []
-        self._meter = Meter(store.open_stretches())
-        self._confinements: dict[str, Confinement] = {}
+        self.lookup = Lookup(board, store, self.arrays)
+        self.dependents = Dependents(store, self.lookup, stages)
+        self._looks = Looks(core, board, self.arrays, Meter(store.open_stretches()))
         self._snapshot_seq = core.seq
+        self._due: float | None = None
         self._closing = False
         self._taken: list[Message] = []
         self._thread = threading.Thread(target=self._run, name="scheduler", daemon=True)
@@ -152,6 +155,10 @@ class Loop:
         """Hand in events of the server itself, such as a configuration that was read again."""
         self.inbox.put(Told(tuple(told)))
 
+    def note(self, job: str, text: str) -> None:
+        """Have a text stand in a job's history."""
+        self.tell([events.Noted(wall_clock(), job, text)])
+
     def _put(self, message: Message) -> None:
         """Hand a message over; when the thread is gone for good, whoever comes last says so to all who wait."""
         self.inbox.put(message)
@@ -187,17 +194,9 @@ class Loop:
             configured: pools and queues of the configuration.
         """
         self.engine = engine
-        known = self.core.scheduler.jobs
-        self._held += [self._meter.gone(job, self._now()) for job in self._meter.jobs if job not in known]
-        self._redraw(set(known))
-        for dependent in self.dependents.all:
-            self.board.put(self._picture(dependent))
         inventory = self.engine.inventory()
         nodes = inventory.nodes
-        by_job: dict[str, list[Confinement]] = {}
-        for seen in inventory.tasks:
-            by_job.setdefault(seen.job, []).append(seen.confinement)
-        self._confinements = {job: loosest(of) for job, of in by_job.items()}
+        self._looks.begin(inventory.tasks, self.dependents.all, self._now())
         told = (*configured, *recovery.node_changes(self.core, nodes, self._now()))
         self.engine.adopt(recovery.expected_tasks(self.core, nodes), recovery.to_repeat(self.core, nodes))
         self.inbox.put(Told(told))
@@ -234,8 +233,17 @@ class Loop:
         if self.trouble:
             return RETRY_STORE_S
         now = self._now()
-        due = self.core.scheduler.next_wakeup(now)
+        due = self._next_due(now)
         return LONGEST_SLEEP_S if due is None else min(max(due - now, 0.0), LONGEST_SLEEP_S)
+
+    def _next_due(self, now: float) -> float | None:
+        """When a cycle is worth running although nothing happened.
+
+        What fell due since the latest cycle counts: a thread wakes a moment after the instant that it waited for, when
+        the scheduler, asked what comes next, names the one behind it.
+        """
+        instants = (self._due, self.core.scheduler.next_wakeup(now))
+        return min((instant for instant in instants if instant is not None), default=None)
 
     def _take(self, messages: Sequence[Message]) -> None:
         """Everything between receiving a batch and having its decisions carried out."""
@@ -268,7 +276,7 @@ class Loop:
                 self._cancel(dependent.job.id, account)
         for member in self.arrays.due(self.core.scheduler.check, batch.unfeedable):
             batch.add_member(member, self.forecast(member))
-        due = self.core.scheduler.next_wakeup(batch.now)
+        due = self._next_due(batch.now)
         if not batch.entries and not batch.new_jobs and (due is None or due > batch.now):
             batch.answer_repeated(self.board)
             self._flush()
@@ -292,7 +300,7 @@ class Loop:
             self.arrays.hold(array)
         for dependent in batch.held:
             self.dependents.hold(dependent)
-            self.board.put(self._picture(dependent))
+            self._looks.hold(dependent)
         for job in batch.released:
             self.dependents.drop(job)
             if job in self.arrays:
@@ -302,21 +310,24 @@ class Loop:
         for new in batch.new_jobs:
             self.arrays.note_row(new)
         for entry in batch.handled:
-            if isinstance(entry.event, events.Confirmed) and entry.event.confinement != UNTOLD:
-                self._confinements[entry.job] = entry.event.confinement
+            if isinstance(entry.event, events.Confirmed):
+                self._looks.confirmed(entry.job, entry.event)
             result = self.core.handle(entry.event)
             if isinstance(result, MillpondError):
                 batch.turn_down(entry.seq, result)
             else:
                 touched |= result
-        self._redraw(touched)
+        self._looks.draw(touched, self._now())
         batch.acknowledge(self.board)
 
     def _decide(self, tick: LogEntry) -> None:
         assert isinstance(tick.event, events.Tick)
+        begun = time.perf_counter()
         decisions = self.core.decide(tick.event)
+        self.on_cycle(time.perf_counter() - begun)
+        self._due = self.core.scheduler.next_wakeup(self.core.now)
         self._decided += [DecisionEntry(tick.seq, tick.event.at, decision) for decision in decisions]
-        self._redraw({decision.job for decision in decisions})
+        self._looks.draw({decision.job for decision in decisions}, self._now())
         self._flush()
         if self.core.seq - self._snapshot_seq >= SNAPSHOT_EVERY:
             self._keep_snapshot()
@@ -328,15 +339,14 @@ class Loop:
                 ConflictError(f"job {message.job!r} waits for other jobs or for data", "it can be stopped")
             )
             return
-        self._cancel(message.job, f"{message.stopped_by or 'somebody'} asked for its end")
-        info = self._ended[message.job]
+        info = self._cancel(message.job, f"{message.stopped_by or 'somebody'} asked for its end")
         if self._flush():
             message.answer.set_result(info)
         else:
             message.answer.set_exception(UnavailableError(self.trouble, "see the server's log"))
 
     def _change_array(self, batch: Batch, message: ChangeJob) -> None:
-        """End an array; nothing else can be asked of all its members at once."""
+        """End an array; anything else is asked of its members one by one."""
         array = self.arrays[message.job]
         if message.stopped_by is None:
             hint = f"name one of its members, such as {array.id}[{array.members.first}]"
@@ -353,66 +363,36 @@ class Loop:
         account = f"{message.stopped_by or 'somebody'} asked for its end"
         batch.add_unfed_end(picture_cancelled(member, self._now(), account), message)
 
-    def _picture(self, dependent: Dependent) -> JobInfo:
-        """A job or an array that waits for others."""
-        job = dependent.job
-        return self.arrays[job.id].picture() if job.id in self.arrays else picture_before(job, dependent.submitted_at)
-
-    def _cancel(self, job: str, account: str) -> None:
-        """A job or an array that waits for others will never start."""
-        info = picture_cancelled(self._picture(self.dependents.drop(job)), self._now(), account)
-        self.arrays.drop(job)
-        self.board.put(info)
-        self._ended[job] = info
-
-    def _redraw(self, jobs: set[str]) -> None:
-        known = self.core.scheduler.jobs
-        records = [known[name] for name in jobs if name in known]
-        for record in sorted(records, key=lambda record: record.sequence):
-            confinement = self._confinements.get(record.id, UNTOLD)
-            info = picture(record, self.core.devices, confinement, self.board.get(record.id))
-            self.board.put(info)
-            change = self._meter.look(record, self.core.devices, self.core.now)
-            if change is not None:
-                self._held.append(change)
-            if info.parent:
-                self.arrays.look(info)
-            if record.state.ended:
-                self._ended[record.id] = info
-        for info in self.arrays.pictures(self._now()):
-            self.board.put(info)
-            if info.ended_at is not None:
-                self._ended[info.id] = info
+    def _cancel(self, job: str, account: str) -> JobInfo:
+        """A job or an array that waits for others will never start; its last look."""
+        return self._looks.cancel(self.dependents.drop(job), account, self._now())
 
     def _flush(self) -> bool:
         """Store what was decided and what has ended, then let the engine have it; false when it cannot be stored."""
-        if self._decided or self._ended or self._held:
-            ended_now = list(self._ended.values())
+        looks = self._looks
+        if self._decided or looks.ended or looks.used:
+            ended_now = list(looks.ended.values())
             decided = [entry.decision for entry in self._decided]
             notices = notices_of(self.core.now, decided, ended_now, self.board.get)
             told = self.address(notices)
             try:
-                self.store.record(self._decided, ended_now, self._held, told)
+                self.store.record(self._decided, ended_now, looks.used, told)
             except DBAPIError as error:
                 self._store_fails(error)
                 return False
             if told:
                 self.on_told()
         decisions: list[Decision] = [entry.decision for entry in self._decided]
-        ended, looks = list(self._ended), list(self._ended.values())
-        self._decided, self._ended, self._held, self.trouble = [], {}, [], ""
+        ended = looks.stored()
+        self._decided, self.trouble = [], ""
         if decisions:
             self.engine.apply(decisions)
-        for look in looks:
-            if look.array is None:
-                self.core.forget(look.id)
-            self.arrays.drop(look.id)
-            self.board.drop(look.id)
-            self._confinements.pop(look.id, None)
-        if self.dependents.ended(ended) or self.arrays.hungry:
+        for look in ended:
+            looks.forget(look)
+        if self.dependents.ended([look.id for look in ended]) or self.arrays.hungry:
             self.wake()
-        if looks:
-            self.on_ended([look for look in looks if look.array is None])
+        if ended:
+            self.on_ended([look for look in ended if look.array is None])
         return True
 
     def _keep_snapshot(self) -> None:

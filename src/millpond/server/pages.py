@@ -8,7 +8,7 @@ from typing import Final
 _STYLE: Final = """
 :root { color-scheme: light dark; }
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 40rem; margin: 15vh auto 0; padding: 0 1.5rem; }
-h1 { font-size: 1.3rem; } code { font-family: ui-monospace, monospace; }
+h1 { font-size: 1.3rem; } code { font-family: ui-monospace, monospace; } pre { overflow-x: auto; }
 p.more { color: color-mix(in srgb, currentColor 70%, transparent); }
 """
 

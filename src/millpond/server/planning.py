@@ -16,9 +16,10 @@ from millpond.model.decisions import Decision, Start, Stop, Suspend
 from millpond.model.errors import UnavailableError
 from millpond.model.events import JobSubmitted
 from millpond.model.workloads import Job
+from millpond.node.devices.nvidia import VENDOR as NVIDIA
 from millpond.scheduling.scheduler import Scheduler
 from millpond.server.views import reason_info
-from millpond.specs.api import PlanInfo, PlannedTask, PlannedVictim, QuotaInfo
+from millpond.specs.plan_bodies import PlanInfo, PlannedTask, PlannedVictim, QuotaInfo
 
 PLANNED_WITHIN_S: Final = 30.0
 
@@ -69,6 +70,7 @@ def plan(scheduler: Scheduler, job: Job, now: float) -> PlanInfo:
         victims=victims,
         reason=None if start is not None else reason_info("", record.state, scheduler.explain(job.id, now)),
         borrowed_gpu_milli=_borrowed(before.unpromised_milli, asked_milli),
+        unenforced=_unenforced(scheduler, start),
         quota=QuotaInfo(
             queue=job.queue,
             gpu_milli_now=before.used_milli,
@@ -76,6 +78,19 @@ def plan(scheduler: Scheduler, job: Job, now: float) -> PlanInfo:
             limit_gpu_milli=before.limit_milli,
         ),
     )
+
+
+def _unenforced(scheduler: Scheduler, start: Start | None) -> str:
+    """Why nothing can keep it to its part of a card there; what a machine lacks for it shows at the start."""
+    uses = (use for view in scheduler.node_views() for use in view.devices)
+    real = {use.device.uuid: use.device for use in uses if not use.device.fake}
+    for placed in start.placements if start is not None else ():
+        granted = ((grant, real[grant.device]) for grant in placed.grants if grant.device in real)
+        cut = (device for grant, device in granted if grant.is_part_of(device))
+        vendor = next((device.vendor for device in cut if device.vendor != NVIDIA), "")
+        if vendor:
+            return f"there is nothing that does so on {vendor} cards"
+    return ""
 
 
 def _borrowed(unpromised_milli: int | None, asked_milli: int) -> int:

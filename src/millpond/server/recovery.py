@@ -10,7 +10,7 @@ from millpond.model.codec import to_plain
 from millpond.model.decisions import Decision, Start
 from millpond.model.errors import InconsistentStateError, MillpondError, UnavailableError
 from millpond.model.nodes import Node
-from millpond.model.workloads import TaskState
+from millpond.model.states import TaskState
 from millpond.node.records import TaskId
 from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.settings import Settings

@@ -29,6 +29,7 @@ _STATUS: Final = (
 
 _USUAL_REMEDY: Final = "look at it as it is now, and see /docs for what can be asked"
 """For errors of the core that advise nothing themselves."""
+_MEND: Final = "mend what is named, then send it again"
 
 
 def status_of(error: MillpondError) -> tuple[int, str] | None:
@@ -47,5 +48,5 @@ def refusal_of(error: MillpondError) -> tuple[int, ErrorBody] | None:
             ErrorDetail(loc=item.loc, line=item.line, column=item.column, message=item.message, hint=item.hint)
             for item in error.problems
         ]
-        return status, ErrorBody(cause="the job file is not valid", code=code, details=details)
+        return status, ErrorBody(cause="the job file is not valid", code=code, remedy=_MEND, details=details)
     return status, ErrorBody(cause=error.cause, code=code, remedy=error.remedy or _USUAL_REMEDY)

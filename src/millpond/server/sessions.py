@@ -16,14 +16,14 @@ from typing import Any, Final
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
-from millpond.model.workloads import JobState, TaskState
+from millpond.model.states import JobState, TaskState
 from millpond.node.records import TaskFiles, TaskId, read_record
 from millpond.node.session import LARGEST_MESSAGE
 from millpond.node.visits import short_name
 from millpond.server.arrays.array import array_named
-from millpond.specs.api import JobInfo
+from millpond.server.doors import ADDRESS, Way
+from millpond.specs.job_bodies import JobInfo
 
-PORT_ADDRESS: Final = "127.0.0.1"
 _BLOCK: Final = 65_536
 _TAKEN_WITHIN_S: Final = 5.0
 
@@ -100,28 +100,34 @@ async def relay_command(client: WebSocket, connection: socket.socket, on_input: 
         await _both(to_command(), to_client())
 
 
-def port_of(state_dir: Path, task: TaskId) -> int:
-    """The port that a task was given.
+def way_to_port(state_dir: Path, task: TaskId, port: int) -> Way:
+    """How a port of a task's machine is reached; 0 is where the task was told to serve.
 
     Raises:
-        ConflictError: it was given none.
+        ConflictError: it was told nothing, or has a network of its own, of which only that place is reached.
     """
     record = read_record(TaskFiles.of(state_dir, task))
-    if record is None or record.port is None:
-        raise ConflictError(f"task {task.task} of job {task.job} has no port of its own", "name one: LOCAL:REMOTE")
-    return record.port
+    what = f"task {task.task} of job {task.job}"
+    if record is not None and record.port is not None and port in (0, record.port):
+        return Way.to(record, state_dir)
+    if port == 0:
+        raise ConflictError(f"{what} has no port of its own", "name one: LOCAL:REMOTE")
+    if record is not None and record.private:
+        hint = f"use port {record.port}, or pond exec for programs beside it"
+        raise ConflictError(f"{what} has a network of its own, of which port {port} cannot be reached", hint)
+    return Way(ADDRESS, port, state_dir)
 
 
-async def relay_port(client: WebSocket, port: int, on_input: Callable[[], None]) -> None:
-    """Pass bytes on between a client and a port of this machine, until both directions are done, or one broke off.
+async def relay_port(client: WebSocket, way: Way, on_input: Callable[[], None]) -> None:
+    """Pass bytes on between a client and a program, until both directions are done, or one broke off.
 
     Raises:
         UnavailableError: nobody listens there.
     """
     try:
-        reader, writer = await asyncio.open_connection(PORT_ADDRESS, port)
+        reader, writer = await asyncio.open_connection(sock=await way.connect(_TAKEN_WITHIN_S))
     except OSError as error:
-        raise UnavailableError(f"nobody listens on port {port} ({error.strerror or error})") from error
+        raise UnavailableError(f"nobody listens on port {way.port} ({error.strerror or error})") from error
 
     async def to_port() -> None:
         while True:

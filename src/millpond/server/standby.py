@@ -25,7 +25,8 @@ from millpond.node.files import write_json
 from millpond.server.http import HttpServer
 from millpond.server.store.leadership import Leadership, Seat
 from millpond.server.tls import Encryption
-from millpond.specs.api import STANDBY_FILE, ErrorBody, ErrorInfo, HealthInfo, ServerFile
+from millpond.specs.api import ErrorBody, ErrorInfo
+from millpond.specs.server_bodies import STANDBY_FILE, HealthInfo, ServerFile
 
 log = logging.getLogger(__name__)
 

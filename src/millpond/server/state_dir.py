@@ -17,8 +17,9 @@ from typing import Any, Final, Self
 
 from millpond.model.errors import UnavailableError
 from millpond.node.files import read_json, write_json
-from millpond.specs.api import SERVER_FILE, ServerFile
+from millpond.specs.server_bodies import SERVER_FILE, ServerFile
 
+DATABASE_FILE: Final = "millpond.db"
 _LOCK_FILE: Final = "lock"
 _ENDS_WITHIN_S: Final = 2.0
 """A server that has lost the lead gets so long to end by itself."""

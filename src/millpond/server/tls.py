@@ -26,10 +26,12 @@ class Certificate:
 
     Attributes:
         ends_at: until when it is valid, in seconds since 1970.
+        names: the host names that it is for.
     """
 
     path: Path
     ends_at: float
+    names: frozenset[str] = frozenset()
 
     def days_left(self, now: float) -> int:
         """Whole days until it ends; negative once it has."""
@@ -61,7 +63,12 @@ def read_certificate(path: Path) -> Certificate:
         ) from error
     except ValueError as error:
         raise UnavailableError(f"{path} holds no certificate in PEM form ({error})", "name the right file") from error
-    return Certificate(path, found.not_valid_after_utc.replace(tzinfo=UTC).timestamp())
+    try:
+        names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        hosts = frozenset(name.lower() for name in names.get_values_for_type(x509.DNSName))
+    except x509.ExtensionNotFound:
+        hosts = frozenset()
+    return Certificate(path, found.not_valid_after_utc.replace(tzinfo=UTC).timestamp(), hosts)
 
 
 class Encryption:
@@ -69,13 +76,16 @@ class Encryption:
 
     Args:
         certificate, key: PEM files.
+        jobs_domain: jobs have names below it, for which the certificate must be too; empty: they have none.
 
     Raises:
-        UnavailableError: one cannot be read, they do not belong together, or others may read the key.
+        UnavailableError: one cannot be read, they do not belong together, others may read the key, or the certificate
+            is not for the names of jobs.
     """
 
-    def __init__(self, certificate: Path, key: Path) -> None:
-        self.certificate = read_certificate(certificate)
+    def __init__(self, certificate: Path, key: Path, jobs_domain: str = "") -> None:
+        self._jobs = f"*.{jobs_domain}" if jobs_domain else ""
+        self.certificate = self._for_jobs(read_certificate(certificate))
         self._key = key
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -87,12 +97,20 @@ class Encryption:
         Raises:
             UnavailableError: as above; connections go on with what they had.
         """
-        fresh = read_certificate(self.certificate.path)
+        fresh = self._for_jobs(read_certificate(self.certificate.path))
         self._load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))  # what cannot be loaded would leave a context half changed
         self._load(self.context)
         self.certificate = fresh
         ends = datetime.fromtimestamp(fresh.ends_at, UTC)
         log.info("new connections get the certificate that is valid until %s", f"{ends:%Y-%m-%d}")
+
+    def _for_jobs(self, certificate: Certificate) -> Certificate:
+        if self._jobs and self._jobs not in certificate.names:
+            raise UnavailableError(
+                f"the certificate {certificate.path} is not for {self._jobs}, so browsers would open no job",
+                "have it made for that name as well, or leave listen.jobs_domain out",
+            )
+        return certificate
 
     def _load(self, context: ssl.SSLContext) -> None:
         key, certificate = self._key, self.certificate.path
@@ -120,7 +138,7 @@ def open_encryption(listening: Listening) -> Encryption | None:
     """
     if listening.certificate is None or listening.key is None:
         return None
-    return Encryption(listening.certificate, listening.key)
+    return Encryption(listening.certificate, listening.key, listening.jobs_domain)
 
 
 def renew(encryption: Encryption) -> None:

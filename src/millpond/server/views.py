@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from millpond.model.nodes import Closure
 from millpond.model.reasons import Cause, Reason
-from millpond.model.workloads import JobState
+from millpond.model.states import JobState
 from millpond.scheduling.views import DeviceUse, NodeView
 from millpond.server.wording import local_time
-from millpond.specs.api import ClosureInfo, DeviceInfo, NodeInfo, ReasonInfo, RemedyInfo, StartInfo
+from millpond.specs.node_bodies import ClosureInfo, DeviceInfo, NodeInfo, SliceInfo
+from millpond.specs.reason_bodies import ReasonInfo, RemedyInfo, StartInfo
 
 
-def node_info(view: NodeView) -> NodeInfo:
-    """A machine with what is free of it."""
+def node_info(view: NodeView, slices: Mapping[str, list[SliceInfo]]) -> NodeInfo:
+    """A machine with what is free of it.
+
+    Args:
+        slices: what tasks hold of devices, by UUID.
+    """
     node = view.node
     return NodeInfo(
         name=node.name,
@@ -21,7 +28,7 @@ def node_info(view: NodeView) -> NodeInfo:
         cpu_capacity_milli=view.cpu_capacity_milli,
         memory_mib=node.memory_mib,
         free_memory_mib=view.free.memory_mib,
-        devices=[_device_info(use) for use in view.devices],
+        devices=[_device_info(use, slices.get(use.device.uuid, [])) for use in view.devices],
         rack=node.rack_name,
         zone=node.zone_name,
         schedulable=node.schedulable and view.closure is None,
@@ -40,7 +47,7 @@ def _closure_info(closure: Closure) -> ClosureInfo:
     )
 
 
-def _device_info(use: DeviceUse) -> DeviceInfo:
+def _device_info(use: DeviceUse, slices: list[SliceInfo]) -> DeviceInfo:
     device = use.device
     return DeviceInfo(
         uuid=device.uuid,
@@ -54,6 +61,9 @@ def _device_info(use: DeviceUse) -> DeviceInfo:
         health_detail=device.health_detail,
         fake=device.fake,
         holders=list(use.holders),
+        instance=device.instance,
+        experimental=device.experimental,
+        slices=slices,
     )
 
 
@@ -77,6 +87,8 @@ def reason_info(job: str, state: JobState, reason: Reason) -> ReasonInfo:
 
 def _summary(reason: Reason) -> str:
     """The reason in words; the core knows seconds, people know the time of day."""
+    if reason.cause in (Cause.WINDOW_CLOSED, Cause.LENDING_OVER) and reason.opens_at is not None:
+        return f"{reason.summary}; opens {local_time(reason.opens_at)}"
     if reason.cause is not Cause.NODES_CLOSED:
         return reason.summary
     if reason.opens_at is None:

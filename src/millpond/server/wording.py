@@ -1,4 +1,4 @@
-"""Instants and spans in words, for sentences that the server writes for people."""
+"""Instants, spans and numbers in words, for sentences that the server writes for people."""
 
 from __future__ import annotations
 
@@ -16,3 +16,8 @@ def lasting(seconds: float) -> str:
         if seconds >= length and seconds % length == 0:
             return f"{seconds / length:g} {unit}{'s' * (seconds != length)}"
     return f"{seconds:g} second{'s' * (seconds != 1)}"
+
+
+def counted(number: int, what: str) -> str:
+    """``1 task``, ``3 tasks``."""
+    return f"{number} {what}{'s' * (number != 1)}"

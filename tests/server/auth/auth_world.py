@@ -7,26 +7,31 @@ from pathlib import Path
 from typing import Any
 
 from fastapi.testclient import TestClient
+from fresh_databases import fresh_sqlite
+from one_loop import client_of
 from server_world import Clock, World, WorldEngine, cheap_passwords
 
 from millpond.node.sandbox import SandboxMode
+from millpond.server.about import Identity
 from millpond.server.api.app import make_app
 from millpond.server.auth.records import TokenKind, User
 from millpond.server.auth.roles import Role
 from millpond.server.auth.security import NO_OIDC, Oidc, open_security
 from millpond.server.board import Board
 from millpond.server.files.service import Files
+from millpond.server.ground import Ground
 from millpond.server.isolation import Apart, Isolation
+from millpond.server.job_files import JobFiles
 from millpond.server.loop import Loop
 from millpond.server.provisions.outfit import Means, Outfit
 from millpond.server.recovery import recover
-from millpond.server.service import Identity, Service
-from millpond.server.store.connecting import sqlite_url
+from millpond.server.service import Service
 from millpond.server.store.store import Store
 from millpond.server.tenants import Tenants
 from millpond.server.vault.ciphers import Cipher
 from millpond.server.vault.secrets import Vault
 from millpond.specs.api import ErrorBody, ErrorInfo
+from millpond.specs.origins import PATHS_ONLY, JobOrigins
 
 API = "/api/v1"
 OWNER_TOKEN = "the-owners-token"
@@ -45,12 +50,20 @@ PEOPLE = {
 class AuthWorld:
     """A running server without a socket: ``olga`` owns it, ``amy`` is an admin, ``nob`` is in no group."""
 
-    def __init__(self, state_dir: Path, url: str = "", clock: Clock | None = None, oidc: Oidc = NO_OIDC) -> None:
+    def __init__(
+        self,
+        state_dir: Path,
+        url: str = "",
+        clock: Clock | None = None,
+        oidc: Oidc = NO_OIDC,
+        origins: JobOrigins = PATHS_ONLY,
+    ) -> None:
         self.clock = clock or Clock(1_000_000.0)
         world = World()
         self.engine = WorldEngine(world, self.clock)
-        self.store = Store(url or sqlite_url(state_dir / "millpond.db"))
-        self.outfit = Outfit(self.store, state_dir, Means(wake=lambda: self.loop.wake(), nodes=("n1",)))
+        self.store = Store(url or fresh_sqlite(state_dir))
+        self.vault = Vault(self.store.secrets, state_dir, lambda: Cipher.AES_256_GCM, self.clock)
+        self.outfit = Outfit(self.store, state_dir, self.vault, Means(wake=lambda: self.loop.wake(), nodes=("n1",)))
         self.loop = Loop(self.store, recover(self.store), Board(), self.clock, self.outfit.staging)
         self.engine.wake = self.loop.wake
         self.security = open_security(self.store, "olga", OWNER_TOKEN, self.clock, cheap_passwords(), oidc)
@@ -58,22 +71,23 @@ class AuthWorld:
         self.loop.settle(self.engine)
         apart = Apart(SandboxMode.AUTO)
         self.isolation = Isolation(apart, self.accounts, "olga", state_dir, clock=self.clock)
-        self.vault = Vault(self.store.secrets, state_dir, lambda: Cipher.AES_256_GCM, self.clock)
         self.tenants = Tenants(self.accounts, self.isolation, self.loop, self.clock)
         self.tenants.start()
         self.loop.start()
-        identity = Identity("1", "http://testserver", "local", 1, state_dir, 0.0, "default", "default")
+        identity = Identity("1", "http://testserver", "local", 1, state_dir, 0.0, "default", "default", origins=origins)
         files = Files(state_dir, self.store, self.outfit.rules, self.outfit.cache.place)
-        self.service = Service(
-            self.loop, self.store, identity, self.accounts, self.isolation, self.vault, files, self.outfit
+        job_files = JobFiles(self.store)
+        ground = Ground(
+            state_dir, self.store, self.loop, self.accounts, self.isolation, self.vault, files, job_files, self.outfit
         )
+        self.service = Service(ground, identity)
         self._tokens: dict[str, str] = {}
         self.app = make_app(self.service, self.security, self.tenants, "testserver", OWNER_TOKEN)
 
     @property
     def routes(self) -> Any:
-        """The routes behind the guard and the proxy."""
-        return self.app._app._routes  # type: ignore[attr-defined]
+        """The routes behind the counting, the guard and the proxy."""
+        return self.app._app._app._routes  # type: ignore[attr-defined]
 
     def populate(self) -> AuthWorld:
         """Make the groups and the people."""
@@ -92,12 +106,12 @@ class AuthWorld:
             headers["Authorization"] = f"Bearer {OWNER_TOKEN}"
         elif user:
             headers["Authorization"] = f"Bearer {self._token_of(user)}"
-        return TestClient(self.app, headers=headers, raise_server_exceptions=False)
+        return client_of(self.app, headers=headers, raise_server_exceptions=False)
 
     def _token_of(self, user: str) -> str:
         secret = self._tokens.get(user, "")
         if self.accounts.caller(secret) is None:
-            secret = self._tokens[user] = self.accounts.issue(user, TokenKind.PERSONAL, 3600.0)[1]
+            secret = self._tokens[user] = self.accounts.tokens.issue(user, TokenKind.PERSONAL, 3600.0)[1]
         return secret
 
     def submit(self, user: str, **fields: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,7 +10,24 @@ import pytest
 from auth_world import AuthWorld
 from oidc_world import OidcWorld
 
+from millpond.model.workloads import Job
+from millpond.scheduling.scheduler import Scheduler
+from millpond.server.jobs import trying
+from millpond.server.planning import plan
+from millpond.specs.plan_bodies import PlanInfo
 from oidc_provider import rules
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _plans_made_here() -> Iterator[None]:
+    """By the same code, but not each in a child process, which takes 0.5 s of CPU; `test_plans.py` has those."""
+
+    async def made_here(snapshot: str, job: Job, now: float) -> PlanInfo:
+        return plan(Scheduler.restore(json.loads(snapshot)), job, now)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trying, "plan_apart", made_here)
+        yield
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from typing import Any
 
 from auth_world import API, AuthWorld
 from fastapi.testclient import TestClient
+from one_loop import client_of
 from server_world import Clock
 
 from millpond.server.auth.security import Oidc
@@ -29,7 +30,7 @@ class OidcWorld(AuthWorld):
 
     def browser(self) -> TestClient:
         """A browser that shows redirects instead of following them."""
-        return TestClient(self.app, follow_redirects=False, raise_server_exceptions=False)
+        return client_of(self.app, follow_redirects=False, raise_server_exceptions=False)
 
     def sent_back(self, browser: TestClient, path: str = "/oidc/login") -> str:
         """Begin a login in a browser and log in at the provider; the address that it is sent back to."""

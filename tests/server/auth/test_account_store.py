@@ -13,7 +13,8 @@ from server_world import Clock
 from millpond.model.tenants import Limit
 from millpond.server.auth.roles import Role
 from millpond.server.store.audit import AuditEntry, AuditQuestion
-from millpond.server.store.store import Owners, Store
+from millpond.server.store.jobs import Owners
+from millpond.server.store.store import Store
 
 ENTRY = AuditEntry(5.0, "ada", "::1", "token", "change-users", "user", "eve", "vision", "a", "b", 200)
 
@@ -112,7 +113,7 @@ def test_ended_jobs_are_found_by_owner(database_url: str, tmp_path: Path) -> Non
         (Owners("sam", frozenset({"vision"})), {jobs["sam"], jobs["max"]}),
         (Owners("nob", frozenset()), set()),
     ):
-        assert {info.id for info in world.store.ended_jobs(10, owners=owners)} == expected
+        assert {info.id for info in world.store.jobs.ended_jobs(10, owners=owners)} == expected
     world.close()
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from auth_world import API, AuthWorld, error_of, public_key
 
+from millpond.node.records import TaskId
 from millpond.server.ssh.gatekeeper import Gatekeeper
 
 ADDRESS = "192.0.2.7"
@@ -18,10 +19,12 @@ class Gate:
 
     def __init__(self, world: AuthWorld) -> None:
         self.ends: list[socket.socket] = []
-        self.keeper = Gatekeeper(world.service, world.security, lambda _state, _task: self._connection())
+        self.entered: list[TaskId] = []
+        self.keeper = Gatekeeper(world.service, world.security, lambda _state, task: self._connection(task))
         self.world = world
 
-    def _connection(self) -> socket.socket:
+    def _connection(self, task: TaskId) -> socket.socket:
+        self.entered.append(task)
         ours, theirs = socket.socketpair()
         self.ends.append(theirs)
         return ours
@@ -64,6 +67,19 @@ def test_the_beginning_of_an_id_is_enough_where_it_means_one_job_of_ones_own(gat
     gate.world.settled()
     assert "2 jobs begin with 'place'" in gate.ask("visit", job="place", key=public_key("max"))["error"]
     assert gate.ask("visit", job=job, key=public_key("max"))["connection"]
+
+
+def test_the_number_of_a_task_behind_the_id_names_that_task(gate: Gate) -> None:
+    job = gate.world.submit("max", kind="dev", name="gang", tasks=2)
+    gate.world.settled()
+    for name in (job, f"{job}.0", f"{job}.1", "gang.1"):
+        assert gate.ask("visit", job=name, key=public_key("max"))["connection"]
+        assert gate.ask("forward", job=name, port=80, key=public_key("max"))["port"] == 80
+    assert [task.task for task in gate.entered[-2:]] == [1, 1]
+    assert gate.ask("visit", job=f"{job}.2", key=public_key("max"))["error"] == f"job {job} has no task 2"
+    for odd in (".1", f"{job}.", f"{job}.x", f"{job}.-1", f"{job}.{10**9}"):
+        assert gate.ask("visit", job=odd, key=public_key("max"))["error"] == f"no job {odd!r}"
+    assert gate.ask("visit", job=f"{job}.1", key=public_key("sam"))["error"] == f"no job '{job}.1'"
 
 
 def test_a_removed_key_and_a_disabled_user_open_nothing_any_more(gate: Gate) -> None:
@@ -126,7 +142,7 @@ def test_somebody_in_a_job_is_use_until_they_leave_or_the_gateway_ends(gate: Gat
     job = world.submit("max", kind="dev")
     world.settled()
     first = gate.ask("visit", job=job, key=public_key("max"))["visit"]
-    second = gate.ask("forward", job=job, key=public_key("max"))["visit"]
+    second = gate.ask("forward", job=job, port=80, key=public_key("max"))["visit"]
     left_at = activity._clock()
     gate.ask("left", visit=first)
     gate.ask("left", visit=first)  # said twice, it counts once

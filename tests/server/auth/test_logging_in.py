@@ -180,6 +180,24 @@ def test_a_session_is_a_cookie_that_programs_and_other_sites_cannot_use(world: A
     assert world.client().get(f"{API}/whoami", headers=page).status_code == 200
 
 
+def test_over_https_a_session_is_a_cookie_that_no_other_host_can_set(world: AuthWorld) -> None:
+    world.security.logins.choose_password("max", PASSWORD)
+    client, site = world.client(), "https://testserver"
+    answer = client.post(f"{site}{LOGIN}", json={"user": "max", "password": PASSWORD, "session": True})
+    cookie = answer.headers["set-cookie"]
+    assert cookie.startswith("__Host-millpond_session=")
+    assert {"Secure", "Path=/"} <= set(cookie.split("; "))
+    assert "Domain" not in cookie
+    shown = {"X-CSRF-Token": answer.json()["csrf"]}
+    planted = shown | {"Cookie": f"millpond_session={client.cookies['__Host-millpond_session']}"}
+    assert world.client().get(f"{site}{API}/whoami", headers=planted).status_code == 401
+    assert client.get(f"{site}{API}/whoami", headers=shown).json()["user"] == "max"
+    left = client.post(f"{site}{API}/logout", headers=shown)
+    assert left.status_code == 204
+    assert "Secure" in left.headers["set-cookie"], "without it a browser ignores what is said of such a cookie"
+    assert not client.cookies
+
+
 def test_a_token_is_no_session(world: AuthWorld) -> None:
     world.security.logins.choose_password("max", PASSWORD)
     token = log_in(world).json()["token"]

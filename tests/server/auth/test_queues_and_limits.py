@@ -10,6 +10,7 @@ from auth_world import API, AuthWorld, error_of
 from millpond.server.arrays.arrays import Arrays
 from millpond.server.board import Board
 from millpond.server.dependents import Dependents
+from millpond.server.lookup import Lookup
 from millpond.server.provisions.staging import NothingToStage
 
 
@@ -71,6 +72,17 @@ def test_the_same_key_of_two_people_is_two_jobs(world: AuthWorld) -> None:
     )
     assert first["id"] != second["id"]
     assert (first["user"], second["user"]) == ("max", "mia")
+
+
+def test_the_log_tells_of_a_limit_to_whom_it_is_set_and_to_admins(world: AuthWorld) -> None:
+    world.client("olga").patch(f"{API}/users/max", json={"limits": {"jobs": 7}})
+    world.settled()
+    hearing = {
+        user
+        for user in ("max", "mia", "sam", "amy", "nob")
+        if "user max may run at most 7 jobs" in world.client(user).get(f"{API}/events").text
+    }
+    assert hearing == {"max", "amy"}
 
 
 def test_a_users_limit_makes_jobs_wait_and_says_so(world: AuthWorld) -> None:
@@ -136,5 +148,5 @@ def test_a_job_that_waits_for_others_keeps_its_queue_and_group_through_a_restart
     first = submit(world, "max").json()["id"]
     waiting = submit(world, "max", after=[first]).json()
     assert (waiting["queue"], waiting["group"]) == ("vision", "vision")
-    (kept,) = Dependents(world.store, Board(), Arrays(world.store), NothingToStage()).all
+    (kept,) = Dependents(world.store, Lookup(Board(), world.store, Arrays(world.store)), NothingToStage()).all
     assert (kept.job.queue, kept.job.group, kept.job.user) == ("vision", "vision", "max")

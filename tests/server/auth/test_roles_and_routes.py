@@ -41,6 +41,7 @@ ALLOWED = {
     ("GET", "/jobs/{job}/document"): "++++--000!",
     ("DELETE", "/jobs/{job}"): "++++--000!",
     ("GET", "/events"): "+++++++++!",
+    ("GET", "/devices"): "+++++++++!",
     ("GET", "/nodes/{node}/events"): "+++++++++!",
     ("POST", "/nodes/{node}/close"): "++-------!",
     ("POST", "/nodes/{node}/open"): "++-------!",
@@ -48,6 +49,7 @@ ALLOWED = {
     ("POST", "/jobs/{job}/suspend"): "++++--000!",
     ("POST", "/jobs/{job}/resume"): "++++--000!",
     ("POST", "/jobs/{job}/resize"): "++++--000!",
+    ("POST", "/jobs/{job}/migrate"): "++++--000!",
     ("GET", "/whoami"): "+++++++++!",
     ("POST", "/logout"): "+++++++++!",
     ("PUT", "/password"): "+++++++++!",
@@ -103,12 +105,13 @@ ALLOWED = {
     ("DELETE", "/secrets/{kind}/{owner}/{secret}"): "++0+00000!",
 }
 TABLE = {(method, API + path): dict(zip(ROLES, row, strict=True)) for (method, path), row in ALLOWED.items()}
+TABLE["GET", "/metrics"] = dict(zip(ROLES, "++-------!", strict=True))
 STATUS = {"-": 403, "0": 404, "!": 401, "?": 404}
 SECRET = "secret-plan"
 TORCH = CatalogueImage("torch", "2.4", "built by max", "sha256:0", 1, "max", "vision", "group", "", 0.0)
 LISTS = (
-    *("jobs?all=true", "jobs", "nodes", "users", "groups", "tokens"),
-    *("ssh-keys", "audit", "server", "usage?by=job", "events", "secrets"),
+    *("jobs?all=true", "jobs", "nodes", "devices", "users", "groups", "tokens"),
+    *("ssh-keys", "audit", "server", "usage?by=job", "events", "events?after=0", "secrets"),
 )
 
 _numbers = itertools.count()
@@ -123,6 +126,7 @@ def bodies(number: int) -> dict[tuple[str, str], Any]:
         ("POST", "/nodes/{node}/open"): {"planned": True},
         ("POST", "/jobs/{job}/extend"): {"by_s": 60},
         ("POST", "/jobs/{job}/resize"): {"tasks": 1},
+        ("POST", "/jobs/{job}/migrate"): {"restart": True},
         ("POST", "/jobs/{job}/revisions"): {"document": {"command": "x", "kind": "service"}},
         ("POST", "/jobs/{job}/revisions/plan"): {"document": {"command": "x", "kind": "service"}},
         ("POST", "/jobs/{job}/rollout"): {"act": "pause"},
@@ -174,7 +178,7 @@ def ask(world: AuthWorld, method: str, path: str, client: TestClient, *, absent:
     if "{job}" in path or path.endswith("/images/save"):
         objects["job"] = world.submit("max", name=SECRET if "{job}" in path else "plain", kind="dev")
     if "{token}" in path:
-        token, _ = world.accounts.issue("max", TokenKind.PERSONAL, 60.0, SECRET)
+        token, _ = world.accounts.tokens.issue("max", TokenKind.PERSONAL, 60.0, SECRET)
         objects["token"] = token.id
     if "{key}" in path:
         key = PublicKey.parse(public_key(f"key of max {number}"))

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from auth_world import API, AuthWorld, error_of
 from fastapi.testclient import TestClient
+from one_loop import client_of
 
 
 def make(world: AuthWorld, by: str = "max", **fields: Any) -> dict[str, Any]:
@@ -17,7 +18,7 @@ def make(world: AuthWorld, by: str = "max", **fields: Any) -> dict[str, Any]:
 
 
 def bearer(world: AuthWorld, secret: str) -> TestClient:
-    return TestClient(world.app, headers={"Authorization": f"Bearer {secret}"})
+    return client_of(world.app, headers={"Authorization": f"Bearer {secret}"})
 
 
 def test_a_confined_token_does_what_it_is_for_and_nothing_else(world: AuthWorld) -> None:

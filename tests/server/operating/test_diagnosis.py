@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import resource
+import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from fresh_databases import fresh_sqlite
 
 from millpond.model.errors import UnavailableError
 from millpond.server.operating import diagnosis
-from millpond.server.operating.diagnosis import Grade, diagnose
+from millpond.server.operating.diagnosis import diagnose
+from millpond.server.operating.findings import Grade
+from millpond.server.store.store import Store
 
 
 def finding(what: str, state_dir: Path):
@@ -50,6 +56,17 @@ def test_a_state_directory_on_a_network_file_system_is_told(tmp_path, monkeypatc
     assert "--store" in found.remedy
 
 
+def test_a_full_disk_is_broken_and_what_the_database_keeps_for_ends_is_told(tmp_path, monkeypatch):
+    store = Store(fresh_sqlite(tmp_path))
+    store.reserve.refill()
+    monkeypatch.setattr(diagnosis.shutil, "disk_usage", lambda path: SimpleNamespace(free=2**20))
+    found = finding("disk", tmp_path)
+    assert found.grade is Grade.BROKEN
+    assert "4.0 MiB within the database, kept for stops and ends" in found.found
+    store.close()
+    assert finding("disk", tmp_path).found == "0.0 GiB free beside the state"
+
+
 def test_the_file_system_is_that_of_the_nearest_mount_point(tmp_path):
     mounts = tmp_path / "mounts"
     mounts.write_text(f"root / ext4 rw 0 0\nserver:/x {tmp_path} nfs4 rw 0 0\nother {tmp_path}-2 cifs rw 0 0\n")
@@ -58,8 +75,22 @@ def test_the_file_system_is_that_of_the_nearest_mount_point(tmp_path):
 
 
 def test_too_few_open_files_are_told(tmp_path, monkeypatch):
-    monkeypatch.setattr(resource, "getrlimit", lambda which: (256, 4096))
+    monkeypatch.setattr(resource, "prlimit", lambda pid, which: (256, 4096))
     assert finding("open files", tmp_path).grade is Grade.LIMITED
+
+
+def test_where_a_server_runs_its_limits_count_and_not_those_of_the_shell(tmp_path):
+    asking = ["sh", "-c", "echo up; read line", "millpond.server"]
+    with subprocess.Popen(asking, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server:
+        assert server.stdout is not None
+        assert server.stdout.readline() == b"up\n"  # before that the kernel may not know its command line yet
+        left = {"url": "http://127.0.0.1:7433", "pid": server.pid, "token_path": "", "version": ""}
+        (tmp_path / "server.json").write_text(json.dumps(left))
+        resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (300, 300))
+        assert finding("open files", tmp_path).found == "300 (at most 300)"
+        server.communicate(b"")
+    shell, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    assert finding("open files", tmp_path).found.split()[0] == str(shell)
 
 
 @pytest.mark.parametrize("what", ["GPUs", "sandbox", "compiled kernels", "PostgreSQL driver", "memory", "disk"])

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 import sqlalchemy as sa
 from api_world import JOBS, Api, error_of
@@ -18,13 +15,6 @@ from millpond.server.vault.secrets import KEY_FILE, Vault
 
 SECRETS = "/api/v1/secrets"
 VALUE = "hf_a-token-that-is-nobody-elses-business"
-
-
-@pytest.fixture
-def api(tmp_path: Path) -> Iterator[Api]:
-    api = Api(tmp_path / "state")
-    yield api
-    api.close()
 
 
 def put(api: Api, path: str = "user/ada/HF_TOKEN", value: str = VALUE) -> None:

@@ -13,13 +13,13 @@ import httpx2
 import pytest
 from server_world import Clock, Server, World
 
-from millpond.model.workloads import Outcome
+from millpond.model.states import Outcome
 from millpond.node.records import TaskId
 from millpond.server.vault.ciphers import Cipher
 from millpond.server.vault.secrets import Vault
 from millpond.server.webhooks.courier import FIRST_PAUSE_S, MOST_TRIES, NUMBER_HEADER, Courier
 from millpond.server.webhooks.formats import SIGNATURE_HEADER
-from millpond.specs.cluster import Webhook
+from millpond.specs.webhooks import Webhook
 
 ENDS = ("job.succeeded", "job.failed", "job.cancelled")
 
@@ -68,7 +68,7 @@ class Bench:
         self.server.turn(2)
 
     def states(self) -> list[str]:
-        return [delivery.state for delivery in self.server.store.latest_deliveries(100)]
+        return [delivery.state for delivery in self.server.store.deliveries.latest(100)]
 
 
 @pytest.fixture
@@ -125,7 +125,7 @@ def test_the_secret_of_a_signature_may_be_one_that_the_server_keeps(bench: Bench
     bench.run()
     bench.courier.deliver_due()
     assert bench.receiver.requests == []
-    (waiting,) = bench.server.store.latest_deliveries(1)
+    (waiting,) = bench.server.store.deliveries.latest(1)
     assert "no secret 'TRACKER' of the server" in waiting.trouble
     bench.vault.put("server", "", "TRACKER", "quiet", "ada")
     bench.server.clock.now += 10.0
@@ -173,7 +173,7 @@ def test_one_that_never_answers_is_given_up_and_stays_in_the_list(bench: Bench) 
         bench.courier.deliver_due()
         bench.server.clock.now += 3600.0
     assert len(bench.receiver.requests) == MOST_TRIES
-    (delivery,) = bench.server.store.latest_deliveries(10)
+    (delivery,) = bench.server.store.deliveries.latest(10)
     assert (delivery.state, delivery.trouble) == ("given up", "ConnectError: nobody listens")
 
 

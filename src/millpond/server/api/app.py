@@ -5,17 +5,21 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Iterable
+from functools import cache
+from typing import Any
 
-from fastapi import FastAPI, Request
+from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse
 from sqlalchemy.exc import DBAPIError
 from starlette.exceptions import HTTPException
+from starlette.routing import BaseRoute
 from starlette.types import ASGIApp
 
 from millpond.model.errors import MillpondError
 from millpond.server.api import (
     audit,
+    entrance,
     files,
     groups,
     images,
@@ -23,6 +27,7 @@ from millpond.server.api import (
     jobs,
     login,
     machines,
+    metrics,
     oidc,
     services,
     ssh,
@@ -31,12 +36,13 @@ from millpond.server.api import (
     users,
 )
 from millpond.server.api import secrets as secret_routes
-from millpond.server.api.description import DescribedApi
+from millpond.server.api.description import REFUSAL, DescribedApi
 from millpond.server.api.permits import check_permits, open_to_all
 from millpond.server.api.reference import reference_page
 from millpond.server.auth.guard import Guard
 from millpond.server.auth.security import Security
 from millpond.server.inbox import wall_clock
+from millpond.server.metrics.measuring import Measured
 from millpond.server.proxy.app import Front, Proxy
 from millpond.server.proxy.passes import Passes
 from millpond.server.refusals import refusal_of
@@ -60,7 +66,9 @@ def make_app(
     """
     passes = Passes(secret, wall_clock)
     routes = make_routes(service, security, tenants, passes)
-    return Guard(Front(Proxy(service, passes, security.accounts), routes), security, bound_to, names)
+    front = Front(Proxy(service, passes, security.accounts), routes)
+    guarded = Guard(front, security, bound_to, names, service.origins)
+    return Measured(guarded, service.instruments)
 
 
 def make_routes(service: Service, security: Security, tenants: Tenants, passes: Passes) -> FastAPI:
@@ -75,20 +83,12 @@ def make_routes(service: Service, security: Security, tenants: Tenants, passes: 
         description="One calm pool out of a team's GPU machines.",
         docs_url=None,
         redoc_url=None,
+        routes=_declared(),
     )
     app.state.service = service
     app.state.passes = passes
     app.state.security = security
     app.state.tenants = tenants
-    for status in (400, 401, 403, 404, 409, 422, 503):
-        app.router.responses[status] = {"model": ErrorInfo}
-    app.include_router(machines.health)
-    app.include_router(oidc.people)
-    app.include_router(machines.router, prefix=API_PREFIX)
-    accounts = (login.router, oidc.router, users.router, groups.router, tokens.router, ssh.router, audit.router)
-    work = (jobs.router, sweeps.router, files.router, interactive.router, services.router, secret_routes.router)
-    for router in (*work, images.router, *accounts):
-        app.include_router(router, prefix=API_PREFIX)
     app.add_exception_handler(MillpondError, _refused)
     app.add_exception_handler(DBAPIError, _not_stored)
     app.add_exception_handler(RequestValidationError, _malformed)
@@ -101,6 +101,20 @@ def make_routes(service: Service, security: Security, tenants: Tenants, passes: 
 
     check_permits(app)
     return app
+
+
+@cache
+def _declared() -> list[BaseRoute]:
+    """What the modules of the API declare, put together once: it knows no server, and to read it takes 0.1 s of CPU."""
+    whole = APIRouter(responses=dict.fromkeys((400, 401, 403, 404, 409, 422, 503), REFUSAL))
+    accounts = (login.router, oidc.router, users.router, groups.router, tokens.router, ssh.router, audit.router)
+    work = (jobs.router, sweeps.router, files.router, interactive.router, services.router, secret_routes.router)
+    # Routes are tried in turn: what is asked for most comes first.
+    for router in (*work, machines.router, images.router, *accounts):
+        whole.include_router(router, prefix=API_PREFIX)
+    for router in (machines.health, metrics.router, oidc.people, entrance.router):
+        whole.include_router(router)
+    return whole.routes
 
 
 def _answer(status: int, body: ErrorBody) -> JSONResponse:
@@ -123,7 +137,8 @@ def _not_stored(request: Request, error: Exception) -> JSONResponse:
 def _malformed(_request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)
     details = [
-        ErrorDetail(loc=".".join(str(part) for part in fault["loc"]), message=fault["msg"]) for fault in error.errors()
+        ErrorDetail(loc=".".join(str(part) for part in fault["loc"]), message=_in_words(fault))
+        for fault in error.errors()
     ]
     return _answer(
         422,
@@ -131,6 +146,13 @@ def _malformed(_request: Request, error: Exception) -> JSONResponse:
             cause="the request is not valid", code="request", remedy="see /docs for what it takes", details=details
         ),
     )
+
+
+def _in_words(fault: dict[str, Any]) -> str:
+    """What is wrong with a value, which may be a secret and is not repeated."""
+    if fault["type"] == "string_pattern_mismatch":
+        return f"it has characters that are not allowed there (it must match {fault['ctx']['pattern']})"
+    return str(fault["msg"])
 
 
 def _no_such_route(request: Request, error: Exception) -> JSONResponse:

@@ -1,4 +1,4 @@
-"""The OpenAPI description, with the job file in it: its parts are shared components like everything else."""
+"""The OpenAPI description, with the job file and the body of errors in it: shared components like everything else."""
 
 from __future__ import annotations
 
@@ -6,25 +6,33 @@ from typing import Any
 
 from fastapi import FastAPI
 
+from millpond.specs.api import ErrorInfo
 from millpond.specs.job import JobFile
+
+_SCHEMAS = "#/components/schemas/"
 
 JOB_FILE_BODY: dict[str, Any] = {
     "requestBody": {
         "required": True,
-        "content": {"application/json": {"schema": {"$ref": "#/components/schemas/JobFile"}}},
+        "content": {"application/json": {"schema": {"$ref": f"{_SCHEMAS}JobFile"}}},
     }
 }
 """A job file as the body of a route that reads the body by itself, so that its errors are ours."""
 
+REFUSAL: dict[str, Any] = {"content": {"application/json": {"schema": {"$ref": f"{_SCHEMAS}ErrorInfo"}}}}
+"""An answer that is not a success. Not as a ``model``: FastAPI would build a validator of it for each route and status,
+hundreds of them and most of what the first request after a start waited for, and nobody would call one."""
+
 
 class DescribedApi(FastAPI):
-    """FastAPI whose description knows the job file."""
+    """FastAPI whose description knows the job file and what a refusal looks like."""
 
     def openapi(self) -> dict[str, Any]:
         """The description; made once."""
         if self.openapi_schema is None:
-            schema = JobFile.model_json_schema(ref_template="#/components/schemas/{model}")
-            parts = schema.pop("$defs", {})
             components = super().openapi()["components"]["schemas"]
-            components.update(parts, JobFile=schema)
+            for model in (JobFile, ErrorInfo):
+                schema = model.model_json_schema(ref_template=_SCHEMAS + "{model}")
+                components.update(schema.pop("$defs", {}))
+                components[model.__name__] = schema
         return super().openapi()

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from typing import Annotated
-from urllib.parse import quote
 
-from fastapi import APIRouter, Path, Query, Request
+from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
 from millpond.server.api.dependencies import ServiceOf
 from millpond.server.api.permits import Access, dataset_in_path, job_in_path, may
+from millpond.server.api.ranges import answer_with
 from millpond.server.auth.roles import Verb
-from millpond.server.files.outputs import OpenedFile
-from millpond.server.files.service import pieces_of
 from millpond.specs.file_bodies import (
     BlobInfo,
     BlobList,
@@ -104,33 +102,24 @@ async def metrics(
     last: Annotated[int, Query(ge=1, le=100_000)] = 1_000,
 ) -> MetricsInfo:
     """What a job's tasks reported of themselves: the newest ``last`` points of each series."""
-    return await service.files.metrics(await asyncio.to_thread(service.look_at_one, job), attempt, task, last)
+    return await service.files.metrics(await asyncio.to_thread(service.lookup.look_at_one, job), attempt, task, last)
 
 
 @router.get("/jobs/{job}/result", dependencies=_READS_JOB, response_class=StreamingResponse)
-async def result(job: str, service: ServiceOf, attempt: _Attempt = None, task: _Task = 0) -> StreamingResponse:
+async def result(job: str, request: Request, service: ServiceOf, attempt: _Attempt = None, task: _Task = 0) -> Response:
     """What the function that a task ran returned, as it was written; nobody here looks into it."""
-    return _streamed(await service.files.result(await asyncio.to_thread(service.look_at_one, job), attempt, task))
+    opened = await service.files.result(await asyncio.to_thread(service.lookup.look_at_one, job), attempt, task)
+    return answer_with(opened, request.headers)
 
 
 @router.get("/jobs/{job}/output", dependencies=_READS_JOB)
 async def output(job: str, service: ServiceOf, attempt: _Attempt = None) -> OutputList:
     """The files that an attempt left in its output folder (``MILLPOND_OUTPUT``)."""
-    return await service.files.outputs(await asyncio.to_thread(service.look_at_one, job), attempt)
+    return await service.files.outputs(await asyncio.to_thread(service.lookup.look_at_one, job), attempt)
 
 
 @router.get("/jobs/{job}/output/{path:path}", dependencies=_READS_JOB, response_class=StreamingResponse)
-async def output_file(job: str, path: str, service: ServiceOf, attempt: _Attempt = None) -> StreamingResponse:
-    """One of these files."""
-    opened = await service.files.output(await asyncio.to_thread(service.look_at_one, job), attempt, path)
-    return _streamed(opened, path.rpartition("/")[2])
-
-
-def _streamed(opened: OpenedFile, name: str = "") -> StreamingResponse:
-    """Content of a job is never shown by a browser in this server's name, only saved."""
-    headers = {
-        "Content-Length": str(opened.size),
-        "Content-Disposition": "attachment" + (f"; filename*=UTF-8''{quote(name, safe='')}" if name else ""),
-        "X-Content-Type-Options": "nosniff",
-    }
-    return StreamingResponse(pieces_of(opened), media_type="application/octet-stream", headers=headers)
+async def output_file(job: str, path: str, request: Request, service: ServiceOf, attempt: _Attempt = None) -> Response:
+    """One of these files, or a part of it (``Range``; with ``If-Match`` or ``If-Range`` of the version it has)."""
+    opened = await service.files.output(await asyncio.to_thread(service.lookup.look_at_one, job), attempt, path)
+    return answer_with(opened, request.headers, path.rpartition("/")[2])

@@ -83,7 +83,7 @@ async def build(wish: ImageBuild, service: ServiceOf, access: _Maker, security: 
 @router.post("/save", **_STEPS)
 async def save(wish: ImageSave, service: ServiceOf, access: _Maker) -> StreamingResponse:
     """Make an image of what a task of a job has become; the job must be one that the caller may be inside."""
-    job = await asyncio.to_thread(service.look, wish.job)
+    job = await asyncio.to_thread(service.lookup.look, wish.job)
     demand(access.caller, Verb.USE_JOBS, job_target(job))
     await _claim(service, access, wish, f"saved from {job.id}")
     return _streamed(service, await asyncio.to_thread(service.images.save, wish, job, access.caller))

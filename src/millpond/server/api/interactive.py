@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Annotated, TypeAlias
 
-from fastapi import APIRouter, Query, WebSocket
+from fastapi import APIRouter, Query, WebSocket, WebSocketDisconnect
 
 from millpond.model.errors import ConflictError, MillpondError
 from millpond.server.activity import Activity
@@ -14,9 +15,10 @@ from millpond.server.api.permits import Access, job_in_path, may
 from millpond.server.auth.entering import entrance
 from millpond.server.auth.roles import Verb, demand
 from millpond.server.proxy.passes import LINK_GOOD_FOR_S, Pass
-from millpond.server.sessions import as_message, port_of, relay_command, relay_port, running_task, visit
-from millpond.specs.api import LinkInfo
-from millpond.specs.serving import OPEN_PATH, SERVING_KINDS, base_path, service_of
+from millpond.server.sessions import as_message, relay_command, relay_port, running_task, visit, way_to_port
+from millpond.specs.job_bodies import LinkInfo
+from millpond.specs.job_ids import service_of
+from millpond.specs.serving import OPEN_PATH, ORIGIN_OPEN_PATH, SERVING_KINDS, base_path
 
 router = APIRouter(prefix="/jobs", tags=["interactive"])
 
@@ -26,16 +28,27 @@ TaskNumber: TypeAlias = Annotated[int, Query(ge=0, lt=2**31)]
 
 
 @router.post("/{job}/link", status_code=201)
-async def link(job: str, service: ServiceOf, passes: PassesOf, access: Seer) -> LinkInfo:
-    """A link that signs a browser in to what the job serves. It works once, within a minute."""
-    info = await service.find(job)
+async def link(
+    job: str, service: ServiceOf, passes: PassesOf, access: Seer, alone: Annotated[bool, Query()] = False
+) -> LinkInfo:
+    """A link that signs a browser in to what the job serves. It works once, within a minute.
+
+    A revision of a service is shown as the service, or, with ``alone``, by itself.
+    """
+    info = await service.jobs.find(job)
     demand(access.caller, *entrance(info))
     if info.kind not in SERVING_KINDS:
         raise ConflictError(f"job {info.id} is of kind {info.kind} and serves nothing", "use kind dev or service")
     access.tell("a link to what it serves")
-    address = service_of(info.id)
+    address = info.id if alone else service_of(info.id)
     ticket = passes.link(Pass(address, access.caller.user))
-    return LinkInfo(open_path=f"{OPEN_PATH}?ticket={ticket}", path=base_path(address), good_for_s=LINK_GOOD_FOR_S)
+    origin = service.origins.url_of(address)
+    return LinkInfo(
+        open_path=f"{OPEN_PATH}?ticket={ticket}",
+        path=base_path(address),
+        good_for_s=LINK_GOOD_FOR_S,
+        open_url=f"{origin}{ORIGIN_OPEN_PATH}?ticket={ticket}" if origin else "",
+    )
 
 
 @router.websocket("/{job}/exec", dependencies=_INSIDE)
@@ -43,7 +56,7 @@ async def run_command(client: WebSocket, job: str, service: ServiceOf, task: Tas
     """Run a command beside a task; see ``server.sessions`` for the messages."""
 
     async def relay() -> None:
-        connection = await visit(service.state_dir, running_task(await service.find(job), task))
+        connection = await visit(service.state_dir, running_task(await service.jobs.find(job), task))
         await relay_command(client, connection, lambda: service.activity.used(job))
 
     await _serve(client, service.activity, job, relay)
@@ -60,8 +73,8 @@ async def forward(
     """Connect to a port of a task's machine; 0 is the port that the task was given."""
 
     async def relay() -> None:
-        found = running_task(await service.find(job), task)
-        await relay_port(client, port or port_of(service.state_dir, found), lambda: service.activity.used(job))
+        found = running_task(await service.jobs.find(job), task)
+        await relay_port(client, way_to_port(service.state_dir, found, port), lambda: service.activity.used(job))
 
     await _serve(client, service.activity, job, relay)
 
@@ -69,9 +82,10 @@ async def forward(
 async def _serve(client: WebSocket, activity: Activity, job: str, relay: Callable[[], Awaitable[None]]) -> None:
     """Whatever goes wrong is the last message: a client can read no body of a WebSocket that was refused."""
     await client.accept()
-    try:
-        with activity.visit(job):
-            await relay()
-    except MillpondError as error:
-        await client.send_text(as_message(error.cause, error.remedy))
-    await client.close()
+    with suppress(WebSocketDisconnect):  # it was killed, or its terminal was closed: nobody is there to be told
+        try:
+            with activity.visit(job):
+                await relay()
+        except MillpondError as error:
+            await client.send_text(as_message(error.cause, error.remedy))
+        await client.close()

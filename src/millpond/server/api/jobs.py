@@ -9,28 +9,25 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
-from millpond.model.workloads import LONGEST_JOB_ID, JobState
+from millpond.model.states import JobState
+from millpond.model.workloads import LONGEST_JOB_ID
 from millpond.server.api.dependencies import ServiceOf
 from millpond.server.api.description import JOB_FILE_BODY
 from millpond.server.api.permits import Access, job_in_path, may
 from millpond.server.audience import audience_of
 from millpond.server.auth.entering import job_target
 from millpond.server.auth.roles import Verb
+from millpond.server.jobs.showing import ListWish
 from millpond.server.logs import Wish
-from millpond.server.service import ListWish
-from millpond.specs.api import (
-    IDEMPOTENCY_HEADER,
-    EventList,
-    ExtendRequest,
-    JobInfo,
-    JobList,
-    LogChunk,
-    PlanInfo,
-    ReasonInfo,
-    ResizeRequest,
-)
+from millpond.specs.api import IDEMPOTENCY_HEADER
 from millpond.specs.errors import Problem, SpecError
+from millpond.specs.event_bodies import EventList
+from millpond.specs.job_bodies import JobInfo, JobList
+from millpond.specs.job_requests import ExtendRequest, MigrateRequest, ResizeRequest
 from millpond.specs.locate import LARGEST_TEXT
+from millpond.specs.log_bodies import LogChunk
+from millpond.specs.plan_bodies import PlanInfo
+from millpond.specs.reason_bodies import ReasonInfo
 
 router = APIRouter(prefix="/jobs", tags=["jobs"])
 
@@ -48,7 +45,7 @@ async def submit(
     key: Annotated[str, Header(alias=IDEMPOTENCY_HEADER, max_length=200)] = "",
 ) -> JobInfo:
     """Submit a job. The body is a job file as JSON; repeating the key gives the same job, never a second one."""
-    info = await service.submit(await _document(request), key, access.caller)
+    info = await service.submissions.submit(await _document(request), key, access.caller)
     access.tell(f"queue {info.queue}", target=job_target(info))
     return info
 
@@ -56,7 +53,7 @@ async def submit(
 @router.post("/plan", openapi_extra=JOB_FILE_BODY)
 async def plan(request: Request, service: ServiceOf, access: Submitter) -> PlanInfo:
     """What would become of a job if it were submitted now: where, when, at whose cost. Nothing is submitted."""
-    return await service.plan(await _document(request), access.caller)
+    return await service.plans.make(await _document(request), access.caller)
 
 
 @router.get("", response_model=JobList)
@@ -71,7 +68,7 @@ async def list_jobs(
     """Jobs, the newest first: those that have not ended; those in one state; or all. An array is one of them; with
     ``members`` it is its members that are listed."""
     wish = ListWish(state.value if state else "", everything, limit, members)
-    found = await service.jobs(wish, audience_of(access.caller))
+    found = await service.jobs.listed(wish, audience_of(access.caller))
     # Written here: given the model, the framework would build and check it all once more.
     return Response(found.model_dump_json(), media_type="application/json")
 
@@ -79,55 +76,68 @@ async def list_jobs(
 @router.get("/{job}")
 async def show(job: str, service: ServiceOf, access: Reader) -> JobInfo:
     """One job."""
-    return await service.job(job, audience_of(access.caller))
+    return await service.jobs.show(job, audience_of(access.caller))
 
 
 @router.get("/{job}/why")
 async def why(job: str, service: ServiceOf, access: Reader) -> ReasonInfo:
     """Why a job waits, with the numbers, what would help, and when it should start."""
-    return await service.why(job, audience_of(access.caller))
+    return await service.jobs.why(job, audience_of(access.caller))
 
 
 @router.post("/{job}/stop", status_code=202)
 async def stop(job: str, service: ServiceOf, access: Changer) -> JobInfo:
     """Ask for the end of a job: it gets notice, and after its grace it is ended by force."""
-    return _told(access, await service.stop(job, access.caller.user))
+    return _told(access, await service.changes.stop(job, access.caller.user))
 
 
 @router.post("/{job}/suspend", status_code=202)
-async def suspend(job: str, service: ServiceOf, access: Changer) -> JobInfo:
-    """Halt a running job where it is; its memory stays, its share of compute is free for others."""
-    return _told(access, await service.suspend(job))
+async def suspend(job: str, service: ServiceOf, access: Changer, swap: bool = False) -> JobInfo:
+    """Halt a running job where it is, or the running members of an array; its share of compute is free for others.
+
+    Its memory stays; with ``swap`` its device memory moves to host memory, and its cards are free too.
+    """
+    return _told(access, await service.changes.suspend(job, access.caller.user, swap=swap))
 
 
 @router.post("/{job}/resume", status_code=202)
 async def resume(job: str, service: ServiceOf, access: Changer) -> JobInfo:
-    """Let a suspended job go on as soon as there is room on its devices."""
-    return _told(access, await service.resume(job))
+    """Let a suspended job, or the suspended members of an array, go on as soon as there is room on their devices."""
+    return _told(access, await service.changes.resume(job, access.caller.user))
+
+
+@router.post("/{job}/migrate", status_code=202)
+async def migrate(job: str, wish: MigrateRequest, service: ServiceOf, access: Changer) -> JobInfo:
+    """Have a running job go on with other cards; the field ``migration`` of the answer says which way it goes.
+
+    Live where the engine can move its memory along on its node, else by an end and a start, which needs a job that
+    saves its work on notice, or ``restart``.
+    """
+    return _told(access, await service.changes.migrate(job, wish, access.caller.user))
 
 
 @router.post("/{job}/resize", status_code=202)
 async def resize(job: str, wish: ResizeRequest, service: ServiceOf, access: Changer) -> JobInfo:
     """Give an elastic job another number of tasks: surplus ones get notice, missing ones join the rest."""
-    return _told(access, await service.resize(job, wish))
+    return _told(access, await service.changes.resize(job, wish, access.caller.user))
 
 
 @router.post("/{job}/extend", status_code=202)
 async def extend(job: str, wish: ExtendRequest, service: ServiceOf, access: Changer) -> JobInfo:
     """Give a job with a time limit more time."""
-    return _told(access, await service.extend(job, wish.by_s))
+    return _told(access, await service.changes.extend(job, wish.by_s, access.caller.user))
 
 
 @router.get("/{job}/document")
 async def document(job: str, service: ServiceOf, access: Changer) -> dict[str, Any]:
     """The job file that a job was submitted with; for those who may change the job, as it may hold secrets."""
-    return await service.document(job)
+    return await service.jobs.document(job)
 
 
 @router.delete("/{job}")
 async def delete(job: str, service: ServiceOf, access: Changer) -> JobInfo:
     """Drop a job that has ended, and all that it wrote."""
-    info = await service.delete(job)
+    info = await service.removal.delete(job)
     access.tell("deleted", before=info.state)
     return info
 
@@ -135,7 +145,7 @@ async def delete(job: str, service: ServiceOf, access: Changer) -> JobInfo:
 @router.get("/{job}/events")
 async def events(job: str, service: ServiceOf, access: Reader) -> EventList:
     """A job's history: what happened and what was decided."""
-    return EventList(events=await service.events(job, audience_of(access.caller)))
+    return EventList(events=await service.events.of_job(job, audience_of(access.caller)))
 
 
 @router.get(
@@ -154,7 +164,7 @@ async def logs(
     cursor: Annotated[str, Query(max_length=1_000_000)] = "",
 ) -> StreamingResponse:
     """A job's output, one JSON chunk per line; with ``follow`` until the job is over, through all its attempts."""
-    chunks = await service.logs(job, Wish(task, attempt, offset, follow, cursor))
+    chunks = await service.logs.read(job, Wish(task, attempt, offset, follow, cursor))
     return StreamingResponse(_lines(chunks), media_type="application/x-ndjson")
 
 

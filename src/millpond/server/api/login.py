@@ -40,15 +40,15 @@ def login(wish: LoginRequest, request: Request, response: Response, security: Se
 
 
 @router.post("/logout", status_code=204)
-def logout(access: Myself, response: Response, security: SecurityOf) -> None:
+def logout(access: Myself, request: Request, response: Response, security: SecurityOf) -> None:
     """Revoke the token, or end the session, that this request bears."""
     caller = access.caller
     if caller.how == OWNER:
         raise ConflictError(
             "the token in the state directory cannot be logged out", "remove its file and start the server again"
         )
-    security.accounts.revoke(security.accounts.token(caller.token))
-    end_session(response)
+    security.accounts.tokens.revoke(security.accounts.tokens.get(caller.token))
+    end_session(response, is_encrypted=request.url.scheme == "https")
     access.tell("logged out", target=Target("token", caller.token))
 
 

@@ -11,20 +11,16 @@ from millpond.server.api.permits import Access, ClusterKeeper, ClusterReader, ma
 from millpond.server.audience import audience_of
 from millpond.server.auth.roles import Target, Verb
 from millpond.server.inbox import wall_clock
-from millpond.specs.api import (
-    LATEST,
-    CloseRequest,
-    DeliveryList,
-    EventList,
-    HealthInfo,
-    NodeInfo,
-    NodeList,
-    OpenRequest,
-    ServerInfo,
-    UsageList,
-)
+from millpond.server.telemetry.sampling import KEPT
+from millpond.specs.api import LATEST
+from millpond.specs.device_bodies import DeviceList
+from millpond.specs.event_bodies import DeliveryList, EventList
+from millpond.specs.node_bodies import CloseRequest, NodeInfo, NodeList, OpenRequest
+from millpond.specs.server_bodies import HealthInfo, ServerInfo
+from millpond.specs.usage_bodies import UsageList
 
 MostEvents = Annotated[int, Query(ge=1, le=10_000, description="How many.")]
+MostLooks = Annotated[int, Query(ge=0, le=KEPT, description="How many earlier looks to tell of each.")]
 
 health = APIRouter(tags=["health"])
 router = APIRouter(tags=["cluster"])
@@ -33,7 +29,7 @@ router = APIRouter(tags=["cluster"])
 @health.get("/healthz", dependencies=[open_to_all], responses={503: {"model": HealthInfo}})
 async def healthz(service: ServiceOf, response: Response) -> HealthInfo:
     """Whether the process is alive: it answers, and its scheduler runs. If not, a new start is all that helps."""
-    defect = service.dead()
+    defect = service.health.dead()
     if defect:
         response.status_code = 503
     return HealthInfo(status=defect or "ok")
@@ -42,7 +38,7 @@ async def healthz(service: ServiceOf, response: Response) -> HealthInfo:
 @health.get("/readyz", dependencies=[open_to_all], responses={503: {"model": HealthInfo}})
 async def readyz(service: ServiceOf, response: Response) -> HealthInfo:
     """Whether it takes work on; if not, why."""
-    trouble = await service.unready()
+    trouble = await service.health.unready()
     if trouble:
         response.status_code = 503
     return HealthInfo(status=trouble or "ready")
@@ -51,19 +47,25 @@ async def readyz(service: ServiceOf, response: Response) -> HealthInfo:
 @router.get("/server")
 async def server(service: ServiceOf, access: ClusterReader) -> ServerInfo:
     """The server: version, address, engine, how many jobs."""
-    return await service.info(access.caller.admin)
+    return await service.about.info(access.caller.admin)
 
 
 @router.get("/nodes")
 async def nodes(service: ServiceOf, access: ClusterReader) -> NodeList:
     """All machines, their devices, what is free and who holds the rest."""
-    return NodeList(nodes=await service.nodes(audience_of(access.caller)))
+    return NodeList(nodes=await service.machines.all(audience_of(access.caller)))
+
+
+@router.get("/devices")
+async def devices(service: ServiceOf, access: ClusterReader, history: MostLooks = 0) -> DeviceList:
+    """All devices: use, memory, power and temperature, and what each task makes of its part of them."""
+    return DeviceList(devices=await service.machines.devices(audience_of(access.caller), history))
 
 
 @router.post("/nodes/{node}/close")
 async def close_node(node: str, wish: CloseRequest, service: ServiceOf, access: ClusterKeeper) -> NodeInfo:
     """Let a machine take no new work: from now on, or planned for later. With ``drain`` preemptible work leaves it."""
-    info = await service.close_node(node, wish, access.caller)
+    info = await service.machines.close(node, wish, access.caller)
     access.tell("drained" if wish.drain else "closed", target=Target("node", node))
     return info
 
@@ -71,7 +73,7 @@ async def close_node(node: str, wish: CloseRequest, service: ServiceOf, access: 
 @router.post("/nodes/{node}/open")
 async def open_node(node: str, wish: OpenRequest, service: ServiceOf, access: ClusterKeeper) -> NodeInfo:
     """Let a machine take new work again, before it opens by itself."""
-    info = await service.open_node(node, wish, access.caller)
+    info = await service.machines.open(node, wish, access.caller)
     access.tell("opened", target=Target("node", node))
     return info
 
@@ -79,7 +81,7 @@ async def open_node(node: str, wish: OpenRequest, service: ServiceOf, access: Cl
 @router.get("/nodes/{node}/events")
 async def node_events(node: str, service: ServiceOf, access: ClusterReader, limit: MostEvents = 100) -> EventList:
     """The latest that happened to a machine."""
-    return EventList(events=await service.node_events(node, limit, audience_of(access.caller)))
+    return EventList(events=await service.events.of_node(node, limit, audience_of(access.caller)))
 
 
 @router.get("/events")
@@ -90,7 +92,7 @@ async def happenings(
     limit: MostEvents = 100,
 ) -> EventList:
     """What happened to jobs and machines: the latest, or the first behind a place in the log."""
-    return EventList(events=await service.happenings(after, limit, audience_of(access.caller)))
+    return EventList(events=await service.events.latest(after, limit, audience_of(access.caller)))
 
 
 @router.get("/usage")
@@ -101,8 +103,9 @@ async def usage(
     since: Annotated[float, Query(ge=0, le=LATEST, description="Seconds since 1970.")] = 0.0,
     until: Annotated[float | None, Query(ge=0, le=LATEST, description="Seconds since 1970; default: now.")] = None,
 ) -> UsageList:
-    """Who held how much between two instants: everybody, or whose usage one may see."""
-    return await service.usage(by, since, wall_clock() if until is None else until, access.caller)
+    """Who held how much between two instants, up to now at the most: everybody, or whose usage one may see."""
+    now = wall_clock()  # what is held now has not been held any longer
+    return await service.books.usage(by, since, now if until is None else min(until, now), access.caller)
 
 
 @router.get("/webhooks/deliveries")
@@ -112,4 +115,4 @@ async def deliveries(
     limit: Annotated[int, Query(ge=1, le=1000, description="How many.")] = 100,
 ) -> DeliveryList:
     """What was or is to be told to webhooks, and what came of it."""
-    return DeliveryList(deliveries=await service.deliveries(limit))
+    return DeliveryList(deliveries=await service.books.deliveries(limit))

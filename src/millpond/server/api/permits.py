@@ -119,9 +119,9 @@ async def job_in_path(request: HTTPConnection) -> Target:
     service: Service = request.app.state.service
     name = request.path_params["job"]
     try:
-        info = service.shown(name)
+        info = service.jobs.live(name)
         if info is None:
-            info = await asyncio.to_thread(service.look, name)
+            info = await asyncio.to_thread(service.lookup.look, name)
     except NotFoundError:
         return Target("job", name)
     return replace(job_target(info), name=name)
@@ -139,7 +139,7 @@ async def group_in_path(request: HTTPConnection) -> Target:
 
 async def token_in_path(request: HTTPConnection) -> Target:
     """The token whose id the path names."""
-    return security_of(request).accounts.target_token(request.path_params["token"])
+    return security_of(request).accounts.tokens.target(request.path_params["token"])
 
 
 async def secret_in_path(request: HTTPConnection) -> Target:

@@ -19,7 +19,7 @@ Changer = Annotated[Access, may(Verb.CHANGE_JOBS, job_in_path)]
 @router.get("/{job}/service", dependencies=[may(Verb.READ_JOBS, job_in_path)])
 async def show(job: str, service: ServiceOf) -> ServiceInfo:
     """What stands behind the address of a service, and what was asked of it."""
-    return await service.updating.info(job)
+    return await service.services.info(job)
 
 
 @router.post("/{job}/revisions/plan")

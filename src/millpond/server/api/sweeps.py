@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Annotated
 
 from fastapi import APIRouter, Query
@@ -9,7 +10,7 @@ from fastapi import APIRouter, Query
 from millpond.server.api.dependencies import ServiceOf
 from millpond.server.api.permits import job_in_path, may
 from millpond.server.auth.roles import Verb
-from millpond.specs.api import TrialList
+from millpond.specs.trial_bodies import TrialList
 
 router = APIRouter(prefix="/jobs", tags=["jobs"])
 
@@ -17,4 +18,4 @@ router = APIRouter(prefix="/jobs", tags=["jobs"])
 @router.get("/{job}/trials", dependencies=[may(Verb.READ_JOBS, job_in_path)])
 async def trials(job: str, service: ServiceOf, limit: Annotated[int, Query(ge=1, le=100_000)] = 1_000) -> TrialList:
     """The trials of a sweep with their parameters and what they reported, the best first."""
-    return await service.trials(job, limit)
+    return await asyncio.to_thread(lambda: service.sweeps.table(service.lookup.look(job), limit))

@@ -21,7 +21,7 @@ router = APIRouter(prefix="/tokens", tags=["tokens"])
 def list_tokens(access: Annotated[Access, may(Verb.READ_TOKENS)], security: SecurityOf) -> TokenList:
     """The tokens that one may see, the newest first; never their secrets."""
     accounts = security.accounts
-    seen = [token for token in accounts.tokens() if access.sees(accounts.target_token(token.id))]
+    seen = [token for token in accounts.tokens.all() if access.sees(accounts.tokens.target(token.id))]
     return TokenList(tokens=[token_info(token) for token in seen])
 
 
@@ -36,9 +36,11 @@ def create_token(wish: NewToken, access: Annotated[Access, may(Verb.CHANGE_TOKEN
         raise InvalidInputError(
             "a confined token cannot make one that opens more", f"name verbs among {', '.join(sorted(caller.verbs))}"
         )
-    token, secret = accounts.issue(accounts.user(name).name, TokenKind.PERSONAL, wish.lifetime_s, wish.name, verbs)
+    token, secret = accounts.tokens.issue(
+        accounts.user(name).name, TokenKind.PERSONAL, wish.lifetime_s, wish.name, verbs
+    )
     confined = ", ".join(sorted(verbs)) or "everything"
-    access.tell(f"for {name}: {confined}", target=accounts.target_token(token.id))
+    access.tell(f"for {name}: {confined}", target=accounts.tokens.target(token.id))
     return token_info(token, secret)
 
 
@@ -48,10 +50,10 @@ def revoke_token(
 ) -> TokenInfo:
     """A token opens nothing any more."""
     accounts = security.accounts
-    known = accounts.token(token)
-    accounts.revoke(known)
+    known = accounts.tokens.get(token)
+    accounts.tokens.revoke(known)
     access.tell("revoked", known.name)
-    return token_info(accounts.token(token))
+    return token_info(accounts.tokens.get(token))
 
 
 def _verb(word: str) -> Verb:

@@ -12,11 +12,12 @@ from dataclasses import replace
 from typing import Final
 
 from millpond.model.errors import InvalidInputError
-from millpond.model.workloads import Job, JobState
+from millpond.model.states import JobState
+from millpond.model.workloads import Job
 from millpond.server.board import STOPPED_WITHOUT_CODE, picture_before
-from millpond.specs.api import ArrayInfo, JobInfo
 from millpond.specs.arrays import Members, parse_members
-from millpond.specs.members import member_id, split_member
+from millpond.specs.job_bodies import ArrayInfo, JobInfo
+from millpond.specs.job_ids import member_id, split_member
 
 FEWEST_WAITING: Final = 32
 """So many members may wait in line even while none runs."""

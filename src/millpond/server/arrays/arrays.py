@@ -10,14 +10,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from millpond.model.reasons import Cause, Reason
-from millpond.model.workloads import Job, JobState
+from millpond.model.states import JobState
+from millpond.model.workloads import Job
 from millpond.server.arrays.array import Array
-from millpond.server.board import picture_before, picture_cancelled
-from millpond.server.store.store import CLOSED, DEPENDENT, LIVE, NewJob, Store
-from millpond.specs.api import JobInfo, ReasonInfo
-from millpond.specs.arrays import parse_members
+from millpond.server.store.jobs import CLOSED, DEPENDENT, LIVE, NewJob
+from millpond.server.store.store import Store
 from millpond.specs.job import check_job
-from millpond.specs.members import member_id, split_member
+from millpond.specs.job_bodies import JobInfo
+from millpond.specs.job_ids import split_member
+from millpond.specs.reason_bodies import ReasonInfo
 
 
 class Arrays:
@@ -27,7 +28,7 @@ class Arrays:
         self._arrays: dict[str, Array] = {}
         self._changed: dict[str, None] = {}
         self._refused: set[str] = set()
-        for row in store.open_arrays():
+        for row in store.jobs.open_arrays():
             self.hold(_restored(row, store))
 
     def __contains__(self, job: str) -> bool:
@@ -176,20 +177,6 @@ def array_of(job: Job, document: dict[str, object], submitted_at: float) -> Arra
     return Array(job, members, submitted_at, sweep=document.get("sweep") is not None)
 
 
-def never_fed(job: str, store: Store) -> JobInfo | None:
-    """A member whose array ended before its turn; None when it is no such member. Any thread."""
-    member = split_member(job)
-    array = None if member is None else store.ended_job(member[0])
-    if member is None or array is None or array.array is None or job != member_id(*member):
-        return None
-    document = store.document(member[0])
-    if document is None or parse_members(array.array.indices).position(member[1]) is None or store.is_job(job):
-        return None
-    template = replace(check_job(document).to_job(job, array.user), group=array.group)
-    before = picture_before(template, array.submitted_at)
-    return picture_cancelled(before, array.ended_at or array.submitted_at, "its array ended before its turn")
-
-
 def _restored(row: NewJob, store: Store) -> Array:
     """An array as it was when the server ended; members that live are looked at afterwards."""
     file = check_job(row.document)
@@ -199,8 +186,8 @@ def _restored(row: NewJob, store: Store) -> Array:
     for member, known in store.trials(row.id).items():
         if known.get("stopped"):
             array.prune(member)
-    for member, state in store.member_states(row.id).items():
+    for member, state in store.jobs.member_states(row.id).items():
         array.note(member, JobState.QUEUED if state == LIVE else JobState(state))
-    first = store.first_member(row.id)
+    first = store.jobs.first_member(row.id)
     array.note_start(first.first_started_at if first is not None else None)
     return array

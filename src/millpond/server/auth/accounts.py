@@ -12,45 +12,42 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from sqlalchemy.exc import DBAPIError
-
-from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
+from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError
 from millpond.server.absent import absent
 from millpond.server.auth import secrets
-from millpond.server.auth.records import AccountLimits, Group, Identity, Member, Token, TokenKind, User
+from millpond.server.auth.records import AccountLimits, Group, Identity, Member, TokenKind, User
 from millpond.server.auth.roles import Caller, Role, Target, Verb, allows
+from millpond.server.auth.tokens import Tokens
+from millpond.server.auth.user_numbers import UserNumbers
 from millpond.server.store.accounts import AccountStore
 
 log = logging.getLogger(__name__)
-
-USED_EVERY_S: Final = 300.0
-"""A token's last use is written down at most so often."""
-OLD_TOKENS_KEPT_S: Final = 90 * 86_400.0
-MOST_TOKENS: Final = 200
-"""Valid tokens one account may have."""
 
 OWNER: Final = "owner"
 
 
 class Accounts:
-    """The users, groups, memberships and tokens of one server.
+    """The users, groups and memberships of one server.
 
     Args:
         owner: name of the account of whoever can read the state directory; made an admin when it is not there yet.
         owner_token: the token in the state directory.
         clock: seconds since 1970.
+
+    Attributes:
+        tokens: what opens the door for them.
+        numbers: under which their tasks run.
     """
 
     def __init__(self, store: AccountStore, owner: str, owner_token: str, clock: Callable[[], float]) -> None:
         self._store = store
         self._clock = clock
         self._lock = threading.RLock()
-        store.forget_tokens(clock() - OLD_TOKENS_KEPT_S)
         self._users = {user.name: user for user in store.users()}
         self._groups = {group.name: group for group in store.groups()}
         self._members = {(member.group, member.user): member for member in store.members()}
-        self._tokens = {token.id: token for token in store.tokens()}
-        self._numbers = store.numbers()
+        self.tokens = Tokens(store, clock)
+        self.numbers = UserNumbers(store)
         self._callers: dict[str, Caller] = {}
         self._owner = owner
         self._owner_digest = secrets.digest_of(owner_token)
@@ -68,8 +65,8 @@ class Accounts:
         digest = secrets.digest_of(secret)
         if not session and secrets.is_same(digest, self._owner_digest):
             return replace(self._known(self._owner), admin=True, how=OWNER)
-        token = self._tokens.get(secrets.id_of(secret) or "")
-        if token is None or not secrets.is_same(digest, token.digest):
+        token = self.tokens.find(secret, digest)
+        if token is None:
             return None
         user = self._users.get(token.user)
         wrong_door = session != (token.kind is TokenKind.SESSION) or token.kind is TokenKind.INVITATION
@@ -83,23 +80,6 @@ class Accounts:
         """The owner of an account whom somebody else vouches for, such as a signed cookie; None when it is disabled."""
         user = self._users.get(name)
         return None if user is None or user.disabled else replace(self._known(name), how="pass")
-
-    def is_use_due(self, token_id: str) -> bool:
-        """Whether it is time to write down that a token is in use."""
-        token = self._tokens.get(token_id)
-        return token is not None and (token.used_at is None or self._clock() - token.used_at >= USED_EVERY_S)
-
-    def note_use(self, token_id: str) -> None:
-        """Write down that a token is in use. A store that cannot be written keeps nobody from reading."""
-        with self._lock:
-            token = self._tokens.get(token_id)
-            if token is None:
-                return
-            self._tokens[token_id] = used = replace(token, used_at=self._clock())
-            try:
-                self._store.save(used)
-            except DBAPIError as error:
-                log.warning("the last use of token %s is not stored (%s)", token_id, error.orig)
 
     def _known(self, name: str) -> Caller:
         """The caller without the way they came in; kept until anything about them changes."""
@@ -144,17 +124,6 @@ class Accounts:
         group = self._groups.get(name)
         return AccountLimits() if group is None else group.limits
 
-    def token(self, token_id: str) -> Token:
-        """One token's record.
-
-        Raises:
-            NotFoundError: there is none of this id.
-        """
-        token = self._tokens.get(token_id)
-        if token is None:
-            raise absent("token", token_id)
-        return token
-
     def users(self) -> list[User]:
         """All accounts, by name."""
         with self._lock:
@@ -164,11 +133,6 @@ class Accounts:
         """All groups, by name."""
         with self._lock:
             return sorted(self._groups.values(), key=lambda group: group.name)
-
-    def tokens(self) -> list[Token]:
-        """All tokens, the newest first."""
-        with self._lock:
-            return sorted(self._tokens.values(), key=lambda token: (-token.created_at, token.id))
 
     def members_of(self, group: str) -> list[Member]:
         """Who is in a group, the oldest member first."""
@@ -198,11 +162,6 @@ class Accounts:
     def target_group(self, name: str) -> Target:
         """A group as what a verb is applied to."""
         return Target("group", name, groups=frozenset({name}))
-
-    def target_token(self, token_id: str) -> Target:
-        """A token as what a verb is applied to; nobody's when there is none of this id."""
-        token = self._tokens.get(token_id)
-        return Target("token", token_id, token.user if token else "")
 
     # ---- changing users and groups ------------------------------------------------------------------------------
 
@@ -247,30 +206,6 @@ class Accounts:
                 )
             self._save_user(changed)
         return changed
-
-    def number_of(self, user: str, numbers: range, is_taken: Callable[[int], bool]) -> int:
-        """The number under which a user's tasks run: the same ever after, and nobody else's.
-
-        Args:
-            numbers: those that may be given.
-            is_taken: whether something else on the machine has one already.
-
-        Raises:
-            UnavailableError: they are used up.
-        """
-        with self._lock:
-            number = self._numbers.get(user)
-            if number is None:
-                given = set(self._numbers.values())
-                number = next((each for each in numbers if each not in given and not is_taken(each)), None)
-                if number is None:
-                    raise UnavailableError(
-                        f"no user number from {numbers.start} to {numbers.stop - 1} is left for {user!r}",
-                        "widen run_as.range in the configuration",
-                    )
-                self._store.save_number(user, number)
-                self._numbers[user] = number
-            return number
 
     def add_group(self, group: Group) -> Group:
         """Make a group.
@@ -338,47 +273,15 @@ class Accounts:
             self._callers.pop(user, None)
         return member
 
-    # ---- changing tokens ----------------------------------------------------------------------------------------
-
-    def issue(
-        self,
-        user: str,
-        kind: TokenKind,
-        lifetime_s: float | None,
-        name: str = "",
-        verbs: frozenset[Verb] = frozenset(),
-    ) -> tuple[Token, str]:
-        """Make a token; returns its record and the secret, which nobody can see again.
-
-        Raises:
-            ConflictError: the account has too many already.
-        """
-        secret, token_id = secrets.new_token()
-        with self._lock:
-            now = self._clock()
-            valid = sum(token.user == user and token.is_valid(now) for token in self._tokens.values())
-            if valid >= MOST_TOKENS:
-                raise ConflictError(f"{user!r} has {valid} tokens", "revoke some with pond token revoke")
-            expires_at = None if lifetime_s is None else now + lifetime_s
-            token = Token(token_id, secrets.digest_of(secret), kind, user, name, verbs, now, expires_at)
-            self._save_token(token)
-        return token, secret
-
-    def revoke(self, *tokens: Token) -> None:
-        """Tokens open nothing any more."""
-        with self._lock:
-            now = self._clock()
-            for token in tokens:
-                if token.is_valid(now):
-                    self._save_token(replace(token, revoked_at=now))
+    # ---- invitations and passwords ------------------------------------------------------------------------------
 
     def invited(self, secret: str) -> User | None:
         """Whose invitation this is; None when it is none, or has been used. It is used up by ``set_password``."""
-        token = self._tokens.get(secrets.id_of(secret) or "")
+        token = self.tokens.find(secret, secrets.digest_of(secret))
         if token is None or token.kind is not TokenKind.INVITATION or not token.is_valid(self._clock()):
             return None
         user = self._users[token.user]
-        return user if secrets.is_same(secrets.digest_of(secret), token.digest) and not user.disabled else None
+        return None if user.disabled else user
 
     def set_password(self, user: str, password: str, keep: str = "") -> None:
         """Give an account another password hash; whoever is logged in with the old one, or invited, no longer is.
@@ -388,14 +291,7 @@ class Accounts:
         """
         with self._lock:
             self._save_user(replace(self.user(user), password=password))
-            ended = (TokenKind.SESSION, TokenKind.LOGIN, TokenKind.INVITATION)
-            self.revoke(
-                *(
-                    token
-                    for token in list(self._tokens.values())
-                    if token.user == user and token.kind in ended and token.id != keep
-                )
-            )
+            self.tokens.end_logins(user, keep)
 
     # ---- inside -------------------------------------------------------------------------------------------------
 
@@ -403,10 +299,6 @@ class Accounts:
         self._store.save(user)
         self._users[user.name] = user
         self._callers.pop(user.name, None)
-
-    def _save_token(self, token: Token) -> None:
-        self._store.save(token)
-        self._tokens[token.id] = token
 
 
 def _age(member: Member) -> tuple[float, str, str]:

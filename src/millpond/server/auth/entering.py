@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from millpond.model.workloads import Kind
 from millpond.server.auth.roles import Target, Verb
-from millpond.specs.api import JobInfo
+from millpond.specs.job_bodies import JobInfo
 
 
 def job_target(info: JobInfo) -> Target:

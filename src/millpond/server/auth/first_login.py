@@ -13,7 +13,7 @@ from typing import Final
 from millpond.model.errors import UnavailableError
 from millpond.server.auth.records import TokenKind
 from millpond.server.auth.security import Security
-from millpond.specs.api import FIRST_LOGIN_FILE
+from millpond.specs.server_bodies import FIRST_LOGIN_FILE
 
 _NAME: Final = "the first login"
 
@@ -28,8 +28,8 @@ def prepare_first_login(security: Security, owner: str, state_dir: Path, is_reac
         UnavailableError: the file cannot be written.
     """
     accounts, path = security.accounts, state_dir / FIRST_LOGIN_FILE
-    earlier = [token for token in accounts.tokens() if token.kind is TokenKind.INVITATION and token.user == owner]
-    accounts.revoke(*(token for token in earlier if token.name == _NAME))
+    earlier = [token for token in accounts.tokens.all() if token.kind is TokenKind.INVITATION and token.user == owner]
+    accounts.tokens.revoke(*(token for token in earlier if token.name == _NAME))
     try:
         path.unlink(missing_ok=True)
         if not is_reached or any(user.password for user in accounts.users()):

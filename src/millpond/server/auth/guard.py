@@ -22,17 +22,25 @@ from millpond.server.auth.acts import Act
 from millpond.server.auth.roles import Caller
 from millpond.server.auth.secrets import csrf_of, id_of, is_same
 from millpond.server.auth.security import Security
-from millpond.server.proxy.headers import PLATFORM_COOKIES
+from millpond.server.proxy.headers import HOST_ONLY, PLATFORM_COOKIES
 from millpond.specs.accounts import CSRF_HEADER
 from millpond.specs.api import API_PREFIX, ErrorBody, ErrorInfo
+from millpond.specs.origins import PATHS_ONLY, JobOrigins
 from millpond.specs.serving import OPEN_PATH, PROXY_PREFIX
 
 COOKIE: Final = f"{PLATFORM_COOKIES}session"
+HOST_COOKIE: Final = f"{HOST_ONLY}{COOKIE}"
+"""The same over HTTPS: no other host below the same domain, and nobody on the way, can give a browser one."""
 LOGIN_PATH: Final = f"{API_PREFIX}/login"
-OPEN_PATHS: Final = frozenset({"/healthz", "/readyz", "/openapi.json", "/docs", LOGIN_PATH})
+OPEN_PATHS: Final = frozenset({"/", "/healthz", "/readyz", "/openapi.json", "/docs", LOGIN_PATH})
 _OIDC_PATHS: Final = ("/oidc/", f"{API_PREFIX}/oidc/")
 _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _SECRET_IN_URL: Final = frozenset({"token", "access_token", "api_key", "apikey", "auth", "authorization", "password"})
+
+_JOB: Final = "job_addressed"
+_UNKNOWN_NAME: Final = ErrorBody(
+    cause="this server is not known by that name", code="request", remedy="use its address or localhost"
+)
 
 
 class Guard:
@@ -43,13 +51,22 @@ class Guard:
     Args:
         bound_to: the address that the server listens on.
         names: under which people outside know it.
+        origins: the names of jobs, at which nothing but their own programs is served.
     """
 
-    def __init__(self, app: ASGIApp, security: Security, bound_to: str, names: Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        security: Security,
+        bound_to: str,
+        names: Iterable[str] = (),
+        origins: JobOrigins = PATHS_ONLY,
+    ) -> None:
         self._app = app
         self._security = security
         own = ("localhost", bound_to, socket.gethostname(), socket.getfqdn())
         self._names = {name.lower() for name in (*own, *names)}
+        self._origins = origins
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or answer it here."""
@@ -57,15 +74,24 @@ class Guard:
             await self._app(scope, receive, send)
             return
         headers = Headers(scope=scope)
-        caller, by_cookie = self._caller(headers)
-        refusal = self._refusal(scope, headers, caller, by_cookie)
+        host = headers.get("host", "")
+        is_ours = self._is_our_name(host)
+        job = None if is_ours else self._origins.job_at(host)
+        if not is_ours and job is None:
+            await _turn_away(421, _UNKNOWN_NAME, scope, receive, send)
+            return
+        scope.setdefault("state", {})[_JOB] = job
+        session = _session_in(scope, headers)
+        caller, by_cookie = self._caller(headers, session)
+        alone = by_cookie and not _shows_csrf(headers, session)
+        refusal = self._refusal(scope, headers, caller, alone)
         if refusal is not None:
             await _turn_away(*refusal, scope, receive, send)
             return
-        if caller is not None and caller.token and self._security.accounts.is_use_due(caller.token):
-            await asyncio.to_thread(self._security.accounts.note_use, caller.token)
+        if caller is not None and caller.token and self._security.accounts.tokens.is_use_due(caller.token):
+            await asyncio.to_thread(self._security.accounts.tokens.note_use, caller.token)
         act = Act(self._security.clock(), _address(scope), caller)
-        scope.setdefault("state", {})["act"] = act
+        scope["state"]["act"] = act
         if scope["type"] == "websocket":
             await self._app(scope, receive, send)
             return
@@ -87,24 +113,25 @@ class Guard:
         else:
             await asyncio.wrap_future(self._security.audit.add_now(entry))
 
-    def _caller(self, headers: Headers) -> tuple[Caller | None, bool]:
+    def _caller(self, headers: Headers, session: str) -> tuple[Caller | None, bool]:
         """Who asks, and whether a cookie says so. A request that bears a token is judged by that alone."""
         authorization = headers.get("authorization")
         if authorization is not None:
             scheme, _, token = authorization.partition(" ")
             known = self._security.accounts.caller(token.strip()) if scheme.lower() == "bearer" else None
             return known, False
-        session = cookie_parser(headers.get("cookie", "")).get(COOKIE)
         return (self._security.accounts.caller(session, session=True), True) if session else (None, False)
 
     def _refusal(
-        self, scope: Scope, headers: Headers, caller: Caller | None, by_cookie: bool
+        self, scope: Scope, headers: Headers, caller: Caller | None, alone: bool
     ) -> tuple[int, ErrorBody] | None:
-        """Why a request is not looked at; None when it is."""
-        if not self._is_our_name(headers.get("host", "")):
-            return 421, ErrorBody(
-                cause="this server is not known by that name", code="request", remedy="use its address or localhost"
-            )
+        """Why a request is not looked at; None when it is.
+
+        Args:
+            alone: a cookie says who asks, and nothing shows that a page of ours does.
+        """
+        if job_addressed(scope) is not None:
+            return None  # the proxy judges all that comes to a job's own name
         if not scope["path"].startswith(PROXY_PREFIX) and _has_secret_in_url(scope):
             return 400, ErrorBody(
                 cause="a secret in the address of a request ends up in logs and histories",
@@ -123,8 +150,7 @@ class Guard:
             return None
         crossing = scope["type"] == "websocket" or scope["method"] not in _SAFE
         # The programs of jobs are served under this very name: to their pages too a cookie alone opens nothing.
-        alone = by_cookie and not _logs_in(scope["path"]) and not _shows_csrf(headers)
-        if alone or (crossing and not is_same_origin(headers)):
+        if (alone and not _logs_in(scope["path"])) or (crossing and not is_same_origin(headers)):
             return 403, ErrorBody(
                 cause="this request may come from another web page",
                 code="forbidden",
@@ -145,6 +171,12 @@ class Guard:
         return True
 
 
+def job_addressed(scope: Scope) -> str | None:
+    """The job at whose own origin a request arrived; None: at a name of this server's own."""
+    job: str | None = scope.get("state", {}).get(_JOB)
+    return job
+
+
 def _is_judged_elsewhere(path: str) -> bool:
     """Whether anybody may come in there, or the proxy judges who may."""
     return path in OPEN_PATHS or path == OPEN_PATH or path.startswith(PROXY_PREFIX) or _logs_in(path)
@@ -161,8 +193,18 @@ def is_same_origin(headers: Headers) -> bool:
     return origin is None or origin.partition("://")[2].lower() == headers.get("host", "").lower()
 
 
-def _shows_csrf(headers: Headers) -> bool:
-    session = cookie_parser(headers.get("cookie", ""))[COOKIE]
+def _session_in(scope: Scope, headers: Headers) -> str:
+    """The secret of a browser's session; empty when there is none.
+
+    Over HTTPS the name that others cannot set is the only one that counts. Where a proxy speaks plain HTTP to us and is
+    not trusted to say so, that name comes as well.
+    """
+    found = cookie_parser(headers.get("cookie", ""))
+    session = found.get(HOST_COOKIE, "")
+    return session if session or scope["scheme"] in ("https", "wss") else found.get(COOKIE, "")
+
+
+def _shows_csrf(headers: Headers, session: str) -> bool:
     return is_same(headers.get(CSRF_HEADER, "").encode().hex(), csrf_of(session).encode().hex())
 
 

@@ -101,13 +101,13 @@ class Logins:
         """
         if self._accounts.user(name).service:
             raise InvalidInputError(f"{name!r} is a service: it has no password", "make it a token")
-        return self._accounts.issue(name, TokenKind.INVITATION, INVITATION_S, label)
+        return self._accounts.tokens.issue(name, TokenKind.INVITATION, INVITATION_S, label)
 
     def admit(self, user: User, session: bool, label: str) -> tuple[Token, str]:
         """A token for somebody who has shown who they are."""
         if session:
-            return self._accounts.issue(user.name, TokenKind.SESSION, SESSION_S, label or "browser")
-        return self._accounts.issue(user.name, TokenKind.LOGIN, LOGIN_S, label or "pond login")
+            return self._accounts.tokens.issue(user.name, TokenKind.SESSION, SESSION_S, label or "browser")
+        return self._accounts.tokens.issue(user.name, TokenKind.LOGIN, LOGIN_S, label or "pond login")
 
     def _hashed(self, work: Callable[[], T]) -> T:
         if not self._hashing.acquire(timeout=_WAITS_S):

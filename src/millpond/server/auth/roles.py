@@ -52,6 +52,8 @@ class Verb(StrEnum):
     """To see which secrets there are, never their values."""
     CHANGE_SECRETS = "change-secrets"
     READ_USAGE = "read-usage"
+    READ_METRICS = "read-metrics"
+    """To read figures about everybody's jobs, which name nobody: what a Prometheus needs."""
     READ_DELIVERIES = "read-deliveries"
     READ_AUDIT = "read-audit"
     READ_SELF = "read-self"
@@ -99,6 +101,7 @@ RIGHTS: dict[Verb, dict[Role, Scope]] = {
         Verb.READ_SECRETS: (_ALL, _GROUP, _GROUP, _NONE),
         Verb.CHANGE_SECRETS: (_ALL, _GROUP, _OWN, _NONE),
         Verb.READ_USAGE: (_ALL, _GROUP, _OWN, _OWN),
+        Verb.READ_METRICS: (_ALL, _NONE, _NONE, _NONE),
         Verb.READ_DELIVERIES: (_ALL, _NONE, _NONE, _NONE),
         Verb.READ_AUDIT: (_ALL, _GROUP, _NONE, _NONE),
         Verb.READ_SELF: (_OWN, _OWN, _OWN, _OWN),

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
-
-import httpx2
+from typing import TYPE_CHECKING, Final
 
 from millpond.server.auth.accounts import Accounts
 from millpond.server.auth.audit import AuditLog
@@ -17,6 +15,9 @@ from millpond.server.auth.secrets import Passwords
 from millpond.server.auth.ssh_keys import SshKeys
 from millpond.server.store.store import Store
 from millpond.specs.oidc import OidcRules
+
+if TYPE_CHECKING:
+    import httpx2
 
 
 @dataclass(frozen=True, slots=True)

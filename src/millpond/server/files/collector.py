@@ -68,7 +68,7 @@ class Collector:
         roots = used | {
             document[field]
             for field in ("ship", "payload")
-            for document in self._store.documents_with(field)
+            for document in self._store.jobs.documents_with(field)
             if isinstance(document.get(field), str) and is_digest(document[field])
         }
         found = self._blobs.collect(frozenset(roots | self._contents(roots)), now - SPARED_S)
@@ -95,7 +95,7 @@ class Collector:
 
     def _drop_copies(self, now: float) -> None:
         """What ended jobs were sent; their logs, outputs, metrics and results stay."""
-        for job in self._store.ended_with(("ship", "payload"), now - SPARED_S):
+        for job in self._store.jobs.ended_with(("ship", "payload"), now - SPARED_S):
             for folder in attempt_dir(self._state_dir, job, 1).parent.glob("attempt-*"):
                 (folder / PAYLOAD).unlink(missing_ok=True)
                 if (folder / WORK).is_dir() and not (folder / WORK).is_symlink():

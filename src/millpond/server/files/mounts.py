@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from millpond.model.errors import InvalidInputError
 from millpond.model.tenants import ROOT_QUEUE
-from millpond.specs.cluster import QueuePaths
+from millpond.specs.queues import QueuePaths
 
 _Place = TypeVar("_Place")
 

@@ -19,10 +19,11 @@ MOST_LISTED: Final = 100_000
 
 @dataclass(frozen=True, slots=True)
 class OpenedFile:
-    """A file of an output, to be closed by whoever gets it; ``size`` in bytes as it was opened."""
+    """A file of an output, to be closed by whoever gets it; ``size`` in bytes and ``version`` as it was opened."""
 
     file: BinaryIO
     size: int
+    version: str
 
 
 def list_output(attempt_dir: Path, job: str, attempt: int) -> OutputList:
@@ -75,7 +76,12 @@ def open_below(folder: Path, path: str) -> OpenedFile | None:
     if not stat.S_ISREG(found.st_mode):
         os.close(opened)
         return None
-    return OpenedFile(os.fdopen(opened, "rb"), found.st_size)
+    return OpenedFile(os.fdopen(opened, "rb"), found.st_size, _version(found))
+
+
+def _version(found: os.stat_result) -> str:
+    """What tells a file from what stands in its place, or in it, later."""
+    return f"{found.st_ino:x}-{found.st_size:x}-{found.st_mtime_ns:x}"
 
 
 def _own_output(attempt_dir: Path) -> Path:
@@ -95,4 +101,4 @@ def _walk(folder: Path) -> Iterator[OutputFile]:
                 continue
             relative = str(Path(above, name).relative_to(folder))
             if stat.S_ISREG(found.st_mode) and relative.isprintable():
-                yield OutputFile(path=relative, size=found.st_size, modified_at=found.st_mtime)
+                yield OutputFile(path=relative, size=found.st_size, modified_at=found.st_mtime, version=_version(found))

@@ -11,8 +11,8 @@ from typing import Any, Final
 from millpond.model.errors import NotFoundError
 from millpond.node.records import TaskFiles, TaskId
 from millpond.server.files.outputs import OpenedFile, open_below
-from millpond.specs.api import JobInfo
 from millpond.specs.file_bodies import MetricPoint, MetricSeries, MetricsInfo
+from millpond.specs.job_bodies import JobInfo
 
 TAIL_BYTES: Final = 16 * 2**20
 """Of a longer file of metrics, the end is read."""

@@ -1,9 +1,9 @@
-"""What the API can be asked about files; the counterpart of ``server.service`` for contents, datasets and outputs."""
+"""What the API can be asked about files: contents, datasets and outputs."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,10 +19,10 @@ from millpond.server.files.outputs import OpenedFile, list_output, open_output
 from millpond.server.files.reports import open_result, read_metrics
 from millpond.server.inbox import wall_clock
 from millpond.server.store.store import Store
-from millpond.specs.api import JobInfo
 from millpond.specs.batches import LARGEST_BATCH, read_batch
 from millpond.specs.file_bodies import DatasetInfo, MetricsInfo, OutputList, Visibility
 from millpond.specs.job import JobFile
+from millpond.specs.job_bodies import JobInfo
 
 LARGEST_BLOB: Final = 64 * 2**30
 _PIECE: Final = 2**20
@@ -152,7 +152,7 @@ class Files:
 
         def remove() -> Dataset:
             found = self._datasets.find(name, version)
-            living = self._store.documents_with("data", live_only=True)
+            living = self._store.jobs.documents_with("data", live_only=True)
             if any(found.reference in document["data"].values() for document in living):
                 raise ConflictError(f"a job that has not ended reads {found.reference}", "wait for its end, or stop it")
             self._datasets.remove(found)
@@ -182,15 +182,6 @@ class Files:
 
     def _folder(self, info: JobInfo, attempt: int) -> Path:
         return attempt_dir(self._state_dir, info.id, attempt)
-
-
-def pieces_of(opened: OpenedFile) -> Iterator[bytes]:
-    """An opened file, piece by piece, no more than it had when it was opened; closes it."""
-    left = opened.size
-    with opened.file:
-        while left > 0 and (piece := opened.file.read(min(_PIECE, left))):
-            left -= len(piece)
-            yield piece
 
 
 def _attempt(info: JobInfo, attempt: int | None) -> int:

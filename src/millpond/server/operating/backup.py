@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import IO, Any, Final, cast
 
 from millpond.model.errors import ConflictError, InvalidInputError, UnavailableError
-from millpond.server.process import DATABASE_FILE
+from millpond.server.state_dir import DATABASE_FILE
 from millpond.server.vault.ciphers import Cipher
 from millpond.server.vault.envelope import MAGIC, OpeningReader, SealingWriter, is_sealed, needed_key
 from millpond.server.vault.keys import KeySource
@@ -94,7 +94,9 @@ def back_up(state_dir: Path, target: Path, at: float, *, jobs: bool = True, lock
                 count = _write(archive, members, at)
         partial.rename(target)
     except (OSError, sqlite3.Error) as error:
-        raise UnavailableError(f"the backup {target} cannot be written ({error})", "see the disk's room") from error
+        cause = getattr(error, "strerror", None) or error
+        remedy = "name a file in a folder that is there, may be written and has room"
+        raise UnavailableError(f"the backup {target} cannot be written ({cause})", remedy) from error
     finally:
         copy.unlink(missing_ok=True)
         partial.unlink(missing_ok=True)

@@ -2,56 +2,41 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import platform
 import resource
 import shutil
+import sqlite3
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
-from millpond.model.devices import Health
+from millpond.client.sdk.discovery import read_server_file
 from millpond.model.errors import UnavailableError
-from millpond.node import memory_cgroup, runner
+from millpond.node import memory_cgroup, private_network, runner
 from millpond.node.cgroups import GroupMode, find_controllers
 from millpond.node.containers.finding import RuntimeChoice, find_containers
+from millpond.node.devices.finding import find_vendors
 from millpond.node.devices.nvidia import NvidiaVendor
 from millpond.node.limiting import REMEDY
+from millpond.node.runner import running_under
 from millpond.node.sandbox import INSTALL, INSTALL_IDENTITIES, SandboxMode, find_sandbox, trouble_with_identities
+from millpond.server.disk_use import KEPT_FOR_ENDS_BYTES
+from millpond.server.operating.devices import device_findings, failed_devices
+from millpond.server.operating.findings import Finding, Grade
+from millpond.server.operating.sharing_check import sharing
+from millpond.server.state_dir import DATABASE_FILE
+from millpond.server.store.reserve import kept_within
 from millpond.server.vault.ciphers import Cipher, require_ciphers
+from millpond.specs.quantities import size_text
 
 _GIB: Final = 1024**3
 _LEAST_FREE_GIB: Final = 2
 _LEAST_OPEN_FILES: Final = 4096
 _NETWORK_FILESYSTEMS: Final = ("nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs", "glusterfs", "lustre")
-
-
-class Grade(StrEnum):
-    """How well something works."""
-
-    OK = "ok"
-    LIMITED = "limited"
-    """Millpond runs, and something it could do here does not work."""
-    BROKEN = "broken"
-    """A server cannot run here."""
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing that was looked at.
-
-    Attributes:
-        remedy: what would mend it; empty where it is ok.
-    """
-
-    what: str
-    grade: Grade
-    found: str
-    remedy: str = ""
 
 
 def diagnose(state_dir: Path) -> list[Finding]:
@@ -60,24 +45,29 @@ def diagnose(state_dir: Path) -> list[Finding]:
     Args:
         state_dir: where it would keep its state; need not exist.
     """
-    looks: tuple[Callable[[], Finding], ...] = (
+    server = _server_of(state_dir)
+    before: tuple[Callable[[], Finding], ...] = (
         _python,
         _kernel,
         lambda: _state_directory(state_dir),
         lambda: _disk(state_dir),
-        _limits,
+        lambda: _limits(server),
         lambda: _sandbox(state_dir),
         _identities,
-        _limits_of_tasks,
+        _private_networks,
+        lambda: _limits_of_tasks(server),
         lambda: _containers(state_dir),
-        _gpus,
-        _memory,
+    )
+    after: tuple[Callable[[], Finding], ...] = (
+        lambda: sharing(state_dir),
+        lambda: _memory(server),
         _kernels,
         _postgresql,
         _ssh,
         _encryption,
     )
-    return [look() for look in looks]
+    devices = device_findings(find_vendors(), running_under(state_dir))
+    return [*(look() for look in before), *devices, *failed_devices(state_dir), *(look() for look in after)]
 
 
 def _python() -> Finding:
@@ -110,13 +100,28 @@ def _state_directory(path: Path) -> Finding:
 def _disk(path: Path) -> Finding:
     free = shutil.disk_usage(_nearest_existing(path)).free
     found = f"{free / _GIB:.1f} GiB free beside the state"
+    with contextlib.suppress(sqlite3.Error, OSError):  # not ours to read, or it is damaged: its server says so
+        if (kept := kept_within(path.absolute() / DATABASE_FILE)) is not None:
+            found = f"{found}, {size_text(kept)} within the database, kept for stops and ends"
+    if free < KEPT_FOR_ENDS_BYTES:
+        return Finding("disk", Grade.BROKEN, found, "make room: the server takes nothing on, what runs can be stopped")
     if free < _LEAST_FREE_GIB * _GIB:
         return Finding("disk", Grade.LIMITED, found, "make room: a full disk stops submissions and cuts logs")
     return Finding("disk", Grade.OK, found)
 
 
-def _limits() -> Finding:
-    files, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+def _server_of(state_dir: Path) -> int:
+    """The process that serves the directory; 0: none that we may look at, so what a server would find here counts."""
+    with contextlib.suppress(UnavailableError, OSError):
+        left = read_server_file(state_dir)
+        if left is not None and b"millpond" in Path(f"/proc/{left.pid}/cmdline").read_bytes():
+            resource.prlimit(left.pid, resource.RLIMIT_NOFILE)
+            return left.pid
+    return 0
+
+
+def _limits(server: int) -> Finding:
+    files, most = resource.prlimit(server, resource.RLIMIT_NOFILE)
     if files != resource.RLIM_INFINITY and files < _LEAST_OPEN_FILES:
         remedy = f"ulimit -n {_LEAST_OPEN_FILES}, or LimitNOFILE in its unit; each running task takes two"
         return Finding("open files", Grade.LIMITED, f"{files} (at most {most})", remedy)
@@ -142,12 +147,26 @@ def _identities() -> Finding:
     return Finding(what, Grade.OK, "each user as a number or an account of their own")
 
 
-def _limits_of_tasks() -> Finding:
-    controllers, trouble = find_controllers(GroupMode.AUTO)
+def _private_networks() -> Finding:
+    what = "private networks"
+    found = private_network.trouble()
+    if not found:
+        return Finding(what, Grade.OK, "programs of jobs can listen where nobody else of the machine connects")
+    cause = f"jobs cannot have serve.listen: private ({found})"
+    return Finding(what, Grade.LIMITED, cause, "run the server as root, or let the kernel have user namespaces")
+
+
+def _limits_of_tasks(server: int) -> Finding:
+    controllers, trouble = find_controllers(GroupMode.AUTO, membership=_membership(server))
     if controllers is None:
         found = f"each process of a job is limited by itself, not all together: {trouble}"
         return Finding("limits of jobs", Grade.LIMITED, found, REMEDY)
     return Finding("limits of jobs", Grade.OK, f"control groups for {', '.join(controllers.folders)}")
+
+
+def _membership(server: int) -> Path:
+    """The file that tells its control groups."""
+    return Path("/proc", str(server or "self"), "cgroup")
 
 
 def _containers(state_dir: Path) -> Finding:
@@ -161,24 +180,8 @@ def _containers(state_dir: Path) -> Finding:
     return Finding("containers", Grade.OK, found.version)
 
 
-def _gpus() -> Finding:
-    vendor = NvidiaVendor()
-    availability = vendor.available()
-    if not availability.usable:
-        remedy = "install the NVIDIA driver, or try things with --fake-gpus 4x8:V100-32GB"
-        return Finding("GPUs", Grade.LIMITED, availability.reason, remedy)
-    devices = vendor.discover()
-    unusable = [device for device in devices if device.health is not Health.OK]
-    found = ", ".join(sorted({device.model for device in devices}))
-    if unusable:
-        detail = "; ".join(f"card {device.index}: {device.health_detail or device.health}" for device in unusable)
-        remedy = "end what uses them, or leave them out"
-        return Finding("GPUs", Grade.LIMITED, f"{len(devices)} x {found}; not usable: {detail}", remedy)
-    return Finding("GPUs", Grade.OK, f"{len(devices)} x {found}")
-
-
-def _memory() -> Finding:
-    limit = memory_cgroup.limit_bytes()
+def _memory(server: int) -> Finding:
+    limit = memory_cgroup.limit_bytes(membership=_membership(server))
     physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if limit is not None and limit < physical:
         found = f"{limit / _GIB:.1f} GiB by the control group of {physical / _GIB:.1f} GiB in the machine"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -12,21 +13,21 @@ from millpond.model.errors import InconsistentStateError, InvalidInputError, Una
 from millpond.node.containers.container import variables_text
 from millpond.node.containers.images import LocalImage
 from millpond.node.containers.launching import Boundary, ContainerLaunch, default_owner
+from millpond.node.containers.logins import Login
 from millpond.node.identities import Identity
 from millpond.server.auth.roles import Caller, Verb, allows
-from millpond.server.files.mounts import MountRules
 from millpond.server.provisions.cache import READ_IN_PLACE, DataCache, Progress
 from millpond.server.provisions.catalogue import Catalogue, CatalogueImage
 from millpond.server.provisions.host import ContainerHost
+from millpond.server.provisions.image_rules import ImageRules
 from millpond.server.provisions.staging import Item
 from millpond.server.store.store import Store
-from millpond.specs.images import OURS, ImageWish, Pinned, catalogued, is_below, whole
+from millpond.specs.images import OURS, ImageWish, Pinned, catalogued, whole
 from millpond.specs.job import JobFile, RoleFile
 from millpond.specs.mounts import dataset_ref
 
 NEEDED: Final = frozenset({"image", "data"})
 """Fields of a job file that may name what is not on the machine."""
-PULL_TRIES: Final = 3
 _SYSTEM_FOLDERS: Final = ("bin", "boot", "dev", "etc", "lib", "proc", "run", "sbin", "sys", "usr")
 _THE_SYSTEMS: Final = tuple(Path("/", name) for name in _SYSTEM_FOLDERS)
 _NOT_WHOLE: Final = tuple(map(Path, ("/", "/tmp", "/var", "/var/run")))
@@ -54,11 +55,11 @@ class Provisions:
     """What jobs are provided with on this machine.
 
     Args:
-        rules: which registries a queue's jobs may have images from.
+        rules: which registries jobs may have images from.
     """
 
     def __init__(
-        self, store: Store, host: ContainerHost, catalogue: Catalogue, cache: DataCache, rules: MountRules
+        self, store: Store, host: ContainerHost, catalogue: Catalogue, cache: DataCache, rules: ImageRules
     ) -> None:
         self._store = store
         self._host = host
@@ -68,9 +69,9 @@ class Provisions:
 
     async def admit(self, file: JobFile, document: dict[str, Any], caller: Caller) -> Settled:
         """What a job needs; see ``settle``."""
-        if file.image is None and not file.data and file.pinned is None:
-            return Settled(document)
-        return await asyncio.to_thread(self.settle, file, document, caller)
+        if file.asks_for_provisions:
+            return await asyncio.to_thread(self.settle, file, document, caller)
+        return Settled(document)
 
     def settle(self, file: JobFile, document: Mapping[str, Any], caller: Caller) -> Settled:
         """What a job needs; asks the container runtime, so it may take some tenths of a second.
@@ -128,7 +129,7 @@ class Provisions:
         found: dict[str, Item] = {}
         if "image" in document:
             pinned = (document.get("pinned") or {}).get("image") or ""
-            found["image"] = Item("image", ImageWish.model_validate(document["image"]).name, pinned, PULL_TRIES)
+            found["image"] = Item("image", ImageWish.model_validate(document["image"]).name, pinned)
         for name, source in document.get("data", {}).items():
             if dataset_ref(source) is None and self._cache.source_of(Path(source).resolve()) is not None:
                 found[f"data.{name}"] = Item("data", str(Path(source).resolve()))
@@ -146,7 +147,7 @@ class Provisions:
         pinned = Pinned(
             image=found.get("image"), data={name: key for name, key in data.items() if key != READ_IN_PLACE}
         )
-        self._store.pin(job, pinned.model_dump(mode="json"))
+        self._store.jobs.pin(job, pinned.model_dump(mode="json"))
 
     # ---- inside -------------------------------------------------------------------------------------------------
 
@@ -167,31 +168,25 @@ class Provisions:
                     f"the image {entry.reference} is not on this machine any more", "build it again, or save it again"
                 )
             return entry.digest, is_here
-        reference = self.check_reference(file.queue, name)
+        reference = self.check_reference(file.queue, name, file.pool)
         found = images.find(reference)
         if found is None and reference.startswith("localhost/"):
             raise InvalidInputError(f"no image {name!r} on this machine", "see `pond image ls`, or name its registry")
         return ("", False) if found is None else (found.digest, True)
 
-    def check_reference(self, queue: str, name: str) -> str:
+    def check_reference(self, queue: str, name: str, pool: str = "") -> str:
         """The whole reference of an image that need not be in the catalogue.
 
         Args:
-            queue: whose rule counts; empty: none.
+            queue, pool: whose rules count; empty: none.
 
         Raises:
-            InvalidInputError: the queue's jobs may not have it, or it goes round the catalogue.
+            InvalidInputError: the jobs of one of them may not have it, or it goes round the catalogue.
         """
         reference = whole(name)
-        allowed = self._rules.images(queue) if queue else None
         if reference.startswith(OURS):
             raise InvalidInputError(f"{name!r} goes round the catalogue", "name the image as `pond image ls` shows it")
-        if allowed is not None and not is_below(reference, allowed):
-            told = ", ".join(allowed) or "no registry"
-            raise InvalidInputError(
-                f"jobs of queue {queue!r} may not have the image {reference}",
-                f"it may have those of the catalogue (`pond image ls`), and from: {told}",
-            )
+        self._rules.check(reference, queue, pool)
         return reference
 
     def _fetch_image(self, item: Item, tell: Callable[[str], None]) -> LocalImage:
@@ -211,21 +206,55 @@ class Provisions:
 
         Raises:
             InvalidInputError: it came from no registry, or another is there now.
-            UnavailableError: the registry does not give it.
+            NotFoundError, UnavailableError: the registry does not give it, or the secret for it is gone.
         """
         if not _is_reference(entry.origin):
             raise InvalidInputError(f"the image {entry.reference} is gone, and came from no registry", "build it again")
-        found = self._host.containers().images.pull(entry.origin, tell)
-        if found.digest != entry.digest:
-            raise InvalidInputError(
-                f"{entry.origin} is another image now than when it was put into the catalogue",
-                f"put it there again: pond image add {entry.reference} {entry.origin}",
-            )
-        return found
+        login = self._rules.login(entry.user, entry.group, entry.login)
+        with self.fetched(entry.origin, login, tell) as found:
+            if found.digest != entry.digest:
+                raise InvalidInputError(
+                    f"{entry.origin} is another image now than when it was put into the catalogue",
+                    f"put it there again: pond image add {entry.reference} {entry.origin}",
+                )
+            self._host.containers().images.name(found, entry.held_as)
+            return found
+
+    def base(self, name: str, caller: Caller, queue: str, tell: Callable[[str], None]) -> str:
+        """The reference of an image that is built upon: of the catalogue, and on the machine then, or of a registry.
+
+        Args:
+            queue: as in ``check_reference``, with its error.
+        """
+        entry = self._entry(name)
+        if entry is None or not allows(caller, Verb.READ_IMAGES, entry.seen):
+            return self.check_reference(queue, name)
+        images = self._host.containers().images
+        images.name(images.find(entry.digest) or self.fetch_catalogued(entry, tell), entry.held_as)
+        return entry.held_as
+
+    @contextmanager
+    def fetched(self, reference: str, login: Login | None, tell: Callable[[str], None]) -> Iterator[LocalImage]:
+        """An image that its registry has just given.
+
+        What took a login stays only under the names that it is given meanwhile: somebody else who names the reference
+        has to be let in by the registry, too.
+        """
+        images = self._host.containers().images
+        found = images.pull(reference, tell, login)
+        try:
+            yield found
+        finally:
+            if login is not None:
+                images.drop(reference)
+
+    def login(self, user: str, group: str, secret: str) -> Login | None:
+        """See ``ImageRules``."""
+        return self._rules.login(user, group, secret)
 
     def is_needed(self, digest: str) -> bool:
         """Whether a job that has not ended runs in an image, or will."""
-        return digest in {document["pinned"].get("image") for document in self._store.live_pins()}
+        return digest in {document["pinned"].get("image") for document in self._store.jobs.live_pins()}
 
     def _entry(self, name: str) -> CatalogueImage | None:
         parts = catalogued(name)

@@ -11,6 +11,8 @@ from millpond.specs.images import is_reference
 _FROM: Final = re.compile(r"^\s*FROM\s+(?:--\S+\s+)*(\S+)(?:\s+AS\s+(\S+))?", re.IGNORECASE | re.MULTILINE)
 _COPIED: Final = re.compile(r"--from=(\S+)", re.IGNORECASE)
 _MOUNTED: Final = re.compile(r"--mount=\S*\bfrom=([^,\s]+)", re.IGNORECASE)
+_CONTINUED: Final = re.compile(r"\\\s*\n")
+_OTHER_ESCAPE: Final = re.compile(r"^\s*#\s*escape\s*=\s*[^\\\s]", re.IGNORECASE | re.MULTILINE)
 _NOTHING: Final = "scratch"
 
 
@@ -20,16 +22,20 @@ def bases_of(text: str) -> list[str]:
     Raises:
         InvalidInputError: what it builds upon is not written out, so that nobody could say whether that is allowed.
     """
-    joined = re.sub(r"\\\s*\n", " ", text)
-    stages = {_NOTHING}
-    found: list[str] = []
-    for base, stage in _FROM.findall(joined):
-        found.append(base)
-        if stage:
-            stages.add(stage.lower())
-    found += _COPIED.findall(joined) + _MOUNTED.findall(joined)
-    bases = [base for base in dict.fromkeys(found) if base.lower() not in stages and not base.isdecimal()]
+    if _OTHER_ESCAPE.search(text):
+        raise InvalidInputError("the build has an escape character of its own", "continue lines with \\")
+    joined = _CONTINUED.sub("", text)  # nothing stands between the parts: even a word may be in two
+    found = sorted((used for kind in (_FROM, _COPIED, _MOUNTED) for used in kind.finditer(joined)), key=re.Match.start)
+    stages: list[str] = []
+    bases: dict[str, None] = {}
+    for used in found:
+        base = used[1]
+        known = base in stages or base == _NOTHING or (base.isdecimal() and int(base) < len(stages))
+        if not known:  # a stage that comes later is none yet: a runtime looks for an image then
+            bases[base] = None
+        if used.re is _FROM:
+            stages.append(used[2] or "")
     for base in bases:
         if not is_reference(base):
             raise InvalidInputError(f"the build uses {base!r}, which is no plain reference", "write the image out")
-    return bases
+    return list(bases)

@@ -26,6 +26,7 @@ class CatalogueImage:
         size: bytes.
         visibility: ``private``, ``group`` or ``everyone``.
         created_at: seconds since 1970.
+        login: the secret, of ``user`` or ``group``, with which its registry lets us in; empty: none.
     """
 
     name: str
@@ -38,6 +39,7 @@ class CatalogueImage:
     visibility: Visibility
     description: str
     created_at: float
+    login: str = ""
 
     @property
     def reference(self) -> str:

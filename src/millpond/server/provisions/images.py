@@ -14,6 +14,7 @@ from typing import Final
 
 from millpond.model.errors import ConflictError, InvalidInputError, MillpondError, NotFoundError
 from millpond.node.containers.images import LocalImage, Tell
+from millpond.node.containers.logins import FOLDER_PREFIX
 from millpond.node.records import TaskFiles, TaskId, read_record
 from millpond.node.workspace import lay_out
 from millpond.server.auth.roles import Caller, Target, first_group
@@ -25,14 +26,16 @@ from millpond.server.provisions.building import bases_of
 from millpond.server.provisions.catalogue import Catalogue, CatalogueImage, held_as
 from millpond.server.provisions.host import ContainerHost
 from millpond.server.refusals import refusal_of
-from millpond.specs.api import JobInfo
 from millpond.specs.file_bodies import Visibility
 from millpond.specs.image_bodies import ImageAdd, ImageBuild, ImageChange, ImageEntry, ImageInfo, ImageSave, ImageStep
+from millpond.specs.images import LOCAL_REGISTRY
+from millpond.specs.job_bodies import JobInfo
 
 Work = Callable[[Tell], CatalogueImage]
 
 BUILD_FILES: Final = ("Containerfile", "Dockerfile")
 _AT_ONCE: Final = 4
+_BUILD_PREFIX: Final = "build-"
 
 
 class ImageService:
@@ -57,6 +60,7 @@ class ImageService:
         self._state_dir = state_dir.resolve()
         self._nodes = nodes
         self._blobs = BlobStore(self._state_dir)
+        _remove_leftovers(self._state_dir)
         self._room = asyncio.Semaphore(_AT_ONCE)
 
     async def list(self, sees: Callable[[Target], bool]) -> list[ImageInfo]:
@@ -115,14 +119,26 @@ class ImageService:
             queue: whose rule about registries counts; empty: none.
 
         Raises:
-            InvalidInputError: it may not come from there.
+            InvalidInputError: it may not come from there, or its secret is no login.
+            NotFoundError: nobody has that secret.
         """
-        reference = self._provisions.check_reference(queue, wish.reference)
+        reference, secret = self._provisions.check_reference(queue, wish.reference), wish.login or ""
+        login = self._provisions.login(caller.user, first_group(caller), secret)
+        if reference.startswith(f"{LOCAL_REGISTRY}/"):
+            return self._add_local(wish, caller, reference)
 
         def work(tell: Tell) -> CatalogueImage:
-            images = self._host.containers().images
-            is_local = reference.startswith("localhost/")
-            image = images.find(reference) if is_local else images.pull(reference, tell)
+            with self._provisions.fetched(reference, login, tell) as image:
+                return self._put(wish, caller, image, reference, secret)
+
+        return work
+
+    def _add_local(self, wish: ImageAdd, caller: Caller, reference: str) -> Work:
+        if wish.login:
+            raise InvalidInputError(f"{wish.reference!r} is an image of this machine, which takes no login", "")
+
+        def work(_tell: Tell) -> CatalogueImage:
+            image = self._host.containers().images.find(reference)
             if image is None:
                 raise NotFoundError(f"no image {wish.reference!r} on this machine", "name its registry")
             return self._put(wish, caller, image, reference)
@@ -139,10 +155,8 @@ class ImageService:
 
         def work(tell: Tell) -> CatalogueImage:
             images = self._host.containers().images
-            found = images.find(entry.digest)
-            if found is None:
-                found = self._provisions.fetch_catalogued(entry, tell)
-                images.name(found, entry.held_as)
+            if images.find(entry.digest) is None:
+                self._provisions.fetch_catalogued(entry, tell)
             return entry
 
         return work
@@ -160,12 +174,12 @@ class ImageService:
 
         def work(tell: Tell) -> CatalogueImage:
             images = self._host.containers().images
-            folder = Path(tempfile.mkdtemp(prefix="build-", dir=self._state_dir))
+            folder = Path(tempfile.mkdtemp(prefix=_BUILD_PREFIX, dir=self._state_dir))
             try:
                 lay_out(self._blobs.folder, wish.snapshot, folder)
-                for base in bases_of((folder / file).read_text(errors="replace")):
-                    self._provisions.check_reference(queue, base)
-                image = images.build(folder, file, held_as(wish.name, wish.tag), tell)
+                named = bases_of((folder / file).read_text(errors="replace"))
+                bases = {base: self._provisions.base(base, caller, queue, tell) for base in named}
+                image = images.build(folder, file, held_as(wish.name, wish.tag), tell, bases)
             finally:
                 shutil.rmtree(folder, ignore_errors=True)
             return self._put(wish, caller, image, f"built by {caller.user} from {file}")
@@ -224,7 +238,7 @@ class ImageService:
 
     # ---- inside -------------------------------------------------------------------------------------------------
 
-    def _put(self, wish: ImageEntry, caller: Caller, image: LocalImage, origin: str) -> CatalogueImage:
+    def _put(self, wish: ImageEntry, caller: Caller, image: LocalImage, origin: str, login: str = "") -> CatalogueImage:
         earlier = self._catalogue.get(wish.name, wish.tag)
         seen: Visibility = wish.visibility or ("group" if earlier is None else earlier.visibility)
         words = wish.description or ("" if earlier is None else earlier.description)
@@ -239,6 +253,7 @@ class ImageService:
             seen,
             words,
             wall_clock(),
+            login,
         )
         self._host.containers().images.name(image, entry.held_as)
         return self._catalogue.put(entry)
@@ -255,6 +270,7 @@ class ImageService:
             tag=entry.tag,
             reference=entry.reference,
             origin=entry.origin,
+            login=entry.login,
             digest=entry.digest,
             size=entry.size,
             user=entry.user,
@@ -264,3 +280,10 @@ class ImageService:
             created_at=entry.created_at,
             nodes=dict.fromkeys(self._nodes, "present" if is_here else "absent"),
         )
+
+
+def _remove_leftovers(state_dir: Path) -> None:
+    """A server that was killed leaves what it built from, and the logins that it used."""
+    for prefix in (_BUILD_PREFIX, FOLDER_PREFIX):
+        for folder in state_dir.glob(f"{prefix}*"):
+            shutil.rmtree(folder, ignore_errors=True)

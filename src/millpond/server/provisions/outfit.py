@@ -17,12 +17,14 @@ from millpond.server.provisions.admission import Provisions
 from millpond.server.provisions.cache import DataCache
 from millpond.server.provisions.catalogue import Catalogue
 from millpond.server.provisions.host import ContainerHost
+from millpond.server.provisions.image_rules import ImageRules
 from millpond.server.provisions.images import ImageService
 from millpond.server.provisions.staging import Staging
 from millpond.server.store.store import Store
-from millpond.specs.cluster import QueuePaths
+from millpond.server.vault.secrets import Vault
 from millpond.specs.images import OURS
 from millpond.specs.provisioning import Provisioning
+from millpond.specs.queues import QueuePaths
 
 log = logging.getLogger(__name__)
 
@@ -49,9 +51,13 @@ class Means:
 
 
 class Outfit:
-    """The parts, each for whoever needs it."""
+    """The parts, each for whoever needs it.
 
-    def __init__(self, store: Store, state_dir: Path, means: Means = Means()) -> None:
+    Args:
+        vault: has the logins of registries.
+    """
+
+    def __init__(self, store: Store, state_dir: Path, vault: Vault, means: Means = Means()) -> None:
         self._store = store
         config = means.provisioning()
         self.rules = MountRules(means.paths, state_dir)
@@ -60,9 +66,10 @@ class Outfit:
         self.cache = DataCache(
             config.cache or state_dir / CACHE_FOLDER,
             lambda: means.provisioning().sources,
-            lambda: store.pinned_copies() | self.staging.found(),
+            lambda: store.jobs.pinned_copies() | self.staging.found(),
         )
-        self.provisions = Provisions(store, self.host, self.catalogue, self.cache, self.rules)
+        rules = ImageRules(self.rules, means.provisioning, vault)
+        self.provisions = Provisions(store, self.host, self.catalogue, self.cache, rules)
         self.staging = Staging(self.provisions, means.wake)
         self.images = ImageService(self.host, self.catalogue, self.provisions, state_dir, means.nodes)
 
@@ -72,7 +79,7 @@ class Outfit:
         Args:
             now: seconds since 1970.
         """
-        if not self.catalogue.all() and not self._store.ended_with(("image",), now):
+        if not self.catalogue.all() and not self._store.jobs.ended_with(("image",), now):
             return  # nobody ever ran a container
         try:
             means = self.host.containers()

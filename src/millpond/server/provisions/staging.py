@@ -39,13 +39,11 @@ class Item:
         kind: ``image``, ``data`` or ``dataset``.
         name: reference, path, or digest of a snapshot.
         digest: of an image, when that is settled.
-        tries: how often it is tried before the jobs that need it are given up; 0: for ever.
     """
 
     kind: str
     name: str
     digest: str = ""
-    tries: int = 0
 
     def __str__(self) -> str:
         return f"{self.kind} {self.name}"
@@ -268,9 +266,6 @@ class Staging:
 
     def _try_again(self, work: _Work, error: Exception) -> None:
         work.tried += 1
-        if work.item.tries and work.tried >= work.item.tries and isinstance(error, MillpondError):
-            self._give_up(work, error)
-            return
         pause = min(FIRST_PAUSE_S * 2 ** (work.tried - 1), LONGEST_PAUSE_S)
         log.warning("%s cannot be fetched (%s); trying again in %g s", work.item, error, pause)
         with self._condition:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -16,13 +16,14 @@ from millpond.model.errors import ConflictError, MillpondError, NotAllowedError,
 from millpond.server.auth.accounts import Accounts
 from millpond.server.auth.acts import Act
 from millpond.server.auth.entering import entrance
-from millpond.server.auth.guard import is_same_origin
+from millpond.server.auth.guard import job_addressed
 from millpond.server.auth.roles import demand
 from millpond.server.proxy import pages
 from millpond.server.proxy.balancing import Readiness
+from millpond.server.proxy.browsers import SAFE, is_begun_here, pass_cookie
 from millpond.server.proxy.headers import Caller, cookies_of, to_program
 from millpond.server.proxy.holding import Client
-from millpond.server.proxy.passes import COOKIE, COOKIE_GOOD_FOR_S, Passes
+from millpond.server.proxy.passes import COOKIE_GOOD_FOR_S, Passes
 from millpond.server.proxy.places import NotRunningError, Place, places_of
 from millpond.server.proxy.requests import (
     BrokenAnswerError,
@@ -35,7 +36,8 @@ from millpond.server.proxy.requests import (
 from millpond.server.proxy.sockets import relay_socket
 from millpond.server.service import Service
 from millpond.server.serving.routing import Ways
-from millpond.specs.serving import OPEN_PATH, PROXY_PREFIX, Serve, base_path, service_of
+from millpond.specs.job_ids import service_of
+from millpond.specs.serving import OPEN_PATH, ORIGIN_OPEN_PATH, PROXY_PREFIX, Serve, base_path
 
 _STATUS: Final = (
     (NotFoundError, 404),
@@ -48,59 +50,80 @@ _STATUS: Final = (
 )
 _OBSTACLES: Final = (NotFoundError, ConflictError, NotRunningError)
 """Why one job has no replica for a request; another one may."""
-_SAFE: Final = frozenset(("GET", "HEAD", "OPTIONS"))
 
 
 class Proxy:
-    """Serves everything under ``/proxy/`` and the links that open it.
+    """Serves everything under ``/proxy/`` and at the origins of jobs, and the links that open it.
 
     Each request is judged by itself: the API token, or a cookie for this very job. A cookie counts only where the
-    browser says that the request comes from a page of this server, or not at all where it comes from.
+    browser says that the request comes from a page of this origin, or not at all where it comes from. Where jobs have
+    origins, browsers are sent there; who shows the token, which no link or form can, is served under ``/proxy/`` too.
     """
 
     def __init__(self, service: Service, passes: Passes, accounts: Accounts) -> None:
-        self._service = service
+        self._jobs = service.jobs
+        self._state_dir = service.state_dir
         self._passes = passes
         self._accounts = accounts
         self._activity = service.activity
-        self._requests = RequestRelay()
-        self._readiness = Readiness()
+        self._requests = RequestRelay(service.state_dir)
+        self._readiness = Readiness(service.state_dir)
         self._front = service.front
+        self._origins = service.origins
 
     @staticmethod
-    def serves(path: str) -> bool:
-        """Whether a path is the proxy's."""
-        return path.startswith(PROXY_PREFIX) or path == OPEN_PATH
+    def serves(scope: Scope) -> bool:
+        """Whether a request is the proxy's."""
+        path = scope["path"]
+        return job_addressed(scope) is not None or path.startswith(PROXY_PREFIX) or path == OPEN_PATH
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request or a WebSocket."""
-        answer = self._opened(scope) if scope["path"] == OPEN_PATH else await self._pass_on(scope, receive, send)
+        opening = OPEN_PATH if job_addressed(scope) is None else ORIGIN_OPEN_PATH
+        answer = self._opened(scope) if scope["path"] == opening else await self._pass_on(scope, receive, send)
         if answer is not None:
             await answer(scope, receive, send)
 
     def _opened(self, scope: Scope) -> Response:
         """The answer to a link that opens a job's programs: the cookie, and the way there."""
         ticket = parse_qs(scope["query_string"].decode("latin-1")).get("ticket", [""])[0]
-        granted = self._passes.redeem(ticket)
-        if granted is None:
+        granted, job = self._passes.redeem(ticket), job_addressed(scope)
+        if granted is None or job not in (None, granted.job):
             hint = "ask for another one with pond dev open JOB"
             return pages.trouble(403, "this link was used already, or is too old", hint, html=True)
-        answer = pages.forwarding(base_path(granted.job))
+        if self._is_elsewhere(scope):
+            return self._to_origin(granted.job, f"{ORIGIN_OPEN_PATH}?ticket={self._passes.link(granted)}")
+        path = base_path(granted.job) if job is None else "/"
+        answer = pages.forwarding(path)
         answer.set_cookie(
-            COOKIE,
+            pass_cookie(scope),
             self._passes.cookie(granted),
             max_age=COOKIE_GOOD_FOR_S,
-            path=base_path(granted.job),
+            path=path,
             secure=scope["scheme"] == "https",
             httponly=True,
             samesite="strict",
         )
         return answer
 
+    def _is_elsewhere(self, scope: Scope) -> bool:
+        """Whether browsers are to ask for this at the origin of a job."""
+        return bool(self._origins.domain) and job_addressed(scope) is None
+
+    def _to_origin(self, job: str, below: str) -> Response:
+        """Where a job is shown instead of under a path of this server."""
+        origin = self._origins.url_of(job)
+        if not origin:
+            hint = "hand it in again under a shorter name, or use pond forward"
+            return pages.trouble(410, f"the id of {job} cannot be part of a host name", hint, html=True)
+        return RedirectResponse(origin + below, 307, pages.OURS)
+
     async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> Response | None:
         headers = Headers(scope=scope)
         html = "text/html" in headers.get("accept", "")
         asked = _Asked.of(scope)
+        if self._is_elsewhere(scope) and "authorization" not in headers:
+            return self._to_origin(asked.job, (asked.below or b"/").decode("latin-1"))
         try:
             if not await self._may(scope, headers, asked.job):
                 cause = "you are not signed in to this job, or no longer"
@@ -124,15 +147,14 @@ class Proxy:
         caller = act.caller if "authorization" in headers else None
         bears_token = caller is not None
         if caller is None:
-            crossing = scope["type"] == "websocket" or scope["method"] not in _SAFE
-            if crossing and not is_same_origin(headers):
+            if self._is_elsewhere(scope) or not is_begun_here(scope, headers):
                 return False
-            holder = self._passes.holder(job, cookies_of(scope["headers"]).get(COOKIE, ""))
+            holder = self._passes.holder(job, cookies_of(scope["headers"]).get(pass_cookie(scope), ""))
             caller = self._accounts.caller_named(holder) if holder is not None else None
         if caller is None:
             return False
         try:
-            demand(caller, *entrance(await self._service.find(self._front.routes.present(job))))
+            demand(caller, *entrance(await self._jobs.find(self._front.routes.present(job))))
         except (NotFoundError, NotAllowedError):
             if bears_token:
                 raise
@@ -143,7 +165,7 @@ class Proxy:
         """Have a request answered, at once or, where requests may wait for a replica, as soon as one is ready."""
         ways = self._front.routes.ways(asked.job)
         job, present = ways[0][0], self._front.routes.present(asked.job)
-        hold = (await self._service.job_file(present)).hold
+        hold = (await self._jobs.file_of(present)).hold
         client = Client(receive)
         with self._activity.visit(job, counts=_is_use(scope)), self._front.meter.request(job):
             try:
@@ -155,9 +177,13 @@ class Proxy:
                 if hold is None:
                     raise obstacle
 
-                async def again() -> bool:
+                async def again(begins: Callable[[], None]) -> bool:
+                    async def answer(message: Message) -> None:
+                        begins()
+                        await send(message)
+
                     fresh = self._front.routes.ways(asked.job)
-                    return await self._attempt(fresh, scope, client, send, asked) is None
+                    return await self._attempt(fresh, scope, client, answer, asked) is None
 
                 await self._front.room.hold(present, hold, client, again)
             finally:
@@ -198,11 +224,11 @@ class Proxy:
         obstacles: list[MillpondError] = []
         for job in jobs:
             try:
-                places = places_of(await self._service.find(job), self._service.state_dir)
+                places = places_of(await self._jobs.find(job), self._state_dir)
             except _OBSTACLES as error:
                 obstacles.append(error)
                 continue
-            serve = (await self._service.job_file(job)).serve or Serve()
+            serve = (await self._jobs.file_of(job)).serve or Serve()
             base = base_path(service_of(job)).rstrip("/") if serve.path == "whole" else ""
             ready = await self._readiness.ready_ones(places, None if serve.ready is None else base + serve.ready)
             if not ready:
@@ -217,7 +243,7 @@ class Proxy:
         """Whether one of the replicas took the request."""
         for place in self._front.balancer.order(ready):
             job = place.task.job
-            serve = (await self._service.job_file(job)).serve or Serve()
+            serve = (await self._jobs.file_of(job)).serve or Serve()
             target = _target(scope, asked, place, serve.path == "whole")
 
             async def answer(message: Message, job: str = job) -> None:
@@ -238,20 +264,34 @@ class Proxy:
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """What a path below ``/proxy/`` names.
+    """Which job a request is for, and what of it.
 
     Attributes:
-        below: path and query below the job, as written; None when even the slash behind the job is missing.
+        prefix: where the client sees the program, without a slash at the end.
+        below: path and query below that, as written; None when even the slash behind the job is missing.
     """
 
     job: str
+    prefix: str
     below: bytes | None
 
     @staticmethod
     def of(scope: Scope) -> _Asked:
+        job = job_addressed(scope)
+        if job is not None:
+            return _Asked._at_origin(job, request_target(scope))
         whole = request_target(scope).removeprefix(PROXY_PREFIX.encode())
         name, slash, _ = whole.partition(b"?")[0].partition(b"/")
-        return _Asked(unquote(name.decode("latin-1")), whole[len(name) :] if slash else None)
+        job = unquote(name.decode("latin-1"))
+        return _Asked(job, base_path(job).rstrip("/"), whole[len(name) :] if slash else None)
+
+    @staticmethod
+    def _at_origin(job: str, target: bytes) -> _Asked:
+        """At its own origin a program is shown at the root, and where those who know their base path say that it is."""
+        known = base_path(service_of(job)).rstrip("/")
+        if target.startswith(f"{known}/".encode()):
+            return _Asked(job, known, target[len(known) :])
+        return _Asked(job, "", target)
 
 
 def _target(scope: Scope, asked: _Asked, place: Place, whole_path: bool) -> Target:
@@ -259,12 +299,11 @@ def _target(scope: Scope, asked: _Asked, place: Place, whole_path: bool) -> Targ
     headers = Headers(scope=scope)
     scheme = "https" if scope["scheme"] in ("https", "wss") else "http"
     caller = Caller(client[0] if client else "", scheme, headers.get("host") or "")
-    prefix = base_path(asked.job).rstrip("/")
     below = asked.below or b"/"
     # Told its base path, a program knows that of its service, whichever of its revisions was asked for.
     path = base_path(service_of(asked.job)).rstrip("/").encode() + below if whole_path else below
-    passed = to_program(scope["headers"], caller, prefix, place.access_key)
-    return Target(place.port, path, passed, prefix, whole_path)
+    passed = to_program(scope["headers"], caller, asked.prefix, place.access_key)
+    return Target(place.way, path, passed, asked.prefix, whole_path)
 
 
 def _is_use(scope: Scope) -> bool:
@@ -272,7 +311,7 @@ def _is_use(scope: Scope) -> bool:
     if scope["type"] == "websocket":
         return False
     headers = Headers(scope=scope)
-    return not (scope["method"] in _SAFE and headers.get("sec-fetch-dest") == "empty")
+    return not (scope["method"] in SAFE and headers.get("sec-fetch-dest") == "empty")
 
 
 class Front:
@@ -284,5 +323,5 @@ class Front:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request to whom it is for."""
-        ours = scope["type"] in ("http", "websocket") and Proxy.serves(scope["path"])
+        ours = scope["type"] in ("http", "websocket") and Proxy.serves(scope)
         await (self._proxy if ours else self._routes)(scope, receive, send)

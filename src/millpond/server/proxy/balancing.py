@@ -8,18 +8,21 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
-import httpx2
+import httpcore2
 
 from millpond.node.records import TaskId
-from millpond.server.proxy.places import ADDRESS, Place
+from millpond.server.doors import ADDRESS, UNREACHED, DoorsAndPorts
+from millpond.server.proxy.places import Place
 
 READY_FOR_S: Final = 5.0
 """So long the last answer of a ready replica counts."""
 UNREADY_FOR_S: Final = 0.25
 ANSWER_WITHIN_S: Final = 2.0
 _MOST_REMEMBERED: Final = 10_000
+_KEPT_OPEN: Final = 20
 
 
 class Balancer:
@@ -98,10 +101,14 @@ class Readiness:
         clock: seconds, from any instant.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, state_dir: Path, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        # Nothing is encrypted on the way to this machine's own ports: there are no certificates to load.
-        self._client = httpx2.AsyncClient(timeout=ANSWER_WITHIN_S, trust_env=False, verify=False)
+        self._pool = httpcore2.AsyncConnectionPool(
+            max_connections=None,
+            max_keepalive_connections=_KEPT_OPEN,
+            keepalive_expiry=READY_FOR_S,
+            network_backend=DoorsAndPorts(state_dir),
+        )
         self._answers: dict[TaskId, _Answer] = {}
 
     async def ready_ones(self, places: Sequence[Place], path: str | None) -> list[Place]:
@@ -119,9 +126,14 @@ class Readiness:
         return [place for place in places if self._answers[place.task].ready]
 
     async def _ask(self, place: Place, path: str) -> bool:
-        headers = {"Authorization": f"Bearer {place.access_key}"}
         try:
-            response = await self._client.get(f"http://{ADDRESS}:{place.port}{path}", headers=headers)
-        except httpx2.TransportError:
+            async with asyncio.timeout(ANSWER_WITHIN_S):
+                response = await self._pool.request("GET", place.way.url + path, headers=question_headers(place))
+        except (TimeoutError, *UNREACHED):
             return False
-        return response.is_success
+        return response.status // 100 == 2
+
+
+def question_headers(place: Place) -> list[tuple[bytes | str, bytes | str]]:
+    """Those of a request of the platform's own to a program."""
+    return [("Host", f"{ADDRESS}:{place.way.port}"), ("Authorization", f"Bearer {place.access_key}")]

@@ -13,7 +13,10 @@ from typing import Final, TypeAlias
 Headers: TypeAlias = list[tuple[bytes, bytes]]
 
 PLATFORM_COOKIES: Final = "millpond_"
-"""Names of all cookies of the platform begin so."""
+"""Names of all cookies of the platform begin so, or so behind ``HOST_ONLY``."""
+HOST_ONLY: Final = "__Host-"
+"""Browsers take cookies of such names over HTTPS alone, for all paths, and from no other host."""
+_OURS: Final = (PLATFORM_COOKIES.encode(), f"{HOST_ONLY}{PLATFORM_COOKIES}".lower().encode())
 
 _HOP_BY_HOP: Final = frozenset(
     (
@@ -33,7 +36,6 @@ _REPLACED: Final = frozenset((b"authorization", b"cookie", b"forwarded", b"expec
 _HANDSHAKE: Final = b"sec-websocket-"
 _NOT_FROM_PROGRAMS: Final = frozenset(
     (
-        b"service-worker-allowed",
         b"strict-transport-security",
         b"clear-site-data",
         # A page with the same opener policy as the pages of the platform could look into those that it opens.
@@ -61,7 +63,7 @@ def to_program(headers: Iterable[tuple[bytes, bytes]], caller: Caller, prefix: s
     """The headers of a request as a program gets them.
 
     Args:
-        prefix: where the proxy shows it, without a slash at the end.
+        prefix: where the proxy shows it, without a slash at the end; empty at an origin of its own.
         access_key: proves to it that the request comes through the proxy.
     """
     given = list(headers)
@@ -82,7 +84,7 @@ def to_program(headers: Iterable[tuple[bytes, bytes]], caller: Caller, prefix: s
         (b"x-forwarded-for", caller.address.encode()),
         (b"x-forwarded-proto", caller.scheme.encode()),
         (b"x-forwarded-host", caller.host.encode("latin-1")),
-        (b"x-forwarded-prefix", prefix.encode()),
+        *([(b"x-forwarded-prefix", prefix.encode())] if prefix else []),
     ]
 
 
@@ -90,11 +92,13 @@ def to_client(headers: Sequence[tuple[bytes, bytes]], prefix: str, whole_path: b
     """The headers of a program's answer as the client gets them.
 
     Args:
-        prefix: where the proxy shows the program, without a slash at the end.
+        prefix: where the proxy shows the program, without a slash at the end; empty at an origin of its own.
         whole_path: the program knows its prefix, and names paths with it.
     """
     given = [(name.lower(), value) for name, value in headers]
     dropped = _dropped(given) | _NOT_FROM_PROGRAMS
+    if prefix:  # at an origin of its own nobody else's pages are within the reach of its service workers
+        dropped |= {b"service-worker-allowed"}
     passed = []
     for name, value in given:
         if name in dropped:
@@ -103,8 +107,8 @@ def to_client(headers: Sequence[tuple[bytes, bytes]], prefix: str, whole_path: b
             cookie = _confined(value, prefix)
             if cookie:
                 passed.append((name, cookie))
-        elif name == b"location" and not whole_path and value.startswith(b"/") and not value.startswith(b"//"):
-            passed.append((name, prefix.encode() + value))
+        elif name == b"location" and not whole_path:
+            passed.append((name, _below(prefix.encode(), value)))
         else:
             passed.append((name, value))
     return passed
@@ -129,13 +133,20 @@ def _dropped(headers: Sequence[tuple[bytes, bytes]]) -> frozenset[bytes]:
 
 def _foreign_cookies(value: bytes) -> list[bytes]:
     pairs = (pair.strip() for pair in value.split(b";"))
-    return [pair for pair in pairs if pair and not pair.startswith(PLATFORM_COOKIES.encode())]
+    return [pair for pair in pairs if pair and not pair.lower().startswith(_OURS)]
+
+
+def _below(prefix: bytes, location: bytes) -> bytes:
+    """Where a redirect leads; programs that were told where they are shown may name that by themselves."""
+    leaves = not location.startswith(b"/") or location.startswith(b"//")
+    named = location == prefix or location.startswith(prefix + b"/")
+    return location if leaves or named else prefix + location
 
 
 def _confined(cookie: bytes, prefix: str) -> bytes | None:
     """A program's cookie, for its own paths on this host only; None when it takes a name of ours."""
     first, *attributes = (part.strip() for part in cookie.split(b";"))
-    if first.startswith(PLATFORM_COOKIES.encode()):
+    if first.lower().startswith(_OURS):
         return None
     own = f"{prefix}/".encode()
     path = own

@@ -1,7 +1,7 @@
 """Requests that wait for a replica: how many may, how long, and what wakes a service that has none.
 
 A request that waits is not read any further than its first part, so what it costs is its connection. The client is
-watched: one that leaves waits no more.
+watched: one that leaves waits no more. One whose answer has begun waits no more either, however long the answer is.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from typing import Final
 
 from starlette.types import Message, Receive
@@ -18,6 +18,9 @@ from starlette.types import Message, Receive
 from millpond.server.proxy.places import NotRunningError
 from millpond.server.wording import lasting
 from millpond.specs.serving import Hold
+
+Attempt = Callable[[Callable[[], None]], Awaitable[bool]]
+"""Passes a request on if that is possible now, and says whether it was; calls what it gets when the answer begins."""
 
 _SHORTEST_PAUSE_S: Final = 0.02
 _LONGEST_PAUSE_S: Final = 0.25
@@ -28,10 +31,11 @@ class _Waiting:
     """The requests that wait for one job.
 
     Attributes:
+        overdue_at: of each, when it is answered with an error.
         woken_at: when the first of them woke it; None when it was not at rest.
     """
 
-    count: int = 0
+    overdue_at: list[float] = field(default_factory=list)
     woken_at: float | None = None
 
 
@@ -55,23 +59,23 @@ class WaitingRoom:
         self._clock = clock
         self._waiting: dict[str, _Waiting] = {}
 
-    async def hold(self, job: str, rule: Hold, client: Client, attempt: Callable[[], Awaitable[bool]]) -> None:
+    async def hold(self, job: str, rule: Hold, client: Client, attempt: Attempt) -> None:
         """Try again and again until a request is answered, or its client has left.
 
         Args:
             job: whose replica it waits for.
-            attempt: passes the request on if that is possible now, and says whether it was.
 
         Raises:
             NotRunningError: too many wait already, or it has waited for too long.
         """
         pause = _SHORTEST_PAUSE_S
         overdue_at = self._clock() + rule.longest
-        with self._seat(job, rule) as waiting:
+        with ExitStack() as seat:
+            waiting = seat.enter_context(self._seat(job, rule, overdue_at))
             while not client.has_left:
                 if waiting.woken_at is None and await self._wake(job):
                     waiting.woken_at = self._clock()
-                if await attempt():
+                if await attempt(seat.close):
                     return
                 if self._clock() >= overdue_at:
                     cause = f"{job} had no ready replica within {lasting(rule.longest)}"
@@ -84,19 +88,26 @@ class WaitingRoom:
         waiting = self._waiting.get(job)
         if waiting is not None and waiting.woken_at is not None:
             after_s, waiting.woken_at = self._clock() - waiting.woken_at, None
-            self._on_woken(job, after_s, waiting.count)
+            self._on_woken(job, after_s, len(waiting.overdue_at))
+
+    def waits_for_s(self, job: str) -> float | None:
+        """In how many seconds the first of the requests that wait is answered with an error; None when none waits."""
+        waiting = self._waiting.get(job)
+        deadlines = [] if waiting is None else waiting.overdue_at.copy()  # others come and go meanwhile
+        return min(deadlines) - self._clock() if deadlines else None
 
     @contextmanager
-    def _seat(self, job: str, rule: Hold) -> Iterator[_Waiting]:
+    def _seat(self, job: str, rule: Hold, overdue_at: float) -> Iterator[_Waiting]:
         waiting = self._waiting.setdefault(job, _Waiting())
-        if waiting.count >= rule.requests:
-            raise NotRunningError(f"{job} has no ready replica, and {waiting.count} requests wait for one", "try again")
-        waiting.count += 1
+        count = len(waiting.overdue_at)
+        if count >= rule.requests:
+            raise NotRunningError(f"{job} has no ready replica, and {count} requests wait for one", "try again")
+        waiting.overdue_at.append(overdue_at)
         try:
             yield waiting
         finally:
-            waiting.count -= 1
-            if not waiting.count:
+            waiting.overdue_at.remove(overdue_at)
+            if not waiting.overdue_at:
                 del self._waiting[job]
 
 

@@ -11,11 +11,12 @@ from millpond.server.pages import page
 from millpond.specs.api import ErrorBody, ErrorInfo
 
 LOOK_AGAIN_S: Final = 2
-_OURS: Final = {
+OURS: Final = {
     "Cache-Control": "no-store",
     "Referrer-Policy": "no-referrer",
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'self'",
 }
+"""Headers of all answers that the proxy makes itself."""
 _CODES: Final = {
     401: "unauthorized",
     403: "unauthorized",
@@ -36,7 +37,7 @@ def trouble(status: int, cause: str, remedy: str, html: bool, look_again: bool =
         html: the client takes a page; otherwise it gets the API's error body.
         look_again: it may be otherwise in a moment; the page looks by itself.
     """
-    headers = dict(_OURS)
+    headers = dict(OURS)
     if look_again:
         headers["Retry-After"] = str(LOOK_AGAIN_S)
     if not html:
@@ -55,4 +56,4 @@ def forwarding(path: str) -> Response:
     """
     leading = f'<meta http-equiv="refresh" content="0; url={escape(path)}">'
     link = f'<p><a href="{escape(path)}">{escape(path)}</a></p>'
-    return HTMLResponse(page(leading, "Opening", link), headers=_OURS)
+    return HTMLResponse(page(leading, "Opening", link), headers=OURS)

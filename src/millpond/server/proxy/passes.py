@@ -1,4 +1,4 @@
-"""How a browser comes to the programs of jobs: a link that works once gives it a cookie for one job's paths.
+"""How a browser comes to the programs of jobs: a link that works once gives it a cookie for one job.
 
 A browser cannot send the API token in a header, and a token in an address would stay in histories and logs. So whoever
 has the token asks for a link; it is good for a minute and for one visit.
@@ -14,11 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from millpond.server.proxy.headers import PLATFORM_COOKIES
-
 LINK_GOOD_FOR_S: Final = 60.0
 COOKIE_GOOD_FOR_S: Final = 12 * 3600
-COOKIE: Final = f"{PLATFORM_COOKIES}pass"
 _MOST_LINKS: Final = 10_000
 
 

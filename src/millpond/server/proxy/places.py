@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from millpond.model.errors import ConflictError, UnavailableError
-from millpond.model.workloads import JobState, TaskState
+from millpond.model.states import JobState, TaskState
 from millpond.node.records import TaskFiles, TaskId, read_record
-from millpond.specs.api import JobInfo, TaskInfo
+from millpond.server.doors import Way
+from millpond.specs.job_bodies import JobInfo, TaskInfo
 from millpond.specs.serving import SERVING_KINDS
-
-ADDRESS = "127.0.0.1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,12 +18,12 @@ class Place:
     """Where one task serves.
 
     Attributes:
-        port: on this machine.
+        way: how it is reached.
         access_key: shown to the program with each request.
     """
 
     task: TaskId
-    port: int
+    way: Way
     access_key: str
 
 
@@ -45,7 +44,9 @@ def places_of(job: JobInfo, state_dir: Path) -> list[Place]:
         raise ConflictError(f"job {job.id} has ended ({job.state})", f"see what it wrote with pond logs {job.id}")
     found = [place for task in job.tasks if (place := _place(job, task, state_dir)) is not None]
     if not found:
-        raise NotRunningError(f"job {job.id} is {job.state}", job.reason or f"pond why {job.id} tells more")
+        suspended = JobState(job.state) == JobState.SUSPENDED
+        hint = f"pond resume {job.id} has it go on" if suspended else f"pond why {job.id} tells more"
+        raise NotRunningError(f"job {job.id} is {job.state}", job.reason or hint)
     return found
 
 
@@ -55,4 +56,4 @@ def _place(job: JobInfo, task: TaskInfo, state_dir: Path) -> Place | None:
     record = read_record(TaskFiles.of(state_dir, TaskId(job.id, job.attempt, task.task)))
     if record is None or record.port is None or record.over:
         return None
-    return Place(record.id, record.port, record.access_key)
+    return Place(record.id, Way.to(record, state_dir), record.access_key)

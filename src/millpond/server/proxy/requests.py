@@ -6,14 +6,15 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
-import httpx2
+import httpcore2
 from starlette.types import Message, Receive, Scope, Send
 
 from millpond.model.errors import MillpondError, UnavailableError
+from millpond.server.doors import ADDRESS, UNREACHED, DoorsAndPorts, Way
 from millpond.server.proxy.headers import Headers, to_client
-from millpond.server.proxy.places import ADDRESS
 
 log = logging.getLogger(__name__)
 
@@ -22,6 +23,8 @@ SILENCE_S: Final = 600.0
 """A program may take so long until it says anything (more)."""
 LARGEST_UPLOAD: Final = 4 * 2**30
 """Bytes of one request."""
+_TIMEOUTS: Final = {"connect": CONNECT_WITHIN_S, "read": SILENCE_S, "write": SILENCE_S}
+_KEPT_OPEN: Final = 100
 _KEPT_OPEN_S: Final = 2.0
 """Shorter than programs keep idle connections, so that none is used just as its other end closes it."""
 
@@ -48,11 +51,11 @@ class Target:
 
     Attributes:
         path: with the query, as written.
-        prefix: where the proxy shows the program, without a slash at the end.
+        prefix: where the proxy shows the program, without a slash at the end; empty at an origin of its own.
         whole_path: the program knows its prefix.
     """
 
-    port: int
+    way: Way
     path: bytes
     headers: Headers
     prefix: str
@@ -62,13 +65,12 @@ class Target:
 class RequestRelay:
     """Passes requests on; connections to programs are kept open for a while."""
 
-    def __init__(self) -> None:
-        self._client = httpx2.AsyncClient(
-            timeout=httpx2.Timeout(SILENCE_S, connect=CONNECT_WITHIN_S),
-            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=100, keepalive_expiry=_KEPT_OPEN_S),
-            trust_env=False,
-            follow_redirects=False,
-            verify=False,  # nothing is encrypted on the way to this machine's own ports: no certificates to load
+    def __init__(self, state_dir: Path) -> None:
+        self._pool = httpcore2.AsyncConnectionPool(
+            max_connections=None,
+            max_keepalive_connections=_KEPT_OPEN,
+            keepalive_expiry=_KEPT_OPEN_S,
+            network_backend=DoorsAndPorts(state_dir),
         )
 
     async def relay(self, scope: Scope, receive: Receive, send: Send, target: Target) -> None:
@@ -79,14 +81,16 @@ class RequestRelay:
             TooLargeError, BrokenAnswerError, SilentError: what went wrong before the answer began.
         """
         upload = _Upload(receive)
-        request = httpx2.Request(
+        has_body = _has_body(target.headers, scope)
+        request = httpcore2.Request(
             scope["method"],
-            httpx2.URL(scheme="http", host=ADDRESS, port=target.port).copy_with(raw_path=target.path),
-            headers=target.headers,
-            content=upload.body() if _has_body(target.headers, scope) else None,
+            httpcore2.URL(scheme=b"http", host=target.way.host, port=target.way.port, target=target.path),
+            headers=_complete(target.headers, has_body),
+            content=upload.body() if has_body else None,
+            extensions={"timeout": _TIMEOUTS},
         )
         exchange = asyncio.ensure_future(self._exchange(request, send, target))
-        gone = asyncio.ensure_future(upload.client_gone(_has_body(target.headers, scope)))
+        gone = asyncio.ensure_future(upload.client_gone(has_body))
         try:
             await asyncio.wait((exchange, gone), return_when=asyncio.FIRST_COMPLETED)
             if exchange.done():
@@ -98,26 +102,26 @@ class RequestRelay:
                 task.cancel()
             await asyncio.gather(exchange, gone, return_exceptions=True)
 
-    async def _exchange(self, request: httpx2.Request, send: Send, target: Target) -> None:
+    async def _exchange(self, request: httpcore2.Request, send: Send, target: Target) -> None:
         try:
-            response = await self._client.send(request, stream=True)
-        except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
+            response = await self._pool.handle_async_request(request)
+        except (httpcore2.ConnectError, httpcore2.ConnectTimeout) as error:
             raise ConnectionError(str(error)) from error
-        except httpx2.TimeoutException as error:
+        except httpcore2.TimeoutException as error:
             raise SilentError(f"the program did not answer within {SILENCE_S:g} s") from error
-        except httpx2.TransportError as error:
+        except UNREACHED as error:
             raise BrokenAnswerError(
                 f"the program broke the connection off ({error or type(error).__name__})"
             ) from error
         try:
-            headers = to_client(response.headers.raw, target.prefix, target.whole_path)
-            await send({"type": "http.response.start", "status": response.status_code, "headers": headers})
-            async for part in response.aiter_raw():
+            headers = to_client(response.headers, target.prefix, target.whole_path)
+            await send({"type": "http.response.start", "status": response.status, "headers": headers})
+            async for part in response.aiter_stream():
                 await send({"type": "http.response.body", "body": part, "more_body": True})
             await send({"type": "http.response.body", "body": b""})
-        except httpx2.TransportError as error:
+        except UNREACHED as error:
             # The answer has begun: all we can do is to break it off as well, which the missing end does.
-            log.info("the program on port %d broke its answer off: %s", target.port, error)
+            log.info("the program at %s broke its answer off: %s", target.way.url, error)
         finally:
             await response.aclose()
 
@@ -156,6 +160,17 @@ class _Upload:
 def _has_body(headers: Headers, scope: Scope) -> bool:
     names = {name for name, _ in scope["headers"]}
     return b"content-length" in {name for name, _ in headers} or b"transfer-encoding" in names
+
+
+def _complete(headers: Headers, has_body: bool) -> Headers:
+    """With what HTTP demands: a host, and how the end of a body is known."""
+    names = {name for name, _ in headers}
+    complete = list(headers)
+    if b"host" not in names:
+        complete.append((b"host", ADDRESS.encode()))
+    if has_body and b"content-length" not in names:
+        complete.append((b"transfer-encoding", b"chunked"))
+    return complete
 
 
 def request_target(scope: Scope) -> bytes:

@@ -11,7 +11,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
 from websockets.typing import Subprotocol
 
-from millpond.server.proxy.places import ADDRESS
+from millpond.server.doors import ADDRESS
 from millpond.server.proxy.requests import CONNECT_WITHIN_S, BrokenAnswerError, Target
 
 LARGEST_MESSAGE: Final = 64 * 2**20
@@ -59,11 +59,10 @@ async def relay_socket(
 
 async def _open(scope: Scope, target: Target) -> ClientConnection:
     host = next((value for name, value in target.headers if name == b"host"), ADDRESS.encode())
-    # The library writes the Host header from the address, so that has the public name; host and port say where to go.
+    # The library writes the Host header from the address, so that has the public name; the socket says where to go.
     return await connect(
         f"ws://{host.decode('latin-1')}{target.path.decode('latin-1')}",
-        host=ADDRESS,
-        port=target.port,
+        sock=await target.way.connect(CONNECT_WITHIN_S),
         additional_headers=[
             (name.decode("latin-1"), value.decode("latin-1")) for name, value in target.headers if name != b"host"
         ],

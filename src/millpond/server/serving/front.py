@@ -8,7 +8,8 @@ from collections.abc import Callable
 from typing import Final
 
 from millpond.model.errors import ConflictError, MillpondError
-from millpond.model.events import DesiredCountChanged, Noted
+from millpond.model.events import DesiredCountChanged
+from millpond.model.states import JobState
 from millpond.scheduling.records import JobRecord
 from millpond.server.inbox import ChangeJob, wall_clock
 from millpond.server.loop import Loop
@@ -17,6 +18,7 @@ from millpond.server.proxy.holding import WaitingRoom
 from millpond.server.proxy.metering import Meter
 from millpond.server.serving.routing import Routes
 from millpond.specs.job import JobFile
+from millpond.specs.job_bodies import JobInfo
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +40,11 @@ class ServiceFront:
         self.routes = Routes()
         self.room = WaitingRoom(self.wake, self._woken)
 
+    def look(self, info: JobInfo) -> JobInfo:
+        """A job with the deadline of the requests that wait for it, if any do."""
+        left_s = self.room.waits_for_s(info.id)
+        return info if left_s is None else info.model_copy(update={"requests_wait_until": wall_clock() + left_s})
+
     async def wake(self, job: str) -> bool:
         """Have a job that is at rest get a replica; says whether it was at rest."""
         info = self._loop.board.get(job)
@@ -55,10 +62,13 @@ class ServiceFront:
         self.meter.woken(job, after_s)
         plural = "s" * (waited != 1)
         text = f"ready {after_s:.1f} s after a request woke it; {waited} request{plural} waited"
-        self._loop.tell([Noted(wall_clock(), job, text)])
+        self._loop.note(job, text)
 
 
 def _waking(record: JobRecord, now: float) -> DesiredCountChanged:
     if not record.resting:
         raise ConflictError(f"job {record.id!r} is awake", "ask again")
-    return DesiredCountChanged(now, record.id, record.job.roles[0].name, 1, "a request came")
+    role = record.job.roles[0]
+    # Those that were swapped are there, and come back together; else the first is started.
+    desired = role.desired if record.state is JobState.SUSPENDED else 1
+    return DesiredCountChanged(now, record.id, role.name, desired, "a request came")

@@ -2,40 +2,45 @@
 
 from __future__ import annotations
 
-import socket
+from pathlib import Path
 from typing import Final
 
-import httpx2
+import httpcore2
 
-from millpond.server.proxy.places import ADDRESS, Place
-from millpond.specs.serving import Serve, base_path, service_of
+from millpond.server.doors import UNREACHED, DoorsAndPortsNow
+from millpond.server.proxy.balancing import question_headers
+from millpond.server.proxy.places import Place
+from millpond.specs.job_ids import service_of
+from millpond.specs.serving import Serve, base_path
 
 ANSWER_WITHIN_S: Final = 2.0
+_TIMEOUTS: Final = dict.fromkeys(("connect", "read", "write", "pool"), ANSWER_WITHIN_S)
 
 
 class Probe:
     """Asks replicas; for one thread."""
 
-    def __init__(self) -> None:
-        # Nothing is encrypted on the way to this machine's own ports: there are no certificates to load.
-        self._client = httpx2.Client(timeout=ANSWER_WITHIN_S, trust_env=False, verify=False)
+    def __init__(self, state_dir: Path) -> None:
+        self._pool = httpcore2.ConnectionPool(network_backend=DoorsAndPortsNow(state_dir))
 
     def close(self) -> None:
         """No more questions."""
-        self._client.close()
+        self._pool.close()
 
     def is_ready(self, place: Place, serve: Serve) -> bool:
-        """Whether a replica answers as its job file says; without a word there, whether its port takes connections."""
+        """Whether a replica answers as its job file says; without a word there, whether it takes connections."""
         if serve.ready is None:
             try:
-                socket.create_connection((ADDRESS, place.port), ANSWER_WITHIN_S).close()
+                place.way.connect_now(ANSWER_WITHIN_S).close()
             except OSError:
                 return False
             return True
         base = base_path(service_of(place.task.job)).rstrip("/") if serve.path == "whole" else ""
-        headers = {"Authorization": f"Bearer {place.access_key}"}
+        address = f"{place.way.url}{base}{serve.ready}"
         try:
-            response = self._client.get(f"http://{ADDRESS}:{place.port}{base}{serve.ready}", headers=headers)
-        except httpx2.TransportError:
+            asked = self._pool.request(
+                "GET", address, headers=question_headers(place), extensions={"timeout": _TIMEOUTS}
+            )
+        except UNREACHED:
             return False
-        return response.is_success
+        return asked.status // 100 == 2

@@ -78,7 +78,8 @@ class Side:
     """How the job of a revision stands.
 
     Attributes:
-        desired: replicas that it should have by now; 0 at rest, when it has ended, or was not submitted yet.
+        desired: replicas that it should have by now; 0 at rest, when it has ended, was not submitted yet, or waits
+            for an image or for data.
         ready: replicas that take requests.
         alive: it has not ended.
         submitted: there is such a job, or was.
@@ -93,6 +94,7 @@ class Side:
 
 
 TO_BE_SUBMITTED = Side(0, 0, submitted=False)
+HELD = Side(0, 0)
 GONE = Side(0, 0, alive=False)
 
 

@@ -18,7 +18,8 @@ from sqlalchemy.exc import DBAPIError
 from millpond.model.errors import MillpondError
 from millpond.model.events import Noted
 from millpond.model.reasons import Reason
-from millpond.model.workloads import JobState, Kind, TaskState
+from millpond.model.states import JobState, TaskState
+from millpond.model.workloads import Kind
 from millpond.server.inbox import Submission
 from millpond.server.loop import Loop
 from millpond.server.provisions.admission import NEEDED
@@ -26,12 +27,12 @@ from millpond.server.proxy.places import places_of
 from millpond.server.serving.front import ServiceFront
 from millpond.server.serving.probing import Probe
 from millpond.server.serving.registry import Revisions
-from millpond.server.serving.revisions import GONE, TO_BE_SUBMITTED, Phase, Revision, Side, next_step
+from millpond.server.serving.revisions import GONE, HELD, TO_BE_SUBMITTED, Phase, Revision, Side, next_step
 from millpond.server.serving.routing import Split
 from millpond.server.serving.sizing import ANSWER_WITHIN_S, Goal, Sizing
 from millpond.server.store.store import Store
-from millpond.specs.api import JobInfo
 from millpond.specs.job import check_job
+from millpond.specs.job_bodies import JobInfo
 from millpond.specs.serving import Serve
 
 log = logging.getLogger(__name__)
@@ -67,8 +68,9 @@ class Rollouts:
         self._sizing = Sizing(loop, front.balancer, clock)
         self._state_dir = state_dir
         self._clock = clock
-        self._probe = Probe()
+        self._probe = Probe(state_dir)
         self._progress: dict[str, tuple[int, float]] = {}
+        self._troubles: dict[str, str] = {}
         self._unsettled = set(revisions.services)
         self._changed = threading.Event()
         self._closed = False
@@ -102,14 +104,14 @@ class Rollouts:
         return False
 
     def look(self) -> None:
-        """Do the next step of each service."""
+        """Do the next step of each service; one that cannot be done now keeps no other waiting."""
         for service in list(self._unsettled):
-            self._end_leftovers(service)
-            coming = self._revisions.coming(service)
-            if coming is not None:
-                self._advance(coming)
-            elif not self._leftovers(service):
-                self._unsettled.discard(service)
+            try:
+                self._step(service)
+            except MillpondError as error:
+                self._tell(service, str(error))
+            else:
+                self._troubles.pop(service, None)
 
     def _run(self) -> None:
         while not self._closed:
@@ -117,11 +119,25 @@ class Rollouts:
                 break
             try:
                 self.look()
-            except (MillpondError, TimeoutError, DBAPIError) as error:
+            except (TimeoutError, DBAPIError) as error:
                 log.warning("rollouts wait: %s", error)  # the store or the scheduler does not answer now
             self._changed.wait(LOOK_EVERY_S if self._unsettled else None)
             self._changed.clear()
         self._probe.close()
+
+    def _step(self, service: str) -> None:
+        self._end_leftovers(service)
+        coming = self._revisions.coming(service)
+        if coming is not None:
+            self._advance(coming)
+        elif not self._leftovers(service):
+            self._unsettled.discard(service)
+
+    def _tell(self, service: str, trouble: str) -> None:
+        """Tell the log what keeps a service waiting, once."""
+        if self._troubles.get(service) != trouble:
+            self._troubles[service] = trouble
+            log.warning("the rollout of %s waits: %s", service, trouble)
 
     def _advance(self, revision: Revision) -> None:
         present = self._revisions.present(revision.service)
@@ -144,7 +160,7 @@ class Rollouts:
 
     def _circumstance(self, revision: Revision) -> str:
         """What is known of why a revision did not come up; may be empty."""
-        info = self._loop.board.get(revision.job) or self._store.ended_job(revision.job)
+        info = self._loop.board.get(revision.job) or self._store.jobs.ended_job(revision.job)
         if info is None:
             return ""
         if info.state == JobState.QUEUED:
@@ -187,6 +203,8 @@ class Rollouts:
         if info is None and not self._is_known(revision.job):
             return TO_BE_SUBMITTED
         desired = None if info is None else self._sizing.now(revision.job)
+        if info is not None and desired is None and info.state == JobState.QUEUED:
+            return HELD  # the scheduler gets it when all that it needs is here
         if info is None or desired is None:
             return GONE
         waiting = sum(task.state == TaskState.QUEUED for task in info.tasks)
@@ -201,7 +219,7 @@ class Rollouts:
         return sum(self._probe.is_ready(place, serve) for place in places)
 
     def _is_known(self, job: str) -> bool:
-        return self._loop.board.get(job) is not None or self._store.is_job(job)
+        return self._loop.board.get(job) is not None or self._store.jobs.is_job(job)
 
     def _is_overdue(self, revision: Revision, coming: Side, deadline_s: float) -> bool:
         """Whether it waits for a replica to become ready for too long; the time counts anew after a restart."""

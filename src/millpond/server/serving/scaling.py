@@ -19,12 +19,14 @@ from typing import Final, Protocol
 from sqlalchemy.exc import DBAPIError
 
 from millpond.model.errors import MillpondError
-from millpond.model.workloads import JobState, Kind, TaskState
+from millpond.model.states import JobState, TaskState
+from millpond.model.workloads import Kind
 from millpond.server.loop import Loop
 from millpond.server.serving.sizing import Goal, Sizing
 from millpond.server.wording import lasting
-from millpond.specs.api import JobInfo
+from millpond.specs.fields import Tasks
 from millpond.specs.job import JobFile
+from millpond.specs.job_bodies import JobInfo
 from millpond.specs.serving import Scale, Serve
 
 log = logging.getLogger(__name__)
@@ -125,6 +127,13 @@ class _Seen:
     uses: deque[float] = field(default_factory=lambda: deque(maxlen=_USES_KEPT))
 
 
+def _tasks(file: JobFile) -> Tasks:
+    """How many replicas a service may have."""
+    (role,) = file.all_roles()
+    assert role.tasks is not None, "all_roles fills this in"
+    return role.tasks
+
+
 class Autoscaler:
     """Looks after all services with a rule for their number of replicas, on a thread of its own.
 
@@ -176,9 +185,11 @@ class Autoscaler:
         for job in services.values():
             if self.is_spoken_for(job.id):
                 self._sizing.call_off(job.id)
-            elif job.state == JobState.RUNNING:
+            elif job.state == JobState.RUNNING or job.resting:
                 file = self._file_of(job.id)
-                if file.scale is not None:
+                if file.scale is not None and job.resting:
+                    self._wake_in_hours(job, file, file.scale)
+                elif file.scale is not None:
                     self._look_at(job, file, file.scale)
 
     def _run(self) -> None:
@@ -190,27 +201,39 @@ class Autoscaler:
             except (MillpondError, TimeoutError, DBAPIError) as error:
                 log.warning("services keep their replicas: %s", error)  # the store or the scheduler does not answer
 
+    def _wake_in_hours(self, job: JobInfo, file: JobFile, scale: Scale) -> None:
+        """Have a service at rest come back in the hours in which it must not go without replicas."""
+        fewest, _ = scale.bounds(_tasks(file), self._clock())
+        if fewest:
+            self._sizing.pursue(job, Goal(fewest, "the hours have come in which it must not rest"), 0.0)
+
     def _look_at(self, job: JobInfo, file: JobFile, scale: Scale) -> None:
-        (role,) = file.all_roles()
-        assert role.tasks is not None, "all_roles fills this in"
         now = self._clock()
+        fewest, most = scale.bounds(_tasks(file), now)
         seen = self._seen.get(job.id)
         if seen is None or seen.attempt != job.attempt:
             seen = self._seen[job.id] = _Seen(job.attempt, now)
         drain_s = (file.serve or Serve()).drain
         load = replace(self._measured.load(job.id, now), device_use_milli=self._device_use(job, scale, seen))
-        if file.may_rest and is_idle(scale, now, seen.since, self._measured.last_used(job.id, now)):
-            goal = Goal(0, f"no request for {lasting(scale.idle_after)}; the next one wakes it")
+        if file.may_rest and not fewest and is_idle(scale, now, seen.since, self._measured.last_used(job.id, now)):
+            why = f"no request for {lasting(scale.idle_after)}; the next one wakes it"
+            goal = Goal(0, why, swap=scale.rest == "swap")
             # Whoever asks between this look and the change is not to find the door closing.
             self._sizing.pursue(job, goal, 0.0, lambda: self._measured.last_used(job.id, now) == now)
         elif scale.has_target:
             running = max(1, sum(task.state == TaskState.RUNNING for task in job.tasks))
             wishes = seen.wishes
+            if not wishes and scale.down_after:
+                # Nobody saw yet, or since the server began, what is enough: so many as there are count as wished.
+                there = sum(task.state in (TaskState.STARTING, TaskState.RUNNING) for task in job.tasks)
+                wishes.append(Wish(now, there, "it is not known yet for long enough that fewer would do"))
             wishes.append(Wish(now, *wish(scale, load, running)))
             while wishes[0].at < now - scale.down_after:
                 wishes.popleft()
-            bounds = (max(role.tasks.min, 1), role.tasks.max)
-            self._sizing.pursue(job, desired(wishes, now, scale.down_after, bounds), drain_s)
+            self._sizing.pursue(job, desired(wishes, now, scale.down_after, (max(fewest, 1), most)), drain_s)
+        elif scale.hours:
+            usual = max(_tasks(file).count, fewest, 1)
+            self._sizing.pursue(job, Goal(min(usual, most), "so its file says for this hour"), drain_s)
 
     def _device_use(self, job: JobInfo, scale: Scale, seen: _Seen) -> float | None:
         """How much the devices of a service compute, averaged over the last looks; None when nothing tells."""

@@ -14,14 +14,14 @@ from typing import Final
 
 from millpond.model.errors import MillpondError
 from millpond.model.events import DesiredCountChanged
-from millpond.model.workloads import TaskState
+from millpond.model.states import TaskState
 from millpond.node.records import TaskId
 from millpond.scheduling.records import JobRecord
 from millpond.server.core import Core
 from millpond.server.inbox import ChangeJob
 from millpond.server.loop import Loop
 from millpond.server.proxy.balancing import Balancer
-from millpond.specs.api import JobInfo
+from millpond.specs.job_bodies import JobInfo
 
 log = logging.getLogger(__name__)
 
@@ -31,10 +31,15 @@ _ACTIVE: Final = (TaskState.STARTING, TaskState.RUNNING)
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """How many replicas a service should have, and why, in a clause."""
+    """How many replicas a service should have, and why, in a clause.
+
+    Attributes:
+        swap: if it should have none, those that there are move to host memory if they can.
+    """
 
     replicas: int
     why: str
+    swap: bool = False
 
 
 class Sizing:
@@ -86,7 +91,7 @@ class Sizing:
 
     def _change(self, job: str, goal: Goal) -> None:
         def change(record: JobRecord, now: float) -> DesiredCountChanged:
-            return DesiredCountChanged(now, job, record.job.roles[0].name, goal.replicas, goal.why)
+            return DesiredCountChanged(now, job, record.job.roles[0].name, goal.replicas, goal.why, goal.swap)
 
         try:
             self._loop.change_job(ChangeJob(job, change)).result(ANSWER_WITHIN_S)

@@ -7,6 +7,7 @@ that holds for ``pond exec``, at the moment at which it begins.
 from __future__ import annotations
 
 import logging
+import re
 import socket
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -16,20 +17,23 @@ from typing import Any
 
 from sqlalchemy.exc import DBAPIError
 
-from millpond.model.errors import ConflictError, MillpondError, NotLoggedInError
+from millpond.model.errors import ConflictError, MillpondError, NotLoggedInError, UnavailableError
 from millpond.node.records import TaskId
 from millpond.server.auth.acts import Act
 from millpond.server.auth.entering import job_target
 from millpond.server.auth.roles import Caller, Target, Verb, allows, demand
 from millpond.server.auth.security import Security
+from millpond.server.doors import Way
 from millpond.server.service import Service
-from millpond.server.sessions import running_task, visit_now
+from millpond.server.sessions import running_task, visit_now, way_to_port
 from millpond.server.ssh.messages import Ask
-from millpond.specs.api import JobInfo
+from millpond.specs.job_bodies import JobInfo
 from millpond.specs.ssh import PublicKey
 
 log = logging.getLogger(__name__)
 
+_TASK_NUMBER = re.compile(r"[0-9]{1,6}", re.ASCII)
+_CONNECTED_WITHIN_S = 2.0
 _ENTERED, _TURNED_AWAY = 200, 401
 """What the audit log shows, in the words of HTTP as everywhere there."""
 
@@ -81,13 +85,15 @@ class Gatekeeper:
                 self._security.logins.throttle.failed(*_knocking(question))
                 self._write_down(question, None, "", _TURNED_AWAY)
             case Ask.VISIT:
-                info = self._let_in(question)
-                connection = self._connect(self._service.state_dir, running_task(info, 0))
+                info, number = self._let_in(question)
+                connection = self._connect(self._service.state_dir, running_task(info, number))
                 return {"visit": self._begin(info.id)}, connection
             case Ask.FORWARD:
-                info = self._let_in(question)
-                running_task(info, 0)
-                return {"visit": self._begin(info.id)}, None
+                info, number = self._let_in(question)
+                way = way_to_port(self._service.state_dir, running_task(info, number), question["port"])
+                # What is at a port the gateway, which has no rights, reaches by itself.
+                through = _through(way) if way.through_door else None
+                return {"visit": self._begin(info.id), "port": way.port}, through
             case Ask.USED:
                 if question["visit"] in self._visits:
                     self._service.activity.used(self._visits[question["visit"]][0])
@@ -111,8 +117,10 @@ class Gatekeeper:
         self._security.keys.used(key)
         self._write_down(question, caller, f"by the key {PublicKey.parse(question['key']).fingerprint}", _ENTERED)
 
-    def _let_in(self, question: dict[str, Any]) -> JobInfo:
-        """The job, if the bearer of the key may be inside it now.
+    def _let_in(self, question: dict[str, Any]) -> tuple[JobInfo, int]:
+        """The job and the number of its task, if the bearer of the key may be inside it now.
+
+        ``JOB.TASK`` names another task than the first. A job whose id reads so comes first.
 
         Raises:
             NotLoggedInError: the key stands for nobody any more.
@@ -121,16 +129,35 @@ class Gatekeeper:
         bearer = self._bearer(question)
         if bearer is None:
             raise NotLoggedInError("this key stands for nobody any more", "register one with pond ssh-key add")
-        caller, name = bearer[0], question["job"]
-        info = self._service.shown(name)
+        caller, name, task = bearer[0], question["job"], 0
+        info = self._named(caller, name)
         if info is None:
-            begun = [each for each in self._service.live_jobs(name) if allows(caller, Verb.USE_JOBS, job_target(each))]
-            if len(begun) > 1:
-                some = ", ".join(sorted(each.id for each in begun)[:4])
-                raise ConflictError(f"{len(begun)} jobs begin with {name!r} ({some})", "write more of the id")
-            info = begun[0] if begun else self._service.look(name)
+            job, _, number = name.rpartition(".")
+            if _TASK_NUMBER.fullmatch(number) and (info := self._named(caller, job)) is not None:
+                task = int(number)
+        if info is None:
+            info = self._service.lookup.look(name)
         demand(caller, Verb.USE_JOBS, replace(job_target(info), name=name))
-        return info
+        return info, task
+
+    def _named(self, caller: Caller, name: str) -> JobInfo | None:
+        """The one job of this id, or the one that begins so and that the caller may be inside.
+
+        Raises:
+            ConflictError: several begin so.
+        """
+        info = self._service.jobs.live(name)
+        if info is not None or not name:
+            return info
+        begun = [
+            each
+            for each in self._service.jobs.live_beginning_with(name)
+            if allows(caller, Verb.USE_JOBS, job_target(each))
+        ]
+        if len(begun) > 1:
+            some = ", ".join(sorted(each.id for each in begun)[:4])
+            raise ConflictError(f"{len(begun)} jobs begin with {name!r} ({some})", "write more of the id")
+        return begun[0] if begun else None
 
     def _begin(self, job: str) -> int:
         self._numbers += 1
@@ -145,6 +172,20 @@ class Gatekeeper:
         entry = act.entry(status)
         if entry is not None:
             self._security.audit.add(entry)
+
+
+def _through(way: Way) -> socket.socket:
+    """A connection through a door.
+
+    Raises:
+        UnavailableError: nobody listens behind it.
+    """
+    try:
+        connection = way.connect_now(_CONNECTED_WITHIN_S)
+    except OSError as error:
+        raise UnavailableError(f"nobody listens on port {way.port}", "wait until the program does") from error
+    connection.setblocking(False)
+    return connection
 
 
 def _knocking(question: dict[str, Any]) -> tuple[str, str]:

@@ -111,10 +111,10 @@ class Door(asyncssh.SSHServer):
                 asyncssh.OPEN_ADMINISTRATIVELY_PROHIBITED, f"only ports at localhost are reached, not {dest_host}"
             )
         try:
-            visit = (await self._control.ask(Ask.FORWARD, self.claim))["visit"]
+            answer = await self._control.ask(Ask.FORWARD, self.claim | {"port": dest_port})
         except RefusalError as refusal:
             raise asyncssh.ChannelOpenError(asyncssh.OPEN_ADMINISTRATIVELY_PROHIBITED, str(refusal)) from refusal
-        return await relay_port(Visit(self._control, visit), dest_port)
+        return await relay_port(Visit(self._control, answer["visit"]), answer["port"], answer.get("connection"))
 
     def _no_stranger(self) -> None:
         if self._counted:

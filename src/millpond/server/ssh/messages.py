@@ -1,8 +1,9 @@
 """What the gateway asks the gatekeeper, and what it is told: JSON on a socket that keeps the bounds of messages.
 
 A question is ``{"id": .., "ask": .., ..}``, its answer ``{"id": .., ..}``, with ``error``, ``remedy`` and ``exit``
-where it is no. An answer that lets somebody beside a task brings the open connection to the task's supervisor with it
-(``SCM_RIGHTS``): what is said there goes past the server. Messages without an id want no answer.
+where it is no. ``job`` may be ``JOB.TASK``. An answer that lets somebody beside a task brings the open connection to
+the task's supervisor with it (``SCM_RIGHTS``): what is said there goes past the server. Messages without an id want no
+answer.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ class Ask(StrEnum):
     VISIT = "visit"
     """The bearer of ``key`` wants to run something beside ``job``. Answered with a connection and a ``visit``."""
     FORWARD = "forward"
-    """The bearer of ``key`` wants to a port of ``job``. Answered with ``visit``."""
+    """The bearer of ``key`` wants to ``port`` of ``job``; 0 is where it serves. Answered with ``visit`` and ``port``,
+    and with a connection where the gateway cannot make one itself."""
     USED = "used"
     """Somebody does something in ``visit``."""
     LEFT = "left"

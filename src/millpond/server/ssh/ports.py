@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 from collections.abc import Awaitable
 from typing import Any, Final
 
@@ -16,14 +17,20 @@ _BLOCK: Final = 32_768
 _PORT_ADDRESS: Final = "127.0.0.1"
 
 
-async def relay_port(visit: Visit, port: int) -> SSHTCPStreamSession[bytes]:
+async def relay_port(visit: Visit, port: int, connection: socket.socket | None) -> SSHTCPStreamSession[bytes]:
     """A session that carries a channel to a port of this machine.
+
+    Args:
+        connection: that was made already, to a program that is not at a port of this machine.
 
     Raises:
         ChannelOpenError: nobody listens there.
     """
     try:
-        reader, writer = await asyncio.open_connection(_PORT_ADDRESS, port)
+        if connection is None:
+            reader, writer = await asyncio.open_connection(_PORT_ADDRESS, port)
+        else:
+            reader, writer = await asyncio.open_connection(sock=connection)
     except (OSError, OverflowError) as error:
         visit.left()
         number = getattr(error, "errno", None)

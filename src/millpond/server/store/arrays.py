@@ -13,16 +13,19 @@ from typing import Any
 import sqlalchemy as sa
 
 from millpond.server.store.schema import jobs, trials
-from millpond.specs.members import member_document, split_member
+from millpond.specs.job_ids import split_member
+from millpond.specs.members import member_document
 
 
-def document_of(connection: sa.Connection, job: str) -> dict[str, Any] | None:
-    """The job file of a job; that of a member is made of its array's."""
+def row_of(job: str) -> str:
+    """The id under which the file of a job is stored: that of a member is made of its array's."""
     member = split_member(job)
-    query = sa.select(jobs.c.document).where(jobs.c.id == (job if member is None else member[0]))
-    text = connection.execute(query).scalar_one_or_none()
-    if text is None:
-        return None
+    return job if member is None else member[0]
+
+
+def document_in(text: str, job: str) -> dict[str, Any] | None:
+    """The job file of a job, as its row has it; None when it is to be a member of what is no array."""
+    member = split_member(job)
     document: dict[str, Any] = json.loads(text)
     if member is None:
         return document

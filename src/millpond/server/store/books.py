@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from millpond.server.store.schema import usage
 from millpond.server.usage import Change, Held, Stretch
-from millpond.specs.members import split_member
+from millpond.specs.job_ids import split_member
 
 GROUPINGS: Final = ("user", "queue", "model", "kind", "job")
 
@@ -77,12 +77,15 @@ def open_stretches(connection: sa.Connection) -> list[Stretch]:
 
 
 def sums(connection: sa.Connection, by: str, since: float, until: float, share: Share | None = None) -> list[UsageSum]:
-    """Usage by group and model between two instants, the largest first; what is still held counts up to ``until``.
+    """Usage by group and model between two instants, the largest first.
 
     Args:
+        until: not to come yet, as what is still held counts up to this instant.
         by: one of ``GROUPINGS``.
         share: whose; None: everybody's.
     """
+    if until <= since:
+        return []
     ends = sa.func.coalesce(usage.c.until, until)
     end = sa.case((ends > until, until), else_=ends)
     begin = sa.case((usage.c.since < since, since), else_=usage.c.since)

@@ -63,41 +63,41 @@ def write_new(connection: sa.Connection, fresh: Sequence[NewDelivery]) -> None:
         connection.execute(deliveries.insert(), rows)
 
 
-def due(connection: sa.Connection, now: float, limit: int) -> list[Delivery]:
-    """Deliveries to be tried now, oldest first."""
-    query = (
-        sa.select(deliveries)
-        .where(deliveries.c.state == WAITING, deliveries.c.due_at <= now)
-        .order_by(deliveries.c.id)
-        .limit(limit)
-    )
-    return [_delivery(row) for row in connection.execute(query)]
-
-
-def next_due(connection: sa.Connection) -> float | None:
-    """When the next delivery is to be tried; None when none waits."""
-    query = sa.select(sa.func.min(deliveries.c.due_at)).where(deliveries.c.state == WAITING)
-    return connection.execute(query).scalar()
-
-
-def tried(connection: sa.Connection, number: int, state: str, due_at: float, trouble: str) -> None:
-    """Note one more try."""
-    connection.execute(
-        deliveries.update()
-        .where(deliveries.c.id == number)
-        .values(state=state, tries=deliveries.c.tries + 1, due_at=due_at, trouble=trouble)
-    )
-
-
-def latest(connection: sa.Connection, limit: int) -> list[Delivery]:
-    """The newest deliveries, whatever became of them."""
-    query = sa.select(deliveries).order_by(deliveries.c.id.desc()).limit(limit)
-    return [_delivery(row) for row in connection.execute(query)]
-
-
 def forget(connection: sa.Connection, before: float) -> None:
     """Drop what was settled before an instant."""
     connection.execute(deliveries.delete().where(deliveries.c.state != WAITING, deliveries.c.at < before))
+
+
+class DeliveryStore:
+    """The deliveries of one open database. Any thread."""
+
+    def __init__(self, engine: sa.Engine) -> None:
+        self._engine = engine
+
+    def due(self, now: float, limit: int) -> list[Delivery]:
+        """What is to be told now, oldest first."""
+        waits = (deliveries.c.state == WAITING, deliveries.c.due_at <= now)
+        query = sa.select(deliveries).where(*waits).order_by(deliveries.c.id).limit(limit)
+        with self._engine.connect() as connection:
+            return [_delivery(row) for row in connection.execute(query)]
+
+    def next_due(self) -> float | None:
+        """When something is to be told next; None when nothing waits."""
+        query = sa.select(sa.func.min(deliveries.c.due_at)).where(deliveries.c.state == WAITING)
+        with self._engine.connect() as connection:
+            return connection.execute(query).scalar()
+
+    def tried(self, number: int, state: str, due_at: float, trouble: str) -> None:
+        """Note one more try."""
+        change = {"state": state, "tries": deliveries.c.tries + 1, "due_at": due_at, "trouble": trouble}
+        with self._engine.begin() as connection:
+            connection.execute(deliveries.update().where(deliveries.c.id == number).values(change))
+
+    def latest(self, limit: int) -> list[Delivery]:
+        """What was or is to be told, newest first."""
+        query = sa.select(deliveries).order_by(deliveries.c.id.desc()).limit(limit)
+        with self._engine.connect() as connection:
+            return [_delivery(row) for row in connection.execute(query)]
 
 
 def _delivery(row: sa.Row[Any]) -> Delivery:

@@ -157,6 +157,7 @@ images = Table(
     Column("visibility", _VISIBILITY, nullable=False),
     Column("description", Text, nullable=False),
     Column("created_at", Float, nullable=False),
+    Column("login", String(100), nullable=False, server_default=""),
 )
 """The catalogue of images. See ``server.provisions.catalogue``."""
 

@@ -13,14 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from millpond.model.errors import ConflictError
-from millpond.model.workloads import JobState
+from millpond.model.states import JobState
 from millpond.server.store.store import Store
 from millpond.server.sweeps.halving import rungs_up_to, verdict
 from millpond.server.sweeps.readings import Point, Reading
-from millpond.specs.api import JobInfo, TrialInfo, TrialList
 from millpond.specs.job import JobFile
-from millpond.specs.members import member_id
+from millpond.specs.job_bodies import JobInfo
+from millpond.specs.job_ids import member_id
 from millpond.specs.sweeps import SweepFile
+from millpond.specs.trial_bodies import TrialInfo, TrialList
 
 STOPPED = "stopped"
 WAITING = "waiting"
@@ -68,6 +69,11 @@ class _Sweep:
         self.trials = {job: Trial(**data) for job, data in known.items()}
         self.readings: dict[str, tuple[int, Reading]] = {}
 
+    @property
+    def is_silent(self) -> bool:
+        """Whether no trial has told anything."""
+        return all(trial.last_step is None for trial in self.trials.values())
+
 
 class Trials:
     """Trials of all sweeps that were looked at. Any thread.
@@ -75,15 +81,22 @@ class Trials:
     Args:
         look: a job's look; None when there is none.
         file_of: the job file of a job.
+        note: has a text stand in a job's history.
     """
 
     def __init__(
-        self, state_dir: Path, store: Store, look: Callable[[str], JobInfo | None], file_of: Callable[[str], JobFile]
+        self,
+        state_dir: Path,
+        store: Store,
+        look: Callable[[str], JobInfo | None],
+        file_of: Callable[[str], JobFile],
+        note: Callable[[str, str], None],
     ) -> None:
         self._state_dir = state_dir
         self._store = store
         self._look = look
         self._file_of = file_of
+        self._note = note
         self._lock = threading.Lock()
         self._sweeps: dict[str, _Sweep] = {}
 
@@ -97,12 +110,17 @@ class Trials:
             sweep = self._sweep(array)
             if sweep.file.metric is None:
                 return {}
+            before_any_end = not any(trial.settled for trial in sweep.trials.values())
             changed: dict[str, Trial] = {}
-            for job in self._store.member_states(array):
+            succeeded: list[str] = []
+            for job in self._store.jobs.member_states(array):
                 trial = sweep.trials.setdefault(job, Trial())
                 info = None if trial.settled else self._look(job)
                 if info is not None and self._read(sweep, trial, info):
                     changed[job] = trial
+                    succeeded += [job] * (trial.settled and info.state == JobState.SUCCEEDED)
+            if succeeded and before_any_end and sweep.is_silent:
+                self._note(array, f"{succeeded[0]} has succeeded and told no {sweep.file.metric.telling()}")
             if changed:
                 self._store.write_trials(array, {job: asdict(trial) for job, trial in changed.items()})
             return {job: trial.stopped for job, trial in sweep.trials.items() if trial.stopped and not trial.settled}
@@ -121,7 +139,7 @@ class Trials:
         self.refresh(info.id)
         with self._lock:
             sweep = self._sweep(info.id)
-            states = self._store.member_states(info.id)
+            states = self._store.jobs.member_states(info.id)
             told = [self._told(info, sweep, index, states) for index in sweep.file.members]
             if info.ended_at is not None:
                 self._sweeps.pop(info.id)

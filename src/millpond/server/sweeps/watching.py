@@ -10,7 +10,7 @@ from sqlalchemy.exc import DBAPIError
 
 from millpond.model.errors import MillpondError, NotFoundError
 from millpond.model.events import StopRequested
-from millpond.model.workloads import JobState
+from millpond.model.states import JobState
 from millpond.scheduling.records import JobRecord
 from millpond.server.inbox import ChangeJob
 from millpond.server.loop import Loop

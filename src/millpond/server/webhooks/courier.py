@@ -12,9 +12,8 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-import httpx2
 from sqlalchemy.exc import DBAPIError
 
 from millpond.model.errors import MillpondError
@@ -23,7 +22,10 @@ from millpond.server.store.store import Store
 from millpond.server.vault.secrets import SERVER, Vault
 from millpond.server.webhooks.formats import request_of
 from millpond.server.webhooks.notices import Notice
-from millpond.specs.cluster import Webhook
+from millpond.specs.webhooks import Webhook
+
+if TYPE_CHECKING:
+    import httpx2
 
 log = logging.getLogger(__name__)
 
@@ -93,16 +95,18 @@ class Courier:
 
     def deliver_due(self) -> float:
         """Try everything that is due once; returns after how many seconds something is due again."""
-        for delivery in self._store.due_deliveries(self._clock(), _AT_ONCE):
+        for delivery in self._store.deliveries.due(self._clock(), _AT_ONCE):
             if self._closing:
                 break
             self._deliver(delivery)
-        due_at = self._store.next_delivery()
+        due_at = self._store.deliveries.next_due()
         return _LONGEST_SLEEP_S if due_at is None else min(max(due_at - self._clock(), 0.0), _LONGEST_SLEEP_S)
 
     @cached_property
     def _client(self) -> httpx2.Client:
         """Made when there is something to deliver: it loads all certificates that this machine trusts."""
+        import httpx2
+
         return httpx2.Client(timeout=ANSWER_WITHIN_S, transport=self._transport, follow_redirects=False)
 
     def _run(self) -> None:
@@ -119,20 +123,22 @@ class Courier:
         hook = self._hooks().get(delivery.hook)
         now = self._clock()
         if hook is None:
-            self._store.delivery_tried(delivery.id, GIVEN_UP, now, "no longer configured")
+            self._store.deliveries.tried(delivery.id, GIVEN_UP, now, "no longer configured")
             return
         trouble = self._tell(hook, delivery, int(now))
         if not trouble:
-            self._store.delivery_tried(delivery.id, DELIVERED, now, "")
+            self._store.deliveries.tried(delivery.id, DELIVERED, now, "")
             return
         tries = delivery.tries + 1
         state = GIVEN_UP if tries >= MOST_TRIES else WAITING
         pause = min(FIRST_PAUSE_S * 2.0**delivery.tries, LONGEST_PAUSE_S)
-        self._store.delivery_tried(delivery.id, state, now + pause, trouble)
+        self._store.deliveries.tried(delivery.id, state, now + pause, trouble)
         log.warning("webhook %s, delivery %d, try %d: %s", hook.name, delivery.id, tries, trouble)
 
     def _tell(self, hook: Webhook, delivery: Delivery, now: int) -> str:
         """What went wrong; empty when it was taken."""
+        import httpx2  # here, as most servers tell nobody
+
         if hook.secret_name:
             try:  # never unsigned: the receiver could not tell it from a forgery
                 hook = replace(hook, secret=self._vault.value(SERVER, "", hook.secret_name))

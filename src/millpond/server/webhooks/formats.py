@@ -8,7 +8,7 @@ import hmac
 import json
 from typing import Any
 
-from millpond.specs.cluster import Webhook
+from millpond.specs.webhooks import Webhook
 
 SIGNATURE_HEADER = "Millpond-Signature"
 """``t=SECONDS,v1=HEX``: HMAC-SHA256 with the secret over ``SECONDS.BODY``. A receiver refuses what is too old."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from millpond.model.decisions import Decision, Start, Stop
 from millpond.model.reasons import Cause
-from millpond.specs.api import JobInfo
+from millpond.specs.job_bodies import JobInfo
 
 _PREEMPTING = (Cause.PREEMPTED, Cause.RECLAIMED, Cause.DRAINED)
 

@@ -88,7 +88,10 @@ class Programs:
         """
         begun = self._begun.get(login)
         if begun is None:
-            raise NotFoundError("this login is over: it was used, or is too old", "begin it again with pond login")
+            raise NotFoundError(
+                "this login is over: it was used, is too old, or began before a restart",
+                "begin it again with pond login",
+            )
         return begun
 
     def by_code(self, typed: str) -> Begun | None:
@@ -130,7 +133,10 @@ class Programs:
         """
         begun = self.find(login)
         if not is_same(digest_of(secret), begun.challenge):
-            raise NotFoundError("this login is over: it was used, or is too old", "begin it again with pond login")
+            raise NotFoundError(
+                "this login is over: it was used, is too old, or began before a restart",
+                "begin it again with pond login",
+            )
         with begun.lock:
             now = self._clock()
             if begun.refusal is None and not begun.user and now - begun.asked_at < _LEAST_PAUSE_S:

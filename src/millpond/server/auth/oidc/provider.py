@@ -10,13 +10,14 @@ import json
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote_plus
-
-import httpx2
 
 from millpond.model.errors import NotLoggedInError, UnavailableError
 from millpond.specs.oidc import OidcRules, is_safe_url
+
+if TYPE_CHECKING:
+    import httpx2
 
 TIMEOUT_S: Final = 10.0
 LARGEST_ANSWER: Final = 1 << 20
@@ -192,6 +193,8 @@ class Provider:
             self._asking.release()
 
     def _answer(self, method: str, url: str, **more: Any) -> dict[str, Any]:
+        import httpx2  # here, as most servers have no provider
+
         issuer, give_up_at = self._rules.issuer, self._clock() + TIMEOUT_S
         try:
             with (

@@ -12,10 +12,8 @@ import hashlib
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlencode, urlsplit, urlunsplit
-
-import httpx2
 
 from millpond.model.errors import MillpondError, NotAllowedError, NotFoundError, NotLoggedInError
 from millpond.server.auth.accounts import Accounts
@@ -30,6 +28,9 @@ from millpond.server.auth.secrets import csrf_of, digest_of, is_same
 from millpond.server.auth.throttle import Throttle
 from millpond.server.proxy.headers import PLATFORM_COOKIES
 from millpond.specs.oidc import OidcRules
+
+if TYPE_CHECKING:
+    import httpx2
 
 COOKIE: Final = f"{PLATFORM_COOKIES}sign_on"
 COOKIE_PATH: Final = "/oidc/"
@@ -113,6 +114,11 @@ class SignOn:
         self._parts: _Parts | None = None
 
     @property
+    def is_offered(self) -> bool:
+        """Whether the configuration names a provider."""
+        return self._configured() is not None
+
+    @property
     def rules(self) -> OidcRules:
         """What the configuration says.
 
@@ -174,7 +180,10 @@ class SignOn:
         """
         visit = self._visits.take(said.get("state", ""))
         if visit is None:
-            raise NotLoggedInError("this login is over: it was used, or is too old", f"begin again at {self.login_url}")
+            raise NotLoggedInError(
+                "this login is over: it was used, is too old, or began before a restart",
+                f"begin again at {self.login_url}",
+            )
         know("")
         try:
             if not is_same(digest_of(browser), visit.browser):
@@ -222,7 +231,10 @@ class SignOn:
         """
         found = self._confirming.get(digest_of(browser))
         if found is None or not is_same(form.encode().hex(), csrf_of(browser).encode().hex()):
-            raise NotLoggedInError("this login is over: it was used, or is too old", f"begin again at {self.code_url}")
+            raise NotLoggedInError(
+                "this login is over: it was used, is too old, or began before a restart",
+                f"begin again at {self.code_url}",
+            )
         return self.usable(found[0]), found[1]
 
     def usable(self, name: str) -> User:

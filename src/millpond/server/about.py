@@ -1,0 +1,74 @@
+"""What the server says of itself."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from millpond.server.audience import EVERYBODY
+from millpond.server.ground import Ground
+from millpond.server.machines import Machines
+from millpond.specs.origins import PATHS_ONLY, JobOrigins
+from millpond.specs.server_bodies import ServerInfo
+from millpond.specs.ssh import SshInfo
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What the server says about itself that does not change while it runs.
+
+    Attributes:
+        unlimited: why all processes of a task together are not kept to its amounts; empty when they are.
+        longest_dev_s: how far the time limit of a place to work can be extended; None: without bound.
+        ssh: where people come into jobs with SSH.
+        origins: where browsers reach what jobs serve.
+        unshared: tells why slices and swapping of real cards are refused; nothing where they are not.
+    """
+
+    version: str
+    url: str
+    engine: str
+    pid: int
+    state_dir: Path
+    started_at: float
+    ordering: str
+    placement: str
+    unlimited: str = ""
+    longest_dev_s: float | None = None
+    ssh: SshInfo = SshInfo()
+    origins: JobOrigins = PATHS_ONLY
+    unshared: Callable[[], str] = str
+
+
+class About:
+    """Tells what the server is and how many jobs it has."""
+
+    def __init__(self, identity: Identity, ground: Ground, machines: Machines) -> None:
+        self._identity = identity
+        self._ground = ground
+        self._machines = machines
+
+    async def info(self, admin: bool) -> ServerInfo:
+        """The server itself; where it lies on its machine is for admins."""
+        ended, nodes = (
+            await asyncio.to_thread(self._ground.store.jobs.ended_counts),
+            await self._machines.all(EVERYBODY),
+        )
+        identity = self._identity
+        return ServerInfo(
+            version=identity.version,
+            url=identity.url,
+            engine=identity.engine,
+            fake=any(node.fake for node in nodes),
+            pid=identity.pid if admin else 0,
+            state_dir=str(identity.state_dir) if admin else "",
+            started_at=identity.started_at,
+            ordering=identity.ordering,
+            placement=identity.placement,
+            unsandboxed=self._ground.isolation.apart.trouble,
+            unlimited=identity.unlimited,
+            unshared=identity.unshared() if admin else "",
+            jobs=dict(sorted((self._ground.loop.board.counts() | ended).items())),
+        )

@@ -1,0 +1,94 @@
+"""Files as answers that can be fetched in parts: RFC 9110, sections 13 and 14, as far as a client needs to go on.
+
+One span of bytes is given out (``Range: bytes=FIRST-``, ``FIRST-LAST`` or ``-COUNT``); where several are asked for, the
+whole is, as the standard allows. ``If-Match`` and ``If-Range`` with the file's ``ETag`` keep a client from putting
+parts of two versions together.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import quote
+
+from starlette.datastructures import Headers
+from starlette.responses import JSONResponse, Response, StreamingResponse
+
+from millpond.server.files.outputs import OpenedFile
+from millpond.specs.api import ErrorBody, ErrorInfo
+
+_SPAN: Final = re.compile(r"bytes\s*=\s*(\d{0,18})\s*-\s*(\d{0,18})\s*", re.ASCII)
+_PIECE: Final = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """Bytes of a file, from ``first`` on."""
+
+    first: int
+    length: int
+
+
+def answer_with(opened: OpenedFile, asked: Headers, name: str = "") -> Response:
+    """A file, or the part of it that is asked for; closes it in the end.
+
+    What a job wrote is never shown by a browser in this server's name, only saved.
+
+    Args:
+        name: what a browser saves it as.
+    """
+    tag = f'"{opened.version}"'
+    headers = {
+        "Accept-Ranges": "bytes",
+        "ETag": tag,
+        "Content-Disposition": "attachment" + (f"; filename*=UTF-8''{quote(name, safe='')}" if name else ""),
+        "X-Content-Type-Options": "nosniff",
+    }
+    if asked.get("if-match", "*") not in ("*", tag):
+        opened.file.close()
+        return _refusal(412, "the file has changed since", "fetch it from its beginning", headers)
+    span = _span(asked.get("range", ""), opened.size) if asked.get("if-range", tag) == tag else _Span(0, opened.size)
+    if span is None:
+        opened.file.close()
+        headers["Content-Range"] = f"bytes */{opened.size}"
+        return _refusal(416, f"the file has {opened.size} bytes, none of them in that range", "ask for others", headers)
+    headers["Content-Length"] = str(span.length)
+    status = 200
+    if span.length < opened.size:
+        status = 206
+        headers["Content-Range"] = f"bytes {span.first}-{span.first + span.length - 1}/{opened.size}"
+    return StreamingResponse(_pieces(opened, span), status, headers, media_type="application/octet-stream")
+
+
+def _span(asked: str, size: int) -> _Span | None:
+    """What part of a file is meant: the whole where that cannot be told, None where the file has no such part."""
+    found = _SPAN.fullmatch(asked)
+    if found is None or not any(found.groups()):
+        return _Span(0, size)
+    first, last = found.groups()
+    if not first:
+        length = min(int(last), size)
+        return _Span(size - length, length) if length else None
+    if last and int(last) < int(first):
+        return _Span(0, size)
+    if int(first) >= size:
+        return None
+    return _Span(int(first), min(int(last or size), size - 1) - int(first) + 1)
+
+
+def _pieces(opened: OpenedFile, span: _Span) -> Iterator[bytes]:
+    """Piece by piece, no more than the file had when it was opened."""
+    left = span.length
+    with opened.file:
+        opened.file.seek(span.first)
+        while left > 0 and (piece := opened.file.read(min(_PIECE, left))):
+            left -= len(piece)
+            yield piece
+
+
+def _refusal(status: int, cause: str, remedy: str, headers: Mapping[str, str]) -> JSONResponse:
+    body = ErrorInfo(error=ErrorBody(cause=cause, code="conflict", remedy=remedy)).model_dump()
+    kept = {name: value for name, value in headers.items() if name in ("ETag", "Content-Range")}
+    return JSONResponse(body, status, kept)

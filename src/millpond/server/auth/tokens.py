@@ -1,0 +1,135 @@
+"""All tokens, in memory and in the store as accounts are: what opens the door, for whom and until when."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+from sqlalchemy.exc import DBAPIError
+
+from millpond.model.errors import ConflictError
+from millpond.server.absent import absent
+from millpond.server.auth import secrets
+from millpond.server.auth.records import Token, TokenKind
+from millpond.server.auth.roles import Target, Verb
+from millpond.server.store.accounts import AccountStore
+
+log = logging.getLogger(__name__)
+
+USED_EVERY_S: Final = 300.0
+"""A token's last use is written down at most so often."""
+OLD_TOKENS_KEPT_S: Final = 90 * 86_400.0
+MOST_TOKENS: Final = 200
+"""Valid tokens one account may have."""
+_LOGINS: Final = (TokenKind.SESSION, TokenKind.LOGIN, TokenKind.INVITATION)
+
+
+class Tokens:
+    """The tokens of one server.
+
+    Args:
+        clock: seconds since 1970.
+    """
+
+    def __init__(self, store: AccountStore, clock: Callable[[], float]) -> None:
+        self._store = store
+        self._clock = clock
+        self._lock = threading.RLock()
+        store.forget_tokens(clock() - OLD_TOKENS_KEPT_S)
+        self._tokens = {token.id: token for token in store.tokens()}
+
+    def find(self, secret: str, digest: str) -> Token | None:
+        """The token whose secret this is, valid or not; None when it is none's.
+
+        Args:
+            digest: of the secret.
+        """
+        token = self._tokens.get(secrets.id_of(secret) or "")
+        return None if token is None or not secrets.is_same(digest, token.digest) else token
+
+    def get(self, token_id: str) -> Token:
+        """One token's record.
+
+        Raises:
+            NotFoundError: there is none of this id.
+        """
+        token = self._tokens.get(token_id)
+        if token is None:
+            raise absent("token", token_id)
+        return token
+
+    def all(self) -> list[Token]:
+        """All tokens, the newest first."""
+        with self._lock:
+            return sorted(self._tokens.values(), key=lambda token: (-token.created_at, token.id))
+
+    def target(self, token_id: str) -> Target:
+        """A token as what a verb is applied to; nobody's when there is none of this id."""
+        token = self._tokens.get(token_id)
+        return Target("token", token_id, token.user if token else "")
+
+    def is_use_due(self, token_id: str) -> bool:
+        """Whether it is time to write down that a token is in use."""
+        token = self._tokens.get(token_id)
+        return token is not None and (token.used_at is None or self._clock() - token.used_at >= USED_EVERY_S)
+
+    def note_use(self, token_id: str) -> None:
+        """Write down that a token is in use. A store that cannot be written keeps nobody from reading."""
+        with self._lock:
+            token = self._tokens.get(token_id)
+            if token is None:
+                return
+            self._tokens[token_id] = used = replace(token, used_at=self._clock())
+            try:
+                self._store.save(used)
+            except DBAPIError as error:
+                log.warning("the last use of token %s is not stored (%s)", token_id, error.orig)
+
+    def issue(
+        self,
+        user: str,
+        kind: TokenKind,
+        lifetime_s: float | None,
+        name: str = "",
+        verbs: frozenset[Verb] = frozenset(),
+    ) -> tuple[Token, str]:
+        """Make a token; returns its record and the secret, which nobody can see again.
+
+        Raises:
+            ConflictError: the account has too many already.
+        """
+        secret, token_id = secrets.new_token()
+        with self._lock:
+            now = self._clock()
+            valid = sum(token.user == user and token.is_valid(now) for token in self._tokens.values())
+            if valid >= MOST_TOKENS:
+                raise ConflictError(f"{user!r} has {valid} tokens", "revoke some with pond token revoke")
+            expires_at = None if lifetime_s is None else now + lifetime_s
+            token = Token(token_id, secrets.digest_of(secret), kind, user, name, verbs, now, expires_at)
+            self._save(token)
+        return token, secret
+
+    def revoke(self, *tokens: Token) -> None:
+        """Tokens open nothing any more."""
+        with self._lock:
+            now = self._clock()
+            for token in tokens:
+                if token.is_valid(now):
+                    self._save(replace(token, revoked_at=now))
+
+    def end_logins(self, user: str, keep: str = "") -> None:
+        """Whoever is logged in to an account, or invited, no longer is.
+
+        Args:
+            keep: id of a token that stays: the one in use.
+        """
+        with self._lock:
+            of_user = [token for token in self._tokens.values() if token.user == user and token.kind in _LOGINS]
+            self.revoke(*(token for token in of_user if token.id != keep))
+
+    def _save(self, token: Token) -> None:
+        self._store.save(token)
+        self._tokens[token.id] = token

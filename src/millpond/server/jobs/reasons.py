@@ -1,0 +1,59 @@
+"""Why jobs wait or run, as somebody may see it: asked of the scheduler's thread, without what is not for them."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import Final
+
+from millpond.model.states import JobState
+from millpond.server.asking import Asking
+from millpond.server.audience import Audience
+from millpond.server.core import Core
+from millpond.server.explaining import Explainer
+from millpond.server.loop import Loop
+from millpond.specs.job_bodies import JobInfo
+from millpond.specs.reason_bodies import ReasonInfo
+
+REASONS_IN_A_LIST: Final = 20
+"""Reasons cost the scheduler's thread time; in a list the first so many waiting jobs get one."""
+
+
+class Reasons:
+    """Tells reasons."""
+
+    def __init__(self, loop: Loop, asking: Asking) -> None:
+        self._loop = loop
+        self._asking = asking
+        self._explainer = Explainer()
+
+    async def added_to(self, infos: list[JobInfo], audience: Audience) -> list[JobInfo]:
+        """All asked at once: they are answered between the same two turns, so that a list waits for one turn only."""
+        waiting = [info for info in infos if info.state == JobState.QUEUED][:REASONS_IN_A_LIST]
+        told = await asyncio.gather(*(self.explained(info, audience) for info in waiting))
+        explained = {info.id: info for info in told}
+        return [explained.get(info.id, info) for info in infos]
+
+    async def explained(self, info: JobInfo, audience: Audience) -> JobInfo:
+        """A job that waited a moment ago, as it is now, with the reason if it still waits: both of one instant."""
+        now, reason = await self._asking.ask(
+            lambda core: (self._loop.board.get(info.id), self._explain(core, info.id, briefly=True))
+        )
+        if now is None:
+            return await asyncio.to_thread(self._loop.lookup.look, info.id)
+        if reason is None or now.state != JobState.QUEUED:
+            return now
+        return now.model_copy(update={"reason": (await self.veiled(reason, audience)).summary})
+
+    async def veiled(self, reason: ReasonInfo, audience: Audience) -> ReasonInfo:
+        """A reason as these readers may see it; only where a job stands in the way the store may have to be asked."""
+        return await asyncio.to_thread(audience.reason, reason, self._loop.lookup.find) if reason.blocked_by else reason
+
+    async def of(self, job: str) -> ReasonInfo | None:
+        """Whom a job waits for, or why it waits or runs; None when it has ended."""
+        return await self._asking.ask(lambda core: self._explain(core, job))
+
+    def _explain(self, core: Core, job: str, *, briefly: bool = False) -> ReasonInfo | None:
+        """For the scheduler's thread: whom a job waits for, or why it waits or runs; None when it has ended."""
+        explain = partial(self._explainer.explain, core, briefly=briefly)
+        return self._loop.dependents.reason(job) or self._loop.arrays.reason(job, explain) or explain(job)

@@ -1,0 +1,131 @@
+"""Jobs as the API shows them: one, many, why they wait, and the files that they were submitted with."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from dataclasses import dataclass
+from typing import Any
+
+from millpond.model.sharing import SliceHold
+from millpond.model.states import JobState
+from millpond.server.absent import absent
+from millpond.server.audience import Audience
+from millpond.server.explaining import last_word
+from millpond.server.job_files import JobFiles
+from millpond.server.jobs.reasons import Reasons
+from millpond.server.loop import Loop
+from millpond.server.serving.front import ServiceFront
+from millpond.server.store.store import Store
+from millpond.specs.job import JobFile
+from millpond.specs.job_bodies import JobInfo, JobList
+from millpond.specs.reason_bodies import ReasonInfo
+
+
+@dataclass(frozen=True, slots=True)
+class ListWish:
+    """Which jobs somebody wants listed.
+
+    Attributes:
+        state: those in this one; empty: those that have not ended.
+        everything: those that have ended too.
+        members_of: the members of this array; empty: jobs and arrays.
+    """
+
+    state: str = ""
+    everything: bool = False
+    limit: int = 1_000
+    members_of: str = ""
+
+
+class Jobs:
+    """Shows jobs, each reader as much as they may see.
+
+    Args:
+        job_files: the files that jobs were submitted with.
+        front: knows which requests wait for a job.
+    """
+
+    def __init__(self, loop: Loop, store: Store, job_files: JobFiles, reasons: Reasons, front: ServiceFront) -> None:
+        self._board = loop.board
+        self._lookup = loop.lookup
+        self._front = front
+        self._store = store
+        self._job_files = job_files
+        self._reasons = reasons
+
+    async def find(self, job: str) -> JobInfo:
+        """The same as ``Lookup.look``, for those who must not wait for the store."""
+        info = self._board.get(job)
+        return await asyncio.to_thread(self._lookup.look, job) if info is None else info
+
+    async def file_of(self, job: str) -> JobFile:
+        """The file that a job was submitted with, for those who must not wait for the store.
+
+        Raises:
+            NotFoundError: there never was such a job.
+        """
+        known = self._job_files.remembered(job)
+        return await asyncio.to_thread(self._job_files.file_of, job) if known is None else known
+
+    def live(self, job: str) -> JobInfo | None:
+        """A job that has not ended; does not block."""
+        return self._board.get(job)
+
+    def live_beginning_with(self, prefix: str) -> list[JobInfo]:
+        """The jobs that have not ended whose ids begin so, members of arrays left out; does not block."""
+        return [info for info in self._board.newest_first() if info.id.startswith(prefix) and not info.parent]
+
+    async def show(self, job: str, audience: Audience) -> JobInfo:
+        """A job with the reason why it waits."""
+        info = await self.find(job)
+        told = await self._reasons.explained(info, audience) if info.state == JobState.QUEUED else info
+        return self._front.look(told)
+
+    async def listed(self, wish: ListWish, audience: Audience) -> JobList:
+        """Jobs, the newest first, or the members of an array, the first first.
+
+        Raises:
+            NotFoundError: there is no such array for them.
+        """
+        if wish.members_of and not audience.sees(await asyncio.to_thread(self._lookup.look, wish.members_of)):
+            raise absent("job", wish.members_of)
+        state, limit = wish.state, wish.limit
+        matching = (
+            info
+            for info in self._board.newest_first()
+            if info.parent == wish.members_of and (not state or info.state == state) and audience.sees(info)
+        )
+        with_ended = wish.everything or (state and JobState(state).ended)
+        # Of an array the oldest members are wanted; of those that have ended nobody knows yet how new they are.
+        live = list(matching if with_ended or wish.members_of else itertools.islice(matching, limit + 1))
+        ended: list[JobInfo] = []
+        if with_ended:
+            found = (limit + 1, state, audience.owners, wish.members_of)
+            ended = await asyncio.to_thread(self._store.jobs.ended_jobs, *found)
+        merged = {info.id: info for info in (*live, *ended)}
+        newest = sorted(merged.values(), key=lambda info: info.submitted_at, reverse=True)
+        if wish.members_of:
+            newest.sort(key=lambda info: info.index or 0)
+        shown = await self._reasons.added_to(newest[:limit], audience)
+        jobs = [self._front.look(info) for info in shown if not state or info.state == state]
+        return JobList(jobs=jobs, truncated=len(newest) > limit)
+
+    async def why(self, job: str, audience: Audience) -> ReasonInfo:
+        """Why a job waits, or runs, or how it ended."""
+        info = await self.find(job)
+        if JobState(info.state).ended:
+            return last_word(info)
+        reason = await self._reasons.of(job)
+        if reason is None:  # it ended in between
+            return last_word(await asyncio.to_thread(self._lookup.look, job))
+        seen = await self._reasons.veiled(reason, audience)
+        marks = ["unsandboxed: it can see files of others"] if info.unsandboxed else []
+        if info.held_by == SliceHold.NOTHING:
+            marks.append(f"nothing keeps it to its part of the card: {info.hold_reason}")
+        return seen.model_copy(update={"summary": "; ".join([seen.summary, *marks])})
+
+    async def document(self, job: str) -> dict[str, Any]:
+        """The job file that a job was submitted with."""
+        await asyncio.to_thread(self._lookup.look, job)
+        return await asyncio.to_thread(self._store.jobs.document, job) or {}

@@ -1,0 +1,1 @@
+"""What the server tells a Prometheus of itself, its jobs and its devices."""

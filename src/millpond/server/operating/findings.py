@@ -1,0 +1,30 @@
+"""What a look at a machine finds: how well one thing works, and what would mend it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Grade(StrEnum):
+    """How well something works."""
+
+    OK = "ok"
+    LIMITED = "limited"
+    """Millpond runs, and something it could do here does not work."""
+    BROKEN = "broken"
+    """A server cannot run here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at.
+
+    Attributes:
+        remedy: what would mend it; empty where it is ok.
+    """
+
+    what: str
+    grade: Grade
+    found: str
+    remedy: str = ""

@@ -1,0 +1,1 @@
+"""What keeps devices to what the configuration says of their power."""

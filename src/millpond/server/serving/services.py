@@ -1,0 +1,108 @@
+"""What stands behind the address of a service: its revisions, the jobs that run them, and what was asked of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from millpond.model.errors import ConflictError
+from millpond.model.states import JobState, TaskState
+from millpond.model.workloads import Kind
+from millpond.server.jobs.showing import Jobs
+from millpond.server.serving.front import ServiceFront
+from millpond.server.serving.registry import Revisions
+from millpond.server.serving.revisions import Phase, Revision
+from millpond.specs.job_bodies import JobInfo
+from millpond.specs.job_ids import service_of
+from millpond.specs.origins import JobOrigins
+from millpond.specs.service_bodies import RevisionInfo, ServiceInfo
+from millpond.specs.serving import base_path
+
+
+class Services:
+    """Shows services.
+
+    Args:
+        origins: where browsers reach what jobs serve.
+
+    Attributes:
+        revisions: which there are of each.
+    """
+
+    def __init__(self, jobs: Jobs, front: ServiceFront, revisions: Revisions, origins: JobOrigins) -> None:
+        self._jobs = jobs
+        self._front = front
+        self._origins = origins
+        self.revisions = revisions
+
+    async def info(self, job: str) -> ServiceInfo:
+        """What stands behind the address of a service.
+
+        Raises:
+            NotFoundError, ConflictError: there is no such job, or it is none.
+        """
+        await self.require(job)
+        address = service_of(job)
+        known = self.revisions.of(address)
+        totals = [self._front.meter.total(name) for name in {address, *(each.job for each in known)}]
+        starts = sum(total.cold_starts for total in totals)
+        cold_s = sum(total.cold_starts * total.mean_cold_start_s for total in totals)
+        return ServiceInfo(
+            service=address,
+            path=base_path(address),
+            url=self._origins.url_of(address),
+            revisions=[self._shown(revision) for revision in known],
+            requests=sum(total.requests for total in totals),
+            open_requests=sum(total.open_requests for total in totals),
+            cold_starts=starts,
+            mean_cold_start_s=cold_s / starts if starts else 0.0,
+            longest_cold_start_s=max(total.longest_cold_start_s for total in totals),
+        )
+
+    async def require(self, job: str) -> JobInfo:
+        """A job that is a service.
+
+        Raises:
+            NotFoundError, ConflictError: there is no such job, or it is none.
+        """
+        info = await self._jobs.find(job)
+        if info.kind != Kind.SERVICE:
+            raise ConflictError(f"job {info.id} is of kind {info.kind}", "only services have revisions")
+        return info
+
+    async def present(self, job: str) -> tuple[JobInfo, dict[str, Any]]:
+        """The job that runs the present revision, and its job file.
+
+        Raises:
+            NotFoundError, ConflictError: there is no such job, it is no service, or it has ended.
+        """
+        present = self.revisions.present(service_of(job))
+        info = await self.require(job if present is None else present.job)
+        if JobState(info.state).ended:
+            raise ConflictError(f"service {info.id} has ended ({info.state})", "submit it anew")
+        return info, await self._jobs.document(info.id)
+
+    def live_jobs(self, job: str) -> list[str]:
+        """The jobs that stand behind an address and have not ended; the job itself where it is no service's."""
+        jobs = [job, *(each.job for each in self.revisions.of(job))]
+        live = [name for name in dict.fromkeys(jobs) if self._jobs.live(name) is not None]
+        return live or [job]
+
+    def standing_for(self, job: str) -> str:
+        """Of a service that was updated, the revision that stands for it now; else the job itself."""
+        return job if self._jobs.live(job) is not None else self._front.routes.present(job)
+
+    def _shown(self, revision: Revision) -> RevisionInfo:
+        info = self._jobs.live(revision.job)
+        tasks = [] if info is None else info.tasks
+        return RevisionInfo(
+            number=revision.number,
+            job=revision.job,
+            user=revision.user,
+            created_at=revision.created_at,
+            phase=revision.phase.value,
+            paused=revision.paused,
+            percent=revision.percent if revision.phase is Phase.CANARY else 0.0,
+            running=sum(task.state == TaskState.RUNNING for task in tasks),
+            target=revision.target,
+            told=revision.told,
+        )

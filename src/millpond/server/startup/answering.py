@@ -1,0 +1,90 @@
+"""The way in: the service that answers, the routes in front of it, and the HTTP server that brings them requests."""
+
+from __future__ import annotations
+
+import os
+from urllib.parse import urlsplit
+
+from millpond.server.about import Identity
+from millpond.server.api.app import make_app
+from millpond.server.auth.first_login import prepare_first_login
+from millpond.server.auth.owner import owner_name
+from millpond.server.http import HttpServer, is_loopback
+from millpond.server.inbox import wall_clock
+from millpond.server.local import unlimited_text
+from millpond.server.options import ServerOptions
+from millpond.server.outside import seen_from_outside
+from millpond.server.service import Service
+from millpond.server.startup.configuration import Current, reload
+from millpond.server.startup.foundation import Foundation
+from millpond.server.startup.lead import Lead
+from millpond.server.startup.notes import first_login_notes, notes_on_machine, notes_on_the_way
+from millpond.server.tls import renew
+from millpond.server.version import VERSION
+from millpond.specs.ssh import SshInfo
+
+
+def make_service(current: Current, lead: Lead, base: Foundation) -> Service:
+    """What answers requests."""
+    settings = base.ground.loop.core.scheduler.settings
+    identity = Identity(
+        version=VERSION,
+        url=lead.post.left.url,
+        engine="local",
+        pid=os.getpid(),
+        state_dir=base.ground.state_dir,
+        started_at=wall_clock(),
+        ordering=settings.ordering,
+        placement=settings.placement,
+        unlimited=unlimited_text(base.site.limiter),
+        longest_dev_s=current.config.dev.longest_s,
+        ssh=base.doorway.info if base.doorway else SshInfo(),
+        origins=base.origins,
+        unshared=base.engine.why_nothing_is_shared,
+    )
+    return Service(base.ground, identity, current.prices)
+
+
+def make_http_server(
+    options: ServerOptions, current: Current, lead: Lead, base: Foundation, service: Service
+) -> HttpServer:
+    """What brings requests, once it runs; it ends by itself when the scheduler fails or the lead is lost.
+
+    Raises:
+        UnavailableError: the invitation for the first login cannot be written.
+    """
+    listening, loop, encryption = current.config.listening, base.ground.loop, lead.post.encryption
+    names = filter(None, [urlsplit(listening.public_url).hostname])
+    app = make_app(service, base.security, base.tenants, options.host, base.token, names)
+    notes = _notes(options, current, lead, base)
+
+    def ready() -> None:
+        lead.state.announce(lead.post.left)
+        print(f"Millpond {VERSION} is up at {lead.post.left.url}", flush=True)
+        for note in notes:
+            print(note, flush=True)
+
+    def on_hangup() -> None:
+        reload(options.config, loop, current)
+        if encryption is not None:
+            renew(encryption)
+
+    context = None if encryption is None else encryption.context
+    http = HttpServer(seen_from_outside(app, listening), ready, service.closing.set, on_hangup, context)
+    loop.on_failure = http.stop
+    if lead.leadership is not None:
+        lead.leadership.on_lost = http.stop
+        if lead.is_lost:
+            http.stop()
+    return http
+
+
+def _notes(options: ServerOptions, current: Current, lead: Lead, base: Foundation) -> list[str]:
+    listening = current.config.listening
+    is_reached = not is_loopback(options.host) or bool(listening.trusted_proxies)
+    invitation = prepare_first_login(base.security, owner_name(), base.ground.state_dir, is_reached)
+    return [
+        *notes_on_machine(base.site.machine, base.ground.isolation, base.engine.why_nothing_is_shared()),
+        *notes_on_the_way(options.host, listening, lead.post.encryption),
+        *first_login_notes(invitation),
+    ]

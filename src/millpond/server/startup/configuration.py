@@ -1,0 +1,107 @@
+"""The configuration while a server runs: what it says at this moment, and reading it again."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from millpond.model import events
+from millpond.model.errors import MillpondError
+from millpond.model.power import PowerRule
+from millpond.model.sharing import LENIENT, SliceRules
+from millpond.node.devices.nvidia import NvidiaVendor
+from millpond.node.machine import Machine
+from millpond.server.inbox import wall_clock
+from millpond.server.loop import Loop
+from millpond.server.provisions.outfit import Means
+from millpond.server.vault.ciphers import Cipher
+from millpond.specs.cluster import ClusterConfig, load_cluster
+from millpond.specs.confining import RunAs, TaskRules
+from millpond.specs.oidc import OidcRules
+from millpond.specs.prices import PriceList
+from millpond.specs.provisioning import Provisioning
+from millpond.specs.queues import QueuePaths
+from millpond.specs.webhooks import Webhook
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Current:
+    """The configuration as it was read last."""
+
+    config: ClusterConfig
+
+    def webhooks(self) -> dict[str, Webhook]:
+        """Receivers by name."""
+        return {hook.name: hook for hook in self.config.webhooks}
+
+    def paths(self) -> Mapping[str, QueuePaths]:
+        """Folders that jobs may use, by queue."""
+        return self.config.paths
+
+    def run_as(self) -> RunAs:
+        """Whom tasks run as."""
+        return self.config.run_as
+
+    def cipher(self) -> Cipher:
+        """What secrets are encrypted with from now on."""
+        return Cipher(self.config.cipher)
+
+    def tasks(self) -> TaskRules:
+        """What tasks are kept to besides what they ask for."""
+        return self.config.tasks
+
+    def slice_rules(self, pool: str) -> SliceRules:
+        """How a pool holds tasks to their parts of devices."""
+        return self.config.slices.get(pool, LENIENT)
+
+    def power(self) -> Mapping[str, PowerRule]:
+        """What the devices of pools are kept to."""
+        return self.config.power
+
+    def oidc(self) -> OidcRules | None:
+        """The provider at which people may log in."""
+        return self.config.oidc
+
+    def provisioning(self) -> Provisioning:
+        """What jobs are provided with."""
+        return self.config.provisioning
+
+    def means(self, machine: Machine, wake: Callable[[], None]) -> Means:
+        """What provides for jobs on a machine."""
+        has_cards = any(device.vendor == NvidiaVendor.name for node in machine.nodes for device in node.devices)
+        return Means(self.paths, self.provisioning, wake, has_cards, tuple(node.name for node in machine.nodes))
+
+    def prices(self) -> PriceList:
+        """The price list."""
+        return self.config.prices
+
+
+def reload(config: Path | None, loop: Loop, current: Current) -> None:
+    """Read the configuration again; what it says of machines counts from the next start on, all else at once.
+
+    One that is wrong changes nothing; the log says what is wrong with it.
+    """
+    if config is None:
+        log.info("told to read the configuration again, and there is none (--config)")
+        return
+    try:
+        fresh = load_cluster(config)
+    except MillpondError as error:
+        log.error("the configuration stays as it was: %s", error)
+        return
+    loop.tell(configured(fresh))
+    current.config = fresh
+    log.info("read %s again", config)
+
+
+def configured(config: ClusterConfig) -> list[events.Event]:
+    """The configuration as events; the same ones again change nothing."""
+    now = wall_clock()
+    return [
+        *(events.PoolChanged(now, pool) for pool in config.pools),
+        *(events.QueueChanged(now, queue) for queue in config.queues),
+    ]

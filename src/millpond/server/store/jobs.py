@@ -1,0 +1,258 @@
+"""Jobs in the database: as they were accepted, as they ended, and the files they were submitted with.
+
+New rows and last looks are written with the turn they belong to (``Store.append``, ``Store.record``). Any thread.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import sqlalchemy as sa
+
+from millpond.server.store import arrays, forgetting, schema
+from millpond.specs.job_bodies import JobInfo
+
+LIVE: Final = "live"
+DEPENDENT: Final = "dependent"
+"""State of a job that waits for others and is not in the log yet."""
+CLOSED: Final = "closed"
+"""State of an array of which no more members are handed to the scheduler."""
+
+# What the scheduler's thread runs for every job is put together once: that takes longer than running it.
+_IS_JOB: Final = sa.select(schema.jobs.c.id).where(schema.jobs.c.id == sa.bindparam("job"))
+_REPEATED: Final = sa.select(schema.idempotency_keys.c.job, schema.idempotency_keys.c.digest).where(
+    schema.idempotency_keys.c.key == sa.bindparam("sought")
+)
+_ENDED: Final = (
+    schema.jobs.update()
+    .where(schema.jobs.c.id == sa.bindparam("job"), schema.jobs.c.state != forgetting.DELETED)
+    .values(state=sa.bindparam("as"), ended_at=sa.bindparam("at"), info=sa.bindparam("look"))
+)
+
+
+@dataclass(frozen=True, slots=True)
+class NewJob:
+    """A submission as it was accepted.
+
+    Attributes:
+        key, digest: the client's idempotency key (or empty) and the hash of what it sent with it.
+        state: ``LIVE``, ``DEPENDENT`` or ``CLOSED``.
+        members: of an array, how many it has.
+        parent: of a member, its array; then there is no document.
+        ended: of a job that ended before it was handed to the scheduler, its last look.
+    """
+
+    id: str
+    user: str
+    submitted_at: float
+    document: dict[str, Any]
+    key: str = ""
+    digest: str = ""
+    state: str = LIVE
+    group: str = ""
+    members: int = 0
+    parent: str = ""
+    ended: JobInfo | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JobOwner:
+    """Whose a job is, and whether it has ended."""
+
+    job: str
+    user: str
+    group: str
+    ended: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Owners:
+    """Whose jobs are wanted: one user's, and those of some groups."""
+
+    user: str
+    groups: frozenset[str]
+
+
+class JobStore:
+    """The jobs of one open database."""
+
+    def __init__(self, engine: sa.Engine) -> None:
+        self._engine = engine
+
+    def pin(self, job: str, pinned: dict[str, Any]) -> None:
+        """Write down what was found for a job that waits: which image, which copies of data."""
+        table = schema.jobs
+        with self._engine.begin() as connection:
+            text = connection.execute(sa.select(table.c.document).where(table.c.id == job)).scalar_one_or_none()
+            if text is not None:
+                document = json.dumps({**json.loads(text), "pinned": pinned})
+                connection.execute(table.update().where(table.c.id == job).values(document=document))
+
+    def document(self, job: str) -> dict[str, Any] | None:
+        """The job file of a job as it was submitted; that of a member of an array is made of its array's."""
+        query = sa.select(schema.jobs.c.document).where(schema.jobs.c.id == arrays.row_of(job))
+        with self._engine.connect() as connection:
+            text = connection.execute(query).scalar_one_or_none()
+        return None if text is None else arrays.document_in(text, job)
+
+    def submitted(self, job: str) -> NewJob | None:
+        """A job as it was accepted; None when there is none. A member of an array is as its array was."""
+        query = sa.select(schema.jobs).where(schema.jobs.c.id == arrays.row_of(job))
+        with self._engine.connect() as connection:
+            row = connection.execute(query).one_or_none()
+        document = None if row is None else arrays.document_in(row.document, job)
+        if row is None or document is None:
+            return None
+        return NewJob(job, row.user, row.submitted_at, document, state=row.state, group=row.group)
+
+    def documents_with(self, field: str, *, live_only: bool = False) -> list[dict[str, Any]]:
+        """Job files in which a field stands, with whatever value."""
+        table = schema.jobs
+        query = sa.select(table.c.document).where(table.c.document.contains(f'"{field}": ', autoescape=True))
+        if live_only:
+            query = query.where(table.c.ended_at.is_(None))
+        with self._engine.connect() as connection:
+            return [json.loads(text) for text in connection.execute(query).scalars()]
+
+    def live_pins(self) -> list[dict[str, Any]]:
+        """Files of jobs that have not ended and for which something was found."""
+        found = self.documents_with("pinned", live_only=True)
+        return [document for document in found if isinstance(document.get("pinned"), dict)]
+
+    def pinned_copies(self) -> frozenset[str]:
+        """The keys of copies in the data cache that such jobs read."""
+        return frozenset(key for document in self.live_pins() for key in document["pinned"].get("data", {}).values())
+
+    def ended_with(self, fields: Sequence[str], before: float) -> list[str]:
+        """Ids of jobs that ended before an instant and whose file has one of these fields."""
+        table = schema.jobs
+        has_one = sa.or_(*(table.c.document.contains(f'"{field}": ', autoescape=True) for field in fields))
+        parents = sa.select(table.c.id).where(table.c.members > 0, has_one)
+        query = sa.select(table.c.id).where(table.c.ended_at < before, sa.or_(has_one, table.c.parent.in_(parents)))
+        with self._engine.connect() as connection:
+            return list(connection.execute(query).scalars())
+
+    def ended_job(self, job: str) -> JobInfo | None:
+        """A job that has ended; None when it lives or never was."""
+        query = sa.select(schema.jobs.c.info).where(schema.jobs.c.id == job)
+        with self._engine.connect() as connection:
+            text = connection.execute(query).scalar_one_or_none()
+        return None if text is None else JobInfo.model_validate_json(text)
+
+    def ended_jobs(
+        self, limit: int, state: str = "", owners: Owners | None = None, of: str | None = ""
+    ) -> list[JobInfo]:
+        """Jobs that have ended, the latest submitted first; all, or those of some owners.
+
+        Args:
+            of: the members of this array, by index; empty: jobs and arrays; None: jobs and members.
+        """
+        table = schema.jobs
+        query = sa.select(table.c.info).where(table.c.info.is_not(None))
+        query = query.where(table.c.members == 0 if of is None else table.c.parent == of)
+        if state:
+            query = query.where(table.c.state == state)
+        if owners is not None:
+            query = query.where(sa.or_(table.c.user == owners.user, table.c.group.in_(owners.groups)))
+        if of:  # indices rise with time, and those of one instant with their ids, the shorter first
+            query = query.order_by(table.c.submitted_at, sa.func.length(table.c.id), table.c.id).limit(limit)
+        else:
+            query = query.order_by(table.c.submitted_at.desc(), table.c.id).limit(limit)
+        with self._engine.connect() as connection:
+            return [JobInfo.model_validate_json(text) for text in connection.execute(query).scalars()]
+
+    def ended_counts(self) -> dict[str, int]:
+        """How many jobs ended in which state; of arrays, their members count."""
+        table = schema.jobs
+        ended = sa.and_(table.c.info.is_not(None), table.c.members == 0)
+        query = sa.select(table.c.state, sa.func.count()).where(ended).group_by(table.c.state)
+        with self._engine.connect() as connection:
+            return {row[0]: row[1] for row in connection.execute(query)}
+
+    def owners(self) -> list[JobOwner]:
+        """Whose every job is."""
+        table = schema.jobs
+        query = sa.select(table.c.id, table.c.user, table.c.group, table.c.ended_at.is_not(None))
+        with self._engine.connect() as connection:
+            return [JobOwner(*row) for row in connection.execute(query)]
+
+    def is_job(self, job: str) -> bool:
+        """Whether a job of this id was ever submitted."""
+        with self._engine.connect() as connection:
+            return connection.execute(_IS_JOB, {"job": job}).first() is not None
+
+    def dependents(self) -> list[NewJob]:
+        """Jobs that wait for others, the oldest first."""
+        return self._jobs_where(schema.jobs.c.state == DEPENDENT)
+
+    def open_arrays(self) -> list[NewJob]:
+        """Arrays that have not ended, the oldest first."""
+        return self._jobs_where(sa.and_(schema.jobs.c.members > 0, schema.jobs.c.ended_at.is_(None)))
+
+    def _jobs_where(self, condition: sa.ColumnElement[bool]) -> list[NewJob]:
+        table = schema.jobs
+        query = sa.select(table).where(condition).order_by(table.c.submitted_at, table.c.id)
+        with self._engine.connect() as connection:
+            rows = connection.execute(query).all()
+        return [
+            NewJob(
+                row.id,
+                row.user,
+                row.submitted_at,
+                json.loads(row.document),
+                state=row.state,
+                group=row.group,
+                members=row.members,
+            )
+            for row in rows
+        ]
+
+    def member_states(self, array: str) -> dict[str, str]:
+        """States of the members that have a row; see ``arrays.states_of``."""
+        with self._engine.connect() as connection:
+            return arrays.states_of(connection, array)
+
+    def first_member(self, array: str) -> JobInfo | None:
+        """The last look of the member that was handed in first, if it has ended."""
+        with self._engine.connect() as connection:
+            text = arrays.first_info(connection, array)
+        return None if text is None else JobInfo.model_validate_json(text)
+
+    def live_jobs(self) -> list[str]:
+        """Ids of jobs that have not been recorded as ended."""
+        query = sa.select(schema.jobs.c.id).where(schema.jobs.c.state == LIVE)
+        with self._engine.connect() as connection:
+            return list(connection.execute(query).scalars())
+
+    def repeated(self, key: str) -> tuple[str, str] | None:
+        """Job and digest of the submission that came with this idempotency key before."""
+        with self._engine.connect() as connection:
+            row = connection.execute(_REPEATED, {"sought": key}).first()
+        return None if row is None else (row.job, row.digest)
+
+
+def write_ended(connection: sa.Connection, ended: Sequence[JobInfo]) -> None:
+    """Keep the last looks of jobs that have ended, but of those that were deleted meanwhile."""
+    rows = [{"job": info.id, "as": info.state, "at": info.ended_at, "look": info.model_dump_json()} for info in ended]
+    if rows:
+        connection.execute(_ENDED, rows)
+
+
+def job_row(job: NewJob) -> dict[str, Any]:
+    """A job as it is written down when it is accepted."""
+    ended = job.ended
+    return {
+        "id": job.id,
+        "user": job.user,
+        "group": job.group,
+        "submitted_at": job.submitted_at,
+        "document": json.dumps(job.document),
+        "state": job.state if ended is None else ended.state,
+        "ended_at": None if ended is None else ended.ended_at,
+        "info": None if ended is None else ended.model_dump_json(),
+        "parent": job.parent,
+        "members": job.members,
+    }

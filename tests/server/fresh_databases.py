@@ -1,0 +1,30 @@
+"""Databases as a first start leaves them: a process runs the migrations once, every further one is a copy.
+
+What the migrations do is for `test_upgrades.py` and `test_store.py`, which let them run.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from functools import cache
+from pathlib import Path
+
+from millpond.server.store.connecting import sqlite_url
+from millpond.server.store.store import Store
+
+
+def fresh_sqlite(state_dir: Path) -> str:
+    """URL of the SQLite database of a state directory: the one that is there, else one with empty tables."""
+    path = state_dir / "millpond.db"
+    url = sqlite_url(path)
+    if not path.stat().st_size:
+        path.write_bytes(_with_empty_tables())
+    return url
+
+
+@cache
+def _with_empty_tables() -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "millpond.db"
+        Store(sqlite_url(path)).close()
+        return path.read_bytes()

@@ -1,0 +1,152 @@
+"""Caps and clocks by pool and class: set, changed, refused by the driver, and put back whatever happens."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from millpond.model.errors import UnavailableError
+from millpond.model.power import UNTOUCHED, PowerRule, PowerSetting
+from millpond.model.sharing import ShareClass
+from millpond.node.devices.fake import FakeVendor
+from millpond.node.devices.power_model import PretendedKnobs
+from millpond.node.machine import describe_machine
+from millpond.server.power.keeping import FILE, Policy, PowerKeeper
+from millpond.specs.cluster import read_cluster
+from millpond.specs.errors import SpecError
+
+CARD, OTHER = "FAKE-fake-1-0", "FAKE-fake-1-1"
+GENTLE = PowerRule(PowerSetting(600.0), {ShareClass.BACKFILL: PowerSetting(400.0, 1200)})
+
+
+class Kept:
+    """Two pretended H200 of the default pool, and a server that keeps them."""
+
+    def __init__(self, state_dir: Path) -> None:
+        self.rules: Mapping[str, PowerRule] = {}
+        self.present: Mapping[str, Collection[ShareClass]] = {}
+        self.state_dir = state_dir
+        self.machine = describe_machine("2:H200-141GB")
+        vendor = self.machine.vendors["fake"]
+        assert isinstance(vendor, FakeVendor)
+        knobs = vendor.power()
+        assert isinstance(knobs, PretendedKnobs)
+        self.knobs = knobs
+        self.keeper = self.new_server()
+
+    def new_server(self) -> PowerKeeper:
+        policy = Policy(lambda: self.rules, lambda: self.present)
+        self.keeper = PowerKeeper(self.machine, policy, self.state_dir)
+        return self.keeper
+
+    def look(self, rule: PowerRule | None = None, **present: Collection[ShareClass]) -> tuple[float, int | None]:
+        self.rules = {} if rule is None else {"default": rule}
+        self.present = {CARD: present.get("card", ())}
+        self.keeper.look()
+        return self.knobs.caps_w[CARD], self.knobs.clocks_mhz.get(CARD)
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Kept:
+    return Kept(tmp_path)
+
+
+def test_without_a_rule_nothing_is_touched(kept: Kept) -> None:
+    kept.knobs.caps_w[CARD] = 500.0
+    assert kept.look() == (500.0, None)
+    kept.keeper.close()
+    assert kept.knobs.caps_w[CARD] == 500.0
+    assert not (kept.state_dir / FILE).exists()
+
+
+def test_a_pool_is_capped_and_backfill_alone_on_a_card_runs_slower(kept: Kept) -> None:
+    assert kept.look(GENTLE) == (600.0, None)
+    assert kept.look(GENTLE, card=[ShareClass.BACKFILL]) == (400.0, 1200)
+    assert kept.look(GENTLE, card=[ShareClass.BACKFILL, ShareClass.ONLINE]) == (600.0, None)
+    assert kept.knobs.caps_w[OTHER] == 600.0
+
+
+def test_everything_goes_back_to_what_it_was_when_the_rule_goes_or_the_server_ends(kept: Kept) -> None:
+    kept.knobs.caps_w[CARD] = 650.0
+    kept.look(GENTLE, card=[ShareClass.BACKFILL])
+    assert kept.look() == (650.0, None)
+    kept.look(GENTLE, card=[ShareClass.BACKFILL])
+    kept.keeper.close()
+    assert (kept.knobs.caps_w, kept.knobs.clocks_mhz) == ({CARD: 650.0, OTHER: 700.0}, {})
+
+
+def test_what_a_killed_server_set_the_next_one_puts_back(kept: Kept) -> None:
+    kept.look(GENTLE, card=[ShareClass.BACKFILL])
+    kept.new_server()
+    assert kept.look() == (700.0, None)
+
+
+def test_a_clock_that_was_never_touched_is_not_put_back(kept: Kept) -> None:
+    kept.knobs.clocks_mhz[CARD] = 1000
+    kept.look(PowerRule(PowerSetting(400.0)))
+    kept.new_server()
+    assert kept.look() == (700.0, 1000)
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        (PowerSetting(100.0), "allows a cap of 350 to 700 W, not of 100 W"),
+        (PowerSetting(900.0), "allows a cap of 350 to 700 W, not of 900 W"),
+        (PowerSetting(None, 5000), "runs at 1980 MHz at the most, not at 5000 MHz"),
+    ],
+)
+def test_what_the_driver_does_not_allow_is_said_once_and_not_tried(
+    kept: Kept, caplog: pytest.LogCaptureFixture, setting: PowerSetting, said: str
+) -> None:
+    assert kept.look(PowerRule(setting)) == (700.0, None)
+    kept.look(PowerRule(setting))
+    assert [record.message for record in caplog.records if CARD in record.message and said in record.message] != []
+    assert len(caplog.records) == 2  # once for each card
+
+
+def test_a_driver_that_refuses_is_said_and_asked_again(kept: Kept, caplog: pytest.LogCaptureFixture) -> None:
+    def refuse(device: str, watts: float) -> None:
+        raise UnavailableError("the driver does not let it be set", "run the server as root")
+
+    accept, kept.knobs.cap = kept.knobs.cap, refuse  # type: ignore[method-assign]
+    assert kept.look(GENTLE) == (700.0, None)
+    assert "run the server as root" in caplog.text
+    kept.knobs.cap = accept  # type: ignore[method-assign]
+    assert kept.look(GENTLE) == (600.0, None)
+
+
+SETTINGS = st.builds(
+    PowerSetting, st.none() | st.sampled_from([350.0, 500.0, 700.0, 9.0]), st.none() | st.sampled_from([900, 1500])
+)
+RULES = st.none() | st.builds(PowerRule, SETTINGS, st.dictionaries(st.sampled_from(ShareClass), SETTINGS))
+
+
+@given(steps=st.lists(st.tuples(RULES, st.sets(st.sampled_from(ShareClass)), st.booleans()), max_size=12))
+def test_whatever_happened_between_all_is_as_it_was_at_the_end(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[PowerRule | None, set[ShareClass], bool]]
+) -> None:
+    kept = Kept(tmp_path_factory.mktemp("state"))
+    kept.knobs.caps_w[CARD] = 620.0
+    for rule, present, killed in steps:
+        if killed:
+            kept.new_server()
+        kept.look(rule, card=present)
+    kept.new_server().close()
+    assert (kept.knobs.caps_w, kept.knobs.clocks_mhz) == ({CARD: 620.0, OTHER: 700.0}, {})
+
+
+def test_the_configuration_says_it_by_pool() -> None:
+    text = (
+        "pools:\n- {name: slow, power: {cap_w: 500, classes: {backfill: {cap_w: 300, clock_mhz: 1200}}}}\n- {name: a}\n"
+    )
+    assert read_cluster(text).power == {
+        "slow": PowerRule(PowerSetting(500.0), {ShareClass.BACKFILL: PowerSetting(300.0, 1200)})
+    }
+    assert PowerRule().setting([ShareClass.ONLINE]) == UNTOUCHED
+    with pytest.raises(SpecError, match="cap_w"):
+        read_cluster("pools:\n- {name: a, power: {cap_w: 0}}\n")

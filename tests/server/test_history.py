@@ -1,0 +1,71 @@
+"""What the log tells people: every kind of event in words of theirs."""
+
+from __future__ import annotations
+
+import pytest
+
+from millpond.model.confinement import Confinement
+from millpond.model.decisions import Placement, Start
+from millpond.model.events import (
+    Confirmed,
+    Event,
+    LimitChanged,
+    LoadSampled,
+    PolicyChanged,
+    PoolChanged,
+    QueueChanged,
+    Tick,
+)
+from millpond.model.nodes import Pool, SharingPolicy
+from millpond.model.reasons import Cause
+from millpond.model.resources import Amount
+from millpond.model.sharing import SliceHold
+from millpond.model.tenants import Limit, Queue
+from millpond.model.windows import Window
+from millpond.server.history import account
+from millpond.server.store.histories import LogEntry
+from millpond.specs.queues import UNLIMITED
+
+LIMIT = Amount(4_000, UNLIMITED, UNLIMITED)
+TOLD = [
+    (
+        PolicyChanged(1.0, "fair", "fgd", preempt=False, reserve=True),
+        (
+            "from now on ordering fair and placement fgd decide; running work is not ended for equals, "
+            "room is kept for the first that waits"
+        ),
+    ),
+    (PoolChanged(1.0, Pool("gold")), "pool gold: cards are sliced"),
+    (
+        PoolChanged(
+            1.0,
+            Pool("gold", SharingPolicy.EXCLUSIVE, suspends=True, cpu_factor_milli=1500, lending=(Window(0, 480),)),
+        ),
+        (
+            "pool gold: cards are exclusive; CPUs handed out up to 1.5 times; work may be suspended, turns of 60 s; "
+            "borrowing at 00:00-08:00 UTC only"
+        ),
+    ),
+    (QueueChanged(1.0, Queue("free")), "queue free below root: guarantee none, no limit, weight 1"),
+    (
+        QueueChanged(1.0, Queue("nlp", "org", Amount(2_500, 4_000), LIMIT, 2.0, borrows=False)),
+        "queue nlp below org: guarantee 2.5 GPUs, 4 CPUs, limit 4 GPUs, weight 2, borrows nothing",
+    ),
+    (LimitChanged(1.0, Limit("ann", jobs=1, gpu_milli=500)), "user ann may run at most 1 job, 0.5 GPUs at once"),
+    (LimitChanged(1.0, Limit(queue="nlp")), "queue nlp may run as much as its queues allow"),
+    (LoadSampled(1.0, "n1", 125), "devices of n1 used to 12.5 %"),
+    (Tick(1.0), "the scheduler looked at everything"),
+]
+
+
+@pytest.mark.parametrize(("event", "text"), TOLD)
+def test_settings_and_measurements_are_told_in_words(event: Event, text: str) -> None:
+    (line,) = account([LogEntry(7, event)], [], {})
+    assert (line.seq, line.text) == (7, text)
+
+
+def test_a_start_that_nothing_keeps_to_its_part_of_a_card_is_told_so() -> None:
+    unheld = Confinement(slices=SliceHold.NOTHING, slices_reason="there is no gate for amd devices")
+    start = Start(3, "j", 1, Cause.FITS, (Placement(0, "worker", "n", ()),))
+    (line,) = account([LogEntry(7, Confirmed(1.0, 3, unheld))], [], {3: start})
+    assert line.text == "1 task running; nothing keeps it to its part of the card: there is no gate for amd devices"

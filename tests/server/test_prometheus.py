@@ -1,0 +1,76 @@
+"""What a Prometheus reads: figures that agree with what happened, in its own format, with bounded labels."""
+
+from __future__ import annotations
+
+from api_world import Api
+from prometheus_client.parser import text_string_to_metric_families
+
+from millpond.model.states import Outcome
+from millpond.node.records import TaskId
+
+
+class Page:
+    """A page as a Prometheus understands it."""
+
+    def __init__(self, api: Api) -> None:
+        answer = api.client.get("/metrics")
+        assert answer.status_code == 200
+        assert answer.headers["content-type"].startswith("text/plain")
+        self.families = {family.name: family for family in text_string_to_metric_families(answer.text)}
+
+    def values(self, name: str, **labels: str) -> list[float]:
+        """Those of all samples of a name that have these labels among theirs."""
+        samples = (sample for family in self.families.values() for sample in family.samples)
+        return [sample.value for sample in samples if sample.name == name and labels.items() <= sample.labels.items()]
+
+
+def test_jobs_are_counted_where_they_stand_and_where_they_went(api: Api) -> None:
+    running, ended = api.submit(gpus=1), api.submit(gpus=1)
+    waiting = api.submit(gpus=4)
+    for job in (running, ended, waiting):
+        api.job(job.id)
+    api.engine.finish(TaskId(ended.id, 1, 0))
+    api.job(ended.id)
+    api.clock.now += 90
+    page = Page(api)
+    assert page.values("millpond_jobs", queue="default", kind="train", state="running") == [1]
+    assert page.values("millpond_jobs", state="queued") == [1]
+    assert page.values("millpond_jobs_ended_total", queue="default", state="succeeded") == [1]
+    assert page.values("millpond_job_wait_seconds_count", queue="default") == [2]
+    assert page.values("millpond_oldest_waiting_job_seconds", queue="default")[0] > 0
+    assert page.values("millpond_scheduler_cycle_seconds_count")[0] >= 3
+
+
+def test_machines_and_devices_are_told_with_what_is_held_of_them(api: Api) -> None:
+    before = Page(api)
+    devices = before.values("millpond_device_granted_ratio")
+    assert devices
+    assert set(devices) == {0.0}
+    assert set(before.values("millpond_device_healthy")) == {1.0}
+    assert before.values("millpond_node_schedulable", node="n1") == [1.0]
+    api.job(api.submit(gpus=0.25).id)
+    assert sum(Page(api).values("millpond_device_granted_ratio")) == 0.25
+
+
+def test_requests_are_counted_by_route_and_never_by_what_callers_write(api: Api) -> None:
+    for name in ("one", "two"):
+        api.client.get(f"/api/v1/jobs/{name}")
+        api.client.get(f"/nowhere/{name}")
+        api.client.get(f"/proxy/{name}/")
+        api.client.request(name.upper(), "/api/v1/jobs")
+    page = Page(api)
+    assert page.values("millpond_http_requests_total", route="/api/v1/jobs/{job}", status="404") == [2]
+    assert page.values("millpond_http_requests_total", route="none", status="404") == [2]
+    assert page.values("millpond_http_requests_total", route="/proxy/{job}", status="404") == [2]
+    assert sum(page.values("millpond_http_requests_total", method="other")) == 2
+    assert page.values("millpond_http_request_seconds_count", route="/api/v1/jobs/{job}") == [2]
+    labels = [sample.labels for family in page.families.values() for sample in family.samples]
+    assert not any(value in {"one", "two", "ONE", "TWO"} for each in labels for value in each.values())
+
+
+def test_nothing_is_counted_twice_when_a_job_runs_again(api: Api) -> None:
+    job = api.submit(gpus=1, retries=1)
+    api.job(job.id)
+    api.engine.finish(TaskId(job.id, 1, 0), Outcome.NODE_LOST)
+    assert api.job(job.id).attempt == 2
+    assert Page(api).values("millpond_job_wait_seconds_count") == [1]

@@ -1,0 +1,79 @@
+"""Requests and their bodies on the way to a program."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from starlette.types import Message, Scope
+
+from millpond.server.doors import ADDRESS, Way
+from millpond.server.proxy.requests import RequestRelay, Target
+
+ANSWER = b"HTTP/1.1 201 Created\r\nContent-Length: 2\r\nX-Own: yes\r\n\r\nok"
+
+
+async def passed_on(
+    state_dir: Path, headers: list[tuple[bytes, bytes]], body: tuple[bytes, ...], ends_with: bytes
+) -> tuple[bytes, list[Message]]:
+    """What a program is sent, and what the client gets of its answer."""
+    seen = b""
+
+    async def program(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal seen
+        seen = await reader.readuntil(ends_with)
+        writer.write(ANSWER)
+        await writer.drain()
+        writer.close()
+
+    listener = await asyncio.start_server(program, ADDRESS, 0)
+    port = listener.sockets[0].getsockname()[1]
+    parts = [{"type": "http.request", "body": part, "more_body": True} for part in body[:-1]]
+    parts.append({"type": "http.request", "body": body[-1], "more_body": False})
+    got: list[Message] = []
+
+    async def receive() -> Message:
+        return parts.pop(0) if parts else await asyncio.Future()
+
+    async def send(message: Message) -> None:
+        got.append(message)
+
+    scope: Scope = {"type": "http", "method": "POST", "headers": headers}
+    kept = [(name, value) for name, value in headers if name != b"transfer-encoding"]
+    target = Target(Way(ADDRESS, port, state_dir), b"/a%2Fb?x", kept, "/proxy/j", False)
+    async with listener:
+        await RequestRelay(state_dir).relay(scope, receive, send, target)
+    return seen, got
+
+
+@pytest.mark.parametrize(
+    ("header", "sent", "head", "ends_with"),
+    [
+        ((b"content-length", b"5"), b"hello", b"content-length: 5", b"hello"),
+        (
+            (b"transfer-encoding", b"chunked"),
+            b"2\r\nhe\r\n3\r\nllo\r\n0\r\n\r\n",
+            b"transfer-encoding: chunked",
+            b"\r\n0\r\n\r\n",
+        ),
+    ],
+)
+def test_a_body_arrives_whole_whether_or_not_its_length_was_known(
+    header: tuple[bytes, bytes], sent: bytes, head: bytes, ends_with: bytes, tmp_path: Path
+) -> None:
+    headers = [(b"host", b"pool.test"), header]
+    seen, got = asyncio.run(passed_on(tmp_path, headers, (b"he", b"llo"), ends_with))
+    above, _, body = seen.partition(b"\r\n\r\n")
+    assert above.startswith(b"POST /a%2Fb?x HTTP/1.1\r\n")
+    assert b"host: pool.test" in above
+    assert head in above.lower()
+    assert body == sent
+    assert got[0]["status"] == 201
+    assert (b"x-own", b"yes") in got[0]["headers"]
+    assert b"".join(message.get("body", b"") for message in got) == b"ok"
+
+
+def test_a_request_whose_host_is_taken_away_gets_one(tmp_path: Path) -> None:
+    seen, _ = asyncio.run(passed_on(tmp_path, [(b"content-length", b"1")], (b"x",), b"\r\n\r\n"))
+    assert b"host: 127.0.0.1" in seen
