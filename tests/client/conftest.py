@@ -10,7 +10,8 @@ import httpx2
 import pytest
 
 from millpond.client.sdk import Client
-from millpond.specs.api import JobInfo, LogChunk
+from millpond.specs.job_bodies import JobInfo
+from millpond.specs.log_bodies import LogChunk
 
 
 @pytest.fixture(autouse=True)

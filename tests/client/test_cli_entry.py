@@ -27,14 +27,34 @@ def run_pond(capsys):
     return run
 
 
+@pytest.fixture
+def loaded():
+    """Which of some modules an interpreter of its own has loaded when a command line is done."""
+
+    def of(names, *arguments):
+        program = (
+            "import sys; from millpond.client.cli import main; main._run(sys.argv[2:])\n"
+            "print('loaded:', *(name for name in sys.argv[1].split(',') if name in sys.modules))"
+        )
+        command = [sys.executable, "-c", program, ",".join(names), *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        return done.stdout.splitlines()[-1].split()[1:]
+
+    return of
+
+
 @pytest.mark.parametrize("argument", ["--version", "--help"])
-def test_version_and_help_load_click_and_nothing_heavy(argument):
-    program = (
-        "import sys; from millpond.client.cli import main; code = main._run(sys.argv[2:])\n"
-        "sys.exit(code or ', '.join(name for name in sys.argv[1].split(',') if name in sys.modules) or 0)"
-    )
-    done = subprocess.run([sys.executable, "-c", program, ",".join(HEAVY), argument], capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (0, "")
+def test_version_and_help_load_click_and_nothing_heavy(loaded, argument):
+    assert loaded(HEAVY, argument) == []
+
+
+@pytest.mark.parametrize("command", [["ps"], ["logs", "job"]])
+def test_a_daily_command_loads_the_bodies_of_jobs_and_no_other_subject(loaded, tmp_path, command):
+    others = ("accounts", "job", "node_bodies", "event_bodies", "service_bodies", "fields")
+    names = [*(f"millpond.specs.{other}" for other in others), "millpond.model.workloads", "yaml", "rich", "numpy"]
+    assert loaded(["millpond.specs.job_bodies", *names], *command, "--state-dir", str(tmp_path)) == [
+        "millpond.specs.job_bodies"
+    ]
 
 
 def test_every_command_of_the_table_is_listed_with_its_line(run_pond):
@@ -59,6 +79,11 @@ def test_an_unknown_command_names_the_nearest(run_pond):
 
 def test_an_unknown_command_like_no_other_points_to_the_list(run_pond):
     assert run_pond("xyzzy")[2] == "pond: no command 'xyzzy'; `pond --help` lists the commands\n"
+
+
+def test_an_unknown_command_of_a_group_names_the_nearest(run_pond):
+    assert run_pond("group", "ad") == (2, "", "pond: no command 'ad'; did you mean `pond group add`?\n")
+    assert run_pond("nodes", "xyzzy")[2] == "pond: no command 'xyzzy'; `pond nodes --help` lists the commands\n"
 
 
 def test_a_wrong_option_points_to_the_commands_help(run_pond):

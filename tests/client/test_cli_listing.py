@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from millpond.client.cli import main
+from millpond.client.cli.tables import Column, show
 
 CARD = {
     "uuid": "FAKE-a-0",
@@ -19,6 +20,17 @@ CARD = {
     "free_compute_milli": 500,
     "fake": True,
     "holders": ["train-abcde", "eval-abcde"],
+    "slices": [
+        {
+            "job": "train-abcde",
+            "task": 0,
+            "state": "running",
+            "compute_milli": 250,
+            "limit_milli": 500,
+            "memory_mib": 8,
+        },
+        {"job": "eval-abcde", "task": 1, "state": "frozen", "compute_milli": 0, "limit_milli": 500, "memory_mib": 2048},
+    ],
 }
 MACHINE = {
     "name": "a",
@@ -76,6 +88,20 @@ def test_an_empty_list_is_said_and_prints_nothing(server, run_pond):
     code, out, err = run_pond("ps")
     assert (code, out) == (0, "")
     assert "pond ps -a" in err
+
+
+def test_letters_that_take_the_room_of_two_leave_the_columns_straight(capsys):
+    show([Column("WHY"), Column("STATE")], [["风扇", "open"], ["none", "open"]])
+    assert capsys.readouterr().out == "WHY   STATE\n风扇  open\nnone  open\n"
+
+
+def test_a_long_id_is_cut_in_the_middle_as_ids_differ_in_their_ends(monkeypatch, capsys):
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "60")
+    show([Column("ID"), Column("WHERE", gives_way=True)], [["long-" * 8 + "abcde", "somewhere " * 9]])
+    line = capsys.readouterr().out.splitlines()[1]
+    assert line.startswith("long-long-long-…-long-long-abcde  somewhere")
+    assert len(line) <= 60
 
 
 def test_jobs_come_as_the_apis_own_json(server, run_pond, make_job):
@@ -141,8 +167,9 @@ def test_cards_are_listed_with_who_holds_them(server, run_pond):
     server.will(200, {"nodes": [MACHINE | {"devices": [CARD, busy]}]})
     _, first, second = run_pond("nodes", "-o", "wide")[1].splitlines()
     assert "V100 (fake)" in first
-    assert first.endswith("train-abcde, eval-abcde")
+    assert first.endswith("train-abcde 25%, eval-abcde 2GiB frozen")
     assert "busy-elsewhere: python (4711)" in second
+    assert second.split()[3:5] == ["0", "0/32"]
 
 
 def test_why_tells_the_numbers_the_remedy_and_the_start_within_80_columns(server, run_pond, make_job, monkeypatch):

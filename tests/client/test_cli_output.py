@@ -89,7 +89,8 @@ def test_an_overlong_id_leaves_room_for_the_other_columns(capsys, monkeypatch):
     show([Column("ID"), Column("STATE"), Column("WHERE", gives_way=True)], [["x" * 100, "running", "on node-1"]])
     line = click.unstyle(capsys.readouterr().out).splitlines()[1]
     assert len(line) <= 80
-    assert "…  running  on node-1" in line
+    assert "…" in line
+    assert line.rstrip().endswith("x  running  on node-1")
 
 
 @pytest.mark.parametrize(

@@ -46,6 +46,10 @@ def test_gpus_are_numbers_where_they_look_like_numbers(text, value):
     assert spec_of(gpus=text)["gpus"] == value
 
 
+def test_a_part_of_a_card_is_written_as_in_a_job_file():
+    assert spec_of(gpus="{memory: 4GiB, compute: 25%}")["gpus"] == {"memory": "4GiB", "compute": "25%"}
+
+
 def test_the_command_finds_the_programs_that_this_shell_finds(monkeypatch):
     monkeypatch.setenv("PATH", "/opt/bin:/bin")
     monkeypatch.setenv("SECRET", "s")
@@ -90,6 +94,12 @@ def test_an_end_that_the_exit_code_does_not_explain_is_told_once(make_job):
 def test_an_end_that_the_exit_code_explains_needs_no_words(make_job):
     assert accounts_of(make_job(state="failed", tasks=[task_of(0, 3, "exit code 3")])) == []
     assert accounts_of(make_job(state="succeeded", tasks=[task_of(0, 0)])) == []
+
+
+def test_a_job_that_was_cancelled_before_it_could_run_says_why(make_job):
+    lost = [task_of(0, None, "the image cannot be fetched")]
+    job = make_job(state="cancelled", attempt=0, tasks=lost)
+    assert accounts_of(job) == ["train-abcde was cancelled: the image cannot be fetched"]
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import httpx2
 import pytest
 
 from millpond.client.cli import instants, main
@@ -210,3 +211,44 @@ def test_a_person_is_asked_first(server, run_pond, make_job, monkeypatch, said, 
     assert run_pond("delete", "a")[0] == code
     assert [request.method for request in server.requests] == methods
     assert asked == ["Delete a: 1 job and all that they wrote?"]
+
+
+# ---- suspend ----------------------------------------------------------------------------------------------------
+
+
+LEAVES = {"state": "suspended", "leaving": True, "suspension": "on its way to host memory (suspend-requested)"}
+
+
+@pytest.mark.parametrize(
+    ("outcome", "code", "told", "said"),
+    [
+        ({"state": "suspended", "suspension": "swapped to host memory"}, 0, "train-abcde: suspended\n", ""),
+        (
+            {"state": "running", "suspension": "could not leave its cards: host memory is short"},
+            5,
+            "",
+            (
+                "pond: job 'train-abcde' could not leave its cards: host memory is short\n"
+                "      it runs on; without --swap it is halted where it is\n"
+            ),
+        ),
+    ],
+)
+def test_suspend_waits_until_the_job_has_left_and_says_why_when_it_could_not(
+    run_pond, server, make_job, monkeypatch, outcome, code, told, said
+):
+    monkeypatch.setattr("millpond.client.cli.suspend.time.sleep", lambda _: None)
+    for fields in ({}, LEAVES, LEAVES, outcome):
+        server.will(200, make_job(**fields).model_dump(mode="json"))
+    assert run_pond("suspend", "--swap", "train-abcde") == (code, told, said)
+
+
+def test_suspend_that_was_asked_for_is_no_failure_when_the_server_goes_away_meanwhile(
+    run_pond, server, make_job, monkeypatch
+):
+    monkeypatch.setattr("millpond.client.cli.suspend.time.sleep", lambda _: None)
+    for fields in ({}, LEAVES):
+        server.will(200, make_job(**fields).model_dump(mode="json"))
+    server.will_fail(httpx2.ConnectError("refused"))
+    code, told, _ = run_pond("suspend", "--swap", "train-abcde")
+    assert (code, told) == (0, f"train-abcde: being suspended, {LEAVES['suspension']}\n")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 import httpx2
 import pytest
 
+from millpond.client.sdk import handles
+from millpond.client.sdk.patience import Patience
 from millpond.model.errors import (
     ConflictError,
     InvalidInputError,
@@ -24,6 +27,29 @@ def test_a_request_carries_the_token(client, server, make_job):
     assert client.job("train-abcde").state == "running"
     assert server.requests[0].headers["authorization"] == "Bearer secret"
     assert server.requests[0].url.path == "/api/v1/jobs/train-abcde"
+
+
+def test_other_threads_can_ask_while_the_server_is_looked_for_anew(client, server, make_job, monkeypatch):
+    connection = client._connection
+    connect = connection._connect
+
+    def slowly(address):
+        assert client.job("train-abcde").state == "running"
+        return connect(address)
+
+    monkeypatch.setattr(connection, "_connect", slowly)
+    for _ in range(2):
+        server.will(200, make_job().model_dump())
+    client.reconnect()
+    assert client.job("train-abcde").state == "running"
+
+
+def test_an_awaited_job_outlasts_a_server_that_is_restarted(client, server, make_job, monkeypatch):
+    monkeypatch.setattr(handles, "Patience", lambda client: Patience(client, lambda _: None))
+    monkeypatch.setattr(handles.PoolJob, "_value", lambda self, task: self.info.state)
+    server.will_fail(httpx2.ConnectError("gone"))
+    server.will(200, make_job(state="succeeded").model_dump())
+    assert asyncio.run(handles.PoolJob(client, make_job()).aresult()) == "succeeded"
 
 
 def test_an_id_with_a_slash_stays_one_segment_of_the_path(client, server, make_job):
@@ -118,6 +144,19 @@ def test_a_beginning_that_several_jobs_share_is_refused_with_some_of_them(client
     server.will(200, {"jobs": [make_job("train-a").model_dump(), make_job("train-b").model_dump()]})
     with pytest.raises(ConflictError, match=r"2 jobs begin with 'train' \(train-a, train-b\)"):
         client.find("train")
+
+
+@pytest.mark.parametrize(
+    ("jobs", "meant"),
+    [
+        ([("train-a", "train", "running"), ("train-b", "train", "failed")], "train-a"),
+        ([("train-a", "train", "failed"), ("training-b", "training", "running")], "train-a"),
+    ],
+)
+def test_a_whole_name_means_the_job_that_has_it_and_has_not_ended(client, server, make_job, jobs, meant):
+    server.will(404, {"error": {"cause": "no job 'train'"}})
+    server.will(200, {"jobs": [make_job(id_, state, name=name).model_dump() for id_, name, state in jobs]})
+    assert client.find("train").id == meant
 
 
 def test_an_unknown_job_keeps_the_servers_words(client, server):

@@ -16,8 +16,8 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 FAKE_GPUS = "2x4:V100-32GB"
 
 
-def until(condition: Callable[[], object], within_s: float = 20.0) -> None:
-    """Wait until something is so; fail when it is not so in time."""
+def until(condition: Callable[[], object], within_s: float = 60.0) -> None:
+    """Wait until something is so; fail when it is not so in time, which allows for a machine with much else to do."""
     give_up_at = time.monotonic() + within_s
     while not condition():
         assert time.monotonic() < give_up_at, "it did not come about in time"

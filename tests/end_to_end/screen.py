@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pty
 import re
 import select
+import signal
 import termios
 import time
 from collections.abc import Mapping, Sequence
@@ -18,6 +20,7 @@ class Screen:
     def __init__(self, argv: Sequence[str | Path], env: Mapping[str, str]) -> None:
         self.pid, self.terminal = pty.fork()
         if self.pid == 0:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)  # whoever is started in the background has it ignored
             os.execvpe(argv[0], [str(word) for word in argv], {**env, "TERM": "dumb", "PS1": "$ "})
         self.resize(30, 100)
         self.shown = ""
@@ -40,6 +43,31 @@ class Screen:
         self.shown = self.shown[found.end() :]
         return found
 
+    def shows_a_shell_of_its_own_window(self) -> None:
+        """There is a shell that knows the window, hears that it changes, and whose program hears Ctrl-C."""
+        self.shows(r"[$#] ")
+        self.type("stty size\n")
+        self.shows(r"30 100\s+[$#] ")
+        self.resize(41, 133)
+        window = ""
+        while window != "41 133":  # what is typed may overtake the window, which travels by a signal
+            self.type("stty size\n")
+            window = self.shows(r"(\d+ \d+)\s+[$#] ")[1]
+            assert window in ("30 100", "41 133")
+        self.type("sh -c 'echo up; exec sleep 60'\n")
+        self.shows(r"\nup\s")  # before, Ctrl-C might find the shell itself
+        self.type("\x03")
+        self.shows(r"[$#] ")
+
     def exit_code(self) -> int:
-        """How the command ended."""
-        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        """How the command ended; what it still shows is read, as it may wait for that."""
+        give_up = time.monotonic() + 20
+        while time.monotonic() < give_up:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                return os.waitstatus_to_exitcode(status)
+            if select.select([self.terminal], [], [], 0.05)[0]:
+                with contextlib.suppress(OSError):  # it has just ended
+                    self.shown += os.read(self.terminal, 4096).decode(errors="replace")
+        os.kill(self.pid, signal.SIGKILL)
+        raise AssertionError(f"it did not end, but showed {self.shown[-500:]!r}")

@@ -129,12 +129,30 @@ def test_a_full_disk_is_said_and_work_goes_on_when_there_is_room_again(small_dis
     until(is_refused)
     os.close(file)
     assert refused[-1].returncode == 2
-    assert "cannot be written" in refused[-1].stderr
+    assert "the server's disk is full" in refused[-1].stderr
     assert alive(pond.server_pid)
     ballast.unlink()
     until(lambda: pond("run", "--", "true").returncode == 0)
     assert pond("stop", job_id).returncode == 0
     assert pond("wait", job_id).returncode == 143
+
+
+def test_a_job_that_fills_the_disk_and_takes_all_that_becomes_free_is_stopped_there(small_disk):
+    pond = small_disk
+    log = pond.state_dir / "server.log"
+    until(lambda: "4.0 MiB are kept within the database" in log.read_text())
+    filler = (
+        f"file = open({str(pond.state_dir.parent / 'ballast')!r}, 'ab', buffering=0)\n"
+        "while True:\n"
+        "    try: file.write(b'x' * 4096)\n"
+        "    except OSError: pass\n"
+    )
+    quiet = python(pond, "import time; time.sleep(1000)")
+    filling = python(pond, filler)
+    until(lambda: pond("run", "--detach", "--", "true").returncode != 0)
+    for job_id in (quiet, filling):
+        assert pond("stop", job_id).returncode == 0
+        assert pond("wait", job_id).returncode == 143
 
 
 def memory_mib(pid: int) -> float:

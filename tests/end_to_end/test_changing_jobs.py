@@ -25,6 +25,45 @@ def test_a_suspended_job_stands_still_through_a_restart_and_goes_on_when_resumed
     assert running("wait", job_id).returncode == 143
 
 
+def test_a_job_whose_memory_went_to_the_host_goes_on_when_its_cards_are_free_again(running):
+    swapped = running("run", "--detach", "--gpus", "4", "--", "sleep", "300").stdout.strip()
+    until(lambda: running.job(swapped)["state"] == "running")
+    assert running("suspend", "--swap", swapped).returncode == 0
+    other = running("run", "--detach", "--gpus", "4", "--tasks", "2", "--", "sleep", "300").stdout.strip()
+    until(lambda: running.job(other)["state"] == "running")
+    assert running("resume", swapped).stdout == (
+        f"{swapped}: to go on, as soon as its devices are free and its queue admits it\n"
+    )
+    assert running("stop", other).returncode == 0
+    until(lambda: running.job(swapped)["state"] == "running")
+    assert running("stop", swapped).returncode == 0
+
+
+def test_a_job_goes_on_with_another_card_of_its_node_and_starts_anew_on_another_node(running, tmp_path):
+    file = tmp_path / "beats"
+    script = COUNTING.format(file=file)
+    job_id = running("run", "--detach", "--gpus", "0.5", "--", "sh", "-c", script).stdout.strip()
+    until(file.exists)
+    (task,) = running.job(job_id)["tasks"]
+    node, other = task["node"], {"fake-1": "fake-2", "fake-2": "fake-1"}[task["node"]]
+    assert running("migrate", job_id, "--to", f"{node}/3").stdout == (
+        f"{job_id}: being live-migrated from {node}/{task['devices'][0]['index']} to {node}/3\n"
+    )
+    until(lambda: running.job(job_id)["migration"].startswith("live-migrated"))
+    beats = file.stat().st_size
+    until(lambda: file.stat().st_size > beats)
+    assert running.job(job_id)["attempt"] == 1
+    assert f"to {node}/3" in running("why", job_id).stdout
+    assert running("exec", job_id, "--", "printenv", "MILLPOND_FAKE_DEVICES").stdout == f"FAKE-{node}-3\n"
+    assert running("migrate", job_id, "--to", other).returncode == 5
+    assert "being restart-migrated" in running("migrate", job_id, "--to", other, "--restart").stdout
+    until(lambda: running.job(job_id)["state"] == "running" and running.job(job_id)["attempt"] == 2)
+    assert running.job(job_id)["tasks"][0]["node"] == other
+    told = running("events", job_id).stdout
+    assert "live-migrated" in told
+    assert "restart-migrated" in told
+
+
 def test_an_elastic_job_is_made_smaller_and_larger_while_it_runs(running, tmp_path):
     (tmp_path / "job.yaml").write_text(
         f"command: {COUNTING.format(file='$MILLPOND_TASK')!r}\ntasks: {{min: 1, max: 3}}\ngpus: 1\n"

@@ -23,6 +23,10 @@ def test_the_commands_about_arrays_and_sweeps_work_as_printed(running: Pond, tmp
     assert walk((REPOSITORY / "docs/arrays.md").read_text(), running, tmp_path) > 10
 
 
+def test_the_commands_about_parts_of_cards_work_as_printed(running: Pond, tmp_path: Path) -> None:
+    assert walk((REPOSITORY / "docs/sharing.md").read_text(), running, tmp_path) > 4
+
+
 def test_the_programs_about_functions_print_what_the_page_says(running: Pond, tmp_path: Path) -> None:
     page = (REPOSITORY / "docs/functions.md").read_text()
     programs = re.findall(r"^```python\n(.*?)^```\n\n```text\n(.*?)^```", page, re.MULTILINE | re.DOTALL)

@@ -18,7 +18,7 @@ LEFT_OUT = shutil.ignore_patterns(".git", ".venv", ".millpond", "*cache*", "*.eg
 @pytest.fixture
 def clone(tmp_path: Path) -> Path:
     """A copy whose environment is the one that runs this test: what pip does is not what is tested here."""
-    copy = tmp_path / "clone"
+    copy = tmp_path / "a clone for Zoë"
     shutil.copytree(REPOSITORY, copy, ignore=LEFT_OUT)
     scripts = copy / ".venv" / "bin"
     scripts.mkdir(parents=True)

@@ -110,7 +110,7 @@ def test_a_drained_machine_is_left_by_its_work_and_stays_closed_when_the_server_
     (closed,) = [line for line in running("nodes").stdout.splitlines() if line.startswith(first)]
     assert "drained until" in closed
     assert "new disks" in closed
-    assert place() not in ("", first)
+    until(lambda: place() not in ("", first))
     assert running("nodes", "uncordon", first).stdout == f"{first}: open\n"
     assert running("stop", job).returncode == 0
 

@@ -2,64 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import re
-import shutil
+import signal
+import socket
 import sys
-from pathlib import Path
 
 import httpx2
 import pytest
 from real_pond import Pond, until
+from serving_site import PROGRAM, Site
 from websockets.exceptions import ConnectionClosed, InvalidStatus
-from websockets.sync.client import ClientConnection, connect
+from websockets.sync.client import connect
 
-PROGRAM = Path(__file__).with_name("serving_program.py")
-
-
-class Site:
-    """A job that serves, on a real server."""
-
-    def __init__(self, pond: Pond) -> None:
-        self.pond = pond
-        left = json.loads((pond.state_dir / "server.json").read_text())
-        self.url = left["url"]
-        self.token = Path(left["token_path"]).read_text().strip()
-        program = shutil.copy(PROGRAM, pond.state_dir.parent)
-        self.job = self.submit(f"command: [{sys.executable}, {program}]")
-        self.key = ""
-        until(lambda: self.get("").status_code == 200)
-        self.key = pond("logs", self.job).stdout.strip()
-
-    def submit(self, fields: str, kind: str = "dev") -> str:
-        path = self.pond.state_dir.parent / "job.yaml"
-        path.write_text(f"kind: {kind}\n{fields}\n")
-        done = self.pond("submit", str(path))
-        assert done.returncode == 0, done.stderr
-        return done.stdout.strip()
-
-    def get(self, path: str, job: str = "", **headers: str) -> httpx2.Response:
-        headers.setdefault("Authorization", f"Bearer {self.token}")
-        return httpx2.get(f"{self.url}/proxy/{job or self.job}/{path}", headers=headers)
-
-    def seen(self, path: str = "", **headers: str) -> dict[str, str]:
-        """The headers that the program saw."""
-        return dict(self.get(path, **headers).json()["headers"])
-
-    def signed_in(self) -> httpx2.Client:
-        """A browser that has opened a link."""
-        bearer = {"Authorization": f"Bearer {self.token}"}
-        link = httpx2.post(f"{self.url}/api/v1/jobs/{self.job}/link", headers=bearer).json()
-        browser = httpx2.Client(base_url=self.url)
-        page = browser.get(link["open_path"])
-        assert page.status_code == 200
-        assert browser.get(link["open_path"]).status_code == 403, "a link works once"
-        return browser
-
-    def socket(self, path: str = "socket", **settings: object) -> ClientConnection:
-        headers = {"Authorization": f"Bearer {self.token}"}
-        where = f"{self.url.replace('http', 'ws', 1)}/proxy/{self.job}/{path}"
-        return connect(where, additional_headers=headers, proxy=None, **settings)  # type: ignore[arg-type]
+from millpond.node import private_network
 
 
 @pytest.fixture(scope="module")
@@ -183,9 +138,44 @@ def test_replicas_share_the_requests_and_one_that_dies_is_replaced(site: Site) -
         good = [answer for answer in answers if answer.status_code == 200]
         return {dict(answer.json()["headers"])["authorization"] for answer in good}
 
-    until(lambda: len(who()) == 2)
-    before = who()
+    seen: list[set[str]] = []
+
+    def both_answer() -> bool:
+        seen.append(who())
+        return len(seen[-1]) == 2
+
+    until(both_answer)
+    before = seen[-1]
     assert site.get("die", job=service).status_code == 502
-    until(lambda: len(who()) == 2 and who() != before)
-    assert len(before & who()) == 1
+    until(lambda: both_answer() and seen[-1] != before)
+    assert len(before & seen[-1]) == 1
     site.pond("stop", service)
+
+
+@pytest.mark.skipif(private_network.trouble() != "", reason="no private networks here")
+def test_a_program_in_a_network_of_its_own_is_met_through_the_platform_alone(site: Site) -> None:
+    command = f"[{sys.executable}, {site.pond.state_dir.parent / PROGRAM.name}]"
+    job = site.submit(f"command: {command}\nserve: {{listen: private}}\n")
+    until(lambda: site.get("", job).status_code == 200)
+    assert site.get("a%2Fb?x", job).json()["path"] == "/a%2Fb?x"
+    bearer = {"Authorization": f"Bearer {site.token}"}
+    where = f"{site.url.replace('http', 'ws', 1)}/proxy/{job}/socket"
+    with connect(where, additional_headers=bearer, subprotocols=["talk"], proxy=None) as talk:  # type: ignore[list-item]
+        talk.send("hello")
+        assert talk.recv(timeout=20)
+    port = site.pond("exec", job, "--", "sh", "-c", "echo $MILLPOND_PORT").stdout.strip()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", int(port)), 5).close()
+    asked = f'import socket; socket.create_connection(("127.0.0.1", {port}), 5); print("met")'
+    assert site.pond("exec", job, "--", sys.executable, "-c", asked).stdout == "met\n"
+    for ports, heard in (("0", b"200 OK"), ("0:1", b"")):
+        forward = site.pond.start("forward", job, ports)
+        assert forward.stderr is not None
+        here = int(forward.stderr.readline().split()[1].rpartition(":")[2])
+        with socket.create_connection(("127.0.0.1", here), timeout=20) as connection:
+            connection.sendall(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            assert heard in connection.recv(4096)
+        forward.send_signal(signal.SIGINT)
+        told = forward.communicate(timeout=20)[1]
+        assert ("has a network of its own" in told) is (heard == b"")
+    site.pond("stop", job)

@@ -83,6 +83,55 @@ def test_a_service_at_rest_is_woken_by_requests_and_loses_none(site: Site) -> No
     site.pond("stop", job)
 
 
+@pytest.fixture
+def small(pond: Pond) -> Iterator[Site]:
+    """One card, in a pool that suspends."""
+    config = pond.state_dir.parent / "config.yaml"
+    config.write_text("pools:\n- {name: default, suspends: true}\n")
+    done = pond("up", "--detach", "--fake-gpus", "1x1:V100-32GB", "--config", str(config))
+    assert done.returncode == 0, done.stderr
+    site = Site(pond)
+    yield site
+    site.http.close()
+
+
+def test_a_service_that_rests_swapped_comes_back_with_its_processes_and_who_ranks_below_makes_room(small: Site) -> None:
+    scale = "scale: {idle_after: 1s, rest: swap}"
+    job = small.submit("one", f"gpus: 1\ntasks: {{min: 0, max: 1}}\nserve: {{ready: /ready, {scale}}}")
+    assert small.get(job).text == "one"
+    run = small.info(job)["attempt"]
+    until(lambda: "swapped to host memory (scaled-to-zero)" in small.info(job)["suspension"])
+    below = submit(small, "below", "priority: low")
+    until(lambda: small.info(below)["state"] == "running")
+    assert small.get(job).text == "one", "the request waits for its return"
+    until(lambda: small.info(job)["state"] == "running")  # it may answer before the word that it is back
+    assert small.info(job)["attempt"] == run, "it is the same run"
+    assert small.info(below)["suspension"].startswith("swapped to host memory")
+    until(lambda: small.info(below)["state"] == "running")
+    assert "after a request woke it; 1 request waited" in small.pond("events", job).stdout
+
+    small.pond("stop", below)
+    above = submit(small, "above", "priority: high\npreemptible: false")
+    until(lambda: small.info(above)["state"] == "running")
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(small.get, job)
+        until(lambda: small.info(job)["requests_wait_until"])
+        assert 60 < small.info(job)["requests_wait_until"] - time.time() < 120
+        assert "requests wait for a replica, the first until" in small.pond("get", job).stdout
+        small.pond("stop", above)
+        assert answer.result(timeout=20).text == "one"
+    assert small.info(job)["requests_wait_until"] is None
+
+
+def submit(site: Site, name: str, fields: str) -> str:
+    """A job that holds the card."""
+    path = site.folder / f"{name}.yaml"
+    path.write_text(f"name: {name}\ngpus: 1\nmemory: 64MiB\n{fields}\ncommand: sleep 600\n")
+    done = site.pond("submit", str(path))
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
 class Load:
     """Requests without a pause, until it is left; what was wrong with any of them."""
 
@@ -149,6 +198,9 @@ def test_an_update_replaces_all_replicas_and_loses_no_request(site: Site) -> Non
     assert "revision 3 is rolling" in back.stdout, back.stderr
     assert settled(site, job) == [(1, "retired"), (2, "retired"), (3, "current")]
     assert site.get(job).text == "old"
+    for act in ("suspend", "resume"):  # of the revision that stands for the service now
+        done = site.pond(act, job)
+        assert done.returncode == 0, done.stderr
     site.pond("stop", job)
     until(lambda: site.info(f"{job}.r3")["state"] == "cancelled")
     assert site.get(job).status_code == 410

@@ -79,19 +79,7 @@ def test_standard_input_is_carried_to_its_end_and_a_shell_reads_commands_from_it
 
 def test_a_shell_has_this_window_and_hears_ctrl_c(place: Place) -> None:
     screen = Screen(place.argv(f"millpond-{place.job}"), place.pond.env)
-    screen.shows(r"[$#] ")
-    screen.type("stty size\n")
-    screen.shows(r"30 100\s+[$#] ")
-    screen.resize(41, 133)
-    window = ""
-    while window != "41 133":  # what is typed may overtake the window, which travels by a signal
-        screen.type("stty size\n")
-        window = screen.shows(r"(\d+ \d+)\s+[$#] ")[1]
-        assert window in ("30 100", "41 133")
-    screen.type("sh -c 'echo up; exec sleep 60'\n")
-    screen.shows(r"\nup\s")  # before, Ctrl-C might find the shell itself
-    screen.type("\x03")
-    screen.shows(r"[$#] ")
+    screen.shows_a_shell_of_its_own_window()
     screen.type("exit 3\n")
     assert screen.exit_code() == 3
 

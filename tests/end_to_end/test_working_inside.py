@@ -58,24 +58,23 @@ def test_what_cannot_be_run_says_why(shared: Pond, job: str) -> None:
 
 def test_an_attached_shell_has_this_window_hears_ctrl_c_and_leaves_the_job_alone(shared: Pond, job: str) -> None:
     screen = Screen([POND, "attach", job], shared.env)
-    screen.shows(r"[$#] ")
-    screen.type("stty size\n")
-    screen.shows(r"30 100\s+[$#] ")
-    screen.resize(41, 133)
-    window = ""
-    while window != "41 133":  # what is typed may overtake the window, which travels by a signal
-        screen.type("stty size\n")
-        window = screen.shows(r"(\d+ \d+)\s+[$#] ")[1]
-        assert window in ("30 100", "41 133")
-    screen.type("sh -c 'echo up; exec sleep 60'\n")
-    screen.shows(r"\nup\s")  # before, Ctrl-C might find the shell itself
-    screen.type("\x03")
-    screen.shows(r"[$#] ")
+    screen.shows_a_shell_of_its_own_window()
     screen.type("echo code $?\n")
     screen.shows(r"code 130\s+[$#] ")
     screen.type("exit 3\n")
     assert screen.exit_code() == 3
     assert shared.job(job)["state"] == "running"
+
+
+def test_a_client_that_is_killed_ends_its_command_and_is_no_defect_in_the_servers_log(shared: Pond, job: str) -> None:
+    client = shared.start("exec", job, "--", "sh", "-c", "echo begun; exec sleep 6177.25")
+    assert client.stdout is not None
+    assert client.stdout.readline() == "begun\n"
+    client.kill()
+    client.wait(20)
+    until(lambda: subprocess.run(["pgrep", "-f", "^sleep 6177.25"], stdout=subprocess.DEVNULL).returncode == 1)
+    assert shared("exec", job, "true").returncode == 0
+    assert "Traceback" not in (shared.state_dir / "server.log").read_text()
 
 
 def test_attach_needs_a_terminal(shared: Pond, job: str) -> None:
@@ -97,6 +96,12 @@ def test_a_port_of_a_task_is_reached_from_here(shared: Pond, job: str) -> None:
         assert b'"path": "/here"' in answer
     forward.send_signal(signal.SIGINT)
     assert forward.wait(20) == 130
+
+
+def test_nothing_leads_to_a_job_that_has_ended(shared: Pond) -> None:
+    ended = shared("run", "--name", "gone", "--", "true").stderr.split()[2]
+    done = shared("forward", ended)
+    assert (done.returncode, f"job {ended} has ended (succeeded)" in done.stderr) == (5, True)
 
 
 def test_a_port_that_nobody_listens_on_says_so(shared: Pond, job: str) -> None:

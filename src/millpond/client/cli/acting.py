@@ -11,15 +11,25 @@ from millpond.client.cli.complaints import complain
 from millpond.client.cli.connection import connect
 from millpond.client.sdk import Client
 from millpond.model.errors import ConflictError, NotFoundError
-from millpond.specs.api import JobInfo
+from millpond.specs.job_bodies import JobInfo
 
 
-def act_on(jobs: Sequence[str], state_dir: Path | None, act: Callable[[Client, str], JobInfo]) -> int:
-    """Do something to each job and print the state it is then in; returns the exit code of the last failure, or 0.
+def _state(job: JobInfo) -> str:
+    return job.state
+
+
+def act_on(
+    jobs: Sequence[str],
+    state_dir: Path | None,
+    act: Callable[[Client, str], JobInfo],
+    tell: Callable[[JobInfo], str] = _state,
+) -> int:
+    """Do something to each job and print how it is then; returns the exit code of the last failure, or 0.
 
     Args:
         jobs: ids, or beginnings of ids.
         act: given the connection and a whole id; returns the job as it is afterwards.
+        tell: how it is, in words.
     """
     code = 0
     with connect(state_dir) as client:
@@ -30,5 +40,5 @@ def act_on(jobs: Sequence[str], state_dir: Path | None, act: Callable[[Client, s
                 complain(error)
                 code = error.exit_code
                 continue
-            click.echo(f"{job.id}: {job.state}")
+            click.echo(f"{job.id}: {tell(job)}")
     return code

@@ -17,9 +17,9 @@ from millpond.client.cli.submit import read
 from millpond.client.cli.why import start_text
 from millpond.client.sdk.environment import carried_environment
 from millpond.model.errors import InvalidInputError
-from millpond.specs.api import PlanInfo
 from millpond.specs.changing import Change
 from millpond.specs.job import JobSpec
+from millpond.specs.plan_bodies import PlanInfo
 from millpond.specs.templates import find_template
 
 
@@ -92,6 +92,8 @@ def told(plan: PlanInfo, now: float) -> Iterator[str]:
             yield f"starts {start_text(plan.reason.start, now)}"
         if plan.reason.remedy is not None:
             yield f"would start now: {plan.reason.remedy.change}"
+    if plan.unenforced:
+        yield f"nothing keeps it to its part of the card: {plan.unenforced}"
     for victim in plan.victims:
         what = "suspends" if victim.how == "suspend" else "preempts"
         yield f"  {what} {victim.job} of {victim.user or 'somebody'}"

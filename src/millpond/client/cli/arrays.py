@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from millpond.client.cli.tables import Column
 
 if TYPE_CHECKING:
-    from millpond.specs.api import ArrayInfo, JobInfo, TrialInfo, TrialList
+    from millpond.specs.job_bodies import ArrayInfo, JobInfo
+    from millpond.specs.trial_bodies import TrialInfo, TrialList
 
 TRIALS_SHOWN = 20
 
@@ -43,10 +44,13 @@ def trial_row(found: TrialList, trial: TrialInfo) -> list[str]:
 
 
 def best_text(found: TrialList) -> str:
-    """The best trial so far, in a line; empty when none has told a value."""
+    """The best trial so far, in a line; empty when none could have told a value yet."""
     best = found.trials[0] if found.metric and found.trials else None
-    if best is None or best.value is None:
+    if best is None:
         return ""
+    if best.value is None:
+        has_ended = any(trial.state == "succeeded" for trial in found.trials)
+        return f"unknown, as no trial has told {found.metric}" if has_ended else ""
     parameters = ", ".join(f"{name}={_parameter(value)}" for name, value in best.parameters.items())
     return f"trial {best.index}: {found.metric} {_number(best.value)} at step {_number(best.step)}, with {parameters}"
 

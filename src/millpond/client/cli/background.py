@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from millpond.client.sdk.discovery import Address, read_server_file
 from millpond.client.sdk.trust import trust
 from millpond.model.errors import MillpondError, UnavailableError
-from millpond.specs.api import STANDBY_FILE, HealthInfo, ServerFile
+from millpond.specs.server_bodies import STANDBY_FILE, HealthInfo, ServerFile
 
 LOG_NAME = "server.log"
 READY_WITHIN_S = 60.0

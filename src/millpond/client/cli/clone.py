@@ -11,10 +11,10 @@ from millpond.client.cli.complaints import say
 from millpond.client.cli.connection import asks_server, connect
 from millpond.client.sdk import Client
 from millpond.model.errors import ConflictError
-from millpond.specs.api import JobInfo
 from millpond.specs.arrays import MOST_MEMBERS
 from millpond.specs.changing import Change
 from millpond.specs.job import read_jobs
+from millpond.specs.job_bodies import JobInfo
 from millpond.specs.members import only_members
 
 

@@ -15,7 +15,7 @@ from millpond.client.cli.connection import asks_server, connect
 from millpond.client.cli.wording import machine_state
 from millpond.client.sdk import Client
 from millpond.model.errors import ConflictError, NotFoundError
-from millpond.specs.api import NodeInfo
+from millpond.specs.node_bodies import NodeInfo
 
 _machines = click.argument("names", nargs=-1, required=True, metavar="NODE...")
 _reason = click.option("--reason", default="", metavar="TEXT", help="Why, for those whose jobs wait.")

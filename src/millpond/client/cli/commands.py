@@ -49,6 +49,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "stop": _here("stop:command", "End jobs."),
         "suspend": _here("suspend:command", "Halt jobs where they are."),
         "resume": _here("resume:command", "Let suspended jobs go on."),
+        "migrate": _here("migrate:command", "Have running jobs go on with other cards."),
         "resize": _here("resize:command", "Give an elastic job another number of tasks."),
         "delete": _here("delete:command", "Drop ended jobs and all that they wrote."),
     },
@@ -62,6 +63,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "image": _here("images:group", "Images that jobs run in: list, add, build, save, pull, remove."),
     },
     "The pool": {
+        "top": _here("top:command", "Watch the devices, and what each task makes of them."),
         "nodes": _here("nodes:command", "List machines and what is free; close, empty and open them."),
         "usage": _here("usage:command", "Tell who held how much, for how long, and what it costs."),
     },

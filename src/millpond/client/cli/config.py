@@ -8,9 +8,10 @@ from pathlib import Path
 import click
 
 from millpond.client.cli import wording
+from millpond.client.cli.suggesting import SuggestingGroup
 
 
-@click.group("config")
+@click.group("config", cls=SuggestingGroup)
 def command() -> None:
     """Look at the server's configuration file."""
 

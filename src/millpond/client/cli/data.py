@@ -12,6 +12,7 @@ from millpond.client.cli import wording
 from millpond.client.cli.complaints import say
 from millpond.client.cli.connection import asks_server, connect
 from millpond.client.cli.listing import Listing, listing_options, show_listing
+from millpond.client.cli.suggesting import SuggestingGroup
 from millpond.client.cli.tables import Column, show
 from millpond.model.errors import InvalidInputError
 from millpond.specs import quantities
@@ -30,7 +31,7 @@ VISIBILITY = click.Choice(["private", "group", "everyone"])
 _VERSION = re.compile(r"(?:dataset/)?([^@/]+)@([1-9][0-9]{0,8})")
 
 
-@click.group("data")
+@click.group("data", cls=SuggestingGroup)
 def group() -> None:
     """Named datasets: each version is kept as it was put, and jobs read it as dataset/NAME@VERSION."""
 
@@ -76,7 +77,7 @@ def _draw(found: list[DatasetInfo], wide: bool) -> None:
             quantities.size_text(item.size),
             wording.span(now - item.created_at),
             item.user,
-            item.group if item.visibility == "group" and item.group else item.visibility,
+            wording.seen_by(item.visibility, item.group),
             item.digest,
         ]
         for item in found

@@ -12,7 +12,7 @@ from millpond.client.cli import wording
 from millpond.client.cli.complaints import complain
 from millpond.client.cli.connection import asks_server, connect
 from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError
-from millpond.specs.api import JobInfo
+from millpond.specs.job_bodies import JobInfo
 
 
 @click.command("delete")

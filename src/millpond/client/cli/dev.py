@@ -16,14 +16,16 @@ from millpond.client.cli.connection import asks_server, connect
 from millpond.client.cli.dev_ssh import command as ssh_config
 from millpond.client.cli.exec import run_beside
 from millpond.client.cli.following import exit_code_of
+from millpond.client.cli.suggesting import SuggestingGroup
 from millpond.client.cli.waiting import WaitingLine
 from millpond.client.sdk import Client
 from millpond.client.sdk.client import ENDED
 from millpond.client.sdk.environment import carried_environment
 from millpond.model.errors import InvalidInputError
-from millpond.specs.api import JobInfo
 from millpond.specs.changing import Change
 from millpond.specs.errors import BadValueError
+from millpond.specs.job_bodies import JobInfo
+from millpond.specs.job_ids import service_of
 from millpond.specs.quantities import seconds
 from millpond.specs.templates import find_template
 
@@ -32,7 +34,7 @@ _LOOK_EVERY_S = 0.3
 _SHELL_TEMPLATE = "shell"
 
 
-@click.group("dev", invoke_without_command=True)
+@click.group("dev", cls=SuggestingGroup, invoke_without_command=True)
 @click.option("-t", "--template", default=_SHELL_TEMPLATE, show_default=True, help="What to work with.")
 @click.option("-g", "--gpus", help="Cards; 0.25 is a quarter card.")
 @click.option("--time-limit", help="End it after this long, such as 8h.")
@@ -88,9 +90,12 @@ def command(
 @click.argument("job", metavar="JOB")
 @asks_server
 def open_job(job: str, state_dir: Path | None) -> int:
-    """Print a link to what JOB serves. It works in one browser, once, for a minute."""
+    """Print a link to what JOB serves. It works in one browser, once, for a minute.
+
+    The whole id of a revision of a service, such as web-abcde.r2, opens that revision alone.
+    """
     with connect(state_dir) as client:
-        return _show_link(client, client.find(job))
+        return _show_link(client, client.find(job), alone=service_of(job) != job)
 
 
 @command.command("extend")
@@ -120,7 +125,7 @@ def _await_start(client: Client, job: JobInfo) -> JobInfo:
     return seen
 
 
-def _show_link(client: Client, job: JobInfo) -> int:
+def _show_link(client: Client, job: JobInfo, alone: bool = False) -> int:
     """Print the link as soon as there is something to see behind it."""
     give_up_at = time.monotonic() + SERVES_WITHIN_S
     while not client.serves(job.id):
@@ -128,11 +133,14 @@ def _show_link(client: Client, job: JobInfo) -> int:
         if job.state in ENDED:
             say(f"{job.id} has ended; see `pond logs {job.id}`")
             return exit_code_of(job)
+        if job.state == "suspended":
+            say(f"{job.id} is suspended; `pond resume {job.id}` has it go on")
+            return 1
         if time.monotonic() > give_up_at:
             say(f"{job.id} does not answer yet; see `pond logs {job.id}`, then `pond dev open {job.id}`")
             return 1
         time.sleep(_LOOK_EVERY_S)
-    link = client.link(job.id)
+    link = client.link(job.id, alone=alone)
     say("open this in a browser; it works once, for a minute:")
-    click.echo(client.address.url + link.open_path)
+    click.echo(link.open_url or client.address.url + link.open_path)
     return 0

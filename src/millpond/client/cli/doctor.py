@@ -22,7 +22,8 @@ def command(output: str, state_dir: Path | None) -> int:
 
     Exits with 1 when a server cannot run here.
     """
-    from millpond.server.operating.diagnosis import Grade, diagnose
+    from millpond.server.operating.diagnosis import diagnose
+    from millpond.server.operating.findings import Grade
 
     findings = diagnose(state_dir or default_state_dir())
     if output == "json":

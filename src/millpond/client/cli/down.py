@@ -19,7 +19,8 @@ from millpond.client.sdk import Client, default_state_dir
 from millpond.client.sdk.client import MOST_JOBS
 from millpond.client.sdk.discovery import read_server_file
 from millpond.model.errors import ConflictError, MillpondError, NotAllowedError, NotFoundError, UnavailableError
-from millpond.specs.api import STANDBY_FILE, JobInfo
+from millpond.specs.job_bodies import JobInfo
+from millpond.specs.server_bodies import STANDBY_FILE
 
 _LOOK_EVERY_S = 0.1
 _SERVER_ENDS_WITHIN_S = 30.0

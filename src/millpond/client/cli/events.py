@@ -16,7 +16,7 @@ from millpond.client.sdk import Client
 from millpond.client.sdk.client import ENDED
 from millpond.client.sdk.patience import Patience
 from millpond.model.errors import InvalidInputError, UnavailableError
-from millpond.specs.api import EventInfo, EventList
+from millpond.specs.event_bodies import EventInfo, EventList
 
 LOOK_EVERY_S = 1.0
 _AT_ONCE = 1_000

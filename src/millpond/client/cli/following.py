@@ -6,11 +6,12 @@ import sys
 import time
 
 from millpond.client.cli.complaints import say
-from millpond.client.cli.interrupts import held_back
+from millpond.client.cli.interrupts import held_back, silence
 from millpond.client.cli.output import Output
 from millpond.client.cli.waiting import WaitingLine
 from millpond.client.sdk import Client
-from millpond.specs.api import FIRST_CURSOR, JobInfo
+from millpond.specs.job_bodies import JobInfo
+from millpond.specs.log_bodies import FIRST_CURSOR
 
 STOPPED = 143
 """Exit code of a job that was stopped, as a shell shows a program that was asked to end."""
@@ -64,7 +65,8 @@ def accounts_of(job: JobInfo) -> list[str]:
     if job.array is not None:
         return [f"{job.id}: {job.array.summary}"]
     if job.state == "cancelled":
-        return [f"{job.id} was cancelled"]
+        why = job.tasks[0].detail if job.attempt == 0 and job.tasks else ""
+        return [f"{job.id} was cancelled: {why}" if why else f"{job.id} was cancelled"]
     if job.state != "failed":
         return []
     told = dict.fromkeys(
@@ -80,3 +82,9 @@ def exit_code_of(job: JobInfo) -> int:
     if job.state == "cancelled":
         return STOPPED
     return job.exit_code or 1
+
+
+def leave(job: JobInfo) -> None:
+    """After Ctrl-C: say that the job goes on, and how to return to it; no further Ctrl-C is listened to."""
+    silence()
+    say(f"left {job.id} to itself; return to it with `pond logs -f {job.id}`")

@@ -14,7 +14,8 @@ from millpond.client.cli.connection import asks_server, connect
 from millpond.client.cli.exec import task_option
 from millpond.client.sdk.discovery import Address
 from millpond.client.sdk.sessions import Tunnel
-from millpond.model.errors import InvalidInputError, MillpondError, UnavailableError
+from millpond.model.errors import ConflictError, InvalidInputError, MillpondError, UnavailableError
+from millpond.model.states import JobState
 
 _HOST = "127.0.0.1"
 _HIGHEST_PORT = 65_535
@@ -32,8 +33,10 @@ def command(job: str, ports: str, task: int, state_dir: Path | None) -> None:
     """
     local, remote = _ports(ports)
     with connect(state_dir) as client:
-        name = client.find(job).id
-        address = client.address
+        found = client.find(job)
+        name, address = found.id, client.address
+    if JobState(found.state).ended:
+        raise ConflictError(f"job {name} has ended ({found.state})", "hand it in once more with pond clone")
     with _listen(local) as listener:
         say(f"{_HOST}:{listener.getsockname()[1]} leads to {f'port {remote} of ' if remote else ''}{name}")
         while True:

@@ -13,13 +13,15 @@ import click
 from millpond.client.cli import arrays, instants, wording
 from millpond.client.cli.connection import asks_server, connect
 from millpond.client.cli.following import exit_code_of
+from millpond.client.cli.harmless import json_text, yaml_text
+from millpond.client.cli.ps import nodes_of
 from millpond.client.cli.rollout import lines_of
 from millpond.client.cli.tables import show
 from millpond.client.cli.why import facts_of
 from millpond.client.sdk.client import ENDED
-from millpond.specs.api import JobInfo, TrialList
-from millpond.specs.arrays import MOST_MEMBERS
 from millpond.specs.gathered import JobAccount
+from millpond.specs.job_bodies import JobInfo
+from millpond.specs.trial_bodies import TrialList
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,16 +49,14 @@ def command(job: str, output: str, state_dir: Path | None) -> None:
             document=client.document(name),
             reason=client.why(name),
             events=client.events(name),
-            trials=client.trials(name, MOST_MEMBERS) if info.array is not None and info.array.sweep else None,
+            trials=client.trials(name, info.array.count) if info.array is not None and info.array.sweep else None,
             service=client.services.info(name) if info.kind == "service" else None,
         )
     match output:
         case "json":
-            click.echo(account.model_dump_json(indent=2))
+            click.echo(json_text(account))
         case "yaml":
-            import yaml
-
-            click.echo(yaml.safe_dump(account.model_dump(mode="json"), sort_keys=False, allow_unicode=True), nl=False)
+            click.echo(yaml_text(account), nl=False)
         case _:
             for line in _told(account, time.time()):
                 click.echo(line)
@@ -88,12 +88,18 @@ def _told(account: JobAccount, now: float) -> Iterator[str]:
             yield _line("", "best", best)
     for text in _confinement(job):
         yield _line("", "isolation", text)
-    if job.state == "queued":
+    if job.state in ("queued", "suspended"):
         for title, text in facts_of(account.reason, now):
             yield _line("", title, text)
+    if job.requests_wait_until is not None:
+        until = instants.told(job.requests_wait_until, seconds=True)
+        yield _line("", "held", f"requests wait for a replica, the first until {until}")
     if account.service is not None:
         for title, text in lines_of(account.service):
             yield _line("", title, text)
+
+
+_HOLDS = {"gate": "the gate", "mps": "NVIDIA's multi-process service", "mig": "the card itself (MIG)"}
 
 
 def _confinement(job: JobInfo) -> Iterator[str]:
@@ -102,6 +108,10 @@ def _confinement(job: JobInfo) -> Iterator[str]:
         yield "unsandboxed: it can see files and processes of others"
     if job.limited_by == "process":
         yield "nothing keeps all its processes together to the CPUs and memory that it asked for"
+    if job.held_by == "nothing":
+        yield f"nothing keeps it to its part of the card: {job.hold_reason}"
+    elif job.held_by:
+        yield f"kept to its part of the card by {_HOLDS[job.held_by]}"
 
 
 def _steps(job: JobInfo, now: float) -> Iterator[Step]:
@@ -115,7 +125,7 @@ def _placed(job: JobInfo, now: float) -> Step:
     """Whether it has, or had, a place to run."""
     if job.array is not None and (job.first_started_at is not None or job.state in ENDED):
         return Step("placed", True, "each member by itself")
-    nodes = ", ".join(dict.fromkeys(task.node for task in job.tasks if task.node))
+    nodes = ", ".join(nodes_of(job))
     if job.attempt == 0 and job.state in ENDED:
         return Step("placed", True, "never")
     if job.attempt == 0 or job.state == "queued":
@@ -134,8 +144,13 @@ def _started(job: JobInfo) -> Step:
 
 
 def _present(job: JobInfo, now: float) -> str:
-    since = "" if job.started_at is None else f" for {wording.span(now - job.started_at)}"
-    return {"running": f"runs{since}", "suspended": "halted where it is"}.get(job.state, "told to end")
+    ran_s = job.ran_s(now)
+    since = "" if ran_s is None else f" for {wording.span(ran_s)}"
+    moved = f", {job.migration}" if job.migration else ""
+    clings = f"; it {job.suspension}" if job.suspension else ""
+    return {"running": f"runs{since}{moved}{clings}", "suspended": job.suspension or "halted where it is"}.get(
+        job.state, "told to end"
+    )
 
 
 def _ended(job: JobInfo) -> Step:
@@ -143,7 +158,8 @@ def _ended(job: JobInfo) -> Step:
     started = job.started_at or job.first_started_at
     ran = "" if started is None or job.ended_at is None else f", {wording.span(job.ended_at - started)} after its start"
     detail = next((f": {task.detail}" for task in job.tasks if task.detail), "")
-    return Step(job.state, True, f"{at}exit code {exit_code_of(job)}{ran}{detail}")
+    code = "it never ran" if job.state == "failed" and started is None else f"exit code {exit_code_of(job)}"
+    return Step(job.state, True, f"{at}{code}{ran}{detail}")
 
 
 def _line(mark: str, name: str, text: str) -> str:

@@ -10,14 +10,16 @@ import click
 from millpond.client.cli.connection import asks_server, connect
 from millpond.client.cli.limits import limit_options, limits_from, limits_text
 from millpond.client.cli.listing import Listing, listing_options, show_listing
+from millpond.client.cli.suggesting import SuggestingGroup
 from millpond.client.cli.tables import Column, show
 from millpond.model.errors import NotFoundError
 from millpond.specs.accounts import GroupInfo, GroupList, LimitsBody
 
+_NONE = "no groups; `pond group add NAME` makes one"
 _COLUMNS = (Column("GROUP"), Column("QUEUE"), Column("MEMBERS", gives_way=True), Column("LIMITS", gives_way=True))
 
 
-@click.group("group")
+@click.group("group", cls=SuggestingGroup)
 def group() -> None:
     """Groups: add, list, limit; who is in them."""
 
@@ -44,7 +46,7 @@ def ls(output: str, watch: bool, state_dir: Path | None) -> None:
             groups = client.accounts.groups()
             rows = [[known.name, known.queue, _members(known), limits_text(known.limits)] for known in groups]
             names = [known.name for known in groups]
-            return Listing(GroupList(groups=groups), names, lambda wide: show(_COLUMNS, rows, fitted=not wide))
+            return Listing(GroupList(groups=groups), names, lambda wide: show(_COLUMNS, rows, not wide, _NONE))
 
         show_listing(look, output, watch)
 

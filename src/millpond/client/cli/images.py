@@ -14,6 +14,7 @@ from millpond.client.cli.complaints import say
 from millpond.client.cli.connection import asks_server, connect
 from millpond.client.cli.data import VISIBILITY
 from millpond.client.cli.listing import Listing, listing_options, show_listing
+from millpond.client.cli.suggesting import SuggestingGroup
 from millpond.client.cli.tables import Column, show
 from millpond.model.errors import InvalidInputError
 from millpond.specs import quantities
@@ -32,7 +33,7 @@ _COLUMNS = (
 _MORE = (*_COLUMNS, Column("FROM", gives_way=True), Column("DIGEST", gives_way=True))
 
 
-@click.group("image")
+@click.group("image", cls=SuggestingGroup)
 def group() -> None:
     """Images that jobs run in (`image: NAME:TAG`): the catalogue, and what fills it."""
 
@@ -74,7 +75,7 @@ def _row(image: ImageInfo, now: float, wide: bool) -> list[str]:
         quantities.size_text(image.size),
         wording.span(now - image.created_at),
         image.user,
-        image.group if image.visibility == "group" and image.group else image.visibility,
+        wording.seen_by(image.visibility, image.group),
         "all machines" if len(there) == len(image.nodes) and len(there) > 1 else ", ".join(there),
         image.description,
         *([image.origin, image.digest] if wide else []),
@@ -84,12 +85,14 @@ def _row(image: ImageInfo, now: float, wide: bool) -> list[str]:
 @group.command("add")
 @click.argument("image", metavar="NAME:TAG")
 @click.argument("reference")
+@click.option("--login", metavar="SECRET", help="The secret that says USER:PASSWORD for the registry.")
 @_with_words
 @asks_server
 def add(image: str, reference: str, state_dir: Path | None, **words: str | None) -> None:
     """Fetch the image REFERENCE of a registry and put it into the catalogue as NAME:TAG.
 
-    A job keeps to what NAME:TAG was when it was handed in.
+    A job keeps to what NAME:TAG was when it was handed in. A registry that asks who one is gets to hear it from a
+    secret: `pond secret set SECRET` keeps it.
     """
     name, tag = _parts(image)
     with connect(state_dir) as client:

@@ -11,8 +11,8 @@ from millpond.client.cli import wording
 from millpond.model.errors import InvalidInputError
 from millpond.specs import quantities
 from millpond.specs.accounts import LimitsBody
-from millpond.specs.api import DiskInfo
 from millpond.specs.errors import BadValueError
+from millpond.specs.usage_bodies import DiskInfo
 
 NONE = "none"
 _OPTIONS = {

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from millpond.client.cli.harmless import json_text, yaml_text
 from millpond.specs.api import Body
 
 FORMS = ("table", "wide", "json", "yaml", "name")
@@ -65,12 +66,9 @@ def show_listing(look: Callable[[], Listing], output: str, watch: bool) -> None:
 def _print(listing: Listing, output: str) -> None:
     match output:
         case "json":
-            click.echo(listing.body.model_dump_json(indent=2))
+            click.echo(json_text(listing.body))
         case "yaml":
-            import yaml
-
-            plain = listing.body.model_dump(mode="json")
-            click.echo(yaml.safe_dump(plain, sort_keys=False, allow_unicode=True), nl=False)
+            click.echo(yaml_text(listing.body), nl=False)
         case "name":
             for name in listing.names:
                 click.echo(name)

@@ -9,7 +9,7 @@ import click
 
 from millpond.client.cli.complaints import say
 from millpond.client.cli.connection import asks_server, connect
-from millpond.client.cli.following import accounts_of
+from millpond.client.cli.following import accounts_of, leave
 from millpond.client.cli.output import Output
 
 
@@ -22,13 +22,18 @@ from millpond.client.cli.output import Output
 def command(job: str, follow: bool, task: int | None, attempt: int | None, state_dir: Path | None) -> None:
     """Print what JOB wrote.
 
-    With --follow, Ctrl-C leaves the job alone.
+    With --follow, Ctrl-C leaves the job alone, and says how to return.
     """
     with connect(state_dir) as client:
         found = client.find(job)
         output = Output(sys.stdout, labelled=task is None and len(found.tasks) > 1)
-        for chunk in client.logs(found.id, task=task, attempt=attempt, follow=follow):
-            output.write(chunk)
+        try:
+            for chunk in client.logs(found.id, task=task, attempt=attempt, follow=follow):
+                output.write(chunk)
+        except KeyboardInterrupt:
+            if follow:
+                leave(found)
+            raise
         output.finish()
         if attempt is None:
             for account in accounts_of(client.job(found.id)):

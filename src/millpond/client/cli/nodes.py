@@ -11,9 +11,11 @@ from millpond.client.cli import wording
 from millpond.client.cli.closing import cordon, drain, maintain, uncordon
 from millpond.client.cli.connection import asks_server, connect
 from millpond.client.cli.listing import Listing, listing_options, show_listing
+from millpond.client.cli.suggesting import SuggestingGroup
 from millpond.client.cli.tables import Column, show
 from millpond.client.cli.wording import machine_state
-from millpond.specs.api import DeviceInfo, NodeInfo, NodeList
+from millpond.model.resources import CARD_MILLI
+from millpond.specs.node_bodies import DeviceInfo, NodeInfo, NodeList, SliceInfo
 
 _MACHINES = (
     Column("NODE"),
@@ -34,7 +36,7 @@ _CARDS = (
 )
 
 
-@click.group("nodes", invoke_without_command=True)
+@click.group("nodes", cls=SuggestingGroup, invoke_without_command=True)
 @listing_options
 @asks_server
 @click.pass_context
@@ -71,24 +73,37 @@ def _machine_row(node: NodeInfo) -> list[str]:
 
 
 def _models(node: NodeInfo) -> str:
-    kinds = Counter((device.model, device.memory_mib, device.fake) for device in node.devices)
+    kinds = Counter((device.model, device.memory_mib, _marks(device)) for device in node.devices)
     return ", ".join(
-        f"{number} x {model}" + (f" {wording.gib(memory)}GiB" if memory else "") + (" (fake)" if fake else "")
-        for (model, memory, fake), number in kinds.items()
+        f"{number} x {model}" + (f" {wording.gib(memory)}GiB" if memory else "") + marks
+        for (model, memory, marks), number in kinds.items()
     )
 
 
 def _card_row(node: NodeInfo, device: DeviceInfo) -> list[str]:
     state = device.health if not device.health_detail else f"{device.health}: {device.health_detail}"
+    free_mib = device.free_memory_mib if device.health == "ok" else 0  # nobody is given what is left of such a card
     return [
         node.name,
-        str(device.index),
-        f"{device.model} (fake)" if device.fake else device.model,
-        wording.thousandth(device.free_compute_milli),
-        f"{wording.gib(device.free_memory_mib)}/{wording.gib(device.memory_mib)}" if device.memory_mib else "",
+        wording.card_number(device.index, device.instance),
+        device.model + _marks(device),
+        wording.thousandth(device.free_compute_milli if device.health == "ok" else 0),
+        f"{wording.gib(free_mib)}/{wording.gib(device.memory_mib)}" if device.memory_mib else "",
         state,
-        ", ".join(device.holders),
+        ", ".join(_holding(each) for each in device.slices) or ", ".join(device.holders),
     ]
+
+
+def _marks(device: DeviceInfo) -> str:
+    marks = [mark for mark, holds in (("fake", device.fake), ("experimental", device.experimental)) if holds]
+    return f" ({', '.join(marks)})" if marks else ""
+
+
+def _holding(part: SliceInfo) -> str:
+    """Whose a part is, and how large: in percent, or by memory where it has that alone."""
+    size = f" {part.compute_milli // 10}%" if part.compute_milli else f" {wording.gib(part.memory_mib)}GiB"
+    held = f"{part.job}{'' if part.compute_milli == CARD_MILLI else size}"
+    return held if part.state == "running" else f"{held} {part.state}"
 
 
 for subcommand in (cordon, drain, maintain, uncordon):

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TextIO
 
 from millpond.client.cli.complaints import say
-from millpond.specs.api import LogChunk
+from millpond.specs.log_bodies import LogChunk
 
 
 class Output:

@@ -11,6 +11,7 @@ from millpond.client.cli import wording
 from millpond.client.cli.complaints import say
 from millpond.client.cli.connection import asks_server, connect
 from millpond.client.cli.listing import Listing, listing_options, show_listing
+from millpond.client.cli.suggesting import SuggestingGroup
 from millpond.client.cli.tables import Column, show
 from millpond.specs import quantities
 from millpond.specs.file_bodies import OutputList
@@ -38,7 +39,7 @@ def get_output(job: str, into: Path | None, attempt: int | None, state_dir: Path
         say(f"{found.id} has left nothing in its output folder")
 
 
-@click.group("output")
+@click.group("output", cls=SuggestingGroup)
 def group() -> None:
     """What jobs leave in their output folders; `pond get-output` fetches it."""
 

@@ -11,9 +11,9 @@ from millpond.client.cli import arrays, wording
 from millpond.client.cli.connection import asks_server, connect
 from millpond.client.cli.listing import Listing, listing_options, show_listing
 from millpond.client.cli.tables import Column, show
-from millpond.client.sdk.client import MOST_JOBS
-from millpond.model.workloads import JobState
-from millpond.specs.api import JobInfo, JobList
+from millpond.client.sdk.client import ENDED, MOST_JOBS
+from millpond.model.states import JobState
+from millpond.specs.job_bodies import JobInfo, JobList
 
 _NARROW = (
     Column("ID"),
@@ -32,6 +32,7 @@ _WIDE = (
     Column("RUN", right=True),
     Column("PREEMPTED", right=True),
     Column("EXIT", right=True),
+    Column("HOLD", right=True),
     _NARROW[-1],
 )
 
@@ -77,16 +78,21 @@ def _row(job: JobInfo, now: float, wide: bool) -> list[str]:
     return [
         *head,
         *(job.user, job.queue, job.priority, job.kind, str(job.attempt), str(job.preemptions), code),
+        "" if job.requests_wait_until is None else wording.span(max(job.requests_wait_until - now, 0.0)),
         _where(job),
     ]
 
 
 def _ran(job: JobInfo, now: float) -> str:
-    """How long the present or last run took."""
-    started_at = job.first_started_at if job.started_at is None and job.attempt == 1 else job.started_at
-    if started_at is None:
-        return ""
-    return wording.span((now if job.ended_at is None else job.ended_at) - started_at)
+    """For how long the present or last run has been at work."""
+    ran_s = job.ran_s(now)
+    return "" if ran_s is None else wording.span(ran_s)
+
+
+def nodes_of(job: JobInfo) -> list[str]:
+    """The machines of its tasks: of those that have not ended, where there are any."""
+    there = [task.node for task in job.tasks if task.node and task.state not in ENDED]
+    return list(dict.fromkeys(there or [task.node for task in job.tasks if task.node]))
 
 
 def _where(job: JobInfo) -> str:
@@ -99,5 +105,7 @@ def _where(job: JobInfo) -> str:
         return detail or f"exit code {job.exit_code}"
     if job.reason:
         return job.reason
-    nodes = ", ".join(dict.fromkeys(task.node for task in job.tasks if task.node))
+    nodes = ", ".join(nodes_of(job))
+    if job.suspension and job.state == "suspended":
+        return f"{nodes}, {job.suspension}"
     return f"{nodes} (unsandboxed)" if job.unsandboxed else nodes

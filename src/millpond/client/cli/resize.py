@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from millpond.client.cli import wording
 from millpond.client.cli.connection import asks_server, connect
 from millpond.model.errors import InvalidInputError
 
@@ -25,4 +26,4 @@ def command(job: str, size: str, state_dir: Path | None) -> None:
         raise InvalidInputError(f"{size!r} is not a number of tasks", "write for example 4, or worker=4")
     with connect(state_dir) as client:
         resized = client.resize(client.find(job).id, int(count), role)
-    click.echo(f"{resized.id}: {resized.state}")
+    click.echo(f"{resized.id}: {role or 'it'} is to have {wording.count(int(count), 'task')}")

@@ -9,11 +9,18 @@ import click
 from millpond.client.cli.acting import act_on
 from millpond.client.cli.connection import asks_server
 from millpond.client.sdk import Client
+from millpond.specs.job_bodies import JobInfo
 
 
 @click.command("resume")
 @click.argument("jobs", nargs=-1, required=True, metavar="JOB...")
 @asks_server
 def command(jobs: tuple[str, ...], state_dir: Path | None) -> int:
-    """Let each suspended JOB go on, as soon as there is room on its devices."""
-    return act_on(jobs, state_dir, Client.resume)
+    """Let each suspended JOB go on, as soon as there is room on its devices; of an array, all suspended members."""
+    return act_on(jobs, state_dir, Client.resume, _tell)
+
+
+def _tell(job: JobInfo) -> str:
+    if job.state == "suspended":
+        return "to go on, as soon as its devices are free and its queue admits it"
+    return job.state

@@ -11,6 +11,7 @@ import click
 from millpond.client.cli import wording
 from millpond.client.cli.connection import asks_server, connect
 from millpond.client.cli.listing import Listing, listing_options, show_listing
+from millpond.client.cli.suggesting import SuggestingGroup
 from millpond.client.cli.tables import Column, show
 from millpond.client.sdk.services import Act
 from millpond.specs.service_bodies import RevisionInfo, ServiceInfo
@@ -25,7 +26,7 @@ _COLUMNS = (
 )
 
 
-@click.group("rollout")
+@click.group("rollout", cls=SuggestingGroup)
 def group() -> None:
     """Revisions of a service: `pond apply` brings one on its way."""
 
@@ -81,7 +82,7 @@ def promote(job: str, state_dir: Path | None) -> None:
 
 def lines_of(found: ServiceInfo) -> Iterator[tuple[str, str]]:
     """What there is to tell of a service, each with a title."""
-    yield "address", found.path
+    yield "address", f"{found.url}/" if found.url else found.path
     if found.requests or found.open_requests:
         yield "requests", f"{found.requests} since the server began, {found.open_requests} open"
     if found.cold_starts:

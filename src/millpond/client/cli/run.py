@@ -14,17 +14,24 @@ import click
 
 from millpond.client.cli.complaints import INTERRUPTED, say
 from millpond.client.cli.connection import asks_server, connect
-from millpond.client.cli.following import Follower
+from millpond.client.cli.following import Follower, leave
 from millpond.client.cli.interrupts import held_back, silence
 from millpond.client.sdk import Client
 from millpond.client.sdk.environment import carried_environment
 from millpond.model.errors import ConflictError, InvalidInputError
-from millpond.specs.api import JobInfo
+from millpond.specs.changing import Change
+from millpond.specs.locate import Located
 from millpond.specs.mounts import DATASET_PREFIX
 
 
 @click.command("run", context_settings={"allow_interspersed_args": False})
-@click.option("-g", "--gpus", default="0", show_default=True, help="Cards for each task; 0.25 is a quarter card.")
+@click.option(
+    "-g",
+    "--gpus",
+    default="0",
+    show_default=True,
+    help="Cards for each task; 0.25 is a quarter card; '{memory: 4GiB, compute: 25%}'.",
+)
 @click.option(
     "-n", "--tasks", type=click.IntRange(min=1), default=1, show_default=True, help="Tasks, started together."
 )
@@ -44,21 +51,27 @@ from millpond.specs.mounts import DATASET_PREFIX
 @click.option("--array", metavar="COUNT|INDICES", help="Many such jobs: 100, or 0-99:2 with %8 for at most 8 at once.")
 @click.option("--image", help="Run in a container of this image: NAME:TAG of the catalogue, or a reference.")
 @click.option("--after", multiple=True, metavar="JOB", help="Start only when JOB has succeeded; may be repeated.")
+@click.option("--set", "changes", multiple=True, metavar="FIELD=VALUE", help="Any other field: share_class=online.")
 @click.option("--idempotency-key", help="Run again with the same key, it is the same job.")
 @click.option("-d", "--detach", is_flag=True, help="Print the job's id and leave it to itself.")
 @click.option("--stop-on-interrupt", is_flag=True, help="Ctrl-C ends the job instead of leaving it.")
 @click.argument("words", nargs=-1, required=True, metavar="COMMAND...")
 @asks_server
-def command(detach: bool, stop_on_interrupt: bool, state_dir: Path | None, **fields: Any) -> int:
+def command(
+    detach: bool, stop_on_interrupt: bool, changes: tuple[str, ...], state_dir: Path | None, **fields: Any
+) -> int:
     """Run COMMAND in the pool, follow its output, and exit with its exit code.
 
     Several words are a program and its arguments; one quoted word, as in 'make && ./train', is a line for the
     shell.
     """
     spec = job_from(**fields)
+    parsed = [Change.parse(change) for change in changes]
     with connect(state_dir) as client:
         if "after" in spec:
             spec["after"] = [client.find(job).id for job in spec["after"]]
+        for change in parsed:
+            change.apply(Located(spec))
         follower: Follower | None = None
         try:
             with held_back():
@@ -74,7 +87,10 @@ def command(detach: bool, stop_on_interrupt: bool, state_dir: Path | None, **fie
         except KeyboardInterrupt:
             if follower is None:
                 raise
-            return _stop(client, follower) if stop_on_interrupt else _leave(follower.job)
+            if stop_on_interrupt:
+                return _stop(client, follower)
+            leave(follower.job)
+            return INTERRUPTED
 
 
 def job_from(
@@ -95,7 +111,7 @@ def job_from(
         InvalidInputError: a variable to pass on is not set here, or data is not named.
     """
     spec: dict[str, Any] = {
-        "gpus": _number(gpus),
+        "gpus": Change.read("gpus", gpus, "--gpus").value.value,
         "tasks": tasks,
         "command": _command(words),
         "workdir": str((workdir or Path.cwd()).resolve()),
@@ -155,12 +171,6 @@ def _environment(variables: tuple[str, ...]) -> dict[str, str]:
 def _name(program: str) -> str:
     """A job name from the program's: letters, digits and dashes."""
     return re.sub(r"[^a-z0-9]+", "-", Path(program).stem.lower()).strip("-")[:40] or "job"
-
-
-def _leave(job: JobInfo) -> int:
-    silence()
-    say(f"left {job.id} to itself; return to it with `pond logs -f {job.id}`")
-    return INTERRUPTED
 
 
 def _stop(client: Client, follower: Follower) -> int:

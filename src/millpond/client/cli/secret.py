@@ -15,6 +15,7 @@ from millpond.client.cli.complaints import say
 from millpond.client.cli.connection import asks_server, connect
 from millpond.client.cli.listing import Listing, listing_options, show_listing
 from millpond.client.cli.secrets import SecretInput
+from millpond.client.cli.suggesting import SuggestingGroup
 from millpond.client.cli.tables import Column, show
 from millpond.client.sdk.client import Client
 from millpond.client.sdk.secrets import SERVER
@@ -31,7 +32,7 @@ def _owner_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return group_option(server_option(command))
 
 
-@click.group("secret")
+@click.group("secret", cls=SuggestingGroup)
 def group() -> None:
     """Secrets: set, list, remove."""
 
@@ -61,7 +62,7 @@ def ls(output: str, watch: bool, state_dir: Path | None) -> None:
             found, now = client.secrets.all(), time.time()
             rows = [[one.name, _whose(one.kind, one.owner), wording.span(now - one.at), one.by] for one in found]
             names = [one.name for one in found]
-            return Listing(SecretList(secrets=found), names, lambda wide: show(_COLUMNS, rows, fitted=not wide))
+            return Listing(SecretList(secrets=found), names, lambda wide: _draw(rows, wide))
 
         show_listing(look, output, watch)
 
@@ -75,6 +76,13 @@ def rm(name: str, group_name: str | None, of_server: bool, state_dir: Path | Non
     with connect(state_dir) as client:
         client.secrets.drop(*_owner(client, group_name, of_server), name)
     click.echo(name)
+
+
+def _draw(rows: list[list[str]], wide: bool) -> None:
+    if not rows:
+        say("no secrets; `pond secret set NAME` keeps one")
+        return
+    show(_COLUMNS, rows, fitted=not wide)
 
 
 def _owner(client: Client, group_name: str | None, of_server: bool) -> tuple[str, str]:

@@ -8,10 +8,11 @@ from pathlib import Path
 import click
 
 from millpond.client.cli.connection import state_dir_option
+from millpond.client.cli.suggesting import SuggestingGroup
 from millpond.client.sdk import default_state_dir
 
 
-@click.group("service")
+@click.group("service", cls=SuggestingGroup)
 def command() -> None:
     """Run the server as a service of systemd."""
 
@@ -20,29 +21,30 @@ def command() -> None:
 @click.option(
     "--user/--system", "for_user", default=None, help="Your own services or the machine's [default: by root]."
 )
-@click.option("--print", "only_print", is_flag=True, help="Show the unit; write nothing.")
-@click.option("--replace", is_flag=True, help="Overwrite a unit that says something else.")
+@click.option("--print", "only_print", is_flag=True, help="Show the units; write nothing.")
+@click.option("--replace", is_flag=True, help="Overwrite units that say something else.")
 @state_dir_option
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[OPTIONS OF pond up]...")
 def install(
     for_user: bool | None, only_print: bool, replace: bool, state_dir: Path | None, arguments: tuple[str, ...]
 ) -> None:
-    """Write a systemd unit that runs the server with these options, such as --port 7433 --config FILE."""
-    from millpond.server.operating.unit import unit_path, unit_text, write_unit
+    """Write the systemd units that run the server with these options, such as --port 7433 --config FILE."""
+    from millpond.server.operating.unit import require_systemd, unit_folder, unit_texts, write_units
     from millpond.server.options import parse_options
 
     for_user = os.geteuid() != 0 if for_user is None else for_user
     directory = (state_dir or default_state_dir()).absolute()
     served = ["--state-dir", str(directory), *arguments]
-    parse_options(served)  # what the server would refuse is refused here
-    text = unit_text(served, for_user=for_user)
+    options = parse_options(served)  # what the server would refuse is refused here
+    texts = unit_texts(served, options.state_dir, for_user=for_user)
+    folder = unit_folder(for_user=for_user)
     if only_print:
-        click.echo(text, nl=False)
+        click.echo("\n".join(f"# {folder / name}\n{text}" for name, text in texts.items()), nl=False)
         return
-    path = unit_path(for_user=for_user)
-    write_unit(path, text, replace=replace)
+    require_systemd()
+    write_units(folder, texts, replace=replace)
     control = "systemctl --user" if for_user else "systemctl"
-    click.echo(f"wrote {path}; go on with:")
+    click.echo(f"wrote {' and '.join(texts)} to {folder}; go on with:")
     click.echo(f"  {control} daemon-reload && {control} enable --now millpond")
     if for_user:
         click.echo("  loginctl enable-linger    # so that it runs while nobody is logged in")

@@ -37,13 +37,16 @@ _OPTIONS = (
     click.option("--restore-cost", type=float, metavar="S", help="The same again after a preemption.  [default: 0]"),
     click.option("--lost-work", type=float, metavar="S", help="Work repeated after a preemption.  [default: 0]"),
     click.option("--sharing-speed", type=float, metavar="X", help="Speed of jobs that share a card.  [default: 1]"),
+    click.option("--suspends", is_flag=True, default=None, help="Work may leave its cards without ending."),
+    click.option("--suspend-cost", type=float, metavar="S", help="To suspend, and to resume.  [default: 0]"),
+    click.option("--swap-rate", type=float, metavar="GIB/S", help="Device memory moved.  [default: at once]"),
     click.option("--replan-period", type=float, metavar="S", help="How often published preemptive orderings look."),
     click.option("--load", type=float, help="synthetic: offered load.  [default: 0.9]"),
     click.option("--skip-bad-rows", is_flag=True, help="Leave wrong rows out, and count them."),
 )  # fmt: skip
 _QUEUEING_ONLY = (
     "ordering", "durations", "preempt", "preemption_cost", "start_cost", "restore_cost", "lost_work", "sharing_speed",
-    "replan_period",
+    "replan_period", "suspends", "suspend_cost", "swap_rate",
 )  # fmt: skip
 _PACKING_ONLY = ("arrivals", "until", "order")
 
@@ -135,7 +138,9 @@ def scenario_of(
         replan_period_s=_replan_period(given, ordering, conventions.tiresias_period_s),
     )
     costs = Costs(preemption=preemption, **_named(given, start_s="start_cost", restore_s="restore_cost",
-                                                  lost_work_s="lost_work", sharing_speed="sharing_speed"))  # fmt: skip
+                                                  lost_work_s="lost_work", sharing_speed="sharing_speed",
+                                                  suspend_s="suspend_cost"),
+                  swap_mib_per_s=1024 * (given["swap_rate"] or 0.0))  # fmt: skip
     return Scenario(
         trace_format=trace_format,
         jobs=jobs,
@@ -146,7 +151,7 @@ def scenario_of(
         nodes=given["nodes"] or "",
         order=given["order"] or "",
         skip_bad_rows=given["skip_bad_rows"],
-        **_named(given, until="until", durations="durations", load="load"),
+        **_named(given, until="until", durations="durations", load="load", suspends="suspends"),
     )
 
 

@@ -11,10 +11,12 @@ import click
 from millpond.client.cli import wording
 from millpond.client.cli.connection import asks_server, connect
 from millpond.client.cli.listing import Listing, listing_options, show_listing
+from millpond.client.cli.suggesting import SuggestingGroup
 from millpond.client.cli.tables import Column, show
 from millpond.model.errors import InvalidInputError, UnavailableError
 from millpond.specs.ssh import LONGEST_KEY, SshKeyInfo, SshKeyList
 
+_NONE = "no keys; `pond ssh-key add FILE` registers one"
 _COLUMNS = (
     Column("ID"),
     Column("USER"),
@@ -26,7 +28,7 @@ _COLUMNS = (
 _USUAL_FILES = ("id_ed25519.pub", "id_ecdsa.pub", "id_rsa.pub")
 
 
-@click.group("ssh-key")
+@click.group("ssh-key", cls=SuggestingGroup)
 def group() -> None:
     """Public keys for SSH: add, list, remove."""
 
@@ -55,7 +57,7 @@ def ls(output: str, watch: bool, state_dir: Path | None) -> None:
             now, keys = time.time(), client.ssh.keys()
             rows = [_row(key, now) for key in keys]
             names = [key.id for key in keys]
-            return Listing(SshKeyList(keys=keys), names, lambda wide: show(_COLUMNS, rows, fitted=not wide))
+            return Listing(SshKeyList(keys=keys), names, lambda wide: show(_COLUMNS, rows, not wide, _NONE))
 
         show_listing(look, output, watch)
 

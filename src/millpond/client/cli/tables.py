@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 import click
 
+from millpond.client.cli.complaints import say
+
 
 @dataclass(frozen=True, slots=True)
 class Column:
@@ -15,7 +17,8 @@ class Column:
 
     Attributes:
         right: numbers stand at the right.
-        gives_way: is shortened first when the terminal is narrow.
+        gives_way: is shortened first when the terminal is narrow. Others are shortened only where they are very wide,
+            and in the middle: names that begin alike tend to end differently.
     """
 
     title: str
@@ -23,19 +26,43 @@ class Column:
     gives_way: bool = False
 
 
-def show(columns: Sequence[Column], rows: Sequence[Sequence[str]], fitted: bool = True) -> None:
-    """Print a table to standard output; with ``fitted``, cut to the terminal's width where there is one."""
+def show(columns: Sequence[Column], rows: Sequence[Sequence[str]], fitted: bool = True, empty: str = "") -> None:
+    """Print a table to standard output.
+
+    Args:
+        fitted: cut it to the terminal's width where there is one.
+        empty: what is said on standard error where there are no rows.
+    """
+    if not rows and empty:
+        say(empty)
+        return
     if fitted and sys.stdout.isatty():
         _draw(columns, rows)
         return
     texts = [[column.title for column in columns], *([cell or "-" for cell in row] for row in rows)]
-    widths = [max(len(row[index]) for row in texts) for index in range(len(columns))]
+    widths = [max(_cells(row[index]) for row in texts) for index in range(len(columns))]
     for row in texts:
-        cells = (
-            cell.rjust(width) if column.right else cell.ljust(width)
-            for cell, width, column in zip(row, widths, columns, strict=True)
-        )
+        cells = (_filled(cell, width, column) for cell, width, column in zip(row, widths, columns, strict=True))
         click.echo("  ".join(cells).rstrip())
+
+
+def middle_cut(text: str, width: int, end: int) -> str:
+    """``text`` in at most ``width`` characters, of which the last ``end`` are its own last."""
+    return text if len(text) <= width else f"{text[: width - 1 - end]}…{text[len(text) - end :]}"
+
+
+def _cells(text: str) -> int:
+    """How wide a terminal shows it: Chinese letters, for one, take the room of two."""
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len
+
+    return cell_len(text)
+
+
+def _filled(text: str, width: int, column: Column) -> str:
+    blanks = " " * (width - _cells(text))
+    return blanks + text if column.right else text + blanks
 
 
 def _draw(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> None:
@@ -44,22 +71,26 @@ def _draw(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> None:
     from rich.text import Text
 
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    rows = [[_bounded(cell, column) for cell, column in zip(row, columns, strict=True)] for row in rows]
     for index, column in enumerate(columns):
-        widest = max(len(text) for text in (column.title, *(row[index] for row in rows)))
-        gives_way = column.gives_way or widest > _WIDEST_UNCUT
+        widest = max(_cells(text) for text in (column.title, *(row[index] for row in rows)))
         table.add_column(
             column.title,
             justify="right" if column.right else "left",
-            no_wrap=not gives_way,
-            min_width=None if gives_way else widest,
+            no_wrap=not column.gives_way,
+            min_width=None if column.gives_way else widest,
         )
     for row in rows:
         table.add_row(*(Text(cell, style=_STYLES.get(cell, ""), no_wrap=True, overflow="ellipsis") for cell in row))
     Console().print(table)
 
 
-_WIDEST_UNCUT = 40
-"""A column wider than this gives way too, or nothing would be left for the others."""
+def _bounded(cell: str, column: Column) -> str:
+    return cell if column.gives_way else middle_cut(cell, _WIDEST_UNCUT, _WIDEST_UNCUT // 2)
+
+
+_WIDEST_UNCUT = 32
+"""A column wider than this would leave nothing for those that give way."""
 _STYLES = {
     "running": "green",
     "succeeded": "green",

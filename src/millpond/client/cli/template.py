@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from millpond.client.cli.listing import Listing, listing_options, show_listing
+from millpond.client.cli.suggesting import SuggestingGroup
 from millpond.client.cli.tables import Column, show
 from millpond.specs.gathered import TemplateInfo, TemplateList
 from millpond.specs.templates import all_templates, find_template, own_folder
@@ -14,7 +15,7 @@ from millpond.specs.templates import all_templates, find_template, own_folder
 _COLUMNS = (Column("NAME"), Column("KIND"), Column("WHOSE"), Column("ABOUT", gives_way=True))
 
 
-@click.group("template")
+@click.group("template", cls=SuggestingGroup)
 def command() -> None:
     """Ready job files: `pond apply --template NAME` submits one."""
 

@@ -11,12 +11,14 @@ from millpond.client.cli import wording
 from millpond.client.cli.complaints import say
 from millpond.client.cli.connection import asks_server, connect
 from millpond.client.cli.listing import Listing, listing_options, show_listing
+from millpond.client.cli.suggesting import SuggestingGroup
 from millpond.client.cli.tables import Column, show
 from millpond.model.errors import InvalidInputError
 from millpond.specs import quantities
 from millpond.specs.accounts import NewToken, TokenInfo, TokenList
 from millpond.specs.errors import BadValueError
 
+_NONE = "no tokens; `pond token create NAME` makes one"
 _COLUMNS = (
     Column("ID"),
     Column("USER"),
@@ -28,7 +30,7 @@ _COLUMNS = (
 )
 
 
-@click.group("token")
+@click.group("token", cls=SuggestingGroup)
 def group() -> None:
     """Tokens: create, list, revoke."""
 
@@ -65,7 +67,7 @@ def ls(everything: bool, output: str, watch: bool, state_dir: Path | None) -> No
             tokens = [token for token in client.accounts.tokens() if everything or _is_valid(token, now)]
             rows = [_row(token, now) for token in tokens]
             names = [token.id for token in tokens]
-            return Listing(TokenList(tokens=tokens), names, lambda wide: show(_COLUMNS, rows, fitted=not wide))
+            return Listing(TokenList(tokens=tokens), names, lambda wide: show(_COLUMNS, rows, not wide, _NONE))
 
         show_listing(look, output, watch)
 

@@ -11,7 +11,8 @@ from millpond.client.cli.connection import state_dir_option
 from millpond.client.sdk import Client, default_state_dir
 from millpond.scheduling.settings import ORDERINGS, PLACEMENTS
 from millpond.server.options import DEFAULT_HOST, DEFAULT_PORT, GROUP_MODES, LOG_FORMATS, SANDBOX_MODES
-from millpond.specs.api import FIRST_LOGIN_FILE, NodeInfo
+from millpond.specs.node_bodies import NodeInfo
+from millpond.specs.server_bodies import FIRST_LOGIN_FILE
 
 
 @click.command("up")
@@ -143,9 +144,11 @@ def _start_detached(arguments: list[str], directory: Path) -> None:
     click.echo(f"Millpond is up at {started.left.url}")
     with Client(state_dir=directory) as client:
         click.echo(summary(client.nodes()))
-        unsandboxed = client.server().unsandboxed
-    if unsandboxed:
-        click.echo(f"jobs are not kept apart from each other: {unsandboxed}")
+        server = client.server()
+    if server.unsandboxed:
+        click.echo(f"jobs are not kept apart from each other: {server.unsandboxed}")
+    if server.unshared:
+        click.echo(f"no card is shared out: {server.unshared}")
     invitation = directory / FIRST_LOGIN_FILE
     if invitation.exists():
         secret = invitation.read_text().strip()

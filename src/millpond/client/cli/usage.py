@@ -15,7 +15,7 @@ from millpond.client.cli.limits import disk_text
 from millpond.client.cli.listing import Listing, listing_options_with, show_listing
 from millpond.client.cli.tables import Column, show
 from millpond.model.errors import InvalidInputError
-from millpond.specs.api import UsageList, UsageRow
+from millpond.specs.usage_bodies import UsageList, UsageRow
 
 _COLUMNS = (
     Column("MODEL", gives_way=True),

@@ -12,6 +12,7 @@ from millpond.client.cli.connection import asks_server, connect
 from millpond.client.cli.limits import limit_options, limits_from, limits_text
 from millpond.client.cli.listing import Listing, listing_options, show_listing
 from millpond.client.cli.secrets import SecretInput, from_stdin
+from millpond.client.cli.suggesting import SuggestingGroup
 from millpond.client.cli.tables import Column, show
 from millpond.model.errors import NotFoundError
 from millpond.specs.accounts import GroupRole, Invitation, LimitsBody, NewUser, UserChange, UserInfo, UserList
@@ -19,7 +20,7 @@ from millpond.specs.accounts import GroupRole, Invitation, LimitsBody, NewUser, 
 _COLUMNS = (Column("USER"), Column("KIND"), Column("GROUPS", gives_way=True), Column("LIMITS", gives_way=True))
 
 
-@click.group("user")
+@click.group("user", cls=SuggestingGroup)
 def group() -> None:
     """Users: add, list, change, disable, bind; one's own password."""
 

@@ -10,7 +10,7 @@ from typing import Self, TextIO
 
 from millpond.client.cli import wording
 from millpond.client.cli.arrays import where
-from millpond.specs.api import JobInfo
+from millpond.specs.job_bodies import JobInfo
 
 PATIENCE_S = 0.5
 """Shorter waits are not worth a word."""

@@ -11,7 +11,7 @@ from millpond.client.cli import wording
 from millpond.client.cli.connection import asks_server, connect
 from millpond.client.cli.listing import Listing, listing_options, show_listing
 from millpond.client.cli.tables import Column, show
-from millpond.specs.api import DeliveryInfo, DeliveryList
+from millpond.specs.event_bodies import DeliveryInfo, DeliveryList
 
 _COLUMNS = (
     Column("ID", right=True),

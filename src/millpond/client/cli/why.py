@@ -10,7 +10,8 @@ import click
 
 from millpond.client.cli import wording
 from millpond.client.cli.connection import asks_server, connect
-from millpond.specs.api import ReasonInfo, StartInfo
+from millpond.client.cli.harmless import json_text
+from millpond.specs.reason_bodies import ReasonInfo, StartInfo
 
 _FILTERS = {
     "unschedulable": "closed for new work by their engine",
@@ -41,7 +42,7 @@ def command(job: str, output: str, state_dir: Path | None) -> None:
     with connect(state_dir) as client:
         reason = client.why(client.find(job).id)
     if output == "json":
-        click.echo(reason.model_dump_json(indent=2))
+        click.echo(json_text(reason))
         return
     place = f", number {reason.position} in line" if reason.position is not None else ""
     click.echo(f"{reason.job}: {reason.state}{place}")
@@ -67,6 +68,8 @@ def facts_of(reason: ReasonInfo, now: float) -> list[tuple[str, str]]:
 
 def start_text(start: StartInfo, now: float) -> str:
     """When a job should start, as seen from ``now``."""
+    if start.latest_at is not None and start.latest_at <= now:
+        return f"any moment: what it waits for was expected to have ended by now ({start.basis})"
     earliest = f"in {wording.span(start.earliest_at - now)}" if start.earliest_at > now else "now"
     latest = "" if start.latest_at is None else f" to {wording.span(start.latest_at - now)}"
     return f"{earliest}{latest}" + (f" ({start.basis})" if start.basis else "")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from millpond.client.cli import instants
 
 if TYPE_CHECKING:
-    from millpond.specs.api import ClosureInfo, NodeInfo
+    from millpond.specs.node_bodies import ClosureInfo, NodeInfo
 
 
 def span(seconds: float) -> str:
@@ -35,9 +35,19 @@ def thousandth(milli: int) -> str:
     return f"{milli / 1000:.2f}".rstrip("0").rstrip(".")
 
 
+def card_number(index: int, instance: int | None) -> str:
+    """A card's number; of a part that the hardware cut out of it, both: ``3.1``."""
+    return str(index) if instance is None else f"{index}.{instance}"
+
+
 def count(number: int, noun: str) -> str:
     """``1 job``, ``2 jobs``."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def seen_by(visibility: str, group: str) -> str:
+    """Who sees something that belongs to a group: the group by its name, or ``private`` or ``everyone``."""
+    return group if visibility == "group" and group else visibility
 
 
 def machine_state(node: NodeInfo) -> str:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol, TypeVar
-from urllib.parse import quote
-
+from millpond.client.sdk.asking import Asking, Telling, segment
 from millpond.specs.accounts import (
     AuditInfo,
     AuditList,
@@ -22,22 +20,7 @@ from millpond.specs.accounts import (
     UserList,
     WhoInfo,
 )
-from millpond.specs.api import Body
 from millpond.specs.signing_on import IdentityInfo
-
-_Answer = TypeVar("_Answer", bound=Body)
-
-
-class Asking(Protocol):
-    """One request and the body of its answer."""
-
-    def __call__(self, answer: type[_Answer], method: str, path: str, **request: Any) -> _Answer: ...
-
-
-class Telling(Protocol):
-    """One request whose answer has no body."""
-
-    def __call__(self, method: str, path: str, **request: Any) -> object: ...
 
 
 class Accounts:
@@ -78,19 +61,19 @@ class Accounts:
     def change_user(self, name: str, change: UserChange) -> ChangedUser:
         """Change what is given of an account."""
         body = change.model_dump(exclude_none=True)
-        return self._ask(ChangedUser, "PATCH", f"/users/{_segment(name)}", json=body)
+        return self._ask(ChangedUser, "PATCH", f"/users/{segment(name)}", json=body)
 
     def invite(self, name: str) -> Invitation:
         """Another invitation for somebody."""
-        return self._ask(Invitation, "POST", f"/users/{_segment(name)}/invitation")
+        return self._ask(Invitation, "POST", f"/users/{segment(name)}/invitation")
 
     def bind_user(self, name: str, subject: str) -> IdentityInfo:
         """Let whoever logs in at the provider as this subject have an account."""
-        return self._ask(IdentityInfo, "PUT", f"/users/{_segment(name)}/identity", json={"subject": subject})
+        return self._ask(IdentityInfo, "PUT", f"/users/{segment(name)}/identity", json={"subject": subject})
 
     def unbind_user(self, name: str) -> IdentityInfo:
         """Let nobody at a provider have an account any more."""
-        return self._ask(IdentityInfo, "DELETE", f"/users/{_segment(name)}/identity")
+        return self._ask(IdentityInfo, "DELETE", f"/users/{segment(name)}/identity")
 
     def groups(self) -> list[GroupInfo]:
         """The groups that one may see."""
@@ -104,16 +87,16 @@ class Accounts:
     def limit_group(self, name: str, limits: LimitsBody) -> GroupInfo:
         """Give a group other limits."""
         body = {"limits": limits.model_dump()}
-        return self._ask(GroupInfo, "PATCH", f"/groups/{_segment(name)}", json=body)
+        return self._ask(GroupInfo, "PATCH", f"/groups/{segment(name)}", json=body)
 
     def put_member(self, group: str, user: str, role: str) -> GroupInfo:
         """Take somebody into a group, or give them another role in it."""
-        path = f"/groups/{_segment(group)}/members/{_segment(user)}"
+        path = f"/groups/{segment(group)}/members/{segment(user)}"
         return self._ask(GroupInfo, "PUT", path, json={"role": role})
 
     def drop_member(self, group: str, user: str) -> GroupInfo:
         """Let somebody leave a group."""
-        return self._ask(GroupInfo, "DELETE", f"/groups/{_segment(group)}/members/{_segment(user)}")
+        return self._ask(GroupInfo, "DELETE", f"/groups/{segment(group)}/members/{segment(user)}")
 
     def tokens(self) -> list[TokenInfo]:
         """The tokens that one may see, the newest first."""
@@ -125,7 +108,7 @@ class Accounts:
 
     def revoke_token(self, token_id: str) -> TokenInfo:
         """A token opens nothing any more."""
-        return self._ask(TokenInfo, "DELETE", f"/tokens/{_segment(token_id)}")
+        return self._ask(TokenInfo, "DELETE", f"/tokens/{segment(token_id)}")
 
     def audit(self, by: str = "", since: float = 0.0, about: str = "", limit: int = 1000) -> list[AuditInfo]:
         """Who changed what and who was refused, the newest first.
@@ -136,8 +119,3 @@ class Accounts:
         """
         params = {"by": by, "since": since, "object": about, "limit": limit}
         return self._ask(AuditList, "GET", "/audit", params=params).entries
-
-
-def _segment(text: str) -> str:
-    """``text`` as one segment of a path."""
-    return quote(text, safe="")

@@ -2,60 +2,50 @@
 
 Submissions carry an idempotency key, so that a submission whose answer was lost is repeated safely. Everything else a
 caller may repeat by itself.
+
+What few callers ask for is imported where it is asked for: making the classes of a subject's bodies takes longer than
+most requests, and a command of ``pond`` needs those of one subject.
 """
 
 from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
-from urllib.parse import quote
+from typing import TYPE_CHECKING, Any, Self
 
 import httpx2
-from pydantic import BaseModel, ValidationError
 
 from millpond.client.sdk import failures, logs
-from millpond.client.sdk.accounts import Accounts
-from millpond.client.sdk.discovery import Address, find_server, is_on_this_machine
+from millpond.client.sdk.asking import segment
+from millpond.client.sdk.connection import Connection
+from millpond.client.sdk.discovery import Address
 from millpond.client.sdk.patience import Patience
-from millpond.client.sdk.secrets import Secrets
-from millpond.client.sdk.services import Services
-from millpond.client.sdk.ssh import Ssh
-from millpond.client.sdk.trust import trust
 from millpond.model.errors import ConflictError, NotFoundError, UnavailableError
-from millpond.model.workloads import JobState
-from millpond.specs.api import (
-    API_PREFIX,
-    IDEMPOTENCY_HEADER,
-    DeliveryInfo,
-    DeliveryList,
-    EventInfo,
-    EventList,
-    JobDocument,
-    JobInfo,
-    JobList,
-    LinkInfo,
-    LogChunk,
-    NodeInfo,
-    NodeList,
-    PlanInfo,
-    ReasonInfo,
-    ResizeRequest,
-    ServerInfo,
-    TrialList,
-    UsageList,
-)
-from millpond.specs.members import member_id, split_member
-from millpond.specs.serving import base_path, service_of
+from millpond.model.states import JobState
+from millpond.specs.api import IDEMPOTENCY_HEADER
+from millpond.specs.job_bodies import JobDocument, JobInfo, JobList, LinkInfo
+from millpond.specs.job_ids import member_id, service_of, split_member
+from millpond.specs.server_bodies import ServerInfo
 
 if TYPE_CHECKING:
+    from millpond.client.sdk.accounts import Accounts
     from millpond.client.sdk.files import Files
     from millpond.client.sdk.images import Images
+    from millpond.client.sdk.secrets import Secrets
+    from millpond.client.sdk.services import Services
+    from millpond.client.sdk.ssh import Ssh
+    from millpond.specs.device_bodies import DeviceStatus
+    from millpond.specs.event_bodies import DeliveryInfo, EventInfo
+    from millpond.specs.log_bodies import LogChunk
+    from millpond.specs.node_bodies import NodeInfo
+    from millpond.specs.plan_bodies import PlanInfo
+    from millpond.specs.reason_bodies import ReasonInfo
+    from millpond.specs.trial_bodies import TrialList
+    from millpond.specs.usage_bodies import UsageList
 
-_Answer = TypeVar("_Answer", bound=BaseModel)
 _FIRST_LOOK_S = 0.05
 _NOT_YET = 503
 _DELETED_WITHIN_S = 600.0
@@ -87,11 +77,8 @@ class Client:
         timeout_s: float = 15.0,
         transport: httpx2.BaseTransport | None = None,
     ) -> None:
-        self._where = (url, token, state_dir)
-        self._timeout_s = timeout_s
-        self._transport = transport
-        self.address = find_server(*self._where)
-        self._http = self._connect(self.address)
+        self._connection = Connection((url, token, state_dir), timeout_s, transport)
+        self._ask = self._connection.ask
 
     def __enter__(self) -> Self:
         return self
@@ -101,7 +88,20 @@ class Client:
 
     def close(self) -> None:
         """Close the connection."""
-        self._http.close()
+        self._connection.close()
+
+    @property
+    def address(self) -> Address:
+        """Where the server is."""
+        return self._connection.address
+
+    def reconnect(self) -> None:
+        """Find the server anew and connect: it may have been restarted on another port.
+
+        Raises:
+            UnavailableError: no server is running.
+        """
+        self._connection.reconnect()
 
     def submit(self, job: Mapping[str, Any]) -> JobInfo:
         """Hand in a job: the fields of a job file. With ``ship`` true, its ``workdir`` is sent first.
@@ -130,14 +130,7 @@ class Client:
         """Files to and from this server."""
         from millpond.client.sdk.files import Files
 
-        return Files(self._ask, self._answered_stream)
-
-    def _answered_stream(self, path: str, params: Mapping[str, Any], silence_s: float) -> Iterator[bytes]:
-        """A streamed answer that is read once; what is lost is an error."""
-        try:
-            yield from self.stream(path, params, silence_s)
-        except httpx2.TransportError as error:
-            raise failures.from_transport(error, self.address.url) from error
+        return Files(self._ask, self._connection.read)
 
     def plan(self, job: Mapping[str, Any]) -> PlanInfo:
         """What would become of a job if it were submitted now; nothing is.
@@ -145,6 +138,8 @@ class Client:
         Raises:
             InvalidInputError: something in it is wrong, or the cluster could never run it.
         """
+        from millpond.specs.plan_bodies import PlanInfo
+
         return self._ask(PlanInfo, "POST", "/jobs/plan", json=dict(job))
 
     def jobs(self, *, ended: bool = False, limit: int = 1000, members_of: str = "", state: str = "") -> JobList:
@@ -163,7 +158,9 @@ class Client:
         Raises:
             ConflictError: it is no sweep.
         """
-        return self._ask(TrialList, "GET", f"/jobs/{_segment(job_id)}/trials", params={"limit": limit})
+        from millpond.specs.trial_bodies import TrialList
+
+        return self._ask(TrialList, "GET", f"/jobs/{segment(job_id)}/trials", params={"limit": limit})
 
     def job(self, job_id: str) -> JobInfo:
         """One job.
@@ -171,10 +168,12 @@ class Client:
         Raises:
             NotFoundError: there is none of this id.
         """
-        return self._ask(JobInfo, "GET", f"/jobs/{_segment(job_id)}")
+        return self._ask(JobInfo, "GET", f"/jobs/{segment(job_id)}")
 
     def find(self, prefix: str) -> JobInfo:
         """The one job whose id is ``prefix`` or begins with it; ``ARRAY[17]`` is a member of that array.
+
+        Where several do, those with exactly this name come first, and of these the one that has not ended.
 
         Raises:
             NotFoundError: there is none.
@@ -191,6 +190,9 @@ class Client:
                 raise error
         if len({service_of(job.id) for job in found}) == 1:  # revisions of one service: the one that lives, or the last
             return next((job for job in found if job.state not in ENDED), found[0])
+        named = [job for job in found if job.name == prefix]
+        living = [job for job in named if job.state not in ENDED]
+        found = living if len(living) == 1 else named or found
         if len(found) > 1:
             some = ", ".join(sorted(job.id for job in found)[:4])
             raise ConflictError(f"{len(found)} jobs begin with {prefix!r} ({some})", "write more of the id")
@@ -198,7 +200,9 @@ class Client:
 
     def why(self, job_id: str) -> ReasonInfo:
         """Why a job waits or runs, and what would help."""
-        return self._ask(ReasonInfo, "GET", f"/jobs/{_segment(job_id)}/why")
+        from millpond.specs.reason_bodies import ReasonInfo
+
+        return self._ask(ReasonInfo, "GET", f"/jobs/{segment(job_id)}/why")
 
     def stop(self, job_id: str) -> JobInfo:
         """Ask for the end of a job; it gets notice and its grace period.
@@ -206,15 +210,18 @@ class Client:
         Raises:
             ConflictError: it has already ended.
         """
-        return self._ask(JobInfo, "POST", f"/jobs/{_segment(job_id)}/stop")
+        return self._ask(JobInfo, "POST", f"/jobs/{segment(job_id)}/stop")
 
-    def suspend(self, job_id: str) -> JobInfo:
-        """Halt a running job where it is; it keeps its memory, and its share of compute is free for others.
+    def suspend(self, job_id: str, *, swap: bool = False) -> JobInfo:
+        """Halt a running job where it is, or the running members of an array; it keeps its memory.
+
+        Args:
+            swap: its device memory moves to host memory, so that its cards are free for others.
 
         Raises:
-            ConflictError: it does not run.
+            ConflictError: it does not run, or there is no room in host memory.
         """
-        return self._ask(JobInfo, "POST", f"/jobs/{_segment(job_id)}/suspend")
+        return self._ask(JobInfo, "POST", f"/jobs/{segment(job_id)}/suspend", params={"swap": swap} if swap else None)
 
     def resume(self, job_id: str) -> JobInfo:
         """Let a suspended job go on as soon as there is room on its devices.
@@ -222,7 +229,22 @@ class Client:
         Raises:
             ConflictError: it is not suspended.
         """
-        return self._ask(JobInfo, "POST", f"/jobs/{_segment(job_id)}/resume")
+        return self._ask(JobInfo, "POST", f"/jobs/{segment(job_id)}/resume")
+
+    def migrate(self, job_id: str, to: Sequence[str] = (), *, restart: bool = False) -> JobInfo:
+        """Have a running job go on with other cards; ``migration`` of the answer says which way it goes.
+
+        Args:
+            to: names of cards (``NODE/CARD`` or UUIDs), as many as it has, or of one node; none: where there is room.
+            restart: it may be ended and started anew there, although it does not save its work on notice.
+
+        Raises:
+            ConflictError: it does not run, cannot go there, or would lose its work.
+        """
+        from millpond.specs.job_requests import MigrateRequest
+
+        wish = MigrateRequest(to=tuple(to), restart=restart)
+        return self._ask(JobInfo, "POST", f"/jobs/{segment(job_id)}/migrate", json=wish.model_dump())
 
     def resize(self, job_id: str, tasks: int, role: str = "") -> JobInfo:
         """Give an elastic job another number of tasks.
@@ -233,12 +255,16 @@ class Client:
         Raises:
             InvalidInputError: outside the bounds of the role.
         """
+        from millpond.specs.job_requests import ResizeRequest
+
         wish = ResizeRequest(tasks=tasks, role=role)
-        return self._ask(JobInfo, "POST", f"/jobs/{_segment(job_id)}/resize", json=wish.model_dump())
+        return self._ask(JobInfo, "POST", f"/jobs/{segment(job_id)}/resize", json=wish.model_dump())
 
     def events(self, job_id: str) -> list[EventInfo]:
         """A job's history, oldest first."""
-        return self._ask(EventList, "GET", f"/jobs/{_segment(job_id)}/events").events
+        from millpond.specs.event_bodies import EventList
+
+        return self._ask(EventList, "GET", f"/jobs/{segment(job_id)}/events").events
 
     def extend(self, job_id: str, by_s: float) -> JobInfo:
         """Give a job with a time limit so many seconds more.
@@ -247,27 +273,28 @@ class Client:
             ConflictError: it has ended, or has no limit.
             InvalidInputError: that is more than is allowed.
         """
-        return self._ask(JobInfo, "POST", f"/jobs/{_segment(job_id)}/extend", json={"by_s": by_s})
+        return self._ask(JobInfo, "POST", f"/jobs/{segment(job_id)}/extend", json={"by_s": by_s})
 
-    def link(self, job_id: str) -> LinkInfo:
+    def link(self, job_id: str, *, alone: bool = False) -> LinkInfo:
         """A link that signs one browser in to what a job serves.
+
+        Args:
+            alone: of a revision of a service, to that revision and no other.
 
         Raises:
             ConflictError: it serves nothing.
         """
-        return self._ask(LinkInfo, "POST", f"/jobs/{_segment(job_id)}/link")
+        return self._ask(LinkInfo, "POST", f"/jobs/{segment(job_id)}/link", params={"alone": True} if alone else None)
 
     def serves(self, job_id: str) -> bool:
         """Whether what a job serves answers by now."""
-        try:
-            response = self._http.get(base_path(job_id))
-        except httpx2.TransportError as error:
-            raise failures.from_transport(error, self.address.url) from error
-        return response.status_code != _NOT_YET
+        from millpond.specs.serving import base_path
+
+        return self._connection.status_of(base_path(job_id)) != _NOT_YET
 
     def document(self, job_id: str) -> dict[str, Any]:
         """The job file that a job was submitted with."""
-        return self._ask(JobDocument, "GET", f"/jobs/{_segment(job_id)}/document").root
+        return self._ask(JobDocument, "GET", f"/jobs/{segment(job_id)}/document").root
 
     def delete(self, job_id: str) -> JobInfo:
         """Drop a job that has ended, and all that it wrote, an array with its members; returns its last look.
@@ -275,20 +302,32 @@ class Client:
         Raises:
             ConflictError: it has not ended.
         """
-        return self._ask(JobInfo, "DELETE", f"/jobs/{_segment(job_id)}", timeout=_DELETED_WITHIN_S)
+        return self._ask(JobInfo, "DELETE", f"/jobs/{segment(job_id)}", timeout=_DELETED_WITHIN_S)
 
     def happenings(self, after: int | None = None, limit: int = 100) -> list[EventInfo]:
         """What happened to jobs and machines, oldest first: the latest, or the first behind ``seq`` of an entry."""
+        from millpond.specs.event_bodies import EventList
+
         params = {"limit": limit} | ({} if after is None else {"after": after})
         return self._ask(EventList, "GET", "/events", params=params).events
 
     def node_events(self, name: str, limit: int = 100) -> list[EventInfo]:
         """The latest that happened to a machine, oldest first."""
-        return self._ask(EventList, "GET", f"/nodes/{_segment(name)}/events", params={"limit": limit}).events
+        from millpond.specs.event_bodies import EventList
+
+        return self._ask(EventList, "GET", f"/nodes/{segment(name)}/events", params={"limit": limit}).events
 
     def nodes(self) -> list[NodeInfo]:
         """All machines of the cluster."""
+        from millpond.specs.node_bodies import NodeList
+
         return self._ask(NodeList, "GET", "/nodes").nodes
+
+    def devices(self, history: int = 0) -> list[DeviceStatus]:
+        """All devices as they fare now, with so many earlier looks of each."""
+        from millpond.specs.device_bodies import DeviceList
+
+        return self._ask(DeviceList, "GET", "/devices", params={"history": history}).devices
 
     def close_node(
         self,
@@ -309,8 +348,10 @@ class Client:
         Raises:
             NotFoundError, InvalidInputError: there is none of that name; the span makes no sense.
         """
+        from millpond.specs.node_bodies import NodeInfo
+
         wish = {"reason": reason, "until": until, "drain": drain, "begin": begin}
-        return self._ask(NodeInfo, "POST", f"/nodes/{_segment(name)}/close", json=wish)
+        return self._ask(NodeInfo, "POST", f"/nodes/{segment(name)}/close", json=wish)
 
     def open_node(self, name: str, *, planned: bool = False) -> NodeInfo:
         """Let a machine take new work again.
@@ -321,7 +362,9 @@ class Client:
         Raises:
             NotFoundError, ConflictError: there is none of that name; it is open.
         """
-        return self._ask(NodeInfo, "POST", f"/nodes/{_segment(name)}/open", json={"planned": planned})
+        from millpond.specs.node_bodies import NodeInfo
+
+        return self._ask(NodeInfo, "POST", f"/nodes/{segment(name)}/open", json={"planned": planned})
 
     def usage(self, by: str = "user", since: float = 0.0, until: float | None = None) -> UsageList:
         """Who held how much between two instants (seconds since 1970; default: up to now).
@@ -329,6 +372,8 @@ class Client:
         Args:
             by: ``user``, ``queue``, ``model``, ``kind`` or ``job``.
         """
+        from millpond.specs.usage_bodies import UsageList
+
         params: dict[str, str | float] = {"by": by, "since": since}
         if until is not None:
             params["until"] = until
@@ -336,6 +381,8 @@ class Client:
 
     def deliveries(self, limit: int = 100) -> list[DeliveryInfo]:
         """What was or is to be told to webhooks, newest first."""
+        from millpond.specs.event_bodies import DeliveryList
+
         return self._ask(DeliveryList, "GET", "/webhooks/deliveries", params={"limit": limit}).deliveries
 
     def server(self) -> ServerInfo:
@@ -361,14 +408,14 @@ class Client:
             NotFoundError: no such job, task or attempt.
             UnavailableError: the server stayed away for too long.
         """
-        path = f"/jobs/{_segment(job_id)}/logs"
+        path = f"/jobs/{segment(job_id)}/logs"
         params = {"task": task, "attempt": attempt, "follow": follow, "cursor": cursor or None}
         wanted = {name: value for name, value in params.items() if value is not None}
         if follow:
-            yield from logs.follow(self, Patience(self), path, wanted)
+            yield from logs.follow(self._connection, Patience(self._connection), path, wanted)
             return
         try:
-            yield from logs.read(self, path, wanted)
+            yield from logs.read(self._connection, path, wanted)
         except httpx2.TransportError as error:
             raise failures.from_transport(error, self.address.url) from error
 
@@ -378,7 +425,7 @@ class Client:
         Raises:
             UnavailableError: the server stayed away for too long.
         """
-        patience = Patience(self)
+        patience = Patience(self._connection)
         pause_s = min(_FIRST_LOOK_S, every_s)
         while True:
             try:
@@ -398,44 +445,18 @@ class Client:
         *_, job = self.watch(job_id)
         return job
 
-    def reconnect(self) -> None:
-        """Find the server anew and connect: it may have been restarted on another port.
-
-        Raises:
-            UnavailableError: no server is running.
-        """
-        self.address = find_server(*self._where)
-        self._http.close()
-        self._http = self._connect(self.address)
-
-    def stream(self, path: str, params: Mapping[str, Any], silence_s: float) -> Iterator[bytes]:
-        """The raw body of a streamed answer, behind an empty piece; fails when nothing comes for ``silence_s``."""
-        timeout = httpx2.Timeout(self._timeout_s, read=silence_s)
-        with self._http.stream("GET", API_PREFIX + path, params=dict(params), timeout=timeout) as response:
-            if not response.is_success:
-                response.read()
-                raise failures.from_response(response, self.address.url)
-            yield b""
-            yield from response.iter_bytes()
-
-    def _connect(self, address: Address) -> httpx2.Client:
-        return httpx2.Client(
-            base_url=address.url,
-            headers={"Authorization": f"Bearer {address.token}"},
-            timeout=self._timeout_s,
-            transport=self._transport,
-            trust_env=not is_on_this_machine(address.url),
-            verify=trust(address),
-        )
-
     @property
     def secrets(self) -> Secrets:
         """Secrets of this server's jobs: set, list, remove."""
-        return Secrets(self._ask, self._send)
+        from millpond.client.sdk.secrets import Secrets
+
+        return Secrets(self._ask, self._connection.send)
 
     @property
     def services(self) -> Services:
         """Services and their revisions."""
+        from millpond.client.sdk.services import Services
+
         return Services(self._ask)
 
     @property
@@ -443,49 +464,18 @@ class Client:
         """The server's catalogue of images."""
         from millpond.client.sdk.images import Images
 
-        return Images(self._ask, self._posted_stream, self.files)
-
-    def _posted_stream(self, path: str, body: Any, silence_s: float) -> Iterator[bytes]:
-        """A streamed answer to a body; what is lost is an error."""
-        timeout = httpx2.Timeout(self._timeout_s, read=silence_s)
-        try:
-            with self._http.stream("POST", API_PREFIX + path, json=body, timeout=timeout) as response:
-                if not response.is_success:
-                    response.read()
-                    raise failures.from_response(response, self.address.url)
-                yield from response.iter_bytes()
-        except httpx2.TransportError as error:
-            raise failures.from_transport(error, self.address.url) from error
+        return Images(self._ask, self._connection.post, self.files)
 
     @property
     def accounts(self) -> Accounts:
         """The server's users, groups, tokens and audit log."""
-        return Accounts(self._ask, self._send)
+        from millpond.client.sdk.accounts import Accounts
+
+        return Accounts(self._ask, self._connection.send)
 
     @property
     def ssh(self) -> Ssh:
         """SSH into jobs: keys, and where the gateway is."""
+        from millpond.client.sdk.ssh import Ssh
+
         return Ssh(self._ask)
-
-    def _ask(self, answer: type[_Answer], method: str, path: str, **request: Any) -> _Answer:
-        response = self._send(method, path, **request)
-        try:
-            return answer.model_validate_json(response.content)
-        except ValidationError as error:
-            raise UnavailableError(
-                f"the answer of {self.address.url} is not understood", "client and server should be of one version"
-            ) from error
-
-    def _send(self, method: str, path: str, **request: Any) -> httpx2.Response:
-        try:
-            response = self._http.request(method, API_PREFIX + path, **request)
-        except httpx2.TransportError as error:
-            raise failures.from_transport(error, self.address.url) from error
-        if not response.is_success:
-            raise failures.from_response(response, self.address.url)
-        return response
-
-
-def _segment(text: str) -> str:
-    """``text`` as one segment of a path."""
-    return quote(text, safe="")

@@ -7,15 +7,16 @@ nothing but its list.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import stat
+from collections.abc import Iterable, Iterator
+from glob import escape
 from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
 from urllib.parse import quote
 
+from millpond.client.sdk.asking import Asking, Reading, segment
 from millpond.client.sdk.scanning import Scan, scan
-from millpond.model.errors import InvalidInputError, UnavailableError
-from millpond.specs.api import Body
+from millpond.model.errors import ConflictError, InvalidInputError, UnavailableError
 from millpond.specs.batches import LARGEST_BATCHED, batches
 from millpond.specs.file_bodies import (
     MOST_DIGESTS,
@@ -29,16 +30,11 @@ from millpond.specs.file_bodies import (
 )
 from millpond.specs.files import digest_of, is_inside
 
-_Answer = TypeVar("_Answer", bound=Body)
 LARGEST_DATASET = 2**44
 SILENCE_S = 60.0
 _PIECE = 2**20
-
-
-class Asking(Protocol):
-    """How a client asks: a request that gives one body."""
-
-    def __call__(self, answer: type[_Answer], method: str, path: str, **request: Any) -> _Answer: ...
+_SAME_INSTANT_S = 1e-6
+"""Instants lose their last digits on their way through JSON and file systems."""
 
 
 class Files:
@@ -48,7 +44,7 @@ class Files:
         ask, stream: of the client: one body; the raw pieces of an answer.
     """
 
-    def __init__(self, ask: Asking, stream: Callable[[str, Mapping[str, Any], float], Iterator[bytes]]) -> None:
+    def __init__(self, ask: Asking, stream: Reading) -> None:
         self._ask = ask
         self._stream = stream
 
@@ -111,7 +107,7 @@ class Files:
         """
         snapshot = self._send(scan(folder, LARGEST_DATASET, ignore=False))
         body = {"snapshot": snapshot} | ({} if visibility is None else {"visibility": visibility})
-        return self._ask(DatasetInfo, "POST", f"/datasets/{_segment(name)}", json=body)
+        return self._ask(DatasetInfo, "POST", f"/datasets/{segment(name)}", json=body)
 
     def share_dataset(self, name: str, visibility: str) -> DatasetInfo:
         """Let others see all versions of a dataset, or no more.
@@ -119,7 +115,7 @@ class Files:
         Raises:
             NotFoundError: there is none.
         """
-        return self._ask(DatasetInfo, "PATCH", f"/datasets/{_segment(name)}", json={"visibility": visibility})
+        return self._ask(DatasetInfo, "PATCH", f"/datasets/{segment(name)}", json={"visibility": visibility})
 
     def datasets(self) -> list[DatasetInfo]:
         """Every version of every dataset, by name, the latest first."""
@@ -132,19 +128,21 @@ class Files:
             NotFoundError: it is not there.
             ConflictError: a job that has not ended reads it.
         """
-        return self._ask(DatasetInfo, "DELETE", f"/datasets/{_segment(name)}/{version}")
+        return self._ask(DatasetInfo, "DELETE", f"/datasets/{segment(name)}/{version}")
 
     # ---- what jobs leave ----------------------------------------------------------------------------------------
 
     def outputs(self, job_id: str, attempt: int | None = None) -> OutputList:
         """The files that an attempt (default: the last) left in its output folder."""
-        return self._ask(OutputList, "GET", f"/jobs/{_segment(job_id)}/output", params=_given(attempt=attempt))
+        return self._ask(OutputList, "GET", f"/jobs/{segment(job_id)}/output", params=_given(attempt=attempt))
 
     def get_output(self, job_id: str, into: Path, attempt: int | None = None) -> list[Path]:
         """Fetch them all into a folder, which is made; returns where they are now.
 
+        What an earlier call fetched before it was cut off is not fetched again, not even the part of a file.
+
         Raises:
-            UnavailableError: something cannot be written.
+            UnavailableError: something cannot be written, or the connection broke.
         """
         listed = self.outputs(job_id, attempt)
         return [self._fetch(job_id, listed.attempt, file, into) for file in listed.files]
@@ -154,23 +152,41 @@ class Files:
         # What a server says is not trusted with paths on this machine; nor are links that lie here already.
         if not is_inside(file.path) or not place.parent.resolve().is_relative_to(into.resolve()):
             raise InvalidInputError(f"the output has the path {file.path!r}, which leads out of {into}", "")
-        fresh = place.with_name(f".{place.name}.part")
+        if _is_fetched(place, file):
+            return place
+        path = f"/jobs/{segment(job_id)}/output/{quote(file.path)}"
         try:
             place.parent.mkdir(parents=True, exist_ok=True)
-            with fresh.open("wb") as target:
-                path = f"/jobs/{_segment(job_id)}/output/{quote(file.path)}"
-                for piece in self._stream(path, {"attempt": attempt}, SILENCE_S):
-                    target.write(piece)
-            os.utime(fresh, (file.modified_at, file.modified_at))
-            fresh.replace(place)
+            part = _part_of(place, file)
+            try:
+                self._complete(part, path, attempt, file)
+            except ConflictError:  # it has changed since it was listed, and the part is of another version
+                part.unlink(missing_ok=True)
+                self._complete(part, path, attempt, file)
+            os.utime(part, (file.modified_at, file.modified_at))
+            part.replace(place)
         except OSError as error:
             raise UnavailableError(f"{place} cannot be written ({error.strerror})", "name another folder") from error
         return place
 
+    def _complete(self, part: Path, path: str, attempt: int, file: OutputFile) -> None:
+        """Fetch what a part of a file lacks.
+
+        Raises:
+            ConflictError: the file is another by now.
+        """
+        with part.open("ab") as target:
+            have = target.tell()
+            if have == file.size > 0:
+                return
+            more = {"Range": f"bytes={have}-", "If-Match": f'"{file.version}"'} if have else None
+            for piece in self._stream(path, {"attempt": attempt}, SILENCE_S, more):
+                target.write(piece)
+
     def metrics(self, job_id: str, *, attempt: int | None = None, task: int | None = None) -> MetricsInfo:
         """What an attempt's tasks reported of themselves."""
         params = _given(attempt=attempt, task=task)
-        return self._ask(MetricsInfo, "GET", f"/jobs/{_segment(job_id)}/metrics", params=params)
+        return self._ask(MetricsInfo, "GET", f"/jobs/{segment(job_id)}/metrics", params=params)
 
     def result(self, job_id: str, task: int = 0) -> bytes:
         """What the function that a task ran returned, as it was written.
@@ -178,11 +194,34 @@ class Files:
         Raises:
             NotFoundError: nothing was returned.
         """
-        return b"".join(self._stream(f"/jobs/{_segment(job_id)}/result", {"task": task}, SILENCE_S))
+        return b"".join(self._stream(f"/jobs/{segment(job_id)}/result", {"task": task}, SILENCE_S))
 
 
 def _given(**params: int | None) -> dict[str, int]:
     return {name: value for name, value in params.items() if value is not None}
+
+
+def _part_of(place: Path, file: OutputFile) -> Path:
+    """Where a file grows until it is whole; parts of other versions are removed.
+
+    A server that tells no versions has each file fetched from its beginning.
+    """
+    mark = digest_of(file.version.encode())[:12]
+    part = place.with_name(f".{place.name}.{mark}.part")
+    for other in place.parent.glob(f".{escape(place.name)}.{'?' * len(mark)}.part"):
+        if other != part or not file.version or other.is_symlink():
+            other.unlink()
+    return part
+
+
+def _is_fetched(place: Path, file: OutputFile) -> bool:
+    """Whether a file is there as it was listed: its time is set when it is whole."""
+    try:
+        found = place.lstat()
+    except FileNotFoundError:
+        return False
+    same_time = abs(found.st_mtime - file.modified_at) < _SAME_INSTANT_S
+    return stat.S_ISREG(found.st_mode) and found.st_size == file.size and same_time
 
 
 def _pieces(path: Path) -> Iterator[bytes]:
@@ -205,7 +244,3 @@ def _whole(path: Path) -> bytes:
 
 def _unreadable(source: Path, error: OSError) -> UnavailableError:
     return UnavailableError(f"{source} cannot be read ({error.strerror})", "check its rights")
-
-
-def _segment(text: str) -> str:
-    return quote(text, safe="")

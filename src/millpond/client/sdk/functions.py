@@ -21,7 +21,7 @@ from millpond.client.sdk.handles import InlineJob, Job, Jobs, PoolJob
 from millpond.job.envelopes import EACH, pack
 from millpond.model.errors import InvalidInputError
 from millpond.specs.job import check_job
-from millpond.specs.members import member_id
+from millpond.specs.job_ids import member_id
 
 T = TypeVar("T")
 S = TypeVar("S")

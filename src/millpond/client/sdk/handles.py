@@ -15,9 +15,11 @@ from typing import Any, Generic, TypeVar
 
 from millpond.client.sdk.client import ENDED, Client
 from millpond.client.sdk.outcomes import JobTimeoutError, value_of, without_result
-from millpond.model.errors import NotFoundError
-from millpond.specs.api import JobInfo, ReasonInfo
+from millpond.client.sdk.patience import Patience
+from millpond.model.errors import NotFoundError, UnavailableError
 from millpond.specs.file_bodies import MetricsInfo
+from millpond.specs.job_bodies import JobInfo
+from millpond.specs.reason_bodies import ReasonInfo
 
 T = TypeVar("T")
 
@@ -37,7 +39,7 @@ class Job(ABC, Generic[T]):
     @property
     @abstractmethod
     def state(self) -> str:
-        """Its state now; a ``model.workloads.JobState``."""
+        """Its state now; a ``model.states.JobState``."""
 
     @abstractmethod
     def wait(self, timeout: float | None = None) -> str:
@@ -124,8 +126,8 @@ class PoolJob(Job[T]):
 
     async def aresult(self, timeout: float | None = None) -> T:
         give_up_at = None if timeout is None else time.monotonic() + timeout
-        pause_s = _FIRST_LOOK_S
-        while await asyncio.to_thread(lambda: self.state) not in ENDED:
+        pause_s, patience = _FIRST_LOOK_S, Patience(self._client)
+        while await asyncio.to_thread(self._look, patience) not in ENDED:
             if give_up_at is not None and time.monotonic() >= give_up_at:
                 raise self._too_late(timeout)
             await asyncio.sleep(pause_s)
@@ -151,6 +153,16 @@ class PoolJob(Job[T]):
     def stop(self) -> None:
         if self.state not in ENDED:
             self.info = self._client.stop(self.id)
+
+    def _look(self, patience: Patience) -> str:
+        """Its state now, or the last that is known while the server is away."""
+        try:
+            state = self.state
+        except UnavailableError as error:
+            patience.lost(error)
+            return self.info.state
+        patience.found()
+        return state
 
     def _value(self, task: int) -> T:
         try:

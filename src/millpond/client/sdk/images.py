@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
-from urllib.parse import quote
+from typing import Any
 
 from pydantic import ValidationError
 
+from millpond.client.sdk.asking import Asking, Posting, segment
 from millpond.client.sdk.failures import from_body
-from millpond.client.sdk.files import Asking, Files
+from millpond.client.sdk.files import Files
 from millpond.model.errors import UnavailableError
 from millpond.specs.image_bodies import ImageInfo, ImageList, ImageStep
 
@@ -18,12 +18,6 @@ SILENCE_S = 60.0
 """The server gives a sign of life more often."""
 
 Tell = Callable[[str], None]
-
-
-class Posting(Protocol):
-    """How a client asks for a streamed answer to a body."""
-
-    def __call__(self, path: str, body: Any, silence_s: float) -> Iterator[bytes]: ...
 
 
 class Images:
@@ -47,9 +41,11 @@ class Images:
         """Put an image of a registry, or of the server's machine, into the catalogue.
 
         Args:
-            words: ``description`` and ``visibility``, where they are to be other than before.
+            words: ``description`` and ``visibility``, where they are to be other than before; ``login``, the name of
+                the secret that says ``USER:PASSWORD`` for the registry.
 
         Raises:
+            NotFoundError, InvalidInputError: the registry has none, or does not let us in.
             UnavailableError: the registry does not give it, or nothing there runs containers.
         """
         return self._last("/images", {"name": name, "tag": tag, "reference": reference, **words}, tell)
@@ -106,4 +102,4 @@ class Images:
 
 
 def _place(name: str, tag: str) -> str:
-    return f"/images/{quote(name, safe='')}/{quote(tag, safe='')}"
+    return f"/images/{segment(name)}/{segment(tag)}"

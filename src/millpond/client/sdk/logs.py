@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from millpond.client.sdk.patience import Patience, Reconnecting
 from millpond.model.errors import MillpondError, UnavailableError
-from millpond.specs.api import LogChunk
+from millpond.specs.log_bodies import LogChunk
 
 SILENCE_S = 60.0
 """A followed stream without a byte for so long is asked for anew."""

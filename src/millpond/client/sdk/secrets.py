@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from urllib.parse import quote
-
-from millpond.client.sdk.accounts import Asking, Telling
+from millpond.client.sdk.asking import Asking, Telling, segment
 from millpond.specs.secret_bodies import SecretInfo, SecretList, SecretPut
 
 SERVER = "server"
@@ -36,4 +34,4 @@ class Secrets:
 
 
 def _path(kind: str, owner: str, name: str) -> str:
-    return "/secrets/" + "/".join(quote(part, safe="") for part in (kind, owner or "-", name))
+    return "/secrets/" + "/".join(segment(part) for part in (kind, owner or "-", name))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias
-from urllib.parse import quote
 
+from millpond.client.sdk.asking import Asking, segment
 from millpond.model.errors import ConflictError
-from millpond.specs.api import JobInfo
+from millpond.specs.job_bodies import JobInfo
+from millpond.specs.job_ids import service_of
 from millpond.specs.service_bodies import RevisionPlan, RevisionRequest, RolloutRequest, ServiceInfo
-from millpond.specs.serving import service_of
 
 Act: TypeAlias = Literal["pause", "resume", "promote", "undo"]
 
@@ -21,7 +21,7 @@ class Services:
         ask: sends a request and reads its answer.
     """
 
-    def __init__(self, ask: Callable[..., Any]) -> None:
+    def __init__(self, ask: Asking) -> None:
         self._ask = ask
 
     def info(self, job_id: str) -> ServiceInfo:
@@ -30,14 +30,12 @@ class Services:
         Raises:
             ConflictError: the job is none.
         """
-        answer: ServiceInfo = self._ask(ServiceInfo, "GET", f"/jobs/{_segment(job_id)}/service")
-        return answer
+        return self._ask(ServiceInfo, "GET", f"/jobs/{segment(job_id)}/service")
 
     def plan(self, job_id: str, document: Mapping[str, Any]) -> RevisionPlan:
         """What another job file would change; nothing is."""
         wish = RevisionRequest(document=dict(document)).model_dump()
-        answer: RevisionPlan = self._ask(RevisionPlan, "POST", f"/jobs/{_segment(job_id)}/revisions/plan", json=wish)
-        return answer
+        return self._ask(RevisionPlan, "POST", f"/jobs/{segment(job_id)}/revisions/plan", json=wish)
 
     def begin(self, job_id: str, document: Mapping[str, Any], canary: float | None = None) -> ServiceInfo:
         """Have another revision take the place of the present one, replica by replica.
@@ -50,8 +48,7 @@ class Services:
             ConflictError: another revision is on its way.
         """
         wish = RevisionRequest(document=dict(document), canary=canary).model_dump()
-        answer: ServiceInfo = self._ask(ServiceInfo, "POST", f"/jobs/{_segment(job_id)}/revisions", json=wish)
-        return answer
+        return self._ask(ServiceInfo, "POST", f"/jobs/{segment(job_id)}/revisions", json=wish)
 
     def act(self, job_id: str, act: Act) -> ServiceInfo:
         """Pause, go on with, promote or withdraw the revision on its way; without one, ``undo`` goes back by one.
@@ -60,8 +57,7 @@ class Services:
             ConflictError: there is none, it is no canary, or there is nothing to go back to.
         """
         wish = RolloutRequest(act=act).model_dump()
-        answer: ServiceInfo = self._ask(ServiceInfo, "POST", f"/jobs/{_segment(job_id)}/rollout", json=wish)
-        return answer
+        return self._ask(ServiceInfo, "POST", f"/jobs/{segment(job_id)}/rollout", json=wish)
 
 
 def named(jobs: list[JobInfo], name: str, user: str) -> str | None:
@@ -75,7 +71,3 @@ def named(jobs: list[JobInfo], name: str, user: str) -> str | None:
         cause = f"{len(found)} services are called {name} ({', '.join(sorted(found))})"
         raise ConflictError(cause, "say which with --update JOB, or --new for one more")
     return next(iter(found.values()), None)
-
-
-def _segment(text: str) -> str:
-    return quote(text, safe="")

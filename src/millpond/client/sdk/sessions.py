@@ -10,13 +10,14 @@ import ssl
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
+from millpond.client.sdk.asking import segment
 from millpond.client.sdk.discovery import NO_SERVER_REMEDY, Address, is_on_this_machine
-from millpond.client.sdk.trust import distrusted, trust
+from millpond.client.sdk.trust import distrusted, encrypts, trust
 from millpond.model.errors import ConflictError, MillpondError, UnavailableError
 from millpond.specs.api import API_PREFIX
 
@@ -63,7 +64,7 @@ class Session:
 
     def __init__(self, address: Address, job: str, task: int, order: Order) -> None:
         self.exit_code: int | None = None
-        self._socket = _open(address, f"/jobs/{quote(job, safe='')}/exec", {"task": task})
+        self._socket = _open(address, f"/jobs/{segment(job)}/exec", {"task": task})
         self._say(order.message())
 
     def __enter__(self) -> Self:
@@ -118,7 +119,7 @@ class Tunnel:
     """A connection to a port of a task."""
 
     def __init__(self, address: Address, job: str, task: int, port: int) -> None:
-        self._socket = _open(address, f"/jobs/{quote(job, safe='')}/forward", {"task": task, "port": port})
+        self._socket = _open(address, f"/jobs/{segment(job)}/forward", {"task": task, "port": port})
 
     def close(self) -> None:
         """End it."""
@@ -181,10 +182,10 @@ def _open(address: Address, path: str, params: Mapping[str, Any]) -> ClientConne
 
 
 def _context(address: Address) -> ssl.SSLContext | None:
+    if not encrypts(address.url):
+        return None
     trusted = trust(address)
-    if isinstance(trusted, ssl.SSLContext):
-        return trusted
-    return ssl.create_default_context() if address.url.startswith("https:") else None
+    return trusted if isinstance(trusted, ssl.SSLContext) else ssl.create_default_context()
 
 
 def _refused(error: InvalidStatus) -> MillpondError:

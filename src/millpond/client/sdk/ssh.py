@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from urllib.parse import quote
-
-from millpond.client.sdk.accounts import Asking
+from millpond.client.sdk.asking import Asking, segment
 from millpond.specs.ssh import SshInfo, SshKeyInfo, SshKeyList
 
 
@@ -33,4 +31,4 @@ class Ssh:
 
     def remove_key(self, key_id: str) -> SshKeyInfo:
         """A key opens nothing any more."""
-        return self._ask(SshKeyInfo, "DELETE", f"/ssh-keys/{quote(key_id, safe='')}")
+        return self._ask(SshKeyInfo, "DELETE", f"/ssh-keys/{segment(key_id)}")

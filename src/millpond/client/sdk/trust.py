@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import ssl
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from millpond.client.sdk.discovery import Address
 from millpond.model.errors import UnavailableError
@@ -15,14 +16,17 @@ AUTHORITY_VARIABLE = "MILLPOND_CA"
 def trust(address: Address) -> ssl.SSLContext | bool:
     """What connections to a server are checked by; True for the authorities that the system trusts.
 
+    A server that does not encrypt has no certificate, so nobody is trusted to vouch for one: reading the system's
+    authorities would take longer than all else that connecting does.
+
     The certificate of a server of this machine is for the name under which others reach it, not for 127.0.0.1; so here
     it is compared with the very certificate that the server was given.
 
     Raises:
         UnavailableError: a file of certificates cannot be read.
     """
-    if not address.url.startswith("https:"):
-        return True
+    if not encrypts(address.url):
+        return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     named = address.certificate or address.authority or os.environ.get(AUTHORITY_VARIABLE, "")
     if not named:
         return True
@@ -38,6 +42,11 @@ def trust(address: Address) -> ssl.SSLContext | bool:
     if address.certificate:
         context.check_hostname = False
     return context
+
+
+def encrypts(url: str) -> bool:
+    """Whether a server at this address has a certificate to show."""
+    return urlsplit(url).scheme == "https"
 
 
 def distrusted(error: Exception, url: str) -> UnavailableError | None:

@@ -1,0 +1,54 @@
+"""JSON and YAML of what others wrote, for a terminal: what one cannot see stands there as its number.
+
+A job file can hold characters that move the cursor or turn the direction of writing, so that a line reads otherwise
+than it is (Unicode Technical Report 36, section 2.10.3). Both forms have an escape for them; who reads the answer with
+a program gets what was written.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+_SUSPICIOUS = re.compile(r"[^\x20-\x7e\n\t\w]")
+"""Few characters have to be looked at closer: letters of all languages are none of them."""
+
+
+def json_text(body: BaseModel) -> str:
+    """A body as indented JSON."""
+    return _SUSPICIOUS.sub(lambda found: _escaped(found[0]), body.model_dump_json(indent=2))
+
+
+def yaml_text(body: BaseModel) -> str:
+    """A body as YAML."""
+    import yaml
+
+    class Dumper(yaml.SafeDumper):
+        """Writes letters as they are, and strings with anything unseen in quotes and with its number."""
+
+        def write_double_quoted(self, text: str, split: bool = True) -> None:
+            self.allow_unicode = not _is_tricky(text)
+            super().write_double_quoted(text, split)
+            self.allow_unicode = True
+
+    def represent(dumper: yaml.SafeDumper, text: str) -> Any:
+        return dumper.represent_scalar("tag:yaml.org,2002:str", text, style='"' if _is_tricky(text) else None)
+
+    Dumper.add_representer(str, represent)
+    plain = body.model_dump(mode="json")
+    return str(yaml.dump(plain, Dumper=Dumper, sort_keys=False, allow_unicode=True))
+
+
+def _is_tricky(text: str) -> bool:
+    return any(not letter.isprintable() for letter in _SUSPICIOUS.findall(text))
+
+
+def _escaped(letter: str) -> str:
+    """A character as JSON writes it in a string, where nothing that cannot be seen stands outside of one."""
+    if letter.isprintable():
+        return letter
+    units = letter.encode("utf-16-be")
+    return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))

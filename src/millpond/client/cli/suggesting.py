@@ -1,0 +1,23 @@
+"""Groups of commands that name the nearest one when somebody mistypes."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+
+import click
+
+
+class SuggestingGroup(click.Group):
+    """A group that says what a command it does not have may have been meant to be."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name, known = args[0], self.list_commands(ctx)
+        if name not in known and not name.startswith("-"):
+            near = get_close_matches(name, known, n=1, cutoff=0.5)
+            hint = f"`{ctx.command_path} --help` lists the commands"
+            if near:
+                hint = f"did you mean `{ctx.command_path} {near[0]}`?"
+            raise click.UsageError(f"no command {name!r}; {hint}")
+        return super().resolve_command(ctx, args)

@@ -1,0 +1,113 @@
+"""Images of real registries: fetched, pinned, waited for, and not given to everybody. One walk, as starts take time."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+from real_pond import POND, Pond, until
+
+from real_containers import IMAGE, RealPodman
+from real_registry import LOGIN, RealRegistry, registry_program
+
+
+@dataclass(frozen=True, slots=True)
+class Yard:
+    """A server, its podman, and two registries that podman may speak to without TLS."""
+
+    pond: Pond
+    podman: RealPodman
+    open: RealRegistry
+    private: RealRegistry
+
+    def push(self, text: str, reference: str, *options: str) -> None:
+        """Have an image that says something in its file ``/said`` in a registry, and no more on this machine."""
+        file = self.pond.state_dir.parent / "Containerfile"
+        file.write_text(f"FROM {IMAGE}\nRUN echo {text} > /said\n")
+        for arguments in (
+            ("build", "--tag", reference, "--file", str(file), str(file.parent / "nothing")),
+            ("push", *options, reference),
+            ("rmi", "--force", reference),
+        ):
+            done = self.podman(*arguments)
+            assert done.returncode == 0, done.stderr
+
+    def why(self, job: str) -> dict:
+        """What ``pond why`` says."""
+        return json.loads(self.pond("why", job, "-o", "json").stdout)
+
+
+@pytest.fixture(scope="module")
+def yard(_real_podman: RealPodman | str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Yard]:
+    program = registry_program()
+    if isinstance(_real_podman, str) or not program:
+        pytest.skip(_real_podman if isinstance(_real_podman, str) else "docker-registry is not installed")
+    folder = tmp_path_factory.mktemp("registry")
+    (folder / "nothing").mkdir()
+    registries = [RealRegistry(program, folder / name, name == "private") for name in ("open", "private")]
+    trusted = folder / "registries.conf"
+    trusted.write_text("".join(f'[[registry]]\nlocation = "{one.address}"\ninsecure = true\n' for one in registries))
+    env = _real_podman.env | {"CONTAINERS_REGISTRIES_CONF": str(trusted)}
+    pond = Pond(folder / "state")
+    pond.env |= env
+    pond.up()
+    yield Yard(pond, RealPodman(_real_podman.program, env), *registries)
+    done = pond("down")
+    assert done.returncode == 0, done.stderr
+    for each in registries:
+        each.stop()
+
+
+def test_a_job_keeps_the_image_that_a_tag_meant_when_it_was_handed_in(yard: Yard) -> None:
+    pond, reference = yard.pond, f"{yard.open.address}/team/words:1"
+    yard.push("one", reference)
+    added = pond("image", "add", "words:1", reference)
+    assert added.returncode == 0, added.stderr
+    assert "Copying blob" in added.stderr, "what the runtime says is followed"
+    hold = pond("run", "-d", "--gpus", "4", "--tasks", "2", "--", "sleep", "600").stdout.strip()
+    waiting = pond("run", "-d", "--image", "words:1", "--gpus", "4", "--", "cat", "/said").stdout.strip()
+    yard.push("two", reference)
+    assert pond("image", "add", "words:1", reference).stdout != added.stdout
+    pond("stop", hold)
+    assert pond("wait", waiting).returncode == 0
+    assert pond("logs", waiting).stdout == "one\n"
+    assert pond("run", "--image", "words:1", "--", "cat", "/said").stdout == "two\n"
+
+
+def test_what_a_registry_does_not_have_ends_the_job_and_one_that_is_down_is_waited_for(yard: Yard) -> None:
+    pond, reference = yard.pond, f"{yard.open.address}/team/later:1"
+    yard.push("later", reference)
+    missing = pond("run", "--image", f"{yard.open.address}/team/later:9", "--", "true")
+    assert f"has no image {yard.open.address}/team/later:9" in missing.stderr
+    yard.open.stop()
+    job = pond("run", "-d", "--image", reference, "--", "cat", "/said").stdout.strip()
+    refused = f"the registry {yard.open.address} cannot be reached (connection refused); it is tried again"
+    until(lambda: refused in yard.why(job)["summary"])
+    assert yard.why(job)["cause"] == "waiting-for-image"
+    yard.open.start()
+    assert pond("wait", job).returncode == 0
+    assert pond("logs", job).stdout == "later\n"
+
+
+def test_a_registry_that_asks_for_a_login_gets_it_from_a_secret_and_gives_to_nobody_else(yard: Yard) -> None:
+    pond, reference = yard.pond, f"{yard.private.address}/team/secret:1"
+    yard.push("secret", reference, "--creds", LOGIN)
+    refused = pond("image", "add", "secret:1", reference)
+    assert (refused.returncode, "not for everybody" in refused.stderr) == (2, True)
+    assert "pond image add --login" in refused.stderr
+    kept = [POND, "secret", "set", "REGISTRY", "--stdin"]
+    subprocess.run(kept, input=LOGIN, env=pond.env, text=True, check=True, capture_output=True, timeout=60)
+    added = pond("image", "add", "secret:1", reference, "--login", "REGISTRY", "--visibility", "private")
+    assert added.returncode == 0, added.stderr
+    assert pond("run", "--image", "secret:1", "--", "cat", "/said").stdout == "secret\n"
+    context = pond.state_dir.parent / "nothing"
+    (context / "Containerfile").write_text("FROM secret:1\nRUN cat /said /said > /twice\n")
+    assert pond("image", "build", "twice:1", str(context)).returncode == 0
+    assert pond("run", "--image", "twice:1", "--", "cat", "/twice").stdout == "secret\nsecret\n"
+    around = pond("run", "--image", reference, "--", "cat", "/said")
+    assert (around.stdout, "not for everybody" in around.stderr) == ("", True), "the catalogue is the only way to it"
+    assert not list(pond.state_dir.glob("login-*"))
+    assert "hush" not in (pond.state_dir / "server.log").read_text()
