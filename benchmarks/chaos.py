@@ -22,12 +22,15 @@ import chaos_jobs as jobs
 from chaos_checks import Findings, check
 from millpond.client.sdk import Client
 from millpond.model.errors import ConflictError, UnavailableError
+from millpond.specs.log_bodies import FIRST_CURSOR
 from reporting import Table, command_line, emit, note, program
 from served import ServedPond
 
 MOST_LIVE = 24
 """Submitting pauses while so many jobs live, so that the line stays short."""
 SETTLED_WITHIN_S = 300.0
+FOLLOWED_WITHIN_S = 1_800.0
+_LOOKS_EVERY_S = 0.7
 _STARTING_S = (0.05, 2.0)
 _RUNNING_S = (0.0, 1.2)
 
@@ -42,6 +45,8 @@ class Stream:
         stops: keys of jobs whose end was asked for, and accepted.
         followed: what a follower got, by job id.
         broken: what ended one of the threads; always a finding.
+        over: nothing more is to be submitted.
+        all_in: the answer to the last submission has come, so ``accepted`` is complete.
     """
 
     book: Path
@@ -52,6 +57,7 @@ class Stream:
     followed: dict[str, str] = field(default_factory=dict)
     broken: list[str] = field(default_factory=list)
     over: threading.Event = field(default_factory=threading.Event)
+    all_in: threading.Event = field(default_factory=threading.Event)
 
 
 @program
@@ -106,13 +112,20 @@ def torment(directory: Path, kills: int, seed: int) -> Findings:
             pond.kill()
             pond.launch()
         pond.await_ready()
-        stream.over.set()
-        for thread in threads:
-            thread.join(SETTLED_WITHIN_S)
+        _wind_up(stream, *threads)
         _let_end(pond, stream)
         findings = check(pond, stream.book, stream)
         findings.counts = dict(counts) | findings.counts
         return findings
+
+
+def _wind_up(stream: Stream, submitting: threading.Thread, *others: threading.Thread) -> None:
+    """Submitting ends first: what is repeated until a server accepts it may be accepted after the last kill."""
+    stream.over.set()
+    submitting.join(2 * SETTLED_WITHIN_S)
+    stream.all_in.set()
+    for thread in others:
+        thread.join(SETTLED_WITHIN_S)
 
 
 def _guarded(stream: Stream, act: Callable[[ServedPond, Stream], None], pond: ServedPond) -> None:
@@ -142,14 +155,14 @@ def _stop(pond: ServedPond, stream: Stream) -> None:
     """Jobs of the kind that goes on for ever are asked to end, some twice, some before they ever ran."""
     with pond.client(5.0) as client:
         while True:
-            finishing = stream.over.is_set()
+            finishing = stream.all_in.is_set()
             for key, job_id in list(stream.accepted.items()):
                 if stream.kinds[key].stopped and key not in stream.stops:
                     _insist(client, lambda job_id=job_id: _stopped(client, job_id))
                     stream.stops.add(key)
             if finishing:
                 return
-            time.sleep(0.7)
+            stream.all_in.wait(_LOOKS_EVERY_S)
 
 
 def _stopped(client: Client, job_id: str) -> None:
@@ -170,8 +183,22 @@ def _follow(pond: ServedPond, stream: Stream) -> None:
                 continue
             job_id = free[-1]
             stream.followed[job_id] = ""
-            text = "".join(chunk.data for chunk in client.logs(job_id, follow=True, cursor="1:"))
-            stream.followed[job_id] = text
+            stream.followed[job_id] = _followed(client, job_id)
+
+
+def _followed(client: Client, job_id: str) -> str:
+    """All that a job prints. Whom patience leaves, as no server lived long enough, asks again from where they were."""
+    text, cursor = "", FIRST_CURSOR
+    give_up_at = time.monotonic() + FOLLOWED_WITHIN_S
+    while True:
+        try:
+            for chunk in client.logs(job_id, follow=True, cursor=cursor):
+                text, cursor = text + chunk.data, chunk.cursor or cursor
+        except UnavailableError:
+            if time.monotonic() > give_up_at:
+                raise
+        else:
+            return text
 
 
 def _live(client: Client) -> int:

@@ -26,7 +26,8 @@ from millpond.model.devices import Device
 from millpond.model.events import Confirmed, Ended, JobSubmitted, NodeJoined
 from millpond.model.nodes import Node
 from millpond.model.resources import TaskRequest
-from millpond.model.workloads import Job, Outcome, Role
+from millpond.model.states import Outcome
+from millpond.model.workloads import Job, Role
 from millpond.scheduling.placement.kernels import compiled, interpreted
 from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.settings import Settings

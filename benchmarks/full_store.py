@@ -8,8 +8,9 @@ from pathlib import Path
 from millpond.node import procfs
 from millpond.node.records import TaskFiles, TaskId
 from millpond.server.store.connecting import sqlite_url
-from millpond.server.store.store import NewJob, Store
-from millpond.specs.api import JobInfo, TaskInfo
+from millpond.server.store.jobs import NewJob
+from millpond.server.store.store import Store
+from millpond.specs.job_bodies import JobInfo, TaskInfo
 
 _BEGAN = 1_700_000_000.0
 _APART_S = 20.0

@@ -18,7 +18,7 @@ import httpx2
 from millpond.client.sdk import Client
 from millpond.client.sdk.discovery import read_server_file
 from millpond.model.errors import ConflictError
-from millpond.specs.api import STANDBY_FILE
+from millpond.specs.server_bodies import STANDBY_FILE
 
 READY_WITHIN_S = 120.0
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
@@ -122,10 +122,6 @@ class ServedPond:
         """Memory of the server's process that no other shares (proportional set size)."""
         lines = Path(f"/proc/{self.pid}/smaps_rollup").read_text().splitlines()
         return sum(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
-
-    def _is_standby(self) -> bool:
-        left = read_server_file(self.state_dir, STANDBY_FILE)
-        return left is not None and left.pid == self.pid
 
     def _is_ready(self) -> bool:
         left = read_server_file(self.state_dir)

@@ -11,6 +11,8 @@ import pytest
 
 import chaos
 import core_speed
+import gate_overhead
+import gate_shares
 import ordering_quality
 import placement_quality
 import platform_speed
@@ -141,3 +143,13 @@ def test_the_twin_compares_what_was_with_what_is_simulated(capsys):
         rows["makespan"]["simulated_s"] / rows["makespan"]["live_s"] - 1
     )
     assert result["overhead_s"]["measured"] > 0
+
+
+@pytest.mark.usefixtures("_fake_driver_libraries")
+def test_the_gate_is_measured_on_a_pretended_card(capsys):
+    gate_overhead.main(["--blocks", "4", "--launches", "200", "--json", "-"])
+    overhead = printed(capsys)
+    assert [row["case"] for row in overhead["rows"]] == ["one stream", "an idle neighbour", "two streams"]
+    assert overhead["pause_ms"]["worst"] >= overhead["pause_ms"]["median"] >= 0
+    gate_shares.main(["--seconds", "0.2", "--json", "-"])
+    assert len(printed(capsys)["rows"]) == 8

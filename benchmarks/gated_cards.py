@@ -1,0 +1,96 @@
+"""Pretended cards with gated tasks on them, for benchmarks: the driver of the tests, and slices on its first card."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+
+from fake_driver.building import build, what_is_missing
+from fake_driver.driver import FakeDriver
+from fake_driver.program import Program
+from millpond.model.errors import InvalidInputError
+from millpond.node.sharing.gate.building import environment, library
+from millpond.node.sharing.gate.region import GateRegion, GateSettings
+
+
+@dataclass(frozen=True)
+class Slice:
+    """A slice, and what a program needs to be in it."""
+
+    region: GateRegion
+    env: dict[str, str]
+
+
+class Cards:
+    """One pretended card, and the slices made on it."""
+
+    def __init__(self, folder: Path) -> None:
+        if missing := what_is_missing():
+            raise InvalidInputError(missing, "install gcc")
+        self.driver = FakeDriver(folder)
+        self._folder = folder
+        self._library = library(build().parent)
+        self._count = 0
+
+    def slice(self, settings: GateSettings) -> Slice:
+        """A place for one task."""
+        self._count += 1
+        folder = self._folder / f"slice-{self._count}"
+        region = GateRegion.create(folder, self._folder / "card", settings)
+        return Slice(region, self.driver.env() | environment(self._library, folder))
+
+    def compile(self, source: str) -> Path:
+        """A C program linked against the pretended driver."""
+        target = self._folder / "program"
+        libraries = self.driver.libraries
+        subprocess.run(
+            [
+                "gcc",
+                "-O2",
+                "-D_GNU_SOURCE",
+                "-x",
+                "c",
+                "-",
+                "-o",
+                target,
+                f"-L{libraries}",
+                "-lcuda",
+                "-Wl,--allow-shlib-undefined",
+            ],
+            input=source,
+            text=True,
+            check=True,
+        )
+        return target
+
+    def run(self, program: Path, env: dict[str, str], *arguments: str) -> str:
+        """What the program prints."""
+        command = [str(program), *arguments]
+        return subprocess.run(command, env=os.environ | env, capture_output=True, text=True, check=True).stdout
+
+    @contextmanager
+    def programs(self, slices: Sequence[Slice]) -> Iterator[list[Program]]:
+        """A process with a context in each slice."""
+        programs = [Program(each.env) for each in slices]
+        try:
+            for each in programs:
+                each("start")
+            yield programs
+        finally:
+            for each in programs:
+                each.__exit__()
+
+
+@contextmanager
+def pretended_cards() -> Iterator[Cards]:
+    """In a folder that goes with the block."""
+    with tempfile.TemporaryDirectory(prefix="millpond-gate-") as folder:
+        yield Cards(Path(folder))

@@ -1,0 +1,222 @@
+"""What every child can do, whoever computes for it: work of a kind, for a time, at a rate, as fast as it goes."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import sys
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Any
+
+from gpu.driver_calls import RefusedError
+from gpu.orphans import end_with
+
+_TRIES = 5
+_SEED = 1
+_QUIET_S = 0.002
+"""For so long nothing is asked before a halted neighbour goes on; the gate's window is as long by default."""
+_MOST_HALTED_S = 1.0
+
+
+class Kind(StrEnum):
+    """Units of work."""
+
+    TINY = "tiny"
+    """One kernel that does next to nothing."""
+    SMALL = "small"
+    """A handful of short kernels, launched one by one."""
+    GRAPH = "graph"
+    """The same as one graph."""
+    LARGE = "large"
+    """A kernel that fills the card for about a millisecond; with PyTorch a large matrix product."""
+    STEP = "step"
+    """A step of training."""
+    REQUEST = "request"
+    """What a service does for one request."""
+
+
+class Work(ABC):
+    """Orders that children take; every public method is one."""
+
+    def __init__(self) -> None:
+        self._units: dict[str, Callable[[], None]] = {}
+
+    @abstractmethod
+    def start(self) -> dict[str, Any]:
+        """Open the card."""
+
+    @abstractmethod
+    def make(self, kind: Kind) -> Callable[[], None]:
+        """How one unit of a kind is begun."""
+
+    @abstractmethod
+    def wait(self) -> None:
+        """Until all that was begun is done."""
+
+    @abstractmethod
+    def mark(self) -> Callable[[], None]:
+        """A wait for what has been begun so far, and for nothing after it."""
+
+    @abstractmethod
+    def allocate_until_refused(self, most_mib: int, way: str = "plain", keep: bool = False) -> dict[str, Any]:
+        """Memory until no MiB more is given or ``most_mib`` is reached: what was given, and the refusal's name."""
+
+    def unit_ns(self, kind: str) -> float:
+        """How long a unit takes the card, alone, one after the other."""
+        begin = self._unit(kind)
+        begin()
+        self.wait()
+        times = []
+        for _ in range(_TRIES):
+            count, since = 20, time.perf_counter_ns()
+            for _ in range(count):
+                begin()
+            self.wait()
+            times.append((time.perf_counter_ns() - since) / count)
+        return min(times)
+
+    def work(self, kind: str, seconds: float, ahead: int = 4, start_s: float = 0.0) -> dict[str, float]:
+        """Units back to back for a time: how many were done, in how many seconds.
+
+        Args:
+            ahead: so many are begun at once, and as many again before these are done, so that the card never waits.
+            start_s: when to begin, on the monotonic clock; at once if that is over.
+        """
+        begin = self._unit(kind)
+        time.sleep(max(0.0, start_s - time.monotonic()))
+        since, done, earlier = time.monotonic(), 0, self.mark()
+        while time.monotonic() - since < seconds:
+            for _ in range(ahead):
+                begin()
+            done += ahead
+            latest = self.mark()
+            earlier()
+            earlier = latest
+        self.wait()
+        return {"units": done, "seconds": time.monotonic() - since}
+
+    def repeat(self, kind: str, count: int) -> float:
+        """Seconds for so many units."""
+        begin, since = self._unit(kind), time.perf_counter()
+        for _ in range(count):
+            begin()
+        self.wait()
+        return time.perf_counter() - since
+
+    def pulse(self, seconds: float) -> list[tuple[int, int]]:
+        """Tiny kernels one by one: when each began (monotonic nanoseconds), and how long it took to be done."""
+        begin, end = self._unit(Kind.TINY), time.monotonic() + seconds
+        seen = []
+        while time.monotonic() < end:
+            since = time.monotonic_ns()
+            begin()
+            self.wait()
+            seen.append((since, time.monotonic_ns() - since))
+        return seen
+
+    def serve(self, rate: float, seconds: float, halts: int = 0, start_s: float = 0.0) -> list[float]:
+        """Answer requests that come at random moments (Poisson) and do not wait for each other to be answered.
+
+        Args:
+            rate: requests a second.
+            halts: a sibling's process, stopped while there are requests; 0 for none.
+            start_s: see ``work``.
+
+        Returns:
+            milliseconds from each arrival to its answer.
+        """
+        draw, begin, neighbour = random.Random(_SEED), self._unit(Kind.REQUEST), Neighbour(halts)
+        time.sleep(max(0.0, start_s - time.monotonic()))
+        took, start, due = [], time.monotonic(), 0.0
+        while (due := due + draw.expovariate(rate)) < seconds:
+            while (left := start + due - time.monotonic()) > 0:
+                time.sleep(neighbour.goes_on_within(left))
+            neighbour.stop()
+            begin()
+            self.wait()
+            took.append((time.monotonic() - start - due) * 1000)
+        neighbour.release()
+        return took
+
+    def _unit(self, kind: str) -> Callable[[], None]:
+        if kind not in self._units:
+            self._units[kind] = self.make(Kind(kind))
+            self._units[kind]()  # whatever is done once
+            self.wait()
+        return self._units[kind]
+
+
+class Neighbour:
+    """A process that is halted while there is something more important to do.
+
+    It may be halted while it holds a lock that we wait for next; so it is never halted for longer than a second.
+
+    Args:
+        pid: 0 for nobody.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._stopped_at = 0.0
+        self._halted_since = 0.0
+        self._over = threading.Event()
+        if pid:
+            threading.Thread(target=self._watch, daemon=True).start()
+
+    def stop(self) -> None:
+        """Halt it, or keep it halted."""
+        if self._pid and not self._stopped_at:
+            self._halted_since = time.monotonic()
+            os.kill(self._pid, signal.SIGSTOP)
+        self._stopped_at = time.monotonic()
+
+    def go_on(self) -> None:
+        """Let it run."""
+        if self._pid and self._stopped_at:
+            os.kill(self._pid, signal.SIGCONT)
+        self._stopped_at = 0.0
+
+    def release(self) -> None:
+        """Let it run, and leave it alone from now on."""
+        self._over.set()
+        self.go_on()
+
+    def _watch(self) -> None:
+        while not self._over.wait(_MOST_HALTED_S / 4):
+            if self._stopped_at and time.monotonic() - self._halted_since > _MOST_HALTED_S:
+                self.go_on()
+
+    def goes_on_within(self, left: float) -> float:
+        """How long to wait now, if nothing is to be done for ``left`` seconds; lets it run when its time has come."""
+        if not self._pid or not self._stopped_at:
+            return left
+        until = self._stopped_at + _QUIET_S - time.monotonic()
+        if until > 0:
+            return min(left, until)
+        self.go_on()
+        return left
+
+
+def main(work: Work) -> int:
+    """Do what is read until there is nothing more."""
+    end_with(int(sys.argv[1]), signal.SIGKILL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends us
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # whatever a library prints is no answer
+    for line in sys.stdin:
+        told = json.loads(line)
+        try:
+            answer: dict[str, Any] = {"value": getattr(work, told["order"])(**told["arguments"])}
+        except RefusedError as error:
+            answer = {"error": error.name, "text": str(error)}
+        except Exception as error:  # whatever it is, the measurement has to hear of it
+            answer = {"error": type(error).__name__, "text": str(error)}
+        answers.write(json.dumps(answer) + "\n")
+        answers.flush()
+    os._exit(0)  # a driver that hangs in its clean-up is not waited for

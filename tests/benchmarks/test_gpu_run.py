@@ -1,0 +1,158 @@
+"""The program that measures on a card, tried on a pretended one: shape and outcome, never speed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fake_driver.driver import MIB, FakeDriver
+from fake_driver.program import Program
+from gpu import run
+from gpu.catalogue import CATALOGUE
+from gpu.results import Result, Status
+
+PROGRAM = Path(run.__file__)
+
+
+def measured(driver: FakeDriver, folder: Path, *arguments: str) -> tuple[int, str]:
+    """Exit code, and what was said on standard error."""
+    done = subprocess.run(
+        [sys.executable, str(PROGRAM), "--out", str(folder), *arguments],
+        env={**os.environ, **driver.env()},
+        capture_output=True,
+        text=True,
+        timeout=280,
+    )
+    return done.returncode, done.stderr
+
+
+def until(holds: Callable[[], bool]) -> None:
+    """Wait for real processes."""
+    give_up = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < give_up
+        time.sleep(0.02)
+
+
+def test_a_machine_without_a_card_is_told_in_one_line(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, str(PROGRAM), "--out", str(tmp_path / "out")], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == run.NO_CARD
+    assert done.stderr.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_card_with_work_on_it_is_not_measured(fake_driver: FakeDriver, tmp_path: Path) -> None:
+    with Program(fake_driver.env()) as somebody:
+        assert somebody("start") == [0]
+        assert somebody("alloc", MIB)[0] == 0
+        code, said = measured(fake_driver, tmp_path, "--only", "m00")
+    assert code == run.NO_CARD
+    assert said.count("\n") == 1
+
+
+def test_what_is_not_known_is_refused_before_anything_is_measured(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit) as ended:
+        run.main(["--only", "m77", "--out", str(tmp_path)])
+    assert ended.value.code == 2
+    with pytest.raises(SystemExit) as ended:
+        run.main(["--minutes", "0", "--out", str(tmp_path)])
+    assert ended.value.code == 2
+
+
+def test_all_together_fit_into_ten_minutes() -> None:
+    assert sum(each.seconds for each in CATALOGUE.values()) <= 600
+    assert list(CATALOGUE) == [each.name for each in run.choose("")]
+    assert [each.name for each in run.choose("m00")] == ["m00_probe"]
+
+
+def test_a_measurement_that_breaks_off_is_a_failure_with_its_last_word(fake_driver: FakeDriver, tmp_path: Path) -> None:
+    fake_driver.plan("cuDevicePrimaryCtxRetain", result=2)
+    code, _ = measured(fake_driver, tmp_path, "--only", "m00")
+    assert code == 1
+    result = Result.read(tmp_path / "m00_probe.json")
+    assert result.status is Status.FAIL
+    assert "CUDA_ERROR_OUT_OF_MEMORY" in result.reason
+
+
+def test_cheap_measurements_say_where_they_were_made_and_what_was_found(
+    fake_driver: FakeDriver, tmp_path: Path
+) -> None:
+    all_of_it = tmp_path / "all.json"
+    code, said = measured(fake_driver, tmp_path, "--only", "m00,m13", "--minutes", "1", "--json", str(all_of_it))
+    assert code == 0, said
+    assert [line.split()[:2] for line in said.splitlines()] == [["m00_probe", "pass"], ["m13_remap", "pass"]]
+    told = json.loads((tmp_path / "m00_probe.json").read_text())
+    assert json.loads(all_of_it.read_text())["results"][0] == told
+    assert told["status"] == "pass"
+    assert told["place"]["card"] == "NVIDIA H200"
+    assert told["place"]["driver"]
+    assert told["figures"]["checkpoints"]["usable"]
+    assert len(told["figures"]["checkpoint_calls"]) == 6
+    assert Result.read(tmp_path / "m13_remap.json").figures["identity"] == ["ok", "locked"]
+    assert fake_driver.used_bytes(fake_driver.cards[0]) == 0
+
+
+@pytest.mark.parametrize(("visible", "index"), [("1", 1), ("GPU-00000002", 1), ("7,0", 0), ("GPU-f", None), ("", None)])
+def test_only_cards_that_may_be_seen_are_measured(
+    fake_driver: FakeDriver, monkeypatch: pytest.MonkeyPatch, visible: str, index: int | None
+) -> None:
+    fake_driver.add_card(4096)
+    for name, value in {**fake_driver.env(), "CUDA_VISIBLE_DEVICES": visible}.items():
+        monkeypatch.setenv(name, value)
+    code = "from gpu.bench import find_card; print(find_card()[0].index)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(PROGRAM.parents[1])}, capture_output=True
+    )
+    assert done.stdout.decode().strip() == ("" if index is None else str(index))
+    assert (b"CUDA_VISIBLE_DEVICES" in done.stderr) is (index is None)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, run.INTERRUPTED), (signal.SIGKILL, -signal.SIGKILL)])
+def test_whatever_ends_the_program_ends_all_that_it_started(
+    fake_driver: FakeDriver, tmp_path: Path, number: signal.Signals, code: int
+) -> None:
+    [card] = fake_driver.cards
+    fake_driver.set("context_bytes", 300 * MIB)
+    process = subprocess.Popen(
+        [sys.executable, str(PROGRAM), "--out", str(tmp_path), "--only", "m06"],
+        env={**os.environ, **fake_driver.env()},
+        stderr=subprocess.DEVNULL,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # whatever the tests were started deaf to
+    )
+    until(lambda: fake_driver.used_bytes(card) > 0)
+    process.send_signal(number)
+    assert process.wait(60) == code
+    until(lambda: fake_driver.used_bytes(card) == 0)
+    assert not list(tmp_path.glob("*.json"))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", CATALOGUE)
+def test_every_measurement_runs_to_its_end_and_leaves_the_card_empty(
+    fake_driver: FakeDriver, tmp_path: Path, name: str
+) -> None:
+    [card] = fake_driver.cards
+    fake_driver.set("context_bytes", 300 * MIB)
+    fake_driver.set("bytes_per_second", 100_000 * MIB)
+    subprocess.run(
+        [sys.executable, "-m", "gpu.alone", name, "2", str(tmp_path), str(os.getpid())],
+        env={**os.environ, **fake_driver.env(), "PYTHONPATH": str(PROGRAM.parents[1])},
+        check=True,
+        timeout=180,
+    )
+    result = Result.read(tmp_path / f"{name}.json")
+    assert "broke off" not in result.reason
+    assert result.figures or result.status is Status.UNSUPPORTED
+    assert result.place.card == "NVIDIA H200"
+    assert fake_driver.used_bytes(card) == 0
