@@ -7,10 +7,13 @@ FAKE_GPUS ?= 4x8:V100-32GB
 
 VENV := .venv
 BIN := $(VENV)/bin
-STATE := $(CURDIR)/.millpond
+STATE := .millpond
 POND := env -u MILLPOND_URL -u MILLPOND_TOKEN MILLPOND_STATE=$(STATE) $(BIN)/pond
 CARDS := $(if $(wildcard /proc/driver/nvidia/version),,--fake-gpus $(FAKE_GPUS))
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+
+# Where bytecode is not kept, each of the hundreds of programs that tests start would be compiled anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help install dev up down test test-long lint types imports check clean
 
@@ -48,16 +51,16 @@ up: install
 	$(POND) logs -f $$job && $(POND) wait $$job
 	@$(POND) nodes
 	@echo "the server listens at $$(sed -n 's/.*"url": *"\([^"]*\)".*/\1/p' $(STATE)/server.json)"
-	@echo 'go on with: export MILLPOND_STATE=$(STATE); $(BIN)/pond ps -a   (make down stops it)'
+	@echo "go on with: export MILLPOND_STATE='$$PWD/$(STATE)'; $(BIN)/pond ps -a   (make down stops it)"
 
 down:
 	@if [ -x $(BIN)/pond ]; then $(POND) down; else echo 'nothing is installed here, so nothing runs'; fi
 
 test: dev
-	$(BIN)/pytest --numprocesses 2 -m 'not long'
+	$(BIN)/pytest --numprocesses 2 --dist worksteal -m 'not long'
 
 test-long: dev
-	$(BIN)/pytest --numprocesses 2 -m long
+	$(BIN)/pytest --numprocesses 2 --dist worksteal -m long
 
 lint: dev
 	$(BIN)/ruff check

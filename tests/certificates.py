@@ -12,8 +12,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 
-def make_certificate(folder: Path, name: str = "pool.test", days: float = 100) -> tuple[Path, Path]:
-    """A certificate for ``name`` that signs itself, and its key; ends in ``days``."""
+def make_certificate(folder: Path, name: str = "pool.test", days: float = 100, also: str = "") -> tuple[Path, Path]:
+    """A certificate for ``name``, and a host name besides, that signs itself, and its key; ends in ``days``."""
     folder.mkdir(exist_ok=True)
     key = ec.generate_private_key(ec.SECP256R1())
     who = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
@@ -22,6 +22,8 @@ def make_certificate(folder: Path, name: str = "pool.test", days: float = 100) -
         names: list[x509.GeneralName] = [x509.IPAddress(ipaddress.ip_address(name))]
     except ValueError:
         names = [x509.DNSName(name)]
+    if also:
+        names.append(x509.DNSName(also))
     made = (
         x509.CertificateBuilder()
         .subject_name(who)

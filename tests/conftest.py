@@ -3,9 +3,10 @@ podman for those that ask."""
 
 from __future__ import annotations
 
+import gc
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,23 @@ import sqlalchemy as sa
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
 
+from fake_driver.building import build as build_fake_driver
+from fake_driver.building import what_is_missing as what_the_fake_driver_misses
+from fake_driver.driver import FakeDriver
 from own_postgresql import own_postgresql, what_is_missing
 from real_containers import RealPodman, make_real_podman
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What is collected, a million objects, stays to the end: the garbage collector never looks at it."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.set_threshold(10_000)
+        gc.enable()
 
 
 @pytest.fixture(scope="session")
@@ -55,3 +71,16 @@ def real_podman(_real_podman: RealPodman | str, monkeypatch: pytest.MonkeyPatch)
     for name, value in _real_podman.env.items():
         monkeypatch.setenv(name, value)
     return _real_podman
+
+
+@pytest.fixture(scope="session")
+def _fake_driver_libraries() -> Path:
+    if missing := what_the_fake_driver_misses():
+        pytest.skip(missing)
+    return build_fake_driver()
+
+
+@pytest.fixture
+def fake_driver(_fake_driver_libraries: Path, tmp_path: Path) -> FakeDriver:
+    """A pretended NVIDIA driver with one card of 4 GiB; see tests/fake_driver/README.md."""
+    return FakeDriver(tmp_path)

@@ -11,7 +11,23 @@ from dataclasses import dataclass
 from pathlib import Path
 
 IMAGE = "localhost/busy:1"
-_APPLETS = ("cat", "echo", "env", "false", "id", "ls", "mkdir", "ps", "pwd", "sh", "sleep", "test", "touch", "true")
+_APPLETS = (
+    "cat",
+    "chmod",
+    "echo",
+    "env",
+    "false",
+    "id",
+    "ls",
+    "mkdir",
+    "ps",
+    "pwd",
+    "sh",
+    "sleep",
+    "test",
+    "touch",
+    "true",
+)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from pages import DOCS, table
 from millpond.model.devices import Device
 from millpond.model.nodes import Node
 from millpond.model.resources import SliceRequest, TaskRequest
-from millpond.model.workloads import JobState, Outcome, TaskState
+from millpond.model.states import JobState, Outcome, TaskState
 from millpond.scheduling.cluster import Cluster
 from millpond.scheduling.holdings import Hold
 from millpond.scheduling.journal import Journal
@@ -49,7 +49,7 @@ def test_a_task_holds_what_the_table_says(row):
     device = Device("card", 0, "some", "V100", memory_mib=16_384)
     cluster.add_node(Node("node", 8_000, 65_536, (device,), swap_mib=65_536, extras=(("licence", 4),)))
     request = TaskRequest(2_000, 4_096, 1, SliceRequest(500, 8_192, 500), extras=(("licence", 1),))
-    holding = cluster.holding(0, cluster.shape_of(request, "default"), [0])
+    holding = cluster.holding(0, cluster.words.shape_of(request, "default"), [0])
 
     def free():
         arrays = cluster.arrays
