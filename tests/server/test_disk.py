@@ -12,6 +12,7 @@ from millpond.server.auth.roles import Role
 from millpond.server.disk_use import DiskBooks
 from millpond.server.disk_watch import DiskWatch
 from millpond.server.files.datasets import Dataset, Datasets
+from millpond.specs.server_bodies import HealthInfo
 
 MIB = 2**20
 MNIST = Dataset("mnist", 1, "ab" * 32, 2, 5 * MIB, "bob", 1.0)
@@ -140,3 +141,28 @@ def test_nothing_new_starts_on_a_full_disk_and_work_goes_on_when_there_is_room(a
     room.free_mib = 2_000
     watch.look_at_room()
     assert api.job(free.id).state == "running"
+
+
+def readiness(api: Api) -> tuple[int, str, str]:
+    """Code, status, and in which respect the server is degraded."""
+    answer = api.client.get("/readyz", headers={"Authorization": ""})
+    health = HealthInfo.model_validate_json(answer.content)
+    return answer.status_code, health.status, health.degraded
+
+
+def test_readyz_keeps_requests_coming_and_says_that_nothing_is_taken_on_or_started(api: Api) -> None:
+    room = Room(1_001)
+    watch = watch_of(api, room)
+    watch.look_at_room()
+    held = "nothing new starts: 1001.0 MiB are free on the server's disk, and at least 1.0 GiB should be; "
+    api.loop.ask(lambda core: None).result(30)
+    code, status, degraded = readiness(api)
+    assert (code, status, degraded.startswith(held)) == (200, "degraded", True)
+    room.free_mib = 7
+    full = "nothing is taken on: the server's disk is full: 7.0 MiB are free"
+    assert readiness(api) == (200, "degraded", full)
+    assert error_of(api.client.post(JOBS, json={"command": "work"})).cause in full
+    room.free_mib = 10_000
+    watch.look_at_room()
+    api.loop.ask(lambda core: None).result(30)
+    assert readiness(api) == (200, "ready", "")

@@ -1,4 +1,4 @@
-"""Whether this server is well: whether it runs at all, and whether it can take work on."""
+"""Whether this server is well: whether it runs at all, whether requests should come here, and what it does not do."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Final
 from sqlalchemy.exc import DBAPIError
 
 from millpond.server.asking import Asking
+from millpond.server.disk_use import DiskBooks
 from millpond.server.loop import Loop
 from millpond.server.store.store import Store
 
@@ -22,10 +23,11 @@ class Health:
         closing: set when the server is about to stop.
     """
 
-    def __init__(self, loop: Loop, asking: Asking, store: Store, closing: Event) -> None:
+    def __init__(self, loop: Loop, asking: Asking, store: Store, disk: DiskBooks, closing: Event) -> None:
         self._loop = loop
         self._asking = asking
         self._store = store
+        self._disk = disk
         self._closing = closing
 
     def dead(self) -> str:
@@ -33,7 +35,7 @@ class Health:
         return self._asking.dead()
 
     async def unready(self) -> str:
-        """Why no work can be taken on; empty when it can."""
+        """Why requests should not come here; empty when they should."""
         known = self._asking.dead() or ("the server is stopping" if self._closing.is_set() else self._loop.trouble)
         if known:
             return known
@@ -44,3 +46,11 @@ class Health:
         except TimeoutError:
             return f"the store does not answer within {STORE_ANSWERS_WITHIN_S:g} s"
         return ""
+
+    def degraded(self) -> str:
+        """Why no new work is taken on, or none started, although all else is answered; empty when it is."""
+        full = self._disk.full()
+        if full:
+            return f"nothing is taken on: {full}"
+        held = next(iter(self._loop.core.scheduler.holds.values()), "")
+        return f"nothing new starts: {held}" if held else ""

@@ -64,10 +64,14 @@ class HealthInfo(Body):
     """Answer of ``/healthz`` and ``/readyz``.
 
     Attributes:
+        status: ``ok`` or ``ready``; ``degraded`` while it answers and takes no new work on, or starts none; else the
+            reason why not.
+        degraded: why it takes none on or starts none; empty unless the status is ``degraded``.
         standby: another server leads, and this one waits to take over.
         leader: base address of the one that leads, when that is another.
     """
 
     status: str
+    degraded: str = ""
     standby: bool = False
     leader: str = ""

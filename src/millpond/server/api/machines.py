@@ -37,11 +37,17 @@ async def healthz(service: ServiceOf, response: Response) -> HealthInfo:
 
 @health.get("/readyz", dependencies=[open_to_all], responses={503: {"model": HealthInfo}})
 async def readyz(service: ServiceOf, response: Response) -> HealthInfo:
-    """Whether it takes work on; if not, why."""
+    """Whether requests should come here; if not, why.
+
+    They should while it takes no new work on for want of room, too: only this server can stop jobs and delete what
+    fills its disk.
+    """
     trouble = await service.health.unready()
     if trouble:
         response.status_code = 503
-    return HealthInfo(status=trouble or "ready")
+        return HealthInfo(status=trouble)
+    degraded = service.health.degraded()
+    return HealthInfo(status="degraded" if degraded else "ready", degraded=degraded)
 
 
 @router.get("/server")
