@@ -1,4 +1,5 @@
-"""What each event does to the state. One method per event; the table at the end says which."""
+"""What each event does to the state: the table says who answers it. What is configured and what people want is here,
+what is seen of machines in ``fleet``, what the engine says in ``answers``."""
 
 from __future__ import annotations
 
@@ -7,60 +8,60 @@ from dataclasses import replace
 from typing import Any
 
 from millpond.model import events
-from millpond.model.decisions import Migrate, Resume, Start, Suspend, SuspendMode
-from millpond.model.devices import Health
+from millpond.model.decisions import SuspendMode
 from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError
-from millpond.model.nodes import Node
 from millpond.model.reasons import Cause
-from millpond.model.states import JobState, Outcome, TaskState
+from millpond.model.states import JobState, TaskState
 from millpond.scheduling import suspending
+from millpond.scheduling.answers import Answers
 from millpond.scheduling.draining import close_node, open_node
 from millpond.scheduling.endings import Endings
-from millpond.scheduling.holdings import Hold
+from millpond.scheduling.fleet import Fleet
 from millpond.scheduling.lifecycle import Trigger
 from millpond.scheduling.migrating import Migrations
 from millpond.scheduling.placing import Placer
-from millpond.scheduling.records import JobRecord, TaskRecord
+from millpond.scheduling.records import JobRecord
 from millpond.scheduling.resizing import resize, rest
-from millpond.scheduling.state import ACTIVE, State
-
-LOAD_HALF_LIFE_S = 300.0
-"""Measured node load is remembered with this half-life."""
+from millpond.scheduling.state import State
 
 
 class Intake:
-    """Applies events to a state, each within one transaction."""
+    """Applies events to a state, each within one transaction.
+
+    Attributes:
+        fleet: has what was measured of the machines.
+    """
 
     def __init__(self, state: State, placer: Placer, migrations: Migrations) -> None:
         self.state = state
-        self._migrations = migrations
         self._placer = placer
-        self._endings = Endings(state)
-        self.load: dict[str, tuple[float, float]] = {}
+        endings = Endings(state)
+        self.fleet = Fleet(state, placer, migrations, endings)
+        answers = Answers(state, self.fleet, migrations, endings)
         self._by_type: dict[type, Callable[[Any], None]] = {
             events.PoolChanged: self._pool_changed,
             events.QueueChanged: self._queue_changed,
             events.LimitChanged: self._limit_changed,
-            events.NodeJoined: self._node_joined,
-            events.NodeLost: self._node_lost,
+            events.NodeJoined: self.fleet.node_joined,
+            events.NodeLost: self.fleet.node_lost,
             events.NodeClosed: self._node_closed,
             events.NodeOpened: self._node_opened,
             events.StartsHeld: self._starts_held,
             events.StartsFreed: self._starts_freed,
-            events.DeviceHealthChanged: self._device_health_changed,
-            events.LoadSampled: self._load_sampled,
+            events.DeviceHealthChanged: self.fleet.device_health_changed,
+            events.LoadSampled: self.fleet.load_sampled,
             events.JobSubmitted: self._job_submitted,
             events.DurationPredicted: self._duration_predicted,
             events.StopRequested: self._stop_requested,
             events.SuspendRequested: self._suspend_requested,
             events.ResumeRequested: self._resume_requested,
-            events.MigrateRequested: self._migrations.request,
+            events.MigrateRequested: migrations.request,
             events.DesiredCountChanged: self._desired_count_changed,
             events.TimeLimitChanged: self._time_limit_changed,
             events.Noted: self._noted,
-            events.Confirmed: self._confirmed,
-            events.Refused: self._refused,
-            events.Ended: self._ended,
+            events.Confirmed: answers.confirmed,
+            events.Refused: answers.refused,
+            events.Ended: answers.ended,
         }
 
     def handle(self, event: events.Event) -> None:
@@ -94,67 +95,6 @@ class Intake:
         self.state.set_limit(event.limit)
         self.state.cluster.releases += 1
 
-    def _node_joined(self, event: events.NodeJoined) -> None:
-        cluster, node = self.state.cluster, event.node
-        index = cluster.node_index.get(node.name)
-        if index is None:
-            cluster.add_node(node)
-            self._placer.capacity_changed()
-            return
-        old = cluster.nodes[index]
-        if old is not None and [d.uuid for d in old.devices] == [d.uuid for d in node.devices]:
-            cluster.update_node(node)
-        else:
-            self._replace_node(node, index)
-        self._placer.capacity_changed()
-        self._leave_faulty_devices(node.name)
-
-    def _replace_node(self, node: Node, old_index: int) -> None:
-        """A node came back with other devices: move what still has its devices, the rest has lost them."""
-        cluster = self.state.cluster
-        moving = self._tasks_on(old_index)
-        uuids = {id(task): [cluster.device_ids[d] for d in task.holding.devices] for _, task in moving if task.holding}
-        left = {id(task): [cluster.device_ids[d] for d in task.vacating.devices] for _, task in moving if task.vacating}
-        cluster.remove_node(node.name)
-        new_index = cluster.add_node(node)
-        lost = []
-        for _, task in moving:
-            holding = task.holding
-            if holding is None:
-                continue
-            found = [cluster.device_index.get(uuid) for uuid in uuids[id(task)]]
-            if None in found:
-                lost.append(task)
-            else:
-                cluster.rebase(holding, new_index, [device for device in found if device is not None])
-                self._rebase_vacating(task, left.get(id(task), []), new_index)
-        for record, tasks in _by_job(moving):
-            if record.slot >= 0:
-                self.state.enroll(record)
-            gone = [task for task in tasks if task in lost]
-            if gone:
-                self._endings.end(record, gone, Outcome.DEVICE_LOST, None, "the device is gone from its node", None)
-
-    def _rebase_vacating(self, task: TaskRecord, uuids: list[str], node: int) -> None:
-        """What a task that is being moved comes from may be gone from its node, or be known under another index."""
-        cluster = self.state.cluster
-        found = [cluster.device_index[uuid] for uuid in uuids if uuid in cluster.device_index]
-        if task.vacating is not None and len(found) == len(uuids):
-            cluster.rebase(task.vacating, node, found)
-        elif task.vacating is not None:
-            cluster.change(task.vacating, Hold.NOTHING)
-            task.vacating = None
-
-    def _node_lost(self, event: events.NodeLost) -> None:
-        cluster = self.state.cluster
-        index = cluster.node_index.get(event.node)
-        if index is None:
-            return
-        cluster.remove_node(event.node)
-        self._placer.capacity_changed()
-        for record, tasks in _by_job(self._tasks_on(index)):
-            self._endings.end(record, tasks, Outcome.NODE_LOST, None, f"node {event.node} was lost", None)
-
     def _node_closed(self, event: events.NodeClosed) -> None:
         close_node(self.state, event.node, event.closure)
 
@@ -167,62 +107,6 @@ class Intake:
     def _starts_freed(self, event: events.StartsFreed) -> None:
         if self.state.holds.pop(event.cause, None) is not None:
             self.state.cluster.releases += 1
-
-    def _device_health_changed(self, event: events.DeviceHealthChanged) -> None:
-        cluster = self.state.cluster
-        node = cluster.node_named(event.node)
-        if node is None:
-            return
-        devices = tuple(
-            replace(device, health=event.health, health_detail=event.detail) if device.uuid == event.device else device
-            for device in node.devices
-        )
-        cluster.update_node(replace(node, devices=devices))
-        self._placer.capacity_changed()
-        self._leave_faulty_devices(event.node)
-
-    def _leave_faulty_devices(self, node_name: str) -> None:
-        """What still runs on devices of the node that have failed is told to end."""
-        cluster = self.state.cluster
-        index = cluster.node_index[node_name]
-        node, first = cluster.nodes[index], int(cluster.arrays.first_device[index])
-        devices = () if node is None else node.devices
-        faulty = {first + i: device for i, device in enumerate(devices) if device.health is Health.FAULTY}
-        if not faulty:
-            return
-        for record, tasks in _by_job(self._tasks_on(index)):
-            hit: dict[TaskRecord, str] = {}
-            for task in tasks:
-                broken = [
-                    faulty[device] for device in (task.holding.devices if task.holding else ()) if device in faulty
-                ]
-                if broken:
-                    hit[task] = broken[0].health_detail
-            if hit and not self._migrations.leave_failed(record):
-                self._endings.devices_failed(record, hit)
-
-    def _leave_failed_place(self, record: JobRecord) -> None:
-        """What came, or stayed, where a device has failed meanwhile is told to end."""
-        for node in {task.placement.node for task in record.tasks if task.placement is not None}:
-            if node in self.state.cluster.node_index:
-                self._leave_faulty_devices(node)
-
-    def _tasks_on(self, node: int) -> list[tuple[JobRecord, TaskRecord]]:
-        return [
-            (record, task)
-            for record in self.state.running.values()
-            for task in record.tasks
-            if task.holding is not None and task.holding.node == node
-        ]
-
-    def _load_sampled(self, event: events.LoadSampled) -> None:
-        if event.node not in self.state.cluster.node_index:
-            return
-        load, since = self.load.get(event.node, (float(event.load_milli), event.at))
-        kept = 0.5 ** (max(event.at - since, 0.0) / LOAD_HALF_LIFE_S)
-        load = load * kept + event.load_milli * (1.0 - kept)
-        self.load[event.node] = (load, event.at)
-        self.state.cluster.set_load(event.node, round(load))
 
     # ---- what people want ---------------------------------------------------------------------------------------
 
@@ -325,88 +209,3 @@ class Intake:
 
     def _noted(self, event: events.Noted) -> None:
         """For people only."""
-
-    # ---- what the engine says -----------------------------------------------------------------------------------
-
-    def _confirmed(self, event: events.Confirmed) -> None:
-        state = self.state
-        decision = state.pending.pop(event.decision, None)
-        record = state.jobs.get(decision.job) if decision is not None else None
-        if decision is None or record is None or record.attempt != decision.attempt:
-            return
-        if type(decision) is Suspend and record.id in state.suspended:
-            suspending.suspended_now(state, record, decision.mode)
-        if type(decision) is Resume and record.started_at is not None:
-            record.return_s = state.now - record.started_at
-        if type(decision) in (Migrate, Resume):
-            self._migrations.arrived(record)
-            self._leave_failed_place(record)
-        if type(decision) is not Start:
-            return
-        for placement in decision.placements:
-            task = record.tasks[placement.task]
-            if task.state is TaskState.STARTING:
-                task.move(Trigger.START_CONFIRMED)
-        record.refresh()
-        if record.id not in state.running:
-            return
-        record.failed_starts = 0
-        if record.started_at is None:
-            record.started_at = state.now
-            record.attained_before_s = record.attained_s
-            if record.first_started_at is None:
-                record.first_started_at = state.now
-            state.ordering.started(record, state.now)
-            state.watch_deadline(record)
-        if record.stop_trigger is None:
-            state.enroll(record)
-
-    def _refused(self, event: events.Refused) -> None:
-        state = self.state
-        decision = state.pending.pop(event.decision, None)
-        record = state.jobs.get(decision.job) if decision is not None else None
-        if decision is None or record is None or record.attempt != decision.attempt:
-            return
-        if isinstance(decision, Start):
-            tasks = [record.tasks[placement.task] for placement in decision.placements]
-            tasks = [task for task in tasks if task.state in ACTIVE]
-            if not tasks:
-                return  # they have ended meanwhile
-            if decision.joins:
-                self._endings.growth_refused(record, tasks, event.reason)
-            else:
-                outcome = Outcome.NODE_LOST if event.device_fault else Outcome.START_FAILED
-                self._endings.start_refused(record, tasks, outcome, event.reason)
-        elif isinstance(decision, Suspend) and record.id in state.suspended:
-            suspending.suspend_refused(state, decision, event.reason)
-        elif isinstance(decision, Migrate):
-            self._migrations.refused(decision, event.reason)
-            self._leave_failed_place(record)
-        elif isinstance(decision, Resume) and self._migrations.not_back(decision, event.reason):
-            self._leave_failed_place(record)  # else it waits for its own cards again
-        elif isinstance(decision, Resume) and record.id in state.running:
-            # It cannot go on where it is; what is left of it ends, and it runs anew.
-            for task in record.tasks:
-                task.detail = event.reason
-            state.stop(record, Trigger.ENDED_FOR_RETRY, Cause.DEVICE_FAILED if event.device_fault else Cause.NO_RETURN)
-        # A stop that is refused concerns what is not there: the engine reports its end itself.
-
-    def _ended(self, event: events.Ended) -> None:
-        record = self.state.jobs.get(event.job)
-        if record is None or record.attempt != event.attempt or record.id not in self.state.running:
-            return
-        if event.task == events.ALL_TASKS:
-            tasks = [task for task in record.tasks if task.state in ACTIVE]
-        else:
-            tasks = [record.tasks[event.task]] if 0 <= event.task < len(record.tasks) else []
-            tasks = [task for task in tasks if task.state in ACTIVE]
-        if tasks:
-            self._endings.end(record, tasks, event.outcome, event.exit_code, event.detail, event.service_s)
-
-
-def _by_job(tasks: list[tuple[JobRecord, TaskRecord]]) -> list[tuple[JobRecord, list[TaskRecord]]]:
-    """The same tasks, together by job, in the same order."""
-    found: dict[str, tuple[JobRecord, list[TaskRecord]]] = {}
-    for record, task in tasks:
-        found.setdefault(record.id, (record, []))[1].append(task)
-    return list(found.values())

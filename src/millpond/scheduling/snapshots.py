@@ -51,7 +51,7 @@ def take(state: State, placer: Placer, claims: Claims, intake: Intake) -> dict[s
         "closures": state.closures.snapshot(),
         "holds": {cause.value: text for cause, text in state.holds.items()},
         "nodes": [to_plain(node) for node in cluster.nodes if node is not None],
-        "load": {name: list(load) for name, load in intake.load.items()},
+        "load": {name: list(load) for name, load in intake.fleet.load.items()},
         "jobs": [_record_plain(state, record) for record in state.jobs.values()],
         "running": list(state.running),
         "suspended": list(state.suspended),
@@ -148,7 +148,7 @@ def give(plain: dict[str, Any], state: State, placer: Placer, claims: Claims, in
     for node in plain["nodes"]:
         cluster.add_node(from_plain(node))
     for name, load in plain["load"].items():
-        intake.load[name] = (load[0], load[1])
+        intake.fleet.load[name] = (load[0], load[1])
         if name in cluster.node_index:
             cluster.set_load(name, round(load[0]))
     state.usage.restore(plain["usage"])
