@@ -16,7 +16,7 @@ FLAGS = (
     "-pthread",
     "-Wl,-Bsymbolic",  # as in the real one, no call within the library can be caught from outside
 )
-SHARED = ("state.c", "execution.c")
+SHARED = ("state.c", "execution.c", "clock.c")
 LIBRARIES = {
     "libcuda.so.1": (
         "process.c",
@@ -29,6 +29,7 @@ LIBRARIES = {
     ),
     "libnvidia-ml.so.1": ("nvml.c", "nvml_processes.c", "nvml_power.c", "nvml_links.c", "nvml_events.c", "nvml_mig.c"),
     "libfakecontrol.so": ("control.c",),
+    "libfakeclock.so": ("preloaded.c",),
 }
 
 

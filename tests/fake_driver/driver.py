@@ -11,6 +11,7 @@ from pathlib import Path
 from fake_driver.building import build
 
 MIB = 1024 * 1024
+PATIENCE_S = 120
 
 
 class ProcessState(IntEnum):
@@ -96,6 +97,21 @@ class FakeDriver:
         ``checkpoint_fixed_ns``, ``driver_version`` or ``seed``."""
         if self._control.fake_set(name.encode(), value) != 0:
             raise KeyError(name)
+
+    def take_time(self) -> None:
+        """From now on time passes only by ``pass_time``: for the cards, and for all programs with ``clock`` loaded
+        before the C library. Whoever computes takes none, so a busy machine makes nothing late."""
+        self._control.fake_take_time()
+
+    def pass_time(self, seconds: float) -> None:
+        """Let time pass; it stands still again as soon as it has."""
+        if self._control.fake_pass_time(round(seconds * 1e9), PATIENCE_S) != 0:
+            raise TimeoutError(f"a program that shares this time has not rested for {PATIENCE_S} s")
+
+    @property
+    def clock(self) -> Path:
+        """To be named in ``LD_PRELOAD`` of whatever is to live in the time that a test lets pass."""
+        return self.libraries / "libfakeclock.so"
 
     def set_driver_name(self, name: str) -> None:
         """The driver's version as NVML says it, such as ``580.95.05``."""
@@ -195,6 +211,7 @@ def _control(libraries: Path) -> ctypes.CDLL:
         getattr(library, f"fake_{name}").restype = ctypes.c_uint64
     library.fake_knob.restype = ctypes.c_int64
     library.fake_add_device.argtypes = [ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_uint64]
+    library.fake_pass_time.argtypes = [ctypes.c_uint64, ctypes.c_int]
     library.fake_set.argtypes = [ctypes.c_char_p, ctypes.c_uint64]
     library.fake_set_knob.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_int64]
     return library

@@ -112,6 +112,21 @@ def test_two_processes_with_work_share_the_time_of_a_card(fake_driver: FakeDrive
     assert busy == [100_000_000, 100_000_000]
 
 
+def test_time_that_a_test_has_taken_passes_only_as_it_says(fake_driver: FakeDriver) -> None:
+    [card] = fake_driver.cards
+    fake_driver.take_time()
+    with Program(fake_driver.env() | {"LD_PRELOAD": str(fake_driver.clock)}) as program:
+        assert program("start") == program("launch", 10_000_000, 10) == [0]
+        assert fake_driver.busy_ns_of(program.pid, card) == 0
+        program.send("sync")
+        fake_driver.pass_time(0.05)
+        assert fake_driver.busy_ns_of(program.pid, card) == pytest.approx(50_000_000, abs=100_000)
+        fake_driver.pass_time(0.06)
+        assert fake_driver.busy_ns_of(program.pid, card) == 100_000_000
+        fake_driver.pass_time(0.01)  # the program notices a little later
+        assert program.answer() == [0]
+
+
 def test_a_checkpoint_frees_the_device_and_restore_brings_the_bytes_back(
     fake_driver: FakeDriver, program: Program, helper: Helper
 ) -> None:

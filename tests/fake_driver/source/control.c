@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "clock.h"
 #include "knobs.h"
 #include "state.h"
 
@@ -102,6 +103,20 @@ EXPORT int fake_set(const char *name, uint64_t value) {
     else result = -1;
     fake_unlock();
     return result;
+}
+
+static int own_sleeper;
+
+// From now on time passes only by fake_pass_time, for the cards and for all programs that have preloaded.c.
+EXPORT void fake_take_time(void) {
+    fake->clock.now_ns = fake_now();
+    fake->clock.on = true;
+    own_sleeper = fake_clock_join();
+}
+
+// 0, or -1 where somebody is awake for so many seconds of the machine's time that it will hardly pass.
+EXPORT int fake_pass_time(uint64_t nanoseconds, int patience_s) {
+    return fake_clock_rest(own_sleeper, nanoseconds, NULL, 0, patience_s) ? 0 : -1;
 }
 
 EXPORT void fake_set_driver_name(const char *name) { snprintf(fake->driver_name, sizeof fake->driver_name, "%s", name); }

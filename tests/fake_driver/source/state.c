@@ -11,6 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "clock.h"
 #include "execution.h"
 
 struct fake_state *fake;
@@ -86,6 +87,7 @@ void fake_unlock(void) {
 }
 
 uint64_t fake_now(void) {
+    if (fake->clock.on) return fake_clock_now();
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (uint64_t)now.tv_sec * 1000000000ull + (uint64_t)now.tv_nsec;

@@ -6,6 +6,7 @@
 #define FAKE_STATE_H
 
 #include <pthread.h>
+#include <semaphore.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -21,6 +22,7 @@
 #define FAKE_LINKS 18
 #define FAKE_INSTANCES 7
 #define FAKE_KNOBS 64
+#define FAKE_SLEEPERS 128
 
 enum fake_process_state { FAKE_RUNNING, FAKE_LOCKED, FAKE_CHECKPOINTED, FAKE_FAILED, FAKE_CHECKPOINTING, FAKE_RESTORING };
 
@@ -108,10 +110,26 @@ struct fake_fault {
 
 enum fake_action { FAKE_RETURN, FAKE_HANG, FAKE_KILL_CALLER, FAKE_KILL_TARGET, FAKE_FAIL_TARGET };
 
+// A thread that takes part in the tests' own time; clock.c.
+struct fake_sleeper {
+    bool used, asleep;
+    bool wakes;         // before its time, when anybody wakes anybody
+    uint64_t until_ns;
+    sem_t woken;
+};
+
+struct fake_clock {
+    bool on;
+    uint64_t now_ns;
+    int32_t awake;
+    struct fake_sleeper sleepers[FAKE_SLEEPERS];
+};
+
 struct fake_state {
     uint64_t magic;
     uint64_t size;
     pthread_mutex_t mutex;
+    struct fake_clock clock;
     int32_t halts_again;     // the thread that held the mutex while it was stopped, and is let run until it gives it back
     int32_t device_count;
     int32_t driver_version;  // as cuDriverGetVersion tells it

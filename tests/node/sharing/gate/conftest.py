@@ -24,3 +24,11 @@ def card(fake_driver: FakeDriver, gate_library: Path, tmp_path: Path) -> Iterato
     card = GatedCard(fake_driver, gate_library, tmp_path)
     yield card
     card.close()
+
+
+@pytest.fixture
+def timed_card(fake_driver: FakeDriver, gate_library: Path, tmp_path: Path) -> Iterator[GatedCard]:
+    """The same in time of the test's own."""
+    card = GatedCard(fake_driver, gate_library, tmp_path, timed=True)
+    yield card
+    card.close()

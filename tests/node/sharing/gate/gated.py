@@ -15,7 +15,9 @@ from fake_driver.program import Program
 from millpond.node.sharing.gate.building import environment
 from millpond.node.sharing.gate.region import GateRegion, GateSettings
 
-PATIENCE_S = 20
+PATIENCE_S = 60
+KERNEL_NS = 2_000_000
+FOR_EVER_MS = 10**9
 
 
 @dataclass
@@ -34,10 +36,18 @@ class Task:
 
 
 class GatedCard:
-    """The card of a test, its gate, and the slices made on it."""
+    """The card of a test, its gate, and the slices made on it.
 
-    def __init__(self, driver: FakeDriver, library: Path, folder: Path) -> None:
+    Args:
+        timed: in time that only ``pass_time`` lets pass, whatever else the machine does. An answer that takes a program
+            some of it is to be waited for by ``until``.
+    """
+
+    def __init__(self, driver: FakeDriver, library: Path, folder: Path, *, timed: bool = False) -> None:
         self.driver = driver
+        self.timed = timed
+        if timed:
+            driver.take_time()
         self.library = library
         self.folder = folder
         self.card_folder = folder / "card-0"
@@ -47,7 +57,8 @@ class GatedCard:
         """A slice, without a process yet."""
         folder = self.folder / f"slice-{len(self.tasks)}"
         region = GateRegion.create(folder, self.card_folder, GateSettings(cap_mib, **settings))  # type: ignore[arg-type]
-        task = Task(region, self.driver.env() | environment(self.library, folder))
+        preload = str(self.driver.clock) if self.timed else ""
+        task = Task(region, self.driver.env() | environment(self.library, folder, preload))
         self.tasks.append(task)
         return task
 
@@ -73,9 +84,23 @@ class GatedCard:
     def busy_shares(self, tasks: Sequence[Task], window_s: float) -> list[float]:
         """What each got of the card's busy time over a window, in points of 100, by the card's own count."""
         before = self.busy_ns(tasks)
-        time.sleep(window_s)  # the card works in real time
+        self.pass_time(window_s)
         spent = [now - earlier for now, earlier in zip(self.busy_ns(tasks), before, strict=True)]
         return [100 * each / sum(spent) for each in spent]
+
+    def pass_time(self, seconds: float) -> None:
+        """Let so much time pass for all who use the card, and no more."""
+        assert self.timed
+        self.driver.pass_time(seconds)
+
+    def until(self, holds: Callable[[], bool]) -> None:
+        """Let time pass until a condition holds."""
+
+        def comes_to_hold() -> bool:
+            self.pass_time(0.001)
+            return holds()
+
+        until(comes_to_hold)
 
     def close(self) -> None:
         """Ends all processes."""
@@ -95,3 +120,13 @@ def until(holds: Callable[[], bool]) -> None:
     while not holds():
         assert time.monotonic() < end, "it never came to hold"
         time.sleep(0.001)
+
+
+def keep_busy(task: Task, graph: bool = False) -> None:
+    """Work without end, whose amount the device alone bounds."""
+    assert task.program is not None
+    if graph:
+        _, number, _ = task.program("graph", KERNEL_NS // 4, 4)
+        task.program.send("busy", 0, FOR_EVER_MS, number)
+    else:
+        task.program.send("busy", KERNEL_NS, FOR_EVER_MS)

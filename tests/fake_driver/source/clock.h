@@ -1,0 +1,18 @@
+// Time that passes only while everybody rests, in place of the machine's; see clock.c.
+#ifndef FAKE_CLOCK_H
+#define FAKE_CLOCK_H
+
+#include "state.h"
+
+uint64_t fake_clock_now(void);
+
+// A thread begins to take part, awake, and ceases to. The caller's, or that of one which it is about to start.
+int fake_clock_join(void);
+void fake_clock_leave(int sleeper);
+
+// Rests for a time; while the word has the value, if there is one, and until somebody wakes somebody. False if so much
+// real time has gone by that those who are awake will hardly ever rest; 0 for any patience.
+bool fake_clock_rest(int sleeper, uint64_t nanoseconds, const volatile uint32_t *word, uint32_t value, int patience_s);
+void fake_clock_wake(void);
+
+#endif

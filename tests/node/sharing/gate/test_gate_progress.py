@@ -1,0 +1,77 @@
+"""Whatever becomes of a slice that shares a card, its neighbours go on."""
+
+from __future__ import annotations
+
+import os
+import signal
+from functools import partial
+from pathlib import Path
+
+import pytest
+from gated import GatedCard, Task, keep_busy, until
+
+from millpond.node.sharing.gate import layout
+from millpond.node.sharing.gate.region import GateRegion
+
+
+def test_a_stopped_holder_of_the_turn_does_not_hold_up_the_others(card: GatedCard) -> None:
+    [stopped, other] = card.programs({}, {})
+    keep_busy(stopped)
+    keep_busy(other)
+    until(lambda: other.region.usage().busy_ns > 0 and stopped.region.usage().busy_ns > 0)
+    assert stopped.program is not None
+    assert other.program is not None
+    os.kill(stopped.program.pid, signal.SIGSTOP)
+    launches = card.driver.launches_of(other.program.pid)
+    until(lambda: card.driver.launches_of(other.program.pid) > launches + 100)  # type: ignore[union-attr]
+
+
+def has_launched(task: Task, launches: int) -> bool:
+    return task.region.usage().launches > launches
+
+
+@pytest.mark.parametrize("damage", ["garbage", "cut short"])
+def test_a_damaged_card_file_costs_fairness_and_never_progress(card: GatedCard, damage: str) -> None:
+    [one, other] = card.programs({}, {})
+    keep_busy(one)
+    keep_busy(other)
+    until(lambda: one.region.usage().busy_ns > 0 and other.region.usage().busy_ns > 0)
+    with (card.card_folder / "card").open("r+b") as file:
+        if damage == "garbage":
+            file.write(b"\xff" * 4096)
+        else:
+            file.truncate(0)
+    for task in (one, other):
+        launches = task.region.usage().launches
+        until(partial(has_launched, task, launches + 20))
+
+
+def test_a_capture_gets_no_events_of_the_gate(card: GatedCard) -> None:
+    [task] = card.programs({})
+    assert task.program is not None
+    task.program("launch", 1_000_000, 20)
+    assert task.program("graph", 1000, 7) == [0, 0, 7]
+    assert task.program("replay", 0, 5) == [0]
+    assert task.program("sync") == [0]
+
+
+def test_a_slice_that_was_moved_takes_turns_with_its_new_neighbours(card: GatedCard) -> None:
+    [task] = card.programs({})
+    keep_busy(task)
+    until(lambda: _is_active(card.card_folder))
+    elsewhere = card.folder / "card-1"
+    task.region.pause()
+    task.region.move(elsewhere, "GPU-of-card-1")
+    task.region.resume()
+    until(lambda: _is_active(elsewhere))
+    assert not _is_active(card.card_folder)  # its place there is free
+    found = GateRegion.open(task.region.folder, card.folder)
+    assert found is not None
+    assert found.settings.uuid == "GPU-of-card-1"
+    found.detach()
+
+
+def _is_active(card_folder: Path) -> bool:
+    """Whether some slice of the card has said that it has work there."""
+    file = layout.Card.from_buffer_copy((card_folder / "card").read_bytes())
+    return any(member.present and member.active_until_ns for member in file.member)
