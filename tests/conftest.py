@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+from hypothesis import HealthCheck, settings
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
 
@@ -19,6 +20,10 @@ from fake_driver.building import what_is_missing as what_the_fake_driver_misses
 from fake_driver.driver import FakeDriver
 from own_postgresql import own_postgresql, what_is_missing
 from real_containers import RealPodman, make_real_podman
+
+# An example takes as long as the machine lets it; no test fails for that.
+settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("tests")
 
 
 @pytest.hookimpl(wrapper=True)
