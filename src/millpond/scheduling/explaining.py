@@ -15,9 +15,10 @@ from millpond.model.reasons import Cause, Reason, Remedy, StartEstimate
 from millpond.model.states import JobState
 from millpond.model.workloads import Job
 from millpond.scheduling import estimating
-from millpond.scheduling.capacity import Capacity, Obstacle
+from millpond.scheduling.capacity import Capacity
 from millpond.scheduling.claims import Claims
 from millpond.scheduling.halted import why_suspended
+from millpond.scheduling.obstacles import Obstacle
 from millpond.scheduling.placing import Placer
 from millpond.scheduling.quota_reasons import quota_in_the_way
 from millpond.scheduling.records import JobRecord
