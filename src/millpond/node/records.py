@@ -17,9 +17,8 @@ from urllib.parse import quote
 from millpond.model.confinement import Confinement, LimitKind
 from millpond.model.decisions import Grant
 from millpond.model.sharing import EscapePolicy, ShareClass, SliceHold
-from millpond.node import procfs
+from millpond.node import procfs, running
 from millpond.node.files import read_json, write_json
-from millpond.node.supervisor import RUNNING
 
 FILES = "files"
 """What the tasks of an attempt may see and write lies in this folder of it (``node.workspace``)."""
@@ -239,11 +238,8 @@ def moved(record: RunRecord, grants: Sequence[Grant], left: Sequence[str]) -> Ru
 
 def running_records(state_dir: Path) -> Iterator[RunRecord]:
     """Every task whose supervisor has not noted its end, in a fixed order; one that was killed is among them."""
-    for entry in sorted((state_dir / RUNNING).glob("*")):
-        try:
-            record = read_record(TaskFiles(entry.readlink()))
-        except FileNotFoundError:
-            continue  # it has just ended
+    for path in running.entered(state_dir):
+        record = read_record(TaskFiles(path))
         if record is not None:
             yield record
 

@@ -16,7 +16,7 @@ from typing import Any
 from millpond.model.decisions import Grant
 from millpond.model.errors import UnavailableError
 from millpond.model.sharing import SliceHold
-from millpond.node import cgroups, memory_cgroup, procfs, supervisor
+from millpond.node import cgroups, memory_cgroup, procfs, running
 from millpond.node.containers.container import NAME_VARIABLE, container_name
 from millpond.node.containers.launching import Inmate, order_of
 from millpond.node.devices.vendor import Ours
@@ -118,7 +118,7 @@ def spawn(
     """
     files = TaskFiles.of(state_dir, start.id)
     files.record.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    (state_dir / supervisor.RUNNING).mkdir(exist_ok=True, mode=0o700)
+    running.make_room(state_dir)
     if launch.workspace is not None and launch.workspace.empty:
         make_output(files.record.parent)  # here, where it costs less than the import that the supervisor would need
     with contextlib.ExitStack() as always, contextlib.ExitStack() as on_failure:

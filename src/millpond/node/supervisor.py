@@ -16,13 +16,11 @@ any), ``limits`` (``node.limiting``), ``identity`` (whom the command runs as, se
 ``door`` (see ``node.door``; null where its program listens on a port of the machine, or on none).
 Standard output is closed as soon as the record tells whether the command runs. Standard library only.
 
-While it lives, ``STATE/running`` holds a link to its record: that is how a restarted server finds whatever runs without
-reading the records of everything that ever ran.
+While it lives, ``STATE/running`` holds a link to its record (``node.running``).
 """
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import fcntl
 import json
@@ -36,10 +34,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from millpond.node import cgroups, freezer, procfs
-from millpond.node.becoming import become_sandbox, become_task, libc
+from millpond.node import cgroups, freezer, procfs, running
+from millpond.node.becoming import become_task, libc
+from millpond.node.beginning import Beginning
 from millpond.node.containers import supervised
-from millpond.node.door import open_door
 from millpond.node.files import keep_room, read_json, room_for, write_json
 from millpond.node.visits import Visits
 
@@ -47,9 +45,6 @@ BLOCKED = frozenset(
     {signal.SIGTERM, signal.SIGCHLD, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGPIPE, signal.SIGIO}
 )
 """Signals that must not end a supervisor. Whoever starts one blocks them from its first instant on."""
-
-RUNNING = "running"
-"""Folder of the state directory with a link for each task that runs."""
 
 _AWAITED = (signal.SIGTERM, signal.SIGCHLD, signal.SIGIO)
 _PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
@@ -90,10 +85,9 @@ class _Supervisor:
         self._deadline: float | None = None
         self._child: subprocess.Popen[bytes] | None = None
         self._main = 0
-        self._prepared = False
+        self._beginning = Beginning(path, order)
         self._visits: Visits | None = None
         self._container: dict[str, Any] | None = order["container"]
-        self._door: int | None = None
         own = os.getpid()
         self._record: dict[str, Any] = {
             **order["record"],
@@ -105,7 +99,7 @@ class _Supervisor:
     def run(self) -> None:
         """Start, wait, end, write it all down."""
         self._path.with_suffix(".stop").unlink(missing_ok=True)
-        enter(self._path)
+        running.enter(self._path)
         for file in (self._path, self._path.with_suffix(".stop")):
             keep_room(file)
         write_json(self._path, self._record)
@@ -132,38 +126,10 @@ class _Supervisor:
 
     def _start(self) -> bool:
         """Start the command; when it cannot be started the record says why."""
-        order = self._order
-        wrapped, container = order["wrapped"], self._container
         try:
-            self._prepare()
-            cgroups.make(self._groups)
-            if wrapped is not None and container is None:
-                _require_program(order["command"][0], order["workdir"], order["env"])
-            if order["door"] is not None:
-                self._door = open_door(order["door"], order["identity"])
-            with self._open_log() as log:
-                child = subprocess.Popen(
-                    order["command"] if wrapped is None else wrapped,
-                    cwd=order["workdir"] if container is None else container["scratch"],
-                    env=order["env"] if container is None else container["env"],
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=subprocess.STDOUT,
-                    start_new_session=True,
-                    preexec_fn=partial(
-                        become_task if wrapped is None or container is not None else become_sandbox,
-                        order["limits"],
-                        self._network,
-                    ),
-                )
+            child = self._beginning.start()
         except (OSError, ValueError, subprocess.SubprocessError) as error:
-            self._record["error"] = {
-                "text": getattr(error, "strerror", None) or str(error),
-                "errno": getattr(error, "errno", None),
-                "path": getattr(error, "filename", None),
-                "preparing": not self._prepared,
-            }
-            self._record["ended_at"] = time.time()
+            self._record.update(error=self._beginning.account(error), ended_at=time.time())
             cgroups.remove(self._folders())
             self._write_for_good()
             return False
@@ -172,26 +138,6 @@ class _Supervisor:
         self._record.update(pid=child.pid, pid_start=procfs.start_ticks(child.pid), started_at=time.time())
         write_json(self._path, self._record)
         return True
-
-    def _prepare(self) -> None:
-        """Lay out the files that its attempt needs, if any."""
-        if self._order["workspace"] is not None:
-            # Here, as most tasks need no files and would pay for the import.
-            from millpond.node.workspace import Workspace, prepare
-
-            prepare(Workspace.of(self._order["workspace"]), self._path.parent, self._order["identity"])
-        if self._order["identity"] is not None:
-            for folder in filter(os.path.isdir, self._order["owned"]):
-                _give_to(self._order["identity"], folder)
-        if self._container is not None:
-            supervised.lay_out(self._container)
-        self._prepared = True
-
-    @property
-    def _network(self) -> int | None:
-        """A process in the network that the command is to be in; None: that of the machine."""
-        door = self._order["door"]
-        return self._door if door is not None and door["program"] is None else None
 
     def _folders(self) -> list[str]:
         """Of its control groups."""
@@ -205,7 +151,7 @@ class _Supervisor:
             "env": self._order["env"],
             "workdir": self._order["workdir"],
             "sandbox": self._main if entered else None,
-            "network": self._network,
+            "network": self._beginning.network,
             "container": None if entered else container,
             # A container's runtime speaks with the server's rights; whom the command runs as it knows itself.
             "identity": self._order["identity"] if container is None else None,
@@ -215,13 +161,6 @@ class _Supervisor:
             self._visits = Visits(self._path.with_suffix(".sock"), place, become)
         except OSError as error:
             print(f"{self._path}: nobody can run commands beside it ({error})", file=sys.stderr, flush=True)
-
-    def _open_log(self) -> Any:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-        log = os.fdopen(os.open(self._path.with_suffix(".log"), flags, 0o600), "ab")
-        if self._order["identity"] is not None:  # so that it may open /dev/stdout
-            os.fchown(log.fileno(), self._order["identity"]["uid"], -1)
-        return log
 
     def _wait(self) -> None:
         """Until the task is over, or its grace is.
@@ -294,8 +233,8 @@ class _Supervisor:
                 return False
             if pid == self._main:
                 self._status = status
-                if self._door is not None:
-                    _send(self._door, signal.SIGKILL)
+                if self._beginning.door is not None:
+                    _send(self._beginning.door, signal.SIGKILL)
             elif self._visits is not None:
                 self._visits.over(pid)
 
@@ -350,25 +289,8 @@ class _Supervisor:
                 time.sleep(_FULL_DISK_PAUSE_S)
             else:
                 room_for(self._path.with_suffix(".stop")).unlink(missing_ok=True)
-                leave(self._path)
+                running.leave(self._path)
                 return
-
-
-def entry_of(record: Path) -> Path:
-    """Where the link to a task's record lies while the task runs."""
-    attempt = record.parent
-    return record.parents[3] / RUNNING / f"{attempt.parent.name}@{attempt.name}@{record.stem}"
-
-
-def enter(record: Path) -> None:
-    """Note that a task runs from now on."""
-    with contextlib.suppress(FileExistsError):  # an earlier supervisor of it was killed
-        entry_of(record).symlink_to(record)
-
-
-def leave(record: Path) -> None:
-    """Note that a task runs no more."""
-    entry_of(record).unlink(missing_ok=True)
 
 
 def _locked(lock: int) -> bool:
@@ -393,27 +315,6 @@ def _await_settled(path: Path, decision: int) -> None:
         if _carried_out(path, decision) and any(key in (read_json(path) or {}) for key in _SETTLED):
             return
         time.sleep(0.005)
-
-
-def _require_program(program: str, workdir: str, env: dict[str, str]) -> None:
-    """Check that a program is there, which whoever starts it in a sandbox would find out too late.
-
-    Raises:
-        OSError: it is not, or cannot be executed.
-    """
-    Path(workdir).stat()
-    path = Path(workdir, program)
-    if shutil.which(path if os.sep in program else program, path=env.get("PATH", os.defpath)) is None:
-        number = errno.EACCES if os.sep in program and path.exists() else errno.ENOENT
-        raise OSError(number, os.strerror(number), program)
-
-
-def _give_to(identity: dict[str, Any], folder: str) -> None:
-    """Make a folder and all in it somebody's, without ever following a link."""
-    for _, folders, files, handle in os.fwalk(folder):
-        os.fchown(handle, identity["uid"], identity["gid"])
-        for name in (*folders, *files):
-            os.chown(name, identity["uid"], identity["gid"], dir_fd=handle, follow_symlinks=False)
 
 
 def _close_standard_output() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from millpond.engines.local.rendezvous import recall
 from millpond.model.decisions import Grant
-from millpond.node import runner, supervisor
+from millpond.node import runner, running
 from millpond.node.records import RunRecord, TaskFiles, TaskId, attempt_dir, moved, read_record
 
 
@@ -110,7 +110,7 @@ class LiveTasks:
         latest = read_record(files) or record
         if not latest.over:
             runner.kill_remains(files, latest.groups)
-        supervisor.leave(files.record)  # what was killed could not do so itself
+        running.leave(files.record)  # what was killed could not do so itself
         return latest
 
     def release(self) -> None:

@@ -1,0 +1,119 @@
+"""How a task's supervisor starts its command: all that it needs first, and then the process. Standard library only."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import subprocess
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from millpond.node import cgroups
+from millpond.node.becoming import become_sandbox, become_task
+from millpond.node.containers import supervised
+from millpond.node.door import open_door
+
+
+class Beginning:
+    """The start of one task.
+
+    Args:
+        path: of the task's record.
+        order: what the supervisor was told, see there.
+
+    Attributes:
+        door: the process that is the task's door; None where it has none.
+    """
+
+    def __init__(self, path: Path, order: dict[str, Any]) -> None:
+        self._path = path
+        self._order = order
+        self._prepared = False
+        self.door: int | None = None
+
+    def start(self) -> subprocess.Popen[bytes]:
+        """Start the command, in a session of its own.
+
+        Raises:
+            OSError, ValueError, subprocess.SubprocessError: it cannot be started; ``account`` tells the record why.
+        """
+        order = self._order
+        wrapped, container = order["wrapped"], order["container"]
+        self._prepare()
+        cgroups.make(order["limits"]["groups"])
+        if wrapped is not None and container is None:
+            _require_program(order["command"][0], order["workdir"], order["env"])
+        if order["door"] is not None:
+            self.door = open_door(order["door"], order["identity"])
+        become = become_task if wrapped is None or container is not None else become_sandbox
+        with self._open_log() as log:
+            return subprocess.Popen(
+                order["command"] if wrapped is None else wrapped,
+                cwd=order["workdir"] if container is None else container["scratch"],
+                env=order["env"] if container is None else container["env"],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                preexec_fn=partial(become, order["limits"], self.network),
+            )
+
+    def account(self, error: Exception) -> dict[str, Any]:
+        """Why it could not be started, for the record."""
+        return {
+            "text": getattr(error, "strerror", None) or str(error),
+            "errno": getattr(error, "errno", None),
+            "path": getattr(error, "filename", None),
+            "preparing": not self._prepared,
+        }
+
+    @property
+    def network(self) -> int | None:
+        """A process in the network that the command is to be in; None: that of the machine."""
+        door = self._order["door"]
+        return self.door if door is not None and door["program"] is None else None
+
+    def _prepare(self) -> None:
+        """Lay out the files that its attempt needs, if any."""
+        order = self._order
+        if order["workspace"] is not None:
+            # Here, as most tasks need no files and would pay for the import.
+            from millpond.node.workspace import Workspace, prepare
+
+            prepare(Workspace.of(order["workspace"]), self._path.parent, order["identity"])
+        if order["identity"] is not None:
+            for folder in filter(os.path.isdir, order["owned"]):
+                _give_to(order["identity"], folder)
+        if order["container"] is not None:
+            supervised.lay_out(order["container"])
+        self._prepared = True
+
+    def _open_log(self) -> Any:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+        log = os.fdopen(os.open(self._path.with_suffix(".log"), flags, 0o600), "ab")
+        if self._order["identity"] is not None:  # so that it may open /dev/stdout
+            os.fchown(log.fileno(), self._order["identity"]["uid"], -1)
+        return log
+
+
+def _require_program(program: str, workdir: str, env: dict[str, str]) -> None:
+    """Check that a program is there, which whoever starts it in a sandbox would find out too late.
+
+    Raises:
+        OSError: it is not, or cannot be executed.
+    """
+    Path(workdir).stat()
+    path = Path(workdir, program)
+    if shutil.which(path if os.sep in program else program, path=env.get("PATH", os.defpath)) is None:
+        number = errno.EACCES if os.sep in program and path.exists() else errno.ENOENT
+        raise OSError(number, os.strerror(number), program)
+
+
+def _give_to(identity: dict[str, Any], folder: str) -> None:
+    """Make a folder and all in it somebody's, without ever following a link."""
+    for _, folders, files, handle in os.fwalk(folder):
+        os.fchown(handle, identity["uid"], identity["gid"])
+        for name in (*folders, *files):
+            os.chown(name, identity["uid"], identity["gid"], dir_fd=handle, follow_symlinks=False)

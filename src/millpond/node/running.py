@@ -1,0 +1,42 @@
+"""The folder ``running`` of the state directory: a link to the record of each task that runs.
+
+By these a restarted server finds whatever runs without reading the records of everything that ever ran. Standard
+library only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+_FOLDER = "running"
+
+
+def make_room(state_dir: Path) -> None:
+    """Make the folder, if there is none."""
+    (state_dir / _FOLDER).mkdir(exist_ok=True, mode=0o700)
+
+
+def enter(record: Path) -> None:
+    """Note that a task runs from now on."""
+    with contextlib.suppress(FileExistsError):  # an earlier supervisor of it was killed
+        _entry_of(record).symlink_to(record)
+
+
+def leave(record: Path) -> None:
+    """Note that a task runs no more."""
+    _entry_of(record).unlink(missing_ok=True)
+
+
+def entered(state_dir: Path) -> list[Path]:
+    """The records of all that run, in a fixed order; of one that was killed, too."""
+    found = []
+    for entry in sorted((state_dir / _FOLDER).glob("*")):
+        with contextlib.suppress(FileNotFoundError):  # it has just ended
+            found.append(entry.readlink())
+    return found
+
+
+def _entry_of(record: Path) -> Path:
+    attempt = record.parent
+    return record.parents[3] / _FOLDER / f"{attempt.parent.name}@{attempt.name}@{record.stem}"
