@@ -60,6 +60,11 @@ def test_windows_that_follow_each_other_leave_no_gap() -> None:
     assert closes_at((Window(0, MINUTES_A_DAY),), 0.0) is None
 
 
+def test_one_that_is_always_open_leaves_no_gap_beside_one_whose_midnight_is_another() -> None:
+    always, other = Window(0, 0, (), "America/New_York"), Window(5 * 60 + 1, 0, (), "UTC")
+    assert closes_at((always, other), 0.0) is None
+
+
 @pytest.mark.parametrize(("begin", "days", "zone"), [(-1, (), "UTC"), (0, (7,), "UTC"), (0, (), "Mars/Olympus")])
 def test_what_is_no_window_is_refused(begin: int, days: tuple[int, ...], zone: str) -> None:
     with pytest.raises(InvalidInputError):

@@ -21,6 +21,8 @@ DAY_NAMES = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 
 _LOOKED_AHEAD = 9
 """Days within which every window opens and closes: a week, and one more on either side for what lasts beyond a day."""
+_KNOWN_S = (_LOOKED_AHEAD - 1) * 86_400.0 - 7_200.0
+"""For so long every opening of every window is among those looked at, wherever its midnight is and its clock is put."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +80,10 @@ def opens_at(windows: Sequence[Window], instant: float) -> float:
 
 def closes_at(windows: Sequence[Window], instant: float) -> float | None:
     """When all windows are closed next, given that one is open; None when they leave no gap."""
-    end = instant
+    end, surely_known = instant, instant + _KNOWN_S
     for begin, until in sorted(_openings(windows, instant)):
         if begin > end:
-            return end
+            return end if end < surely_known else None
         end = max(end, until)
     return None
 
