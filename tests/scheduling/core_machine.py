@@ -241,10 +241,14 @@ class CoreMachine(RuleBasedStateMachine):
     def suspend(self, number: int, swap: bool) -> None:
         self.tell(events.SuspendRequested(self.now, pick(list(self._alive), number)[0], swap))
 
-    @precondition(lambda self: self.core._state.suspended)
+    @precondition(lambda self: self._halted())
     @rule(number=PICK)
     def resume(self, number: int) -> None:
-        self.tell(events.ResumeRequested(self.now, pick(list(self.core._state.suspended), number)))
+        self.tell(events.ResumeRequested(self.now, pick(self._halted(), number)))
+
+    def _halted(self) -> list[str]:
+        """Jobs that are suspended, and those that lost their run while people kept them so."""
+        return [*self.core._state.suspended, *(each.id for each in self.core.jobs.values() if each.is_parked)]
 
     @precondition(lambda self: self._alive)
     @rule(number=PICK, node=PICK, card=st.sampled_from((None, 0, 1)), restart=st.booleans())
@@ -576,7 +580,7 @@ class CoreMachine(RuleBasedStateMachine):
             at_rest = self.core.next_wakeup(self.now) is None or self.now > busy_at + HOURS_COME_AGAIN_S
             if at_rest and not decisions and not self._alive:
                 return
-            for job in list(self.core._state.suspended):
+            for job in self._halted():
                 self.tell(events.ResumeRequested(self.now, job))
             for (job, attempt), run in self._alive.items():
                 stopping = self.core.jobs[job].state is JobState.STOPPING

@@ -197,7 +197,8 @@ def check_states(core: Scheduler) -> None:
             assert record.id in {each.id for _, _, each in state.tides}, f"nobody watches the window of {record.id}"
         shut = record.id not in waiting and bool(record.job.windows)
         paused = record.id in {each.id for _, _, each in state.paused} and record.id not in waiting
-        in_line = record.state is JobState.QUEUED and not active and not paused and not shut and not record.resting
+        shut = shut or bool(record.resting) or record.is_parked
+        in_line = record.state is JobState.QUEUED and not active and not paused and not shut
         assert (record.id in waiting) == in_line, record.id
         assert bool(record.line) == (record.id in waiting), record.id
         assert (record.ended_at is not None) == record.state.ended, record.id

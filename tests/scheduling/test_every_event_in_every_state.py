@@ -134,6 +134,8 @@ class Bench:
             for name in list(self.core._state.suspended):
                 self.tell(events.ResumeRequested(self.now, name))
             for record in self.core.jobs.values():
+                if record.is_parked:
+                    self.tell(events.ResumeRequested(self.now, record.id))
                 if record.resting:
                     self.tell(events.DesiredCountChanged(self.now, record.id, "worker", 1))
             for name, attempt, number in list(self.alive):

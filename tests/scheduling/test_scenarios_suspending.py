@@ -9,12 +9,21 @@ from ledgers import check_everything
 from worlds import CARD_MIB, World, asks, gang, machine, queue, single
 
 from millpond.model.decisions import Resume, Stop, Suspend, SuspendMode
+from millpond.model.devices import Health
 from millpond.model.errors import ConflictError
-from millpond.model.events import Refused, ResumeRequested, StopRequested, SuspendRequested
+from millpond.model.events import (
+    DeviceHealthChanged,
+    PolicyChanged,
+    Refused,
+    ResumeRequested,
+    StopRequested,
+    SuspendRequested,
+)
 from millpond.model.nodes import Node, Pool, SharingPolicy
 from millpond.model.reasons import Cause, Filter
-from millpond.model.states import JobState
+from millpond.model.states import JobState, Outcome
 from millpond.model.workloads import Checkpoint, CheckpointMode, Job, Priority, Suspendable
+from millpond.scheduling.scheduler import Scheduler
 
 SWAPPING = machine("n", 1, swap_mib=CARD_MIB)
 LONGEST_S = 600.0
@@ -326,3 +335,79 @@ def test_why_work_cannot_be_swapped_is_said_with_the_numbers() -> None:
         world.submit(low())
         with pytest.raises(ConflictError, match=said):
             world.core.handle(SuspendRequested(world.now, "low", swap=True))
+
+
+# ---- lost while people kept it suspended --------------------------------------------------------------------------
+
+
+def lost_while_suspended() -> World:
+    """Somebody suspended a job, and then its machine was lost, and is back with room for it."""
+    world = World(machine("n", 1))
+    world.submit(single("j"))
+    world.tell(SuspendRequested(world.now, "j", by="ada"))
+    world.settle()
+    world.end("j", Outcome.NODE_LOST, detail="the machine was started anew")
+    return world
+
+
+def test_what_people_suspended_does_not_run_again_by_itself_when_its_run_was_lost() -> None:
+    world = lost_while_suspended()
+    world.go_to(10_000)
+    assert (world.state("j"), world.core.jobs["j"].attempt) == (JobState.QUEUED, 1)
+    reason = world.why("j")
+    lost = "suspended on request, and its run ended meanwhile (the machine was started anew)"
+    assert (reason.cause, reason.summary) == (Cause.SUSPENDED, f"{lost}; it lines up again once it is resumed")
+    check_everything(world.core)
+
+
+def test_it_waits_over_a_restart_and_under_another_policy_and_holds_nobody_up() -> None:
+    world = lost_while_suspended()
+    world.core = Scheduler.restore(world.core.snapshot())
+    world.submit(single("other"))
+    assert world.running() == {"other"}
+    world.tell(PolicyChanged(world.now, "fifo", "default", preempt=False, reserve=True))
+    world.end("other")
+    assert world.state("j") is JobState.QUEUED
+    world.tell(ResumeRequested(world.now, "j"))
+    world.settle()
+    assert (world.state("j"), world.core.jobs["j"].attempt) == (JobState.RUNNING, 2)
+    check_everything(world.core)
+
+
+def test_one_that_is_resumed_while_its_run_is_being_ended_has_another_at_once() -> None:
+    world = World(machine("n", 2))
+    world.submit(single("j"))
+    world.tell(SuspendRequested(world.now, "j"))
+    world.settle()
+    world.lingering.add("j")
+    (grant,) = world.core.jobs["j"].tasks[0].placement.grants
+    world.tell(DeviceHealthChanged(world.now, "n", grant.device, Health.FAULTY))
+    world.settle()
+    assert world.state("j") is JobState.STOPPING
+    world.tell(ResumeRequested(world.now, "j"))
+    world.leave("j")
+    assert (world.state("j"), world.core.jobs["j"].attempt) == (JobState.RUNNING, 2)
+
+
+def test_one_whose_failure_is_final_has_ended_although_it_was_suspended() -> None:
+    world = World(machine("n", 1))
+    world.submit(single("j"))
+    world.tell(SuspendRequested(world.now, "j"))
+    world.settle()
+    world.end("j", Outcome.USER_ERROR, exit_code=1)
+    assert (world.state("j"), world.core.jobs["j"].suspended_by) == (JobState.FAILED, "")
+
+
+def test_one_that_waits_to_be_resumed_is_resumed_once_and_can_be_stopped() -> None:
+    world = lost_while_suspended()
+    world.submit(single("other"))
+    world.tell(ResumeRequested(world.now, "j"))
+    world.settle()
+    assert world.why("j").cause is Cause.NO_ROOM
+    with pytest.raises(ConflictError, match="queued"):
+        world.tell(ResumeRequested(world.now, "j"))
+    world = lost_while_suspended()
+    world.tell(StopRequested(world.now, "j"))
+    world.settle()
+    assert world.state("j") is JobState.CANCELLED
+    check_everything(world.core)

@@ -359,6 +359,20 @@ def test_the_running_members_of_an_array_are_suspended_and_resumed_at_once(api: 
     assert states() == {"running"}
 
 
+def test_members_that_lost_their_run_while_suspended_are_resumed_with_the_others(api: Api) -> None:
+    array = api.submit(name="many", array="3-5", gpus=1)
+    api.job(array.id)
+    api.client.post(f"{JOBS}/{array.id}/suspend")
+    lost = f"{array.id}.4"
+    api.engine.finish(TaskId(lost, 1, 0), Outcome.NODE_LOST)
+    told = api.job(lost)
+    assert (told.state, told.suspension) == ("queued", "suspended on request, and its run ended meanwhile")
+    assert "once it is resumed" in api.client.get(f"{JOBS}/{lost}/why").json()["summary"]
+    api.client.post(f"{JOBS}/{array.id}/resume")
+    told = api.job(lost)
+    assert (told.state, told.suspension, told.attempt) == ("running", "", 2)
+
+
 def test_an_array_tells_its_story_and_is_deleted_as_a_whole(api: Api) -> None:
     array = api.submit(name="many", array=3)
     api.job(array.id)

@@ -17,7 +17,7 @@ from millpond.model.workloads import Job
 from millpond.scheduling import estimating
 from millpond.scheduling.capacity import Capacity
 from millpond.scheduling.claims import Claims
-from millpond.scheduling.halted import why_suspended
+from millpond.scheduling.halted import why_parked, why_suspended
 from millpond.scheduling.obstacles import Obstacle
 from millpond.scheduling.placing import Placer
 from millpond.scheduling.quota_reasons import quota_in_the_way
@@ -96,6 +96,8 @@ class Explainer:
         """Why a job is in no line, or why being in one does not help; None when it may be its turn."""
         if record.state is not JobState.QUEUED:
             return self._explain_moving(record)
+        if record.is_parked:
+            return why_parked(record)
         if record.resting:
             return Reason(Cause.SCALED_TO_ZERO, f"scaled to zero: {record.resting}")
         obstacle = self._capacity.obstacle(record.job)

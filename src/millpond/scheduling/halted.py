@@ -6,9 +6,9 @@ from millpond.model import windows
 from millpond.model.decisions import SuspendMode
 from millpond.model.devices import Health
 from millpond.model.reasons import Cause, Reason
-from millpond.scheduling.records import JobRecord
+from millpond.scheduling.records import BY_REQUEST, JobRecord
 from millpond.scheduling.state import State
-from millpond.scheduling.suspending import BY_REQUEST, BY_REST, gives_up_at, is_suspending
+from millpond.scheduling.suspending import BY_REST, gives_up_at, is_suspending
 from millpond.scheduling.tides import BY_LENDING, BY_WINDOW
 from millpond.scheduling.turns import BY_TURN
 
@@ -30,6 +30,13 @@ def why_suspended(state: State, record: JobRecord) -> Reason:
         (("device_memory_mib", 0 if swapped else memory), ("swapped_mib", memory if swapped else 0)),
         opens_at=opens_at,
     )
+
+
+def why_parked(record: JobRecord) -> Reason:
+    """The reason of a job that lost its run while people kept it suspended."""
+    told = next((f" ({task.detail})" for task in record.tasks if task.detail), "")
+    lost = f"suspended on request, and its run ended meanwhile{told}"
+    return Reason(Cause.SUSPENDED, f"{lost}; it lines up again once it is resumed")
 
 
 def _until(state: State, record: JobRecord) -> tuple[Cause, str, float | None]:

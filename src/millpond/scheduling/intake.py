@@ -20,7 +20,7 @@ from millpond.scheduling.fleet import Fleet
 from millpond.scheduling.lifecycle import Trigger
 from millpond.scheduling.migrating import Migrations
 from millpond.scheduling.placing import Placer
-from millpond.scheduling.records import JobRecord
+from millpond.scheduling.records import BY_REQUEST, JobRecord
 from millpond.scheduling.resizing import resize, rest
 from millpond.scheduling.state import State
 
@@ -151,10 +151,10 @@ class Intake:
 
     def _suspend_requested(self, event: events.SuspendRequested) -> None:
         record = self._running(event.job)
-        by_itself = record.suspended_by not in (suspending.BY_REQUEST, suspending.BY_REST)
+        by_itself = record.suspended_by not in (BY_REQUEST, suspending.BY_REST)
         goes_further = event.swap and record.state is JobState.SUSPENDED and record.suspend_mode is SuspendMode.FREEZE
         if record.id in self.state.suspended and by_itself and not goes_further:
-            record.suspended_by, record.suspended_why = suspending.BY_REQUEST, Cause.SUSPEND_REQUESTED
+            record.suspended_by, record.suspended_why = BY_REQUEST, Cause.SUSPEND_REQUESTED
             return  # it has left its devices already, and does not go on by itself any more
         if goes_further and suspending.is_leaving(record):
             raise ConflictError(f"job {record.id!r} is being halted", "ask again when it is")
@@ -163,10 +163,12 @@ class Intake:
         mode = SuspendMode.SWAP if event.swap else SuspendMode.FREEZE
         if event.swap and (hindrance := suspending.why_not_vacated(self.state, record)):
             raise ConflictError(f"job {record.id!r} cannot be swapped: {hindrance}", "freeze it, or stop it")
-        record.suspended_by = suspending.BY_REQUEST
+        record.suspended_by = BY_REQUEST
         suspending.suspend(self.state, record, mode, Cause.SUSPEND_REQUESTED)
 
     def _resume_requested(self, event: events.ResumeRequested) -> None:
+        if self._freed(event.job):
+            return
         record = self._running(event.job)
         if record.id not in self.state.suspended:
             raise ConflictError(f"job {record.id!r} is {record.state.value}", "only a suspended job can be resumed")
@@ -178,6 +180,19 @@ class Intake:
         if record.resting:
             raise ConflictError(f"job {record.id!r} is at rest", "it goes on with its next request")
         record.suspended_by, record.ready_at = "", self.state.now
+
+    def _freed(self, job: str) -> bool:
+        """Whether it is, or is about to be, without the run in which people suspended it: then it may have another."""
+        state = self.state
+        record = state.jobs.get(job)
+        if record is None or record.suspended_by != BY_REQUEST or record.id in state.suspended or record.state.ended:
+            return False
+        waits = record.is_parked
+        record.suspended_by = ""
+        if waits and not record.resting:
+            record.requeued_at = state.now
+            state.enqueue(record)
+        return True
 
     def _running(self, job: str) -> JobRecord:
         record = self.state.jobs.get(job)

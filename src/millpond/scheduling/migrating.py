@@ -28,9 +28,9 @@ from millpond.scheduling.destinations import Target, devices_of, holders, resolv
 from millpond.scheduling.holdings import Hold, Holding
 from millpond.scheduling.lifecycle import Trigger
 from millpond.scheduling.placing import Placed, Placer
-from millpond.scheduling.records import JobRecord, Migration, MigrationStage, TaskRecord
+from millpond.scheduling.records import BY_REQUEST, JobRecord, Migration, MigrationStage, TaskRecord
 from millpond.scheduling.state import State
-from millpond.scheduling.suspending import BY_REQUEST, can_swap, give_back, given_up, goes_on
+from millpond.scheduling.suspending import can_swap, give_back, given_up, goes_on
 
 
 class Migrations:

@@ -14,6 +14,9 @@ from millpond.scheduling.demands import Demand
 from millpond.scheduling.holdings import Holding
 from millpond.scheduling.lifecycle import Trigger, advance, job_state
 
+BY_REQUEST = "request"
+"""``JobRecord.suspended_by`` of work that people suspended."""
+
 
 class MigrationStage(StrEnum):
     """How far a migration is."""
@@ -111,7 +114,7 @@ class JobRecord:
         bins_outlived, size_class: where the job stands in what the ordering learns (see ``ordering.survival``).
         stop_trigger, stop_cause: what becomes of its tasks once the decided end has happened, and why.
         suspended_at: when it was last suspended.
-        suspended_by: who keeps it suspended; empty when it may go on.
+        suspended_by: who keeps it suspended; empty when it may go on. People do so even when its run is lost meanwhile.
         suspended_why, suspend_mode: why and how it was suspended last.
         ready_at: since when it may go on, were there room.
         leave_s, return_s: how long leaving its devices, and coming back to them, took the last time.
@@ -175,6 +178,11 @@ class JobRecord:
         for index, role in enumerate(job.roles):
             for _ in range(role.desired):
                 self.tasks.append(TaskRecord(len(self.tasks), role.name, index))
+
+    @property
+    def is_parked(self) -> bool:
+        """Whether it lost its run while people kept it suspended: it stands in no line until they resume it."""
+        return self.suspended_by == BY_REQUEST and self.state is JobState.QUEUED
 
     def refresh(self) -> None:
         """Derive the job's state from its tasks."""

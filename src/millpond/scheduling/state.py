@@ -126,8 +126,11 @@ class State:
         return record
 
     def enqueue(self, record: JobRecord) -> None:
-        """Put a job whose tasks are queued into its line, with its key as of now; out of its hours, into none."""
-        if record.job.windows and not self.is_in_window(record):
+        """Put a job whose tasks are queued into its line, with its key as of now; out of its hours, into none.
+
+        Nor does one that people suspended and that lost its run: it waits until they resume it.
+        """
+        if record.is_parked or (record.job.windows and not self.is_in_window(record)):
             return
         record.key, record.displaces_above, _ = self.ordering.line_up(record, self.now)
         self.waiting.add(record)
@@ -359,7 +362,6 @@ class State:
         self.elastic.pop(record.id, None)
         self.growing.pop(record.id, None)
         self.roster.remove(record)
-        record.suspended_by = ""
         record.started_at = None
         displaced = record.stop_cause in (Cause.PREEMPTED, Cause.RECLAIMED, Cause.SUSPENDED_TOO_LONG)
         interrupted = displaced or record.stop_cause in _INTERRUPTING
@@ -367,6 +369,8 @@ class State:
             self._settle_queued(record)
         record.stop_trigger = record.stop_cause = None
         record.refresh()
+        if not record.is_parked:
+            record.suspended_by = ""
         if record.state is JobState.QUEUED:
             for task in record.wanted():
                 if task.state.ended:

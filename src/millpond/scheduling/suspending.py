@@ -22,11 +22,8 @@ from millpond.scheduling.state import State
 HOLD_OF = {SuspendMode.FREEZE: Hold.FROZEN, SuspendMode.SWAP: Hold.SWAPPED}
 """What suspended work still holds, by how it left."""
 
-BY_REQUEST = "request"
-"""``JobRecord.suspended_by`` of work that people suspended."""
-
 BY_REST = "rest"
-"""The same of services that nobody wants anything of for now."""
+"""``JobRecord.suspended_by`` of services that nobody wants anything of for now."""
 
 FOR_OTHERS = frozenset({Cause.RECLAIMED, Cause.PREEMPTED, Cause.LENDING_OVER, Cause.WINDOW_CLOSED})
 """Why work leaves for others, or for its own hours: it goes on by itself, and if it cannot leave so it is ended."""

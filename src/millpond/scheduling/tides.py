@@ -21,9 +21,9 @@ from millpond.model.resources import Amount
 from millpond.model.states import JobState
 from millpond.model.workloads import Suspendable
 from millpond.scheduling.lifecycle import Trigger
-from millpond.scheduling.records import JobRecord
+from millpond.scheduling.records import BY_REQUEST, JobRecord
 from millpond.scheduling.state import State
-from millpond.scheduling.suspending import BY_REQUEST, BY_REST, leaves_by, may_vacate, suspend
+from millpond.scheduling.suspending import BY_REST, leaves_by, may_vacate, suspend
 
 BY_WINDOW = "window"
 """``JobRecord.suspended_by`` of work whose window is closed."""

@@ -132,6 +132,8 @@ def _suspension(record: JobRecord) -> str:
     clings = why_it_clings(record)
     if record.state is JobState.RUNNING:
         return clings
+    if record.is_parked:
+        return "suspended on request, and its run ended meanwhile"
     if record.state is not JobState.SUSPENDED:
         return ""
     if record.suspend_mode is SuspendMode.SWAP:

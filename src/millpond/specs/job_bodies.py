@@ -99,7 +99,8 @@ class JobInfo(Body):
             whole cards, none, or pretended ones.
         hold_reason: why nothing does.
         resting: why a service has no replicas for now; empty when it has, or waits for them.
-        suspension: how it is suspended, and why; of one that runs, why it could not be suspended; else empty.
+        suspension: how it is suspended, and why; of one that runs, why it could not be suspended; of one that is
+            queued, that it waits to be resumed, as its run ended while people kept it suspended; else empty.
         leaving: it was told to leave its cards, and has not left them yet.
         migration: how this run came, or comes, to other cards than it had, ``live-migrated`` or ``restart-migrated``,
             or why it did not; empty when that was never asked.

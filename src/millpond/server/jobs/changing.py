@@ -68,7 +68,7 @@ class Changes:
             NotFoundError, ConflictError: it never was, or does not run, or there is no room in host memory.
         """
         return await self._change_each(
-            job, lambda record, now: SuspendRequested(now, record.id, swap, by), JobState.RUNNING, "runs"
+            job, lambda record, now: SuspendRequested(now, record.id, swap, by), _runs, "runs"
         )
 
     async def resume(self, job: str, by: str) -> JobInfo:
@@ -78,7 +78,7 @@ class Changes:
             NotFoundError, ConflictError: it never was, or is not suspended.
         """
         return await self._change_each(
-            job, lambda record, now: ResumeRequested(now, record.id, by), JobState.SUSPENDED, "is suspended"
+            job, lambda record, now: ResumeRequested(now, record.id, by), _is_halted, "is suspended"
         )
 
     async def migrate(self, job: str, wish: MigrateRequest, by: str) -> JobInfo:
@@ -103,14 +103,14 @@ class Changes:
         return await self._asking.answered(self._loop.change_job(ChangeJob(job, change)))
 
     async def _change_each(
-        self, job: str, event: Callable[[JobRecord, float], Event], state: JobState, in_words: str
+        self, job: str, event: Callable[[JobRecord, float], Event], concerns: Callable[[JobInfo], bool], in_words: str
     ) -> JobInfo:
-        """Ask something of a job; of an array, of each of its members in a state, and it is enough if one can do it."""
+        """Ask something of a job; of an array, of each member that it concerns, and it is enough if one can do it."""
         job = self._services.standing_for(job)
         array = self._loop.board.get(job)
         if array is None or array.array is None:
             return await self._asking.answered(self._loop.change_job(ChangeJob(job, event)))
-        members = [info.id for info in self._loop.board.newest_first() if info.parent == job and info.state == state]
+        members = [info.id for info in self._loop.board.newest_first() if info.parent == job and concerns(info)]
         if not members:
             raise ConflictError(f"no member of array {job!r} {in_words}", f"see `pond ps --members {job}`")
         asked = [self._loop.change_job(ChangeJob(member, event)) for member in members]
@@ -168,6 +168,15 @@ class Changes:
             return TimeLimitChanged(now, job, limit + by_s, by)
 
         return await self._asking.answered(self._loop.change_job(ChangeJob(job, change)))
+
+
+def _runs(info: JobInfo) -> bool:
+    return info.state == JobState.RUNNING
+
+
+def _is_halted(info: JobInfo) -> bool:
+    """Whether it is suspended, or lost its run while people kept it so."""
+    return info.state == JobState.SUSPENDED or (info.state == JobState.QUEUED and bool(info.suspension))
 
 
 def _role(job: Job, name: str) -> Role:

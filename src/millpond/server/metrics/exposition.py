@@ -74,7 +74,7 @@ def _jobs(standing: Standing) -> Iterator[Metric]:
     yield _gauge("millpond_jobs", "Jobs that have not ended", ("queue", "kind", "state"), counts.items())
     waiting: dict[tuple[str, ...], float] = {}
     for info in own:
-        if info.state == JobState.QUEUED and not info.resting:
+        if info.state == JobState.QUEUED and not info.resting and not info.suspension:
             waiting[(info.queue,)] = max(waiting.get((info.queue,), 0.0), standing.at - info.submitted_at)
     text = "How long the job that was submitted first has been there, of those that wait"
     yield _gauge("millpond_oldest_waiting_job_seconds", text, ("queue",), waiting.items())
