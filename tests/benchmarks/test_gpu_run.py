@@ -44,7 +44,7 @@ def until(holds: Callable[[], bool]) -> None:
 
 def test_a_machine_without_a_card_is_told_in_one_line(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, str(PROGRAM), "--out", str(tmp_path / "out")], capture_output=True, text=True, timeout=60
+        [sys.executable, str(PROGRAM), "--out", str(tmp_path / "out")], capture_output=True, text=True, timeout=180
     )
     assert done.returncode == run.NO_CARD
     assert done.stderr.count("\n") == 1

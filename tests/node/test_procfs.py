@@ -14,8 +14,8 @@ import pytest
 
 from millpond.node import procfs
 
-TREE = "(sleep 60 & sleep 60 & echo ready; wait) & sleep 60 & wait"
-"""Below the shell: a shell with two children, and another child."""
+TREE = "sleep 600 & (sleep 600 & sleep 600 & echo ready; wait) & wait"
+"""Below the shell: a child, and a shell with two children, which has its word last."""
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ def test_an_older_python_can_read_it(module: object) -> None:
 def test_it_serves_with_nothing_of_ours_installed(tmp_path: Path) -> None:
     assert len(program()) < LONGEST_ARGUMENT
     command = [sys.executable, "-I", "-S", "-c", program()]
-    done = subprocess.run(command, input=HELLO + WHERE, capture_output=True, cwd=tmp_path, timeout=30, check=True)
+    done = subprocess.run(command, input=HELLO + WHERE, capture_output=True, cwd=tmp_path, timeout=120, check=True)
     assert done.stdout[4] == Answer.VERSION
     assert text(str(tmp_path.resolve()).encode()) in done.stdout
     assert done.stderr == b""
@@ -36,12 +36,12 @@ def test_it_serves_with_nothing_of_ours_installed(tmp_path: Path) -> None:
 
 def test_an_image_with_a_python_serves_by_that(tmp_path: Path) -> None:
     (tmp_path / "python3").symlink_to(sys.executable)
-    done = subprocess.run(_in_image(tmp_path), input=HELLO, capture_output=True, timeout=30)
+    done = subprocess.run(_in_image(tmp_path), input=HELLO, capture_output=True, timeout=120)
     assert done.stdout[4] == Answer.VERSION, done.stderr
 
 
 def test_an_image_with_nothing_that_serves_says_what_it_lacks(tmp_path: Path) -> None:
-    done = subprocess.run(_in_image(tmp_path), input=HELLO, capture_output=True, text=False, timeout=30)
+    done = subprocess.run(_in_image(tmp_path), input=HELLO, capture_output=True, text=False, timeout=120)
     assert done.returncode == 127
     assert b"neither python3 nor OpenSSH's sftp-server" in done.stderr
 

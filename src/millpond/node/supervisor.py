@@ -55,7 +55,7 @@ _FULL_DISK_PAUSE_S = 1.0
 _LAST_WORDS_S = 0.5
 _KILLED = 128 + signal.SIGKILL
 _TERMINATED = (signal.SIGTERM, (128 + signal.SIGTERM) << 8)  # as waitpid(2) gives them
-_TOLD_TOO_WITHIN_S = 1.0
+TOLD_TOO_WITHIN_S = 1.0
 
 
 def main(argv: list[str]) -> int:
@@ -190,7 +190,7 @@ class _Supervisor:
             return told
         if self._status not in _TERMINATED:
             return False
-        return told or signal.sigtimedwait((signal.SIGTERM,), _TOLD_TOO_WITHIN_S) is not None
+        return told or signal.sigtimedwait((signal.SIGTERM,), TOLD_TOO_WITHIN_S) is not None
 
     def _await_signal(self) -> int:
         if self._deadline is None:

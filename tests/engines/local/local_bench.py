@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -23,7 +24,7 @@ from millpond.node.sandbox import Sandbox
 from millpond.node.sharing.agent_lock import AgentLock
 from millpond.node.sharing.backend import Hold
 
-LONGEST_WAIT_S = 20.0
+LONGEST_WAIT_S = 60.0
 UNSANDBOXED = Confinement(sandboxed=False)
 
 
@@ -35,6 +36,14 @@ def eventually(condition: Callable[[], bool]) -> bool:
             return True
         time.sleep(0.01)
     return False
+
+
+def state_letter(pid: int) -> str:
+    """As ``/proc/pid/stat`` has it; empty for a process that is over."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return ""
 
 
 def _command_lines() -> Iterator[str]:
@@ -53,6 +62,7 @@ class Bench:
         self.state_dir = directory / "state"
         self.workdir = directory / "work"
         self.workdir.mkdir()
+        self.own_sleep = f"4000.{secrets.randbelow(10**9):09}"  # by which its sleepers are known on the whole machine
         self.machine: Machine = describe_machine("2x8:V100-32GB")
         self.launches: dict[str, LaunchSpec] = {}
         self.engine = self.new_engine()
@@ -141,9 +151,9 @@ class Bench:
         """Whether a task makes this file in its working directory."""
         return eventually((self.workdir / name).exists)
 
-    def nothing_runs_like(self, command: str) -> bool:
-        """Whether no process has (any more) these words, divided by NUL, in its command line."""
-        return eventually(lambda: not any(command in words for words in _command_lines()))
+    def nothing_runs_like(self, words: str) -> bool:
+        """Whether no process of the machine has (any more) these words in its command line; they must be its own."""
+        return eventually(lambda: not any(words in line for line in _command_lines()))
 
     def gone(self, pid: int) -> bool:
         return eventually(lambda: procfs.start_ticks(pid) is None)

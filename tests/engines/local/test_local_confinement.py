@@ -81,11 +81,11 @@ class TestWithControlGroups:
         if "pids" not in controllers.folders:
             pytest.skip("the number of processes cannot be bounded here")
         with_limits(bench, Limiter(controllers))
-        script = "for i in $(seq 60); do sleep 4711 & done; wait"
+        script = f"for i in $(seq 60); do sleep {bench.own_sleep} & done; wait"
         _, end = end_of(bench, script, role_amounts={"worker": Amounts(500, 0, 20)})
         assert end.outcome is Outcome.USER_ERROR
         assert b"fork" in bench.log("j").lower()
-        assert bench.nothing_runs_like("sleep\0004711")
+        assert bench.nothing_runs_like(bench.own_sleep)
 
     def test_what_is_left_in_the_groups_of_a_killed_supervisor_ends_with_it(
         self, bench: Bench, controllers: Controllers
@@ -172,7 +172,7 @@ class TestAsSomebodyElse:
     def test_it_reads_neither_what_belongs_to_root_nor_the_home_of_another(self, bench: Bench, tmp_path: Path) -> None:
         numbered("max", NUMBER + 1, bench.state_dir)
         (bench.state_dir / "homes/max/secret").write_text("of max")
-        mine = Path("/var/lib") / f"{tmp_path.name}-of-root"
+        mine = Path("/var/lib") / f"{tmp_path.name}-{os.getpid()}-of-root"
         mine.write_text("of root")
         mine.chmod(0o600)
         try:

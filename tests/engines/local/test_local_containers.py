@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import secrets
 import signal
 import time
 from pathlib import Path
 
 import pytest
-from local_bench import Bench, eventually
+from local_bench import Bench, eventually, state_letter
 from test_local_visits import Visitor
 
 from millpond.model.decisions import Resume, Suspend
@@ -120,12 +121,11 @@ def test_it_reads_its_data_and_writes_its_output_where_the_variables_say(yard: Y
 
 
 def test_its_variables_are_in_no_command_line_and_reach_no_program_outside(yard: Yard, tmp_path: Path) -> None:
-    yard.start(
-        ("sleep", "600"), env={"TOKEN": "hunter2", "CONTAINERS_CONF": str(tmp_path / "mine"), "LD_PRELOAD": "/x"}
-    )
+    secret = secrets.token_hex()
+    yard.start(("sleep", "600"), env={"TOKEN": secret, "CONTAINERS_CONF": str(tmp_path / "mine"), "LD_PRELOAD": "/x"})
     assert isinstance(yard.bench.events(1)[0], Confirmed)
     assert eventually(yard.inside)
-    assert yard.bench.nothing_runs_like("hunter2")
+    assert yard.bench.nothing_runs_like(secret)
     files = TaskFiles.of(yard.bench.state_dir, TaskId("job", 1, 0))
     assert files.record.with_suffix(".env").stat().st_mode & 0o077 == 0
     yard.bench.stop("job")
@@ -184,7 +184,7 @@ def test_it_is_frozen_and_goes_on(yard: Yard) -> None:
     yard.bench.events(2)
 
     def states() -> set[str]:
-        return {Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] for pid in yard.inside()}
+        return {state_letter(pid) for pid in yard.inside()}
 
     assert eventually(lambda: states() == {"T"})
     frozen = ticks.stat().st_size
@@ -203,10 +203,10 @@ def test_commands_beside_it_run_in_its_container_and_go_with_their_visitor(yard:
     assert last == {"exit": 5}
     terminal = Visitor(yard.bench, "job", argv=["sh", "-c", "test -t 0 && echo $TERM"], tty=True, term="vt100")
     assert b"vt100" in terminal.hear()[0][1]
-    leaver = Visitor(yard.bench, "job", argv=["sh", "-c", "touch visiting; exec sleep 601"])
+    leaver = Visitor(yard.bench, "job", argv=["sh", "-c", f"touch visiting; exec sleep {yard.bench.own_sleep}"])
     assert yard.bench.appears("visiting")
     leaver.socket.close()
-    assert yard.bench.nothing_runs_like("sleep\x00601")
+    assert yard.bench.nothing_runs_like(yard.bench.own_sleep)
 
 
 def test_an_sftp_client_is_served_by_what_the_image_has(yard: Yard) -> None:

@@ -184,6 +184,6 @@ def test_a_driver_that_will_report_no_more_leaves_the_regular_looks() -> None:
     watched, ended = Watched(), threading.Event()
     watched.vendor.watch = Ending  # type: ignore[attr-defined]
     watched.watch.start(3600.0)
-    assert ended.wait(10.0)
+    assert ended.wait(60.0)
     assert watched.look(None) == [("box", Health.FAULTY)]
     watched.watch.close()

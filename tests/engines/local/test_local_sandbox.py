@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
 import stat
 import sys
@@ -63,7 +64,7 @@ class TestASandboxedTask:
 
     def test_finds_nothing_of_the_server_by_a_variable_that_names_a_link_to_it(self, apart: Bench) -> None:
         (apart.state_dir / "secret").write_text("secret")
-        link = Path("/tmp") / f"{apart.workdir.parent.name}-link"
+        link = Path("/tmp") / f"{apart.workdir.parent.name}-{os.getpid()}-link"
         link.symlink_to(apart.state_dir)
         try:
             env = {"VIRTUAL_ENV": str(link), "PYTHONPATH": str(apart.state_dir), "PATH": f"{link}/bin:/usr/bin:/bin"}
@@ -76,14 +77,14 @@ class TestASandboxedTask:
         assert not apart.log("apart").startswith(b"secret")
 
     def test_has_a_directory_for_temporary_files_of_its_own(self, apart: Bench, tmp_path: Path) -> None:
-        outside = Path("/tmp") / f"{tmp_path.name}-outside"
+        outside = Path("/tmp") / f"{tmp_path.name}-{os.getpid()}-outside"
         outside.write_text("")
         try:
-            end_of(apart, f"test ! -e {outside} && touch /tmp/left-behind-{tmp_path.name} && echo apart")
+            end_of(apart, f"test ! -e {outside} && touch /tmp/left-behind-{outside.name} && echo apart")
         finally:
             outside.unlink()
         assert apart.log("apart") == b"apart\n"
-        assert not Path(f"/tmp/left-behind-{tmp_path.name}").exists()
+        assert not Path(f"/tmp/left-behind-{outside.name}").exists()
 
     def test_finds_nothing_of_the_server_nor_of_other_jobs(self, apart: Bench) -> None:
         end_of(apart, "echo secret", job="other")
@@ -130,25 +131,26 @@ class TestASandboxedTask:
 
     def test_hears_the_notice_and_ends_by_itself(self, apart: Bench) -> None:
         script = (
-            "import signal,sys\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(0))\nopen('up','w')\nsignal.pause()"
+            "import signal,sys,time\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(0))\nopen('up','w')\n"
+            "while True: time.sleep(0.05)"  # as pause() would miss a signal that comes just before it
         )
         apart.start("apart", (sys.executable, "-c", script))
         apart.events(1)
         assert apart.appears("up")
-        apart.stop("apart", grace_s=20.0)
+        apart.stop("apart", grace_s=60.0)
         _, end = apart.events(2)
         assert isinstance(end, Ended)
         assert (end.outcome, end.exit_code, end.detail) == (Outcome.STOPPED, 0, "")
 
     def test_is_killed_with_everything_in_it_when_the_grace_is_over(self, apart: Bench) -> None:
-        apart.start("apart", "trap '' TERM; sleep 1234.5 & touch up; wait; sleep 1234.5")
+        apart.start("apart", f"trap '' TERM; sleep {apart.own_sleep} & touch up; wait; sleep {apart.own_sleep}")
         apart.events(1)
         assert apart.appears("up")
         apart.stop("apart", grace_s=0.0)
         _, end = apart.events(2)
         assert isinstance(end, Ended)
         assert end.outcome is Outcome.STOPPED
-        assert apart.nothing_runs_like("sleep\x001234.5")
+        assert apart.nothing_runs_like(apart.own_sleep)
 
     def test_can_be_frozen_and_goes_on(self, apart: Bench) -> None:
         start = apart.start("apart", "touch up; while [ ! -e go ]; do sleep 0.01; done; echo went on")

@@ -198,6 +198,7 @@ def test_a_task_that_is_started_again_in_the_same_run_finds_its_gang(bench: Benc
     assert confirmed == Confirmed(confirmed.at, rejoin.id, UNSANDBOXED)
     assert isinstance(ended, Ended)
     assert ended.task == 1
+    assert eventually(lambda: bench.log("again", 0).endswith(b"\n"))
     port = bench.log("again", 0).split()[2].decode()
     assert bench.log("again", 1).decode() == f"1 2 {port}\n" * 2
 

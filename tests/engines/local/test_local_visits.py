@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from local_bench import Bench, eventually
+from local_bench import Bench, eventually, state_letter
 
 from millpond.model.decisions import Suspend
 from millpond.model.events import Confirmed, Ended
@@ -31,7 +31,7 @@ class Visitor:
         path = TaskFiles.of(bench.state_dir, TaskId(job, 1, 0)).socket
         assert eventually(path.exists)
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.socket.settimeout(20.0)
+        self.socket.settimeout(60.0)
         with short_name(path) as name:
             self.socket.connect(name)
         self.say(**order)
@@ -41,6 +41,15 @@ class Visitor:
 
     def type(self, data: bytes) -> None:
         self.socket.send(b"\0" + data)
+
+    def hear_line(self) -> bytes:
+        """The next output up to the end of its line, in as many pieces as it comes."""
+        heard = b""
+        while not heard.endswith(b"\n"):
+            message = self.socket.recv(LARGEST_MESSAGE)
+            assert message[:1] == b"\x01", message
+            heard += message[1:]
+        return heard
 
     def hear(self) -> tuple[dict[int, bytes], dict[str, Any]]:
         """All output by stream up to the last word, and that."""
@@ -92,17 +101,17 @@ def test_more_goes_both_ways_than_pipes_hold(task: Any) -> None:
 
 def test_a_terminal_has_the_visitors_window_and_follows_it(task: Any) -> None:
     visitor = task("sh", "-c", "stty size; read line; stty size; test -t 0 && echo tty", tty=True, rows=40, columns=100)
-    first = visitor.socket.recv(LARGEST_MESSAGE)
+    first = visitor.hear_line()
     visitor.say(rows=50, columns=132)
     visitor.type(b"go\n")
     streams, end = visitor.hear()
-    assert (first, end) == (b"\x0140 100\r\n", {"exit": 0})
+    assert (first, end) == (b"40 100\r\n", {"exit": 0})
     assert streams[1].decode().split() == ["go", "50", "132", "tty"]
 
 
 def test_an_interrupt_typed_on_the_terminal_reaches_the_command(task: Any) -> None:
     visitor = task("sh", "-c", "echo there; exec sleep 60", tty=True)
-    assert visitor.socket.recv(LARGEST_MESSAGE) == b"\x01there\r\n"
+    assert visitor.hear_line() == b"there\r\n"
     visitor.type(b"\x03")
     assert visitor.hear()[1] == {"exit": 130}
 
@@ -134,7 +143,7 @@ def test_a_frozen_task_freezes_what_visitors_run(bench: Bench, task: Any) -> Non
     pid = bench.pid_in("pid")
     bench.apply(Suspend(bench.next_id(), "host", 1, Cause.SUSPEND_REQUESTED))
     bench.events(1)
-    assert eventually(lambda: Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T")
+    assert eventually(lambda: state_letter(pid) == "T")
     visitor.socket.close()
 
 
@@ -164,16 +173,17 @@ def test_a_visitor_is_whom_the_task_runs_as(tmp_path: Path, tty: bool) -> None:
     if sandbox is None or trouble_with_identities(sandbox):
         pytest.skip(f"tasks cannot run as others here: {trouble}")
     bench = Bench(tmp_path, sandbox)
+    look = "until test -e /tmp/mine; do :; done; id -u; id -G; stat -c %u /tmp/mine"
     bench.define("apart", "touch /tmp/mine; sleep 600", identity=numbered("mia", 265_001, bench.state_dir))
     bench.start("apart")
     bench.events(1)
-    streams, end = Visitor(bench, "apart", argv=("sh", "-c", "id -u; id -G; stat -c %u /tmp/mine"), tty=tty).hear()
+    streams, end = Visitor(bench, "apart", argv=("sh", "-c", look), tty=tty).hear()
     assert (streams[1].split(), end) == ([b"265001"] * 3, {"exit": 0})
     bench.end_all()
 
 
 def test_tasks_that_serve_are_given_ports_of_their_own_and_the_record_tells_them(bench: Bench) -> None:
-    bench.define("web", "env; sleep 600", serves=True)
+    bench.define("web", "env; echo all told; sleep 600", serves=True)
     bench.start("web", tasks=(0, 1))
     bench.events(1)
     records = [read_record(TaskFiles.of(bench.state_dir, TaskId("web", 1, task))) for task in (0, 1)]
@@ -181,7 +191,7 @@ def test_tasks_that_serve_are_given_ports_of_their_own_and_the_record_tells_them
     assert len(ports) == 2
     for number, record in enumerate(records):
         assert record is not None
-        assert eventually(lambda number=number: b"MILLPOND_BASE_PATH" in bench.log("web", number))
+        assert eventually(lambda number=number: bench.log("web", number).endswith(b"all told\n"))
         lines = bench.log("web", number).decode().splitlines()
         assert {f"MILLPOND_PORT={record.port}", f"MILLPOND_ACCESS_KEY={record.access_key}"} <= set(lines)
         assert "MILLPOND_BASE_PATH=/proxy/web/" in lines

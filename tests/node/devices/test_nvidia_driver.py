@@ -42,7 +42,7 @@ def asked(driver: FakeDriver, questions: str) -> list[Any]:
         env={**os.environ, **driver.env()},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
         check=False,
     )
     assert run.returncode == 0, run.stderr
@@ -129,7 +129,7 @@ tell([[s.use_milli, s.temperature_c] for s in vendor.sample()])
     assert child.stdout is not None
     assert json.loads(child.stdout.readline()) == "ready"
     fake_driver.set_card(fake_driver.cards[0], lost=1)
-    told, _ = child.communicate("go\n", timeout=60)
+    told, _ = child.communicate("go\n", timeout=180)
     well, samples = [json.loads(line) for line in told.splitlines()]
     assert well == [1]
     assert [sample for sample in samples if sample != [None, None]] == [samples[-1]]
@@ -141,7 +141,7 @@ stream = vendor.watch()
 tell("listening")
 for _ in range(2):
     sys.stdin.readline()
-    tell([[e.device, e.scope, e.text] for e in stream.wait(5.0)])
+    tell([[e.device, e.scope, e.text] for e in stream.wait(60.0)])
 tell(len(stream.wait(0.01)))
 """
     child = subprocess.Popen(
@@ -161,7 +161,7 @@ tell(len(stream.wait(0.01)))
         fake_driver.inject_xid(card, xid)
         print("go", file=child.stdin, flush=True)
         heard += json.loads(child.stdout.readline())
-    told, _ = child.communicate(timeout=60)
+    told, _ = child.communicate(timeout=180)
     assert [[device, scope] for device, scope, _ in heard] == [[card.uuid, "task"], [card.uuid, "device"]]
     assert "fallen off the bus" in heard[1][2]
     assert json.loads(told) == 0

@@ -75,7 +75,7 @@ def test_a_program_leaves_its_card_and_returns_with_what_it_had(
     mover = CheckpointMover(helper, tree, lambda task: 64)
     assert mover.swap_out(TASK, 20.0).ok
     assert fake_driver.used_bytes(card) == 0
-    assert mover.whereabouts(TASK, 5.0) is Whereabouts.SWAPPED
+    assert mover.whereabouts(TASK, 60.0) is Whereabouts.SWAPPED
     assert mover.swap_in(TASK, 20.0).ok
     assert program("sum", pointer, 1000) == [0, 7000]
     assert tree.held == [True, False]
@@ -90,7 +90,7 @@ def test_work_that_does_not_end_leaves_the_program_where_it_was(
     answer = CheckpointMover(helper, Tree([program.pid]), lambda task: 64).swap_out(TASK, 0.5)
     assert answer.outcome is Outcome.TIMEOUT
     assert "it has work on the device that does not end" in answer.reason
-    assert helper.state(program.pid, 5.0) is ProcessState.RUNNING
+    assert helper.state(program.pid, 60.0) is ProcessState.RUNNING
 
 
 def test_a_return_without_room_waits_on_the_host(
@@ -107,7 +107,7 @@ def test_a_return_without_room_waits_on_the_host(
             Outcome.TIMEOUT,
             "its device has no room for it; somebody took it meanwhile",
         )
-    assert mover.whereabouts(TASK, 5.0) is Whereabouts.SWAPPED
+    assert mover.whereabouts(TASK, 60.0) is Whereabouts.SWAPPED
     assert mover.swap_in(TASK, 20.0).ok
 
 
@@ -120,14 +120,14 @@ def test_what_the_driver_cannot_move_is_refused_and_goes_on(
     fake_driver.mark(program.pid, use)
     answer = CheckpointMover(helper, Tree([program.pid]), lambda task: 64).swap_out(TASK, 20.0)
     assert answer.outcome is Outcome.UNSUPPORTED
-    assert helper.state(program.pid, 5.0) is ProcessState.RUNNING
+    assert helper.state(program.pid, 60.0) is ProcessState.RUNNING
 
 
 def test_a_helper_that_hangs_is_replaced(fake_driver: FakeDriver, helper: CheckpointHelper, program: Program) -> None:
     fake_driver.plan("cuCheckpointProcessLock", Action.HANG, times=1)
     with pytest.raises(DriverHungError):
         helper.lock(program.pid, -1.9)  # with what it is given beside, a tenth of a second
-    assert helper.state(program.pid, 5.0) is ProcessState.RUNNING
+    assert helper.state(program.pid, 60.0) is ProcessState.RUNNING
 
 
 def test_a_helper_that_dies_in_a_call_is_replaced(
@@ -135,7 +135,7 @@ def test_a_helper_that_dies_in_a_call_is_replaced(
 ) -> None:
     fake_driver.plan("cuCheckpointProcessLock", Action.KILL_CALLER, times=1)
     assert CheckpointMover(helper, Tree([program.pid]), lambda task: 64).swap_out(TASK, 20.0).outcome is Outcome.TIMEOUT
-    assert helper.state(program.pid, 5.0) is ProcessState.RUNNING
+    assert helper.state(program.pid, 60.0) is ProcessState.RUNNING
 
 
 def test_a_program_that_the_driver_gave_up_on_is_lost(

@@ -76,7 +76,7 @@ class GatedCard:
             env={**os.environ, **task.env, **env},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=180,
         )
         assert done.returncode == 0, done.stderr
         return done.stdout

@@ -21,7 +21,7 @@ ALLOCATING = Path(__file__).with_name("allocating.py")
 
 
 def run(card: GatedCard, env: dict[str, str], *command: str) -> str:
-    done = subprocess.run([*command], env={**os.environ, **env}, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([*command], env={**os.environ, **env}, capture_output=True, text=True, timeout=180)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
