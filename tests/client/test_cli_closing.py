@@ -22,7 +22,7 @@ CLOSED = MACHINE | {"schedulable": False}
 
 @pytest.fixture
 def run_pond(client, capsys, monkeypatch):
-    monkeypatch.setattr("millpond.client.cli.connection.Client", lambda state_dir: client)
+    monkeypatch.setattr("millpond.client.cli.connection.Client", lambda **_: client)
     monkeypatch.setattr("millpond.client.cli.closing.time.time", lambda: NOW)
 
     def run(*arguments):

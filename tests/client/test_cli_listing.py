@@ -44,7 +44,7 @@ MACHINE = {
 
 @pytest.fixture
 def run_pond(client, capsys, monkeypatch):
-    monkeypatch.setattr("millpond.client.cli.connection.Client", lambda state_dir: client)
+    monkeypatch.setattr("millpond.client.cli.connection.Client", lambda **_: client)
     monkeypatch.setattr("millpond.client.cli.ps.time.time", lambda: 1070.0)
 
     def run(*arguments):

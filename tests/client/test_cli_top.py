@@ -30,7 +30,7 @@ BARE = DeviceStatus(
 
 @pytest.fixture
 def run_pond(client, capsys, monkeypatch):
-    monkeypatch.setattr("millpond.client.cli.connection.Client", lambda state_dir: client)
+    monkeypatch.setattr("millpond.client.cli.connection.Client", lambda **_: client)
 
     def run(*arguments):
         code = main._run(list(arguments))

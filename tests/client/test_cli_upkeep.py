@@ -15,7 +15,7 @@ TASK = {"task": 0, "role": "worker", "state": "running", "node": "n1"}
 
 @pytest.fixture
 def run_pond(client, capsys, monkeypatch):
-    monkeypatch.setattr("millpond.client.cli.connection.Client", lambda state_dir: client)
+    monkeypatch.setattr("millpond.client.cli.connection.Client", lambda **_: client)
     monkeypatch.setattr("millpond.client.cli.get.time.time", lambda: 1070.0)
     monkeypatch.setattr("millpond.client.cli.events.time.sleep", lambda _: None)
 

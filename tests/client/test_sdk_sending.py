@@ -6,12 +6,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 
 from millpond.client.sdk.files import Files
+from millpond.client.sdk.uploads import WORTH_ASKING, Upload
 from millpond.model.errors import ConflictError, InvalidInputError, UnavailableError
 from millpond.specs.batches import LARGEST_BATCHED, read_batch
-from millpond.specs.file_bodies import BlobInfo, BlobList, OutputFile, OutputList
+from millpond.specs.file_bodies import BlobInfo, BlobList, BlobProgress, OutputFile, OutputList
 from millpond.specs.files import digest_of
 
 
@@ -21,26 +23,59 @@ class Recipient:
     Attributes:
         requests: method and path of each.
         meanwhile: done before the first contents are read.
+        told: what a person would be told.
+        parts: what it has of contents that were cut off.
+        busy: so often it says that another request sends.
+        takes: bytes of a body, after which the connection breaks.
     """
 
     def __init__(self) -> None:
         self.requests: list[str] = []
         self.contents: dict[str, bytes] = {}
         self.meanwhile = lambda: None
+        self.told: list[str] = []
+        self.parts: dict[str, bytes] = {}
+        self.busy = 0
+        self.takes = 2**60
 
     def ask(self, answer: Any, method: str, path: str, **request: Any) -> Any:
         self.requests.append(f"{method} {path.rpartition('/')[0] if method == 'PUT' else path}")
         if path == "/blobs/missing":
             self.meanwhile()
             return BlobList(digests=request["json"]["digests"])
+        if method == "GET":
+            return self.progress(path.rpartition("/")[2])
         sent = request["content"]
+        if "Content-Range" in request.get("headers", {}):
+            return self.take(path.rpartition("/")[2], request["headers"]["Content-Range"], sent)
         contents = read_batch(sent) if path == "/blobs" else [sent if isinstance(sent, bytes) else b"".join(sent)]
         self.contents |= {digest_of(content): content for content in contents}
         digests = [digest_of(content) for content in contents]
         return BlobList(digests=digests) if path == "/blobs" else BlobInfo(digest=digests[0])
 
+    def progress(self, digest: str) -> BlobProgress:
+        self.busy -= 1
+        whole = digest in self.contents
+        received = len(self.contents[digest] if whole else self.parts.get(digest, b""))
+        return BlobProgress(digest=digest, whole=whole, received=received, busy=self.busy >= 0)
+
+    def take(self, digest: str, told: str, sent: Iterator[bytes]) -> BlobInfo:
+        first = int(told.removeprefix("bytes ").partition("-")[0])
+        part = self.parts.pop(digest, b"")[:first]
+        assert len(part) == first
+        for piece in sent:
+            part += piece
+            if len(part) - first >= self.takes:
+                self.parts[digest] = part
+                raise UnavailableError("the connection broke", "try again") from httpx2.WriteError("reset")
+        assert told == f"bytes {first}-{len(part) - 1}/{len(part)}"
+        if digest_of(part) != digest:
+            raise InvalidInputError("what came is not the content", "send it again")
+        self.contents[digest] = part
+        return BlobInfo(digest=digest)
+
     def files(self) -> Files:
-        return Files(self.ask, lambda *_: iter(()))
+        return Files(self.ask, lambda *_: iter(()), self.told.append)
 
 
 @pytest.fixture
@@ -64,6 +99,83 @@ def test_a_small_file_that_changes_while_it_is_sent_is_named(folder: Path, conte
     server.meanwhile = lambda: (folder / "7.txt").write_text(content)
     with pytest.raises(InvalidInputError, match=r"7\.txt changed while it was sent"):
         server.files().ship(folder)
+
+
+LARGE = bytes(range(256)) * (WORTH_ASKING // 256) + b"and more"
+
+
+@pytest.fixture
+def large(tmp_path: Path) -> Path:
+    (tmp_path / "large.bin").write_bytes(LARGE)
+    return tmp_path
+
+
+def cut(server: Recipient, folder: Path) -> None:
+    server.takes = 3 * 2**20
+    with pytest.raises(UnavailableError) as failure:
+        server.files().ship(folder)
+    assert "the same command goes on" in failure.value.remedy
+    server.takes = 2**60
+
+
+def test_a_large_file_that_was_cut_off_goes_on_where_the_server_has_it(large: Path) -> None:
+    server = Recipient()
+    cut(server, large)
+    assert server.told == []
+    server.files().ship(large)
+    assert server.contents[digest_of(LARGE)] == LARGE
+    assert server.told == ["going on with large.bin at 3.0 MiB of 8.0 MiB"]
+
+
+def test_a_file_that_only_lacked_its_name_there_sends_its_last_byte(large: Path) -> None:
+    server = Recipient()
+    server.parts[digest_of(LARGE)] = LARGE
+    server.files().ship(large)
+    assert server.contents[digest_of(LARGE)] == LARGE
+
+
+def test_a_part_that_is_spoilt_there_is_sent_anew_by_itself(large: Path) -> None:
+    server = Recipient()
+    server.parts[digest_of(LARGE)] = b"x" * 2**20
+    server.files().ship(large)
+    assert server.contents[digest_of(LARGE)] == LARGE
+
+
+def test_a_large_file_that_changes_while_it_is_sent_is_named(large: Path) -> None:
+    server = Recipient()
+    server.meanwhile = lambda: (large / "large.bin").write_bytes(LARGE[:-1])
+    with pytest.raises(InvalidInputError, match=r"large\.bin: it changed while it was sent"):
+        server.files().ship(large)
+    server.meanwhile = lambda: (large / "large.bin").write_bytes(b"x" * len(LARGE))
+    with pytest.raises(InvalidInputError, match=r"large\.bin: what came is not the content"):
+        server.files().ship(large)
+
+
+def test_who_finds_the_same_file_being_sent_waits_for_that(large: Path) -> None:
+    server, waits = Recipient(), list[float]()
+
+    def wait(seconds: float) -> None:
+        waits.append(seconds)
+        if len(waits) == 3:
+            server.contents[digest_of(LARGE)] = LARGE
+
+    server.busy = 3
+    Upload(server.ask, large / "large.bin", digest_of(LARGE), len(LARGE), server.told.append, wait).send()
+    assert len(waits) == 3
+    assert server.told == ["large.bin is being sent by another command; waiting for that"]
+    assert not [request for request in server.requests if request.startswith("PUT")]
+
+
+def test_ctrl_c_says_that_the_same_command_goes_on(large: Path) -> None:
+    server = Recipient()
+
+    def interrupted(*_given: Any) -> None:
+        raise KeyboardInterrupt
+
+    server.take = interrupted  # type: ignore[assignment, method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        server.files().ship(large)
+    assert server.told == ["what was sent is kept for a day: the same command goes on with it"]
 
 
 class Giver:
@@ -104,7 +216,7 @@ class Giver:
         yield left[10:]
 
     def files(self) -> Files:
-        return Files(lambda *given, **params: self.ask(*given), self.stream)
+        return Files(lambda *given, **params: self.ask(*given), self.stream, print)
 
 
 def test_output_that_was_fetched_before_the_connection_broke_is_not_fetched_again(tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
-"""Who holds how much of the server's disk: what jobs wrote, with their logs, and datasets; and what they may hold.
+"""Who holds how much of the server's disk: what jobs wrote, with their logs, datasets, and what was sent in part; and
+what they may hold.
 
 What an ended job left does not change any more and is measured once; what lives is measured at every look. A dataset
 counts with the size of its files for whoever put it, even where others put the same content.
@@ -21,6 +22,7 @@ from millpond.model.errors import ConflictError, UnavailableError
 from millpond.node.records import job_dir
 from millpond.server.auth.accounts import Accounts
 from millpond.server.files.datasets import Datasets
+from millpond.server.files.partials import held_parts
 from millpond.server.store.store import Store
 from millpond.specs.quantities import size_text
 from millpond.specs.usage_bodies import DiskInfo
@@ -80,6 +82,9 @@ class DiskBooks:
         for dataset in self._datasets.all():
             users[dataset.user] += dataset.size
             groups[dataset.group or self._first_group(dataset.user)] += dataset.size
+        for user, size in held_parts(self._state_dir).items():
+            users[user] += size
+            groups[self._first_group(user)] += size
         self.latest = DiskUse(users, groups)
         return self.latest
 

@@ -28,6 +28,20 @@ class BlobInfo(Body):
     digest: str
 
 
+class BlobProgress(Body):
+    """How much of a content is here.
+
+    Attributes:
+        received: bytes that the caller has sent of it; all of it where it is ``whole``, whoever sent it.
+        busy: another request of the caller's is sending more.
+    """
+
+    digest: str
+    whole: bool
+    received: int
+    busy: bool = False
+
+
 class DatasetPut(Body):
     """A new version of a dataset: the snapshot that was sent for it.
 

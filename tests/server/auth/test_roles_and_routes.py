@@ -86,6 +86,7 @@ ALLOWED = {
     ("GET", "/jobs/{job}/output/{path}"): "??????000!",
     ("POST", "/blobs/missing"): "+++++-++-!",
     ("POST", "/blobs"): "+++++-++-!",
+    ("GET", "/blobs/{digest}"): "+++++-++-!",
     ("PUT", "/blobs/{digest}"): "+++++-++-!",
     ("GET", "/datasets"): "+++++++++!",
     ("POST", "/datasets/{name}"): "++++-----!",

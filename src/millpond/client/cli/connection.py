@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from millpond.client.cli.complaints import say
 from millpond.client.sdk import Client
 
 state_dir_option = click.option(
@@ -28,4 +29,4 @@ def connect(state_dir: Path | None) -> Client:
     Raises:
         UnavailableError: none is running.
     """
-    return Client(state_dir=state_dir)
+    return Client(state_dir=state_dir, tell=say)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -64,6 +64,7 @@ class Client:
         url, token, state_dir: which server; see ``find_server`` for what counts when they are not given.
         timeout_s: how long one answer may take.
         transport: how requests travel, for tests that carry them to a server in the same process.
+        tell: hears what is worth telling whoever waits, in a line.
 
     Raises:
         UnavailableError: no server is running there.
@@ -76,7 +77,9 @@ class Client:
         state_dir: Path | None = None,
         timeout_s: float = 15.0,
         transport: httpx2.BaseTransport | None = None,
+        tell: Callable[[str], None] = lambda line: None,
     ) -> None:
+        self._tell = tell
         self._connection = Connection((url, token, state_dir), timeout_s, transport)
         self._ask = self._connection.ask
 
@@ -130,7 +133,7 @@ class Client:
         """Files to and from this server."""
         from millpond.client.sdk.files import Files
 
-        return Files(self._ask, self._connection.read)
+        return Files(self._ask, self._connection.read, self._tell)
 
     def plan(self, job: Mapping[str, Any]) -> PlanInfo:
         """What would become of a job if it were submitted now; nothing is.

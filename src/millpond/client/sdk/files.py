@@ -1,14 +1,14 @@
 """Files to and from a server: folders that are sent, datasets, outputs, results, metrics.
 
 Only contents that the server lacks are sent; it names them, and a second submission of an unchanged folder sends
-nothing but its list.
+nothing but its list. A large file that was cut off, either way, goes on where it was when the same is asked again.
 """
 
 from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from glob import escape
 from itertools import islice
 from pathlib import Path
@@ -16,6 +16,7 @@ from urllib.parse import quote
 
 from millpond.client.sdk.asking import Asking, Reading, segment
 from millpond.client.sdk.scanning import Scan, scan
+from millpond.client.sdk.uploads import Tell, Upload
 from millpond.model.errors import ConflictError, InvalidInputError, UnavailableError
 from millpond.specs.batches import LARGEST_BATCHED, batches
 from millpond.specs.file_bodies import (
@@ -32,7 +33,6 @@ from millpond.specs.files import digest_of, is_inside
 
 LARGEST_DATASET = 2**44
 SILENCE_S = 60.0
-_PIECE = 2**20
 _SAME_INSTANT_S = 1e-6
 """Instants lose their last digits on their way through JSON and file systems."""
 
@@ -42,11 +42,13 @@ class Files:
 
     Args:
         ask, stream: of the client: one body; the raw pieces of an answer.
+        tell: hears what is worth telling whoever waits.
     """
 
-    def __init__(self, ask: Asking, stream: Reading) -> None:
+    def __init__(self, ask: Asking, stream: Reading, tell: Tell) -> None:
         self._ask = ask
         self._stream = stream
+        self._tell = tell
 
     # ---- sending ------------------------------------------------------------------------------------------------
 
@@ -77,16 +79,8 @@ class Files:
             raise InvalidInputError(f"{changed[0]} changed while it was sent", "try again, or name it in .pondignore")
         for digest in missing:
             if sizes[digest] > LARGEST_BATCHED:
-                self._send_alone(digest, scanned.sources[digest])
+                Upload(self._ask, scanned.sources[digest], digest, sizes[digest], self._tell).send()
         return self.put_content(scanned.snapshot.encoded())
-
-    def _send_alone(self, digest: str, source: Path) -> None:
-        try:
-            self._ask(BlobInfo, "PUT", f"/blobs/{digest}", content=_pieces(source))
-        except OSError as error:
-            raise _unreadable(source, error) from error
-        except InvalidInputError as error:
-            raise InvalidInputError(f"{source}: {error.cause}", error.remedy) from error
 
     def _missing(self, digests: Iterable[str]) -> list[str]:
         remaining, absent = iter(digests), list[str]()
@@ -222,12 +216,6 @@ def _is_fetched(place: Path, file: OutputFile) -> bool:
         return False
     same_time = abs(found.st_mtime - file.modified_at) < _SAME_INSTANT_S
     return stat.S_ISREG(found.st_mode) and found.st_size == file.size and same_time
-
-
-def _pieces(path: Path) -> Iterator[bytes]:
-    with path.open("rb") as file:
-        while piece := file.read(_PIECE):
-            yield piece
 
 
 def _whole(path: Path) -> bytes:

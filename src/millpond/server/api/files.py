@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi import APIRouter, Header, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
+from starlette.requests import ClientDisconnect
 
+from millpond.model.errors import UnavailableError
 from millpond.server.api.dependencies import ServiceOf
 from millpond.server.api.permits import Access, dataset_in_path, job_in_path, may
-from millpond.server.api.ranges import answer_with
+from millpond.server.api.ranges import SPAN_PATTERN, answer_with, sent_span
 from millpond.server.auth.roles import Verb
 from millpond.specs.file_bodies import (
     BlobInfo,
     BlobList,
+    BlobProgress,
     DatasetChange,
     DatasetInfo,
     DatasetList,
@@ -27,12 +30,14 @@ from millpond.specs.files import DIGEST_PATTERN
 router = APIRouter(tags=["files"])
 
 _SENDS = [may(Verb.SEND_FILES)]
+_Sender = Annotated[Access, may(Verb.SEND_FILES)]
 _READS_JOB = [may(Verb.READ_JOBS, job_in_path)]
 _DataChanger = Annotated[Access, may(Verb.CHANGE_DATA, dataset_in_path)]
 
 _BYTES = {"requestBody": {"required": True, "content": {"application/octet-stream": {"schema": {"type": "string"}}}}}
 _Attempt = Annotated[int | None, Query(ge=1, le=10**9)]
 _Task = Annotated[int, Query(ge=0, le=10**9)]
+_BlobName = Annotated[str, Path(pattern=DIGEST_PATTERN)]
 _DatasetName = Annotated[str, Path(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
 
 
@@ -49,12 +54,31 @@ async def put_blobs(request: Request, service: ServiceOf) -> BlobList:
     return BlobList(digests=await service.files.receive_batch(request.stream()))
 
 
-@router.put("/blobs/{digest}", status_code=201, dependencies=_SENDS, openapi_extra=_BYTES)
+@router.get("/blobs/{digest}")
+async def blob(digest: _BlobName, service: ServiceOf, access: _Sender) -> BlobProgress:
+    """How much of a content is here, so that one that was cut off can go on."""
+    return await service.files.progress(access.caller.user, digest)
+
+
+@router.put("/blobs/{digest}", status_code=201, openapi_extra=_BYTES)
 async def put_blob(
-    digest: Annotated[str, Path(pattern=DIGEST_PATTERN)], request: Request, service: ServiceOf
+    digest: _BlobName,
+    request: Request,
+    service: ServiceOf,
+    access: _Sender,
+    content_range: Annotated[str, Header(pattern=SPAN_PATTERN)] = "",
 ) -> BlobInfo:
-    """Send a content: the body as it is. It is kept only if its SHA-256 is the digest."""
-    await service.files.receive(digest, request.stream())
+    """Send a content: the body as it is. It is kept only if its SHA-256 is the digest.
+
+    What came before the connection broke stays for a day. ``Content-Range: bytes FIRST-LAST/TOTAL`` goes on with it:
+    the body is the rest, from the byte ``FIRST`` on, of which there must not be less here.
+    """
+    user = access.caller.user
+    service.disk.check(user, "")
+    try:
+        await service.files.receive(user, digest, sent_span(content_range, request.headers), request.stream())
+    except ClientDisconnect as error:
+        raise UnavailableError("the connection broke", "go on where it ended") from error
     return BlobInfo(digest=digest)
 
 

@@ -1,8 +1,8 @@
-"""Files as answers that can be fetched in parts: RFC 9110, sections 13 and 14, as far as a client needs to go on.
+"""Files that can be fetched, and sent, in parts: RFC 9110, sections 13 and 14, as far as a client needs to go on.
 
 One span of bytes is given out (``Range: bytes=FIRST-``, ``FIRST-LAST`` or ``-COUNT``); where several are asked for, the
 whole is, as the standard allows. ``If-Match`` and ``If-Range`` with the file's ``ETag`` keep a client from putting
-parts of two versions together.
+parts of two versions together. What is sent goes on by ``Content-Range: bytes FIRST-LAST/TOTAL``, up to the end.
 """
 
 from __future__ import annotations
@@ -16,10 +16,13 @@ from urllib.parse import quote
 from starlette.datastructures import Headers
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
+from millpond.model.errors import InvalidInputError
 from millpond.server.files.outputs import OpenedFile
+from millpond.server.files.service import Span
 from millpond.specs.api import ErrorBody, ErrorInfo
 
 _SPAN: Final = re.compile(r"bytes\s*=\s*(\d{0,18})\s*-\s*(\d{0,18})\s*", re.ASCII)
+SPAN_PATTERN: Final = r"^(bytes [0-9]{1,18}-[0-9]{1,18}/[0-9]{1,18})?$"
 _PIECE: Final = 2**20
 
 
@@ -60,6 +63,24 @@ def answer_with(opened: OpenedFile, asked: Headers, name: str = "") -> Response:
         status = 206
         headers["Content-Range"] = f"bytes {span.first}-{span.first + span.length - 1}/{opened.size}"
     return StreamingResponse(_pieces(opened, span), status, headers, media_type="application/octet-stream")
+
+
+def sent_span(told: str, headers: Headers) -> Span:
+    """What part of a content a request brings, by its ``Content-Range``; the whole where it has none.
+
+    Args:
+        told: matches ``SPAN_PATTERN``.
+
+    Raises:
+        InvalidInputError: the part does not go to the end, or is not as long as the body.
+    """
+    length = headers.get("content-length")
+    if not told:
+        return Span(0, None if length is None else int(length))
+    first, last, total = (int(number) for number in re.findall(r"[0-9]+", told))
+    if not first <= last == total - 1 or (length is not None and int(length) != total - first):
+        raise InvalidInputError(f"the body is not what Content-Range says ({told})", "send all of the rest at once")
+    return Span(first, total)
 
 
 def _span(asked: str, size: int) -> _Span | None:

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import BinaryIO, Final, Self
 
 from millpond.model.errors import InvalidInputError, NotFoundError, UnavailableError
 from millpond.node.workspace import blob_path
@@ -96,7 +96,7 @@ class BlobStore:
             unused_since: seconds since 1970; what was sent or asked for later may be about to be referred to.
         """
         count = size = 0
-        for path in self.folder.glob("*/*"):
+        for path in self.folder.glob("??/*"):
             name = path.parent.name + path.name
             if name in kept:
                 continue
@@ -109,29 +109,37 @@ class BlobStore:
 
 
 class Incoming:
-    """A content on its way in; what is not finished leaves no trace."""
+    """A content on its way in; what is not finished leaves no trace.
+
+    Attributes:
+        size: bytes that have come.
+    """
 
     def __init__(self, folder: Path, digest: str, largest: int) -> None:
         self._target = blob_path(folder, digest)
         self._digest = digest
         self._largest = largest
         self._hash = hashlib.sha256()
-        self._size = 0
+        self.size = 0
 
     def __enter__(self) -> Self:
         try:
             self._target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            handle, name = tempfile.mkstemp(prefix=_UNFINISHED, dir=self._target.parent)
+            self._file, self._path = self._open()
         except OSError as error:
             raise _unwritable(error) from error
-        self._file = os.fdopen(handle, "wb")
-        self._path = Path(name)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         with suppress(OSError):  # a full disk says so a second time when the buffer is written
             self._file.close()
-        self._path.unlink(missing_ok=True)
+        self._leave(error)
+
+    def heard(self) -> None:
+        """More of it has come, and may not have been written yet."""
+
+    def catch_up(self) -> None:
+        """Read what came earlier; takes as long as that is large."""
 
     def write(self, data: bytes) -> None:
         """Take a piece.
@@ -140,14 +148,15 @@ class Incoming:
             InvalidInputError: there is more of it than allowed.
             UnavailableError: the disk takes no more.
         """
-        self._size += len(data)
-        if self._size > self._largest:
+        self.size += len(data)
+        if self.size > self._largest:
             raise InvalidInputError(
                 f"a content of more than {self._largest // 2**20} MiB", "leave large files out, or put them on a disk"
             )
         self._hash.update(data)
         try:
             self._file.write(data)
+            self._file.flush()
         except OSError as error:
             raise _unwritable(error) from error
 
@@ -167,6 +176,14 @@ class Incoming:
             self._path.replace(self._target)
         except OSError as error:
             raise _unwritable(error) from error
+
+    def _open(self) -> tuple[BinaryIO, Path]:
+        handle, name = tempfile.mkstemp(prefix=_UNFINISHED, dir=self._target.parent)
+        return os.fdopen(handle, "wb"), Path(name)
+
+    def _leave(self, error: BaseException | None) -> None:
+        """Tidy up, whether it was finished or not."""
+        self._path.unlink(missing_ok=True)
 
 
 def _unwritable(error: OSError) -> UnavailableError:

@@ -56,6 +56,12 @@ class Collector:
         self._closing.set()
         self._thread.join()
 
+    def tidy(self, now: float) -> None:
+        """Remove all that nobody needs; seconds since 1970."""
+        self.collect(now)
+        for collect in self._others:
+            collect(now)
+
     def collect(self, now: float) -> Collected:
         """Remove what nothing refers to.
 
@@ -105,9 +111,7 @@ class Collector:
     def _run(self) -> None:
         while not self._closing.is_set():
             try:
-                self.collect(time.time())
-                for collect in self._others:
-                    collect(time.time())
+                self.tidy(time.time())
             except (OSError, SubprocessError) as error:
                 log.warning("not all could be collected (%s); trying again in an hour", error)
             self._closing.wait(EVERY_S)

@@ -4,28 +4,40 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError
+from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
 from millpond.node.records import attempt_dir
 from millpond.server.auth.roles import Caller, Target, first_group
 from millpond.server.files.admission import Admission, complete_snapshot
-from millpond.server.files.blobs import BlobStore
+from millpond.server.files.blobs import BlobStore, Incoming
 from millpond.server.files.collector import Collector
 from millpond.server.files.datasets import Dataset, Datasets
 from millpond.server.files.mounts import MountRules
 from millpond.server.files.outputs import OpenedFile, list_output, open_output
+from millpond.server.files.partials import KEPT_S, Partials
 from millpond.server.files.reports import open_result, read_metrics
 from millpond.server.inbox import wall_clock
 from millpond.server.store.store import Store
 from millpond.specs.batches import LARGEST_BATCH, read_batch
-from millpond.specs.file_bodies import DatasetInfo, MetricsInfo, OutputList, Visibility
+from millpond.specs.file_bodies import BlobProgress, DatasetInfo, MetricsInfo, OutputList, Visibility
 from millpond.specs.job import JobFile
 from millpond.specs.job_bodies import JobInfo
 
 LARGEST_BLOB: Final = 64 * 2**30
+SILENCE_S: Final = 120.0
+"""Who sends nothing for so long is gone."""
 _PIECE: Final = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The rest of a content, from its byte ``first`` on; ``total``: bytes of all of it, None where nobody said."""
+
+    first: int = 0
+    total: int | None = None
 
 
 class Files:
@@ -40,9 +52,11 @@ class Files:
         self._state_dir = state_dir = state_dir.resolve()
         self._store = store
         self._blobs = BlobStore(state_dir)
+        self._partials = Partials(state_dir)
         self._datasets = Datasets(store)
         self._admission = Admission(state_dir, self._blobs, self._datasets, rules, cached)
         self.collector = Collector(state_dir, store, self._blobs, self._datasets)
+        self.collector.also(lambda now: self._partials.collect(now - KEPT_S))
         self.workspace = self._admission.workspace
 
     async def admit(self, file: JobFile, document: dict[str, Any], caller: Caller) -> dict[str, Any]:
@@ -55,22 +69,41 @@ class Files:
         """Those contents that have to be sent."""
         return await asyncio.to_thread(self._blobs.missing, digests)
 
-    async def receive(self, digest: str, pieces: AsyncIterator[bytes]) -> None:
-        """Take a content in.
+    async def progress(self, user: str, digest: str) -> BlobProgress:
+        """How much of a content is here of somebody's."""
+
+        def look() -> BlobProgress:
+            if not self._blobs.missing([digest]):
+                return BlobProgress(digest=digest, whole=True, received=self._blobs.size(digest) or 0)
+            found = self._partials.progress(user, digest)
+            return BlobProgress(digest=digest, whole=False, received=found.received, busy=found.busy)
+
+        return await asyncio.to_thread(look)
+
+    async def receive(self, user: str, digest: str, span: Span, pieces: AsyncIterator[bytes]) -> None:
+        """Take a content in, or the rest of one; what is cut off is kept for a day, so that it can go on.
+
+        Args:
+            user: whose part it is until it is whole.
 
         Raises:
             InvalidInputError: it is another than was announced, or too large.
-            UnavailableError: there is no room for it.
+            ConflictError: what lies before the span is not here, or another request adds to it.
+            UnavailableError: there is no room for it, or not all of it came.
         """
-        with self._blobs.receive(digest, LARGEST_BLOB) as incoming:
-            waiting = bytearray()
-            async for piece in pieces:
-                waiting += piece
-                if len(waiting) >= _PIECE:
-                    await asyncio.to_thread(incoming.write, bytes(waiting))
-                    waiting.clear()
-            incoming.write(bytes(waiting))
-            await asyncio.to_thread(incoming.finish)
+        if (span.total or 0) > LARGEST_BLOB:
+            raise InvalidInputError(f"a content of more than {LARGEST_BLOB // 2**30} GiB", "divide it")
+        try:
+            with self._partials.receive(user, digest, span.first, LARGEST_BLOB) as incoming:
+                await asyncio.to_thread(incoming.catch_up)
+                await _fill(incoming, pieces)
+                if span.total is not None and incoming.size < span.total:
+                    raise EOFError
+                await asyncio.to_thread(incoming.finish)
+        except (EOFError, TimeoutError) as error:
+            raise UnavailableError(
+                f"not all of the content {digest[:12]} came", "go on with it where it ended"
+            ) from error
 
     async def receive_batch(self, pieces: AsyncIterator[bytes]) -> list[str]:
         """Take many small contents in; returns their digests, in their order.
@@ -182,6 +215,29 @@ class Files:
 
     def _folder(self, info: JobInfo, attempt: int) -> Path:
         return attempt_dir(self._state_dir, info.id, attempt)
+
+
+async def _fill(incoming: Incoming, pieces: AsyncIterator[bytes]) -> None:
+    """Write what comes, in pieces that are worth a write.
+
+    Raises:
+        TimeoutError: nothing came for long.
+    """
+    waiting = bytearray()
+    try:
+        while True:
+            async with asyncio.timeout(SILENCE_S):
+                piece = await anext(pieces, None)
+            if piece is None:
+                break
+            incoming.heard()
+            waiting += piece
+            if len(waiting) >= _PIECE:
+                whole = bytes(waiting)
+                waiting.clear()
+                await asyncio.to_thread(incoming.write, whole)
+    finally:
+        incoming.write(bytes(waiting))
 
 
 def _attempt(info: JobInfo, attempt: int | None) -> int:

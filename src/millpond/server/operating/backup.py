@@ -25,6 +25,8 @@ from pathlib import Path
 from typing import IO, Any, Final, cast
 
 from millpond.model.errors import ConflictError, InvalidInputError, UnavailableError
+from millpond.server.files.blobs import BLOBS_FOLDER
+from millpond.server.files.partials import PARTIALS_FOLDER
 from millpond.server.state_dir import DATABASE_FILE
 from millpond.server.vault.ciphers import Cipher
 from millpond.server.vault.envelope import MAGIC, OpeningReader, SealingWriter, is_sealed, needed_key
@@ -169,6 +171,7 @@ def _files(state_dir: Path) -> Iterator[Path]:
     for path in sorted(state_dir.rglob("*")):
         of_database = path.name == DATABASE_FILE or path.name.startswith(_BESIDE_DATABASE)
         passing = path.parent == state_dir and (path.name in _PASSING or of_database)
+        passing = passing or path.parent == state_dir / BLOBS_FOLDER / PARTIALS_FOLDER
         if path.is_file() and not path.is_symlink() and not passing and path.suffix != ".tmp":
             yield path
 
