@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import mmap
 import os
 import signal
 import subprocess
 import sys
+import termios
 import threading
 from pathlib import Path
 
@@ -104,6 +107,45 @@ def test_a_program_that_saves_on_notice_leaves_with_code_zero() -> None:
         "print('ready', flush=True)\ntime.sleep(30)"
     )
     assert ends(program) == (0, "saved\n")
+
+
+STUCK = (
+    "from millpond import job\nfrom millpond.job import notices\nimport pathlib, time\n"
+    "job.on_checkpoint(lambda: pathlib.Path('saved').touch())\njob.on_checkpoint(lambda: print('saved', flush=True))\n"
+    "notices._PATIENCE_S = {patience}\nprint('ready', flush=True)\n"
+    "print('x' * 1_000_000 + '\\n', end='', flush=True)\ntime.sleep(30)"
+)
+"""Prints more than its reader has taken when the notice comes."""
+
+
+def stuck(folder: Path, patience: float) -> subprocess.Popen[bytes]:
+    """Such a program, told to leave while it waits for its reader."""
+    command = [sys.executable, "-c", STUCK.format(patience=patience)]
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=folder, env=env)
+    assert process.stdout is not None
+    unread, full = bytearray(4), fcntl.fcntl(process.stdout, fcntl.F_GETPIPE_SZ) - 2 * mmap.PAGESIZE
+    while int.from_bytes(unread, sys.byteorder) < full:
+        fcntl.ioctl(process.stdout, termios.FIONREAD, unread)
+    process.send_signal(signal.SIGTERM)
+    return process
+
+
+def test_a_notice_amid_a_print_is_heeded_once_it_is_printed(tmp_path: Path) -> None:
+    process = stuck(tmp_path, 600)
+    seen = f"/proc/{process.pid}/status"
+    while "ShdPnd:\t0000000000000000" not in Path(seen).read_text():
+        pass
+    out, errors = process.communicate(timeout=60)
+    assert (out.splitlines()[-1], errors, process.returncode) == (b"saved", b"", 0)
+
+
+def test_a_notice_amid_a_print_that_nobody_reads_is_heeded_all_the_same(tmp_path: Path) -> None:
+    with stuck(tmp_path, 0.05) as process:
+        while not (tmp_path / "saved").exists():
+            assert process.poll() is None
+        process.kill()
+        process.communicate()
 
 
 def test_the_notice_is_listened_to_from_the_main_thread(monkeypatch: pytest.MonkeyPatch) -> None:

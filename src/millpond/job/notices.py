@@ -10,13 +10,20 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable
 from types import FrameType
 
 from millpond.model.errors import InvalidInputError
 
+_PATIENCE_S = 2.0
+"""How long a write that is under way may keep callbacks waiting: whoever reads the output may have stopped."""
+_AGAIN_S = 0.01
+
 _noticed = threading.Event()
+_heeded = threading.Event()
 _installed = threading.Event()
+_patience: dict[str, float] = {}
 _callbacks: list[tuple[Callable[[], object], bool]] = []
 
 
@@ -59,11 +66,36 @@ def _install() -> None:
     _installed.set()
 
 
-def _heard(_number: int, _frame: FrameType | None) -> None:
-    if _noticed.is_set():
-        return  # told twice: the first notice is being heeded
+def _heard(number: int, _frame: FrameType | None) -> None:
     _noticed.set()
+    if not _callbacks or _heeded.is_set():
+        return  # nothing to do, or told twice: the first notice is being heeded
+    _patience.setdefault("until", time.monotonic() + _PATIENCE_S)
+    if _is_printing() and time.monotonic() < _patience["until"]:
+        main = threading.main_thread().ident
+        assert main is not None, "the main thread runs this"
+        again = threading.Timer(_AGAIN_S, signal.pthread_kill, (main, number))
+        again.daemon = True
+        again.start()
+        return
+    _heeded.set()
     for save, _ in _callbacks:
         save()
     if any(leave for _, leave in _callbacks):
         sys.exit(0)
+
+
+def _is_printing() -> bool:
+    """Whether the signal came in the midst of a write to standard output or error, in which nothing can be printed.
+
+    A callback that prints there would fail (``RuntimeError: reentrant call``), and the work would not be saved.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream is not None:
+                stream.flush()
+        except RuntimeError:
+            return True
+        except (OSError, ValueError):
+            pass  # nobody reads it, or it is closed: no reason not to save
+    return False

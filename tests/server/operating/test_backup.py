@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import sqlite3
 import stat
 import tarfile
@@ -133,13 +134,48 @@ def test_another_archive_is_no_backup(tmp_path):
         restore(tmp_path / "other.tar.gz", tmp_path / "fresh")
 
 
-def test_a_member_that_leads_outside_is_not_unpacked(tmp_path):
+def test_a_file_with_two_names_comes_back_under_both(state, database, tmp_path):
+    folder = state / "jobs" / "train-abcde" / "attempt-1"
+    (folder / "best.pt").write_bytes(b"weights")
+    (folder / "last.pt").hardlink_to(folder / "best.pt")
+    back_up(state, tmp_path / "b.tar.gz", 1000.0)
+    restore(tmp_path / "b.tar.gz", tmp_path / "fresh")
+    restored = tmp_path / "fresh" / "jobs" / "train-abcde" / "attempt-1"
+    assert [(restored / name).read_bytes() for name in ("best.pt", "last.pt")] == [b"weights"] * 2
+
+
+def test_programs_stay_executable_and_nobody_else_may_write_what_is_restored(state, database, tmp_path):
+    program = state / "jobs" / "train-abcde" / "run"
+    program.touch()
+    program.chmod(0o4777)
+    os.utime(program, (5, 5))
+    back_up(state, tmp_path / "b.tar.gz", 1000.0)
+    restore(tmp_path / "b.tar.gz", tmp_path / "fresh")
+    restored = (tmp_path / "fresh" / "jobs" / "train-abcde" / "run").stat()
+    assert (stat.S_IMODE(restored.st_mode), restored.st_mtime) == (0o755, 5)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("../outside", tarfile.REGTYPE),
+        ("jobs/../../outside", tarfile.REGTYPE),
+        ("{outside}", tarfile.REGTYPE),
+        ("link", tarfile.SYMTYPE),
+        ("link", tarfile.LNKTYPE),
+        ("pipe", tarfile.FIFOTYPE),
+        ("disk", tarfile.BLKTYPE),
+    ],
+)
+def test_a_member_that_is_no_file_within_is_not_unpacked(tmp_path, name, kind):
+    member = tarfile.TarInfo(name.format(outside=tmp_path / "in" / "outside"))
+    member.type, member.linkname = kind, "/etc/passwd"
     with tarfile.open(tmp_path / "evil.tar.gz", "w:gz") as evil:
-        evil.addfile(tarfile.TarInfo("../outside"), io.BytesIO())
+        evil.addfile(member, io.BytesIO())
         evil.addfile(tarfile.TarInfo(MANIFEST), io.BytesIO())
-    with pytest.raises(InvalidInputError):
+    with pytest.raises(InvalidInputError, match=r"evil\.tar\.gz: .* is no file of a backup"):
         restore(tmp_path / "evil.tar.gz", tmp_path / "in" / "fresh")
-    assert not (tmp_path / "in" / "outside").exists()
+    assert list((tmp_path / "in").iterdir()) == []
 
 
 LOCKS = [Lock(KeySource(file=b"k" * 32), cipher) for cipher in Cipher]

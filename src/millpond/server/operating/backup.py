@@ -21,7 +21,7 @@ import tarfile
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import IO, Any, Final, cast
 
 from millpond.model.errors import ConflictError, InvalidInputError, UnavailableError
@@ -92,7 +92,8 @@ def back_up(state_dir: Path, target: Path, at: float, *, jobs: bool = True, lock
         }
         with _private(partial) as raw, contextlib.ExitStack() as opened:
             out = raw if lock is None else opened.enter_context(SealingWriter(raw, lock.key, lock.cipher))
-            with tarfile.open(fileobj=cast(IO[bytes], out), mode="w:gz", compresslevel=1) as archive:
+            # Files with several names are whole under each of them: dereference is about those links, too.
+            with tarfile.open(fileobj=cast(IO[bytes], out), mode="w:gz", compresslevel=1, dereference=True) as archive:
                 count = _write(archive, members, at)
         partial.rename(target)
     except (OSError, sqlite3.Error) as error:
@@ -214,7 +215,8 @@ def _unpack(archive: Path, target: Path, key: KeySource | None) -> dict[str, Any
         try:
             source = raw if key is None else OpeningReader(raw, key)
             with tarfile.open(fileobj=cast(IO[bytes], source), mode="r|gz") as opened:
-                opened.extractall(target, filter="data")
+                for member in opened:
+                    _unpack_file(opened, member, target)
             if isinstance(source, OpeningReader):
                 source.finish()
         except InvalidInputError as error:
@@ -232,6 +234,21 @@ def _unpack(archive: Path, target: Path, key: KeySource | None) -> dict[str, Any
         if not path.is_file() or _digest(path) != digest:
             raise InvalidInputError(f"{archive}: {name} is missing or damaged", "use another backup")
     return manifest  # type: ignore[no-any-return]
+
+
+def _unpack_file(archive: tarfile.TarFile, member: tarfile.TarInfo, target: Path) -> None:
+    """Write one file, as the filter ``data`` of ``tarfile`` does, which the first releases of Python 3.11 lack."""
+    name = PurePosixPath(member.name)
+    if not member.isreg() or name.is_absolute() or ".." in name.parts:
+        raise InvalidInputError(f"{member.name!r} in it is no file of a backup", "name a file that `pond backup` wrote")
+    path = target / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    content = archive.extractfile(member)
+    assert content is not None, member
+    with content, _private(path) as out:
+        shutil.copyfileobj(content, out)
+        os.fchmod(out.fileno(), member.mode & 0o755 | 0o600)
+    os.utime(path, (member.mtime, member.mtime))
 
 
 def _digest(path: Path) -> str:
