@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from ledgers import check_everything
@@ -381,6 +382,15 @@ class CoreMachine(RuleBasedStateMachine):
         """Something is wrong with the whole place, or no longer is."""
         trouble = events.StartsHeld(self.now, cause, "no") if held else events.StartsFreed(self.now, cause)
         assert self.tell(trouble)
+
+    @rule(seconds=st.floats(0.5, 5_000.0))
+    def set_clock_forward(self, seconds: float) -> None:
+        """Nothing that runs has run any longer for it."""
+        ran = {record.id: record.service_s(self.now) for record in self.core.jobs.values()}
+        self.now += seconds
+        self.tell(events.ClockSetForward(self.now, seconds))
+        for record in self.core.jobs.values():
+            assert record.service_s(self.now) == pytest.approx(ran[record.id])
 
     @rule(number=PICK, planned=st.booleans())
     def open_node(self, number: int, planned: bool) -> None:

@@ -390,6 +390,7 @@ def happenings(bench: Bench) -> list[events.Event]:
     said: list[events.Event] = [
         events.PoolChanged(now, Pool(DEFAULT_POOL, suspends=True)),
         events.StartsHeld(now, Cause.DISK_FULL, "no room"),
+        events.ClockSetForward(now, 20.0),
         events.DurationPredicted(now, "j", 50.0, 60.0),
         events.StopRequested(now, "j"),
         events.SuspendRequested(now, "j"),

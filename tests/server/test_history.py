@@ -7,6 +7,7 @@ import pytest
 from millpond.model.confinement import Confinement
 from millpond.model.decisions import Placement, Start
 from millpond.model.events import (
+    ClockSetForward,
     Confirmed,
     Event,
     LimitChanged,
@@ -53,6 +54,7 @@ TOLD = [
     ),
     (LimitChanged(1.0, Limit("ann", jobs=1, gpu_milli=500)), "user ann may run at most 1 job, 0.5 GPUs at once"),
     (LimitChanged(1.0, Limit(queue="nlp")), "queue nlp may run as much as its queues allow"),
+    (ClockSetForward(1.0, 7_200.0), "the clock was set forward by 2 hours; time limits and usage do not count them"),
     (LoadSampled(1.0, "n1", 125), "devices of n1 used to 12.5 %"),
     (Tick(1.0), "the scheduler looked at everything"),
 ]

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from server_world import Clock, Server, World
 
-from millpond.server.steady_clock import PACE, SteadyClock
+from millpond.server.steady_clock import PACE, KeptOffset, SteadyClock
 
 
 class Machine:
@@ -19,8 +19,8 @@ class Machine:
         self.set_by_s = 0.0
         self.passed_s = 0.0
 
-    def clock(self, since: float = 0.0) -> SteadyClock:
-        return SteadyClock(since, lambda: 1_000.0 + self.passed_s + self.set_by_s, lambda: self.passed_s)
+    def clock(self, since: float = 0.0, kept: KeptOffset | None = None) -> SteadyClock:
+        return SteadyClock(since, lambda: 1_000.0 + self.passed_s + self.set_by_s, lambda: self.passed_s, kept)
 
 
 def test_as_long_as_nobody_sets_it_the_clock_is_the_machines() -> None:
@@ -58,8 +58,9 @@ def test_a_clock_that_is_set_forward_is_followed_and_told_but_not_that_of_a_serv
     machine.set_by_s = 7_200.0
     assert clock() == 8_200.0
     assert [record.getMessage() for record in caplog.records] == [
-        "the clock was set forward by 7200 s; time limits and windows count them"
+        "the clock was set forward by 7200 s; windows follow it, time limits do not count them"
     ]
+    assert (clock.skipped(), clock.skipped()) == (7_200.0, 0.0)
 
 
 def test_a_server_that_starts_behind_the_log_goes_on_from_its_end() -> None:
@@ -98,3 +99,92 @@ def test_whatever_is_set_the_clock_never_runs_back_and_never_stops(steps: list[t
         assert now >= before + PACE * passed_s - 1.1
         assert now >= before
         before = now
+
+
+def test_what_was_lost_while_the_clock_was_behind_is_no_skipped_time_when_it_is_set_right_again() -> None:
+    machine = Machine()
+    clock = machine.clock()
+    clock()
+    machine.set_by_s = -3_600.0
+    machine.passed_s = 1_000.0
+    clock()
+    machine.set_by_s = 0.0
+    assert clock() == 2_000.0
+    assert clock.skipped() == 0.0
+    machine.set_by_s = 500.0
+    clock()
+    assert clock.skipped() == 500.0
+
+
+def test_over_a_restart_within_one_boot_it_is_known_what_truly_passed(tmp_path: Path) -> None:
+    file = tmp_path / "clock.json"
+    machine = Machine()
+    before = machine.clock(kept=KeptOffset(file, lambda: "boot-1"))
+    last = before()
+    machine.passed_s, machine.set_by_s = 100.0, 5_000.0
+    after = machine.clock(last, KeptOffset(file, lambda: "boot-1"))
+    assert after() == 6_100.0
+    assert after.skipped() == 5_000.0
+    machine.passed_s, machine.set_by_s = 200.0, 0.0
+    again = machine.clock(6_150.0, KeptOffset(file, lambda: "boot-1"))
+    assert again() == 6_200.0, "set back meanwhile: it goes on from where it would be"
+    machine.set_by_s = 9_000.0
+    other_boot = machine.clock(6_200.0, KeptOffset(file, lambda: "boot-2"))
+    assert other_boot() == 10_200.0
+    assert other_boot.skipped() == 0.0
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"boot_id": "boot-1"}', '{"boot_id": "boot-1", "offset_s": "x"}'])
+def test_a_file_that_says_nothing_is_as_good_as_none(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "clock.json"
+    file.write_text(text)
+    assert KeptOffset(file, lambda: "boot-1").offset_s is None
+
+
+def test_it_is_written_down_only_when_it_has_changed_and_a_full_disk_is_no_trouble(tmp_path: Path) -> None:
+    kept = KeptOffset(tmp_path / "clock.json", lambda: "boot-1")
+    kept.keep(1_000.0)
+    written = kept._path.stat().st_mtime_ns, kept._path.stat().st_ino
+    kept.keep(1_000.3)
+    assert (kept._path.stat().st_mtime_ns, kept._path.stat().st_ino) == written
+    kept.keep(1_002.0)
+    assert KeptOffset(tmp_path / "clock.json", lambda: "boot-1").offset_s == 1_002.0
+    KeptOffset(tmp_path / "nowhere" / "clock.json", lambda: "boot-1").keep(1.0)
+
+
+def test_a_process_that_is_halted_between_its_looks_at_two_clocks_skips_nothing() -> None:
+    instants = iter([0.0, 0.0, 0.0, 0.0, 50.0, 50.0, 50.0])  # it is halted for 50 s between two reads
+    passed = [0.0]
+
+    def steady() -> float:
+        passed[0] = next(instants)
+        return passed[0]
+
+    clock = SteadyClock(0.0, lambda: 1_000.0 + passed[0], steady)
+    assert clock() == 1_000.0
+    assert clock() == 1_050.0
+    assert clock.skipped() == 0.0
+
+
+def test_a_clock_that_is_set_forward_ends_no_job_at_its_limit_and_books_no_time(tmp_path: Path) -> None:
+    """A day forward; the job may run for a minute."""
+    machine, world = Machine(), World()
+    server = Server(tmp_path, world, Clock())
+    clock = machine.clock(since=server.clock.now)
+    server.loop.clock, server.loop.skipped = clock, clock.skipped
+    server.submit("a", time_limit="60s", gpus=1)
+    server.loop.turn(0.0)
+    server.loop.turn(0.0)
+    machine.passed_s, machine.set_by_s = 30.0, 86_400.0
+    server.loop.turn(0.0)
+    server.loop.turn(0.0)
+    info = server.loop.board.get("a")
+    assert info is not None
+    assert info.state == "running"
+    assert info.ran_s(clock()) == pytest.approx(30.0)
+    machine.passed_s = 60.5
+    server.loop.turn(0.0)
+    server.loop.turn(0.0)
+    assert not world.running
+    (used,) = server.store.usage("job", 0.0, 1e9)
+    assert used.gpu_seconds == pytest.approx(60.5)

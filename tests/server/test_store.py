@@ -66,6 +66,7 @@ EVENTS: tuple[events.Event, ...] = (
     events.JobSubmitted(1.0, JOB),
     events.StartsHeld(1.0, Cause.NOT_ISOLATED, "install bubblewrap"),
     events.StartsFreed(1.0, Cause.NOT_ISOLATED),
+    events.ClockSetForward(1.0, 3_600.0),
     events.DurationPredicted(1.0, "j", 10.0, 20.0),
     events.StopRequested(1.0, "j", "ada"),
     events.SuspendRequested(1.0, "j", True),

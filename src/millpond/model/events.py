@@ -126,6 +126,16 @@ class StartsFreed(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class ClockSetForward(Event):
+    """The machine's clock was set forward: the last ``seconds`` before this event have not passed.
+
+    What is counted in seconds (time limits, use) does not count them; hours of the day follow the clock.
+    """
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class DeviceHealthChanged(Event):
     """A device became usable or unusable."""
 

@@ -22,6 +22,7 @@ from millpond.scheduling.migrating import Migrations
 from millpond.scheduling.placing import Placer
 from millpond.scheduling.records import BY_REQUEST, JobRecord
 from millpond.scheduling.resizing import resize, rest
+from millpond.scheduling.skipping import skip
 from millpond.scheduling.state import State
 
 
@@ -48,6 +49,7 @@ class Intake:
             events.NodeOpened: self._node_opened,
             events.StartsHeld: self._starts_held,
             events.StartsFreed: self._starts_freed,
+            events.ClockSetForward: self._clock_set_forward,
             events.DeviceHealthChanged: self.fleet.device_health_changed,
             events.LoadSampled: self.fleet.load_sampled,
             events.JobSubmitted: self._job_submitted,
@@ -107,6 +109,9 @@ class Intake:
     def _starts_freed(self, event: events.StartsFreed) -> None:
         if self.state.holds.pop(event.cause, None) is not None:
             self.state.cluster.releases += 1
+
+    def _clock_set_forward(self, event: events.ClockSetForward) -> None:
+        skip(self.state, event.seconds)
 
     # ---- what people want ---------------------------------------------------------------------------------------
 

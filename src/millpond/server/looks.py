@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from millpond.model.confinement import UNTOLD, Confinement, loosest
 from millpond.model.engine import Observed
-from millpond.model.events import Confirmed
+from millpond.model.events import ClockSetForward, Confirmed
 from millpond.server.arrays.arrays import Arrays
 from millpond.server.board import Board, picture, picture_before, picture_cancelled
 from millpond.server.core import Core
@@ -51,6 +51,13 @@ class Looks:
         self.draw(set(known), now)
         for dependent in waiting:
             self.hold(dependent)
+
+    def skip(self, event: ClockSetForward) -> set[str]:
+        """The clock was set forward: what jobs hold is not counted for the time that did not pass; says which do."""
+        holders = self._meter.jobs
+        for name in holders:
+            self.used += self._meter.skip(self._core.scheduler.jobs[name], event.at - event.seconds, event.at)
+        return set(holders)
 
     def confirmed(self, job: str, event: Confirmed) -> None:
         """The engine said how a job is kept apart from others."""

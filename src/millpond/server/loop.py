@@ -80,6 +80,7 @@ class Loop:
         stages: gets near what jobs need before they queue.
 
     Attributes:
+        skipped: says, and then forgets, by how many seconds the clock was set forward, at the latest look at it.
         trouble: why nothing can be accepted now (the store cannot be written); empty when all is well.
         on_ended: told the last look of jobs whose end is durable; must return at once.
         on_cycle: told how many seconds the core took to decide; must return at once.
@@ -101,6 +102,7 @@ class Loop:
         self.core = core
         self.board = board
         self.clock = clock
+        self.skipped: Callable[[], float] = lambda: 0.0
         self.engine: AdoptingEngine
         self.inbox = Inbox()
         self.trouble = ""
@@ -248,6 +250,8 @@ class Loop:
     def _take(self, messages: Sequence[Message]) -> None:
         """Everything between receiving a batch and having its decisions carried out."""
         batch = Batch(self.core, self.store, self.dependents, self._now())
+        if (skipped := self.skipped()) > 0.0:  # before all that came in since
+            batch.add_event(events.ClockSetForward(batch.now, skipped))
         for event in (*self._unstored, *self.engine.events(), *_told(messages)):
             batch.add_event(event)
         for message in messages:
@@ -313,6 +317,8 @@ class Loop:
             if isinstance(entry.event, events.Confirmed):
                 self._looks.confirmed(entry.job, entry.event)
             result = self.core.handle(entry.event)
+            if isinstance(entry.event, events.ClockSetForward):
+                touched |= self._looks.skip(entry.event)
             if isinstance(result, MillpondError):
                 batch.turn_down(entry.seq, result)
             else:

@@ -7,7 +7,7 @@ from millpond.model.errors import InconsistentStateError
 from millpond.model.nodes import Pool
 from millpond.model.resources import CARD_MILLI, Amount
 from millpond.model.tenants import Limit, Queue
-from millpond.server.wording import counted
+from millpond.server.wording import counted, lasting
 from millpond.specs.queues import UNLIMITED
 
 
@@ -24,6 +24,8 @@ def settings_text(event: events.Event) -> str:
             return f"queue {queue.name} below {queue.parent}: {_queue_text(queue)}"
         case events.LimitChanged(limit=limit):
             return f"{_limited(limit)} may run {_limit_text(limit)}"
+        case events.ClockSetForward(seconds=seconds):
+            return f"the clock was set forward by {lasting(round(seconds))}; time limits and usage do not count them"
         case events.LoadSampled(node=node, load_milli=load):
             return f"devices of {node} used to {load / 10:g} %"
         case events.Tick():

@@ -81,14 +81,22 @@ class Meter:
             self._held[record.id] = held
         else:
             del self._held[record.id]
-        job = record.job
-        began = tuple(Stretch(job.id, job.user, job.queue, job.kind.value, now, part) for part in held)
-        return Change(record.id, now, began, is_first=not before)
+        return Change(record.id, now, _stretches(record, held, now), is_first=not before)
+
+    def skip(self, record: JobRecord, since: float, now: float) -> list[Change]:
+        """A job with open stretches goes on with them at ``now``; between ``since`` and then no time has passed."""
+        began = _stretches(record, self._held[record.id], now)
+        return [Change(record.id, since, ()), Change(record.id, now, began, is_first=True)]
 
     def gone(self, job: str, now: float) -> Change:
         """A job with open stretches is known no more: they end."""
         del self._held[job]
         return Change(job, now, ())
+
+
+def _stretches(record: JobRecord, held: Iterable[Held], since: float) -> tuple[Stretch, ...]:
+    job = record.job
+    return tuple(Stretch(job.id, job.user, job.queue, job.kind.value, since, part) for part in held)
 
 
 def _held(record: JobRecord, devices: Mapping[str, Device]) -> tuple[Held, ...]:

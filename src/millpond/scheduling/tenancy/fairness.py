@@ -62,6 +62,11 @@ class DecayedUsage:
             used / (total * norm) if total > 0 else 0.0 for used, total in zip(account.decayed, totals, strict=True)
         )
 
+    def skip(self, seconds: float) -> None:
+        """So many of the seconds up to now have not passed: nobody used anything in them, and nothing decayed."""
+        for account in self._accounts.values():
+            account.since += seconds
+
     def _advance(self, account: _Account, now: float) -> None:
         elapsed = now - account.since
         if elapsed <= 0:

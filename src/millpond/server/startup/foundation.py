@@ -32,7 +32,7 @@ from millpond.server.startup.configuration import Current, configured
 from millpond.server.startup.lead import Lead
 from millpond.server.startup.site import Site, survey
 from millpond.server.state_dir import DATABASE_FILE
-from millpond.server.steady_clock import SteadyClock
+from millpond.server.steady_clock import KeptOffset, SteadyClock
 from millpond.server.store.connecting import sqlite_url
 from millpond.server.store.store import Store
 from millpond.server.tenants import Tenants
@@ -106,7 +106,9 @@ def _lay_ground(policies: Policies, current: Current, site: Site, store: Store, 
     vault = Vault(store.secrets, state_dir, current.cipher, wall_clock)
     outfit = Outfit(store, state_dir, vault, current.means(site.machine, lambda: loop.wake()))
     core = recover(store, policies)
-    loop = Loop(store, core, Board(), SteadyClock(core.now), outfit.staging)
+    clock = SteadyClock(core.now, kept=KeptOffset(state_dir / "clock.json"))
+    loop = Loop(store, core, Board(), clock, outfit.staging)
+    loop.skipped = clock.skipped
     files = Files(state_dir, store, outfit.rules, outfit.cache.place)
     isolation = Isolation(site.apart, accounts, owner_name(), state_dir, current.run_as, wall_clock)
     return Ground(state_dir, store, loop, accounts, isolation, vault, files, JobFiles(store), outfit)
