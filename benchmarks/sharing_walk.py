@@ -51,7 +51,7 @@ FAULTS = {
 STEPS = 25
 DEADLINE_S = 30.0
 UNDOING_S = 45.0
-"""What undoing may take beyond a deadline: a second for each call about each process that has to be taken back."""
+"""What undoing may take beyond a deadline: a quarter of a minute for each move that has to be taken back."""
 
 _CARD_MIB = 80_000
 _NODE = "node"

@@ -22,8 +22,13 @@ from millpond.node.sharing.backend import DONE, HAS_ENDED, STAYS, Answer, Outcom
 _PASSES = 8
 """Processes may appear while others leave; a task that starts them faster than this is not moved."""
 _LOOKS = 2
+_LOOK_S = 5.0
 _LEAST_S = 1.0
-"""What undoing gets, even where the deadline is over."""
+"""What halting gets, even where the deadline is over."""
+_UNDOING_S = 15.0
+_SLOWEST_MIB_PER_S = 500.0
+"""Undoing has a time of its own, as where it does not succeed the task is lost: on a busy machine looking at a process
+takes its time, and memory comes back as slowly as it left."""
 
 
 class ProcessState(StrEnum):
@@ -256,7 +261,7 @@ class CheckpointMover:
             return HAS_ENDED
         self._trees.go_on(task)
         try:
-            self._put_back(task, self._clock() + _LEAST_S)
+            self._put_back(task, self._undone_by(task))
         except _GaveUpError as error:
             return Answer(Outcome.LOST, f"{answer.reason}; and it cannot go on: {error.answer.reason}")
         except DriverMissingError:
@@ -274,20 +279,23 @@ class CheckpointMover:
         if not self._trees.pids(task):
             return HAS_ENDED
         try:
-            deadline = self._clock() + _LEAST_S
+            deadline = self._undone_by(task)
             if moves and self._in_state(task, ProcessState.LOCKED, ProcessState.RUNNING, deadline=deadline):
                 return Answer(Outcome.LOST, f"{answer.reason}; and a part of it is on other devices already")
             self._take_out(task, deadline)
-            if self._trees.halt(task, _LEAST_S):
+            if self._trees.halt(task, _UNDOING_S):
                 return replace(answer, outcome=answer.outcome if moves else Outcome.TIMEOUT)
         except _GaveUpError as error:
             return Answer(Outcome.LOST, f"{answer.reason}; and it cannot leave again: {error.answer.reason}")
         return Answer(Outcome.LOST, f"{answer.reason}; and its processes cannot be halted again")
 
+    def _undone_by(self, task: TaskId) -> float:
+        return self._clock() + _UNDOING_S + self._memory_mib(task) / _SLOWEST_MIB_PER_S
+
     def _goes_on(self, task: TaskId) -> Answer:
         self._trees.bear_device_memory(task, 0)
         if self._trees.stays_halted(task):
-            if not self._trees.halt(task, _LEAST_S):
+            if not self._trees.halt(task, _UNDOING_S):
                 return Answer(Outcome.LOST, "its processes cannot be halted again")
             return DONE
         self._trees.hold_launches(task, False)
@@ -309,7 +317,7 @@ class CheckpointMover:
         """Looking is quick, so it has a time of its own; a driver that cannot even do that has lost the process."""
         for _ in range(_LOOKS):
             try:
-                return self._driver.state(pid, _LEAST_S)
+                return self._driver.state(pid, _LOOK_S)
             except DriverError:
                 return None  # it has ended
             except DriverHungError:

@@ -11,7 +11,7 @@ from millpond.node.sharing.checkpoint import CheckpointMover, Trees
 INSTANCES = "MIG"
 """As a vendor: instances that a card was cut into; the driver moves nothing off them (cuda-checkpoint issue 42)."""
 
-_HALT_S = 5.0
+_HALT_S = 15.0
 
 
 class BooksMover:
