@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import queue
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,7 +20,9 @@ from millpond.node.containers.podman import Podman
 from millpond.node.containers.pulling import pull_error
 from millpond.server.auth.roles import Caller
 from millpond.server.provisions import host
+from millpond.server.provisions.catalogue import CatalogueImage
 from millpond.server.provisions.images import ImageService
+from millpond.server.store.audit import AuditEntry
 from millpond.specs.image_bodies import ImageAdd
 
 REFERENCE = "registry.example.com/team/torch:1"
@@ -163,3 +168,71 @@ def test_podman_is_told_what_short_names_mean_as_it_would_look_among_all_images_
         OciImages(str(program), {}, tmp_path).build(
             tmp_path, "Containerfile", "name", print, {"torch:1": "localhost/millpond/torch:1"}
         )
+
+
+def written_down(api: Api) -> list[tuple[int, str]]:
+    """What the audit log says of images: status and account, the oldest first."""
+    api.security.audit.add_now(AuditEntry(0.0, "", "", "", "mark", "", "", "", "", "", 0)).result(5)
+    found = api.client.get("/api/v1/audit").json()["entries"]
+    return [(entry["status"], entry["after"]) for entry in reversed(found) if entry["object"] == "torch:latest"]
+
+
+def test_the_audit_log_tells_how_it_came_out_although_the_answer_began_well(
+    api: Api, registry: PrivateRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wish = {"name": "torch", "reference": REFERENCE}
+    assert api.client.post("/api/v1/images", json=wish).status_code == 200
+    assert api.client.post("/api/v1/images", json=wish | {"login": "REGISTRY"}).status_code == 200
+    assert api.client.post("/api/v1/images", json=wish | {"login": "NONE"}).status_code == 404
+    monkeypatch.setattr(registry, "find", lambda _reference: {}["a defect"])
+    assert api.client.post("/api/v1/images/torch/latest/pull").status_code == 200
+    refused, added, without, broken = written_down(api)
+    assert (refused[0], without[0]) == (422, 404)
+    assert refused[1].startswith(f"from {REFERENCE}: the registry registry.example.com does not give")
+    assert added == (200, f"from {REFERENCE}: {registry.digest}")
+    assert broken == (500, "fetched: a defect")
+
+
+def test_what_was_left_by_whoever_asked_is_told_as_it_ended(api: Api, registry: PrivateRegistry) -> None:
+    images, goes_on = api.service.images, threading.Event()
+    ended: queue.SimpleQueue[tuple[int, str]] = queue.SimpleQueue()
+
+    def work(tell: Tell) -> CatalogueImage:
+        tell("begun")
+        goes_on.wait()
+        tell("")
+        raise AssertionError
+
+    async def leave() -> None:
+        steps = images.steps(work, lambda *how: ended.put(how))
+        assert (await anext(steps)).line == "begun"
+        await steps.aclose()
+        assert ended.empty()
+        goes_on.set()
+
+    asyncio.run(leave())
+    assert ended.get(timeout=5) == (409, "whoever asked for it is gone")
+    assert ended.empty()
+
+
+def test_what_was_left_before_its_turn_came_is_told_too(api: Api) -> None:
+    images, goes_on = api.service.images, threading.Event()
+    ended: list[tuple[int, str]] = []
+
+    def work(_tell: Tell) -> CatalogueImage:
+        goes_on.wait()
+        raise NotFoundError("none", "")
+
+    async def crowd() -> None:
+        crowded = [asyncio.ensure_future(anext(images.steps(work, lambda *_: None))) for _ in range(4)]
+        last = asyncio.ensure_future(anext(images.steps(work, lambda *how: ended.append(how))))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        last.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await last
+        assert ended == [(409, "whoever asked for it is gone")]
+        goes_on.set()
+        await asyncio.gather(*crowded)
+
+    asyncio.run(crowd())

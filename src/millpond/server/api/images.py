@@ -57,6 +57,7 @@ async def seen_image_in_path(request: HTTPConnection) -> Target:
 
 _Maker = Annotated[Access, may(Verb.CHANGE_IMAGES)]
 _Changer = Annotated[Access, may(Verb.CHANGE_IMAGES, image_in_path)]
+_User = Annotated[Access, may(Verb.READ_IMAGES, seen_image_in_path)]
 
 
 @router.get("")
@@ -69,7 +70,8 @@ async def images(service: ServiceOf, access: Annotated[Access, may(Verb.READ_IMA
 async def add(wish: ImageAdd, service: ServiceOf, access: _Maker, security: SecurityOf) -> StreamingResponse:
     """Put an image of a registry, or of the server's machine, into the catalogue."""
     await _claim(service, access, wish, f"from {wish.reference}")
-    return _streamed(service, service.images.add(wish, access.caller, _queue(access.caller, security)))
+    work = service.images.add(wish, access.caller, _queue(access.caller, security))
+    return _streamed(service, access, security, work)
 
 
 @router.post("/build", **_STEPS)
@@ -77,24 +79,25 @@ async def build(wish: ImageBuild, service: ServiceOf, access: _Maker, security: 
     """Build an image from a folder that was sent. It ends when the caller leaves."""
     await _claim(service, access, wish, f"built from {wish.snapshot[:12]}")
     queue = _queue(access.caller, security)
-    return _streamed(service, await asyncio.to_thread(service.images.build, wish, access.caller, queue))
+    work = await asyncio.to_thread(service.images.build, wish, access.caller, queue)
+    return _streamed(service, access, security, work)
 
 
 @router.post("/save", **_STEPS)
-async def save(wish: ImageSave, service: ServiceOf, access: _Maker) -> StreamingResponse:
+async def save(wish: ImageSave, service: ServiceOf, access: _Maker, security: SecurityOf) -> StreamingResponse:
     """Make an image of what a task of a job has become; the job must be one that the caller may be inside."""
     job = await asyncio.to_thread(service.lookup.look, wish.job)
     demand(access.caller, Verb.USE_JOBS, job_target(job))
     await _claim(service, access, wish, f"saved from {job.id}")
-    return _streamed(service, await asyncio.to_thread(service.images.save, wish, job, access.caller))
+    work = await asyncio.to_thread(service.images.save, wish, job, access.caller)
+    return _streamed(service, access, security, work)
 
 
 @router.post("/{name}/{tag}/pull", **_STEPS)
-async def pull(
-    name: _Name, tag: _Tag, service: ServiceOf, access: Annotated[Access, may(Verb.READ_IMAGES, seen_image_in_path)]
-) -> StreamingResponse:
+async def pull(name: _Name, tag: _Tag, service: ServiceOf, access: _User, security: SecurityOf) -> StreamingResponse:
     """Have an image of the catalogue on the machines before a job needs it."""
-    return _streamed(service, await asyncio.to_thread(service.images.pull, name, tag))
+    access.tell("fetched")
+    return _streamed(service, access, security, await asyncio.to_thread(service.images.pull, name, tag))
 
 
 @router.patch("/{name}/{tag}")
@@ -127,8 +130,17 @@ def _queue(caller: Caller, security: Security) -> str:
     return security.accounts.group(group).queue if group else DEFAULT_QUEUE
 
 
-def _streamed(service: Service, work: Work) -> StreamingResponse:
-    return StreamingResponse(_lines(service.images.steps(work)), media_type="application/x-ndjson")
+def _streamed(service: Service, access: Access, security: Security, work: Work) -> StreamingResponse:
+    """The steps of something; how it comes out is in the audit log before its last line."""
+    act = access.act
+    act.lasts = True
+
+    def ended(status: int, words: str) -> None:
+        act.after = f"{act.after}: {words}" if act.after else words
+        if (entry := act.entry(status)) is not None:
+            security.audit.add_now(entry)
+
+    return StreamingResponse(_lines(service.images.steps(work, ended)), media_type="application/x-ndjson")
 
 
 async def _lines(steps: AsyncIterator[ImageStep]) -> AsyncIterator[str]:

@@ -21,6 +21,7 @@ class Act:
         claimed: who somebody says they are who logs in.
         before, after: in short, what was and what is now.
         changes: it is written down although it only fetches something: so does a browser that comes back from a login.
+        lasts: the answer begins before it is known how it comes out; who does it writes it down when it is.
     """
 
     at: float
@@ -32,6 +33,7 @@ class Act:
     before: str = ""
     after: str = ""
     changes: bool = False
+    lasts: bool = False
 
     @property
     def is_kept_elsewhere(self) -> bool:

@@ -97,7 +97,8 @@ class Guard:
             return
 
         async def send_written_down(message: Message) -> None:
-            if message["type"] == "http.response.start" and (act.changes or scope["method"] not in _SAFE):
+            begins = message["type"] == "http.response.start" and not act.lasts
+            if begins and (act.changes or scope["method"] not in _SAFE):
                 await self._write_down(act, message["status"])
             await send(message)
 

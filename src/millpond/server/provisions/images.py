@@ -32,9 +32,12 @@ from millpond.specs.images import LOCAL_REGISTRY
 from millpond.specs.job_bodies import JobInfo
 
 Work = Callable[[Tell], CatalogueImage]
+Ended = Callable[[int, str], None]
+"""Hears how something came out: the status that its answer would have, and a few words."""
 
 BUILD_FILES: Final = ("Containerfile", "Dockerfile")
 _AT_ONCE: Final = 4
+_LEFT: Final = "whoever asked for it is gone"
 _BUILD_PREFIX: Final = "build-"
 
 
@@ -206,35 +209,47 @@ class ImageService:
 
         return work
 
-    async def steps(self, work: Work) -> AsyncIterator[ImageStep]:
-        """Do it, line by line; the last line has the image, or why there is none."""
+    async def steps(self, work: Work, ended: Ended) -> AsyncIterator[ImageStep]:
+        """Do it, line by line; the last line has the image, or why there is none.
+
+        Args:
+            ended: hears how it came out, on another thread and before the last line; once, whatever happens.
+        """
         lines: queue.SimpleQueue[ImageStep | None] = queue.SimpleQueue()
         left = threading.Event()
 
         def tell(line: str) -> None:
             if left.is_set():
-                raise ConflictError("whoever asked for it is gone", "ask again")
+                raise ConflictError(_LEFT, "ask again")
             lines.put(ImageStep(line=line))
 
         def do() -> None:
+            status, words, last = 500, "a defect", None
             try:
-                lines.put(ImageStep(image=self._info(work(tell), True)))
+                entry = work(tell)
+                status, words, last = 200, entry.digest, ImageStep(image=self._info(entry, True))
             except MillpondError as error:
                 known = refusal_of(error)
                 if known is None:
                     raise
-                lines.put(ImageStep(error=known[1]))
+                (status, body), words = known, error.cause
+                last = ImageStep(error=body)
             finally:
-                lines.put(None)
+                ended(status, words)
+                for line in (last, None) if last is not None else (None,):
+                    lines.put(line)
 
-        async with self._room:
-            doing = asyncio.create_task(asyncio.to_thread(do))
-            try:
+        begun = False
+        try:
+            async with self._room:
+                doing, begun = asyncio.create_task(asyncio.to_thread(do)), True
                 while (step := await asyncio.to_thread(lines.get)) is not None:
                     yield step
                 await doing
-            finally:
-                left.set()
+        finally:
+            left.set()
+            if not begun:
+                ended(409, _LEFT)
 
     # ---- inside -------------------------------------------------------------------------------------------------
 
