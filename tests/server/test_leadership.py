@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import sqlalchemy as sa
@@ -32,7 +35,10 @@ class Lead:
     def lose_lock(self) -> None:
         """PostgreSQL ends the session that holds the lock, as it does with a server that stands still."""
         with self.store.database.connect() as connection:
-            connection.execute(sa.text("SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory'"))
+            holders = sa.text("SELECT pid FROM pg_locks WHERE locktype = 'advisory'")
+            for pid in connection.execute(holders).scalars().all():
+                ended = sa.text("SELECT pg_terminate_backend(:pid, 60000)")  # with a patience, it waits for the end
+                assert connection.execute(ended, {"pid": pid}).scalar_one()
 
 
 @pytest.fixture
@@ -62,6 +68,32 @@ def test_the_lead_goes_on_to_the_next_when_a_server_ends(leads: list[Lead], post
     leads[0] = Lead(postgresql_url, SECOND)
     assert seqs(leads[0]) == [1]
     assert leads[0].leadership.leader() == SECOND
+
+
+def test_the_lead_is_free_at_once_though_postgresql_has_not_noticed_the_end_of_a_session(
+    leads: list[Lead], postgresql_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(leads[0].leadership, "_hang_up", lambda: None)
+        leads[0].store.close()
+        leads.append(Lead(postgresql_url, SECOND))
+    assert leads[1].leadership.leader() == SECOND
+
+
+def test_the_lock_of_a_server_that_was_killed_on_this_machine_is_waited_for(
+    leads: list[Lead], postgresql_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leads[0].store.close()
+    gone = 2**22 + 1  # no process has such a number
+    leads[0] = Lead(postgresql_url, replace(FIRST, pid=gone))
+    pauses = SimpleNamespace(monotonic=time.monotonic, sleep=lambda _: leads[0].lose_lock())
+    monkeypatch.setattr(leadership, "time", pauses)
+    leads.append(Lead(postgresql_url, SECOND))
+    assert leads[1].leadership.leader() == SECOND
+    refuse = SimpleNamespace(monotonic=time.monotonic, sleep=lambda _: pytest.fail("it waits for one that may live"))
+    monkeypatch.setattr(leadership, "time", refuse)
+    with pytest.raises(UnavailableError, match="another server"):
+        Lead(postgresql_url, replace(SECOND, host="another"))
 
 
 def test_a_server_that_was_replaced_writes_nothing_more(leads: list[Lead], postgresql_url: str) -> None:

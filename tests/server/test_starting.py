@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import stat
 import sys
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from fresh_databases import fresh_sqlite
@@ -12,6 +15,7 @@ from fresh_databases import fresh_sqlite
 from millpond.model.errors import InvalidInputError, UnavailableError
 from millpond.node.cgroups import Amounts
 from millpond.node.sandbox import SandboxMode
+from millpond.server import state_dir
 from millpond.server.auth.accounts import Accounts
 from millpond.server.auth.owner import token_in
 from millpond.server.files.service import Files
@@ -40,6 +44,20 @@ def test_a_state_directory_is_made_for_its_owner_and_used_by_one_server_at_a_tim
             StateDir(path)
     with StateDir(path):
         pass
+
+
+def test_a_state_directory_whose_server_was_killed_is_had_when_what_that_was_starting_has_let_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A child between fork and exec has all files of its parent open, the lock among them, though that is dead."""
+    lock = (tmp_path / "lock").open("w")
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    lock.write(f"{2**22 + 1}\n")  # no process has such a number
+    lock.flush()
+    pauses = SimpleNamespace(monotonic=time.monotonic, sleep=lambda _: lock.close())
+    monkeypatch.setattr(state_dir, "time", pauses)
+    with StateDir(tmp_path):
+        assert lock.closed
 
 
 def test_a_state_directory_that_cannot_be_made_is_one_clear_error(tmp_path: Path) -> None:

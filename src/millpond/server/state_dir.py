@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from millpond.model.errors import UnavailableError
+from millpond.node import procfs
 from millpond.node.files import read_json, write_json
 from millpond.specs.server_bodies import SERVER_FILE, ServerFile
 
@@ -23,6 +24,8 @@ DATABASE_FILE: Final = "millpond.db"
 _LOCK_FILE: Final = "lock"
 _ENDS_WITHIN_S: Final = 2.0
 """A server that has lost the lead gets so long to end by itself."""
+_LETS_GO_WITHIN_S: Final = 10.0
+"""What a killed server was just starting, and is not another program yet, has its files open for so long at most."""
 _LOOKS_EVERY_S: Final = 0.02
 
 
@@ -47,6 +50,7 @@ class StateDir:
         try:
             if takes_over:
                 self._depose()
+            self._outwait_the_dead()
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.ftruncate(self._lock, 0)
             os.pwrite(self._lock, f"{os.getpid()}\n".encode(), 0)
@@ -88,6 +92,15 @@ class StateDir:
             if waited_s > _ENDS_WITHIN_S and (holder := self._holder()).isdecimal():
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(int(holder), signal.SIGKILL)
+            time.sleep(_LOOKS_EVERY_S)
+
+    def _outwait_the_dead(self) -> None:
+        """Wait for a lock that was a killed server's: a child between fork and exec has it still, for an instant."""
+        give_up_at = time.monotonic() + _LETS_GO_WITHIN_S
+        while not self._is_free() and time.monotonic() < give_up_at:
+            holder = self._holder()
+            if not holder.isdecimal() or procfs.start_ticks(int(holder)) is not None:
+                return
             time.sleep(_LOOKS_EVERY_S)
 
     def _is_free(self) -> bool:

@@ -20,10 +20,11 @@ from millpond.client.sdk.client import MOST_JOBS
 from millpond.client.sdk.discovery import read_server_file
 from millpond.model.errors import ConflictError, MillpondError, NotAllowedError, NotFoundError, UnavailableError
 from millpond.specs.job_bodies import JobInfo
-from millpond.specs.server_bodies import STANDBY_FILE
+from millpond.specs.server_bodies import STANDBY_FILE, HealthInfo, ServerFile
 
 _LOOK_EVERY_S = 0.1
 _SERVER_ENDS_WITHIN_S = 30.0
+_STANDBY_ANSWERS_WITHIN_S = 10.0
 
 
 @click.command("down")
@@ -58,13 +59,21 @@ def command(state_dir: Path | None, keep_jobs: bool, jobs_end_within: float) -> 
 def _end_standby(directory: Path) -> None:
     """The one that would take over goes first."""
     left = read_server_file(directory, STANDBY_FILE)
-    health = None if left is None else background.health_of(left)
+    health = None if left is None else _health_of(left)
     if left is None or health is None or not health.standby:
         return
     os.kill(left.pid, signal.SIGTERM)
     if not _within(_SERVER_ENDS_WITHIN_S, lambda: not _exists(left.pid)):
         raise MillpondError(f"the standby (process {left.pid}) has not ended", "its log says what it waits for")
     click.echo(f"stopped the standby at {left.url}")
+
+
+def _health_of(left: ServerFile) -> HealthInfo | None:
+    """How a standby is; one that is slow to say so is waited for, as it would take over."""
+    give_up_at = time.monotonic() + _STANDBY_ANSWERS_WITHIN_S
+    while (health := background.health_of(left)) is None and _exists(left.pid) and time.monotonic() < give_up_at:
+        time.sleep(_LOOK_EVERY_S)
+    return health
 
 
 def _answering_pid(directory: Path, pid: int) -> int:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Final
@@ -22,6 +23,7 @@ from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.pool import NullPool
 
 from millpond.model.errors import UnavailableError
+from millpond.node import procfs
 from millpond.server.store import schema
 
 log = logging.getLogger(__name__)
@@ -29,6 +31,7 @@ log = logging.getLogger(__name__)
 LEASE_S: Final = 6.0
 """A leader that has not shown itself for so long leads no more."""
 SHOWS_EVERY_S: Final = 1.0
+_LOOKS_EVERY_S: Final = 0.05
 _LOCK: Final = {"key": 0x4D494C4C}
 _HAS_IDLE_LIMIT: Final = 140_000
 """The first version of PostgreSQL that ends sessions which stand still."""
@@ -146,6 +149,9 @@ class Leadership:
         if self._thread is not None:
             self._thread.join(LEASE_S)
         with self._busy:
+            if self._session is not None:  # said aloud: PostgreSQL may take a while to notice that a session has ended
+                with contextlib.suppress(DBAPIError):
+                    self._session.execute(sa.text("SELECT pg_advisory_unlock_all()"))
             self._hang_up()
         self._engine.dispose()
 
@@ -202,16 +208,26 @@ def _bound_idleness(session: sa.Connection) -> None:
 
 
 def require_lock(leadership: Leadership) -> None:
-    """Take the lock, or say who has it.
+    """Take the lock, or say who has it; that of a server which was killed here is waited for.
 
     Raises:
         UnavailableError: another server leads.
         DBAPIError: the database does not answer.
     """
-    if not leadership.take_lock():
+    give_up_at = time.monotonic() + LEASE_S
+    while not leadership.take_lock():
         leader = leadership.leader()
+        if leader is not None and _was_killed(leader, leadership.seat) and time.monotonic() < give_up_at:
+            time.sleep(_LOOKS_EVERY_S)  # PostgreSQL is about to notice
+            continue
         where = f" ({leader.url}, process {leader.pid} on {leader.host})" if leader is not None and leader.url else ""
         raise UnavailableError(
             f"another server uses this database{where}",
             "stop it, have this one stand by (--standby), or give it a database of its own",
         )
+
+
+def _was_killed(leader: Seat, here: Seat) -> bool:
+    """Whether a server of this machine, as it runs now, is no longer there; of others that is not known."""
+    same_machine = (leader.host, leader.boot_id) == (here.host, here.boot_id) and here.boot_id != ""
+    return same_machine and procfs.start_ticks(leader.pid) is None

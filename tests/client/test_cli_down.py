@@ -1,0 +1,43 @@
+"""``pond down``: whoever would take over goes first, however slow it is to say so."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from millpond.client.cli import background, down
+from millpond.specs.server_bodies import STANDBY_FILE, HealthInfo, ServerFile
+
+
+@pytest.fixture
+def standby(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that is said to stand by."""
+    with subprocess.Popen(["sleep", "600"]) as process:
+        left = ServerFile(url="http://127.0.0.1:1", pid=process.pid, token_path="t", version="1")
+        (tmp_path / STANDBY_FILE).write_text(left.model_dump_json())
+        yield process
+        process.kill()
+
+
+def test_a_standby_that_is_slow_to_answer_is_ended_all_the_same(
+    standby: subprocess.Popen[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = [None, None, HealthInfo(status="ok", standby=True)]
+    monkeypatch.setattr(background, "health_of", lambda _: answers.pop(0))
+    monkeypatch.setattr(down, "_LOOK_EVERY_S", 0.0)
+    down._end_standby(tmp_path)
+    assert standby.wait() == -15
+
+
+def test_what_is_left_of_one_that_was_killed_keeps_nobody_waiting(
+    standby: subprocess.Popen[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    standby.kill()
+    standby.wait()
+    answers = [None]
+    monkeypatch.setattr(background, "health_of", lambda _: answers.pop(0))
+    down._end_standby(tmp_path)
+    assert answers == []
