@@ -34,15 +34,27 @@ def own_postgresql() -> Iterator[str]:
 
     def call(program: str, *arguments: str) -> None:
         command = [_program(program) or program, *arguments]
-        subprocess.run(command, user=user, cwd=folder, check=True, capture_output=True, timeout=60)
+        subprocess.run(command, user=user, cwd=folder, check=True, capture_output=True, timeout=600)
 
     data = folder / "data"
     call("initdb", "-D", str(data), "-A", "trust", "-U", "millpond", "--no-sync")
-    call("pg_ctl", "-D", str(data), "-w", "-l", str(folder / "log"), "-o", f"-k {folder} -c listen_addresses=", "start")
+    call(
+        "pg_ctl",
+        "-D",
+        str(data),
+        "-w",
+        "-t",
+        "300",
+        "-l",
+        str(folder / "log"),
+        "-o",
+        f"-k {folder} -c listen_addresses=",
+        "start",
+    )
     try:
         yield f"postgresql+psycopg://millpond@/postgres?host={folder}"
     finally:
-        call("pg_ctl", "-D", str(data), "-m", "immediate", "stop")
+        call("pg_ctl", "-D", str(data), "-t", "300", "-m", "immediate", "stop")
         shutil.rmtree(folder)
 
 

@@ -40,7 +40,7 @@ class RealPodman:
     def __call__(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run it to its end."""
         return subprocess.run(
-            [self.program, *arguments], env=os.environ | self.env, capture_output=True, text=True, timeout=60
+            [self.program, *arguments], env=os.environ | self.env, capture_output=True, text=True, timeout=300
         )
 
     def containers(self) -> list[str]:

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from real_pond import Pond
+from real_pond import PATIENCE_S, Pond
 
 
 def console_steps(text: str) -> list[tuple[str, list[str]]]:
@@ -61,7 +61,7 @@ def walk(text: str, pond: Pond, cwd: Path) -> int:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=120,
+        timeout=5 * PATIENCE_S,
     )
     printed = done.stdout.split(f"{marker}\n")
     assert len(printed) == len(steps) + 1

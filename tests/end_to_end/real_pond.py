@@ -14,10 +14,12 @@ from pathlib import Path
 POND = Path(sys.executable).with_name("pond")
 REPOSITORY = Path(__file__).resolve().parents[2]
 FAKE_GPUS = "2x4:V100-32GB"
+PATIENCE_S = 180.0
+"""With what comes about sooner or later, on a machine that has much else to do."""
 
 
-def until(condition: Callable[[], object], within_s: float = 60.0) -> None:
-    """Wait until something is so; fail when it is not so in time, which allows for a machine with much else to do."""
+def until(condition: Callable[[], object], within_s: float = PATIENCE_S) -> None:
+    """Wait until something is so; fail when it is not so in time."""
     give_up_at = time.monotonic() + within_s
     while not condition():
         assert time.monotonic() < give_up_at, "it did not come about in time"
@@ -43,7 +45,7 @@ class Pond:
         self.env = kept | {"MILLPOND_STATE": str(state_dir), "MILLPOND_PORT": "0", "COLUMNS": "80"}
 
     def __call__(
-        self, *arguments: str, cwd: Path | None = None, timeout_s: float = 60.0
+        self, *arguments: str, cwd: Path | None = None, timeout_s: float = PATIENCE_S
     ) -> subprocess.CompletedProcess:
         """Run a command to its end."""
         return subprocess.run(

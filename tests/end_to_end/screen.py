@@ -13,16 +13,18 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from real_pond import PATIENCE_S
+
 
 class Screen:
-    """A terminal of 30 x 100 with a command in it."""
+    """A terminal of 30 x 100, or another size, with a command in it."""
 
-    def __init__(self, argv: Sequence[str | Path], env: Mapping[str, str]) -> None:
+    def __init__(self, argv: Sequence[str | Path], env: Mapping[str, str], size: tuple[int, int] = (30, 100)) -> None:
         self.pid, self.terminal = pty.fork()
         if self.pid == 0:
             signal.signal(signal.SIGINT, signal.SIG_DFL)  # whoever is started in the background has it ignored
+            termios.tcsetwinsize(0, size)  # here, as the program may look before its parent has a turn
             os.execvpe(argv[0], [str(word) for word in argv], {**env, "TERM": "dumb", "PS1": "$ "})
-        self.resize(30, 100)
         self.shown = ""
 
     def resize(self, rows: int, columns: int) -> None:
@@ -35,7 +37,7 @@ class Screen:
 
     def shows(self, pattern: str) -> re.Match[str]:
         """What has come since the last pattern, up to this one."""
-        give_up = time.monotonic() + 20
+        give_up = time.monotonic() + PATIENCE_S
         while not (found := re.search(pattern, self.shown)):
             assert time.monotonic() < give_up, f"{pattern!r} did not come, but {self.shown!r}"
             if select.select([self.terminal], [], [], 0.1)[0]:
@@ -54,14 +56,14 @@ class Screen:
             self.type("stty size\n")
             window = self.shows(r"(\d+ \d+)\s+[$#] ")[1]
             assert window in ("30 100", "41 133")
-        self.type("sh -c 'echo up; exec sleep 60'\n")
+        self.type("sh -c 'echo up; exec sleep 600'\n")
         self.shows(r"\nup\s")  # before, Ctrl-C might find the shell itself
         self.type("\x03")
         self.shows(r"[$#] ")
 
     def exit_code(self) -> int:
         """How the command ended; what it still shows is read, as it may wait for that."""
-        give_up = time.monotonic() + 20
+        give_up = time.monotonic() + PATIENCE_S
         while time.monotonic() < give_up:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
             if pid:

@@ -5,13 +5,19 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+from functools import partial
 from pathlib import Path
 
 import httpx2
-from real_pond import Pond, until
-from websockets.sync.client import ClientConnection, connect
+from real_pond import PATIENCE_S, Pond, until
+from websockets.sync import client as websockets
 
 PROGRAM = Path(__file__).with_name("serving_program.py")
+
+
+connect = partial(websockets.connect, proxy=None, open_timeout=PATIENCE_S, ping_timeout=PATIENCE_S)
+get = partial(httpx2.get, timeout=PATIENCE_S)
+post = partial(httpx2.post, timeout=PATIENCE_S)
 
 
 class Site:
@@ -37,7 +43,7 @@ class Site:
 
     def get(self, path: str, job: str = "", **headers: str) -> httpx2.Response:
         headers.setdefault("Authorization", f"Bearer {self.token}")
-        return httpx2.get(f"{self.url}/proxy/{job or self.job}/{path}", headers=headers)
+        return get(f"{self.url}/proxy/{job or self.job}/{path}", headers=headers)
 
     def seen(self, path: str = "", **headers: str) -> dict[str, str]:
         """The headers that the program saw."""
@@ -46,14 +52,14 @@ class Site:
     def signed_in(self) -> httpx2.Client:
         """A browser that has opened a link."""
         bearer = {"Authorization": f"Bearer {self.token}"}
-        link = httpx2.post(f"{self.url}/api/v1/jobs/{self.job}/link", headers=bearer).json()
-        browser = httpx2.Client(base_url=self.url)
+        link = post(f"{self.url}/api/v1/jobs/{self.job}/link", headers=bearer).json()
+        browser = httpx2.Client(base_url=self.url, timeout=PATIENCE_S)
         page = browser.get(link["open_path"])
         assert page.status_code == 200
         assert browser.get(link["open_path"]).status_code == 403, "a link works once"
         return browser
 
-    def socket(self, path: str = "socket", **settings: object) -> ClientConnection:
+    def socket(self, path: str = "socket", **settings: object) -> websockets.ClientConnection:
         headers = {"Authorization": f"Bearer {self.token}"}
         where = f"{self.url.replace('http', 'ws', 1)}/proxy/{self.job}/{path}"
-        return connect(where, additional_headers=headers, proxy=None, **settings)  # type: ignore[arg-type]
+        return connect(where, additional_headers=headers, **settings)  # type: ignore[arg-type]

@@ -74,7 +74,7 @@ def test_hundreds_of_processes_and_a_limit_on_them_end_with_their_task(shared, t
     assert shared("stop", job_id).returncode == 0
     assert shared("wait", job_id).returncode == 143
     until(lambda: not alive(record["supervisor_pid"]))
-    assert sessions(record["pid"]) == []
+    until(lambda: sessions(record["pid"]) == [])  # killed they are; the kernel ends them when they have a turn
 
 
 def test_after_a_reboot_running_jobs_start_again_and_their_story_says_why(running):

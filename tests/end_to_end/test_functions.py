@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from real_pond import Pond, until
+from real_pond import PATIENCE_S, Pond, until
 
 import millpond
 import millpond.job as place
@@ -34,7 +34,7 @@ def test_a_function_returns_from_the_pool_what_it_returns_here(pool: Pond) -> No
         return {name: value * factor for name, value in seed.items()} | {"cards": len(cards), "inside": place.inside()}
 
     job = millpond.submit(work, 3, gpus=1, name="triple")
-    assert job.result(timeout=30) == {"a": 3, "cards": 1, "inside": 1}
+    assert job.result(timeout=PATIENCE_S) == {"a": 3, "cards": 1, "inside": 1}
     assert job.id.startswith("triple-")
     assert job.state == "succeeded"
     assert millpond.attach(job.id).result() == job.result()
@@ -46,7 +46,7 @@ def test_an_exception_comes_back_as_itself_with_where_it_was_raised(pool: Pond) 
 
     job = millpond.submit(fails)
     with pytest.raises(KeyError, match="over there") as caught:
-        job.result(timeout=30)
+        job.result(timeout=PATIENCE_S)
     assert isinstance(caught.value.__cause__, RemoteTracebackError)
     assert "in fails" in str(caught.value.__cause__)
     assert "KeyError" in job.logs()
@@ -56,7 +56,7 @@ def test_an_exception_comes_back_as_itself_with_where_it_was_raised(pool: Pond) 
 def test_what_cannot_be_sent_back_says_what_to_do(pool: Pond) -> None:
     job = millpond.submit(threading.Lock)
     with pytest.raises(InvalidInputError, match=r"cannot be sent .*output_dir"):
-        job.result(timeout=30)
+        job.result(timeout=PATIENCE_S)
 
 
 def test_a_job_that_ends_without_a_result_is_an_error_with_its_last_words(pool: Pond) -> None:
@@ -65,14 +65,14 @@ def test_a_job_that_ends_without_a_result_is_an_error_with_its_last_words(pool: 
         os._exit(7)
 
     with pytest.raises(millpond.JobFailedError, match=r"failed: exit code 7\ngoodbye"):
-        millpond.submit(leaves).result(timeout=30)
+        millpond.submit(leaves).result(timeout=PATIENCE_S)
 
 
 def test_a_gang_map_and_asynchronous_waiting(pool: Pond) -> None:
     def standing() -> tuple[int, int]:
         return millpond.job.rank(), millpond.job.world_size()
 
-    assert millpond.submit(standing, tasks=2).results(timeout=30) == [(0, 2), (1, 2)]
+    assert millpond.submit(standing, tasks=2).results(timeout=PATIENCE_S) == [(0, 2), (1, 2)]
     squares = millpond.map(lambda x: x * x, [1, 2, 3])
 
     async def gathered() -> tuple[int, list[int]]:
@@ -88,10 +88,10 @@ def test_a_map_over_many_items_is_one_array(pool: Pond) -> None:
     jobs = millpond.map(inverse, [1, 2, 4, 0, 5, 8, 10, 16], name="inverse", cpus="100m")
     array, _, index = jobs[2].id.partition(".")
     assert index == "2"
-    assert jobs[2].result(timeout=60) == (0.25, 2)
-    assert asyncio.run(jobs[7].aresult(timeout=60)) == (0.0625, 7)
+    assert jobs[2].result(timeout=PATIENCE_S) == (0.25, 2)
+    assert asyncio.run(jobs[7].aresult(timeout=PATIENCE_S)) == (0.0625, 7)
     with pytest.raises(ZeroDivisionError):
-        jobs.results(timeout=60)
+        jobs.results(timeout=PATIENCE_S)
     until(lambda: pool.job(array)["state"] == "failed")
     assert pool.job(array)["array"]["succeeded"] == 7
     jobs.stop()  # which has nothing left to stop
@@ -105,22 +105,22 @@ def test_a_sent_directory_brings_its_modules(pool: Pond, tmp_path: Path, monkeyp
 
     job = millpond.submit(words, ship=True)
     module.write_text("def words(): return 'changed since'\n")  # longer: bytecode kept of the same second tells by that
-    assert job.result(timeout=30) == "as sent"
-    assert millpond.submit(words).result(timeout=30) == "changed since"
+    assert job.result(timeout=PATIENCE_S) == "as sent"
+    assert millpond.submit(words).result(timeout=PATIENCE_S) == "changed since"
 
 
 def test_metrics_are_reported_and_a_notice_is_heeded(pool: Pond) -> None:
     def trains() -> None:
         millpond.job.on_checkpoint(lambda: print("saved", flush=True))
-        for step in range(2_000):
+        for step in range(60_000):  # until it is stopped
             millpond.job.report(loss=1 / (step + 1), step=step)
-            time.sleep(0.01)
+            time.sleep(0.05)
 
     job = millpond.submit(trains, checkpoint={"signal": "SIGUSR1", "grace": "10s"})
     until(lambda: job.state == "running" and pool("metrics", job.id).stdout)
     assert "loss" in pool("metrics", job.id).stdout
     job.stop()
-    assert job.wait(timeout=20) == "cancelled"
+    assert job.wait(timeout=PATIENCE_S) == "cancelled"
     assert job.logs() == "saved\n"
     with pytest.raises(millpond.JobFailedError, match="was cancelled"):
         job.result()

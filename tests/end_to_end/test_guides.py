@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from console_walk import walk
-from real_pond import REPOSITORY, Pond
+from real_pond import PATIENCE_S, REPOSITORY, Pond
 
 
 def test_the_commands_about_files_work_as_printed(running: Pond, tmp_path: Path) -> None:
@@ -34,5 +34,7 @@ def test_the_programs_about_functions_print_what_the_page_says(running: Pond, tm
     for number, (program, printed) in enumerate(programs):
         file = tmp_path / f"program{number}.py"
         file.write_text(program)
-        done = subprocess.run([sys.executable, file], env=running.env, capture_output=True, text=True, timeout=90)
+        done = subprocess.run(
+            [sys.executable, file], env=running.env, capture_output=True, text=True, timeout=PATIENCE_S
+        )
         assert (done.stdout, done.stderr) == (printed, "")

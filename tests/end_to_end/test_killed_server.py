@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from real_pond import until
+from real_pond import PATIENCE_S, until
 
 
 def test_a_followed_job_outlives_its_server(running, tmp_path):
@@ -13,7 +13,7 @@ def test_a_followed_job_outlives_its_server(running, tmp_path):
     running.kill_server()
     (tmp_path / "go").touch()
     running.up()
-    out, err = follower.communicate(timeout=40)
+    out, err = follower.communicate(timeout=PATIENCE_S)
     assert (follower.returncode, out, err) == (0, "two\n", "")
     assert running("wait", job_id).returncode == 5
     assert running("logs", job_id).stdout == "one\ntwo\n"
@@ -44,7 +44,7 @@ def test_waiting_jobs_are_still_in_line_after_a_kill(running):
     running.up()
     assert running.job(job_id)["state"] == "queued"
     assert running("stop", holder).returncode == 0
-    out, _ = process.communicate(timeout=40)
+    out, _ = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, out) == (0, "late\n")
 
 

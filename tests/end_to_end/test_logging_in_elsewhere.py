@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import httpx2
-from real_pond import FAKE_GPUS, Pond, until
+from real_pond import FAKE_GPUS, PATIENCE_S, Pond, until
 
 from oidc_provider import CLIENT, SECRET, FakeProvider, served
 
@@ -32,7 +32,7 @@ def test_somebody_without_an_account_logs_in_by_a_code_and_runs_a_job(pond: Pond
 
     with (
         served(provider),
-        httpx2.Client(base_url=url, trust_env=False, follow_redirects=False, timeout=20) as browser,
+        httpx2.Client(base_url=url, trust_env=False, follow_redirects=False, timeout=PATIENCE_S) as browser,
     ):
         config.write_text(
             f"listen: {{public_url: '{url}'}}\n"
@@ -53,7 +53,7 @@ def test_somebody_without_an_account_logs_in_by_a_code_and_runs_a_job(pond: Pond
         assert "pond login on" in asked.text
         allowed = browser.post("/oidc/code", data=form_of(asked) | {"answer": "allow"}, headers={"Origin": url})
         assert "goes on by itself" in allowed.text
-        told, complaints = login.communicate(timeout=30)
+        told, complaints = login.communicate(timeout=PATIENCE_S)
     assert login.returncode == 0, complaints
     assert "as ada" in told
     assert "member of vision" in elsewhere("whoami").stdout

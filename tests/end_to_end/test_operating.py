@@ -9,7 +9,8 @@ import subprocess
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 
-from real_pond import FAKE_GPUS, POND, Pond, until
+import pytest
+from real_pond import FAKE_GPUS, PATIENCE_S, POND, Pond, until
 
 GOOD = "queues:\n  - name: vision\n  - name: speech\n"
 
@@ -64,7 +65,8 @@ def test_usage_is_told_with_its_price(pond, tmp_path):
     assert pond("run", "--gpus", "1", "--", "sleep 1").returncode == 0
     (row,) = json.loads(pond("usage", "--by", "queue", "-o", "json").stdout)["rows"]
     assert (row["name"], row["jobs"]) == ("default", 1)
-    assert 1.0 <= row["cost"] < 60.0
+    assert row["cost"] >= 1.0
+    assert row["cost"] == pytest.approx(3600 * row["gpu_hours"], rel=0.02)
     assert "EUR" in pond("usage").stdout
 
 
@@ -94,7 +96,7 @@ def test_a_webhook_hears_of_a_failure(pond, tmp_path):
 
 
 def test_a_drained_machine_is_left_by_its_work_and_stays_closed_when_the_server_is_killed(running):
-    job = running("run", "-d", "--gpus", "4", "--", "sleep 60").stdout.strip()
+    job = running("run", "-d", "--gpus", "4", "--", "sleep 600").stdout.strip()
 
     def place():
         (info,) = json.loads(running("ps", "-o", "json").stdout)["jobs"]
@@ -105,7 +107,7 @@ def test_a_drained_machine_is_left_by_its_work_and_stays_closed_when_the_server_
     done = running("nodes", "drain", first, "--reason", "new disks", "--until", "1h")
     assert done.returncode == 0, done.stderr
     until(lambda: place() not in ("", first))
-    os.kill(running.server_pid, signal.SIGKILL)
+    running.kill_server()
     running.up()
     (closed,) = [line for line in running("nodes").stdout.splitlines() if line.startswith(first)]
     assert "drained until" in closed
@@ -119,12 +121,12 @@ def test_a_secret_reaches_its_job_and_nobody_else_and_an_encrypted_backup_asks_f
     def told(stdin, *arguments):
         command = [POND, *arguments]
         return subprocess.run(
-            command, cwd=tmp_path, env=running.env, input=stdin, capture_output=True, text=True, timeout=60
+            command, cwd=tmp_path, env=running.env, input=stdin, capture_output=True, text=True, timeout=PATIENCE_S
         )
 
     assert told("hush-hush\n", "secret", "set", "TOKEN", "--stdin").returncode == 0
     job = tmp_path / "job.yaml"
-    job.write_text("command: echo $TOKEN | rev; cat /proc/*/cmdline\nsecrets: [TOKEN]\n")
+    job.write_text("command: echo $TOKEN | rev; cat /proc/*/cmdline 2>/dev/null; true\nsecrets: [TOKEN]\n")
     submitted = running("submit", str(job)).stdout.strip()
     assert running("wait", submitted).returncode == 0
     log = running("logs", submitted).stdout

@@ -7,12 +7,10 @@ import signal
 import socket
 import sys
 
-import httpx2
 import pytest
-from real_pond import Pond, until
-from serving_site import PROGRAM, Site
+from real_pond import PATIENCE_S, Pond, until
+from serving_site import PROGRAM, Site, connect, get
 from websockets.exceptions import ConnectionClosed, InvalidStatus
-from websockets.sync.client import connect
 
 from millpond.node import private_network
 
@@ -66,20 +64,20 @@ def test_a_page_of_another_site_cannot_act_with_the_cookie(site: Site) -> None:
     where = f"{site.url.replace('http', 'ws', 1)}/proxy/{site.job}/socket"
     header = {"Cookie": f"{cookie.name}={cookie.value}"}
     with pytest.raises(InvalidStatus, match="401"):
-        connect(where, additional_headers=header, origin="http://evil.example", proxy=None)
-    ours = {"origin": site.url, "subprotocols": ["talk"], "proxy": None}
+        connect(where, additional_headers=header, origin="http://evil.example")
+    ours = {"origin": site.url, "subprotocols": ["talk"]}
     with connect(where, additional_headers=header, **ours) as socket:
         assert socket.recv() == f"Bearer {site.key}"
 
 
 def test_nobody_gets_in_without_a_token_or_a_cookie(site: Site) -> None:
     assert site.get("", Authorization="Bearer wrong").status_code == 401
-    page = httpx2.get(f"{site.url}/proxy/{site.job}/", headers={"Accept": "text/html"})
+    page = get(f"{site.url}/proxy/{site.job}/", headers={"Accept": "text/html"})
     assert f"pond dev open {site.job}" in page.text
     with pytest.raises(InvalidStatus, match="401"):
-        connect(f"{site.url.replace('http', 'ws', 1)}/proxy/{site.job}/socket", proxy=None)
+        connect(f"{site.url.replace('http', 'ws', 1)}/proxy/{site.job}/socket")
     with pytest.raises(InvalidStatus, match="401"):
-        connect(f"{site.url.replace('http', 'ws', 1)}/api/v1/jobs/{site.job}/exec", proxy=None)
+        connect(f"{site.url.replace('http', 'ws', 1)}/api/v1/jobs/{site.job}/exec")
 
 
 def test_a_websocket_carries_text_bytes_large_messages_and_the_programs_close_code(site: Site) -> None:
@@ -104,13 +102,13 @@ def test_a_program_that_breaks_off_or_takes_no_websocket_is_a_bad_gateway(site: 
 
 def test_a_job_that_is_not_there_or_serves_nothing_says_so(site: Site) -> None:
     assert site.get("", job="none-abcde").status_code == 404
-    trained = site.submit("command: sleep 60", kind="train")
+    trained = site.submit("command: sleep 600", kind="train")
     assert site.get("", job=trained).status_code == 410
     site.pond("stop", trained)
 
 
 def test_a_program_that_does_not_listen_yet_has_a_page_that_looks_again(site: Site) -> None:
-    slow = site.submit("command: sleep 60")
+    slow = site.submit("command: sleep 600")
     until(lambda: site.pond.job(slow)["state"] == "running")
     answer = site.get("", job=slow, Accept="text/html")
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "2")
@@ -119,8 +117,8 @@ def test_a_program_that_does_not_listen_yet_has_a_page_that_looks_again(site: Si
 
 
 def test_a_job_that_waits_says_why(site: Site) -> None:
-    blocker = site.submit("gpus: 4\ntasks: 2\ncommand: sleep 60", kind="train")
-    waiting = site.submit("gpus: 4\ncommand: sleep 60")
+    blocker = site.submit("gpus: 4\ntasks: 2\ncommand: sleep 600", kind="train")
+    waiting = site.submit("gpus: 4\ncommand: sleep 600")
     answer = site.get("", job=waiting)
     assert answer.status_code == 503
     assert "queued" in answer.json()["error"]["cause"]
@@ -160,9 +158,9 @@ def test_a_program_in_a_network_of_its_own_is_met_through_the_platform_alone(sit
     assert site.get("a%2Fb?x", job).json()["path"] == "/a%2Fb?x"
     bearer = {"Authorization": f"Bearer {site.token}"}
     where = f"{site.url.replace('http', 'ws', 1)}/proxy/{job}/socket"
-    with connect(where, additional_headers=bearer, subprotocols=["talk"], proxy=None) as talk:  # type: ignore[list-item]
+    with connect(where, additional_headers=bearer, subprotocols=["talk"]) as talk:  # type: ignore[list-item]
         talk.send("hello")
-        assert talk.recv(timeout=20)
+        assert talk.recv(timeout=PATIENCE_S)
     port = site.pond("exec", job, "--", "sh", "-c", "echo $MILLPOND_PORT").stdout.strip()
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", int(port)), 5).close()
@@ -172,10 +170,10 @@ def test_a_program_in_a_network_of_its_own_is_met_through_the_platform_alone(sit
         forward = site.pond.start("forward", job, ports)
         assert forward.stderr is not None
         here = int(forward.stderr.readline().split()[1].rpartition(":")[2])
-        with socket.create_connection(("127.0.0.1", here), timeout=20) as connection:
+        with socket.create_connection(("127.0.0.1", here), timeout=PATIENCE_S) as connection:
             connection.sendall(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
             assert heard in connection.recv(4096)
         forward.send_signal(signal.SIGINT)
-        told = forward.communicate(timeout=20)[1]
+        told = forward.communicate(timeout=PATIENCE_S)[1]
         assert ("has a network of its own" in told) is (heard == b"")
     site.pond("stop", job)

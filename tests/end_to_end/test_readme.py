@@ -8,7 +8,7 @@ import sys
 
 import pytest
 from console_walk import walk
-from real_pond import REPOSITORY
+from real_pond import PATIENCE_S, REPOSITORY
 
 README = (REPOSITORY / "README.md").read_text()
 
@@ -19,7 +19,9 @@ def test_the_walk_of_the_readme_works_as_printed(pond):
 
 def test_the_python_example_of_the_readme_works_as_it_stands(running):
     (program,) = re.findall(r"^```python\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
-    done = subprocess.run([sys.executable, "-c", program], env=running.env, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=running.env, capture_output=True, text=True, timeout=PATIENCE_S
+    )
     assert (done.stdout, done.stderr) == ("trained\nsucceeded\n", "")
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
-from real_pond import POND, Pond, until
+from real_pond import PATIENCE_S, POND, Pond, until
 
 from real_containers import IMAGE, RealPodman
 from real_registry import LOGIN, RealRegistry, registry_program
@@ -99,7 +99,7 @@ def test_a_registry_that_asks_for_a_login_gets_it_from_a_secret_and_gives_to_nob
     assert (refused.returncode, "not for everybody" in refused.stderr) == (2, True)
     assert "pond image add --login" in refused.stderr
     kept = [POND, "secret", "set", "REGISTRY", "--stdin"]
-    subprocess.run(kept, input=LOGIN, env=pond.env, text=True, check=True, capture_output=True, timeout=60)
+    subprocess.run(kept, input=LOGIN, env=pond.env, text=True, check=True, capture_output=True, timeout=PATIENCE_S)
     added = pond("image", "add", "secret:1", reference, "--login", "REGISTRY", "--visibility", "private")
     assert added.returncode == 0, added.stderr
     assert pond("run", "--image", "secret:1", "--", "cat", "/said").stdout == "secret\n"

@@ -9,7 +9,7 @@ import socket
 from urllib.parse import urlsplit
 
 import pytest
-from real_pond import REPOSITORY, until
+from real_pond import PATIENCE_S, REPOSITORY, until
 
 
 def test_the_output_and_the_exit_code_are_the_commands(shared):
@@ -78,10 +78,10 @@ def test_what_the_pool_could_never_run_is_refused_with_a_remedy(shared):
 
 
 def test_ctrl_c_leaves_the_job_running_and_says_how_to_return(shared):
-    process = shared.start("run", "--", "sh", "-c", "echo begun; sleep 60")
+    process = shared.start("run", "--", "sh", "-c", "echo begun; sleep 600")
     assert process.stdout.readline() == "begun\n"
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=20)
+    _, err = process.communicate(timeout=PATIENCE_S)
     job_id = re.search(r"return to it with `pond logs -f (\S+)`", err)[1]
     assert process.returncode == 130
     assert "Traceback" not in err
@@ -92,11 +92,11 @@ def test_ctrl_c_leaves_the_job_running_and_says_how_to_return(shared):
 
 
 def test_ctrl_c_in_the_output_of_a_job_leaves_the_job_alone_and_says_how_to_return(shared):
-    job_id = shared("run", "--detach", "--", "sh", "-c", "echo begun; sleep 60").stdout.strip()
+    job_id = shared("run", "--detach", "--", "sh", "-c", "echo begun; sleep 600").stdout.strip()
     process = shared.start("logs", "-f", job_id)
     assert process.stdout.readline() == "begun\n"
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=20)
+    _, err = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, err) == (
         130,
         f"pond: left {job_id} to itself; return to it with `pond logs -f {job_id}`\n",
@@ -106,17 +106,17 @@ def test_ctrl_c_in_the_output_of_a_job_leaves_the_job_alone_and_says_how_to_retu
 
 
 def test_ctrl_c_ends_the_job_where_that_was_asked_for(shared):
-    process = shared.start("run", "--stop-on-interrupt", "--", "sh", "-c", "echo begun; sleep 60")
+    process = shared.start("run", "--stop-on-interrupt", "--", "sh", "-c", "echo begun; sleep 600")
     assert process.stdout.readline() == "begun\n"
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=20)
+    out, err = process.communicate(timeout=PATIENCE_S)
     job_id = re.search(r"stopping (\S+);", err)[1]
     assert (process.returncode, out) == (130, "")
     assert shared.job(job_id)["state"] == "cancelled"
 
 
 def test_a_job_that_waits_says_why_and_starts_when_there_is_room(shared):
-    holder = shared("run", "--detach", "--gpus", "4", "--tasks", "2", "--", "sleep", "60").stdout.strip()
+    holder = shared("run", "--detach", "--gpus", "4", "--tasks", "2", "--", "sleep", "600").stdout.strip()
     process = shared.start("run", "--gpus", "1", "--", "echo", "my turn")
     job_line, reason = process.stderr.readline(), process.stderr.readline()
     job_id = job_line.split()[-1]
@@ -126,12 +126,12 @@ def test_a_job_that_waits_says_why_and_starts_when_there_is_room(shared):
     assert why.stdout.startswith(f"{job_id}: queued, number 1 in line\n  why     ")
     assert max(len(line) for line in why.stdout.splitlines()) <= 80
     assert shared("stop", holder[:-1]).returncode == 0
-    out, _ = process.communicate(timeout=30)
+    out, _ = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, out) == (0, "my turn\n")
 
 
 def test_detached_work_is_listed_and_stopped(shared):
-    job_id = shared("run", "--detach", "--name", "nap", "--", "sleep", "60").stdout.strip()
+    job_id = shared("run", "--detach", "--name", "nap", "--", "sleep", "600").stdout.strip()
     until(lambda: re.search(rf"^{job_id} +running ", shared("ps").stdout, re.MULTILINE))
     until(lambda: shared("ps", "-o", "name").stdout.split() == [job_id])  # those of other tests may be ending still
     assert shared("stop", job_id).returncode == 0
@@ -170,7 +170,7 @@ def test_output_that_nobody_reads_on_does_not_end_the_job(shared):
     process = shared.start("run", "--", "sh", "-c", "yes | head -100000; sleep 1; echo end")
     process.stdout.read(10)
     process.stdout.close()
-    process.wait(timeout=30)
+    process.wait(timeout=PATIENCE_S)
     assert process.returncode == 141
     job_id = process.stderr.read().split()[-1]
     assert shared("wait", job_id).returncode == 0
@@ -184,7 +184,9 @@ def test_headers_without_end_are_refused_and_the_connection_closed(shared, head)
         answer = b""
         while not answer.endswith(b"}"):
             answer += line.recv(65_536)
-        line.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n" + head)
+        sent = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n" + head
+        line.sendall(sent[:65_000])
+        line.sendall(sent[65_000:])  # in one piece what is too much: no byte is unread when it is refused
         while got := line.recv(65_536):
             answer += got
     assert re.findall(rb"HTTP/1.1 (\d+)", answer) == [b"200", b"400"]

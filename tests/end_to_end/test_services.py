@@ -13,7 +13,7 @@ from pathlib import Path
 
 import httpx2
 import pytest
-from real_pond import Pond, until
+from real_pond import PATIENCE_S, Pond, until
 
 PROGRAM = Path(__file__).with_name("answering_program.py")
 
@@ -25,7 +25,7 @@ class Site:
         self.pond = pond
         self.folder = pond.state_dir.parent
         self.program = shutil.copy(PROGRAM, self.folder)
-        self.http = httpx2.Client(timeout=30.0)
+        self.http = httpx2.Client(timeout=PATIENCE_S)
         self.connect()
 
     def connect(self) -> None:
@@ -104,11 +104,11 @@ def test_a_service_that_rests_swapped_comes_back_with_its_processes_and_who_rank
     below = submit(small, "below", "priority: low")
     until(lambda: small.info(below)["state"] == "running")
     assert small.get(job).text == "one", "the request waits for its return"
-    until(lambda: small.info(job)["state"] == "running")  # it may answer before the word that it is back
+    # Told by their histories: it may answer before the word that it is back, and soon it rests again.
+    until(lambda: "after a request woke it; 1 request waited" in small.pond("events", job).stdout)
     assert small.info(job)["attempt"] == run, "it is the same run"
-    assert small.info(below)["suspension"].startswith("swapped to host memory")
+    assert "suspend it (swap)" in small.pond("events", below).stdout
     until(lambda: small.info(below)["state"] == "running")
-    assert "after a request woke it; 1 request waited" in small.pond("events", job).stdout
 
     small.pond("stop", below)
     above = submit(small, "above", "priority: high\npreemptible: false")
@@ -119,7 +119,7 @@ def test_a_service_that_rests_swapped_comes_back_with_its_processes_and_who_rank
         assert 60 < small.info(job)["requests_wait_until"] - time.time() < 120
         assert "requests wait for a replica, the first until" in small.pond("get", job).stdout
         small.pond("stop", above)
-        assert answer.result(timeout=20).text == "one"
+        assert answer.result(timeout=PATIENCE_S).text == "one"
     assert small.info(job)["requests_wait_until"] is None
 
 
@@ -175,7 +175,7 @@ def settled(site: Site, job: str) -> list[tuple[int, str]]:
         found[:] = [(each["number"], each["phase"]) for each in revisions]
         return not {"rolling", "undoing", "canary"} & {phase for _, phase in found}
 
-    until(is_settled, within_s=60.0)
+    until(is_settled)
     return found
 
 
@@ -183,12 +183,14 @@ def test_an_update_replaces_all_replicas_and_loses_no_request(site: Site) -> Non
     job = site.submit("old", "tasks: 2\nserve: {ready: /ready}")
     until(lambda: site.get(job).status_code == 200)
     with Load(site, job) as load:
+        until(lambda: "old" in load.answers)
         done = site.pond("apply", "-y", site.file("new", "tasks: 2\nserve: {ready: /ready}"))
         assert done.returncode == 0, done.stderr
         assert done.stdout.strip() == f"{job}.r2"
         assert "command.2: old -> new" in done.stderr
         assert settled(site, job) == [(1, "retired"), (2, "current")]
         until(lambda: site.info(job)["state"] == "cancelled")
+        until(lambda: "new" in load.answers)
     assert load.faults == []
     assert {"old", "new"} == set(load.answers)
     assert site.get(job).text == "new", "the address stays"
@@ -229,8 +231,8 @@ def test_a_canary_gets_its_part_and_is_promoted_though_the_server_is_killed(site
     narrow = site.file("narrow", "serve: {ready: /ready}", name="canary")
     assert site.pond("apply", "-y", "--canary", "30", narrow).returncode == 0
     until(lambda: "narrow" in {site.get(job).text for _ in range(20)})
-    answers = [site.get(job).text for _ in range(150)]
-    assert 25 <= answers.count("narrow") <= 65, "30 % of the requests"
+    answers = [site.get(job).text for _ in range(450)]  # so many that lots fall otherwise once in a billion times
+    assert 75 <= answers.count("narrow") <= 195, "30 % of the requests"
     assert "canary (30 %)" in site.pond("rollout", "status", job).stdout
     assert site.pond("rollout", "promote", job).returncode == 0
     site.pond.kill_server()

@@ -7,7 +7,7 @@ import os
 import subprocess
 from pathlib import Path
 
-from real_pond import POND, Pond
+from real_pond import PATIENCE_S, POND, Pond
 
 
 def test_somebody_is_invited_logs_in_works_and_is_written_down(running: Pond, tmp_path: Path) -> None:
@@ -19,10 +19,10 @@ def test_somebody_is_invited_logs_in_works_and_is_written_down(running: Pond, tm
 
     def eve(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [POND, *arguments], env=env, input=stdin, capture_output=True, text=True, timeout=60, cwd=tmp_path
+            [POND, *arguments], env=env, input=stdin, capture_output=True, text=True, timeout=PATIENCE_S, cwd=tmp_path
         )
 
-    hers = running("run", "--detach", "--name", "hidden", "--", "sleep", "60").stdout.strip()
+    hers = running("run", "--detach", "--name", "hidden", "--", "sleep", "600").stdout.strip()
     assert "no Millpond server" in eve("ps").stderr
     done = eve("login", url, "--invitation", "--stdin", stdin=f"{invitation}correct horse battery\n")
     assert done.returncode == 0, done.stderr

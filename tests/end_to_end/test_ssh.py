@@ -14,8 +14,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from real_pond import Pond, alive, until
+from real_pond import PATIENCE_S, Pond, alive, until
 from screen import Screen
+
+from own_address import free_port, own_address
 
 PROGRAM = Path(__file__).with_name("serving_program.py")
 
@@ -40,11 +42,11 @@ class Place:
     def ssh(self, *words: str, data: bytes = b"") -> subprocess.CompletedProcess[bytes]:
         """Run a command in the job."""
         argv = self.argv(f"millpond-{self.job}", *words)
-        return subprocess.run(argv, input=data, capture_output=True, timeout=60, env=self.pond.env, check=False)
+        return subprocess.run(argv, input=data, capture_output=True, timeout=PATIENCE_S, env=self.pond.env, check=False)
 
     def run(self, *argv: str) -> subprocess.CompletedProcess[str]:
         """Run a program here."""
-        return subprocess.run(argv, capture_output=True, text=True, timeout=60, env=self.pond.env, check=False)
+        return subprocess.run(argv, capture_output=True, text=True, timeout=PATIENCE_S, env=self.pond.env, check=False)
 
 
 @pytest.fixture(scope="module")
@@ -110,10 +112,9 @@ def test_files_are_put_fetched_renamed_and_listed_by_sftp(place: Place, tmp_path
 
 def test_a_port_of_the_task_is_reached_and_other_machines_are_not(place: Place) -> None:
     port = place.ssh("echo $MILLPOND_PORT").stdout.decode().strip()
-    free = socket.create_server(("127.0.0.1", 0))
-    here = free.getsockname()[1]
-    free.close()
-    argv = place.argv("-N", "-L", f"{here}:localhost:{port}", "-o", "ExitOnForwardFailure=yes", f"millpond-{place.job}")
+    here = (own_address(), free_port(own_address()))
+    forwarded = f"{here[0]}:{here[1]}:localhost:{port}"
+    argv = place.argv("-N", "-L", forwarded, "-o", "ExitOnForwardFailure=yes", f"millpond-{place.job}")
     forward = subprocess.Popen(argv, env=place.pond.env)
     answer = b""
 
@@ -121,7 +122,7 @@ def test_a_port_of_the_task_is_reached_and_other_machines_are_not(place: Place) 
         nonlocal answer
         with (
             contextlib.suppress(ConnectionError),
-            socket.create_connection(("127.0.0.1", here), timeout=5) as connection,
+            socket.create_connection(here, timeout=PATIENCE_S) as connection,
         ):
             connection.sendall(b"GET /here HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
             while data := connection.recv(4096):
@@ -132,7 +133,7 @@ def test_a_port_of_the_task_is_reached_and_other_machines_are_not(place: Place) 
         until(answered)
     finally:
         forward.terminate()
-        forward.wait(20)
+        forward.wait(PATIENCE_S)
     assert b'"path": "/here"' in answer
     nobody = place.run(*place.argv("-W", "localhost:1", f"millpond-{place.job}"))
     assert "nobody listens on port 1" in nobody.stderr

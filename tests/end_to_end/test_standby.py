@@ -10,7 +10,7 @@ from pathlib import Path
 
 import httpx2
 import pytest
-from real_pond import FAKE_GPUS, Pond, alive, until
+from real_pond import FAKE_GPUS, PATIENCE_S, Pond, alive, until
 
 from millpond.client.sdk import Client
 from millpond.client.sdk.discovery import read_server_file
@@ -108,7 +108,7 @@ def test_a_leader_that_stands_still_is_replaced_and_never_writes_again(tmp_path:
     os.kill(first.pid, signal.SIGSTOP)
     with led_by(state, second) as client:
         os.kill(first.pid, signal.SIGCONT)
-        assert first.wait(60) != 0
+        assert first.wait(PATIENCE_S) != 0
         assert works(client)
 
 
@@ -116,7 +116,7 @@ def test_an_orderly_end_of_the_leader_hands_over_too(tmp_path: Path, start: Star
     state = tmp_path / "state"
     first, second = both_up(start, state)
     first.send_signal(signal.SIGTERM)
-    assert first.wait(60) == 0
+    assert first.wait(PATIENCE_S) == 0
     with led_by(state, second) as client:
         assert works(client)
 

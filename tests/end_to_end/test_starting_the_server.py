@@ -6,7 +6,7 @@ import signal
 import socket
 
 import pytest
-from real_pond import FAKE_GPUS, Pond, alive, until
+from real_pond import FAKE_GPUS, PATIENCE_S, Pond, alive, until
 
 WAYS = pytest.mark.parametrize("way", [["--detach"], []], ids=["detached", "in the foreground"])
 
@@ -51,7 +51,7 @@ def test_ctrl_c_ends_a_server_in_the_foreground_without_a_traceback(pond):
     process = pond.start("up", "--fake-gpus", FAKE_GPUS)
     until(lambda: pond.server_pid == process.pid and pond("ps").returncode == 0)
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0, err
     assert "http://127.0.0.1:" in out
     assert "Traceback" not in out + err

@@ -47,7 +47,7 @@ def live_run(pond: Pond) -> Run:
     pond.up()
     with Client(state_dir=pond.state_dir) as client:
         lengths = {client.submit(document(number)).id: length_s(number) for number in range(JOBS)}
-        until(lambda: set(client.server().jobs) <= ENDED, within_s=90.0)
+        until(lambda: set(client.server().jobs) <= ENDED, within_s=600.0)
     done = pond("down")
     assert done.returncode == 0, done.stderr
     return stored_run(pond.state_dir, lengths)

@@ -40,10 +40,9 @@ def test_devices_and_who_shares_them_are_watched_live_and_told_once(running: Pon
     assert once.startswith("8 devices (8 fake), ")
     assert f"  {first}/0 " in once
 
-    screen = Screen([POND, "top", "--watch", "0.5"], running.env)
-    screen.resize(24, 80)
+    screen = Screen([POND, "top", "--watch", "0.5"], running.env, (24, 80))
     screen.shows("DEVICE / TASK")
-    screen.shows("DEVICE / TASK")  # drawn again, in the size of the terminal
+    screen.shows("DEVICE / TASK")  # drawn again
     picture = screen.shows(r"(?s)(.*)fake-2 3 ")[1].replace("\x1b[K", "")
     lines = picture.splitlines()
     assert max(map(len, lines)) <= 80

@@ -276,7 +276,7 @@ def test_who_waits_for_a_scheduler_that_dies_is_told_and_so_is_everybody_after(
         assert (told.status_code, told.json()["status"]) == (503, "the scheduler stopped by a defect")
     assert error_of(api.client.post(JOBS, json={"command": "x"})).code == "unavailable"
     with pytest.raises(UnavailableError, match="defect"):
-        api.loop.stop_job("j", "ada").result(1)  # it came too late for the check at the door
+        api.loop.stop_job("j", "ada").result(60)  # it came too late for the check at the door
 
 
 def test_a_job_and_its_reason_are_of_one_instant(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -344,9 +344,9 @@ def test_what_is_one_jobs_business_is_refused_to_an_array(api: Api) -> None:
 
 def test_the_running_members_of_an_array_are_suspended_and_resumed_at_once(api: Api) -> None:
     array = api.submit(name="many", array="3-5", gpus=1)
-    api.job(array.id)
 
     def states() -> set[str]:
+        api.job(array.id)
         listed = api.client.get(JOBS, params={"members": array.id}).json()["jobs"]
         return {job["state"] for job in listed}
 

@@ -88,7 +88,7 @@ class Scene:
         self.watch.look()
         loop = self.server.loop
         for _ in range(3):
-            loop.ask(lambda core: None).result(5)
+            loop.ask(lambda core: None).result(60)
         info = loop.board.get("lab") or self.server.store.jobs.ended_job("lab")
         assert info is not None
         return info.state

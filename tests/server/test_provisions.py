@@ -35,7 +35,7 @@ from millpond.specs.provisioning import Provisioning, Source
 from millpond.specs.queues import QueuePaths
 from real_containers import IMAGE, RealPodman
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 def eventually(condition: Callable[[], bool]) -> bool:
@@ -164,7 +164,7 @@ class Gate:
         self.fetched: list[Item] = []
         self.pins: dict[str, Mapping[str, str]] = {}
         self.open = threading.Event()
-        self.troubles: list[Exception] = []
+        self.troubles: dict[str, list[Exception]] = {}
         self.woken = threading.Semaphore(0)
 
     def items(self, document: Mapping[str, Any]) -> dict[str, Item]:
@@ -175,8 +175,8 @@ class Gate:
         while not self.open.wait(0.01):
             stop()
         self.fetched.append(item)
-        if self.troubles:
-            raise self.troubles.pop(0)
+        if troubles := self.troubles.get(item.name):
+            raise troubles.pop(0)
         return f"nfs{item.name}"
 
     def pin(self, job: str, found: Mapping[str, str]) -> None:
@@ -236,7 +236,7 @@ def test_what_can_never_be_had_ends_its_job_and_what_fails_now_is_tried_again(ga
     clock = Patience()
     staging = Staging(gate, gate.woken.release, clock)
     gate.open.set()
-    gate.troubles = [UnavailableError("the disk is away"), InvalidInputError("it is gone for good")]
+    gate.troubles["/far/one"] = [UnavailableError("the disk is away"), InvalidInputError("it is gone for good")]
     staging.start()
     staging.begin("a", {"data": {"train": "/far/one"}})
     assert eventually(lambda: staging.look("a").summary.endswith("tried again"))

@@ -124,7 +124,7 @@ class AuthWorld:
     def settled(self) -> None:
         """Everything that is under way has been handled."""
         for _ in range(3):
-            self.loop.ask(lambda core: None).result(5)
+            self.loop.ask(lambda core: None).result(60)
 
     def close(self) -> None:
         self.loop.close()

@@ -9,7 +9,7 @@ from sqlalchemy.exc import OperationalError
 
 
 def audit(world: AuthWorld, user: str = "olga", **params: Any) -> list[dict[str, Any]]:
-    world.security.audit.add_now(_MARK).result(5)  # what was gathered before is written with it
+    world.security.audit.add_now(_MARK).result(60)  # what was gathered before is written with it
     found: list[dict[str, Any]] = world.client(user).get(f"{API}/audit", params=params).json()["entries"]
     return [entry for entry in found if entry["verb"] != "mark"]
 

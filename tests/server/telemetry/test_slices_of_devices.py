@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from dataclasses import replace
 
 from millpond.model.sharing import ShareClass, SliceHold
@@ -70,9 +71,12 @@ def test_a_counter_that_began_anew_says_nothing_about_this_look() -> None:
 
 def test_where_nothing_counts_the_drivers_processes_are_added_up() -> None:
     metered = Metered()
-    metered.records = [record_of(os.getppid())]
-    metered.sampled(ProcessSample(os.getpid(), 700, 250), ProcessSample(os.getpid(), 300, None), ProcessSample(1, 9, 9))
-    assert metered.look() == SliceUse(None, 250, 1_000)
+    metered.records = [record_of(os.getpid())]
+    with subprocess.Popen(["sleep", "600"]) as task:
+        metered.sampled(ProcessSample(task.pid, 700, 250), ProcessSample(task.pid, 300, None), ProcessSample(1, 9, 9))
+        found = metered.look()
+        task.kill()
+    assert found == SliceUse(None, 250, 1_000)
 
 
 def test_a_process_that_is_gone_or_nobodys_is_nobodys_use() -> None:
