@@ -95,7 +95,10 @@ def test_a_standby_answers_probes_and_names_the_leader(tmp_path: Path, start: St
     assert waiting is not None
     assert leads is not None
     alive = httpx2.get(f"{waiting.url}/healthz", trust_env=False)
-    assert (alive.status_code, alive.json()) == (200, {"status": "ok", "standby": True, "leader": leads.url})
+    assert (alive.status_code, alive.json()) == (
+        200,
+        {"status": "ok", "degraded": "", "standby": True, "leader": leads.url},
+    )
     assert httpx2.get(f"{waiting.url}/readyz", trust_env=False).status_code == 503
     token = Path(waiting.token_path).read_text().strip()
     with Client(waiting.url, token) as client, pytest.raises(UnavailableError, match=f"stands by; {leads.url} leads"):
