@@ -255,29 +255,8 @@ class Loop:
         for event in (*self._unstored, *self.engine.events(), *_told(messages)):
             batch.add_event(event)
         for message in messages:
-            match message:
-                case Submission():
-                    batch.add_submission(message)
-                case ChangeJob() if message.job in self.dependents:
-                    self._change_dependent(message)
-                case ChangeJob() if message.job in self.arrays:
-                    self._change_array(batch, message)
-                case ChangeJob() if (unfed := self.arrays.unfed(message.job)) is not None:
-                    self._change_unfed(batch, message, unfed)
-                case ChangeJob():
-                    if message.pruned:
-                        self.arrays.prune(message.job)
-                    batch.add_change(message)
-                case ChangeNode():
-                    batch.add_node_change(message)
-        for dependent, standing in self.dependents.due():
-            account = standing.doomed
-            if not account and dependent.job.id in self.arrays:
-                batch.add_array_release(dependent.job.id)
-            elif not account:
-                account = batch.add_release(dependent)
-            if account:
-                self._cancel(dependent.job.id, account)
+            self._add(batch, message)
+        self._release_dependents(batch)
         for member in self.arrays.due(self.core.scheduler.check, batch.unfeedable):
             batch.add_member(member, self.forecast(member))
         due = self._next_due(batch.now)
@@ -297,9 +276,54 @@ class Loop:
         self._handle(batch)
         self._decide(tick)
 
+    def _add(self, batch: Batch, message: Message) -> None:
+        """Take a request into the batch, or answer it at once; what is told and asked is looked after elsewhere."""
+        match message:
+            case Submission():
+                batch.add_submission(message)
+            case ChangeJob() if message.job in self.dependents:
+                self._change_dependent(message)
+            case ChangeJob() if message.job in self.arrays:
+                self._change_array(batch, message)
+            case ChangeJob() if (unfed := self.arrays.unfed(message.job)) is not None:
+                self._change_unfed(batch, message, unfed)
+            case ChangeJob():
+                if message.pruned:
+                    self.arrays.prune(message.job)
+                batch.add_change(message)
+            case ChangeNode():
+                batch.add_node_change(message)
+
+    def _release_dependents(self, batch: Batch) -> None:
+        """Jobs that waited for others queue now, or never will."""
+        for dependent, standing in self.dependents.due():
+            account = standing.doomed
+            if not account and dependent.job.id in self.arrays:
+                batch.add_array_release(dependent.job.id)
+            elif not account:
+                account = batch.add_release(dependent)
+            if account:
+                self._cancel(dependent.job.id, account)
+
     def _handle(self, batch: Batch) -> None:
         """Handle what has just become durable, and acknowledge it."""
+        self._note_kept(batch)
         touched: set[str] = set()
+        for entry in batch.handled:
+            if isinstance(entry.event, events.Confirmed):
+                self._looks.confirmed(entry.job, entry.event)
+            result = self.core.handle(entry.event)
+            if isinstance(entry.event, events.ClockSetForward):
+                touched |= self._looks.skip(entry.event)
+            if isinstance(result, MillpondError):
+                batch.turn_down(entry.seq, result)
+            else:
+                touched |= result
+        self._looks.draw(touched, self._now())
+        batch.acknowledge(self.board)
+
+    def _note_kept(self, batch: Batch) -> None:
+        """Which arrays, and jobs that wait for others, have come, gone on or ended with this batch."""
         for array in batch.arrays:
             self.arrays.hold(array)
         for dependent in batch.held:
@@ -313,18 +337,6 @@ class Loop:
             self.arrays.close(job)
         for new in batch.new_jobs:
             self.arrays.note_row(new)
-        for entry in batch.handled:
-            if isinstance(entry.event, events.Confirmed):
-                self._looks.confirmed(entry.job, entry.event)
-            result = self.core.handle(entry.event)
-            if isinstance(entry.event, events.ClockSetForward):
-                touched |= self._looks.skip(entry.event)
-            if isinstance(result, MillpondError):
-                batch.turn_down(entry.seq, result)
-            else:
-                touched |= result
-        self._looks.draw(touched, self._now())
-        batch.acknowledge(self.board)
 
     def _decide(self, tick: LogEntry) -> None:
         assert isinstance(tick.event, events.Tick)
@@ -376,18 +388,8 @@ class Loop:
     def _flush(self) -> bool:
         """Store what was decided and what has ended, then let the engine have it; false when it cannot be stored."""
         looks = self._looks
-        if self._decided or looks.ended or looks.used:
-            ended_now = list(looks.ended.values())
-            decided = [entry.decision for entry in self._decided]
-            notices = notices_of(self.core.now, decided, ended_now, self.board.get)
-            told = self.address(notices)
-            try:
-                self.store.record(self._decided, ended_now, looks.used, told)
-            except DBAPIError as error:
-                self._store_fails(error)
-                return False
-            if told:
-                self.on_told()
+        if (self._decided or looks.ended or looks.used) and not self._store_decided():
+            return False
         decisions: list[Decision] = [entry.decision for entry in self._decided]
         ended = looks.stored()
         self._decided, self.trouble = [], ""
@@ -399,6 +401,21 @@ class Loop:
             self.wake()
         if ended:
             self.on_ended([look for look in ended if look.array is None])
+        return True
+
+    def _store_decided(self) -> bool:
+        """Store it, and what webhooks are to be told of it; false when it cannot be stored."""
+        looks = self._looks
+        ended_now = list(looks.ended.values())
+        decided = [entry.decision for entry in self._decided]
+        told = self.address(notices_of(self.core.now, decided, ended_now, self.board.get))
+        try:
+            self.store.record(self._decided, ended_now, looks.used, told)
+        except DBAPIError as error:
+            self._store_fails(error)
+            return False
+        if told:
+            self.on_told()
         return True
 
     def _keep_snapshot(self) -> None:
