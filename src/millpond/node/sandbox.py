@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence, Set
+from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
@@ -52,6 +52,32 @@ class Mount:
     writable: bool
 
 
+_MADE, _EMPTIED, _READABLE, _READ_ONLY, _WRITABLE = range(-1, 4)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class _Layer:
+    """Options of bwrap about one path.
+
+    In their order: the outer before the inner, as what is mounted later hides what lies below it. Of one path twice:
+    what is private first, the writable last.
+    """
+
+    depth: int
+    rank: int
+    options: tuple[str, ...]
+    path: Path = field(compare=False)
+
+    @classmethod
+    def of(cls, path: Path, rank: int, *options: str) -> _Layer:
+        """That a path be mounted so.
+
+        Args:
+            rank: ``_MADE`` to ``_WRITABLE``.
+        """
+        return cls(len(path.parts), rank, options, path)
+
+
 @dataclass(frozen=True, slots=True)
 class Sandbox:
     """How to put tasks into sandboxes.
@@ -80,38 +106,53 @@ class Sandbox:
             mounts: what else the task is to have. Of two, one within the other, the inner one counts there.
             identity: whom ``argv`` runs as; None: as whoever makes the sandbox. Only root can make it for others.
         """
-        options = ["--die-with-parent", "--unshare-pid", "--dev-bind", "/", "/"]
-        # The outer before the inner, as what is mounted later hides what lies below it. Of one path twice: what is
-        # private first, the writable last.
         private = [directory for directory in _PRIVATE if directory.is_dir()]
-        layers = [(directory, 0, ["--tmpfs", str(directory)]) for directory in self.hidden]
-        # Older versions know no --perms, and need none where the task is whoever makes the sandbox.
-        open_to_all = [] if identity is None else ["--perms", "1777"]
-        layers += [(directory, 0, [*open_to_all, "--tmpfs", str(directory)]) for directory in private]
-        within_private = tuple(f"{directory}/" for directory in private)
-        covered = [each for each in readable if str(each).startswith(within_private)]
-        layers += [
-            (directory, 1, ["--ro-bind-try", str(source), str(directory)])
-            for directory, source in ((each, each.resolve()) for each in covered)
-            # A job chooses these: none, and no link, leads to what is hidden from it.
-            if not any(source.is_relative_to(hidden) for hidden in self.hidden)
-        ]
-        layers += [
-            (mount.path, 2 + mount.writable, ["--bind" if mount.writable else "--ro-bind", *[str(mount.path)] * 2])
-            for mount in (Mount(workdir, True), *mounts)
-        ]
-        if identity is not None:  # bwrap makes folders on the way to a mount for itself alone
-            empty = [*self.hidden, *private]
-            on_the_way = {above for path, _, _ in layers for above in path.parents if set(above.parents) & set(empty)}
-            layers += [(above, -1, ["--perms", "0755", "--dir", str(above)]) for above in on_the_way]
-        for path, _, layer in sorted(layers, key=lambda each: (len(each[0].parts), each[1], each[2])):
-            if path not in _THERE_ALREADY:
-                options += layer
+        layers = self._emptied(private, identity)
+        layers += self._readable(readable, private)
+        layers += [_bound(mount) for mount in (Mount(workdir, True), *mounts)]
+        if identity is not None:
+            layers += _on_the_way(layers, {*self.hidden, *private})
+        options = ["--die-with-parent", "--unshare-pid", "--dev-bind", "/", "/"]
+        for layer in sorted(layers):
+            if layer.path not in _THERE_ALREADY:
+                options += layer.options
         # Last, as no folder of a job's may bring the machine's processes back.
         options += ["--proc", "/proc", "--chdir", str(workdir)]
         # bwrap stays above the task and must not die of the signals that the task is to hear: the supervisor starts it
         # with them ignored, and env has them heard again.
         return [self.program, *options, "--", *_becoming(identity), "env", "--default-signal", *argv]
+
+    def _emptied(self, private: Sequence[Path], identity: Identity | None) -> list[_Layer]:
+        """The directories in which a task finds nothing, or only what is its own."""
+        # Older versions know no --perms, and need none where the task is whoever makes the sandbox.
+        open_to_all = () if identity is None else ("--perms", "1777")
+        return [_Layer.of(path, _EMPTIED, "--tmpfs", str(path)) for path in self.hidden] + [
+            _Layer.of(path, _EMPTIED, *open_to_all, "--tmpfs", str(path)) for path in private
+        ]
+
+    def _readable(self, readable: Sequence[Path], private: Sequence[Path]) -> list[_Layer]:
+        """What stays visible in private directories; what lies elsewhere is visible anyhow."""
+        within_private = tuple(f"{directory}/" for directory in private)
+        covered = [(path, path.resolve()) for path in readable if str(path).startswith(within_private)]
+        return [
+            _Layer.of(path, _READABLE, "--ro-bind-try", str(source), str(path))
+            for path, source in covered
+            # A job chooses these: none, and no link, leads to what is hidden from it.
+            if not any(source.is_relative_to(hidden) for hidden in self.hidden)
+        ]
+
+
+def _bound(mount: Mount) -> _Layer:
+    path = str(mount.path)
+    if mount.writable:
+        return _Layer.of(mount.path, _WRITABLE, "--bind", path, path)
+    return _Layer.of(mount.path, _READ_ONLY, "--ro-bind", path, path)
+
+
+def _on_the_way(layers: Sequence[_Layer], empty: Set[Path]) -> list[_Layer]:
+    """The folders between an emptied directory and a mount below it: bwrap would make them for itself alone."""
+    above = {folder for layer in layers for folder in layer.path.parents if not empty.isdisjoint(folder.parents)}
+    return [_Layer.of(folder, _MADE, "--perms", "0755", "--dir", str(folder)) for folder in above]
 
 
 def _becoming(identity: Identity | None) -> list[str]:

@@ -26,6 +26,7 @@ from millpond.node.launch import LaunchSpec, Listening
 from millpond.node.limiting import NO_LIMITS, Limiter, Limits
 from millpond.node.machine import Machine
 from millpond.node.nurse import Nurse
+from millpond.node.order import TaskStart
 from millpond.node.records import RunRecord, TaskFiles, TaskId, read_record
 from millpond.node.sandbox import Sandbox
 from millpond.node.sharing.backend import TaskEnv
@@ -167,7 +168,7 @@ class PendingStart:
         if self.state is StartState.REFUSED:
             self._on_answer(self)
 
-    def _task_start(self, task: TaskId, placed: Placement, meeting: Rendezvous) -> runner.TaskStart:
+    def _task_start(self, task: TaskId, placed: Placement, meeting: Rendezvous) -> TaskStart:
         devices = tuple(self._devices[grant.device] for grant in placed.grants)
         env = {
             **self._launch.inherited,
@@ -189,9 +190,7 @@ class PendingStart:
             if self._launch.listening is not Listening.SOCKET:
                 env["MILLPOND_PORT"] = str(port)
         limits = self._limits(task, placed.role)
-        return runner.TaskStart(
-            task, placed.role, placed.node, self.decision.id, uuids, env, limits, port, key, placed.grants
-        )
+        return TaskStart(task, placed.role, placed.node, self.decision.id, uuids, env, limits, port, key, placed.grants)
 
     def _limits(self, task: TaskId, role: str) -> Limits:
         """What the task is kept to, and by what."""
@@ -206,7 +205,7 @@ class PendingStart:
         self._pinned.append(limits.cpus)
         return limits
 
-    def _spawn(self, start: runner.TaskStart, sliced: TaskEnv) -> runner.Spawned:
+    def _spawn(self, start: TaskStart, sliced: TaskEnv) -> runner.Spawned:
         site = self._site
         env = {**start.env, **sliced.env}
         if sliced.preload:

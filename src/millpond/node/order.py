@@ -1,0 +1,194 @@
+"""What the supervisor of a task is told: who the task is, what to run, and what it finds around itself.
+
+The form of it stands in ``node.supervisor``, which reads it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from millpond.model.decisions import Grant
+from millpond.model.sharing import SliceHold
+from millpond.node import memory_cgroup
+from millpond.node.containers.container import container_name
+from millpond.node.containers.launching import Inmate, order_of
+from millpond.node.door import PROGRAM_SOCKET, door_name, door_of, folder_behind
+from millpond.node.launch import LaunchSpec, Listening
+from millpond.node.limiting import NO_LIMITS, Limits
+from millpond.node.records import FILES, TaskFiles, TaskId
+from millpond.node.sandbox import Mount, Sandbox
+from millpond.node.workspace import WORK
+
+LOG_VARIABLE = "MILLPOND_LOG"
+"""Names the task's log to itself; no two tasks share one, so it also marks all processes of a task."""
+
+_ENVIRONMENTS = ("VIRTUAL_ENV", "CONDA_PREFIX")
+
+
+@dataclass(frozen=True, slots=True)
+class TaskStart:
+    """One task to be started.
+
+    Attributes:
+        decision: the decision it follows from; the same one never starts it twice.
+        env: its whole environment.
+        limits: what keeps it to what it asked for.
+        port, access_key, grants, held_by, hold_reason: as in its record.
+        mounts: what else must be found in its sandbox or container.
+    """
+
+    id: TaskId
+    role: str
+    node: str
+    decision: int
+    devices: tuple[str, ...]
+    env: Mapping[str, str]
+    limits: Limits = NO_LIMITS
+    port: int | None = None
+    access_key: str = ""
+    grants: tuple[Grant, ...] = ()
+    held_by: SliceHold = SliceHold.UNKNOWN
+    hold_reason: str = ""
+    mounts: tuple[Mount, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """What a task finds around itself.
+
+    Attributes:
+        mounts: what must be found in its sandbox or container.
+        owned: folders that are to belong to whom it runs as.
+    """
+
+    workdir: Path
+    mounts: tuple[Mount, ...]
+    env: Mapping[str, str]
+    owned: tuple[Path, ...]
+
+
+def order_for(
+    state_dir: Path, start: TaskStart, launch: LaunchSpec, files: TaskFiles, sandbox: Sandbox | None
+) -> dict[str, Any]:
+    """What its supervisor is told; makes the folder of its socket, where it listens on one.
+
+    Raises:
+        OSError: that folder cannot be made.
+    """
+    argv, identity, workspace = launch.argv_of(start.role), launch.identity, launch.workspace
+    door = _door(state_dir, start, launch)
+    place = _place(state_dir, start, launch, files, door)
+    wrapped, container = None, None
+    if launch.container is not None:
+        name = container_name(files.record, start.decision)
+        inmate = Inmate(
+            name, start.id.job, start.role, files.record, argv, place.workdir, place.mounts, place.env, start.devices
+        )
+        wrapped, container = order_of(launch.container, inmate)
+    elif sandbox is not None:
+        wrapped = sandbox.around(argv, place.workdir, _installed(argv[0], start.env), place.mounts, identity)
+    return {
+        "record": _record(start, launch)
+        | {
+            "sandboxed": wrapped is not None,
+            "container": "" if container is None else container["name"],
+            "detached": container is not None and not container["leads"],
+            "door": "" if door is None else Path(door["door"]).stem,
+            "private": door is not None and door["program"] is None,
+        },
+        "command": argv,
+        "wrapped": wrapped,
+        "container": container,
+        "workdir": str(place.workdir),
+        "workspace": None if workspace is None or workspace.empty else workspace.plain(),
+        "env": place.env,
+        "kill_counter": str(memory_cgroup.kill_counter() if container is None else memory_cgroup.WHOLE_MACHINE),
+        "limits": start.limits.plain(),
+        "identity": None if identity is None else identity.plain(),
+        "owned": [str(folder) for folder in place.owned if identity is not None],
+        "door": door,
+    }
+
+
+def _record(start: TaskStart, launch: LaunchSpec) -> dict[str, Any]:
+    """What identifies the task, and what was decided about it."""
+    return {
+        "job": start.id.job,
+        "attempt": start.id.attempt,
+        "task": start.id.task,
+        "role": start.role,
+        "node": start.node,
+        "decision": start.decision,
+        "devices": start.devices,
+        "notice_signal": launch.notice_signal,
+        "saves": bool(launch.checkpoint_signal),
+        "limited_by": start.limits.kind.value,
+        "memory_limit_mib": start.limits.memory_mib,
+        "groups": [group["folder"] for group in start.limits.groups],
+        "cpus": list(start.limits.cpus),
+        "port": start.port,
+        "access_key": start.access_key,
+        "grants": [dataclasses.astuple(grant) for grant in start.grants],
+        "share_class": launch.share_class.value,
+        "escapes": launch.slice_rules.escapes.value,
+        "held_by": start.held_by.value,
+        "hold_reason": start.hold_reason,
+    }
+
+
+def _place(
+    state_dir: Path, start: TaskStart, launch: LaunchSpec, files: TaskFiles, door: Mapping[str, Any] | None
+) -> _Place:
+    attempt_dir, workspace, identity = files.record.parent, launch.workspace, launch.identity
+    workdir, mounts, env, owned = launch.workdir, list[Mount](), dict(start.env), [attempt_dir / FILES]
+    if workspace is not None:
+        if workspace.snapshot:
+            workdir = attempt_dir / WORK
+        mounts += workspace.mounts(attempt_dir)
+        env |= workspace.environment(attempt_dir)
+        env |= {"MILLPOND_METRICS": str(files.metrics), "MILLPOND_RESULT": str(files.result)}
+    mounts += start.mounts
+    if identity is not None and workdir.is_relative_to(state_dir):
+        owned.append(workdir)
+    if identity is not None and Path(identity.home).is_dir():
+        mounts.append(Mount(Path(identity.home), writable=True))
+    if door is not None and door["program"] is not None:
+        behind = Path(door["program"]).parent
+        mounts.append(Mount(behind, writable=True))
+        owned.append(behind)
+        env["MILLPOND_SOCKET"] = door["program"]
+    env |= {LOG_VARIABLE: str(files.log), "MILLPOND_NOTICE_SIGNAL": launch.notice_signal}
+    return _Place(workdir, tuple(mounts), env, tuple(owned))
+
+
+def _door(state_dir: Path, start: TaskStart, launch: LaunchSpec) -> dict[str, Any] | None:
+    """How people get to the task's program, where not by a port of the machine; makes the folder of its socket."""
+    if start.port is None or launch.listening is Listening.PORT:
+        return None
+    name = door_name(start.id.job, start.id.attempt, start.id.task)
+    program = None
+    if launch.listening is Listening.SOCKET:
+        program = folder_behind(state_dir, name) / PROGRAM_SOCKET
+        program.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return {
+        "door": str(door_of(state_dir, name)),
+        "port": start.port,
+        "program": None if program is None else str(program),
+    }
+
+
+def _installed(program: str, env: Mapping[str, str]) -> list[Path]:
+    """Where what a task executes is installed: its virtual environment, its modules, the trees of its ``PATH`` and its
+    program."""
+    programs = [Path(entry) for entry in env.get("PATH", "").split(os.pathsep) if entry.startswith("/")]
+    if program.startswith("/"):
+        programs.append(Path(program).parent)
+    trees = [directory.parent if directory.name == "bin" else directory for directory in programs]
+    environments = [Path(env[name]) for name in _ENVIRONMENTS if env.get(name, "").startswith("/")]
+    modules = [Path(entry) for entry in env.get("PYTHONPATH", "").split(os.pathsep) if entry.startswith("/")]
+    return [*dict.fromkeys(environments + modules + trees)]
