@@ -131,9 +131,25 @@ def give_anew(plain: dict[str, Any], state: State, placer: Placer, claims: Claim
 
 def give(plain: dict[str, Any], state: State, placer: Placer, claims: Claims, intake: Intake) -> None:
     """Fill freshly made parts with what ``take`` wrote."""
-    cluster = state.cluster
     state.now = plain["now"]
     state.decided_at = plain.get("decided_at", state.now)  # not in those of earlier versions
+    state.next_decision, state.next_sequence = plain["next_decision"], plain["next_sequence"]
+    _give_places(plain, state, intake)
+    _give_experience(plain, state, placer)
+    _give_jobs(plain, state)
+    state.outbox = [from_plain(item) for item in plain["outbox"]]
+    state.pending = {decision.id: decision for decision in map(from_plain, plain["pending"])}
+    state.protects = plain["protects"]
+    state.deadlines = [(at, job, attempt) for at, job, attempt in plain["deadlines"]]
+    state.paused = _heap(plain["paused"], state)
+    state.tides = _heap(plain.get("tides", ()), state)  # not in those of earlier versions
+    _give_claims(plain, state, claims)
+    placer.rebuild(stale=plain["tables_stale"])
+
+
+def _give_places(plain: dict[str, Any], state: State, intake: Intake) -> None:
+    """Pools, queues and limits; machines, with what is known of them."""
+    cluster = state.cluster
     for pool in plain["pools"]:
         cluster.set_pool(from_plain(pool))
     for queue in plain["queues"]:
@@ -151,12 +167,20 @@ def give(plain: dict[str, Any], state: State, placer: Placer, claims: Claims, in
         intake.fleet.load[name] = (load[0], load[1])
         if name in cluster.node_index:
             cluster.set_load(name, round(load[0]))
+
+
+def _give_experience(plain: dict[str, Any], state: State, placer: Placer) -> None:
+    """What was learnt from jobs: who used how much, how long they run, what they ask for."""
     state.usage.restore(plain["usage"])
     state.ordering.restore(plain["ordering"])
     placer.mix.restore(plain["mix"])
     if placer.affinities is not None:
         placer.affinities.by_node = dict(plain["affinities"])
     placer.selector.rounds = plain["rounds"]
+
+
+def _give_jobs(plain: dict[str, Any], state: State) -> None:
+    """Jobs with what they hold, which takes it from the ledger and from quotas again."""
     state.journal.begin()
     for item in plain["jobs"]:
         record = _record(state, item)
@@ -174,25 +198,26 @@ def give(plain: dict[str, Any], state: State, placer: Placer, claims: Claims, in
         if record.id in enrolled:
             state.enroll(record)
     state.journal.commit()
-    state.outbox = [from_plain(item) for item in plain["outbox"]]
-    state.pending = {decision.id: decision for decision in map(from_plain, plain["pending"])}
-    state.next_decision, state.next_sequence = plain["next_decision"], plain["next_sequence"]
-    state.deadlines = [(at, job, attempt) for at, job, attempt in plain["deadlines"]]
-    state.protects = plain["protects"]
+
+
+def _give_claims(plain: dict[str, Any], state: State, claims: Claims) -> None:
+    """What is kept for whom."""
+    node_index = state.cluster.node_index
     claims.displaced_at = plain["displaced_at"]
-    state.paused = [(at, state.jobs[job].sequence, state.jobs[job]) for at, job in plain["paused"] if job in state.jobs]
-    heapq.heapify(state.paused)
-    tides = plain.get("tides", ())  # not in those of earlier versions
-    state.tides = [(at, state.jobs[job].sequence, state.jobs[job]) for at, job in tides if job in state.jobs]
-    heapq.heapify(state.tides)
     for job, places, victims, cause in plain["claims"]:
         placed = [_place(state, state.jobs[job], *place) for place in places]
         leaving = tuple((victim, attempt, tuple(tasks)) for victim, attempt, tasks in victims)
         claims.put(job, Claim(placed, leaving, Cause(cause)))
     for pool, job, nodes, at, is_fresh in plain["reservations"]:
-        indices = tuple(cluster.node_index[name] for name in nodes if name in cluster.node_index)
+        indices = tuple(node_index[name] for name in nodes if name in node_index)
         claims.keep(pool, Reservation(job, indices, at), is_fresh=is_fresh)
-    placer.rebuild(stale=plain["tables_stale"])
+
+
+def _heap(by_instant: Sequence[tuple[float, str]], state: State) -> list[tuple[float, int, JobRecord]]:
+    """As ``_by_instant`` wrote it, without jobs that are gone."""
+    heap = [(at, state.jobs[job].sequence, state.jobs[job]) for at, job in by_instant if job in state.jobs]
+    heapq.heapify(heap)
+    return heap
 
 
 _RECORD_FIELDS = (
