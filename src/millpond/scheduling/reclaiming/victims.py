@@ -116,6 +116,94 @@ def free_cards(nodes: Int64Array, devices: Int64Array, node: int) -> int:
 
 
 @lean_kernel
+def two_roomiest(nodes: Int64Array, devices: Int64Array, count: int) -> tuple[int, int]:
+    """The most wholly free cards that a node has, and the most that another one has."""
+    roomiest = 0
+    second = 0
+    for node in range(count):
+        free = free_cards(nodes, devices, node)
+        if free > roomiest:
+            second = roomiest
+            roomiest = free
+        elif free > second:
+            second = free
+    return roomiest, second
+
+
+@lean_kernel
+def free_compute(nodes: Int64Array, devices: Int64Array, node: int) -> int:
+    """Milli of compute that are free on all devices of the node."""
+    first = nodes[FIRST_DEVICE, node]
+    free = 0
+    for device in range(first, first + nodes[DEVICE_TOTAL, node]):
+        free += devices[COMPUTE_FREE, device]
+    return free
+
+
+@lean_kernel
+def join(order: Int64Array, found: int, slot: int, key: FloatArray, sign: int, sequence: FloatArray) -> int:
+    """Put a slot among the first ``found`` of ``order``: the highest ``sign * key`` first, then who came first.
+
+    ``key``, ``sequence``: (slots,). Returns how many there are then; who is there already is not put there again.
+    """
+    for other in range(found):
+        if order[other] == slot:
+            return found
+    place = found
+    while place > 0 and (
+        sign * key[order[place - 1]] < sign * key[slot]
+        or (key[order[place - 1]] == key[slot] and sequence[order[place - 1]] > sequence[slot])
+    ):
+        order[place] = order[place - 1]
+        place -= 1
+    order[place] = slot
+    return found + 1
+
+
+@lean_kernel
+def vacate(
+    nodes: Int64Array,
+    devices: Int64Array,
+    node: int,
+    shape: Int64Array,
+    rows: Int64Array,
+    row_devices: Int64Array,
+    row_memory: Int64Array,
+    head: int,
+    victims: Int64Array,
+    found: int,
+) -> int:
+    """Take jobs off the node until the shape fits, the first of ``victims`` first; then put back whoever need not go.
+
+    Returns how many have to go: they stand first in ``victims`` then, and are off the node. -1, and nobody is, if it
+    does not fit without all ``found`` of them.
+    """
+    taken = 0
+    fits = first_failure(nodes, devices, node, shape) == 0
+    while not fits and taken < found:
+        shift_slot(nodes, devices, node, rows, row_devices, row_memory, head, victims[taken], 1)
+        taken += 1
+        fits = first_failure(nodes, devices, node, shape) == 0
+    if not fits:
+        for position in range(taken):
+            shift_slot(nodes, devices, node, rows, row_devices, row_memory, head, victims[position], -1)
+        return -1
+    kept = taken
+    position = taken - 2
+    while position >= 0:
+        slot = victims[position]
+        shift_slot(nodes, devices, node, rows, row_devices, row_memory, head, slot, -1)
+        if first_failure(nodes, devices, node, shape) == 0:
+            for other in range(position, kept - 1):
+                victims[other] = victims[other + 1]
+            kept -= 1
+        else:
+            shift_slot(nodes, devices, node, rows, row_devices, row_memory, head, slot, 1)
+        position -= 1
+    return kept
+
+
+@lean_kernel
 def cheapest_room(
     nodes: Int64Array,
     devices: Int64Array,
@@ -155,86 +243,44 @@ def cheapest_room(
     roomiest = 0
     second = 0
     if moves:
-        for node in range(count):
-            free = free_cards(nodes, devices, node)
-            if free > roomiest:
-                second = roomiest
-                roomiest = free
-            elif free > second:
-                second = free
+        roomiest, second = two_roomiest(nodes, devices, count)
     for node in range(min(count, node_head.shape[0])):
         head = node_head[node]
         if head < 0 or nodes[NODE_USABLE, node] == 0 or nodes[DEVICE_TOTAL, node] < shape[SHAPE_DEVICES]:
             continue
         if mask.shape[0] > 0 and mask[node] == 0:
             continue
+        elsewhere = 0
+        if moves:
+            elsewhere = second if free_cards(nodes, devices, node) == roomiest else roomiest
         found = 0
         row = head
-        own_free = free_cards(nodes, devices, node) if moves else 0
         while row >= 0 and found < MOST_ROWS:
             slot = rows[ROW_SLOT, row]
             wanted = harm[slot] < np.inf
-            if not wanted and moves and move_harm[slot] < np.inf:
-                some = rows[ROW_DEVICES, row]
-                if some > 0 and some <= MOST_MOVED_CARDS and rows[ROW_COMPUTE, row] == WHOLE_CARD_MILLI:
-                    # Another node has the room: the roomiest, or the second if this is the roomiest.
-                    wanted = (second if own_free == roomiest else roomiest) >= some
+            if not wanted and moves and move_harm[slot] < np.inf and rows[ROW_COMPUTE, row] == WHOLE_CARD_MILLI:
+                wanted = 0 < rows[ROW_DEVICES, row] <= min(MOST_MOVED_CARDS, elsewhere)
             if wanted:
-                known = False
-                for other in range(found):
-                    if victims[other] == slot:
-                        known = True
-                if not known:
-                    place = found
-                    while place > 0 and (
-                        preference[victims[place - 1]] < preference[slot]
-                        or (
-                            preference[victims[place - 1]] == preference[slot]
-                            and sequence[victims[place - 1]] > sequence[slot]
-                        )
-                    ):
-                        victims[place] = victims[place - 1]
-                        place -= 1
-                    victims[place] = slot
-                    found += 1
+                found = join(victims, found, slot, preference, 1, sequence)
             row = rows[ROW_NEXT, row]
         if found == 0:
             continue
-        taken = 0
-        fits = first_failure(nodes, devices, node, shape) == 0
-        while not fits and taken < found:
-            shift_slot(nodes, devices, node, rows, row_devices, row_memory, head, victims[taken], 1)
-            taken += 1
-            fits = first_failure(nodes, devices, node, shape) == 0
-        kept = taken
-        if fits:
-            position = taken - 2
-            while position >= 0:
-                slot = victims[position]
-                shift_slot(nodes, devices, node, rows, row_devices, row_memory, head, slot, -1)
-                if first_failure(nodes, devices, node, shape) == 0:
-                    for other in range(position, kept - 1):
-                        victims[other] = victims[other + 1]
-                    kept -= 1
-                else:
-                    shift_slot(nodes, devices, node, rows, row_devices, row_memory, head, slot, 1)
-                position -= 1
-            total = 0.0
+        kept = vacate(nodes, devices, node, shape, rows, row_devices, row_memory, head, victims, found)
+        if kept < 0:
+            continue
+        total = 0.0
+        for position in range(kept):
+            slot = victims[position]
+            total += harm[slot] if harm[slot] < np.inf else move_harm[slot]
+        surplus = free_compute(nodes, devices, node)
+        if total < best_harm or (total == best_harm and surplus < best_surplus):
+            best_node = node
+            best_harm = total
+            best_surplus = surplus
+            best_count = kept
             for position in range(kept):
                 slot = victims[position]
-                total += harm[slot] if harm[slot] < np.inf else move_harm[slot]
-            surplus = 0
-            first = nodes[FIRST_DEVICE, node]
-            for device in range(first, first + nodes[DEVICE_TOTAL, node]):
-                surplus += devices[COMPUTE_FREE, device]
-            if total < best_harm or (total == best_harm and surplus < best_surplus):
-                best_node = node
-                best_harm = total
-                best_surplus = surplus
-                best_count = kept
-                for position in range(kept):
-                    slot = victims[position]
-                    chosen[position] = 2 * slot + (0 if harm[slot] < np.inf else 1)
+                chosen[position] = 2 * slot + (0 if harm[slot] < np.inf else 1)
         for position in range(kept):
             shift_slot(nodes, devices, node, rows, row_devices, row_memory, head, victims[position], -1)
     return best_node, best_count
@@ -278,20 +324,8 @@ def room_times(
         row = head
         while row >= 0 and found < MOST_ROWS:
             slot = rows[ROW_SLOT, row]
-            known = False
-            for other in range(found):
-                if order[other] == slot:
-                    known = True
-            if not known and ends[slot] < np.inf:
-                place = found
-                while place > 0 and (
-                    ends[order[place - 1]] > ends[slot]
-                    or (ends[order[place - 1]] == ends[slot] and sequence[order[place - 1]] > sequence[slot])
-                ):
-                    order[place] = order[place - 1]
-                    place -= 1
-                order[place] = slot
-                found += 1
+            if ends[slot] < np.inf:
+                found = join(order, found, slot, ends, -1, sequence)
             row = rows[ROW_NEXT, row]
         for position in range(found):
             shift_slot(nodes, devices, node, rows, row_devices, row_memory, head, order[position], 1)
