@@ -14,12 +14,14 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from millpond.model.errors import MillpondError, NotFoundError, NotLoggedInError, TooManyTriesError
-from millpond.server.auth.oidc.waiting import Waiting
+from millpond.server.auth.oidc.waiting import OVER, Waiting
 from millpond.server.auth.secrets import digest_of, is_same
 
 GOOD_FOR_S: Final = 600.0
 """So long a person has from the command to the end of their login."""
 ASK_EVERY_S: Final = 2.0
+_USED: Final = "this login was used already"
+_AGAIN: Final = "begin it again with `pond login`"
 _LEAST_PAUSE_S: Final = 0.5
 _CODE_LETTERS: Final = "BCDFGHJKLMNPQRSTVWXZ"
 """No vowels, so that no code is a word (RFC 8628, section 6.1)."""
@@ -88,10 +90,7 @@ class Programs:
         """
         begun = self._begun.get(login)
         if begun is None:
-            raise NotFoundError(
-                "this login is over: it was used, is too old, or began before a restart",
-                "begin it again with pond login",
-            )
+            raise NotFoundError(OVER, _AGAIN)
         return begun
 
     def by_code(self, typed: str) -> Begun | None:
@@ -109,7 +108,7 @@ class Programs:
         handover = secrets.token_urlsafe(32)
         with begun.lock:
             if begun.user or begun.refusal:
-                raise NotFoundError("this login was used already", "begin it again with pond login")
+                raise NotFoundError(_USED, _AGAIN)
             begun.handover = digest_of(handover) if begun.port is not None else ""
             begun.user = user
         return handover
@@ -133,10 +132,7 @@ class Programs:
         """
         begun = self.find(login)
         if not is_same(digest_of(secret), begun.challenge):
-            raise NotFoundError(
-                "this login is over: it was used, is too old, or began before a restart",
-                "begin it again with pond login",
-            )
+            raise NotFoundError(OVER, _AGAIN)
         with begun.lock:
             now = self._clock()
             if begun.refusal is None and not begun.user and now - begun.asked_at < _LEAST_PAUSE_S:
@@ -150,5 +146,5 @@ class Programs:
             if begun.handover and not is_same(digest_of(handover), begun.handover):
                 raise NotLoggedInError("what came through the browser belongs to another login", "begin it again")
             if self._begun.take(login) is None:
-                raise NotFoundError("this login was used already", "begin it again with pond login")
+                raise NotFoundError(_USED, _AGAIN)
             return begun

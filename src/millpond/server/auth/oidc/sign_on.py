@@ -22,7 +22,7 @@ from millpond.server.auth.oidc.admission import Admission, Admitted
 from millpond.server.auth.oidc.id_tokens import IdTokens, Person
 from millpond.server.auth.oidc.programs import GOOD_FOR_S, Begun, Programs
 from millpond.server.auth.oidc.provider import Provider
-from millpond.server.auth.oidc.waiting import Waiting
+from millpond.server.auth.oidc.waiting import OVER, Waiting
 from millpond.server.auth.records import User
 from millpond.server.auth.secrets import csrf_of, digest_of, is_same
 from millpond.server.auth.throttle import Throttle
@@ -180,17 +180,11 @@ class SignOn:
         """
         visit = self._visits.take(said.get("state", ""))
         if visit is None:
-            raise NotLoggedInError(
-                "this login is over: it was used, is too old, or began before a restart",
-                f"begin again at {self.login_url}",
-            )
+            raise self._begin_again(OVER)
         know("")
         try:
             if not is_same(digest_of(browser), visit.browser):
-                raise NotLoggedInError(
-                    "this login was not begun in this browser, or it keeps no cookies",
-                    f"begin again at {self.login_url}",
-                )
+                raise self._begin_again("this login was not begun in this browser, or it keeps no cookies")
             person, admitted = self._arrived(visit, said, know)
         except MillpondError as error:
             self.programs.refuse(visit.wants, error)
@@ -205,20 +199,21 @@ class SignOn:
         parts = self._current()
         named = said.get("iss", "")
         if named != parts.rules.issuer and (named or parts.provider.description().names_itself):
-            raise NotLoggedInError("another provider has answered", f"begin again at {self.login_url}")
+            raise self._begin_again("another provider has answered")
         if "error" in said:
-            raise NotLoggedInError(
-                f"the provider did not log you in ({_plain(said['error'])})", f"begin again at {self.login_url}"
-            )
+            raise self._begin_again(f"the provider did not log you in ({_plain(said['error'])})")
         code = said.get("code", "")
         if not 0 < len(code) <= LONGEST_CODE:
-            raise NotLoggedInError("the provider sent no code", f"begin again at {self.login_url}")
+            raise self._begin_again("the provider sent no code")
         tokens = parts.provider.exchange(code, visit.verifier)
         person = parts.id_tokens.person(tokens, visit.nonce, visit.begun_at)
         know(person.name or person.subject)
         admitted = parts.admission.admit(person)
         know(admitted.user.name)
         return person, admitted
+
+    def _begin_again(self, cause: str) -> NotLoggedInError:
+        return NotLoggedInError(cause, f"begin again at {self.login_url}")
 
     def confirming(self, browser: str, form: str) -> tuple[User, str]:
         """Who is at a browser that may let a program act for them, and that program's login where it is known.
@@ -231,10 +226,7 @@ class SignOn:
         """
         found = self._confirming.get(digest_of(browser))
         if found is None or not is_same(form.encode().hex(), csrf_of(browser).encode().hex()):
-            raise NotLoggedInError(
-                "this login is over: it was used, is too old, or began before a restart",
-                f"begin again at {self.code_url}",
-            )
+            raise NotLoggedInError(OVER, f"begin again at {self.code_url}")
         return self.usable(found[0]), found[1]
 
     def usable(self, name: str) -> User:

@@ -18,6 +18,8 @@ T = TypeVar("T")
 MOST_OF_ONE_ADDRESS: Final = 50
 """Many people may share an address; who begins more pushes out their own, and nobody else's."""
 MOST: Final = 5_000
+OVER: Final = "this login is over: it was used, is too old, or began before a restart"
+"""What whoever comes with the key of something that is not kept is told."""
 
 
 @dataclass(frozen=True, slots=True)
