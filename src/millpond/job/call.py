@@ -59,7 +59,7 @@ def _returned(value: Any) -> bytes:
     if len(body) > LARGEST_RESULT:
         raise InvalidInputError(
             f"the result has {len(body) / 2**20:.0f} MiB, more than the {LARGEST_RESULT // 2**20} that are sent",
-            "write it to millpond.job.output_dir() and fetch it with pond get-output",
+            "write it to millpond.job.output_dir() and fetch it with `pond get-output`",
         )
     return pack({"outcome": RETURNED}, body)
 

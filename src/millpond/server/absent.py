@@ -7,13 +7,13 @@ from typing import Final
 from millpond.model.errors import NotFoundError
 
 _LISTED_BY: Final = {
-    "job": "list the jobs with pond ps --all",
-    "user": "list them with pond user ls",
-    "group": "list them with pond group ls",
-    "token": "list them with pond token ls",
-    "key": "list them with pond ssh-key ls",
-    "secret": "list them with pond secret ls",
-    "image": "list them with pond image ls",
+    "job": "list the jobs with `pond ps --all`",
+    "user": "list them with `pond user ls`",
+    "group": "list them with `pond group ls`",
+    "token": "list them with `pond token ls`",
+    "key": "list them with `pond ssh-key ls`",
+    "secret": "list them with `pond secret ls`",
+    "image": "list them with `pond image ls`",
 }
 
 

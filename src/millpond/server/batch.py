@@ -275,7 +275,7 @@ class Batch:
         info = self._store.jobs.ended_job(name)
         if info is None:
             return absent("job", name)
-        return ConflictError(f"job {name!r} has ended already ({info.state})", "see how with pond logs or pond why")
+        return ConflictError(f"job {name!r} has ended already ({info.state})", "see how with `pond logs` or `pond why`")
 
 
 def refusal(reason: Reason) -> InvalidInputError:

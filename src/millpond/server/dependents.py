@@ -211,7 +211,7 @@ def _is_in(job: str, over: set[str]) -> bool:
 
 def no_job_to_wait_for(name: str) -> InvalidInputError:
     """The error for a job that is not there, or not for whoever would wait for it."""
-    return InvalidInputError(f"there is no job {name!r} to wait for", "list the jobs with pond ps --all")
+    return InvalidInputError(f"there is no job {name!r} to wait for", "list the jobs with `pond ps --all`")
 
 
 _MET = {

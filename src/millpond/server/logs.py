@@ -120,7 +120,7 @@ class LogReader:
             raise NotFoundError(f"job {info.id!r} has no attempt {wish.attempt}", f"attempts are 1 to {info.attempt}")
         if note_of_removal(state_dir, info.id).exists():
             raise NotFoundError(
-                f"the output of job {info.id!r} was removed to make room", "keep more with pond up --keep-logs-gib"
+                f"the output of job {info.id!r} was removed to make room", "keep more with `pond up --keep-logs-gib`"
             )
         if wish.cursor:
             self._position = Position.parse(wish.cursor)

@@ -53,7 +53,7 @@ def _jobs(client: Client, job: str | None) -> list[str]:
         return sorted(info.id for info in client.jobs().jobs if info.user == user)
     info = client.find(job)
     if info.state in ENDED:
-        raise ConflictError(f"job {info.id} is {info.state}", "start it once more with pond clone")
+        raise ConflictError(f"job {info.id} is {info.state}", "start it once more with `pond clone`")
     return [info.id]
 
 

@@ -60,7 +60,7 @@ def change(name: str, state_dir: Path | None, **limits: Any) -> None:
     with connect(state_dir) as client:
         known = next((each for each in client.accounts.groups() if each.name == name), None)
         if known is None:
-            raise NotFoundError(f"no group {name!r}", "list them with pond group ls")
+            raise NotFoundError(f"no group {name!r}", "list them with `pond group ls`")
         _tell(client.accounts.limit_group(name, limits_from(known.limits, **limits)))
 
 

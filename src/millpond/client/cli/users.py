@@ -77,7 +77,7 @@ def change(name: str, admin: bool | None, state_dir: Path | None, **limits: Any)
     with connect(state_dir) as client:
         known = next((user for user in client.accounts.users() if user.name == name), None)
         if known is None:
-            raise NotFoundError(f"no user {name!r}", "list them with pond user ls")
+            raise NotFoundError(f"no user {name!r}", "list them with `pond user ls`")
         wish = UserChange(admin=admin, limits=limits_from(known.limits, **limits))
         changed = client.accounts.change_user(name, wish)
     click.echo(f"{changed.name}: {_kind(changed)}, {limits_text(changed.limits)}")

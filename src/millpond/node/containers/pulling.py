@@ -48,7 +48,7 @@ def pull_error(reference: str, said: str) -> MillpondError:
     if means(_REFUSED):
         return InvalidInputError(
             f"the registry {registry} does not give {reference}: it has none of this name, or not for everybody",
-            "check the name; a login is kept with pond secret set, and used by pond image add --login",
+            "check the name; a login is kept with `pond secret set`, and used by `pond image add --login`",
         )
     if means(_OTHER_MACHINES):
         return InvalidInputError(f"the image {reference} is not made for machines of this kind", "choose another")

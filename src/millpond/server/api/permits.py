@@ -91,7 +91,7 @@ class Permit:
         act: Act = request.state.act
         caller = act.caller
         if caller is None:
-            raise NotLoggedInError("nobody has logged in", "log in with pond login")
+            raise NotLoggedInError("nobody has logged in", "log in with `pond login`")
         act.verb = verb.value
         if self.find is None:
             demand(caller, verb)

@@ -267,7 +267,7 @@ class Accounts:
         with self._lock:
             member = self._members.get((group, user))
             if member is None:
-                raise NotFoundError(f"{user!r} is not in group {group!r}", "list its members with pond group ls")
+                raise NotFoundError(f"{user!r} is not in group {group!r}", "list its members with `pond group ls`")
             self._store.drop(member)
             del self._members[group, user]
             self._callers.pop(user, None)

@@ -143,7 +143,7 @@ class Guard:
             return 401, ErrorBody(
                 cause="the token is missing, wrong, expired or revoked",
                 code="unauthorized",
-                remedy="log in with pond login, or send 'Authorization: Bearer TOKEN'",
+                remedy="log in with `pond login`, or send 'Authorization: Bearer TOKEN'",
             )
         if "authorization" in headers:
             return None  # no web page can make a browser send this

@@ -89,7 +89,7 @@ class Identities:
         with self._lock:
             found = self.of(self._accounts.user(user).name)
             if found is None:
-                raise NotFoundError(f"{user!r} is bound to nobody", "bind it with pond user bind")
+                raise NotFoundError(f"{user!r} is bound to nobody", "bind it with `pond user bind`")
             if found.makes_admin:
                 self._accounts.change_user(user, lambda known: replace(known, admin=False))
             for member in self._accounts.memberships(user):

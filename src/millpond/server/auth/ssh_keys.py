@@ -70,7 +70,7 @@ class SshKeys:
             if known is not None:
                 raise ConflictError("this key stands for another user", "use a key of your own: ssh-keygen -t ed25519")
             if sum(each.user == user for each in self._keys.values()) >= MOST_KEYS:
-                raise ConflictError(f"{user!r} has {MOST_KEYS} keys", "remove some with pond ssh-key rm")
+                raise ConflictError(f"{user!r} has {MOST_KEYS} keys", "remove some with `pond ssh-key rm`")
             made = SshKey(key.id, user, name or key.comment, key.kind, key.blob, self._clock())
             self._store.save(made)
             self._keys[made.id] = made

@@ -106,7 +106,7 @@ class Tokens:
             now = self._clock()
             valid = sum(token.user == user and token.is_valid(now) for token in self._tokens.values())
             if valid >= MOST_TOKENS:
-                raise ConflictError(f"{user!r} has {valid} tokens", "revoke some with pond token revoke")
+                raise ConflictError(f"{user!r} has {valid} tokens", "revoke some with `pond token revoke`")
             expires_at = None if lifetime_s is None else now + lifetime_s
             token = Token(token_id, secrets.digest_of(secret), kind, user, name, verbs, now, expires_at)
             self._save(token)

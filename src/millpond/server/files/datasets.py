@@ -119,4 +119,4 @@ class Datasets:
 
 
 def _no_dataset(ref: DatasetRef) -> NotFoundError:
-    return NotFoundError(f"no dataset {ref}", "list them with pond data ls")
+    return NotFoundError(f"no dataset {ref}", "list them with `pond data ls`")

@@ -45,7 +45,7 @@ def open_output(attempt_dir: Path, path: str) -> OpenedFile:
         NotFoundError: there is no such regular file; also when a link is on the way.
         ConflictError: as in ``list_output``.
     """
-    missing = NotFoundError(f"no file {path!r} in the output", "list them with pond output ls")
+    missing = NotFoundError(f"no file {path!r} in the output", "list them with `pond output ls`")
     if not is_inside(path):
         raise missing
     opened = open_below(_own_output(attempt_dir), path)

@@ -13,7 +13,7 @@ from millpond.server.store.revisions import RevisionStore
 from millpond.specs.job_bodies import JobInfo
 from millpond.specs.job_ids import revision_job, service_of
 
-NOTHING_COMES: Final = "look at its revisions with pond rollout status"
+NOTHING_COMES: Final = "look at its revisions with `pond rollout status`"
 
 
 class Revisions:

@@ -128,7 +128,7 @@ class Gatekeeper:
         """
         bearer = self._bearer(question)
         if bearer is None:
-            raise NotLoggedInError("this key stands for nobody any more", "register one with pond ssh-key add")
+            raise NotLoggedInError("this key stands for nobody any more", "register one with `pond ssh-key add`")
         caller, name, task = bearer[0], question["job"], 0
         info = self._named(caller, name)
         if info is None:

@@ -67,7 +67,7 @@ class Vault:
             NotFoundError: there is none.
         """
         if not self._store.drop(kind, owner, name):
-            raise NotFoundError(f"no secret {name!r} of {_whose(kind, owner)}", "list them with pond secret ls")
+            raise NotFoundError(f"no secret {name!r} of {_whose(kind, owner)}", "list them with `pond secret ls`")
 
     def value(self, kind: str, owner: str, name: str) -> str:
         """A secret in the clear.
@@ -78,7 +78,7 @@ class Vault:
         """
         row = self._store.find(kind, owner, name)
         if row is None:
-            raise NotFoundError(f"no secret {name!r} of {_whose(kind, owner)}", "set it with pond secret set")
+            raise NotFoundError(f"no secret {name!r} of {_whose(kind, owner)}", "set it with `pond secret set`")
         cipher = Cipher(row.cipher)
         sealed = base64.b64decode(row.sealed)
         key = cipher.key_from(own_key(self._key_file), b"secrets")
@@ -113,7 +113,7 @@ class Vault:
             if owner and self._store.find(kind, owner, name) is not None:
                 return kind, owner
         also = f" or of group {group}" if group else ""
-        raise NotFoundError(f"no secret {name!r} of user {user}{also}", f"set it with pond secret set {name}")
+        raise NotFoundError(f"no secret {name!r} of user {user}{also}", f"set it with `pond secret set {name}`")
 
 
 def _about(kind: str, owner: str, name: str) -> bytes:
