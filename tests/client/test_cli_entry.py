@@ -65,12 +65,19 @@ def test_every_command_of_the_table_is_listed_with_its_line(run_pond):
         assert entry.help in out
 
 
-def test_every_command_of_the_table_explains_itself(run_pond):
+def test_every_command_of_the_table_explains_itself_in_80_columns(run_pond, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
     for name in COMMANDS:
         code, out, _ = run_pond(name, "--help")
         assert code == 0
         assert "Usage: pond" in out
-        assert max(len(line) for line in out.splitlines()) <= 100
+        assert [line for line in out.splitlines() if len(line) > 80] == []
+
+
+def test_a_group_lists_its_commands_with_their_whole_first_sentence(run_pond, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    _, out, _ = run_pond("nodes", "--help")
+    assert "Empty each NODE: nothing new starts there, and preemptible work leaves." in " ".join(out.split())
 
 
 def test_an_unknown_command_names_the_nearest(run_pond):
@@ -91,6 +98,12 @@ def test_a_wrong_option_points_to_the_commands_help(run_pond):
     assert code == 2
     assert "--foo" in err.splitlines()[0]
     assert err.splitlines()[1].strip() == "`pond ps --help` explains it"
+
+
+def test_a_mistyped_option_names_those_like_it(run_pond):
+    first = run_pond("run", "--gpu", "1", "--", "true")[2].splitlines()[0]
+    assert first == "pond: no such option '--gpu'; did you mean --cpus or --gpu-model or --gpus?"
+    assert run_pond("run", "--zzz", "--", "true")[2].splitlines()[0] == "pond: no such option '--zzz'"
 
 
 @pytest.mark.parametrize(

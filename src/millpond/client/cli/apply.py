@@ -106,8 +106,10 @@ def told(plan: PlanInfo, now: float) -> Iterator[str]:
 
 
 def _specs(file: str | None, template: str | None, changes: tuple[str, ...]) -> list[JobSpec]:
-    if (file is None) == (template is None):
-        raise InvalidInputError("neither or both of FILE and --template", "name a job file or a template")
+    if file is None and template is None:
+        raise InvalidInputError("no job file and no template", "name one: FILE, or --template NAME")
+    if file is not None and template is not None:
+        raise InvalidInputError("both FILE and --template", "leave one of them out")
     if file is not None:
         return read(file, changes)
     chosen = find_template(template or "")

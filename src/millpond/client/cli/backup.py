@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _CIPHERS = ("aes-256-gcm", "sm4-gcm")
 
 _key_file = click.option(
-    "--key-file", type=click.Path(path_type=Path), help="File with at least 32 bytes by chance, readable by you alone."
+    "--key-file", type=click.Path(path_type=Path), help="File of at least 32 random bytes, readable by you alone."
 )
 
 

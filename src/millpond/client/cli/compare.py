@@ -37,8 +37,10 @@ def command(policies: str | None, seeds: str, workers: int | None, html_file: st
     """Compare policies on one trace and write a self-contained HTML page.
 
     \b
-    pond compare --format philly --jobs case.csv --cluster 30x8 --policies fifo,srtf,default
-    pond compare --format openb --nodes nodes.csv --jobs pods.csv --policies fgd,default --seeds 0-4
+    pond compare --format philly --jobs case.csv --cluster 30x8 \\
+        --policies fifo,srtf,default
+    pond compare --format openb --nodes nodes.csv --jobs pods.csv \\
+        --policies fgd,default --seeds 0-4
     """
     require_simulator()
     require_writable(html_file)

@@ -39,6 +39,9 @@ def complain_about_defect(error: Exception) -> None:
 def complain_about_usage(error: click.ClickException) -> None:
     """Print a wrong use of the command line to standard error, with the help that explains it."""
     message = error.format_message()
+    if isinstance(error, click.NoSuchOption):
+        near = " or ".join(sorted(error.possibilities or ()))
+        message = f"no such option {error.option_name!r}" + (f"; did you mean {near}?" if near else "")
     say(f"{message[:1].lower()}{message[1:].rstrip('.')}")
     if isinstance(error, click.UsageError) and error.ctx is not None and error.ctx.parent is not None:
         click.echo(f"{' ' * len(_MARK)}`{error.ctx.command_path} --help` explains it", err=True)

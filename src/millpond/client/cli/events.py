@@ -26,7 +26,13 @@ _AT_ONCE = 1_000
 @click.argument("job", required=False)
 @click.option("--node", metavar="NODE", help="Of this machine.")
 @click.option("-f", "--follow", is_flag=True, help="Go on with what happens, to the end of the job or until Ctrl-C.")
-@click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="Latest, without a job.")
+@click.option(
+    "--limit",
+    type=click.IntRange(1, 10_000),
+    default=50,
+    show_default=True,
+    help="How many of the latest, where no JOB is named.",
+)
 @listing_options
 @asks_server
 def command(

@@ -35,13 +35,19 @@ _WIDE = (
     Column("HOLD", right=True),
     _NARROW[-1],
 )
+_STATES = [state.value for state in JobState]
 
 
 @click.command("ps")
 @click.option("-a", "--all", "ended", is_flag=True, help="Show ended jobs too.")
 @click.option("--limit", type=click.IntRange(1, MOST_JOBS), default=200, show_default=True, help="Newest jobs to show.")
 @click.option("--members", "array", metavar="ARRAY", help="The members of ARRAY by their index, ended ones too.")
-@click.option("--state", type=click.Choice([state.value for state in JobState]), help="Only those in this state.")
+@click.option(
+    "--state",
+    type=click.Choice(_STATES),
+    metavar="STATE",
+    help=f"Only those in this state: {', '.join(_STATES[:-1])} or {_STATES[-1]}.",
+)
 @listing_options
 @asks_server
 def command(

@@ -66,7 +66,7 @@ def ls(output: str, watch: bool, state_dir: Path | None) -> None:
 @click.argument("key_ids", nargs=-1, required=True, metavar="ID...")
 @asks_server
 def rm(key_ids: tuple[str, ...], state_dir: Path | None) -> None:
-    """Keys open nothing any more."""
+    """Remove keys: each opens nothing any more."""
     with connect(state_dir) as client:
         for key_id in key_ids:
             removed = client.ssh.remove_key(key_id)

@@ -1,10 +1,12 @@
-"""Groups of commands that name the nearest one when somebody mistypes."""
+"""Groups of commands that name the nearest one when somebody mistypes, and list each with its whole first sentence."""
 
 from __future__ import annotations
 
 from difflib import get_close_matches
 
 import click
+
+_NO_LIMIT = 10_000
 
 
 class SuggestingGroup(click.Group):
@@ -21,3 +23,10 @@ class SuggestingGroup(click.Group):
                 hint = f"did you mean `{ctx.command_path} {near[0]}`?"
             raise click.UsageError(f"no command {name!r}; {hint}")
         return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """As click does it, but a sentence that is too long goes on in the next line instead of ending in dots."""
+        commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        rows = [(name, each.get_short_help_str(_NO_LIMIT)) for name, each in commands if each and not each.hidden]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)

@@ -76,7 +76,7 @@ def ls(everything: bool, output: str, watch: bool, state_dir: Path | None) -> No
 @click.argument("token_ids", nargs=-1, required=True, metavar="ID...")
 @asks_server
 def revoke(token_ids: tuple[str, ...], state_dir: Path | None) -> None:
-    """Tokens open nothing any more."""
+    """Revoke tokens: each ID opens nothing any more."""
     with connect(state_dir) as client:
         for token_id in token_ids:
             revoked = client.accounts.revoke_token(token_id)
