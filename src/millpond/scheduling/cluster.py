@@ -322,12 +322,6 @@ class Cluster:
         node = self.nodes[self._device_node[device]]
         return 0 if node is None else self.pools[node.pool].memory_factor_milli
 
-    def free_on(self, node: int) -> int:
-        """Guaranteed compute that is free on the usable devices of a node."""
-        first = int(self.arrays.first_device[node])
-        owned = slice(first, first + int(self.arrays.device_total[node]))
-        return int((self.arrays.compute_free_milli[owned] * self.arrays.device_usable[owned]).sum())
-
     def held_on(self, node: int) -> int:
         """Guaranteed compute that is held on the node."""
         first, total = int(self.arrays.first_device[node]), int(self.arrays.device_total[node])

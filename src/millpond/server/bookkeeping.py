@@ -36,7 +36,7 @@ class Bookkeeper:
         """Who held how much between two instants: everybody, or those whose usage the caller may see.
 
         Args:
-            by: one of ``store.books.GROUPINGS``.
+            by: a ``specs.usage_bodies.Grouping``.
         """
         prices = self._prices()
         share = None if caller.admin else Share(caller.user, self._accounts.queues_for(caller, Verb.READ_USAGE))

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import Field
 
 from millpond.specs.api import Body
 
+Grouping = Literal["user", "queue", "model", "kind", "job"]
+"""What usage can be added up by."""
+
 
 class UsageRow(Body):
-    """What one group (a user, a queue, a model, a kind, a job) held of devices of one model.
+    """What one group (see ``Grouping``) held of devices of one model.
 
     Attributes:
         model: empty for work without devices.

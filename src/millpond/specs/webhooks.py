@@ -11,11 +11,8 @@ from millpond.specs.errors import BadValueError
 from millpond.specs.fields import Name, SecretName
 from millpond.specs.validation import Strict
 
-TOPICS = ("job.started", "job.preempted", "job.succeeded", "job.failed", "job.cancelled")
-"""What a webhook can be told of."""
-
-
 Topic = Literal["job.started", "job.preempted", "job.succeeded", "job.failed", "job.cancelled"]
+"""What a webhook can be told of."""
 
 
 class WebhookFile(Strict):

@@ -6,6 +6,7 @@ import csv
 import datetime
 import sys
 from pathlib import Path
+from typing import get_args
 
 import click
 
@@ -15,7 +16,7 @@ from millpond.client.cli.limits import disk_text
 from millpond.client.cli.listing import Listing, listing_options_with, show_listing
 from millpond.client.cli.tables import Column, show
 from millpond.model.errors import InvalidInputError
-from millpond.specs.usage_bodies import UsageList, UsageRow
+from millpond.specs.usage_bodies import Grouping, UsageList, UsageRow
 
 _COLUMNS = (
     Column("MODEL", gives_way=True),
@@ -30,7 +31,7 @@ _FIELDS = ("name", "model", "jobs", "gpu_hours", "cpu_hours", "memory_gib_hours"
 @click.command("usage")
 @click.option(
     "--by",
-    type=click.Choice(["user", "queue", "model", "kind", "job"]),
+    type=click.Choice(get_args(Grouping)),
     default="user",
     show_default=True,
     help="What to add up by.",

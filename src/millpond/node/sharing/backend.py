@@ -53,6 +53,7 @@ class Answer:
 
 DONE = Answer(Outcome.OK)
 HAS_ENDED = Answer(Outcome.LOST, "it has ended", ended=True)
+NOT_HALTED = Answer(Outcome.TIMEOUT, "its processes could not be halted in time")
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from millpond.node.records import TaskId
-from millpond.node.sharing.backend import DONE, HAS_ENDED, STAYS, Answer, Outcome, Whereabouts
+from millpond.node.sharing.backend import DONE, HAS_ENDED, NOT_HALTED, STAYS, Answer, Outcome, Whereabouts
 
 _PASSES = 8
 """Processes may appear while others leave; a task that starts them faster than this is not moved."""
@@ -151,7 +151,7 @@ class CheckpointMover:
             for _ in range(_PASSES):
                 self._take_out(task, deadline)
                 if not self._trees.halt(task, max(deadline - self._clock(), _LEAST_S)):
-                    raise _GaveUpError(Answer(Outcome.TIMEOUT, "its processes could not be halted in time"))
+                    raise _GaveUpError(NOT_HALTED)
                 if not self._in_state(task, ProcessState.RUNNING, ProcessState.LOCKED, deadline=deadline):
                     return DONE
                 self._trees.go_on(task)  # a process appeared meanwhile, and takes part

@@ -72,14 +72,12 @@ class Account:
 
     Attributes:
         capacity_mib: 0: unknown, and then nothing is held back.
-        resident_mib: what tasks on it may use.
-        reserved_mib: of that, what is set aside for tasks that are coming back.
+        resident_mib: what tasks on it may use, and what is set aside for tasks that are coming back.
         swapped_mib: what belongs on it and is in host memory.
     """
 
     capacity_mib: int
     resident_mib: int
-    reserved_mib: int
     swapped_mib: int
 
     @property
@@ -116,7 +114,6 @@ class Ledger:
         return Account(
             self._capacity.get(device, 0),
             sum(mib for entry, mib in held if entry.residence in _ON_DEVICE),
-            sum(mib for entry, mib in held if entry.residence is Residence.RETURNING),
             sum(mib for entry, mib in held if entry.residence is Residence.SWAPPED),
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from millpond.node.records import TaskId
-from millpond.node.sharing.backend import DONE, HAS_ENDED, STAYS, Answer, Mover, Outcome, Whereabouts
+from millpond.node.sharing.backend import DONE, HAS_ENDED, NOT_HALTED, STAYS, Answer, Mover, Outcome, Whereabouts
 from millpond.node.sharing.checkpoint import CheckpointMover, Trees
 
 INSTANCES = "MIG"
@@ -27,7 +27,7 @@ class BooksMover:
             return HAS_ENDED
         if self._trees.halt(task, min(deadline_s, _HALT_S)):
             return DONE
-        return Answer(Outcome.TIMEOUT, "its processes could not be halted in time")
+        return NOT_HALTED
 
     def swap_in(self, task: TaskId, deadline_s: float, moves: Mapping[str, str] = STAYS) -> Answer:
         """See ``backend.Mover``."""

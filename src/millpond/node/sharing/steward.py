@@ -15,7 +15,7 @@ from millpond.model.errors import MillpondError
 from millpond.node.records import TaskId
 from millpond.node.sharing.arbiter import Arbiter, Surroundings
 from millpond.node.sharing.away import Wish, Wishes
-from millpond.node.sharing.backend import DONE, HAS_ENDED, Answer, Mover, Outcome, Whereabouts
+from millpond.node.sharing.backend import DONE, HAS_ENDED, NOT_HALTED, Answer, Mover, Outcome, Whereabouts
 from millpond.node.sharing.checkpoint import Trees
 from millpond.node.sharing.homes import Homes
 from millpond.node.sharing.ledger import Entry, Ledger, Residence
@@ -79,7 +79,7 @@ class Steward:
             self._means.trees.hold_launches(task, False)
         if not self._means.trees.pids(task):
             return HAS_ENDED
-        return Answer(Outcome.TIMEOUT, "its processes could not be halted in time")
+        return NOT_HALTED
 
     def swap_out(self, task: TaskId, deadline_s: float) -> Answer:
         """Move a task's memory to the host and halt it."""
@@ -222,7 +222,7 @@ class _Hands:
         self.means.trees.hold_launches(task, True)
         if self.means.trees.halt(task, LOOK_S):
             return DONE
-        return Answer(Outcome.TIMEOUT, "its processes could not be halted in time")
+        return NOT_HALTED
 
     def thaw(self, task: TaskId) -> Answer:
         self.means.trees.hold_launches(task, False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
@@ -17,7 +17,7 @@ from millpond.specs.device_bodies import DeviceList
 from millpond.specs.event_bodies import DeliveryList, EventList
 from millpond.specs.node_bodies import CloseRequest, NodeInfo, NodeList, OpenRequest
 from millpond.specs.server_bodies import HealthInfo, ServerInfo
-from millpond.specs.usage_bodies import UsageList
+from millpond.specs.usage_bodies import Grouping, UsageList
 
 MostEvents = Annotated[int, Query(ge=1, le=10_000, description="How many.")]
 MostLooks = Annotated[int, Query(ge=0, le=KEPT, description="How many earlier looks to tell of each.")]
@@ -105,7 +105,7 @@ async def happenings(
 async def usage(
     service: ServiceOf,
     access: Annotated[Access, may(Verb.READ_USAGE)],
-    by: Annotated[Literal["user", "queue", "model", "kind", "job"], Query(description="What to add up by.")] = "user",
+    by: Annotated[Grouping, Query(description="What to add up by.")] = "user",
     since: Annotated[float, Query(ge=0, le=LATEST, description="Seconds since 1970.")] = 0.0,
     until: Annotated[float | None, Query(ge=0, le=LATEST, description="Seconds since 1970; default: now.")] = None,
 ) -> UsageList:

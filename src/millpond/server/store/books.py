@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import sqlalchemy as sa
 
 from millpond.server.store.schema import usage
 from millpond.server.usage import Change, Held, Stretch
 from millpond.specs.job_ids import split_member
-
-GROUPINGS: Final = ("user", "queue", "model", "kind", "job")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +79,7 @@ def sums(connection: sa.Connection, by: str, since: float, until: float, share: 
 
     Args:
         until: not to come yet, as what is still held counts up to this instant.
-        by: one of ``GROUPINGS``.
+        by: a ``specs.usage_bodies.Grouping``.
         share: whose; None: everybody's.
     """
     if until <= since:
