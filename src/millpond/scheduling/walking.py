@@ -8,6 +8,7 @@ leave, and the successors' exact places are claimed until they have.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -21,10 +22,11 @@ from millpond.scheduling.lifecycle import Trigger
 from millpond.scheduling.placing import Placed, Placer
 from millpond.scheduling.reclaiming.plans import Planner
 from millpond.scheduling.reclaiming.searching import Plan
+from millpond.scheduling.reclaiming.softening import ask_to_leave
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.reserving import Reserver
 from millpond.scheduling.state import State
-from millpond.scheduling.suspending import given_up, suspend
+from millpond.scheduling.suspending import given_up
 from millpond.scheduling.tenancy.admission import (
     admitted_tasks,
     is_admitted,
@@ -341,13 +343,8 @@ class Walk:
         """Ask the victims to leave; start what fits without that; claim the rest."""
         state, claims = self._state, self._claims
         if any(plan.by_ordering for plan in outcome.plans):
-            self._claims.displaced_at = state.now
-        leaving = [victim for plan in outcome.plans for victim in plan.leaving]
-        shrunk = [(victim, tasks) for plan in outcome.plans for victim, tasks in plan.shrunk]
-        victims = (
-            *((victim.id, victim.attempt, ()) for victim in leaving),
-            *((victim.id, victim.attempt, tuple(task.number for task in tasks)) for victim, tasks in shrunk),
-        )
+            claims.displaced_at = state.now
+        victims = _departures(outcome.plans)
         for record, placed, cause in outcome.placed:
             grows = not record.line
             if grows and self._planner.has_asked(record):
@@ -360,12 +357,7 @@ class Walk:
         for plan in outcome.plans:
             for moved, placed in plan.moved:
                 claims.put(moved.id, Claim(placed, victims, Cause.FITS))
-            ways = {victim.id: mode for victim, mode in plan.suspended}
-            for victim in plan.leaving:
-                if victim.id in ways:
-                    suspend(state, victim, ways[victim.id], plan.cause, plan.record.id)
-                else:
-                    state.stop(victim, Trigger.ENDED_FOR_RETRY, plan.cause, for_job=plan.record.id)
+            ask_to_leave(state, plan.leaving, plan.suspended, plan.cause, plan.record.id)
             for victim, tasks in plan.shrunk:
                 state.stop(victim, Trigger.ENDED_FOR_RETRY, Cause.SHRUNK, tasks=tasks, for_job=plan.record.id)
 
@@ -380,3 +372,12 @@ class Walk:
         if self._placer.affinities is not None:
             self._placer.affinities.mark(record, placed)
         self._state.outbox.append(self._state.start(record, placed, cause))
+
+
+def _departures(plans: Sequence[Plan]) -> tuple[tuple[str, int, tuple[int, ...]], ...]:
+    """The ``victims`` of a claim: who leaves as a whole, then who leaves with some of its tasks."""
+    shrunk = [pair for plan in plans for pair in plan.shrunk]
+    return (
+        *((victim.id, victim.attempt, ()) for plan in plans for victim in plan.leaving),
+        *((victim.id, victim.attempt, tuple(task.number for task in tasks)) for victim, tasks in shrunk),
+    )

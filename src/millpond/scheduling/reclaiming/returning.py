@@ -14,12 +14,11 @@ from millpond.model.reasons import Cause
 from millpond.model.states import JobState
 from millpond.scheduling.claims import Claim, Claims
 from millpond.scheduling.holdings import Hold
-from millpond.scheduling.lifecycle import Trigger
 from millpond.scheduling.reclaiming.roster import SLOT_PROTECTED_UNTIL
-from millpond.scheduling.reclaiming.softening import soften
+from millpond.scheduling.reclaiming.softening import ask_to_leave, soften
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State
-from millpond.scheduling.suspending import can_retake, is_suspending, suspend
+from millpond.scheduling.suspending import can_retake, is_suspending
 
 
 def bring_back(state: State, claims: Claims, left: Sequence[JobRecord]) -> None:
@@ -50,17 +49,13 @@ def _make_way(state: State, claims: Claims, record: JobRecord) -> None:
         state.charge(victim, state.amount_of(victim, held), -1)
         state.limits.count(victim, -1)
     fits = can_retake(state, record)
-    ways = {victim.id: mode for victim, mode in soften(state, victims, lambda: True)} if fits else {}
+    softened = soften(state, victims, lambda: True) if fits else ()
     state.journal.rollback(mark)
     if not fits:
         return
     placed = [(task, task.holding) for task in record.tasks if task.holding is not None]
     claims.put(record.id, Claim(placed, tuple((each.id, each.attempt, ()) for each in victims), Cause.PREEMPTED))
-    for victim in victims:
-        if victim.id in ways:
-            suspend(state, victim, ways[victim.id], Cause.PREEMPTED, record.id)
-        else:
-            state.stop(victim, Trigger.ENDED_FOR_RETRY, Cause.PREEMPTED, for_job=record.id)
+    ask_to_leave(state, victims, softened, Cause.PREEMPTED, record.id)
 
 
 def _holders(state: State, record: JobRecord, devices: set[int]) -> list[JobRecord]:

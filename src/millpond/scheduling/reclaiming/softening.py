@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from millpond.model.decisions import SuspendMode
+from millpond.model.reasons import Cause
 from millpond.scheduling.holdings import Holding
+from millpond.scheduling.lifecycle import Trigger
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State
-from millpond.scheduling.suspending import HOLD_OF, can_swap, leaves_by
+from millpond.scheduling.suspending import HOLD_OF, can_swap, leaves_by, suspend
 
 
 def soften(
@@ -26,6 +28,26 @@ def soften(
     """
     ways = ((victim, _soften(state, victim, is_enough)) for victim in victims)
     return tuple((victim, mode) for victim, mode in ways if mode is not None)
+
+
+def ask_to_leave(
+    state: State,
+    victims: Sequence[JobRecord],
+    softened: Sequence[tuple[JobRecord, SuspendMode]],
+    cause: Cause,
+    for_job: str,
+) -> None:
+    """Decide that victims leave for a job: in the way that ``soften`` found for them, else by an end.
+
+    Args:
+        softened: as ``soften`` gives it.
+    """
+    ways = {victim.id: mode for victim, mode in softened}
+    for victim in victims:
+        if victim.id in ways:
+            suspend(state, victim, ways[victim.id], cause, for_job)
+        else:
+            state.stop(victim, Trigger.ENDED_FOR_RETRY, cause, for_job=for_job)
 
 
 def _soften(state: State, victim: JobRecord, is_enough: Callable[[], bool]) -> SuspendMode | None:
