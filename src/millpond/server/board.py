@@ -78,28 +78,18 @@ def picture(
     """
     job = record.job
     return JobInfo(
-        id=record.id,
-        name=job.name,
-        queue=job.queue,
-        pool=job.pool,
-        user=job.user,
-        group=job.group,
-        kind=job.kind.value,
-        priority=job.priority.name.lower(),
-        share_class=job.share_class.value,
+        **_asked(job),
         state=record.state.value,
         attempt=record.attempt,
         submitted_at=record.submitted_at,
         first_started_at=record.first_started_at,
         **_run(record, before),
         ended_at=record.ended_at,
-        gpus=gpus_text(job),
         gpu_milli=record.gpu_milli,
         tasks=[_task(task, devices) for task in record.tasks],
         preemptions=record.preemptions,
         failures=record.failures,
         exit_code=_exit_code(record),
-        **_membership(record.id),
         unsandboxed=not confinement.sandboxed,
         limited_by=confinement.limits.value,
         held_by=confinement.slices.value,
@@ -109,6 +99,23 @@ def picture(
         leaving=record.state is JobState.SUSPENDED and is_leaving(record),
         migration="" if record.migration is None else record.migration.text,
     )
+
+
+def _asked(job: Job) -> dict[str, Any]:
+    """What a job is and asks for, whatever becomes of it."""
+    return {
+        "id": job.id,
+        "name": job.name,
+        "queue": job.queue,
+        "pool": job.pool,
+        "user": job.user,
+        "group": job.group,
+        "kind": job.kind.value,
+        "priority": job.priority.name.lower(),
+        "share_class": job.share_class.value,
+        "gpus": gpus_text(job),
+        **_membership(job.id),
+    }
 
 
 def _run(record: JobRecord, before: JobInfo | None) -> dict[str, Any]:
@@ -148,22 +155,12 @@ def picture_before(job: Job, submitted_at: float) -> JobInfo:
     roles = [role for role in job.roles for _ in range(role.desired)]
     queued = JobState.QUEUED.value
     return JobInfo(
-        id=job.id,
-        name=job.name,
-        queue=job.queue,
-        pool=job.pool,
-        user=job.user,
-        group=job.group,
-        kind=job.kind.value,
-        priority=job.priority.name.lower(),
-        share_class=job.share_class.value,
+        **_asked(job),
         state=queued,
         attempt=0,
         submitted_at=submitted_at,
-        gpus=gpus_text(job),
         gpu_milli=job.gpu_milli,
         tasks=[TaskInfo(task=number, role=role.name, state=queued) for number, role in enumerate(roles)],
-        **_membership(job.id),
     )
 
 
