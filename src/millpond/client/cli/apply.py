@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -15,6 +16,7 @@ from millpond.client.cli.complaints import say
 from millpond.client.cli.connection import asks_server, connect
 from millpond.client.cli.submit import read
 from millpond.client.cli.why import start_text
+from millpond.client.sdk.client import Client
 from millpond.client.sdk.environment import carried_environment
 from millpond.model.errors import InvalidInputError
 from millpond.specs.changing import Change
@@ -62,12 +64,7 @@ def command(
             for warning in spec.warnings:
                 say(warning)
             document = client.shipped(spec.document) if target is not None else spec.document
-            if target is not None and not updating.show_changes(client, target, document, err=not dry_run):
-                continue
-            if (members := spec.members) is not None:
-                click.echo(f"{wording.count(len(members), 'job')} like this one:", err=not dry_run)
-            click.echo("\n".join(told(client.plan(document), time.time())), err=not dry_run)
-            if dry_run:
+            if not _show(client, spec, document, target, err=not dry_run) or dry_run:
                 continue
             if asks and not click.confirm("Hand it in?", default=True, err=True):
                 return 1
@@ -76,6 +73,16 @@ def command(
             else:
                 click.echo(client.services.begin(target, document, canary).revisions[-1].job)
     return 0
+
+
+def _show(client: Client, spec: JobSpec, document: dict[str, Any], target: str | None, *, err: bool) -> bool:
+    """Print what would become of a job, and what would change of the service ``target``; False if nothing would."""
+    if target is not None and not updating.show_changes(client, target, document, err=err):
+        return False
+    if (members := spec.members) is not None:
+        click.echo(f"{wording.count(len(members), 'job')} like this one:", err=err)
+    click.echo("\n".join(told(client.plan(document), time.time())), err=err)
+    return True
 
 
 def told(plan: PlanInfo, now: float) -> Iterator[str]:

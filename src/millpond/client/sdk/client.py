@@ -23,11 +23,11 @@ from millpond.client.sdk.asking import segment
 from millpond.client.sdk.connection import Connection
 from millpond.client.sdk.discovery import Address
 from millpond.client.sdk.patience import Patience
-from millpond.model.errors import ConflictError, NotFoundError, UnavailableError
+from millpond.model.errors import NotFoundError, UnavailableError
 from millpond.model.states import JobState
 from millpond.specs.api import IDEMPOTENCY_HEADER
 from millpond.specs.job_bodies import JobDocument, JobInfo, JobList, LinkInfo
-from millpond.specs.job_ids import member_id, service_of, split_member
+from millpond.specs.job_ids import member_id, split_member
 from millpond.specs.server_bodies import ServerInfo
 
 if TYPE_CHECKING:
@@ -176,7 +176,7 @@ class Client:
     def find(self, prefix: str) -> JobInfo:
         """The one job whose id is ``prefix`` or begins with it; ``ARRAY[17]`` is a member of that array.
 
-        Where several do, those with exactly this name come first, and of these the one that has not ended.
+        Where several do, ``finding.the_one_meant`` says which it is.
 
         Raises:
             NotFoundError: there is none.
@@ -191,15 +191,9 @@ class Client:
             found = [job for job in self.jobs(ended=True, limit=MOST_JOBS).jobs if job.id.startswith(prefix)]
             if not found:
                 raise error
-        if len({service_of(job.id) for job in found}) == 1:  # revisions of one service: the one that lives, or the last
-            return next((job for job in found if job.state not in ENDED), found[0])
-        named = [job for job in found if job.name == prefix]
-        living = [job for job in named if job.state not in ENDED]
-        found = living if len(living) == 1 else named or found
-        if len(found) > 1:
-            some = ", ".join(sorted(job.id for job in found)[:4])
-            raise ConflictError(f"{len(found)} jobs begin with {prefix!r} ({some})", "write more of the id")
-        return found[0]
+        from millpond.client.sdk.finding import the_one_meant
+
+        return the_one_meant(prefix, found)
 
     def why(self, job_id: str) -> ReasonInfo:
         """Why a job waits or runs, and what would help."""
