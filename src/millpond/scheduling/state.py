@@ -448,11 +448,13 @@ class State:
         return Amount(self.cluster.gpu_capacity_milli, cpu, sum(node.memory_mib for node in nodes))
 
     def next_id(self) -> int:
+        """A number that no decision has yet."""
         number = self.next_decision
         self.next_decision += 1
         return number
 
     def emit(self, decision: Decision) -> None:
+        """Take a decision: the next cycle hands it out, and then it waits for the engine's answer."""
         self.pending[decision.id] = decision
         self.outbox.append(decision)
 

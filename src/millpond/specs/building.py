@@ -98,5 +98,6 @@ def _slice(gpus: fields.Gpus) -> SliceRequest:
 
 
 def build_checkpoint(written: fields.Checkpoint) -> Checkpoint:
+    """How a job saves its work; whoever names a signal and no mode means that mode."""
     mode = written.mode or ("signal" if "signal" in written.model_fields_set else "none")
     return Checkpoint(CheckpointMode(mode), written.signal, written.grace)
