@@ -45,15 +45,17 @@ class Visits:
         self._home = path.with_suffix(".home")
         self._become = become
         self._sessions: dict[int, subprocess.Popen[bytes]] = {}
-        path.unlink(missing_ok=True)
+        unlisted = path.with_name(f"{path.name}.new")
+        unlisted.unlink(missing_ok=True)
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._listener.setblocking(False)
-        with short_name(path) as name:
+        with short_name(unlisted) as name:
             self._listener.bind(name)
-        self._listener.listen(_BACKLOG)
         fcntl.fcntl(self._listener, fcntl.F_SETOWN, os.getpid())
         flags = fcntl.fcntl(self._listener, fcntl.F_GETFL)
         fcntl.fcntl(self._listener, fcntl.F_SETFL, flags | fcntl.FASYNC)
+        self._listener.listen(_BACKLOG)
+        unlisted.replace(path)  # only now: whoever finds the socket is heard
 
     @property
     def sessions(self) -> Collection[int]:

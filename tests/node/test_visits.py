@@ -1,0 +1,65 @@
+"""The socket of a task, on which its visitors are announced by a signal."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from millpond.node import visits
+from millpond.node.visits import Visits, short_name
+
+
+class Impatient(socket.socket):
+    """A listener whose path somebody tries between any two steps that make it one."""
+
+    path: Path
+    visitors: list[socket.socket]
+
+    def bind(self, address: Any) -> None:
+        super().bind(address)
+        self._visit()
+
+    def listen(self, backlog: int = 0) -> None:
+        super().listen(backlog)
+        self._visit()
+
+    @classmethod
+    def _visit(cls) -> None:
+        visitor = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with short_name(cls.path) as name, contextlib.suppress(FileNotFoundError):
+            visitor.connect(name)
+            cls.visitors.append(visitor)
+
+
+@pytest.fixture
+def announced() -> Iterator[list[int]]:
+    """One number for each signal that said that somebody has come."""
+    heard: list[int] = []
+    before = signal.signal(signal.SIGIO, lambda number, _frame: heard.append(number))
+    yield heard
+    signal.signal(signal.SIGIO, before)
+
+
+def test_whoever_finds_the_socket_is_heard_however_early(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, announced: list[int]
+) -> None:
+    Impatient.path, Impatient.visitors = tmp_path / "task-0.sock", []
+    with monkeypatch.context() as patched:
+        patched.setattr(visits.socket, "socket", Impatient)
+        opened = Visits(Impatient.path, {}, lambda: None)
+    assert Impatient.visitors == []
+    Impatient._visit()
+    assert len(Impatient.visitors) == 1
+    give_up = time.monotonic() + 60
+    while not announced:
+        assert time.monotonic() < give_up, "nobody was told of the visitor"
+    for visitor in Impatient.visitors:
+        visitor.close()
+    opened.end()
