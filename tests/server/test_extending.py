@@ -72,5 +72,8 @@ def test_the_configuration_has_rules_for_places_to_work() -> None:
     text = "dev: {idle_after: 1h, warn_before: 5m, on_idle: stop, longest: 2d}"
     assert read_cluster(text).dev == DevRules(3_600.0, 300.0, "stop", 172_800.0)
     assert read_cluster("{}").dev == DevRules()
+    assert not read_cluster("dev: {open_pages: ignore}").dev.heeds_pages
+    with pytest.raises(SpecError, match="open_pages"):
+        read_cluster("dev: {open_pages: never}")
     with pytest.raises(SpecError, match="earlier than the idle time"):
         read_cluster("dev: {idle_after: 5m, warn_before: 10m}")

@@ -144,6 +144,18 @@ def test_a_visit_that_lasts_is_use_all_the_time(scene: Scene) -> None:
             assert scene.after(HOUR) == "running"
 
 
+def test_what_is_done_in_open_pages_is_use_unless_the_rule_leaves_pages_out(scene: Scene, tmp_path: Path) -> None:
+    scene.after(3_000)
+    scene.activity.used("lab", of_page=True)
+    assert scene.after(600) == "running"
+    (tmp_path / "strict").mkdir()
+    strict = Scene(tmp_path / "strict", DevRules(HOUR, 600.0, heeds_pages=False))
+    strict.after(3_000)
+    strict.activity.used("lab", of_page=True)
+    assert strict.after(600) == "suspended"
+    strict.server.loop.close()
+
+
 def test_a_program_that_computes_is_not_idle(scene: Scene) -> None:
     for _ in range(8):
         assert scene.after(1_000, cpu_s=100) == "running"

@@ -18,11 +18,16 @@ class Activity:
         self._clock = clock
         self._lock = threading.Lock()
         self._used_at: dict[str, float] = {}
+        self._page_used_at: dict[str, float] = {}
         self._visits: dict[str, int] = {}
 
-    def used(self, job: str) -> None:
-        """Somebody uses it now."""
-        self._used_at[job] = self._clock()
+    def used(self, job: str, *, of_page: bool = False) -> None:
+        """Somebody uses it now.
+
+        Args:
+            of_page: an open page says so.
+        """
+        (self._page_used_at if of_page else self._used_at)[job] = self._clock()
 
     @contextmanager
     def visit(self, job: str, counts: bool = True) -> Iterator[None]:
@@ -42,10 +47,18 @@ class Activity:
                 if not self._visits[job]:
                     del self._visits[job]
 
-    def last_used(self, job: str) -> float | None:
-        """When it was last used; now, while somebody is there; None when never."""
-        return self._clock() if job in self._visits else self._used_at.get(job)
+    def last_used(self, job: str, *, of_pages: bool = True) -> float | None:
+        """When it was last used; now, while somebody is there; None when never.
+
+        Args:
+            of_pages: what open pages say counts too.
+        """
+        if job in self._visits:
+            return self._clock()
+        known = (self._used_at.get(job), self._page_used_at.get(job) if of_pages else None)
+        return max((at for at in known if at is not None), default=None)
 
     def forget(self, job: str) -> None:
         """It has ended."""
         self._used_at.pop(job, None)
+        self._page_used_at.pop(job, None)

@@ -139,7 +139,7 @@ class IdleWatch:
         if cpu_s - place.cpu_s > BUSY_PART * (now - place.looked_at):
             place.used_at = now
         place.cpu_s, place.looked_at = cpu_s, now
-        place.used_at = max(place.used_at, self._activity.last_used(job.id) or 0.0)
+        place.used_at = max(place.used_at, self._activity.last_used(job.id, of_pages=self._rules.heeds_pages) or 0.0)
         match judge(self._rules, now, place.used_at, place.warned_at):
             case Verdict.REST:
                 return

@@ -18,12 +18,15 @@ class DevFile(Strict):
     Attributes:
         idle_after: unused for this long, one is suspended or stopped; left out: never.
         warn_before: so long before, its user is warned.
+        open_pages: ``touched``: what people do in open pages is use, as far as it can be told from what pages do by
+            themselves; ``ignore``: whatever pages do, only opening them is.
         longest: how far a time limit can be extended; left out: as far as one likes.
     """
 
     idle_after: Annotated[Duration, Field(ge=60)] | None = None
     warn_before: Annotated[Duration, Field(ge=0)] = 600.0
     on_idle: Literal["suspend", "stop"] = "suspend"
+    open_pages: Literal["touched", "ignore"] = "touched"
     longest: Annotated[Duration, Field(gt=0)] | None = None
 
     @model_validator(mode="after")
@@ -35,9 +38,15 @@ class DevFile(Strict):
 
 @dataclass(frozen=True, slots=True)
 class DevRules:
-    """Rules for places to work; None: no such rule. ``on_idle`` is ``suspend`` or ``stop``."""
+    """Rules for places to work; None: no such rule.
+
+    Attributes:
+        on_idle: ``suspend`` or ``stop``.
+        heeds_pages: what is done in open pages is use.
+    """
 
     idle_after_s: float | None = None
     warn_before_s: float = 600.0
     on_idle: str = "suspend"
     longest_s: float | None = None
+    heeds_pages: bool = True

@@ -20,11 +20,12 @@ from millpond.server.auth.guard import job_addressed
 from millpond.server.auth.roles import demand
 from millpond.server.proxy import pages
 from millpond.server.proxy.balancing import Readiness
-from millpond.server.proxy.browsers import SAFE, is_begun_here, pass_cookie
+from millpond.server.proxy.browsers import is_begun_here, pass_cookie
 from millpond.server.proxy.headers import Caller, cookies_of, to_program
 from millpond.server.proxy.holding import Client
 from millpond.server.proxy.passes import COOKIE_GOOD_FOR_S, Passes
 from millpond.server.proxy.places import NotRunningError, Place, places_of
+from millpond.server.proxy.presence import Conversation, Doing, Polls, doing_of
 from millpond.server.proxy.requests import (
     BrokenAnswerError,
     RequestRelay,
@@ -66,6 +67,7 @@ class Proxy:
         self._passes = passes
         self._accounts = accounts
         self._activity = service.activity
+        self._polls = Polls()
         self._requests = RequestRelay(service.state_dir)
         self._readiness = Readiness(service.state_dir)
         self._front = service.front
@@ -167,7 +169,10 @@ class Proxy:
         job, present = ways[0][0], self._front.routes.present(asked.job)
         hold = (await self._jobs.file_of(present)).hold
         client = Client(receive)
-        with self._activity.visit(job, counts=_is_use(scope)), self._front.meter.request(job):
+        doing = doing_of(scope)
+        if doing is Doing.EITHERS:
+            client = Client(self._polls.watch(job, scope, receive, partial(self._activity.used, job, of_page=True)))
+        with self._activity.visit(job, counts=doing is Doing.SOMEBODYS), self._front.meter.request(job):
             try:
                 if len(ways) > 1:  # the other revision may answer for one at rest; the next request finds it awake
                     await self._front.wake(job)
@@ -253,13 +258,23 @@ class Proxy:
             try:
                 with self._front.balancer.request_at(place):
                     if scope["type"] == "websocket":
-                        await relay_socket(scope, client.receive, answer, target, partial(self._activity.used, job))
+                        await relay_socket(scope, client.receive, answer, target, self._listener(job, target))
                     else:
                         await self._requests.relay(scope, client.receive, answer, target)
             except ConnectionError:
                 continue  # nothing was sent yet: the next replica may have it
             return True
         return False
+
+    def _listener(self, job: str, target: Target) -> Callable[[str | bytes], None]:
+        """Hears what a client says on a WebSocket, and takes note of what a person does."""
+        conversation = Conversation(target.path)
+
+        def hear(message: str | bytes) -> None:
+            if conversation.is_persons(message):
+                self._activity.used(job, of_page=True)
+
+        return hear
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,14 +319,6 @@ def _target(scope: Scope, asked: _Asked, place: Place, whole_path: bool) -> Targ
     path = base_path(service_of(asked.job)).rstrip("/").encode() + below if whole_path else below
     passed = to_program(scope["headers"], caller, asked.prefix, place.access_key)
     return Target(place.way, path, passed, asked.prefix, whole_path)
-
-
-def _is_use(scope: Scope) -> bool:
-    """Whether a request means that somebody is there: what a page fetches by itself in the background does not."""
-    if scope["type"] == "websocket":
-        return False
-    headers = Headers(scope=scope)
-    return not (scope["method"] in SAFE and headers.get("sec-fetch-dest") == "empty")
 
 
 class Front:

@@ -21,12 +21,12 @@ _SAYABLE = frozenset((1000, 1001, 1002, 1003, 1007, 1008, 1009, 1010, 1011, 1012
 
 
 async def relay_socket(
-    scope: Scope, receive: Receive, send: Send, target: Target, on_input: Callable[[], None]
+    scope: Scope, receive: Receive, send: Send, target: Target, on_input: Callable[[str | bytes], None]
 ) -> None:
     """Open a WebSocket to the program, accept the client's, and pass messages on until either closes.
 
     Args:
-        on_input: called for each message from the client.
+        on_input: called with each message from the client.
 
     Raises:
         ConnectionError: nobody listens there.
@@ -76,17 +76,18 @@ async def _open(scope: Scope, target: Target) -> ClientConnection:
     )
 
 
-async def _to_program(receive: Receive, program: ClientConnection, on_input: Callable[[], None]) -> None:
+async def _to_program(receive: Receive, program: ClientConnection, on_input: Callable[[str | bytes], None]) -> None:
     while True:
         message = await receive()
         if message["type"] == "websocket.disconnect":
             code = message.get("code", _NORMAL)
             await program.close(code if code in _SAYABLE or 3000 <= code < 5000 else _GOING_AWAY)
             return
-        on_input()
         text = message.get("text")
+        said = message["bytes"] if text is None else text
+        on_input(said)
         try:
-            await program.send(message["bytes"] if text is None else text)
+            await program.send(said)
         except ConnectionClosed:
             return
 
