@@ -16,7 +16,8 @@ from millpond.specs.log_bodies import LogChunk
 
 @pytest.fixture(autouse=True)
 def _own_environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """No test finds the server of whoever runs it."""
+    """No test finds the server of whoever runs it, nor their window."""
+    monkeypatch.setenv("COLUMNS", "80")
     for name in ("MILLPOND_URL", "MILLPOND_TOKEN", "MILLPOND_DEBUG"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("MILLPOND_STATE", str(tmp_path_factory.mktemp("state")))
