@@ -21,6 +21,8 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any, TypeVar, cast
 
+from millpond.scheduling.placement.cache_lock import locked
+
 Kernel = Callable[..., Any]
 K = TypeVar("K", bound=Kernel)
 
@@ -95,7 +97,7 @@ def _wrap(functions: dict[str, FunctionType]) -> KernelSet:
             twin.__module__, twin.__qualname__ = plain.__module__, plain.__qualname__
             # "_nrt" is the switch of numba's reference counting.
             lean = {"_nrt": False} if name in _lean else {}
-            wrapped[id(plain)] = njit(cache=True, nogil=True, **lean)(twin)
+            wrapped[id(plain)] = locked(njit(cache=True, nogil=True, **lean)(twin))
     finally:
         config.CACHE_DIR = previous
     for scope in scopes.values():
