@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from millpond.model.errors import InvalidInputError
 from millpond.model.sharing import LENIENT, ShareClass, SliceRules
@@ -36,6 +36,10 @@ class Listening(Enum):
     """On a Unix socket in a folder of its own."""
 
 
+LONGEST_FAREWELL_S: Final = 300.0
+"""Seconds that a task may have at the most when its machine shuts down, whatever its job asks for."""
+
+
 @dataclass(frozen=True, slots=True)
 class LaunchSpec:
     """How a job's tasks are launched.
@@ -46,6 +50,7 @@ class LaunchSpec:
         env: variables of the job; those that Millpond sets itself win.
         checkpoint_signal: what tells the program to save its work, such as ``SIGUSR1``; empty means a plain SIGTERM,
             after which nothing counts as saved.
+        grace_s: seconds between notice and the end by force.
         role_commands: commands by role, for jobs whose roles differ.
         workspace: files to lay out for each attempt; None: none, not even a place for output.
         serves: each task gets a place to listen on.
@@ -62,6 +67,7 @@ class LaunchSpec:
     workdir: Path
     env: Mapping[str, str] = field(default_factory=dict)
     checkpoint_signal: str = ""
+    grace_s: float = 30.0
     role_commands: Mapping[str, Command] = field(default_factory=dict)
     workspace: Workspace | None = None
     serves: bool = False
@@ -89,6 +95,11 @@ class LaunchSpec:
     def notice_signal(self) -> str:
         """The signal that tells a task to end."""
         return self.checkpoint_signal or "SIGTERM"
+
+    @property
+    def farewell_s(self) -> float:
+        """The grace of a task that is told to end by nobody of ours, as when the machine shuts down."""
+        return min(self.grace_s, LONGEST_FAREWELL_S)
 
     @property
     def inherited(self) -> dict[str, str]:

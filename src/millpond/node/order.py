@@ -102,6 +102,7 @@ def order_for(
             "private": door is not None and door["program"] is None,
         },
         "command": argv,
+        "farewell_s": launch.farewell_s,
         "wrapped": wrapped,
         "container": container,
         "workdir": str(place.workdir),

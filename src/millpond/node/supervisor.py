@@ -12,8 +12,9 @@ Forked by the nursery (``node.nursery``) with a JSON object on standard input: `
 ``decision`` among it), ``command``, ``wrapped`` (the same in a sandbox; null without one), ``workdir``, ``env``,
 ``kill_counter``, ``workspace`` (files to be laid out before the command starts, see ``node.workspace``; null without
 any), ``limits`` (``node.limiting``), ``identity`` (whom the command runs as, see ``node.identities``; null: as we do),
-``owned`` (folders that are to be theirs), ``container`` (see ``node.containers.supervised``; null without one) and
-``door`` (see ``node.door``; null where its program listens on a port of the machine, or on none).
+``owned`` (folders that are to be theirs), ``farewell_s`` (its grace where nobody says another), ``container`` (see
+``node.containers.supervised``; null without one) and ``door`` (see ``node.door``; null where its program listens on a
+port of the machine, or on none).
 Standard output is closed as soon as the record tells whether the command runs. Standard library only.
 
 While it lives, ``STATE/running`` holds a link to its record (``node.running``).
@@ -48,7 +49,6 @@ BLOCKED = frozenset(
 
 _AWAITED = (signal.SIGTERM, signal.SIGCHLD, signal.SIGIO)
 _PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
-_DEFAULT_GRACE_S = 30.0
 _LONGEST_START_S = 10.0
 _SETTLED = ("pid", "error", "ended_at")
 _FULL_DISK_PAUSE_S = 1.0
@@ -201,7 +201,7 @@ class _Supervisor:
     def _give_notice(self) -> None:
         """Tell the task to end; told again, only shorten the grace."""
         wish = read_json(self._path.with_suffix(".stop"))
-        deadline = time.monotonic() + (_DEFAULT_GRACE_S if wish is None else float(wish["grace_s"]))
+        deadline = time.monotonic() + float(self._order["farewell_s"] if wish is None else wish["grace_s"])
         if self._deadline is not None:
             self._deadline = min(self._deadline, deadline)
             return

@@ -110,6 +110,7 @@ class Launcher:
                 **self._origin(job, spec.file),
             },
             checkpoint_signal=checkpoint.signal if checkpoint.mode is CheckpointMode.SIGNAL else "",
+            grace_s=checkpoint.grace_s,
             role_commands=launch.commands,
             workspace=self.files.workspace(spec.file),
             serves=spec.file.serves,

@@ -17,6 +17,7 @@ from millpond.model.events import Confirmed, Ended
 from millpond.model.reasons import Cause
 from millpond.model.states import Outcome
 from millpond.node import memory_cgroup, supervisor
+from millpond.node.launch import LONGEST_FAREWELL_S, LaunchSpec
 from millpond.node.procfs import start_ticks
 from millpond.node.records import TaskFiles, TaskId, read_record
 
@@ -228,6 +229,30 @@ def test_a_task_ended_from_outside_with_its_supervisor_is_not_blamed(bench: Benc
     assert record is not None
     os.kill(record.supervisor_pid, signal.SIGTERM)
     assert end_of(bench).outcome is Outcome.NODE_LOST
+
+
+def test_a_task_ended_from_outside_has_the_grace_of_its_own_job(bench: Bench) -> None:
+    deaf = "import signal, time; signal.signal(15, signal.SIG_IGN); open('deaf', 'w').close(); time.sleep(600)"
+    bench.define("shutdown", (sys.executable, "-c", deaf), grace_s=0.2)
+    bench.start("shutdown")
+    bench.events(1)
+    assert eventually((bench.workdir / "deaf").exists)
+    files = TaskFiles.of(bench.state_dir, TaskId("shutdown", 1, 0))
+    record = read_record(files)
+    assert record is not None
+    os.kill(record.supervisor_pid, signal.SIGTERM)
+    assert end_of(bench).outcome is Outcome.NODE_LOST
+    ended = read_record(files)
+    assert ended is not None
+    assert ended.forced
+    assert ended.notice_at is not None
+    assert ended.ended_at is not None
+    assert ended.ended_at - ended.notice_at < LaunchSpec(("true",), bench.workdir).grace_s
+
+
+def test_that_grace_has_a_bound_as_the_machine_waits_for_it(bench: Bench) -> None:
+    farewells = [LaunchSpec(("true",), bench.workdir, grace_s=grace_s).farewell_s for grace_s in (5.0, 120.0, 3_600.0)]
+    assert farewells == [5.0, 120.0, LONGEST_FAREWELL_S]
 
 
 def test_a_task_that_fell_just_before_its_supervisor_was_told_is_not_blamed(bench: Bench) -> None:

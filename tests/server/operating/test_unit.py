@@ -11,6 +11,7 @@ import pytest
 
 from millpond.model.errors import ConflictError, UnavailableError
 from millpond.node.cgroups import TASKS_UNIT
+from millpond.node.launch import LONGEST_FAREWELL_S
 from millpond.server.operating.unit import UNIT, require_systemd, unit_folder, unit_texts, write_units
 from millpond.server.options import parse_options
 
@@ -47,6 +48,10 @@ def test_jobs_are_not_ended_with_the_service_and_a_wrong_configuration_is_not_re
     lines = section(server_unit())
     assert lines["KillMode"] == "process"
     assert lines["RestartPreventExitStatus"] == "2"
+
+
+def test_the_machine_waits_longer_for_tasks_than_the_longest_grace_that_they_may_have():
+    assert float(section(unit_texts([], STATE, for_user=False)[TASKS_UNIT])["TimeoutStopSec"]) > LONGEST_FAREWELL_S
 
 
 def test_the_group_that_is_divided_among_tasks_is_not_the_servers_own():

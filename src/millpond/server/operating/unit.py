@@ -15,11 +15,15 @@ from typing import Final
 from millpond.model.errors import ConflictError, UnavailableError
 from millpond.node import farewell
 from millpond.node.cgroups import TASKS_UNIT
+from millpond.node.launch import LONGEST_FAREWELL_S
 
 UNIT: Final = "millpond.service"
 
 BOOTED_MARK: Final = Path("/run/systemd/system")
 """Is there where systemd runs the machine (sd_booted(3))."""
+
+_LONGEST_STOP_S: Final = round(LONGEST_FAREWELL_S) + 15
+"""What is left after the longest grace is for killing those who do not heed it, and for writing how they ended."""
 
 _TEXT: Final = """\
 [Unit]
@@ -62,7 +66,7 @@ Type=exec
 ExecStart=sleep infinity
 # When the machine goes down, tasks hear of it first, and have their time to save their work.
 ExecStop={farewell}
-TimeoutStopSec=45
+TimeoutStopSec={longest}
 KillMode=process
 Delegate=cpu memory pids
 # Each task has a bound of its own.
@@ -81,7 +85,9 @@ def unit_texts(arguments: Sequence[str], state_dir: Path, *, for_user: bool) -> 
     state = _quoted(state_dir)
     target = "default.target" if for_user else "multi-user.target"
     return {
-        TASKS_UNIT: _TASKS_TEXT.format(farewell=_command("-s", "-m", farewell.__name__), state=state),
+        TASKS_UNIT: _TASKS_TEXT.format(
+            farewell=_command("-s", "-m", farewell.__name__), longest=_LONGEST_STOP_S, state=state
+        ),
         UNIT: _TEXT.format(command=command, target=target, tasks=TASKS_UNIT, state=state),
     }
 
