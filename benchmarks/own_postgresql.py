@@ -37,7 +37,7 @@ def own_postgresql() -> Iterator[str]:
         subprocess.run(command, user=user, cwd=folder, check=True, capture_output=True, timeout=600)
 
     data = folder / "data"
-    call("initdb", "-D", str(data), "-A", "trust", "-U", "millpond", "--no-sync")
+    call("initdb", "-D", str(data), "-A", "trust", "-U", "millpond", "-E", "UTF8", "--locale", "C", "--no-sync")
     call(
         "pg_ctl",
         "-D",

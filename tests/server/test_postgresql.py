@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import sqlalchemy as sa
 
 from millpond.model import events
 from millpond.model.errors import UnavailableError
@@ -23,3 +24,20 @@ def test_the_store_works_on_postgresql_and_keeps_a_second_server_off(postgresql_
     again = Store(postgresql_url)
     assert again.latest_snapshot() == Snapshot(1, 1.0, "v", {"a": 1})
     again.close()
+
+
+def test_a_database_that_was_made_under_the_locale_c_keeps_text_all_the_same(postgresql_url: str) -> None:
+    engine = sa.create_engine(postgresql_url, isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        connection.execute(sa.text("CREATE DATABASE ascii TEMPLATE template0 ENCODING 'SQL_ASCII' LOCALE 'C'"))
+    try:
+        store = Store(postgresql_url.replace("/postgres?", "/ascii?"))
+        store.append([], [NewJob("j", "zoë", 1.0, {"command": "echo grüß"})])
+        found = store.jobs.submitted("j")
+        assert found is not None
+        assert (found.user, found.document["command"]) == ("zoë", "echo grüß")
+        store.close()
+    finally:
+        with engine.connect() as connection:
+            connection.execute(sa.text("DROP DATABASE ascii WITH (FORCE)"))
+        engine.dispose()

@@ -115,6 +115,8 @@ def _set_up_postgresql(connection: Any, _record: Any) -> None:
 
 
 def _engine(url: sa.URL, set_up: Callable[[Any, Any], None] = _set_up_sqlite) -> sa.Engine:
-    engine = sa.create_engine(url)
+    # A database without an encoding (SQL_ASCII, made under the locale C) would answer in bytes.
+    text: dict[str, Any] = {} if url.get_backend_name() == "sqlite" else {"client_encoding": "utf8"}
+    engine = sa.create_engine(url, **text)
     sa.event.listen(engine, "connect", set_up)
     return engine

@@ -74,7 +74,7 @@ class Leadership:
         self.epoch = 0
         self.lost = False
         self.on_lost: Callable[[], None] = lambda: None
-        self._engine = sa.create_engine(url, poolclass=NullPool, isolation_level="AUTOCOMMIT")
+        self._engine = sa.create_engine(url, poolclass=NullPool, isolation_level="AUTOCOMMIT", client_encoding="utf8")
         self._session: sa.Connection | None = None
         self._holds = False
         self._busy = threading.RLock()
