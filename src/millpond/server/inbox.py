@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import queue
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
 from millpond.forecasting.durations import Forecast
+from millpond.model.errors import UnavailableError
 from millpond.model.events import Event
 from millpond.model.workloads import Job
 from millpond.scheduling.records import JobRecord
@@ -112,6 +113,45 @@ class Inbox:
             except queue.Empty:
                 return messages
             wait = 0.0
+
+
+def told_in(messages: Sequence[Message]) -> list[Event]:
+    """All that the server told, in order."""
+    return [event for message in messages if isinstance(message, Told) for event in message.events]
+
+
+# ---- answers ----------------------------------------------------------------------------------------------------
+
+
+def is_wanted(message: Message) -> bool:
+    """Whether somebody still waits for the answer; from here on the wish cannot be withdrawn."""
+    if isinstance(message, Request):
+        return message.answer.set_running_or_notify_cancel()
+    return True
+
+
+def answer(question: Question, core: Core) -> None:
+    """Look it up; a defect is the asker's to hear."""
+    try:
+        question.answer.set_result(question.ask(core))
+    except Exception as error:
+        question.answer.set_exception(error)
+
+
+def turn_away(messages: Sequence[Message], trouble: str) -> None:
+    """Nothing can be stored: whoever wishes for something is told; questions can be answered all the same."""
+    for message in messages:
+        if isinstance(message, (Submission, ChangeJob, ChangeNode)):
+            message.answer.set_exception(UnavailableError(trouble, "see the server's log"))
+
+
+def abandon(messages: Sequence[Message]) -> None:
+    """Nobody will answer these any more; what was stored of them is found by the next server."""
+    for message in messages:
+        if isinstance(message, Request) and not message.answer.done():
+            message.answer.set_exception(
+                UnavailableError("the scheduler stopped by a defect", "see the server's log, then start it again")
+            )
 
 
 def wall_clock() -> float:

@@ -35,10 +35,14 @@ from millpond.server.inbox import (
     Inbox,
     Message,
     Question,
-    Request,
     Submission,
     Told,
     Wake,
+    abandon,
+    answer,
+    is_wanted,
+    told_in,
+    turn_away,
     wall_clock,
 )
 from millpond.server.looks import Looks
@@ -165,7 +169,7 @@ class Loop:
         """Hand a message over; when the thread is gone for good, whoever comes last says so to all who wait."""
         self.inbox.put(message)
         if self.failure is not None:
-            _abandon(self.inbox.drain(0.0))
+            abandon(self.inbox.drain(0.0))
 
     def wake(self) -> None:
         """The engine has events."""
@@ -206,15 +210,15 @@ class Loop:
 
     def turn(self, timeout_s: float | None) -> None:
         """One turn; waits for something to do at most ``timeout_s``."""
-        self._taken = messages = [message for message in self.inbox.drain(timeout_s) if _wanted(message)]
+        self._taken = messages = [message for message in self.inbox.drain(timeout_s) if is_wanted(message)]
         questions = [message for message in messages if isinstance(message, Question)]
         if self._flush():
             self._take(messages)
         else:
-            _turn_away(messages, self.trouble)
-            self._unstored += _told(messages)
+            turn_away(messages, self.trouble)
+            self._unstored += told_in(messages)
         for question in questions:
-            _answer(question, self.core)
+            answer(question, self.core)
 
     def _run(self) -> None:
         try:
@@ -225,7 +229,7 @@ class Loop:
         except Exception as error:
             self.failure = error
             log.critical("the scheduler stopped by a defect", exc_info=error)
-            _abandon([*self._taken, *self.inbox.drain(0.0)])
+            abandon([*self._taken, *self.inbox.drain(0.0)])
             self.on_failure()
 
     def _now(self) -> float:
@@ -252,7 +256,7 @@ class Loop:
         batch = Batch(self.core, self.store, self.dependents, self._now())
         if (skipped := self.skipped()) > 0.0:  # before all that came in since
             batch.add_event(events.ClockSetForward(batch.now, skipped))
-        for event in (*self._unstored, *self.engine.events(), *_told(messages)):
+        for event in (*self._unstored, *self.engine.events(), *told_in(messages)):
             batch.add_event(event)
         for message in messages:
             self._add(batch, message)
@@ -431,36 +435,3 @@ class Loop:
     def _store_fails(self, error: DBAPIError) -> None:
         self.trouble = f"the store cannot be written ({error.orig})"
         log.error("%s; trying again every %g s", self.trouble, RETRY_STORE_S)
-
-
-def _wanted(message: Message) -> bool:
-    """Whether somebody still waits for the answer; from here on the wish cannot be withdrawn."""
-    if isinstance(message, Request):
-        return message.answer.set_running_or_notify_cancel()
-    return True
-
-
-def _abandon(messages: Sequence[Message]) -> None:
-    """Nobody will answer these any more; what was stored of them is found by the next server."""
-    for message in messages:
-        if isinstance(message, Request) and not message.answer.done():
-            message.answer.set_exception(
-                UnavailableError("the scheduler stopped by a defect", "see the server's log, then start it again")
-            )
-
-
-def _told(messages: Sequence[Message]) -> list[events.Event]:
-    return [event for message in messages if isinstance(message, Told) for event in message.events]
-
-
-def _turn_away(messages: Sequence[Message], trouble: str) -> None:
-    for message in messages:
-        if isinstance(message, (Submission, ChangeJob, ChangeNode)):
-            message.answer.set_exception(UnavailableError(trouble, "see the server's log"))
-
-
-def _answer(question: Question, core: Core) -> None:
-    try:
-        question.answer.set_result(question.ask(core))
-    except Exception as error:
-        question.answer.set_exception(error)
