@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -21,6 +22,9 @@ READY_FOR_S: Final = 5.0
 """So long the last answer of a ready replica counts."""
 UNREADY_FOR_S: Final = 0.25
 ANSWER_WITHIN_S: Final = 2.0
+SILENT_FOR_S: Final = 15.0
+"""So long after it last said that it is ready, a replica that does not answer in time still counts as ready: it may be
+short of processor time, as may the machine, and of requests that are turned away for that, none would be answered."""
 _MOST_REMEMBERED: Final = 10_000
 _KEPT_OPEN: Final = 20
 
@@ -92,6 +96,7 @@ class Balancer:
 class _Answer:
     ready: bool
     until: float
+    well_at: float
 
 
 class Readiness:
@@ -116,20 +121,35 @@ class Readiness:
         if path is None:
             return list(places)
         now = self._clock()
-        for task in [task for task, answer in self._answers.items() if answer.until < now]:
-            del self._answers[task]
-        unknown = [place for place in places if place.task not in self._answers]
-        for place, ready in zip(
-            unknown, await asyncio.gather(*(self._ask(place, path) for place in unknown)), strict=True
-        ):
-            self._answers[place.task] = _Answer(ready, now + (READY_FOR_S if ready else UNREADY_FOR_S))
-        return [place for place in places if self._answers[place.task].ready]
+        for task, answer in list(self._answers.items()):
+            if max(answer.until, answer.well_at + SILENT_FOR_S) < now:
+                del self._answers[task]
+        # Others ask, and forget, while this one waits: it goes by what it has seen.
+        known = {task: answer for task, answer in self._answers.items() if answer.until >= now}
+        unknown = [place for place in places if place.task not in known]
+        said = await asyncio.gather(*(self._ask(place, path) for place in unknown))
+        for place, ready in zip(unknown, said, strict=True):
+            known[place.task] = self._answers[place.task] = self._judge(place.task, ready, now)
+        return [place for place in places if known[place.task].ready]
 
-    async def _ask(self, place: Place, path: str) -> bool:
+    def _judge(self, task: TaskId, ready: bool | None, now: float) -> _Answer:
+        """What to make of an answer, or of none."""
+        before = self._answers.get(task)
+        well_at = -math.inf
+        if ready:
+            well_at = now
+        elif ready is None and before is not None:
+            well_at = before.well_at
+        return _Answer(now - well_at < SILENT_FOR_S, now + (READY_FOR_S if ready else UNREADY_FOR_S), well_at)
+
+    async def _ask(self, place: Place, path: str) -> bool | None:
+        """Whether a replica says that it is ready; None when it says nothing in time."""
         try:
             async with asyncio.timeout(ANSWER_WITHIN_S):
                 response = await self._pool.request("GET", place.way.url + path, headers=question_headers(place))
-        except (TimeoutError, *UNREACHED):
+        except TimeoutError:
+            return None
+        except UNREACHED:
             return False
         return response.status // 100 == 2
 

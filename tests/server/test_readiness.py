@@ -1,0 +1,89 @@
+"""Which replicas count as ready: by what they say, and by what they said when they are silent for a moment."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from millpond.node.records import TaskId
+from millpond.server.doors import ADDRESS, Way
+from millpond.server.proxy.balancing import READY_FOR_S, SILENT_FOR_S, UNREADY_FOR_S, Readiness
+from millpond.server.proxy.places import Place
+
+PLACES = [Place(TaskId("web", 1, number), Way(ADDRESS, 20_000 + number, Path("/nowhere")), "") for number in range(2)]
+
+
+class Asked:
+    """Two replicas that say what they are told to say, and nothing while they wait for it."""
+
+    def __init__(self, state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 0.0
+        self.readiness = Readiness(state_dir, lambda: self.now)
+        self.say: dict[int, bool | asyncio.Future[bool | None] | None] = {0: True, 1: True}
+        monkeypatch.setattr(self.readiness, "_ask", self._ask)
+
+    async def _ask(self, place: Place, path: str) -> bool | None:
+        said = self.say[place.task.task]
+        return await said if isinstance(said, asyncio.Future) else said
+
+    async def ready(self) -> list[int]:
+        return [place.task.task for place in await self.readiness.ready_ones(PLACES, "/ready")]
+
+    def ready_after(self, seconds: float) -> list[int]:
+        self.now += seconds
+        return asyncio.run(self.ready())
+
+
+@pytest.fixture
+def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Asked:
+    return Asked(tmp_path, monkeypatch)
+
+
+def test_one_that_says_no_is_asked_again_soon_and_one_that_says_yes_later(asked: Asked) -> None:
+    asked.say[1] = False
+    assert asked.ready_after(0) == [0]
+    asked.say = {0: False, 1: True}
+    assert asked.ready_after(UNREADY_FOR_S + 0.01) == [0, 1]
+    assert asked.ready_after(READY_FOR_S) == [1]
+
+
+def test_one_that_was_ready_and_is_silent_counts_for_a_while_and_one_that_never_was_does_not(asked: Asked) -> None:
+    asked.say[1] = None
+    assert asked.ready_after(0) == [0]
+    asked.say[0] = None
+    assert asked.ready_after(READY_FOR_S + 1) == [0]
+    assert asked.ready_after(SILENT_FOR_S - READY_FOR_S - 2) == [0]
+    assert asked.ready_after(2) == []
+
+
+def test_one_that_was_silent_and_says_no_is_not_ready_however_silent_it_is_then(asked: Asked) -> None:
+    assert asked.ready_after(0) == [0, 1]
+    asked.say[0] = False
+    assert asked.ready_after(READY_FOR_S + 1) == [1]
+    asked.say[0] = None
+    assert asked.ready_after(UNREADY_FOR_S + 1) == [1]
+
+
+def test_who_waits_for_one_answer_goes_by_the_other_though_others_have_forgotten_it(asked: Asked) -> None:
+    async def walk() -> list[int]:
+        asked.say = {0: True, 1: True}
+        await asked.ready()
+        asked.now = READY_FOR_S
+        loop = asyncio.get_running_loop()
+        slow, never = loop.create_future(), loop.create_future()
+        asked.readiness._answers.pop(PLACES[1].task)
+        asked.say = {0: never, 1: slow}
+        first = asyncio.create_task(asked.ready())
+        await asyncio.sleep(0)
+        asked.now = READY_FOR_S + SILENT_FOR_S + 1.0
+        second = asyncio.create_task(asked.ready())
+        await asyncio.sleep(0)
+        slow.set_result(True)
+        found = await first
+        never.set_result(False)
+        await second
+        return found
+
+    assert asyncio.run(walk()) == [0, 1]
