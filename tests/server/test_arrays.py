@@ -338,7 +338,6 @@ def test_what_is_one_jobs_business_is_refused_to_an_array(api: Api) -> None:
     for path in ("logs", "metrics", "output", "result"):
         answer = api.client.get(f"{JOBS}/{array.id}/{path}")
         assert (answer.status_code, error_of(answer).remedy) == (422, f"name a member: {array.id}[3]")
-    assert "is an array" in error_of(api.client.post(f"{JOBS}/{array.id}/resize", json={"tasks": 2})).cause
     assert error_of(api.client.get(f"{JOBS}/{array.id}/trials")).cause == f"job '{array.id}' is not a sweep"
 
 
@@ -357,6 +356,51 @@ def test_the_running_members_of_an_array_are_suspended_and_resumed_at_once(api: 
     assert api.job(f"{array.id}[3]").suspension == "frozen (suspend-requested)"
     assert api.client.post(f"{JOBS}/{array.id}/resume").status_code == 202
     assert states() == {"running"}
+
+
+def test_all_members_of_an_array_that_wait_or_run_are_resized_at_once(api: Api) -> None:
+    elastic = {"min": 1, "max": 2}
+    array = api.submit(name="many", array=5, gpus=1, tasks=elastic, priority="low")
+    ended = f"{array.id}.0"
+    assert api.job(ended).state == "running"
+    for task in list(api.world.running):
+        if task.job == ended:
+            api.engine.finish(task)
+    assert api.job(ended).state == "succeeded"
+
+    def resize(tasks: int, role: str = "") -> Any:
+        return api.client.post(f"{JOBS}/{array.id}/resize", json={"tasks": tasks, "role": role})
+
+    def sizes(job: str) -> int:
+        return len([task for task in api.job(job).tasks if task.state not in ("succeeded", "failed", "cancelled")])
+
+    answer = resize(1)
+    assert answer.status_code == 202
+    assert JobInfo.model_validate_json(answer.content).array is not None
+    others = [f"{array.id}.{index}" for index in range(1, 5)]
+    assert {sizes(job) for job in others} == {1}
+    assert {api.job(job).state for job in others} == {"running"}, "there is room for all of them now"
+    assert resize(2).status_code == 202
+    assert {sizes(job) for job in others} == {2}
+    told = api.client.get(f"{JOBS}/{others[0]}/events").json()["events"]
+    assert "role worker should have 2 tasks: ada asked for it" in [event["text"] for event in told]
+
+
+def test_a_size_that_no_member_of_an_array_can_have_is_refused(api: Api) -> None:
+    array = api.submit(name="many", array=2, tasks={"min": 1, "max": 2})
+    first = f"{array.id}.0"
+    api.job(first)
+    for wish, status, words in (
+        ({"tasks": 3}, 422, "between 1 and 2"),
+        ({"tasks": 0}, 422, "cannot go without tasks"),
+        ({"tasks": 1, "role": "ps"}, 404, "no role 'ps'"),
+    ):
+        answer = api.client.post(f"{JOBS}/{array.id}/resize", json=wish)
+        assert (answer.status_code, words in error_of(answer).cause) == (status, True), error_of(answer)
+    for task in list(api.world.running):
+        api.engine.finish(task)
+    api.job(first)
+    assert api.client.post(f"{JOBS}/{array.id}/resize", json={"tasks": 1}).status_code == 409
 
 
 def test_members_that_lost_their_run_while_suspended_are_resumed_with_the_others(api: Api) -> None:
@@ -397,9 +441,9 @@ def test_an_array_that_no_machine_could_run_is_refused(api: Api) -> None:
     assert api.client.get(JOBS, params={"all": True}).json()["jobs"] == []
 
 
-def test_the_size_of_an_array_is_not_changed_and_what_can_be_done_instead_is_said(api: Api) -> None:
+def test_an_array_is_not_given_more_members_and_rigid_ones_are_not_resized(api: Api) -> None:
     job = api.submit(array=5).id
+    api.job(f"{job}[0]")
     answer = api.client.post(f"{JOBS}/{job}/resize", json={"tasks": 2})
     assert answer.status_code == 422
-    assert "how many of it run at once is said when it is handed in" in error_of(answer).cause
-    assert f"{job}[0]" in error_of(answer).remedy
+    assert "wants 2 tasks between 1 and 1" in error_of(answer).cause

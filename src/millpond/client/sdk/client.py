@@ -244,7 +244,7 @@ class Client:
         return self._ask(JobInfo, "POST", f"/jobs/{segment(job_id)}/migrate", json=wish.model_dump())
 
     def resize(self, job_id: str, tasks: int, role: str = "") -> JobInfo:
-        """Give an elastic job another number of tasks.
+        """Give an elastic job another number of tasks; of an array, each member that waits or runs.
 
         Args:
             role: which; may be left out where the job has one only.

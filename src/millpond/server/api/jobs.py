@@ -118,7 +118,10 @@ async def migrate(job: str, wish: MigrateRequest, service: ServiceOf, access: Ch
 
 @router.post("/{job}/resize", status_code=202)
 async def resize(job: str, wish: ResizeRequest, service: ServiceOf, access: Changer) -> JobInfo:
-    """Give an elastic job another number of tasks: surplus ones get notice, missing ones join the rest."""
+    """Give an elastic job another number of tasks: surplus ones get notice, missing ones join the rest.
+
+    Of an array all members that wait or run get it.
+    """
     return _told(access, await service.changes.resize(job, wish, access.caller.user))
 
 

@@ -121,30 +121,25 @@ class Changes:
         return self._loop.board.get(job) or array
 
     async def resize(self, job: str, wish: ResizeRequest, by: str) -> JobInfo:
-        """Give an elastic job another number of tasks.
+        """Give an elastic job another number of tasks; of an array, each member that waits or runs.
 
         Raises:
             NotFoundError: no such job or role.
+            ConflictError: no member of the array waits or runs.
             InvalidInputError: outside the role's bounds, or the job has several roles and none was named.
         """
         job = self._services.standing_for(job)
-        info = self._loop.board.get(job)
-        if info is not None and info.array is not None:
-            raise InvalidInputError(
-                f"{job!r} is an array: how many of it run at once is said when it is handed in",
-                f"pond suspend and resume reach all that run; a member is resized by its name, such as {job}[0]",
-            )
         may_rest = wish.tasks > 0 or (await asyncio.to_thread(self._job_files.file_of, job)).may_rest
 
         def change(record: JobRecord, now: float) -> DesiredCountChanged:
             if not may_rest:
-                raise InvalidInputError(f"job {job!r} cannot go without tasks", "only a service with min: 0 can")
+                raise InvalidInputError(f"job {record.id!r} cannot go without tasks", "only a service with min: 0 can")
             role = _role(record.job, wish.role)
             if wish.tasks:
                 replace(role, desired=wish.tasks)  # outside its bounds this raises, so that nothing wrong is stored
-            return DesiredCountChanged(now, job, role.name, wish.tasks, f"{by or 'somebody'} asked for it")
+            return DesiredCountChanged(now, record.id, role.name, wish.tasks, f"{by or 'somebody'} asked for it")
 
-        return await self._asking.answered(self._loop.change_job(ChangeJob(job, change)))
+        return await self._change_each(job, change, _has_not_ended, "waits or runs")
 
     async def extend(self, job: str, by_s: float, by: str) -> JobInfo:
         """Give a job with a time limit more time.
@@ -172,6 +167,10 @@ class Changes:
 
 def _runs(info: JobInfo) -> bool:
     return info.state == JobState.RUNNING
+
+
+def _has_not_ended(info: JobInfo) -> bool:
+    return info.ended_at is None
 
 
 def _is_halted(info: JobInfo) -> bool:
