@@ -75,6 +75,12 @@ def test_links_inside_are_kept_by_the_shortest_way(tmp_path: Path) -> None:
     assert read_snapshot(found.encoded()) == found
 
 
+def test_a_circle_of_links_is_sent_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "a").symlink_to("b")
+    (tmp_path / "b").symlink_to(tmp_path / "a")
+    assert {entry.path: entry.target for entry in scan(tmp_path).snapshot.links} == {"a": "b", "b": "a"}
+
+
 @pytest.mark.parametrize("target", ["/etc/passwd", "..", "../x", "sub/out"])
 def test_a_link_that_leads_out_is_refused_by_name(tmp_path: Path, target: str) -> None:
     root = tmp_path / "root"

@@ -96,6 +96,12 @@ def test_a_folder_of_any_size_and_any_names_is_listed_to_its_end(client: Client,
     assert sorted(seen) == sorted(wanted)
 
 
+def test_the_way_of_a_circle_of_links_is_told_and_ends_nothing(client: Client, tmp_path: Path) -> None:
+    (tmp_path / "circle").symlink_to("circle")
+    assert client.ask(Ask.REALPATH, text(b"circle"))[0] == Answer.NAME
+    assert client.status(Ask.STAT, text(b"circle")) is Status.FAILURE
+
+
 def test_what_cannot_be_done_has_a_status_of_its_own(client: Client, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     assert client.status(Ask.STAT, text(b"none")) is Status.NO_SUCH_FILE

@@ -358,6 +358,9 @@ def test_queues_may_only_read_and_write_where_their_list_or_their_parents_says(t
     assert rules.readable("team", f"{tmp_path}/sets/mini") == tmp_path / "sets/mini"
     assert rules.writable("team", f"{tmp_path}/out/run") == tmp_path / "out/run"
     assert rules.readable("free", f"{tmp_path}/secret")
+    (tmp_path / "circle").symlink_to("circle")
+    with pytest.raises(InvalidInputError, match=r"the data path .*circle/x leads nowhere"):
+        rules.readable("free", f"{tmp_path}/circle/x")
     for path in ("secret", "sets/way", "sets/../secret"):
         with pytest.raises(InvalidInputError, match="may not read"):
             rules.readable("team", f"{tmp_path}/{path}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import sqlalchemy as sa
 
@@ -9,6 +11,7 @@ from millpond.model import events
 from millpond.model.errors import UnavailableError
 from millpond.server.store.histories import LogEntry
 from millpond.server.store.jobs import NewJob
+from millpond.server.store.leadership import LEASE_S
 from millpond.server.store.store import Snapshot, Store
 
 
@@ -41,3 +44,22 @@ def test_a_database_that_was_made_under_the_locale_c_keeps_text_all_the_same(pos
         with engine.connect() as connection:
             connection.execute(sa.text("DROP DATABASE ascii WITH (FORCE)"))
         engine.dispose()
+
+
+def test_an_upgrade_may_stand_still_for_longer_than_a_leaders_write(postgresql_url: str) -> None:
+    patience: dict[bool, set[str]] = {True: set(), False: set()}
+
+    def look(_connection: object, cursor: Any, statement: str, *_rest: object) -> None:
+        is_upgrade = statement.lstrip().startswith("CREATE TABLE")
+        if is_upgrade or statement.startswith("INSERT INTO events"):
+            cursor.execute("SHOW idle_in_transaction_session_timeout")
+            patience[is_upgrade].add(cursor.fetchone()[0])
+
+    sa.event.listen(sa.Engine, "before_cursor_execute", look)
+    try:
+        store = Store(postgresql_url)
+        store.append([LogEntry(1, events.Tick(1.0))], [])
+        store.close()
+    finally:
+        sa.event.remove(sa.Engine, "before_cursor_execute", look)
+    assert patience == {True: {"1min"}, False: {f"{LEASE_S:g}s"}}

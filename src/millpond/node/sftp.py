@@ -65,7 +65,7 @@ class SftpServer:
             Ask.REMOVE: lambda fields: _path(fields).unlink(),
             Ask.MKDIR: _make_folder,
             Ask.RMDIR: lambda fields: _path(fields).rmdir(),
-            Ask.REALPATH: lambda fields: _name(_path(fields).resolve()),
+            Ask.REALPATH: lambda fields: _name(os.path.realpath(_path(fields))),
             Ask.RENAME: _rename,
             Ask.READLINK: lambda fields: _name(os.readlink(_path(fields))),  # noqa: PTH115 - Path's came with 3.9
             Ask.SYMLINK: _link,

@@ -29,6 +29,7 @@ from millpond.node.sandbox import (
 )
 from millpond.server.auth.accounts import Accounts
 from millpond.server.core import Core
+from millpond.server.paths import followed
 from millpond.specs.confining import RunAs, UserKind
 
 _AGAIN: Final = "then start the server again; what runs goes on meanwhile"
@@ -137,12 +138,9 @@ class Isolation:
         """Where a working directory leads after all links.
 
         Raises:
-            InvalidInputError: into the server's own state, of which a user has nothing but their home.
+            InvalidInputError: nowhere, or into the server's own state, of which a user has nothing but their home.
         """
-        try:
-            found, state = Path(workdir).resolve(), self._state_dir.resolve()
-        except (OSError, RuntimeError) as error:  # a circle of links
-            raise InvalidInputError(f"the working directory {workdir} leads nowhere", "check its links") from error
+        found, state = followed(workdir, "working directory"), self._state_dir.resolve()
         if found.is_relative_to(state) and not (user and found.is_relative_to(state / HOMES / user)):
             raise InvalidInputError(
                 f"the working directory {workdir} lies in the server's own state", "name another folder"

@@ -131,7 +131,7 @@ def _link(root: Path, path: str) -> LinkEntry:
     link = root / path
     place = link.parent
     target = os.path.normpath(place / link.readlink())
-    inside = Path(target).is_relative_to(root) and link.resolve().is_relative_to(root)
+    inside = Path(target).is_relative_to(root) and Path(os.path.realpath(link)).is_relative_to(root)
     way = os.path.relpath(target, place)
     if not inside or not link_stays_inside(path, way):
         raise InvalidInputError(

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from millpond.model.errors import InvalidInputError
 from millpond.model.tenants import ROOT_QUEUE
+from millpond.server.paths import followed
 from millpond.specs.queues import QueuePaths
 
 _Place = TypeVar("_Place")
@@ -53,10 +54,7 @@ class MountRules:
         return found
 
     def _allowed(self, queue: str, path: str, verb: str, field: str) -> Path:
-        try:
-            found = Path(path).resolve()
-        except (OSError, RuntimeError) as error:  # a circle of links
-            raise InvalidInputError(f"the {field} path {path} leads nowhere", "check its links") from error
+        found = followed(path, f"{field} path")
         if found.is_relative_to(self._state_dir) or self._state_dir.is_relative_to(found):
             raise InvalidInputError(f"the {field} path {path} holds the server's own state", "name another folder")
         allowed = self._roots(queue, field)

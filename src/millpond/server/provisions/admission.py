@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from millpond.node.containers.launching import Boundary, ContainerLaunch, defaul
 from millpond.node.containers.logins import Login
 from millpond.node.identities import Identity
 from millpond.server.auth.roles import Caller, Verb, allows
+from millpond.server.paths import followed
 from millpond.server.provisions.cache import READ_IN_PLACE, DataCache, Progress
 from millpond.server.provisions.catalogue import Catalogue, CatalogueImage
 from millpond.server.provisions.host import ContainerHost
@@ -131,8 +133,9 @@ class Provisions:
             pinned = (document.get("pinned") or {}).get("image") or ""
             found["image"] = Item("image", ImageWish.model_validate(document["image"]).name, pinned)
         for name, source in document.get("data", {}).items():
-            if dataset_ref(source) is None and self._cache.source_of(Path(source).resolve()) is not None:
-                found[f"data.{name}"] = Item("data", str(Path(source).resolve()))
+            path = Path(os.path.realpath(source))
+            if dataset_ref(source) is None and self._cache.source_of(path) is not None:
+                found[f"data.{name}"] = Item("data", str(path))
         return found
 
     def fetch(self, item: Item, progress: Progress, stop: Callable[[], None]) -> str:
@@ -154,7 +157,7 @@ class Provisions:
     def _far(self, file: JobFile) -> list[str]:
         """The data that is read through the cache."""
         paths = [source for source in file.data.values() if dataset_ref(source) is None]
-        return [path for path in paths if self._cache.source_of(Path(path).resolve()) is not None]
+        return [path for path in paths if self._cache.source_of(followed(path, "data path")) is not None]
 
     def _resolve(self, file: JobFile, caller: Caller) -> tuple[str, bool]:
         """The digest of the image that a job means, empty where that is not known yet; and whether it is here."""
@@ -277,7 +280,7 @@ class Provisions:
             if ":" in path:
                 raise InvalidInputError(f"the path {path!r} has a colon, which no container can be given", "rename it")
         if file.workdir and not file.ship:
-            _check_workdir(Path(file.workdir).resolve())
+            _check_workdir(followed(file.workdir, "working directory"))
 
 
 def _check_workdir(folder: Path) -> None:

@@ -30,6 +30,8 @@ log = logging.getLogger(__name__)
 
 _SCRIPTS: Final = Path(__file__).with_name("migrations")
 _SNAPSHOTS: Final = "snapshots"
+_STANDS_STILL_MS: Final = 60_000
+"""Between two steps of an upgrade, on a machine that has much else to do; then PostgreSQL undoes them all."""
 
 
 def bring_up_to_date(engine: sa.Engine, open_file: Callable[[Path], sa.Engine]) -> None:
@@ -86,6 +88,8 @@ def _upgrade_file(engine: sa.Engine, open_file: Callable[[Path], sa.Engine], rev
 
 
 def _upgrade(connection: sa.Connection) -> None:
+    if connection.dialect.name == "postgresql":  # a start may stand still for longer than a leader's writes may
+        connection.execute(sa.text(f"SET LOCAL idle_in_transaction_session_timeout = {_STANDS_STILL_MS}"))
     config = _config()
     config.attributes["connection"] = connection
     command.upgrade(config, "head")
