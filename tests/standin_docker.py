@@ -43,7 +43,7 @@ def _client(folder: Path, words: list[str]) -> int:
     if words[0] == "version":
         print("27.0")
     elif words[:2] == ["image", "inspect"]:
-        print(IMAGE, 1)
+        print(IMAGE, 1, "[]")
     elif words[0] in ("run", "kill"):
         return _ask(folder, words)
     return 0

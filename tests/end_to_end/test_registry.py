@@ -35,6 +35,11 @@ class Yard:
             done = self.podman(*arguments)
             assert done.returncode == 0, done.stderr
 
+    def listed(self, image: str) -> dict:
+        """An image as ``pond image ls`` tells it."""
+        found = json.loads(self.pond("image", "ls", "-o", "json").stdout)["images"]
+        return next(each for each in found if each["reference"] == image)
+
     def why(self, job: str) -> dict:
         """What ``pond why`` says."""
         return json.loads(self.pond("why", job, "-o", "json").stdout)
@@ -77,6 +82,21 @@ def test_a_job_keeps_the_image_that_a_tag_meant_when_it_was_handed_in(yard: Yard
     assert pond("run", "--image", "words:1", "--", "cat", "/said").stdout == "two\n"
 
 
+def test_an_image_that_is_gone_from_the_machine_is_had_again_although_its_tag_has_moved(yard: Yard) -> None:
+    pond, reference = yard.pond, f"{yard.open.address}/team/moves:1"
+    yard.push("before", reference)
+    assert pond("image", "add", "moves:1", reference).returncode == 0
+    listed = yard.listed("moves:1")
+    assert yard.podman("rmi", "--force", listed["digest"].removeprefix("sha256:")).returncode == 0
+    yard.push("after", reference)
+    assert yard.listed("moves:1")["nodes"] == {"fake-1": "absent", "fake-2": "absent"}
+    run = pond("run", "--image", "moves:1", "--", "cat", "/said")
+    assert run.stdout == "before\n", run.stderr
+    assert listed["exact"] in pond("image", "ls", "-o", "wide").stdout
+    fresh = pond("run", "--image", listed["exact"], "--", "cat", "/said")
+    assert fresh.stdout == "before\n", fresh.stderr
+
+
 def test_what_a_registry_does_not_have_ends_the_job_and_one_that_is_down_is_waited_for(yard: Yard) -> None:
     pond, reference = yard.pond, f"{yard.open.address}/team/later:1"
     yard.push("later", reference)
@@ -109,5 +129,31 @@ def test_a_registry_that_asks_for_a_login_gets_it_from_a_secret_and_gives_to_nob
     assert pond("run", "--image", "twice:1", "--", "cat", "/twice").stdout == "secret\nsecret\n"
     around = pond("run", "--image", reference, "--", "cat", "/said")
     assert (around.stdout, "not for everybody" in around.stderr) == ("", True), "the catalogue is the only way to it"
+    exact = yard.listed("secret:1")["exact"]
+    assert exact.startswith(f"{yard.private.address}/team/secret@sha256:")
+    for sideways in (exact, exact.replace(yard.private.address, yard.open.address)):
+        denied = pond("run", "--image", sideways, "--", "cat", "/said")
+        assert denied.stdout == "", "nor does its digest lead to it, of whatever repository"
+        assert "not for everybody" in denied.stderr or "has no image" in denied.stderr, denied.stderr
     assert not list(pond.state_dir.glob("login-*"))
     assert "hush" not in (pond.state_dir / "server.log").read_text()
+
+
+def test_what_is_built_here_goes_to_a_registry_and_comes_back_from_there(yard: Yard) -> None:
+    pond, reference = yard.pond, f"{yard.private.address}/team/made:1"
+    kept = [POND, "secret", "set", "REGISTRY", "--stdin"]
+    subprocess.run(kept, input=LOGIN, env=pond.env, text=True, check=True, capture_output=True, timeout=60)
+    (pond.state_dir.parent / "made").mkdir()
+    (pond.state_dir.parent / "made/Containerfile").write_text(f"FROM {IMAGE}\nRUN echo made > /said\n")
+    assert pond("image", "build", "made:1", str(pond.state_dir.parent / "made")).returncode == 0
+    refused = pond("image", "push", "made:1", reference)
+    assert (refused.returncode, f"does not take {reference}" in refused.stderr) == (2, True), refused.stderr
+    pushed = pond("image", "push", "made:1", reference, "--login", "REGISTRY")
+    assert pushed.returncode == 0, pushed.stderr
+    assert pushed.stdout.startswith(f"{yard.private.address}/team/made@sha256:")
+    assert yard.listed("made:1")["exact"] == pushed.stdout.strip()
+    assert yard.podman("rmi", "--force", yard.listed("made:1")["digest"].removeprefix("sha256:")).returncode == 0
+    run = pond("run", "--image", "made:1", "--", "cat", "/said")
+    assert run.stdout == "made\n", run.stderr
+    told = json.loads(pond("audit", "--object", "made:1", "-o", "json").stdout)["entries"]
+    assert [entry["status"] for entry in told if entry["after"].startswith("sent to")] == [200, 422]

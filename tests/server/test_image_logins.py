@@ -7,7 +7,9 @@ import json
 import queue
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from api_world import Api
@@ -17,15 +19,18 @@ from millpond.node.containers.finding import Containers
 from millpond.node.containers.images import LocalImage, OciImages, PodmanImages, Tell
 from millpond.node.containers.logins import Login, login_file
 from millpond.node.containers.podman import Podman
-from millpond.node.containers.pulling import pull_error
+from millpond.node.containers.pulling import pull_error, push_error
 from millpond.server.auth.roles import Caller
 from millpond.server.provisions import host
 from millpond.server.provisions.catalogue import CatalogueImage
 from millpond.server.provisions.images import ImageService
 from millpond.server.store.audit import AuditEntry
-from millpond.specs.image_bodies import ImageAdd
+from millpond.specs.cluster import read_cluster
+from millpond.specs.image_bodies import ImageAdd, ImagePush
 
 REFERENCE = "registry.example.com/team/torch:1"
+FIRST = "sha256:" + "1" * 64
+EXACT = "registry.example.com/team/torch@sha256:" + "e" * 64
 WISH = ImageAdd(name="torch", reference=REFERENCE, login="REGISTRY", visibility="private")
 ADA = Caller("ada")
 
@@ -34,18 +39,34 @@ class PrivateRegistry:
     """Gives its one image to ann; knows what this machine calls the images that it has."""
 
     def __init__(self) -> None:
-        self.digest = "sha256:" + "1" * 64
+        self.digest = FIRST
         self.names: dict[str, str] = {}
+        self.pulled: list[str] = []
+        self.pushed: list[tuple[str, str]] = []
+        self.has = {REFERENCE, EXACT}
 
     def find(self, reference: str) -> LocalImage | None:
         here = self.names.get(reference, reference if reference in self.names.values() else None)
         return None if here is None else LocalImage(here, 1, here)
 
+    def digests(self) -> frozenset[str]:
+        return frozenset(self.names.values())
+
     def pull(self, reference: str, tell: Tell, login: Login | None = None) -> LocalImage:
         if login != Login("ann", "hush"):
             raise pull_error(reference, "unauthorized: authentication required")
-        self.names[reference] = self.digest
-        return LocalImage(self.digest, 1, self.digest)
+        self.pulled.append(reference)
+        if reference not in self.has:
+            raise pull_error(reference, "manifest unknown")
+        digest = FIRST if reference == EXACT else self.digest
+        self.names[reference] = digest
+        return LocalImage(digest, 1, digest, (EXACT,) if digest == FIRST else ())
+
+    def push(self, image: LocalImage, reference: str, _tell: Tell, login: Login | None) -> str:
+        if login != Login("ann", "hush"):
+            raise push_error(reference, "unauthorized: authentication required")
+        self.pushed.append((reference, image.digest))
+        return EXACT
 
     def name(self, image: LocalImage, name: str) -> None:
         self.names[name] = image.digest
@@ -97,8 +118,26 @@ def test_an_image_that_is_gone_from_the_machine_is_fetched_again_with_the_login(
         api.service.images.pull("torch", "latest")(lambda line: None)
 
 
-def test_a_tag_that_was_moved_meanwhile_is_refused_and_leaves_nothing(api: Api, registry: PrivateRegistry) -> None:
+def test_an_image_whose_tag_was_moved_is_had_again_exactly(api: Api, registry: PrivateRegistry) -> None:
     add(api.service.images, WISH)
+    (entry,) = api.client.get("/api/v1/images").json()["images"]
+    assert entry["exact"] == EXACT
+    registry.names.clear()
+    registry.digest = "sha256:" + "2" * 64
+    api.service.images.pull("torch", "latest")(lambda line: None)
+    assert registry.names == {"localhost/millpond/torch:latest": FIRST}
+
+
+def test_what_a_registry_keeps_no_more_is_had_by_its_tag_while_that_is_what_it_was(
+    api: Api, registry: PrivateRegistry
+) -> None:
+    add(api.service.images, WISH)
+    registry.names.clear()
+    registry.has = {REFERENCE}
+    told: list[str] = []
+    api.service.images.pull("torch", "latest")(told.append)
+    assert told == [f"{EXACT} is there no more"]
+    assert registry.names == {"localhost/millpond/torch:latest": FIRST}
     registry.names.clear()
     registry.digest = "sha256:" + "2" * 64
     with pytest.raises(InvalidInputError, match="is another image now"):
@@ -154,7 +193,7 @@ def test_who_may_use_an_image_of_the_catalogue_may_build_upon_it_and_nobody_else
 
 def test_podman_is_told_what_short_names_mean_as_it_would_look_among_all_images_first(tmp_path: Path) -> None:
     program = tmp_path / "podman"
-    program.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/calls\necho sha256:{"1" * 64} 1\n')
+    program.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/calls\necho sha256:{"1" * 64} 1 null\n')
     program.chmod(0o755)
     short = {"torch": "docker.io/library/torch:latest", "docker": "docker.io/library/docker:latest"}
     bases = {**short, "quay.io/a": "quay.io/a:latest", "localhost/b:1": "localhost/b:1"}
@@ -168,6 +207,147 @@ def test_podman_is_told_what_short_names_mean_as_it_would_look_among_all_images_
         OciImages(str(program), {}, tmp_path).build(
             tmp_path, "Containerfile", "name", print, {"torch:1": "localhost/millpond/torch:1"}
         )
+
+
+PUSH = "/api/v1/images/made/1/push"
+MADE = CatalogueImage("made", "1", "built by ada", FIRST, 1, "ada", "", "private", "", 0.0)
+
+
+def pushed(api: Api, registry: PrivateRegistry, **wish: str) -> dict[str, Any]:
+    """The last line of a push of what was built here."""
+    registry.names[MADE.held_as] = FIRST
+    answer = api.client.post(PUSH, json={"reference": REFERENCE, **wish})
+    assert answer.status_code == 200, answer.text
+    last: dict[str, Any] = json.loads(answer.text.splitlines()[-1])
+    return last
+
+
+def test_what_was_built_here_goes_to_a_registry_and_is_had_again_from_there(
+    api: Api, registry: PrivateRegistry
+) -> None:
+    api.outfit.catalogue.put(MADE)
+    refused = pushed(api, registry)["error"]
+    assert "does not take" in refused["cause"]
+    assert "--login" in refused["remedy"]
+    assert pushed(api, registry, login="REGISTRY")["image"]["exact"] == EXACT
+    assert registry.pushed == [(REFERENCE, FIRST)]
+    registry.names.clear()
+    api.service.images.pull("made", "1")(lambda line: None)
+    assert registry.pulled == [EXACT]
+    assert registry.names == {MADE.held_as: FIRST}
+    found = [entry for entry in api.client.get("/api/v1/audit").json()["entries"] if entry["object"] == "made:1"]
+    assert [(entry["verb"], entry["status"]) for entry in found] == [("change-images", 200), ("change-images", 422)]
+    assert found[0]["after"] == f"sent to {REFERENCE}: {FIRST}"
+
+
+def test_what_another_pushes_is_not_fetched_with_the_secrets_of_its_owner(api: Api, registry: PrivateRegistry) -> None:
+    api.outfit.catalogue.put(replace(MADE, user="mia"))
+    assert pushed(api, registry, login="REGISTRY")["image"]["exact"] == EXACT
+    (entry,) = api.outfit.catalogue.all()
+    assert (entry.exact, entry.login) == ("", "")
+
+
+def test_where_an_image_came_from_is_not_forgotten_when_it_goes_elsewhere_too(
+    api: Api, registry: PrivateRegistry
+) -> None:
+    api.outfit.catalogue.put(replace(MADE, origin="quay.io/team/torch:1", exact=""))
+    pushed(api, registry, login="REGISTRY")
+    (entry,) = api.outfit.catalogue.all()
+    assert (entry.exact, entry.sources) == ("", ("quay.io/team/torch:1",))
+
+
+@pytest.mark.parametrize(
+    ("reference", "words"),
+    [
+        ("team/torch:1", "names no registry"),
+        ("torch", "names no registry"),
+        ("localhost/torch:1", "names no registry"),
+        ("localhost/millpond/other:1", "goes round the catalogue"),
+        (EXACT, "has a digest"),
+        ("--all", "is not the name of an image"),
+        ("https://registry.example.com/x:1", "is not the name of an image"),
+    ],
+)
+def test_an_image_goes_to_a_registry_that_is_named_and_nowhere_else(
+    api: Api, registry: PrivateRegistry, reference: str, words: str
+) -> None:
+    api.outfit.catalogue.put(MADE)
+    answer = api.client.post(PUSH, json={"reference": reference, "login": "REGISTRY"})
+    assert answer.status_code == 422
+    assert words in answer.text
+    assert registry.pushed == []
+
+
+def test_what_is_not_in_the_catalogue_or_lets_nobody_in_is_refused_before_anything_is_sent(
+    api: Api, registry: PrivateRegistry
+) -> None:
+    assert api.client.post(PUSH, json={"reference": REFERENCE}).status_code == 404
+    api.outfit.catalogue.put(MADE)
+    assert api.client.post(PUSH, json={"reference": REFERENCE, "login": "NONE"}).status_code == 404
+    assert registry.pushed == []
+
+
+def test_a_queue_gives_to_the_registries_that_it_may_have_from(tmp_path: Path, registry: PrivateRegistry) -> None:
+    paths = read_cluster("queues:\n- {name: team, images: [quay.io/team]}\n").paths
+    api = Api(tmp_path / "state", paths=lambda: paths)
+    try:
+        for reference, is_allowed in (("quay.io/team/a:1", True), ("quay.io/teams/a:1", False), (REFERENCE, False)):
+            wish = ImagePush(reference=reference)
+            if is_allowed:
+                api.service.images.push(MADE, wish, ADA, "team")
+            else:
+                with pytest.raises(InvalidInputError, match=r"from: quay\.io/team"):
+                    api.service.images.push(MADE, wish, ADA, "team")
+            api.service.images.push(MADE, wish, ADA, "")
+    finally:
+        api.close()
+
+
+DIGEST = "sha256:" + "d" * 64
+
+
+def test_podman_sends_an_image_as_nobody_unless_a_login_is_given(tmp_path: Path) -> None:
+    program = tmp_path / "podman"
+    program.write_text(
+        f'#!/bin/sh\necho "$@" >> {tmp_path}/calls\ncat $REGISTRY_AUTH_FILE >> {tmp_path}/calls\n'
+        f"echo >> {tmp_path}/calls\nprintf {DIGEST} > $3\n"
+    )
+    program.chmod(0o755)
+    image = LocalImage(FIRST, 1, FIRST)
+    images = PodmanImages(str(program), {}, tmp_path)
+    assert images.push(image, REFERENCE, print, None) == f"registry.example.com/team/torch@{DIGEST}"
+    images.push(image, REFERENCE, print, Login("ann", "hush"))
+    first, nobody, _, ann = (tmp_path / "calls").read_text().splitlines()
+    assert first.split()[0] == "push"
+    assert first.endswith(f" {FIRST} docker://{REFERENCE}")
+    assert json.loads(nobody) == {"auths": {}}
+    assert list(json.loads(ann)["auths"]) == ["registry.example.com"]
+    assert not list(tmp_path.glob("login-*"))
+
+
+@pytest.mark.parametrize("is_held", [True, False])
+def test_a_name_with_a_digest_is_dropped_only_where_an_image_has_it(tmp_path: Path, is_held: bool) -> None:
+    program, held = tmp_path / "podman", EXACT if is_held else "localhost/millpond/torch@" + EXACT.partition("@")[2]
+    program.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/calls\necho \'{FIRST} 1 ["{held}"]\'\n')
+    program.chmod(0o755)
+    PodmanImages(str(program), {}, tmp_path).drop(EXACT)
+    assert (f"rmi {EXACT}" in (tmp_path / "calls").read_text().splitlines()) is is_held
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_docker_sends_what_has_the_name_and_has_it_no_longer_than_before(tmp_path: Path, is_known: bool) -> None:
+    program, second = tmp_path / "docker", "sha256:" + "2" * 64
+    known = f'echo "{second} 1 []"' if is_known else "exit 1"
+    program.write_text(
+        f'#!/bin/sh\necho "$@" >> {tmp_path}/calls\ncase "$1" in image) {known};;'
+        f' push) echo "1: digest: {DIGEST} size: 9";; esac\n'
+    )
+    program.chmod(0o755)
+    images = OciImages(str(program), {}, tmp_path)
+    assert images.push(LocalImage(FIRST, 1, FIRST), REFERENCE, print, None).endswith(f"@{DIGEST}")
+    said = (tmp_path / "calls").read_text().splitlines()[1:]
+    after = f"tag {second} {REFERENCE}" if is_known else f"rmi {REFERENCE}"
+    assert said == [f"tag {FIRST} {REFERENCE}", f"push {REFERENCE}", after]
 
 
 def written_down(api: Api) -> list[tuple[int, str]]:

@@ -60,6 +60,18 @@ class ImageSave(ImageEntry):
     task: Annotated[int, Field(ge=0, le=10**9)] = 0
 
 
+class ImagePush(Body):
+    """An image of the catalogue that is to be sent to a registry.
+
+    Attributes:
+        reference: as what: with registry and tag.
+        login: as in ``ImageAdd``; without one the registry is told nobody.
+    """
+
+    reference: Reference
+    login: SecretName | None = None
+
+
 class ImageChange(Body):
     """Other words about an image; what is left out stays."""
 
@@ -75,6 +87,8 @@ class ImageInfo(Body):
         origin: where it came from.
         login: the secret with which its registry lets us in; empty: none.
         digest: of its content; a job keeps to it, whatever becomes of the name.
+        exact: ``REPOSITORY@sha256:...``, with which a registry gives exactly it, also when its tag means something else
+            by now; empty: none is known.
         nodes: by machine, ``present`` or ``absent``.
     """
 
@@ -84,6 +98,7 @@ class ImageInfo(Body):
     origin: str
     login: str = ""
     digest: str
+    exact: str = ""
     size: int
     user: str
     group: str

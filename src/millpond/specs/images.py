@@ -102,7 +102,12 @@ def whole(reference: str) -> str:
     return f"{head}/{path}" + (f"@{digest}" if digest else "")
 
 
+def repository_of(reference: str) -> str:
+    """A reference without tag and digest: ``nvcr.io/a/b`` of ``nvcr.io/a/b:1``."""
+    return re.split(r"[@:](?=[^/]*$)", reference, maxsplit=1)[0]
+
+
 def is_below(reference: str, prefixes: tuple[str, ...]) -> bool:
     """Whether a whole reference lies below a registry or repository such as ``nvcr.io`` or ``docker.io/pytorch``."""
-    repository = re.split(r"[@:](?=[^/]*$)", reference, maxsplit=1)[0]
+    repository = repository_of(reference)
     return any(repository == prefix or repository.startswith(f"{prefix}/") for prefix in prefixes)

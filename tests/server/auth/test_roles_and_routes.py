@@ -97,6 +97,7 @@ ALLOWED = {
     ("POST", "/images/build"): "++++-----!",
     ("POST", "/images/save"): "??-?--00-!",
     ("POST", "/images/{name}/{tag}/pull"): "++++++000!",
+    ("POST", "/images/{name}/{tag}/push"): "++++-----!",
     ("PATCH", "/images/{name}/{tag}"): "++++-----!",
     ("DELETE", "/images/{name}/{tag}"): "++++-----!",
     ("GET", "/usage"): "+++++++++!",
@@ -148,6 +149,7 @@ def bodies(number: int) -> dict[tuple[str, str], Any]:
         ("PATCH", "/datasets/{name}"): {"visibility": "group"},
         ("POST", "/images"): {"name": "torch", "tag": "2.4", "reference": "localhost/never-was"},
         ("POST", "/images/build"): {"name": "torch", "tag": "2.4", "snapshot": "0" * 64},
+        ("POST", "/images/{name}/{tag}/push"): {"reference": "127.0.0.1:1/never/was"},
         ("PATCH", "/images/{name}/{tag}"): {"description": "better"},
     }
 

@@ -30,7 +30,9 @@ _COLUMNS = (
     Column("ON", gives_way=True),
     Column("ABOUT", gives_way=True),
 )
-_MORE = (*_COLUMNS, Column("FROM", gives_way=True), Column("DIGEST", gives_way=True))
+_MORE = (*_COLUMNS, Column("FROM", gives_way=True), Column("DIGEST", gives_way=True), Column("EXACTLY", gives_way=True))
+
+_LOGIN = click.option("--login", metavar="SECRET", help="The secret that says USER:PASSWORD for the registry.")
 
 
 @click.group("image", cls=SuggestingGroup)
@@ -78,14 +80,14 @@ def _row(image: ImageInfo, now: float, wide: bool) -> list[str]:
         wording.seen_by(image.visibility, image.group),
         "all machines" if len(there) == len(image.nodes) and len(there) > 1 else ", ".join(there),
         image.description,
-        *([image.origin, image.digest] if wide else []),
+        *([image.origin, image.digest, image.exact] if wide else []),
     ]
 
 
 @group.command("add")
 @click.argument("image", metavar="NAME:TAG")
 @click.argument("reference")
-@click.option("--login", metavar="SECRET", help="The secret that says USER:PASSWORD for the registry.")
+@_LOGIN
 @_with_words
 @asks_server
 def add(image: str, reference: str, state_dir: Path | None, **words: str | None) -> None:
@@ -132,6 +134,20 @@ def pull(image: str, state_dir: Path | None) -> None:
     """Have an image on the machines before a job needs it."""
     with connect(state_dir) as client:
         _tell(client.images.pull(*_parts(image), say))
+
+
+@group.command("push")
+@click.argument("image", metavar="NAME:TAG")
+@click.argument("reference", metavar="REGISTRY/REPOSITORY:TAG")
+@_LOGIN
+@asks_server
+def push(image: str, reference: str, login: str | None, state_dir: Path | None) -> None:
+    """Send an image of the catalogue to a registry, and print by what exact reference that has it now.
+
+    Whose image it is may do so, leads of its group, and admins. Without --login the registry is told nobody.
+    """
+    with connect(state_dir) as client:
+        click.echo(client.images.push(*_parts(image), reference, say, login).exact)
 
 
 @group.command("change")

@@ -72,6 +72,19 @@ class Images:
         """Have an image of the catalogue on the machines before a job needs it."""
         return self._last(f"{_place(name, tag)}/pull", {}, tell)
 
+    def push(self, name: str, tag: str, reference: str, tell: Tell, login: str | None = None) -> ImageInfo:
+        """Send an image of the catalogue to a registry; ``exact`` of what returns is as what that has it now.
+
+        Args:
+            login: the name of the secret that says ``USER:PASSWORD`` for the registry.
+
+        Raises:
+            InvalidInputError: it may not go there, or the registry does not take it.
+            UnavailableError: the registry cannot be reached, or nothing there runs containers.
+        """
+        body = {"reference": reference} | ({} if login is None else {"login": login})
+        return self._last(f"{_place(name, tag)}/push", body, tell)
+
     def change(self, name: str, tag: str, **words: Any) -> ImageInfo:
         """Say other words about an image, or let others see it."""
         return self._ask(ImageInfo, "PATCH", _place(name, tag), json=words)

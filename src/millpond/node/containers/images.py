@@ -6,21 +6,23 @@ Blocks, often for minutes; never to be called on a thread that others wait for.
 from __future__ import annotations
 
 import hashlib
+import json
 import os
+import re
 import secrets
 import select
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
 
-from millpond.model.errors import MillpondError, UnavailableError
+from millpond.model.errors import InvalidInputError, MillpondError, NotFoundError, UnavailableError
 from millpond.node.containers.logins import Login, login_file
-from millpond.node.containers.pulling import pull_error
-from millpond.specs.images import DEFAULT_TAG, OURS
+from millpond.node.containers.pulling import pull_error, push_error
+from millpond.specs.images import DEFAULT_TAG, OURS, repository_of, whole
 
 Tell = Callable[[str], None]
 """Takes a line of what a program says, an empty one while it says nothing; whatever it raises ends the program."""
@@ -28,6 +30,7 @@ Tell = Callable[[str], None]
 _QUICK_S: Final = 60.0
 _PIECE: Final = 2**20
 _SILENCE_S: Final = 1.0
+_PUSHED: Final = re.compile(r"\bdigest: (sha256:[0-9a-f]{64})\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +41,14 @@ class LocalImage:
         digest: its content's; ``sha256:`` and 64 hexadecimal digits.
         size: bytes.
         place: by what a runtime starts it, the same as long as it is here.
+        exact: references with which registries gave exactly it, or may have: ``REPOSITORY@sha256:...``. Of what has
+            just been fetched the one with which its registry gives it, where that can be told.
     """
 
     digest: str
     size: int
     place: str
+    exact: tuple[str, ...] = ()
 
 
 class Images(Protocol):
@@ -66,6 +72,17 @@ class Images(Protocol):
         Raises:
             NotFoundError, InvalidInputError: its registry has none, or does not give it.
             UnavailableError: it cannot be had now.
+        """
+
+    def push(self, image: LocalImage, reference: str, tell: Tell, login: Login | None) -> str:
+        """Send an image to a registry; returns with which reference that gives exactly it.
+
+        Args:
+            login: how to be let in; None: as nobody, whatever the server's own account may.
+
+        Raises:
+            InvalidInputError: the registry does not take it.
+            UnavailableError: it cannot be reached, or this runtime cannot.
         """
 
     def name(self, image: LocalImage, name: str) -> None:
@@ -114,12 +131,16 @@ class OciImages:
 
     def find(self, reference: str) -> LocalImage | None:
         """See ``Images``."""
-        told = self._printed("image", "inspect", "--format", "{{.Id}} {{.Size}}", reference)
+        told = self._printed("image", "inspect", "--format", "{{.Id}} {{.Size}} {{json .RepoDigests}}", reference)
         if not told:
             return None
-        identity, size = told[0].split()
+        identity, size, digests = told[0].split(maxsplit=2)
         digest = f"sha256:{identity.removeprefix('sha256:')}"
-        return LocalImage(digest, int(size), digest)
+        exact = tuple(whole(each) for each in json.loads(digests) or ())
+        # Podman finds what has that digest in whatever repository; in this one it may be for nobody, or something else.
+        if "@" in reference and _exactly(reference) not in exact:
+            return None
+        return LocalImage(digest, int(size), digest, exact)
 
     def at(self, digest: str) -> LocalImage:
         """See ``Images``."""
@@ -134,9 +155,55 @@ class OciImages:
         """See ``Images``."""
         registry = reference.partition("/")[0]
         with ExitStack() as stack:
-            found = {} if login is None else stack.enter_context(login_file(login, registry, self._folder))
-            _run([self._program, "pull", reference], {**self._env, **found}, tell, partial(pull_error, reference))
-        return self._found(reference)
+            shown = {} if login is None else stack.enter_context(login_file(login, registry, self._folder))
+            env = {**self._env, **shown}
+            _run([self._program, "pull", reference], env, tell, partial(pull_error, reference))
+            found = self._found(reference)
+            return replace(found, exact=self._exact(reference, found, env, tell))
+
+    def _exact(self, reference: str, found: LocalImage, env: Mapping[str, str], tell: Tell) -> tuple[str, ...]:
+        """With what reference its registry gives exactly what it has just given.
+
+        Where the image was here before, by other manifests, the registry is asked which of them it has.
+        """
+        if "@" in reference:
+            return (_exactly(reference),)
+        candidates = [each for each in found.exact if each.startswith(f"{repository_of(reference)}@")]
+        for each in candidates if len(candidates) > 1 else ():
+            try:
+                _run([self._program, "pull", each], env, tell, partial(pull_error, each))
+            except (NotFoundError, InvalidInputError, UnavailableError):
+                continue
+            self.drop(each)
+            return (each,)
+        return tuple(candidates[:1]) if len(candidates) == 1 else ()
+
+    def push(self, image: LocalImage, reference: str, tell: Tell, login: Login | None) -> str:
+        """See ``Images``."""
+        with login_file(login, reference.partition("/")[0], self._folder) as shown:
+            digest = self._sent(image, reference, {**self._env, **shown}, tell)
+        return f"{repository_of(reference)}@{digest}"
+
+    def _sent(self, image: LocalImage, reference: str, env: Mapping[str, str], tell: Tell) -> str:
+        """Docker sends what has the name on this machine too, and says the digest at last (docker-push(1))."""
+        said, before = list[str](), self.find(reference)
+
+        def hear(line: str) -> None:
+            said.append(line)
+            tell(line)
+
+        self.name(image, reference)
+        try:
+            _run([self._program, "push", reference], env, hear, partial(push_error, reference))
+        finally:
+            if before is None:
+                self.drop(reference)
+            else:
+                self.name(before, reference)
+        digests = [found[1] for line in said if (found := _PUSHED.search(line))]
+        if not digests:
+            raise UnavailableError(f"the runtime does not say what it sent as {reference}", "see pond doctor")
+        return digests[-1]
 
     def name(self, image: LocalImage, name: str) -> None:
         """See ``Images``."""
@@ -144,7 +211,9 @@ class OciImages:
 
     def drop(self, name: str) -> None:
         """See ``Images``."""
-        self._printed("rmi", name)
+        # By a digest podman finds, and would remove, the image under whatever other name it has by now.
+        if "@" not in name or self.find(name) is not None:
+            self._printed("rmi", name)
 
     def names(self, prefix: str) -> list[str]:
         """See ``Images``."""
@@ -200,6 +269,13 @@ class OciImages:
 class PodmanImages(OciImages):
     """Images of podman, which looks for a short name, or the beginning of an id, among all that it has first."""
 
+    def _sent(self, image: LocalImage, reference: str, env: Mapping[str, str], tell: Tell) -> str:
+        """Source of the option: podman-push(1)."""
+        digest = Path(env["DOCKER_CONFIG"], "digest")  # a folder of this call alone
+        order = [self._program, "push", "--digestfile", str(digest), image.digest, f"docker://{reference}"]
+        _run(order, env, tell, partial(push_error, reference))
+        return digest.read_text().strip()
+
     def _base_options(self, bases: Mapping[str, str]) -> list[str]:
         """Source of the option: podman-build(1)."""
         short = [base for base, meant in bases.items() if meant not in (base, f"{base}:{DEFAULT_TAG}")]
@@ -249,6 +325,10 @@ class SifImages:
             fresh.replace(self._file(digest))
         return self._linked(reference, digest)
 
+    def push(self, image: LocalImage, reference: str, tell: Tell, login: Login | None) -> str:
+        """See ``Images``. What apptainer has is no image of layers any more."""
+        raise UnavailableError("apptainer cannot send images to registries", "install podman")
+
     def name(self, image: LocalImage, name: str) -> None:
         """See ``Images``."""
         self._linked(name, image.digest)
@@ -297,6 +377,11 @@ class SifImages:
             yield fresh
         finally:
             fresh.unlink(missing_ok=True)
+
+
+def _exactly(reference: str) -> str:
+    """A reference with a digest, without its tag, which then says nothing more."""
+    return f"{repository_of(reference)}@{reference.partition('@')[2]}"
 
 
 def _run(order: Sequence[str], env: Mapping[str, str], tell: Tell, error: Callable[[str], MillpondError]) -> None:

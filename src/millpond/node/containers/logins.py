@@ -32,15 +32,18 @@ class Login:
 
 
 @contextmanager
-def login_file(login: Login, registry: str, parent: Path) -> Iterator[dict[str, str]]:
+def login_file(login: Login | None, registry: str, parent: Path) -> Iterator[dict[str, str]]:
     """The variables by which podman and docker find a login, for one registry and no other, while this lasts.
 
     Args:
+        login: None: they find none, not even that of the account they run as.
         parent: where the folder of the file is made; only its maker may read that.
     """
-    auth = base64.b64encode(f"{login.user}:{login.password}".encode()).decode()
-    key = _DEFAULT_KEY if registry == _DEFAULT_REGISTRY else registry
+    auths = {}
+    if login is not None:
+        key = _DEFAULT_KEY if registry == _DEFAULT_REGISTRY else registry
+        auths[key] = {"auth": base64.b64encode(f"{login.user}:{login.password}".encode()).decode()}
     with tempfile.TemporaryDirectory(prefix=FOLDER_PREFIX, dir=parent) as folder:
         file = Path(folder, "config.json")
-        file.write_text(json.dumps({"auths": {key: {"auth": auth}}}))
+        file.write_text(json.dumps({"auths": auths}))
         yield {"REGISTRY_AUTH_FILE": str(file), "DOCKER_CONFIG": folder}

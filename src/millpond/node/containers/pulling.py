@@ -1,4 +1,5 @@
-"""Why an image could not be fetched: its registry has none, gives it to others only, or is not to be reached now.
+"""Why an image could not be fetched from a registry, or not sent to one: it has none, lets others only, or is not to be
+reached now.
 
 Runtimes tell this in words alone. They pass on those of registries (OCI Distribution Specification 1.1, "Error codes",
 whose messages each registry writes itself) and those of Go's network library, seen with podman 4.3.1 and
@@ -38,28 +39,48 @@ def pull_error(reference: str, said: str) -> MillpondError:
         ``NotFoundError``, ``InvalidInputError``: another try would end in the same way.
         ``UnavailableError``: it need not.
     """
-    registry, words = reference.partition("/")[0], said.lower()
-
-    def means(known: tuple[str, ...]) -> bool:
-        return any(each in words for each in known)
-
-    if means(_ABSENT):
+    registry = reference.partition("/")[0]
+    if _means(said, _ABSENT):
         return NotFoundError(f"the registry {registry} has no image {reference}", "check its name and its tag")
-    if means(_REFUSED):
+    if _means(said, _REFUSED):
         return InvalidInputError(
             f"the registry {registry} does not give {reference}: it has none of this name, or not for everybody",
             "check the name; a login is kept with `pond secret set`, and used by `pond image add --login`",
         )
-    if means(_OTHER_MACHINES):
+    if _means(said, _OTHER_MACHINES):
         return InvalidInputError(f"the image {reference} is not made for machines of this kind", "choose another")
-    if means(_WITHOUT_TLS):
+    return _unreached(registry, said) or UnavailableError(
+        f"the image {reference} cannot be fetched: {said}", "check its name and registry"
+    )
+
+
+def push_error(reference: str, said: str) -> MillpondError:
+    """The same for what was said when an image should be sent to its registry."""
+    registry = reference.partition("/")[0]
+    if _means(said, _REFUSED):
+        return InvalidInputError(
+            f"the registry {registry} does not take {reference}, or not from everybody",
+            "check the name; a login is kept with pond secret set, and used by pond image push --login",
+        )
+    return _unreached(registry, said) or UnavailableError(
+        f"the image cannot be sent as {reference}: {said}", "check the name and the registry"
+    )
+
+
+def _unreached(registry: str, said: str) -> UnavailableError | None:
+    if _means(said, _WITHOUT_TLS):
         return UnavailableError(
             f"the registry {registry} speaks HTTP without TLS, which the container runtime does not trust",
             "an admin can allow it: insecure = true in podman's registries.conf, insecure-registries in docker's "
             "daemon.json",
         )
-    if means(_UNREACHED):
+    if _means(said, _UNREACHED):
         return UnavailableError(
             f"the registry {registry} cannot be reached ({said.rpartition(': ')[2]})", "try again when it can"
         )
-    return UnavailableError(f"the image {reference} cannot be fetched: {said}", "check its name and registry")
+    return None
+
+
+def _means(said: str, known: tuple[str, ...]) -> bool:
+    words = said.lower()
+    return any(each in words for each in known)

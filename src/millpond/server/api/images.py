@@ -25,6 +25,7 @@ from millpond.specs.image_bodies import (
     ImageEntry,
     ImageInfo,
     ImageList,
+    ImagePush,
     ImageSave,
     ImageStep,
 )
@@ -98,6 +99,21 @@ async def pull(name: _Name, tag: _Tag, service: ServiceOf, access: _User, securi
     """Have an image of the catalogue on the machines before a job needs it."""
     access.tell("fetched")
     return _streamed(service, access, security, await asyncio.to_thread(service.images.pull, name, tag))
+
+
+@router.post("/{name}/{tag}/push", **_STEPS)
+async def push(
+    name: _Name, tag: _Tag, wish: ImagePush, service: ServiceOf, access: _Changer, security: SecurityOf
+) -> StreamingResponse:
+    """Send an image of the catalogue to a registry; ``exact`` of the last line is as what that has it now.
+
+    Who may is who may say who sees it. The registry is told what the secret says, never what the server's account may.
+    """
+    access.tell(f"sent to {wish.reference}")
+    entry = await service.images.entry(name, tag)
+    queue = _queue(access.caller, security)
+    work = await asyncio.to_thread(service.images.push, entry, wish, access.caller, queue)
+    return _streamed(service, access, security, work)
 
 
 @router.patch("/{name}/{tag}")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from millpond.model.errors import InconsistentStateError, InvalidInputError, UnavailableError
+from millpond.model.errors import InconsistentStateError, InvalidInputError, NotFoundError, UnavailableError
 from millpond.node.containers.container import variables_text
 from millpond.node.containers.images import LocalImage
 from millpond.node.containers.launching import Boundary, ContainerLaunch, default_owner
@@ -24,7 +24,7 @@ from millpond.server.provisions.host import ContainerHost
 from millpond.server.provisions.image_rules import ImageRules
 from millpond.server.provisions.staging import Item
 from millpond.server.store.store import Store
-from millpond.specs.images import OURS, ImageWish, Pinned, catalogued, whole
+from millpond.specs.images import LOCAL_REGISTRY, OURS, ImageWish, Pinned, catalogued, whole
 from millpond.specs.job import JobFile, RoleFile
 from millpond.specs.mounts import dataset_ref
 
@@ -166,7 +166,7 @@ class Provisions:
         entry = self._entry(name)
         if entry is not None and allows(caller, Verb.READ_IMAGES, entry.seen):
             is_here = images.find(entry.digest) is not None
-            if not is_here and not _is_reference(entry.origin):
+            if not is_here and not entry.sources:
                 raise InvalidInputError(
                     f"the image {entry.reference} is not on this machine any more", "build it again, or save it again"
                 )
@@ -192,6 +192,23 @@ class Provisions:
         self._rules.check(reference, queue, pool)
         return reference
 
+    def check_target(self, queue: str, name: str) -> str:
+        """The whole reference as which an image may be sent to a registry; what a queue may have from, it may give to.
+
+        Raises:
+            InvalidInputError: it names no registry, or not one that the jobs of the queue may have images from.
+        """
+        reference = self.check_reference(queue, name)
+        if not name.startswith(reference.partition("/")[0] + "/") or reference.startswith(f"{LOCAL_REGISTRY}/"):
+            raise InvalidInputError(f"{name!r} names no registry", "write REGISTRY/REPOSITORY:TAG")
+        if "@" in reference:
+            raise InvalidInputError(f"{name!r} has a digest, which a registry works out itself", "leave it out")
+        return reference
+
+    def here(self, entry: CatalogueImage, tell: Callable[[str], None]) -> LocalImage:
+        """An image of the catalogue, fetched where it is not here; see ``fetch_catalogued``."""
+        return self._host.containers().images.find(entry.digest) or self.fetch_catalogued(entry, tell)
+
     def _fetch_image(self, item: Item, tell: Callable[[str], None]) -> LocalImage:
         images = self._host.containers().images
         if item.digest:
@@ -211,17 +228,30 @@ class Provisions:
             InvalidInputError: it came from no registry, or another is there now.
             NotFoundError, UnavailableError: the registry does not give it, or the secret for it is gone.
         """
-        if not _is_reference(entry.origin):
+        if not entry.sources:
             raise InvalidInputError(f"the image {entry.reference} is gone, and came from no registry", "build it again")
         login = self._rules.login(entry.user, entry.group, entry.login)
-        with self.fetched(entry.origin, login, tell) as found:
+        for source in entry.sources[:-1]:
+            try:
+                return self._fetch_from(source, entry, login, tell)
+            except NotFoundError:
+                tell(f"{source} is there no more")  # a registry may tidy away what no tag means; the tag may be left
+        return self._fetch_from(entry.sources[-1], entry, login, tell)
+
+    def _fetch_from(
+        self, source: str, entry: CatalogueImage, login: Login | None, tell: Callable[[str], None]
+    ) -> LocalImage:
+        images = self._host.containers().images
+        with self.fetched(source, login, tell) as found:
             if found.digest != entry.digest:
                 raise InvalidInputError(
-                    f"{entry.origin} is another image now than when it was put into the catalogue",
-                    f"put it there again: pond image add {entry.reference} {entry.origin}",
+                    f"{source} is another image now than when it was put into the catalogue",
+                    f"put it there again: pond image add {entry.reference} {source}",
                 )
-            self._host.containers().images.name(found, entry.held_as)
-            return found
+            images.name(found, entry.held_as)
+        if source == entry.exact and login is None:
+            images.drop(source)  # the catalogue holds it; what took a login has lost that name already
+        return found
 
     def base(self, name: str, caller: Caller, queue: str, tell: Callable[[str], None]) -> str:
         """The reference of an image that is built upon: of the catalogue, and on the machine then, or of a registry.
@@ -233,7 +263,7 @@ class Provisions:
         if entry is None or not allows(caller, Verb.READ_IMAGES, entry.seen):
             return self.check_reference(queue, name)
         images = self._host.containers().images
-        images.name(images.find(entry.digest) or self.fetch_catalogued(entry, tell), entry.held_as)
+        images.name(self.here(entry, tell), entry.held_as)
         return entry.held_as
 
     @contextmanager
@@ -301,8 +331,3 @@ def _boundary(file: JobFile, role: RoleFile) -> Boundary:
     own = next((each for each in file.roles or () if each.name == role.name), None)
     said = "memory" in file.model_fields_set or (own is not None and own.memory is not None)
     return Boundary((role.memory or 0) if said else 0, role.cpus or 0)
-
-
-def _is_reference(origin: str) -> bool:
-    """Whether an image of the catalogue can be had from a registry again."""
-    return " " not in origin and not origin.startswith("localhost/")

@@ -13,7 +13,7 @@ from millpond.server.auth.roles import Target, shared_target
 from millpond.server.store import schema
 from millpond.server.store.store import Store
 from millpond.specs.file_bodies import Visibility
-from millpond.specs.images import OURS
+from millpond.specs.images import LOCAL_REGISTRY, OURS
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +27,8 @@ class CatalogueImage:
         visibility: ``private``, ``group`` or ``everyone``.
         created_at: seconds since 1970.
         login: the secret, of ``user`` or ``group``, with which its registry lets us in; empty: none.
+        exact: ``REPOSITORY@sha256:...``, with which a registry gives exactly it, whatever its tags mean by now; empty:
+            none is known.
     """
 
     name: str
@@ -40,6 +42,7 @@ class CatalogueImage:
     description: str
     created_at: float
     login: str = ""
+    exact: str = ""
 
     @property
     def reference(self) -> str:
@@ -50,6 +53,12 @@ class CatalogueImage:
     def held_as(self) -> str:
         """By what name the runtime holds it."""
         return held_as(self.name, self.tag)
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The references with which a registry may give it again, the best first; none where it came from none."""
+        from_registry = " " not in self.origin and not self.origin.startswith(f"{LOCAL_REGISTRY}/")
+        return tuple(each for each in (self.exact, self.origin if from_registry else "") if each)
 
     @property
     def target(self) -> Target:
@@ -111,6 +120,13 @@ class Catalogue:
             NotFoundError: there is none.
         """
         return self.put(change(self.find(name, tag)))
+
+    def note_exact(self, image: CatalogueImage, exact: str, login: str) -> None:
+        """From where an entry can be had by now, and with which secret; one that was replaced meanwhile is let be."""
+        table = schema.images
+        this = sa.and_(table.c.name == image.name, table.c.tag == image.tag, table.c.digest == image.digest)
+        with self._database.begin() as connection:
+            connection.execute(table.update().where(this).values(exact=exact, login=login))
 
     def remove(self, image: CatalogueImage) -> None:
         """Take an entry out.

@@ -27,8 +27,17 @@ from millpond.server.provisions.catalogue import Catalogue, CatalogueImage, held
 from millpond.server.provisions.host import ContainerHost
 from millpond.server.refusals import refusal_of
 from millpond.specs.file_bodies import Visibility
-from millpond.specs.image_bodies import ImageAdd, ImageBuild, ImageChange, ImageEntry, ImageInfo, ImageSave, ImageStep
-from millpond.specs.images import LOCAL_REGISTRY
+from millpond.specs.image_bodies import (
+    ImageAdd,
+    ImageBuild,
+    ImageChange,
+    ImageEntry,
+    ImageInfo,
+    ImagePush,
+    ImageSave,
+    ImageStep,
+)
+from millpond.specs.images import LOCAL_REGISTRY, repository_of
 from millpond.specs.job_bodies import JobInfo
 
 Work = Callable[[Tell], CatalogueImage]
@@ -81,6 +90,14 @@ class ImageService:
         entry = await asyncio.to_thread(self._catalogue.get, name, tag)
         mine = frozenset({first_group(caller)} - {""})
         return Target("image", f"{name}:{tag}", caller.user, mine) if entry is None else entry.target
+
+    async def entry(self, name: str, tag: str) -> CatalogueImage:
+        """An entry of the catalogue.
+
+        Raises:
+            NotFoundError: there is none.
+        """
+        return await asyncio.to_thread(self._catalogue.find, name, tag)
 
     async def seen(self, name: str, tag: str) -> Target:
         """An image as something to be used; nobody's where there is none."""
@@ -144,7 +161,7 @@ class ImageService:
             image = self._host.containers().images.find(reference)
             if image is None:
                 raise NotFoundError(f"no image {wish.reference!r} on this machine", "name its registry")
-            return self._put(wish, caller, image, reference)
+            return self._put(wish, caller, replace(image, exact=()), reference)
 
         return work
 
@@ -157,10 +174,36 @@ class ImageService:
         entry = self._catalogue.find(name, tag)
 
         def work(tell: Tell) -> CatalogueImage:
-            images = self._host.containers().images
-            if images.find(entry.digest) is None:
-                self._provisions.fetch_catalogued(entry, tell)
+            self._provisions.here(entry, tell)
             return entry
+
+        return work
+
+    def push(self, entry: CatalogueImage, wish: ImagePush, caller: Caller, queue: str) -> Work:
+        """Send an image of the catalogue to a registry.
+
+        The registry lets in whom the secret names, else nobody: what the server's own account may is for fetching.
+
+        Args:
+            queue: whose rule about registries counts; empty: none.
+
+        Returns:
+            What ends with the image as it is there: ``exact`` is with which reference that registry gives it.
+
+        Raises:
+            InvalidInputError: it may not go there, or its secret is no login.
+            NotFoundError: nobody has that secret.
+        """
+        reference, secret = self._provisions.check_target(queue, wish.reference), wish.login or ""
+        login = self._provisions.login(caller.user, first_group(caller), secret)
+
+        def work(tell: Tell) -> CatalogueImage:
+            image = self._provisions.here(entry, tell)
+            exact = self._host.containers().images.push(image, reference, tell, login)
+            # One that came from no registry can be had again from there, where its owner's secrets let us in.
+            if not entry.sources and caller.user == entry.user:
+                self._catalogue.note_exact(entry, exact, secret)
+            return replace(entry, exact=exact)
 
         return work
 
@@ -269,6 +312,7 @@ class ImageService:
             words,
             wall_clock(),
             login,
+            next((each for each in image.exact if repository_of(each) == repository_of(origin)), ""),
         )
         self._host.containers().images.name(image, entry.held_as)
         return self._catalogue.put(entry)
@@ -286,6 +330,7 @@ class ImageService:
             reference=entry.reference,
             origin=entry.origin,
             login=entry.login,
+            exact=entry.exact,
             digest=entry.digest,
             size=entry.size,
             user=entry.user,

@@ -158,6 +158,7 @@ images = Table(
     Column("description", Text, nullable=False),
     Column("created_at", Float, nullable=False),
     Column("login", String(100), nullable=False, server_default=""),
+    Column("exact", Text, nullable=False, server_default=""),
 )
 """The catalogue of images. See ``server.provisions.catalogue``."""
 
