@@ -54,9 +54,9 @@ def _ask(folder: Path, words: list[str]) -> int:
     connection = socket.socket(socket.AF_UNIX)
     connection.connect(str(folder / "socket"))
     files = array.array("i", [0, 1, 2])
-    connection.sendmsg([json.dumps(words).encode()], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, files)])
-    for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT):
+    for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT):  # before anything runs that they could be meant for
         signal.signal(number, lambda got, _: connection.send(bytes([got])))
+    connection.sendmsg([json.dumps(words).encode()], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, files)])
     return connection.recv(1)[0]
 
 
