@@ -132,6 +132,12 @@ def read(tmp_path: Path, text: str, *changes: str):
     return [spec.document for spec in submit.read(str(path), changes)]
 
 
+def test_a_working_directory_that_is_a_circle_of_links_is_refused_in_words(tmp_path):
+    (tmp_path / "circle").symlink_to("circle")
+    with pytest.raises(InvalidInputError, match=r"the working directory .*circle leads nowhere"):
+        spec_of(workdir=tmp_path / "circle")
+
+
 def test_a_relative_workdir_is_relative_to_the_file(tmp_path):
     (document,) = read(tmp_path, "command: 'true'\nworkdir: sub\n")
     assert document["workdir"] == str(tmp_path / "sub")

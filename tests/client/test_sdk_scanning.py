@@ -81,6 +81,12 @@ def test_a_circle_of_links_is_sent_as_it_is(tmp_path: Path) -> None:
     assert {entry.path: entry.target for entry in scan(tmp_path).snapshot.links} == {"a": "b", "b": "a"}
 
 
+def test_a_folder_that_is_a_circle_of_links_is_refused_in_words(tmp_path: Path) -> None:
+    (tmp_path / "circle").symlink_to("circle")
+    with pytest.raises(InvalidInputError, match=r"the folder .*circle leads nowhere"):
+        scan(tmp_path / "circle")
+
+
 @pytest.mark.parametrize("target", ["/etc/passwd", "..", "../x", "sub/out"])
 def test_a_link_that_leads_out_is_refused_by_name(tmp_path: Path, target: str) -> None:
     root = tmp_path / "root"

@@ -104,7 +104,7 @@ def test_a_program_that_asks_hears_the_notice_and_goes_in_its_own_time() -> None
 def test_a_program_that_saves_on_notice_leaves_with_code_zero() -> None:
     program = (
         "from millpond import job\nimport time\njob.on_checkpoint(lambda: print('saved', flush=True))\n"
-        "print('ready', flush=True)\ntime.sleep(30)"
+        "print('ready', flush=True)\ntime.sleep(600)"
     )
     assert ends(program) == (0, "saved\n")
 
@@ -113,7 +113,7 @@ STUCK = (
     "from millpond import job\nfrom millpond.job import notices\nimport pathlib, time\n"
     "job.on_checkpoint(lambda: pathlib.Path('saved').touch())\njob.on_checkpoint(lambda: print('saved', flush=True))\n"
     "notices._PATIENCE_S = {patience}\nprint('ready', flush=True)\n"
-    "print('x' * 1_000_000 + '\\n', end='', flush=True)\ntime.sleep(30)"
+    "print('x' * 1_000_000 + '\\n', end='', flush=True)\ntime.sleep(600)"
 )
 """Prints more than its reader has taken when the notice comes."""
 

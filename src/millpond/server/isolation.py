@@ -29,8 +29,8 @@ from millpond.node.sandbox import (
 )
 from millpond.server.auth.accounts import Accounts
 from millpond.server.core import Core
-from millpond.server.paths import followed
 from millpond.specs.confining import RunAs, UserKind
+from millpond.specs.paths import followed
 
 _AGAIN: Final = "then start the server again; what runs goes on meanwhile"
 

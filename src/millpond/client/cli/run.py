@@ -22,6 +22,7 @@ from millpond.model.errors import ConflictError, InvalidInputError
 from millpond.specs.changing import Change
 from millpond.specs.locate import Located
 from millpond.specs.mounts import DATASET_PREFIX
+from millpond.specs.paths import followed
 
 
 @click.command("run", context_settings={"allow_interspersed_args": False})
@@ -114,7 +115,7 @@ def job_from(
         "gpus": Change.read("gpus", gpus, "--gpus").value.value,
         "tasks": tasks,
         "command": _command(words),
-        "workdir": str((workdir or Path.cwd()).resolve()),
+        "workdir": str(followed(workdir or Path.cwd(), "working directory")),
         "env": _environment(variables),
     }
     if gpu_models:

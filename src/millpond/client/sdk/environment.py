@@ -32,7 +32,7 @@ def _own_entries(sent_from: Path | None) -> Iterator[str]:
     if site.ENABLE_USER_SITE:
         installed.add(Path(site.getusersitepackages()).resolve())
     for entry in dict.fromkeys(sys.path):
-        path = Path(entry or ".").resolve()
+        path = Path(os.path.realpath(entry or "."))
         if not path.exists() or any(path.is_relative_to(prefix) for prefix in installed):
             continue
         if sent_from is not None and path.is_relative_to(sent_from.resolve()):

@@ -144,7 +144,7 @@ class Files:
     def _fetch(self, job_id: str, attempt: int, file: OutputFile, into: Path) -> Path:
         place = into / file.path
         # What a server says is not trusted with paths on this machine; nor are links that lie here already.
-        if not is_inside(file.path) or not place.parent.resolve().is_relative_to(into.resolve()):
+        if not is_inside(file.path) or not Path(os.path.realpath(place.parent)).is_relative_to(os.path.realpath(into)):
             raise InvalidInputError(f"the output has the path {file.path!r}, which leads out of {into}", "")
         if _is_fetched(place, file):
             return place

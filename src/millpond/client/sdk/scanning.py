@@ -18,6 +18,7 @@ from pathspec import GitIgnoreSpec
 
 from millpond.model.errors import InvalidInputError, UnavailableError
 from millpond.specs.files import MOST_FILES, FileEntry, LinkEntry, Snapshot, is_inside, link_stays_inside
+from millpond.specs.paths import followed
 
 LARGEST_SHIPPED: Final = 2 * 2**30
 """Bytes that a working directory may have; larger things are data."""
@@ -54,7 +55,7 @@ def scan(folder: Path, largest: int = LARGEST_SHIPPED, ignore: bool = True) -> S
         InvalidInputError: it is too large, or a link leads out of it.
         UnavailableError: something in it cannot be read.
     """
-    root = folder.resolve()
+    root = followed(folder, "folder")
     if not root.is_dir():
         raise InvalidInputError(f"{folder} is not a folder", "name a folder")
     found = _Found()

@@ -6,13 +6,14 @@ is nobody's data, whatever the configuration says.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
 from millpond.model.errors import InvalidInputError
 from millpond.model.tenants import ROOT_QUEUE
-from millpond.server.paths import followed
+from millpond.specs.paths import followed
 from millpond.specs.queues import QueuePaths
 
 _Place = TypeVar("_Place")
@@ -58,7 +59,7 @@ class MountRules:
         if found.is_relative_to(self._state_dir) or self._state_dir.is_relative_to(found):
             raise InvalidInputError(f"the {field} path {path} holds the server's own state", "name another folder")
         allowed = self._roots(queue, field)
-        if allowed is not None and not any(found.is_relative_to(root.resolve()) for root in allowed):
+        if allowed is not None and not any(found.is_relative_to(os.path.realpath(root)) for root in allowed):
             named = ", ".join(map(str, allowed)) or "none"
             raise InvalidInputError(f"jobs of queue {queue!r} may not {verb} {path}", f"it may {verb} below: {named}")
         return found

@@ -17,7 +17,6 @@ from millpond.node.containers.launching import Boundary, ContainerLaunch, defaul
 from millpond.node.containers.logins import Login
 from millpond.node.identities import Identity
 from millpond.server.auth.roles import Caller, Verb, allows
-from millpond.server.paths import followed
 from millpond.server.provisions.cache import READ_IN_PLACE, DataCache, Progress
 from millpond.server.provisions.catalogue import Catalogue, CatalogueImage
 from millpond.server.provisions.host import ContainerHost
@@ -27,6 +26,7 @@ from millpond.server.store.store import Store
 from millpond.specs.images import LOCAL_REGISTRY, OURS, ImageWish, Pinned, catalogued, whole
 from millpond.specs.job import JobFile, RoleFile
 from millpond.specs.mounts import dataset_ref
+from millpond.specs.paths import followed
 
 NEEDED: Final = frozenset({"image", "data"})
 """Fields of a job file that may name what is not on the machine."""

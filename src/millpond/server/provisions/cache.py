@@ -74,7 +74,7 @@ class DataCache:
 
     def source_of(self, path: Path) -> Source | None:
         """The source that a path lies in, after all links; None when in none."""
-        return next((source for source in self._sources() if path.is_relative_to(source.path.resolve())), None)
+        return next((source for source in self._sources() if path.is_relative_to(os.path.realpath(source.path))), None)
 
     def place(self, key: str) -> Path:
         """Where a copy is read."""

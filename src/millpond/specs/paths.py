@@ -12,7 +12,7 @@ from millpond.model.errors import InvalidInputError
 _NOWHERE: Final = frozenset({errno.ELOOP, errno.ENAMETOOLONG})
 
 
-def followed(path: str, what: str) -> Path:
+def followed(path: str | Path, what: str) -> Path:
     """Where a path leads, which need not exist.
 
     What ``Path.resolve`` says of a circle of links depends on the release of Python: errors of two kinds, or none.
