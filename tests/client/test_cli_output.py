@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import io
+import re
 
 import click
 import pytest
 
 from millpond.client.cli import wording
+from millpond.client.cli.instants import precise
 from millpond.client.cli.output import Output
 from millpond.client.cli.tables import Column, show
 from millpond.client.cli.waiting import WaitingLine
@@ -15,7 +17,7 @@ from millpond.client.cli.waiting import WaitingLine
 
 def printed(chunks, labelled):
     stream, told = io.StringIO(), []
-    output = Output(stream, labelled, told.append)
+    output = Output((stream, stream), labelled, tell=told.append)
     for chunk in chunks:
         output.write(chunk)
     output.finish()
@@ -29,6 +31,26 @@ def test_one_tasks_output_is_printed_exactly_as_written(make_chunk):
 def test_lines_of_several_tasks_do_not_mix(make_chunk):
     chunks = [make_chunk("a", task=0), make_chunk("b\nc", task=1), make_chunk("A\n", task=0)]
     assert printed(chunks, True)[0] == "[1] b\n[0] aA\n[1] c\n"
+
+
+@pytest.mark.parametrize("labelled", [True, False])
+def test_standard_error_goes_to_standard_error(make_chunk, labelled):
+    out, err = io.StringIO(), io.StringIO()
+    output = Output((out, err), labelled)
+    for chunk in (make_chunk("a"), make_chunk("b\n", stream="stderr"), make_chunk("A\n", attempt_over=True)):
+        output.write(chunk)
+    head = "[0] " if labelled else ""
+    assert (out.getvalue(), err.getvalue()) == (f"{head}aA\n", f"{head}b\n")
+
+
+def test_a_line_carries_the_time_at_which_it_began(make_chunk):
+    stream = io.StringIO()
+    output = Output((stream, stream), labelled=True, timed=True)
+    for data, at in (("a", 0.0), ("b\nc\n", 61.255), ("old\n", None)):
+        output.write(make_chunk(data, written_at=at))
+    assert re.fullmatch(r"[\d-]{10} \d\d:\d\d:01\.25", precise(61.255))
+    lines = [f"{precise(0.0)} [0] ab", f"{precise(61.255)} [0] c", f"{'-' * len(precise(0.0))} [0] old"]
+    assert stream.getvalue().splitlines() == lines
 
 
 def test_an_unfinished_line_is_printed_when_its_task_ends(make_chunk):

@@ -15,8 +15,12 @@ from real_pond import PATIENCE_S, REPOSITORY, until
 def test_the_output_and_the_exit_code_are_the_commands(shared):
     done = shared("run", "--", "sh", "-c", "echo out; echo err >&2; exit 7")
     assert done.returncode == 7
-    assert sorted(done.stdout.splitlines()) == ["err", "out"]
-    assert re.fullmatch(r"pond: job sh-\w+\n", done.stderr)
+    assert done.stdout == "out\n"
+    found = re.fullmatch(r"pond: job (sh-\w+)\nerr\n", done.stderr)
+    later = shared("logs", found[1])
+    assert (later.stdout, later.stderr) == ("out\n", "err\n")
+    last = shared("logs", "--tail", "1", "--since", "1h", "--timestamps", found[1])
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d [\d:]{8}\.\d\d (out|err)\n", last.stdout + last.stderr)
 
 
 def test_a_command_that_succeeds_ends_with_zero(shared):

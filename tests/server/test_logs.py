@@ -9,11 +9,14 @@ from pathlib import Path
 import pytest
 
 from millpond.model.errors import InvalidInputError, NotFoundError
+from millpond.node.log_index import Mark, Stream
 from millpond.node.records import TaskFiles, TaskId
 from millpond.server import logs
 from millpond.server.logs import LogReader, Wish
 from millpond.specs.job_bodies import JobInfo, TaskInfo
 from millpond.specs.log_bodies import FIRST_CURSOR, LogChunk
+
+OUT, ERR = Stream.STDOUT, Stream.STDERR
 
 
 class Scene:
@@ -195,3 +198,74 @@ def test_the_first_cursor_of_the_contract_stands_before_the_first_run(scene: Sce
     scene.set("running", attempt=2)
     scene.write(b"two\n", attempt=2)
     assert text(scene.read(Wish(cursor=FIRST_CURSOR), most=1)) == "one\n"
+
+
+def index(scene: Scene, *marks: tuple[int, Stream, float], rest: bytes = b"") -> None:
+    """What was written from which offset on, to what, when."""
+    path = TaskFiles.of(scene.state_dir, TaskId("j", 1, 0)).log_index
+    packed = [Mark(offset, int(at * 1_000_000), stream).packed() for offset, stream, at in marks]
+    path.write_bytes(b"".join(packed) + rest)
+
+
+def told(chunks: list[LogChunk]) -> list[tuple[str, str]]:
+    return [(chunk.stream, chunk.data) for chunk in chunks if chunk.data]
+
+
+def test_each_chunk_is_of_one_stream(scene: Scene) -> None:
+    scene.write(b"out\nerr\nerr\nout\n")
+    index(scene, (0, OUT, 1.0), (4, ERR, 2.0), (8, ERR, 3.0), (12, OUT, 4.0), rest=b"half a ma")
+    chunks = scene.read(Wish())
+    assert told(chunks) == [("stdout", "out\n"), ("stderr", "err\nerr\n"), ("stdout", "out\n")]
+    assert [(chunk.offset, chunk.next_offset) for chunk in chunks] == [(0, 4), (4, 12), (12, 16)]
+
+
+def test_after_a_lost_connection_a_stream_is_known_in_the_midst_of_it(scene: Scene) -> None:
+    scene.write(b"out\nerr\nout\n")
+    index(scene, (0, OUT, 1.0), (4, ERR, 2.0), (8, OUT, 4.0))
+    assert told(scene.read(Wish(cursor="1:0=6"))) == [("stderr", "r\n"), ("stdout", "out\n")]
+
+
+def test_with_timestamps_each_chunk_says_when_it_was_written(scene: Scene) -> None:
+    scene.write("aä".encode() * 2)
+    index(scene, (0, OUT, 1.5), (2, OUT, 2.5), (4, OUT, 3.25))  # the second in the midst of a letter
+    found = [(chunk.data, chunk.written_at) for chunk in scene.read(Wish(timestamps=True))]
+    assert found == [("a", 1.5), ("äa", 2.5), ("ä", 3.25)]
+
+
+def test_a_log_of_an_earlier_version_is_standard_output_of_an_unknown_time(scene: Scene) -> None:
+    scene.write(b"old\n")
+    [chunk] = scene.read(Wish(timestamps=True))
+    assert (chunk.data, chunk.stream, chunk.written_at) == ("old\n", "stdout", None)
+
+
+@pytest.mark.parametrize(
+    ("written", "tail", "left"),
+    [
+        (b"a\nb\nc\n", 2, "b\nc\n"),
+        (b"a\nb\nc", 2, "b\nc"),
+        (b"a\nb\n", 5, "a\nb\n"),
+        (b"a\n", 0, ""),
+        (b"\n\n", 1, "\n"),
+        (b"", 3, ""),
+        (b"x" * 70_000 + b"\n" + b"y" * 70_000 + b"\n", 1, "y" * 70_000 + "\n"),
+    ],
+)
+def test_tail_begins_with_the_last_lines(scene: Scene, written: bytes, tail: int, left: str) -> None:
+    scene.write(written)
+    assert text(scene.read(Wish(tail=tail))) == left
+
+
+def test_tail_is_of_each_task_and_follow_goes_on_from_there(scene: Scene) -> None:
+    scene.set("running", tasks=2)
+    for task in range(2):
+        scene.write(f"old {task}\nlast {task}\n".encode(), task=task)
+    scene.script = [lambda: (scene.write(b"new\n", task=1), scene.set("succeeded", tasks=2))]
+    chunks = scene.read(Wish(tail=1, follow=True))
+    assert (text(chunks, 0), text(chunks, 1)) == ("last 0\n", "last 1\nnew\n")
+
+
+@pytest.mark.parametrize(("since", "left"), [(0.5, "a\nb\nc\n"), (1.5, "b\nc\n"), (2.0, "b\nc\n"), (9.0, "")])
+def test_since_leaves_out_what_was_written_before(scene: Scene, since: float, left: str) -> None:
+    scene.write(b"a\nb\nc\n")
+    index(scene, (0, OUT, 1.0), (2, ERR, 2.0), (4, OUT, 3.0))
+    assert text(scene.read(Wish(since=since))) == left

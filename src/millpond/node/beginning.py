@@ -12,8 +12,10 @@ from typing import Any
 
 from millpond.node import cgroups
 from millpond.node.becoming import become_sandbox, become_task
+from millpond.node.capture import OutputCapture
 from millpond.node.containers import supervised
 from millpond.node.door import open_door
+from millpond.node.log_index import Stream
 
 
 class Beginning:
@@ -25,6 +27,7 @@ class Beginning:
 
     Attributes:
         door: the process that is the task's door; None where it has none.
+        output: takes what the command writes; None until it runs.
     """
 
     def __init__(self, path: Path, order: dict[str, Any]) -> None:
@@ -32,6 +35,7 @@ class Beginning:
         self._order = order
         self._prepared = False
         self.door: int | None = None
+        self.output: OutputCapture | None = None
 
     def start(self) -> subprocess.Popen[bytes]:
         """Start the command, in a session of its own.
@@ -48,17 +52,24 @@ class Beginning:
         if order["door"] is not None:
             self.door = open_door(order["door"], order["identity"])
         become = become_task if wrapped is None or container is not None else become_sandbox
-        with self._open_log() as log:
-            return subprocess.Popen(
+        output = OutputCapture(self._path.with_suffix(".log"), self._path.with_suffix(".index"), order["identity"])
+        try:
+            child = subprocess.Popen(
                 order["command"] if wrapped is None else wrapped,
                 cwd=order["workdir"] if container is None else container["scratch"],
                 env=order["env"] if container is None else container["env"],
                 stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
+                stdout=output.ends[Stream.STDOUT],
+                stderr=output.ends[Stream.STDERR],
                 start_new_session=True,
                 preexec_fn=partial(become, order["limits"], self.network),
             )
+        except BaseException:
+            output.close()
+            raise
+        output.begin()
+        self.output = output
+        return child
 
     def account(self, error: Exception) -> dict[str, Any]:
         """Why it could not be started, for the record."""
@@ -89,13 +100,6 @@ class Beginning:
         if order["container"] is not None:
             supervised.lay_out(order["container"])
         self._prepared = True
-
-    def _open_log(self) -> Any:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-        log = os.fdopen(os.open(self._path.with_suffix(".log"), flags, 0o600), "ab")
-        if self._order["identity"] is not None:  # so that it may open /dev/stdout
-            os.fchown(log.fileno(), self._order["identity"]["uid"], -1)
-        return log
 
 
 def _require_program(program: str, workdir: str, env: dict[str, str]) -> None:

@@ -56,6 +56,11 @@ class TaskFiles:
         return self.record.with_suffix(".log")
 
     @property
+    def log_index(self) -> Path:
+        """Which of that is which, and when it came (``log_index``); logs of earlier versions have none."""
+        return self.record.with_suffix(".index")
+
+    @property
     def stop(self) -> Path:
         """The wish that it end."""
         return self.record.with_suffix(".stop")

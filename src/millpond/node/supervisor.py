@@ -3,10 +3,10 @@
 It outlives the server. It starts the command in a session of its own, adopts whatever the command leaves behind, waits,
 and writes how it ended. It is told to end the task by SIGTERM: it then gives notice to the command's process group and,
 when the grace is over, kills everything below itself. Beside the task's record (``task-0.json``) lie its output
-(``.log``), the wish to stop it (``.stop``: ``{"grace_s": 30}``, see ``runner.StopWish``), a lock (``.lock``) that is
-held while the task lives, and a socket (``.sock``) for commands to be run beside it (``visits``); record and lock
-together make sure that one decision never starts a task twice. Room for the wish, and for the end of the record, is
-kept from the start on (``.room``), so that a task can be ended on a full disk.
+(``.log``) with an index of it (``.index``, see ``capture``), the wish to stop it (``.stop``: ``{"grace_s": 30}``, see
+``runner.StopWish``), a lock (``.lock``) that is held while the task lives, and a socket (``.sock``) for commands to be
+run beside it (``visits``); record and lock together make sure that one decision never starts a task twice. Room for the
+wish, and for the end of the record, is kept from the start on (``.room``), so that a task can be ended on a full disk.
 
 Forked by the nursery (``node.nursery``) with a JSON object on standard input: ``record`` (what identifies the task,
 ``decision`` among it), ``command``, ``wrapped`` (the same in a sandbox; null without one), ``workdir``, ``env``,
@@ -87,6 +87,7 @@ class _Supervisor:
         self._main = 0
         self._beginning = Beginning(path, order)
         self._visits: Visits | None = None
+        self._output_waits = True  # what was written before the kernel announces it
         self._container: dict[str, Any] | None = order["container"]
         own = os.getpid()
         self._record: dict[str, Any] = {
@@ -173,6 +174,7 @@ class _Supervisor:
             told = got == signal.SIGTERM
             if got == signal.SIGIO and self._visits is not None:
                 self._visits.take()
+            self._take_output()
             childless = self._reap()
             if self._counts(told):
                 self._give_notice()
@@ -193,10 +195,15 @@ class _Supervisor:
         return told or signal.sigtimedwait((signal.SIGTERM,), TOLD_TOO_WITHIN_S) is not None
 
     def _await_signal(self) -> int:
-        if self._deadline is None:
+        if self._deadline is None and not self._output_waits:
             return signal.sigwaitinfo(_AWAITED).si_signo
-        got = signal.sigtimedwait(_AWAITED, max(0.0, self._deadline - time.monotonic()))
+        within_s = 0.0 if self._deadline is None or self._output_waits else self._deadline - time.monotonic()
+        got = signal.sigtimedwait(_AWAITED, max(0.0, within_s))
         return 0 if got is None else got.si_signo
+
+    def _take_output(self) -> None:
+        if self._beginning.output is not None:
+            self._output_waits = self._beginning.output.drain()
 
     def _give_notice(self) -> None:
         """Tell the task to end; told again, only shorten the grace."""
@@ -256,10 +263,13 @@ class _Supervisor:
             for pid in below if now >= all_of_it_at else supervised.inside(below):
                 if pid not in spared:
                     _send(pid, signal.SIGKILL)
+            self._take_output()
             signal.sigtimedwait((signal.SIGCHLD,), 0.05)
 
     def _write_end(self) -> None:
         assert self._status is not None
+        if self._beginning.output is not None:
+            self._beginning.output.close()
         code = os.waitstatus_to_exitcode(self._status)
         code = code if code >= 0 else 128 - code
         # In a control group of its own every kill is one of its own, whatever its main process made of it.

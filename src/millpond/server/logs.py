@@ -15,7 +15,9 @@ from typing import Final
 
 from millpond.model.errors import InvalidInputError, NotFoundError
 from millpond.model.states import JobState, TaskState
+from millpond.node.log_index import Stream
 from millpond.node.records import TaskFiles, TaskId, note_of_removal
+from millpond.server import log_parts
 from millpond.server.lookup import Lookup
 from millpond.specs.job_bodies import JobInfo
 from millpond.specs.log_bodies import LogChunk
@@ -63,7 +65,10 @@ class Wish:
         task: None is all of them.
         attempt: None is the present one, and with ``follow`` those after it too.
         offset: where to begin in the log of ``task``, in bytes.
-        cursor: of an earlier chunk; goes on behind it, whatever ``offset`` says.
+        tail: begin with so many last lines of each task's log; None: with the first.
+        since: begin with what was written then or later, in seconds since 1970.
+        timestamps: each chunk says when it was written.
+        cursor: of an earlier chunk; goes on behind it, whatever ``offset``, ``tail`` and ``since`` say.
     """
 
     task: int | None = None
@@ -71,6 +76,9 @@ class Wish:
     offset: int = 0
     follow: bool = False
     cursor: str = ""
+    tail: int | None = None
+    since: float | None = None
+    timestamps: bool = False
 
 
 class Logs:
@@ -128,6 +136,10 @@ class LogReader:
             self._position = Position(wish.attempt or max(info.attempt, 1))
             if wish.task is not None:
                 self._position.offsets[wish.task] = wish.offset
+            if wish.tail is not None or wish.since is not None:
+                for task in [wish.task] if wish.task is not None else range(len(info.tasks)):
+                    begin = log_parts.begin_of(self._files(info.id, task), wish.tail, wish.since)
+                    self._position.offsets[task] = max(self._position.offsets.get(task, 0), begin)
 
     async def chunks(self) -> AsyncIterator[LogChunk]:
         """Everything there is; with ``follow`` also what comes, until the job (or the attempt asked for) is over."""
@@ -166,12 +178,16 @@ class LogReader:
                 yield self._chunk(info.id, self._wish.task or 0)
             await asyncio.sleep(pause_s)
 
+    def _files(self, job: str, task: int) -> TaskFiles:
+        return TaskFiles.of(self._state_dir, TaskId(job, self._position.attempt, task))
+
     def _read(self, job: str, task: int, over: bool) -> Iterator[LogChunk]:
-        """What is new in one task's log; a character that is not complete yet is left for later."""
-        path = TaskFiles.of(self._state_dir, TaskId(job, self._position.attempt, task)).log
+        """What is new in one task's log, each stream's by itself; a character that is not complete yet is left for
+        later."""
+        files = self._files(job, task)
         offset = self._position.offsets.get(task, 0)
         try:
-            file = path.open("rb")
+            file = files.log.open("rb")
         except FileNotFoundError:
             return
         with file:
@@ -179,13 +195,17 @@ class LogReader:
             while offset < size:
                 file.seek(offset)
                 data = file.read(min(CHUNK_BYTES, size - offset))
-                decoder = codecs.getincrementaldecoder("utf-8")("replace")
-                text = decoder.decode(data, final=over and offset + len(data) >= size)
-                used = len(data) - len(decoder.getstate()[0])
+                final = over and offset + len(data) >= size
+                used = 0
+                for part in log_parts.parts_of(files, offset, len(data), by_time=self._wish.timestamps):
+                    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+                    text = decoder.decode(data[used : part.end], final=part.last_of_stream or final)
+                    begin, used = used, part.end - len(decoder.getstate()[0])
+                    if used > begin:
+                        self._position.offsets[task] = offset + used
+                        yield self._chunk(job, task, data=text, offset=offset + begin, part=part)
                 if not used:
                     return
-                self._position.offsets[task] = offset + used
-                yield self._chunk(job, task, data=text, offset=offset)
                 offset += used
 
     def _chunk(
@@ -195,6 +215,7 @@ class LogReader:
         *,
         data: str = "",
         offset: int | None = None,
+        part: log_parts.Part | None = None,
         attempt_over: bool = False,
         job_over: bool = False,
         exit_code: int | None = None,
@@ -207,6 +228,8 @@ class LogReader:
             offset=end if offset is None else offset,
             next_offset=end,
             data=data,
+            stream="stderr" if part is not None and part.stream is Stream.STDERR else "stdout",
+            written_at=part.written_at if part is not None and self._wish.timestamps else None,
             cursor=str(self._position),
             attempt_over=attempt_over,
             job_over=job_over,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from millpond.specs.api import Body
 
 FIRST_CURSOR = "1:"
@@ -15,6 +17,8 @@ class LogChunk(Body):
     Attributes:
         offset, next_offset: where the piece begins and ends in the task's log file, in bytes.
         data: the text; bytes that are not UTF-8 become U+FFFD.
+        stream: what it was written to: ``stdout`` or ``stderr``.
+        written_at: when it was written, in seconds since 1970; null where that is not known, or was not asked for.
         cursor: ask with ``?cursor=`` to go on behind this piece after a lost connection.
         attempt_over: everything of this task in this attempt has been sent.
         job_over: the last line of the stream: the job has ended. ``exit_code`` is then the job's.
@@ -26,6 +30,8 @@ class LogChunk(Body):
     offset: int
     next_offset: int
     data: str = ""
+    stream: Literal["stdout", "stderr"] = "stdout"
+    written_at: float | None = None
     cursor: str = ""
     attempt_over: bool = False
     job_over: bool = False

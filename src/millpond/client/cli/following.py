@@ -25,7 +25,7 @@ class Follower:
     def __init__(self, client: Client, job: JobInfo) -> None:
         self.job = job
         self._client = client
-        self._output = Output(sys.stdout, labelled=len(job.tasks) > 1)
+        self._output = Output((sys.stdout, sys.stderr), labelled=len(job.tasks) > 1)
         self._cursor = FIRST_CURSOR
 
     def follow(self) -> int:

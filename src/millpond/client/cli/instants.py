@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import datetime
+from typing import Final
 
 from millpond.model.errors import InvalidInputError
+
+PRECISE_WIDTH: Final = 22
+"""Characters of ``precise``."""
 
 
 def of_date(text: str, option: str) -> float:
@@ -20,17 +24,30 @@ def of_date(text: str, option: str) -> float:
     return found.astimezone().timestamp() if found.tzinfo is None else found.timestamp()
 
 
+def of_past(text: str, option: str, now: float) -> float:
+    """The same, or a length of time up to now, such as ``2h``.
+
+    Raises:
+        InvalidInputError: it is neither.
+    """
+    return max(_of_date_or_span(text, option, now, -1), 0.0)
+
+
 def of_date_or_span(text: str, option: str, now: float) -> float:
     """The same, or a length of time from now, such as ``2h``.
 
     Raises:
         InvalidInputError: it is neither.
     """
+    return _of_date_or_span(text, option, now, 1)
+
+
+def _of_date_or_span(text: str, option: str, now: float, direction: int) -> float:
     from millpond.specs.errors import BadValueError
     from millpond.specs.quantities import seconds
 
     try:
-        return now + seconds(text)
+        return now + direction * seconds(text)
     except BadValueError:
         pass
     try:
@@ -44,3 +61,9 @@ def told(instant: float, *, seconds: bool = False) -> str:
     """``2026-11-22 08:00``, or with seconds."""
     local = datetime.datetime.fromtimestamp(instant, datetime.UTC).astimezone()
     return f"{local:%Y-%m-%d %H:%M:%S}" if seconds else f"{local:%Y-%m-%d %H:%M}"
+
+
+def precise(instant: float) -> str:
+    """``2026-11-22 08:00:07.25``."""
+    local = datetime.datetime.fromtimestamp(instant, datetime.UTC).astimezone()
+    return f"{local:%Y-%m-%d %H:%M:%S}.{local.microsecond // 10_000:02d}"

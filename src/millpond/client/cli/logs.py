@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
 
 import click
 
+from millpond.client.cli import instants
 from millpond.client.cli.complaints import say
 from millpond.client.cli.connection import asks_server, connect
 from millpond.client.cli.following import accounts_of, leave
@@ -18,17 +20,39 @@ from millpond.client.cli.output import Output
 @click.option("-f", "--follow", is_flag=True, help="Go on until the job has ended.")
 @click.option("--task", type=click.IntRange(min=0), help="Only the task of this number.")
 @click.option("--attempt", type=click.IntRange(min=1), help="The run of this number [default: the last].")
+@click.option("--tail", type=click.IntRange(min=0), metavar="N", help="Only the last N lines of each task.")
+@click.option("--since", metavar="TIME", help="Only the last so long (such as 10m), or since 2026-01-31T08:00.")
+@click.option("--timestamps", is_flag=True, help="Begin each line with when it was written.")
 @asks_server
-def command(job: str, follow: bool, task: int | None, attempt: int | None, state_dir: Path | None) -> None:
-    """Print what JOB wrote.
+def command(
+    job: str,
+    follow: bool,
+    task: int | None,
+    attempt: int | None,
+    tail: int | None,
+    since: str | None,
+    timestamps: bool,
+    state_dir: Path | None,
+) -> None:
+    """Print what JOB wrote: standard output to standard output, standard error to standard error.
 
     With --follow, Ctrl-C leaves the job alone, and says how to return.
     """
+    start = None if since is None else instants.of_past(since, "--since", time.time())
     with connect(state_dir) as client:
         found = client.find(job)
-        output = Output(sys.stdout, labelled=task is None and len(found.tasks) > 1)
+        labelled = task is None and len(found.tasks) > 1
+        output = Output((sys.stdout, sys.stderr), labelled, timestamps)
         try:
-            for chunk in client.logs(found.id, task=task, attempt=attempt, follow=follow):
+            for chunk in client.logs(
+                found.id,
+                task=task,
+                attempt=attempt,
+                follow=follow,
+                tail=tail,
+                since=start,
+                timestamps=timestamps,
+            ):
                 output.write(chunk)
         except KeyboardInterrupt:
             if follow:

@@ -1,10 +1,14 @@
-"""A job's output on the screen: one task's exactly as written, several tasks' line by line with the task in front."""
+"""A job's output on the screen: one task's exactly as written, several tasks' line by line with the task in front.
+
+What a task wrote to standard error goes to standard error.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TextIO
 
+from millpond.client.cli import instants
 from millpond.client.cli.complaints import say
 from millpond.specs.log_bodies import LogChunk
 
@@ -13,16 +17,24 @@ class Output:
     """Prints pieces of output.
 
     Args:
-        stream: where to.
+        streams: where to, standard output and standard error.
         labelled: put ``[task]`` before each line.
+        timed: put the time before each line.
         tell: how to say that another run of the job begins.
     """
 
-    def __init__(self, stream: TextIO, labelled: bool, tell: Callable[[str], None] = say) -> None:
-        self._stream = stream
+    def __init__(
+        self,
+        streams: tuple[TextIO, TextIO],
+        labelled: bool,
+        timed: bool = False,
+        tell: Callable[[str], None] = say,
+    ) -> None:
+        self._streams = streams
         self._labelled = labelled
+        self._timed = timed
         self._tell = tell
-        self._open_lines: dict[tuple[int, int], str] = {}
+        self._open_lines: dict[tuple[int, int, str], str] = {}
         self._attempt = 0
 
     def write(self, chunk: LogChunk) -> None:
@@ -31,26 +43,45 @@ class Output:
             if self._attempt:
                 self._tell(f"{chunk.job} was started again, run {chunk.attempt}")
             self._attempt = chunk.attempt
-        if self._labelled:
-            self._write_lines(chunk)
+        stream = self._stream(chunk.stream)
+        if self._labelled or self._timed:
+            self._write_lines(chunk, stream)
         else:
-            self._stream.write(chunk.data)
-        self._stream.flush()
+            stream.write(chunk.data)
+        stream.flush()
 
     def finish(self) -> None:
         """Print what tasks left without a line end."""
-        for (_, task), rest in self._open_lines.items():
-            self._stream.write(f"[{task}] {rest}\n")
-        self._open_lines.clear()
-        self._stream.flush()
+        for key in list(self._open_lines):
+            self._finish(key)
 
-    def _write_lines(self, chunk: LogChunk) -> None:
-        """Whole lines only: two tasks that write at once must not share a line."""
-        key = (chunk.attempt, chunk.task)
-        *lines, rest = (self._open_lines.pop(key, "") + chunk.data).split("\n")
-        if rest and chunk.attempt_over:
-            lines.append(rest)
-        elif rest:
-            self._open_lines[key] = rest
-        for line in lines:
-            self._stream.write(f"[{chunk.task}] {line}\n")
+    def _stream(self, name: str) -> TextIO:
+        return self._streams[name == "stderr"]
+
+    def _finish(self, key: tuple[int, int, str]) -> None:
+        rest = self._open_lines.pop(key, "")
+        if rest:
+            stream = self._stream(key[2])
+            stream.write(f"{rest}\n")
+            stream.flush()
+
+    def _write_lines(self, chunk: LogChunk, stream: TextIO) -> None:
+        """Whole lines only: two tasks that write at once must not share a line, nor two streams of one."""
+        head = self._head(chunk)
+        key = (chunk.attempt, chunk.task, chunk.stream)
+        *lines, rest = chunk.data.split("\n")
+        if lines:
+            lines[0] = self._open_lines.pop(key, head) + lines[0]
+            stream.write("".join(f"{line}\n" for line in [lines[0], *(head + line for line in lines[1:])]))
+        if rest:
+            self._open_lines[key] = self._open_lines.get(key, head) + rest
+        if chunk.attempt_over:
+            for name in ("stdout", "stderr"):
+                self._finish((chunk.attempt, chunk.task, name))
+
+    def _head(self, chunk: LogChunk) -> str:
+        """What stands before a line that begins in this piece."""
+        time = ""
+        if self._timed:
+            time = "-" * instants.PRECISE_WIDTH if chunk.written_at is None else instants.precise(chunk.written_at)
+        return " ".join(part for part in (time, f"[{chunk.task}]" if self._labelled else "") if part) + " "

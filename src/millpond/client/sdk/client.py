@@ -394,19 +394,28 @@ class Client:
         attempt: int | None = None,
         follow: bool = False,
         cursor: str = "",
+        tail: int | None = None,
+        since: float | None = None,
+        timestamps: bool = False,
     ) -> Iterator[LogChunk]:
-        """What a job's tasks wrote, piece by piece.
+        """What a job's tasks wrote, piece by piece; each is of one ``stream``, ``stdout`` or ``stderr``.
 
         With ``follow`` it goes on until the job has ended (or the attempt, when one is named), through lost
         connections and server restarts, without a piece missing or coming twice. ``cursor`` is that of the last piece a
         caller has; what comes is what stands behind it.
+
+        Args:
+            tail: begin with so many last lines of each task.
+            since: begin with what was written then or later, in seconds since 1970.
+            timestamps: pieces say when they were written (``written_at``).
 
         Raises:
             NotFoundError: no such job, task or attempt.
             UnavailableError: the server stayed away for too long.
         """
         path = f"/jobs/{segment(job_id)}/logs"
-        params = {"task": task, "attempt": attempt, "follow": follow, "cursor": cursor or None}
+        params: dict[str, str | float | None] = {"task": task, "attempt": attempt, "follow": follow}
+        params |= {"cursor": cursor or None, "tail": tail, "since": since, "timestamps": timestamps or None}
         wanted = {name: value for name, value in params.items() if value is not None}
         if follow:
             yield from logs.follow(self._connection, Patience(self._connection), path, wanted)

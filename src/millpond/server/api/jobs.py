@@ -165,9 +165,18 @@ async def logs(
     offset: Annotated[int, Query(ge=0, lt=2**62)] = 0,
     follow: bool = False,
     cursor: Annotated[str, Query(max_length=1_000_000)] = "",
+    tail: Annotated[int | None, Query(ge=0, lt=2**62)] = None,
+    since: Annotated[float | None, Query(ge=0, lt=2**40, allow_inf_nan=False)] = None,
+    timestamps: bool = False,
 ) -> StreamingResponse:
-    """A job's output, one JSON chunk per line; with ``follow`` until the job is over, through all its attempts."""
-    chunks = await service.logs.read(job, Wish(task, attempt, offset, follow, cursor))
+    """A job's output, one JSON chunk per line; with ``follow`` until the job is over, through all its attempts.
+
+    A chunk is of one stream, standard output or standard error. ``tail`` begins with so many last lines of each task,
+    ``since`` with what was written at this time or later (seconds since 1970); with ``timestamps`` each chunk says when
+    it was written.
+    """
+    wish = Wish(task, attempt, offset, follow, cursor, tail, since, timestamps)
+    chunks = await service.logs.read(job, wish)
     return StreamingResponse(_lines(chunks), media_type="application/x-ndjson")
 
 

@@ -1,0 +1,107 @@
+"""What lies where in a task's log: which stream wrote a part and when, and where its last lines or hours begin."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import BinaryIO, Final
+
+from millpond.node.log_index import LogIndex, Mark, Stream
+from millpond.node.records import TaskFiles
+
+_BLOCK: Final = 65_536
+_US: Final = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of a piece of a log.
+
+    Attributes:
+        end: where in the piece it ends, in bytes; it begins where the one before it ended.
+        written_at: when its first byte was written, in seconds since 1970; None: nobody knows.
+        last_of_stream: what comes behind it is of the other stream.
+    """
+
+    end: int
+    stream: Stream
+    written_at: float | None
+    last_of_stream: bool
+
+
+def parts_of(files: TaskFiles, offset: int, length: int, *, by_time: bool) -> Iterator[Part]:
+    """The parts of a piece of a log, in order, at least one.
+
+    Args:
+        by_time: what was written at different times is different parts too.
+    """
+    stream = Stream.STDOUT
+    written_at: float | None = None
+    for mark in _marks(files, offset):
+        if mark.offset >= offset + length:
+            break
+        if mark.offset > offset and (by_time or mark.stream is not stream):
+            yield Part(mark.offset - offset, stream, written_at, mark.stream is not stream)
+        elif mark.offset > offset:
+            continue
+        stream, written_at = mark.stream, mark.time_us / _US
+    yield Part(length, stream, written_at, False)
+
+
+def begin_of(files: TaskFiles, tail: int | None, since: float | None) -> int:
+    """Where a reader begins who wants so many last lines, and nothing that was written before a time.
+
+    Args:
+        since: in seconds since 1970.
+    """
+    try:
+        file = files.log.open("rb")
+    except FileNotFoundError:
+        return 0
+    with file:
+        begin = 0 if since is None else _offset_since(files, since, os.fstat(file.fileno()))
+        return begin if tail is None else max(begin, _offset_of_tail(file, tail))
+
+
+def _marks(files: TaskFiles, offset: int) -> Iterator[Mark]:
+    try:
+        index = LogIndex(files.log_index)
+    except FileNotFoundError:
+        return
+    with index:
+        yield from index.marks_from(offset)
+
+
+def _offset_since(files: TaskFiles, since: float, log: os.stat_result) -> int:
+    """Of a log without an index nothing is known but when the last of it was written."""
+    try:
+        index = LogIndex(files.log_index)
+    except FileNotFoundError:
+        return 0 if log.st_mtime >= since else log.st_size
+    with index:
+        found = index.offset_since(int(since * _US))
+    return log.st_size if found is None else found
+
+
+def _offset_of_tail(file: BinaryIO, lines: int) -> int:
+    """Where the last lines of a file begin; one without a line end counts too. Read from the end, in blocks."""
+    end = file.seek(0, os.SEEK_END)
+    if lines == 0 or end == 0:
+        return end
+    file.seek(end - 1)
+    wanted = lines + (file.read(1) == b"\n")  # line ends up to and with that before the first line wanted
+    at = end
+    while at > 0:
+        begin = max(at - _BLOCK, 0)
+        file.seek(begin)
+        block = file.read(at - begin)
+        ends = block.count(b"\n")
+        if ends >= wanted:
+            position = len(block)
+            for _ in range(wanted):
+                position = block.rindex(b"\n", 0, position)
+            return begin + position + 1
+        wanted -= ends
+        at = begin
+    return 0
