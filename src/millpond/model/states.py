@@ -44,6 +44,8 @@ class JobState(StrEnum):
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     CANCELLED = "cancelled"
+    UNKNOWN = "unknown"
+    """Shown by a copy of a server for what the original may still run; never a state in the scheduler."""
 
     @property
     def ended(self) -> bool:

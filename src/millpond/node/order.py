@@ -38,7 +38,7 @@ class TaskStart:
         decision: the decision it follows from; the same one never starts it twice.
         env: its whole environment.
         limits: what keeps it to what it asked for.
-        port, access_key, grants, held_by, hold_reason: as in its record.
+        port, access_key, grants, held_by, hold_reason, server: as in its record.
         mounts: what else must be found in its sandbox or container.
     """
 
@@ -55,6 +55,7 @@ class TaskStart:
     held_by: SliceHold = SliceHold.UNKNOWN
     hold_reason: str = ""
     mounts: tuple[Mount, ...] = ()
+    server: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +126,7 @@ def _record(start: TaskStart, launch: LaunchSpec) -> dict[str, Any]:
         "role": start.role,
         "node": start.node,
         "decision": start.decision,
+        "server": start.server,
         "devices": start.devices,
         "notice_signal": launch.notice_signal,
         "saves": bool(launch.checkpoint_signal),

@@ -112,6 +112,7 @@ class RunRecord:
 
     Attributes:
         decision: the decision that started it.
+        server: identity of the server that started it; empty in records of earlier versions.
         devices: UUIDs of what it was given, or was moved to since.
         grants: how much of each; empty in records of earlier versions.
         left: while it is to come back on other devices than it was taken off: the latter, in the same order.
@@ -179,6 +180,7 @@ class RunRecord:
     ended_for: str = ""
     ended_as: str = ""
     left: tuple[str, ...] = ()
+    server: str = ""
 
     @property
     def confinement(self) -> Confinement:

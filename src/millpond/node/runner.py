@@ -162,7 +162,7 @@ def kill_remains(files: TaskFiles, groups: Sequence[str]) -> None:
     """
     cgroups.remove(groups)
     for _ in range(_FREEZING_PASSES):
-        remains = procfs.with_variable(LOG_VARIABLE, str(files.log))
+        remains = procfs.with_variable(LOG_VARIABLE, str(files.log.resolve()))
         if not remains:
             return
         _send(remains, signal.SIGKILL)

@@ -70,5 +70,6 @@ class About:
             unsandboxed=self._ground.isolation.apart.trouble,
             unlimited=identity.unlimited,
             unshared=identity.unshared() if admin else "",
+            apart="" if self._ground.loop.apart is None else str(self._ground.loop.apart),
             jobs=dict(sorted((self._ground.loop.board.counts() | ended).items())),
         )

@@ -179,6 +179,14 @@ def picture_cancelled(before: JobInfo, at: float, account: str) -> JobInfo:
     return before.model_copy(update=ended | {"tasks": tasks})
 
 
+def picture_apart(info: JobInfo) -> JobInfo:
+    """A living job in a copy of its server's state: what has become of it since is not known here."""
+    if info.array is not None or info.state == JobState.QUEUED:
+        return info.model_copy(update={"reason": "this server has a copy of another's state, and starts no job"})
+    text = f"it was {info.state} under the original of this copy, and is left alone"
+    return info.model_copy(update={"state": JobState.UNKNOWN.value, "reason": text})
+
+
 def gpus_text(job: Job) -> str:
     """What a job asks for: ``0``, ``0.25``, ``8 GiB``, ``2``, ``4 x 2`` (tasks x cards), roles joined by ``+``."""
     parts = []

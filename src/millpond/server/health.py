@@ -49,6 +49,8 @@ class Health:
 
     def degraded(self) -> str:
         """Why no new work is taken on, or none started, although all else is answered; empty when it is."""
+        if self._loop.apart is not None:
+            return self._loop.apart.cause
         full = self._disk.full()
         if full:
             return f"nothing is taken on: {full}"

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from millpond.forecasting.durations import Forecast
-from millpond.model.errors import UnavailableError
+from millpond.model.errors import MillpondError, UnavailableError
 from millpond.model.events import Event
 from millpond.model.workloads import Job
 from millpond.scheduling.records import JobRecord
@@ -138,11 +138,11 @@ def answer(question: Question, core: Core) -> None:
         question.answer.set_exception(error)
 
 
-def turn_away(messages: Sequence[Message], trouble: str) -> None:
+def turn_away(messages: Sequence[Message], trouble: MillpondError) -> None:
     """Nothing can be stored: whoever wishes for something is told; questions can be answered all the same."""
     for message in messages:
         if isinstance(message, (Submission, ChangeJob, ChangeNode)):
-            message.answer.set_exception(UnavailableError(trouble, "see the server's log"))
+            message.answer.set_exception(trouble)
 
 
 def abandon(messages: Sequence[Message]) -> None:

@@ -26,7 +26,7 @@ from millpond.node.records import TaskId
 from millpond.server import recovery
 from millpond.server.arrays.arrays import Arrays
 from millpond.server.batch import Batch
-from millpond.server.board import Board, picture_cancelled
+from millpond.server.board import Board, picture_apart, picture_cancelled
 from millpond.server.core import Core
 from millpond.server.dependents import Dependents, Stages
 from millpond.server.inbox import (
@@ -88,6 +88,7 @@ class Loop:
         trouble: why nothing can be accepted now (the store cannot be written); empty when all is well.
         on_ended: told the last look of jobs whose end is durable; must return at once.
         on_cycle: told how many seconds the core took to decide; must return at once.
+        apart: why nothing is taken on at all, as the state is another server's; None where it is our own.
         failure: what ended the thread when it ended by itself: always a defect.
         address: says which webhooks are to be told of what happened.
         on_told: called when there is something new to tell, and it is durable.
@@ -110,6 +111,7 @@ class Loop:
         self.engine: AdoptingEngine
         self.inbox = Inbox()
         self.trouble = ""
+        self.apart: MillpondError | None = None
         self.failure: Exception | None = None
         self.on_failure: Callable[[], None] = lambda: None
         self.on_told: Callable[[], None] = lambda: None
@@ -208,14 +210,27 @@ class Loop:
         self.inbox.put(Told(told))
         self.turn(0.0)
 
+    def stand_apart(self, why: MillpondError) -> None:
+        """Show what is known and change nothing, instead of ``settle``: the state is another server's.
+
+        What that one may still run is unknown here. Nothing is decided, stored, started or ended.
+        """
+        self.apart = why
+        self._looks.begin((), self.dependents.all, self._now())
+        self._looks.stored()
+        for info in self.board.newest_first():
+            self.board.put(picture_apart(info))
+
     def turn(self, timeout_s: float | None) -> None:
         """One turn; waits for something to do at most ``timeout_s``."""
         self._taken = messages = [message for message in self.inbox.drain(timeout_s) if is_wanted(message)]
         questions = [message for message in messages if isinstance(message, Question)]
-        if self._flush():
+        if self.apart is not None:
+            turn_away(messages, self.apart)
+        elif self._flush():
             self._take(messages)
         else:
-            turn_away(messages, self.trouble)
+            turn_away(messages, UnavailableError(self.trouble, "see the server's log"))
             self._unstored += told_in(messages)
         for question in questions:
             answer(question, self.core)
@@ -238,6 +253,8 @@ class Loop:
     def _sleep_s(self) -> float:
         if self.trouble:
             return RETRY_STORE_S
+        if self.apart is not None:
+            return LONGEST_SLEEP_S
         now = self._now()
         due = self._next_due(now)
         return LONGEST_SLEEP_S if due is None else min(max(due - now, 0.0), LONGEST_SLEEP_S)
@@ -423,7 +440,7 @@ class Loop:
         return True
 
     def _keep_snapshot(self) -> None:
-        if self.core.seq == self._snapshot_seq or not self._flush():
+        if self.apart is not None or self.core.seq == self._snapshot_seq or not self._flush():
             return
         try:
             self.store.save_snapshot(Snapshot(self.core.seq, self.core.now, VERSION, self.core.snapshot()))

@@ -37,6 +37,7 @@ class ServerOptions:
         control_groups: whether tasks get control groups: ``auto``, ``always`` or ``off``.
         keep_jobs, keep_logs_gib: what is kept of ended jobs, see ``server.retention``; None: everything.
         standby: wait while another server leads on the same database and state directory, and take over from it.
+        take_over: go on in place of the server whose state this is a copy of (``startup.identity``).
         keep_free_gib: nothing new starts while less is free on the server's disk; None: see ``server.disk_watch``.
         log_format: of the server's log: ``text`` or ``json``.
         stop_jobs_on_exit: end all jobs when the server ends; otherwise they go on and the next server finds them.
@@ -55,6 +56,7 @@ class ServerOptions:
     sandbox: str = SandboxMode.AUTO.value
     control_groups: str = GroupMode.AUTO.value
     standby: bool = False
+    take_over: bool = False
     stop_jobs_on_exit: bool = False
     keep_jobs: float | None = None
     keep_logs_gib: float | None = None
@@ -82,6 +84,7 @@ def parse_options(arguments: Sequence[str]) -> ServerOptions:
     parser.add_argument("--reserve", action=switch, help="keep room for the first job that does not fit")
     parser.add_argument("--store", default="", help="URL of a PostgreSQL database instead of SQLite")
     parser.add_argument("--standby", action="store_true", help="wait while another server leads, then take over")
+    parser.add_argument("--take-over", action="store_true", help="go on in place of the original of a copied state")
     parser.add_argument("--sandbox", default="auto", choices=SANDBOX_MODES, help="whether tasks are kept apart")
     parser.add_argument("--control-groups", default="auto", choices=GROUP_MODES, help="whether they get control groups")
     parser.add_argument("--stop-jobs-on-exit", action="store_true", help="end all jobs when the server ends")

@@ -21,7 +21,9 @@ from millpond.node.files import read_json, write_json
 from millpond.specs.server_bodies import SERVER_FILE, ServerFile
 
 DATABASE_FILE: Final = "millpond.db"
-_LOCK_FILE: Final = "lock"
+LOCK_FILE: Final = "lock"
+IDENTITY_FILE: Final = "identity.json"
+"""Whose state this is; see ``server.startup.identity``."""
 _ENDS_WITHIN_S: Final = 2.0
 """A server that has lost the lead gets so long to end by itself."""
 _LETS_GO_WITHIN_S: Final = 10.0
@@ -44,7 +46,7 @@ class StateDir:
         self._left: dict[str, Any] | None = None
         try:
             self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
-            self._lock = os.open(self.path / _LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._lock = os.open(self.path / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise self._unusable(error) from error
         try:

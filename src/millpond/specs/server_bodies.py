@@ -43,6 +43,7 @@ class ServerInfo(Body):
         unshared: why slices and swapping of real cards are refused, as another server shares them out; empty where
             they are not.
         unlimited: why all processes of a task together are not kept to what it asked for; empty when they are.
+        apart: why it changes nothing, where it has a copy of another server's state; else empty.
     """
 
     version: str
@@ -58,6 +59,7 @@ class ServerInfo(Body):
     unsandboxed: str = ""
     unlimited: str = ""
     unshared: str = ""
+    apart: str = ""
 
 
 class HealthInfo(Body):

@@ -59,6 +59,7 @@ class Bench:
         self._sandbox = sandbox
         self.limiter = Limiter()
         self.holds: dict[str, Sequence[Hold]] = {}
+        self.servers = ("own",)
         self.state_dir = directory / "state"
         self.workdir = directory / "work"
         self.workdir.mkdir()
@@ -73,7 +74,12 @@ class Bench:
         self._woken = threading.Event()
         lock = AgentLock(self.state_dir.parent / "devices.lock")
         options = EngineOptions(
-            wake=self._woken.set, sandbox=self._sandbox, limiter=self.limiter, holds=self.holds, agent_lock=lock
+            self._woken.set,
+            sandbox=self._sandbox,
+            limiter=self.limiter,
+            holds=self.holds,
+            agent_lock=lock,
+            servers=self.servers,
         )
         self.engine = LocalEngine(self.machine, self.state_dir, self._launch_of, options)
         return self.engine

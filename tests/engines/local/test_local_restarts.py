@@ -48,6 +48,22 @@ def test_a_task_that_runs_through_a_restart_is_reported_once(bench: Bench) -> No
     assert bench.quiet()
 
 
+def test_a_task_of_another_server_is_neither_adopted_nor_ended(bench: Bench) -> None:
+    bench.start("job", f"{released('go')}; echo over > over")
+    bench.events(1)
+    bench.servers = ("another",)
+    engine = bench.restart()
+    engine.adopt([], [])
+    assert bench.quiet()
+    assert engine.inventory().tasks == ()
+    bench.servers = ("successor", "own")
+    bench.restart().adopt([FIRST], [])
+    (bench.workdir / "go").touch()
+    (end,) = bench.events(1)
+    assert isinstance(end, Ended)
+    assert end.outcome is Outcome.SUCCESS
+
+
 def test_ends_while_no_engine_looks_are_each_reported_once(bench: Bench) -> None:
     bench.start("job", f'{released("go")}; exit "$RANK"', tasks=(0, 1))
     bench.events(1)

@@ -75,7 +75,7 @@ def restore(file: Path, key_file: Path | None, stdin: bool, state_dir: Path | No
         raise InvalidInputError(f"{file} is encrypted by a key file", "name it with --key-file")
     summary = put_back(file, directory, _key(key_file, stdin) if needed else None)
     click.echo(f"{wording.count(summary.files, 'file')} of Millpond {summary.version} in {directory}")
-    click.echo(f"go on with `pond up --state-dir {directory}`")
+    click.echo(f"`pond up --state-dir {directory}` shows it; with --take-over it goes on in place of the original")
 
 
 def _key(key_file: Path | None, stdin: bool, new: bool = False) -> KeySource:

@@ -49,7 +49,10 @@ def command(state_dir: Path | None, keep_jobs: bool, jobs_end_within: float) -> 
     pid = _answering_pid(directory, left.pid)
     if not keep_jobs:
         with Client(state_dir=directory) as client:
-            _stop_jobs(client, jobs_end_within)
+            if client.server().apart:
+                click.echo("the jobs of the original are left alone")
+            else:
+                _stop_jobs(client, jobs_end_within)
     os.kill(pid, signal.SIGTERM)
     if not _within(_SERVER_ENDS_WITHIN_S, lambda: not _exists(pid)):
         raise MillpondError(f"the server (process {pid}) has not ended", "its log says what it waits for")

@@ -148,9 +148,12 @@ def _present(job: JobInfo, now: float) -> str:
     since = "" if ran_s is None else f" for {wording.span(ran_s)}"
     moved = f", {job.migration}" if job.migration else ""
     clings = f"; it {job.suspension}" if job.suspension else ""
-    return {"running": f"runs{since}{moved}{clings}", "suspended": job.suspension or "halted where it is"}.get(
-        job.state, "told to end"
-    )
+    known = {
+        "running": f"runs{since}{moved}{clings}",
+        "suspended": job.suspension or "halted where it is",
+        "unknown": job.reason,
+    }
+    return known.get(job.state, "told to end")
 
 
 def _ended(job: JobInfo) -> Step:

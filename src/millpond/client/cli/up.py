@@ -51,6 +51,9 @@ from millpond.specs.server_bodies import FIRST_LOGIN_FILE
 @click.option("--store", metavar="URL", help="PostgreSQL database to remember in, instead of SQLite.")
 @click.option("--standby", is_flag=True, help="Wait while another server leads on the same --store, then take over.")
 @click.option(
+    "--take-over", is_flag=True, help="With a copied or restored state: go on in place of the original, which is gone."
+)
+@click.option(
     "--sandbox",
     type=click.Choice(SANDBOX_MODES),
     default="auto",
@@ -92,6 +95,7 @@ def command(
     reserve: bool | None,
     store: str | None,
     standby: bool,
+    take_over: bool,
     sandbox: str,
     control_groups: str,
     keep_jobs: float | None,
@@ -126,6 +130,8 @@ def command(
             arguments.append(f"--{switch}" if on else f"--no-{switch}")
     if standby:
         arguments.append("--standby")
+    if take_over:
+        arguments.append("--take-over")
     if stop_jobs_on_exit:
         arguments.append("--stop-jobs-on-exit")
     if detach:
@@ -145,6 +151,8 @@ def _start_detached(arguments: list[str], directory: Path) -> None:
     with Client(state_dir=directory) as client:
         click.echo(summary(client.nodes()))
         server = client.server()
+    if server.apart:
+        click.echo(server.apart)
     if server.unsandboxed:
         click.echo(f"jobs are not kept apart from each other: {server.unsandboxed}")
     if server.unshared:

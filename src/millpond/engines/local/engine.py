@@ -25,7 +25,7 @@ from millpond.node.devices.failed import FailedDevices
 from millpond.node.launch import LaunchSpec
 from millpond.node.limiting import Limiter
 from millpond.node.machine import Machine
-from millpond.node.records import RunRecord, TaskId, running_records
+from millpond.node.records import RunRecord, TaskId
 from millpond.node.sandbox import Sandbox
 from millpond.node.sharing.agent_lock import AgentLock
 from millpond.node.sharing.backend import Hold
@@ -47,6 +47,7 @@ class EngineOptions:
         limiter: what keeps tasks to their amounts.
         holds: what keeps tasks to their slices, by vendor of the device.
         agent_lock: of this machine; taken where it has real devices.
+        servers: identities of the servers whose tasks are its own; what it starts carries the first.
     """
 
     wake: Callable[[], None] = _nobody
@@ -56,6 +57,7 @@ class EngineOptions:
     limiter: Limiter = Limiter()
     holds: Mapping[str, Sequence[Hold]] = field(default_factory=dict)
     agent_lock: AgentLock = field(default_factory=AgentLock)
+    servers: Sequence[str] = ("",)
 
 
 class LocalEngine:
@@ -89,7 +91,9 @@ class LocalEngine:
         self._outbox = Outbox(options.clock, options.wake)
         self._loop = asyncio.new_event_loop()
         self._loop.set_exception_handler(self._failed)
-        means = Means(options.sandbox, options.limiter, options.holds, options.agent_lock, self._unmappable)
+        means = Means(
+            options.sandbox, options.limiter, options.holds, options.agent_lock, self._unmappable, options.servers
+        )
         self._executor = Executor(machine, self._state_dir, launch_of, self._outbox, self._loop, means)
         self._health = HealthWatch(
             machine,
@@ -126,10 +130,10 @@ class LocalEngine:
         return self._outbox.drain()
 
     def inventory(self) -> Inventory:
-        """The nodes, and every task of this state directory that has not come to its own end, whoever started it."""
+        """The nodes, and every task of its own that has not come to its own end, whichever engine started it."""
         observed = tuple(
             Observed(record.id.job, record.id.attempt, record.id.task, record.node, record.alive, record.confinement)
-            for record in running_records(self._state_dir)
+            for record in self._executor.own_records()
         )
         return Inventory(self._health.nodes, observed)
 

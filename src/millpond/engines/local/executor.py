@@ -7,7 +7,7 @@ order it can follow.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -48,6 +48,7 @@ class Means:
         holds: what keeps tasks to their slices, by vendor of the device.
         lock: held by whoever shares out the devices of this machine.
         on_unmappable: told a node whose driver brings nothing back on other devices.
+        servers: identities of the servers whose tasks are ours; what we start carries the first.
     """
 
     sandbox: Sandbox | None
@@ -55,6 +56,7 @@ class Means:
     holds: Mapping[str, Sequence[Hold]]
     lock: AgentLock
     on_unmappable: Callable[[str], None]
+    servers: Sequence[str]
 
 
 class Executor:
@@ -81,7 +83,10 @@ class Executor:
         self.desk = Desk(machine, state_dir, self.live, loop, callers, means.holds, means.lock)
         self._moves = Moves(self.live, self.desk, outbox, self._dispatch_all)
         self.nurse = Nurse(means.limiter.supervisors)
-        self._site = Site(machine, state_dir, self.live, self.nurse, loop, means.sandbox, means.limiter)
+        self._servers = frozenset(("", *means.servers))  # tasks of earlier versions carry none
+        self._site = Site(
+            machine, state_dir, self.live, self.nurse, loop, means.sandbox, means.limiter, means.servers[0]
+        )
         self._launch_of = launch_of
         self._outbox = outbox
         self._pending: dict[str, tuple[PendingStart, int]] = {}
@@ -106,11 +111,11 @@ class Executor:
             if task in starting:
                 continue  # carrying the start out (again) finds it
             record = read_record(TaskFiles.of(self._site.state_dir, task))
-            if record is None:
+            if record is None or record.server not in self._servers:
                 self._outbox.ended(task, NEVER_STARTED)
             elif self.live.attach(record) is None:
                 self._outbox.ended(task, verdict_on(self.live.final_record(record)))
-        found = list(running_records(self._site.state_dir))
+        found = list(self.own_records())
         for record in found:
             if record.id in starting:
                 self.live.attach(record, expected=False)  # looked at now, told of when its start is repeated
@@ -122,6 +127,10 @@ class Executor:
         living = [record for record in found if self.live.get(record.id) is not None]
         tasks = [record.id for record in living]
         self.desk.recover(living, lambda task: task.job in moved, lambda: self._recovered(tasks))
+
+    def own_records(self) -> Iterator[RunRecord]:
+        """Every task of ours whose end is not noted; never one that another server started. Any thread."""
+        return (record for record in running_records(self._site.state_dir) if record.server in self._servers)
 
     def _recovered(self, tasks: Collection[TaskId]) -> None:
         """The books are whole; what ended while they were made was released before it stood in them."""

@@ -45,6 +45,7 @@ class Site:
     Attributes:
         sandbox: what tasks are kept apart with; None where they are not.
         limiter: what keeps tasks to their amounts.
+        server: identity of the server that starts them.
     """
 
     machine: Machine
@@ -54,6 +55,7 @@ class Site:
     loop: asyncio.AbstractEventLoop
     sandbox: Sandbox | None = None
     limiter: Limiter = Limiter()
+    server: str = ""
 
 
 class StartState(Enum):
@@ -211,6 +213,7 @@ class PendingStart:
         if sliced.preload:
             env["LD_PRELOAD"] = os.pathsep.join(filter(None, (sliced.preload, env.get("LD_PRELOAD", ""))))
         start = replace(start, env=env, held_by=sliced.hold, hold_reason=sliced.reason, mounts=sliced.mounts)
+        start = replace(start, server=site.server)
         return runner.spawn(site.nurse, site.state_dir, start, self._launch, site.sandbox)
 
     def _look(self, task: TaskId, spawned: runner.Spawned) -> None:

@@ -13,7 +13,7 @@ from millpond.server.core import Core
 from millpond.server.explaining import Explainer
 from millpond.server.loop import Loop
 from millpond.specs.job_bodies import JobInfo
-from millpond.specs.reason_bodies import ReasonInfo
+from millpond.specs.reason_bodies import ReasonInfo, RemedyInfo
 
 REASONS_IN_A_LIST: Final = 20
 """Reasons cost the scheduler's thread time; in a list the first so many waiting jobs get one."""
@@ -36,6 +36,8 @@ class Reasons:
 
     async def explained(self, info: JobInfo, audience: Audience) -> JobInfo:
         """A job that waited a moment ago, as it is now, with the reason if it still waits: both of one instant."""
+        if self._loop.apart is not None:
+            return info
         now, reason = await self._asking.ask(
             lambda core: (self._loop.board.get(info.id), self._explain(core, info.id, briefly=True))
         )
@@ -51,6 +53,10 @@ class Reasons:
 
     async def of(self, job: str) -> ReasonInfo | None:
         """Whom a job waits for, or why it waits or runs; None when it has ended."""
+        info, apart = self._loop.board.get(job), self._loop.apart
+        if apart is not None and info is not None:
+            remedy = RemedyInfo(change=apart.remedy)
+            return ReasonInfo(job=job, state=info.state, cause="copy", summary=info.reason, remedy=remedy)
         return await self._asking.ask(lambda core: self._explain(core, job))
 
     def _explain(self, core: Core, job: str, *, briefly: bool = False) -> ReasonInfo | None:

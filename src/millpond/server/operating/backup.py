@@ -1,8 +1,9 @@
 """Backups: one archive of everything in a state directory, taken while the server runs, checked before it is restored.
 
 The database is copied by SQLite's own online backup, so that the copy is whole. Records and output of jobs are copied
-as they are at that moment. A restored server settles what has happened since as after any crash: tasks that it no
-longer finds count as lost with their machine.
+as they are at that moment. A restored server knows that its state is a copy (``server.startup.identity``). Once it
+takes over it settles what has happened since as after any crash: tasks that it no longer finds count as lost with their
+machine.
 
 The archive is a gzip-compressed tar file, readable by its owner only as it holds the API token. Its last member,
 ``manifest.json``, names every file with its SHA-256. It can be encrypted (``server.vault.envelope``).
@@ -25,18 +26,20 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any, Final, cast
 
 from millpond.model.errors import ConflictError, InvalidInputError, UnavailableError
+from millpond.node.files import write_json
 from millpond.server.files.blobs import BLOBS_FOLDER
 from millpond.server.files.partials import PARTIALS_FOLDER
-from millpond.server.state_dir import DATABASE_FILE
+from millpond.server.state_dir import DATABASE_FILE, IDENTITY_FILE, LOCK_FILE
 from millpond.server.vault.ciphers import Cipher
 from millpond.server.vault.envelope import MAGIC, OpeningReader, SealingWriter, is_sealed, needed_key
 from millpond.server.vault.keys import KeySource
 from millpond.server.version import VERSION
+from millpond.specs.server_bodies import SERVER_FILE
 
 MANIFEST: Final = "manifest.json"
 FORMAT: Final = 1
 
-_PASSING: Final = frozenset({"lock", "server.json", "server.log", "supervisors.log"})
+_PASSING: Final = frozenset({LOCK_FILE, SERVER_FILE, IDENTITY_FILE, "server.log", "supervisors.log"})
 """Files of the state directory that mean nothing elsewhere."""
 _BESIDE_DATABASE: Final = (f"{DATABASE_FILE}-", f"{DATABASE_FILE}.")
 """What SQLite keeps beside the database, which is copied by itself, and what an upgrade left there."""
@@ -144,6 +147,8 @@ def restore(archive: Path, state_dir: Path, key: KeySource | None = None) -> Bac
         fresh.mkdir(mode=0o700, parents=True)
         try:
             manifest = _unpack(archive, fresh, key)
+            # An earlier version's database does not tell whose it is.
+            write_json(fresh / IDENTITY_FILE, {"restored": True}, durable=True)
             with contextlib.suppress(FileNotFoundError):
                 state_dir.rmdir()
             fresh.rename(state_dir)

@@ -84,6 +84,7 @@ def _notes(options: ServerOptions, current: Current, lead: Lead, base: Foundatio
     is_reached = not is_loopback(options.host) or bool(listening.trusted_proxies)
     invitation = prepare_first_login(base.security, owner_name(), base.ground.state_dir, is_reached)
     return [
+        *([] if base.ground.loop.apart is None else [str(base.ground.loop.apart)]),
         *notes_on_machine(base.site.machine, base.ground.isolation, base.engine.why_nothing_is_shared()),
         *notes_on_the_way(options.host, listening, lead.post.encryption),
         *first_login_notes(invitation),

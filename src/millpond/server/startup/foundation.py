@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from millpond.engines.local.engine import EngineOptions, LocalEngine
 from millpond.node.devices.nvidia import NvidiaVendor
+from millpond.node.machine import Machine
 from millpond.node.sharing.gating import GateHold
 from millpond.node.sharing.mps import MpsHold
 from millpond.server.acceleration import accelerate
 from millpond.server.auth.accounts import Accounts
-from millpond.server.auth.owner import owner_name, token_in
+from millpond.server.auth.owner import TOKEN_FILE, owner_name, token_in
 from millpond.server.auth.security import Oidc, Security, open_security
 from millpond.server.board import Board
 from millpond.server.files.service import Files
@@ -26,9 +27,10 @@ from millpond.server.loop import Loop
 from millpond.server.options import ServerOptions
 from millpond.server.policies import Policies
 from millpond.server.provisions.outfit import Outfit
-from millpond.server.recovery import recover
+from millpond.server.recovery import expected_tasks, recover
 from millpond.server.ssh.opening import Doorway, open_doorway
 from millpond.server.startup.configuration import Current, configured
+from millpond.server.startup.identity import COPY, adopt_files, identify
 from millpond.server.startup.lead import Lead
 from millpond.server.startup.site import Site, survey
 from millpond.server.state_dir import DATABASE_FILE
@@ -73,11 +75,15 @@ def lay_foundation(options: ServerOptions, current: Current, lead: Lead) -> Iter
     """
     config = current.config
     site = survey(options, config, lead.state.path)
+    is_new = not (site.state_dir / TOKEN_FILE).exists()
     token = token_in(site.state_dir)
     origins = JobOrigins.of(config.listening, lead.post.left.url)
     with ExitStack() as held:
         store = Store(options.store or sqlite_url(site.state_dir / DATABASE_FILE), lead.leadership)
         held.callback(store.close)
+        identity = identify(store, site.state_dir, is_new, options.take_over)
+        if identity.is_copy:
+            site = replace(site, machine=Machine((), {}))
         security = open_security(store, owner_name(), token, wall_clock, oidc=Oidc(current.oidc))
         held.callback(security.close)
         ground = _lay_ground(options.policies, current, site, store, security.accounts)
@@ -85,19 +91,25 @@ def lay_foundation(options: ServerOptions, current: Current, lead: Lead) -> Iter
         courier = Courier(store, current.webhooks, ground.vault, wall_clock)
         held.callback(courier.close)
         loop.address, loop.on_told = courier.address, courier.wake
-        doorway = open_doorway(config.ssh, site.state_dir) if config.ssh else None
-        engine = _make_engine(current, site, ground, origins)
+        doorway = open_doorway(config.ssh, site.state_dir) if config.ssh and not identity.is_copy else None
+        engine = _make_engine(current, site, ground, origins, identity.servers)
         held.callback(engine.close)
-        change = options.policies.change(loop.core.scheduler.settings, wall_clock())
-        for event in change:
-            log.info("other policies from now on: %s", event)
-        loop.settle(engine, (*change, *configured(config), *isolation.events(loop.core)))
         tenants = Tenants(security.accounts, isolation, loop, wall_clock)
-        tenants.start()
+        if identity.is_copy:
+            loop.stand_apart(COPY)
+        else:
+            if identity.took_over and identity.original is not None:
+                adopt_files(identity.original, site.state_dir, expected_tasks(loop.core, site.machine.nodes))
+            change = options.policies.change(loop.core.scheduler.settings, wall_clock())
+            for event in change:
+                log.info("other policies from now on: %s", event)
+            loop.settle(engine, (*change, *configured(config), *isolation.events(loop.core)))
+            tenants.start()
         loop.start()
         held.callback(loop.close)
-        courier.start()
-        accelerate(loop, len(site.machine.nodes), loop.core.scheduler.settings)
+        if not identity.is_copy:
+            courier.start()
+            accelerate(loop, len(site.machine.nodes), loop.core.scheduler.settings)
         yield Foundation(site, ground, security, tenants, token, engine, doorway, origins)
 
 
@@ -114,11 +126,15 @@ def _lay_ground(policies: Policies, current: Current, site: Site, store: Store, 
     return Ground(state_dir, store, loop, accounts, isolation, vault, files, JobFiles(store), outfit)
 
 
-def _make_engine(current: Current, site: Site, ground: Ground, origins: JobOrigins) -> LocalEngine:
+def _make_engine(
+    current: Current, site: Site, ground: Ground, origins: JobOrigins, servers: Sequence[str]
+) -> LocalEngine:
     state_dir, rules = site.state_dir, Rules(current.tasks, current.slice_rules)
     files, provisions = ground.files, ground.outfit.provisions
     launcher = Launcher(ground.job_files, files, ground.isolation, ground.vault, provisions, state_dir, rules, origins)
     gate = GateHold(state_dir / "gate", state_dir / "cards")
     holds = {NvidiaVendor.name: (gate, MpsHold())}
-    means = EngineOptions(wake=ground.loop.wake, sandbox=site.apart.sandbox, limiter=site.limiter, holds=holds)
+    means = EngineOptions(
+        wake=ground.loop.wake, sandbox=site.apart.sandbox, limiter=site.limiter, holds=holds, servers=servers
+    )
     return LocalEngine(site.machine, state_dir, launcher.launch_of, means)

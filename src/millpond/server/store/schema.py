@@ -207,6 +207,16 @@ leadership = Table(
 )
 """One row: who leads, and how often that has changed. On PostgreSQL only; see ``leadership``."""
 
+server_identity = Table(
+    "server_identity",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("server", String(64), nullable=False),
+    Column("state_dir", Text, nullable=False),
+    Column("formerly", Text, nullable=False),
+)
+"""One row: the server whose database this is, and where it keeps what is not in the database. See ``identity``."""
+
 users = Table(
     "users",
     metadata,

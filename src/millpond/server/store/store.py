@@ -25,6 +25,7 @@ from millpond.server.store.books import Share, UsageSum
 from millpond.server.store.connecting import claim, connect
 from millpond.server.store.deliveries import DeliveryStore, NewDelivery
 from millpond.server.store.histories import DecisionEntry, History, LogEntry
+from millpond.server.store.identity import IdentityStore
 from millpond.server.store.jobs import CLOSED, LIVE, JobStore, NewJob, job_row, write_ended
 from millpond.server.store.leadership import Leadership, Seat
 from millpond.server.store.reserve import Reserve
@@ -81,6 +82,7 @@ class Store:
         self.secrets = SecretStore(self._engine)
         self.revisions = RevisionStore(self._engine)
         self.reserve = Reserve(self._engine)
+        self.identity = IdentityStore(self._engine)
 
     def close(self) -> None:
         """Let go of the database."""

@@ -1,0 +1,133 @@
+"""Which server this is: the one whose state it finds, or one with a copy of another's (a restored backup, a drill).
+
+A server has an identity. The database and the file ``identity.json`` of the state directory tell it, the latter
+together with the directory's path; a backup leaves the file out. Where the two do not agree, or the directory is at
+another place than it was, the state is a copy: what it says to be running may run under the original, and to adopt, end
+or repeat that would be wrong. A copy changes nothing until it is told to take over; then it gets a new identity, and
+the original's tasks are its own.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import secrets
+import shutil
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from millpond.model.errors import ConflictError, UnavailableError
+from millpond.node import running
+from millpond.node.files import read_json, write_json
+from millpond.node.records import TaskFiles, TaskId, attempt_dir, read_record
+from millpond.server.state_dir import IDENTITY_FILE, LOCK_FILE
+from millpond.server.store.identity import DatabaseOwner
+from millpond.server.store.store import Store
+
+log = logging.getLogger(__name__)
+
+COPY: Final = UnavailableError(
+    "this server has a copy of another server's state, so it starts, ends and changes nothing",
+    "start it with `pond up --take-over` once the original is gone for good",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerIdentity:
+    """Which server this is.
+
+    Attributes:
+        servers: the identities whose tasks are its own; its own is the first.
+        original: of a copy: the state directory of the server whose state it has; None where that is not known.
+        is_copy: the state is another server's, and nothing is to be done with what that one may still run.
+        took_over: it was a copy until now.
+    """
+
+    servers: tuple[str, ...]
+    original: Path | None = None
+    is_copy: bool = False
+    took_over: bool = False
+
+
+def identify(store: Store, state_dir: Path, is_new: bool, take_over: bool) -> ServerIdentity:
+    """Find out which server this is, and note it where it is not noted yet.
+
+    Args:
+        is_new: the state directory was made for this start.
+        take_over: a copy is to go on in place of the original.
+
+    Raises:
+        ConflictError: it is to take over, and the original still runs on this machine.
+        OSError: the state directory cannot be written.
+    """
+    place, owner, file = state_dir.resolve(), store.identity.read(), _read(state_dir)
+    if owner is None and not file.get("restored") and not (is_new and store.latest_snapshot() is not None):
+        return _founded(store, place, str(file.get("server", "")) or _fresh())
+    if owner is not None and (file.get("server"), file.get("state_dir")) == (owner.server, str(place)):
+        return ServerIdentity((owner.server, *owner.formerly))
+    original = None if owner is None or owner.state_dir == place else owner.state_dir
+    if not take_over:
+        return ServerIdentity((_fresh(),), original, is_copy=True)
+    if original is not None:
+        _require_ended(original)
+    formerly = () if owner is None else (owner.server, *owner.formerly)
+    return _taken_over(store, DatabaseOwner(_fresh(), place, formerly), original)
+
+
+def adopt_files(original: Path, state_dir: Path, tasks: Iterable[TaskId]) -> None:
+    """Have what the supervisors of living tasks go on to write under the original found here.
+
+    Their folders become links there: what the copy has of them is from an earlier moment.
+    """
+    for task in sorted(tasks, key=lambda task: (task.job, task.attempt, task.task)):
+        theirs = read_record(TaskFiles.of(original, task))
+        if theirs is None or not theirs.alive:
+            continue
+        folder = attempt_dir(state_dir, task.job, task.attempt)
+        if not folder.is_symlink():
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            folder.symlink_to(attempt_dir(original, task.job, task.attempt))
+        running.make_room(state_dir)
+        running.enter(TaskFiles.of(state_dir, task).record)
+
+
+def _founded(store: Store, place: Path, server: str) -> ServerIdentity:
+    _write(place, server)
+    store.identity.write(DatabaseOwner(server, place))
+    return ServerIdentity((server,))
+
+
+def _taken_over(store: Store, owner: DatabaseOwner, original: Path | None) -> ServerIdentity:
+    log.warning("taking over from %s", original or "a server whose state directory is not known")
+    store.identity.write(owner)
+    _write(owner.state_dir, owner.server)  # afterwards: until then it stays a copy, and can be told again
+    return ServerIdentity((owner.server, *owner.formerly), original, took_over=True)
+
+
+def _fresh() -> str:
+    return secrets.token_hex(16)
+
+
+def _read(state_dir: Path) -> dict[str, Any]:
+    return read_json(state_dir / IDENTITY_FILE) or {}
+
+
+def _write(place: Path, server: str) -> None:
+    write_json(place / IDENTITY_FILE, {"server": server, "state_dir": str(place)}, durable=True)
+
+
+def _require_ended(original: Path) -> None:
+    """Two servers with the same tasks would end each other's; on this machine that can be seen."""
+    try:
+        with (original / LOCK_FILE).open("rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise ConflictError(
+            f"the original server still runs on {original}",
+            f"stop it with `pond down --keep-jobs --state-dir {original}`, and never start it again",
+        ) from None
+    except OSError:
+        return  # it is not on this machine, or gone

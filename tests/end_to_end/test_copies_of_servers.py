@@ -1,0 +1,96 @@
+"""A copy of a server's state, restored or copied by hand, leaves the original's jobs alone until told to take over."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from real_pond import Pond, alive, until
+
+
+def restored(original: Pond, folder: Path) -> Pond:
+    assert original("backup", "pond.tar.gz").returncode == 0
+    copy = Pond(folder / "copy" / "state")
+    copy.state_dir.parent.mkdir()
+    done = original("restore", "pond.tar.gz", "--state-dir", str(copy.state_dir))
+    assert done.returncode == 0, done.stderr
+    assert "--take-over" in done.stdout
+    return copy
+
+
+def copied(original: Pond, folder: Path) -> Pond:
+    copy = Pond(folder / "copy" / "state")
+    shutil.copytree(
+        original.state_dir, copy.state_dir, symlinks=True, ignore=shutil.ignore_patterns("server.json", "*.sock")
+    )
+    return copy
+
+
+@pytest.mark.parametrize("copy_of", [restored, copied])
+def test_a_copy_adopts_ends_and_starts_nothing_of_the_original(running, tmp_path, copy_of):
+    job = running("run", "-d", "--", "echo begun; sleep 600").stdout.strip()
+    waits = running("run", "-d", "--after", job, "--", "true").stdout.strip()
+    until(lambda: running("logs", job).stdout)
+    pid = pid_of(running, job)
+    copy = copy_of(running, tmp_path)
+    late = running("run", "-d", "--", "sleep 600").stdout.strip()
+    until(lambda: running.job(late)["state"] == "running")
+    done = copy("up", "--detach")
+    assert done.returncode == 0, done.stderr
+    assert "pond up --take-over" in done.stdout
+    assert copy.job(job)["state"] == "unknown"
+    assert copy.job(waits)["state"] == "queued"
+    assert "copy" in copy("why", job).stdout
+    assert copy("logs", job).stdout == "begun\n"
+    assert copy("run", "--", "true").returncode != 0
+    assert copy("stop", job).returncode != 0
+    down = copy("down")
+    assert down.returncode == 0, down.stderr
+    assert alive(pid)
+    assert running.job(job)["state"] == running.job(late)["state"] == "running"
+
+
+def test_a_copy_does_not_take_over_while_the_original_serves(running, tmp_path):
+    copy = restored(running, tmp_path)
+    done = copy("up", "--detach", "--take-over")
+    assert done.returncode != 0
+    assert "pond down --keep-jobs" in done.stderr
+
+
+def test_a_copy_that_takes_over_goes_on_with_the_jobs_of_the_original(pond, tmp_path):
+    pond.up()
+    flag = tmp_path / "flag"
+    job = pond("run", "-d", "--", f"echo begun; until [ -e {flag} ]; do sleep 0.1; done; echo over").stdout.strip()
+    until(lambda: pond("logs", job).stdout)
+    pid = pid_of(pond, job)
+    copy = restored(pond, tmp_path)
+    assert pond("down", "--keep-jobs").returncode == 0
+    copy.up("--take-over")
+    assert copy.job(job)["state"] == "running"
+    assert pid_of(copy, job) == pid
+    copy.kill_server()
+    copy.up()
+    flag.touch()
+    assert copy("wait", job).stdout.strip() == f"{job}: succeeded"
+    assert copy("logs", job).stdout == "begun\nover\n"
+    assert copy("run", "--", "true").returncode == 0
+    assert copy("down").returncode == 0
+
+
+def test_the_jobs_of_an_original_that_is_gone_run_again_where_its_state_is_taken_over(pond, tmp_path):
+    pond.up()
+    job = pond("run", "-d", "--", "echo begun; sleep 2").stdout.strip()
+    until(lambda: pond("logs", job).stdout)
+    copy = restored(pond, tmp_path)
+    assert pond("down").returncode == 0
+    shutil.rmtree(pond.state_dir)
+    copy.up("--take-over")
+    assert copy("wait", job).stdout.strip() == f"{job}: succeeded"
+    assert copy("logs", job).stdout == "begun\n"
+    assert copy("down").returncode == 0
+
+
+def pid_of(pond: Pond, job: str) -> int:
+    return json.loads((pond.state_dir / "jobs" / job / "attempt-1" / "task-0.json").read_text())["supervisor_pid"]
