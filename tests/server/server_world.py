@@ -143,6 +143,12 @@ class WorldEngine:
                 self.outbox.append(self.world.end(task, Outcome.STOPPED, 143, self.clock()))
 
 
+def submission_of(job_id: str, key: str = "", **fields: Any) -> Submission:
+    """A checked job of ada's."""
+    document = {"command": "work", **fields}
+    return Submission(check_job(document).to_job(job_id, "ada"), document, key, str(sorted(document.items())))
+
+
 class Server:
     """Everything but HTTP, driven turn by turn; ``killed`` leaves it where it stands and starts the next one."""
 
@@ -164,8 +170,7 @@ class Server:
 
     def submit(self, job_id: str, key: str = "", **fields: Any) -> Submission:
         """Hand a job in; it is taken with the next turn."""
-        document = {"command": "work", **fields}
-        submission = Submission(check_job(document).to_job(job_id, "ada"), document, key, str(sorted(document.items())))
+        submission = submission_of(job_id, key, **fields)
         self.loop.submit(submission)
         return submission
 

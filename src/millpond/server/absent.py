@@ -6,6 +6,7 @@ from typing import Final
 
 from millpond.model.errors import NotFoundError
 
+_LONGEST_SHOWN: Final = 120
 _LISTED_BY: Final = {
     "job": "list the jobs with `pond ps --all`",
     "user": "list them with `pond user ls`",
@@ -19,4 +20,5 @@ _LISTED_BY: Final = {
 
 def absent(kind: str, name: str) -> NotFoundError:
     """The error for an object that is not there, or not for the caller."""
-    return NotFoundError(f"no {kind} {name!r}", _LISTED_BY[kind])
+    shown = name if len(name) <= _LONGEST_SHOWN else f"{name[:_LONGEST_SHOWN]}..."
+    return NotFoundError(f"no {kind} {shown!r}", _LISTED_BY[kind])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 
 from millpond.forecasting.durations import Forecast
 from millpond.model import events
@@ -20,9 +22,19 @@ from millpond.server.inbox import ChangeJob, ChangeNode, Submission
 from millpond.server.store.histories import LogEntry
 from millpond.server.store.jobs import DEPENDENT, LIVE, NewJob
 from millpond.server.store.store import Store
+from millpond.specs.errors import SpecError
 from millpond.specs.job_bodies import JobInfo
 from millpond.specs.job_ids import split_member
 from millpond.specs.mounts import After
+
+
+@dataclass(frozen=True, slots=True)
+class _Earlier:
+    """A submission that another one repeats; ``seq``: the entry of this batch that answers it, None if it is stored."""
+
+    name: str
+    digest: str
+    seq: int | None = None
 
 
 class Batch:
@@ -54,7 +66,7 @@ class Batch:
         self._latest = core.now
         self._waiting: dict[int, list[tuple[str, Future[JobInfo]]]] = {}
         self._repeated: list[tuple[str, Future[JobInfo]]] = []
-        self._by_key: dict[str, tuple[int, str, str]] = {}
+        self._by_key: dict[str, _Earlier] = {}
         self._wished: dict[events.Event, int] = {}
         self._node_changes: dict[int, Future[None]] = {}
 
@@ -73,13 +85,27 @@ class Batch:
         self.reported.append(event)
         self._append(event)
 
-    def add_submission(self, submission: Submission) -> None:
-        """Check a submission against the cluster and take it, or answer why not."""
+    def add_submissions(self, together: Sequence[Submission]) -> None:
+        """Check submissions against the cluster and take all of them, or none and answer why."""
+        ids = frozenset(submission.job.id for submission in together)
         try:
-            if not self._is_repeated(submission):
-                self._admit(submission)
+            keys = [submission.key for submission in together if submission.key]
+            if len(set(keys)) < len(keys):
+                raise ConflictError("two of the jobs have the same idempotency key", "give each its own")
+            earlier = [self._earlier(submission) for submission in together]
+            known = {new.job.id: old.name for new, old in zip(together, earlier, strict=True) if old is not None}
+            for number, submission in enumerate(together):
+                with numbered(number, len(together), submission.job.name):
+                    self._check(submission, ids, known)
         except MillpondError as error:
-            submission.answer.set_exception(error)
+            for submission in together:
+                submission.answer.set_exception(error)
+            return
+        for submission, old in zip(together, earlier, strict=True):
+            if old is not None:
+                self._answer_later(submission, old)
+            else:
+                self._admit(submission, ids)
 
     def add_release(self, dependent: Dependent) -> str:
         """Have a job queue that waited for others until now; says why it cannot, if so."""
@@ -114,9 +140,7 @@ class Batch:
     def add_unfed_end(self, member: JobInfo, message: ChangeJob) -> None:
         """Take the wish that a member end that was not handed to the scheduler; it never will be."""
         if all(info.id != member.id for info, _ in self.settled):
-            self.new_jobs.append(
-                dataclasses.replace(self._member_row(member.id, member.user, member.group), ended=member)
-            )
+            self.new_jobs.append(replace(self._member_row(member.id, member.user, member.group), ended=member))
         self.settled.append((member, message.answer))
 
     def add_change(self, message: ChangeJob) -> None:
@@ -190,43 +214,63 @@ class Batch:
 
     def _append(self, event: events.Event) -> int:
         if event.at < self._latest:  # reported late: the log's clock does not run back
-            event = dataclasses.replace(event, at=self._latest)
+            event = replace(event, at=self._latest)
         self._latest = event.at
         seq = self._core.seq + len(self.entries) + 1
         self.entries.append(LogEntry(seq, event, self._core.job_of(event)))
         return seq
 
-    def _is_repeated(self, submission: Submission) -> bool:
-        if not submission.key:
-            return False
-        earlier = self._by_key.get(submission.key)
-        if earlier is not None:
-            seq, name, digest = earlier
-            self._same_content(submission, digest)
-            self._waiting[seq].append((name, submission.answer))
-            return True
-        stored = self._store.jobs.repeated(submission.key)
-        if stored is None:
-            return False
-        self._same_content(submission, stored[1])
-        self._repeated.append((stored[0], submission.answer))
-        return True
+    def _earlier(self, submission: Submission) -> _Earlier | None:
+        """The submission that this one repeats; None when it is new.
 
-    def _same_content(self, submission: Submission, digest: str) -> None:
-        if submission.digest != digest:
+        Raises:
+            ConflictError: another document came with the same key.
+        """
+        if not submission.key:
+            return None
+        if (earlier := self._by_key.get(submission.key)) is None:
+            if (stored := self._store.jobs.repeated(submission.key)) is None:
+                return None
+            earlier = _Earlier(*stored)
+        if submission.digest != earlier.digest:
             raise ConflictError(
                 "this idempotency key was used for another submission", "use a new key for each submission"
             )
+        return earlier
 
-    def _admit(self, submission: Submission) -> None:
+    def _answer_later(self, submission: Submission, earlier: _Earlier) -> None:
+        """A repeated submission gets the job of the earlier one, when that is durable."""
+        waiting = self._repeated if earlier.seq is None else self._waiting[earlier.seq]
+        waiting.append((earlier.name, submission.answer))
+
+    def _check(self, submission: Submission, together: frozenset[str], known: Mapping[str, str]) -> None:
+        """Whether a job can be taken, if it is new.
+
+        Args:
+            together: ids of the jobs that are submitted together.
+            known: of those that repeat an earlier submission, the id that they have already.
+
+        Raises:
+            MillpondError: it cannot.
+        """
         job = submission.job
+        if job.id in known:
+            return
         taken = job.id in self._core.scheduler.jobs or any(new.id == job.id for new in self.new_jobs)
         if taken or self._store.jobs.is_job(job.id):
             raise ConflictError(f"a job {job.id!r} exists already", "submit it again")
         reason = self._core.scheduler.check(job)
         if reason is not None:
             raise refusal(reason)
-        after = self._dependents.waits(submission.document)
+        if known and "after" in submission.document:
+            after = After.model_validate(submission.document["after"]).renamed(known)
+            submission.document = {**submission.document, "after": after.model_dump(exclude_defaults=True)}
+        self._dependents.waits(submission.document, together)
+
+    def _admit(self, submission: Submission, together: frozenset[str]) -> None:
+        """Take a checked job."""
+        job = submission.job
+        after = self._dependents.waits(submission.document, together)
         if after is None and submission.waits:
             after = After()
         array = array_of(job, submission.document, max(self.now, self._latest))
@@ -258,7 +302,7 @@ class Batch:
             self._append(events.DurationPredicted(self.now, job.id, forecast.expected_s, forecast.cautious_s))
         self._waiting[seq] = [(job.id, submission.answer)]
         if submission.key:
-            self._by_key[submission.key] = (seq, job.id, submission.digest)
+            self._by_key[submission.key] = _Earlier(job.id, submission.digest, seq)
 
     def _note_pruned(self, event: events.StopRequested) -> None:
         """The sweep's own history tells of it too."""
@@ -276,6 +320,21 @@ class Batch:
         if info is None:
             return absent("job", name)
         return ConflictError(f"job {name!r} has ended already ({info.state})", "see how with `pond logs` or `pond why`")
+
+
+@contextmanager
+def numbered(number: int, count: int, name: str) -> Iterator[None]:
+    """Errors within say which job of a submission of several is meant; ``number`` counts from 0."""
+    try:
+        yield
+    except MillpondError as error:
+        if count == 1:
+            raise
+        which = f"job {number + 1} of {count}" + (f" ({name!r})" if name else "")
+        if isinstance(error, SpecError):
+            problems = [replace(problem, message=f"{which}: {problem.message}") for problem in error.problems]
+            raise SpecError(problems) from error
+        raise type(error)(f"{which}: {error.cause}", error.remedy) from error
 
 
 def refusal(reason: Reason) -> InvalidInputError:

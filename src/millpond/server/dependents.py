@@ -8,7 +8,7 @@ so a restarted server finds out anew; what is near is found out by the staging (
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -136,8 +136,11 @@ class Dependents:
             return Standing(doomed=stage.doomed)
         return Standing((*standing.open, (dependent.job.id, JobState.QUEUED.value, "be provided for")))
 
-    def waits(self, document: dict[str, Any]) -> After | None:
+    def waits(self, document: dict[str, Any], together: Collection[str] = ()) -> After | None:
         """What a submission has to wait for; None when nothing.
+
+        Args:
+            together: jobs that are submitted together with it: they have not ended, and may not be there yet.
 
         Raises:
             InvalidInputError: it names a job that never was.
@@ -145,19 +148,21 @@ class Dependents:
         """
         after = After.model_validate(document.get("after", {}))
         for name in after.jobs:
-            if self._state(name) is None:
+            if not _is_in(name, together) and self._state(name) is None:
                 raise no_job_to_wait_for(name)
-        standing = self.standing(after)
+        standing = self.standing(after, together)
         if standing.doomed:
             raise ConflictError(f"it would never start: {standing.doomed}", "leave that job out of `after`")
         return after if standing.open else None
 
-    def standing(self, after: After) -> Standing:
-        """How the jobs stand that something waits for."""
+    def standing(self, after: After, together: Collection[str] = ()) -> Standing:
+        """How the jobs stand that something waits for; ``together`` as in ``waits``."""
         waiting = []
         for how, names in (("ok", after.ok), ("any", after.any), ("failed", after.failed)):
             for name in names:
                 state = self._state(name)
+                if state is None and _is_in(name, together):
+                    state = JobState.QUEUED
                 if state is None:
                     return Standing(doomed=f"job {name}, which it waits for, is not known any more")
                 if not state.ended:
@@ -203,7 +208,7 @@ class Dependents:
         return None if info is None else JobState(info.state)
 
 
-def _is_in(job: str, over: set[str]) -> bool:
+def _is_in(job: str, over: Collection[str]) -> bool:
     """Whether a job is one of these, or a member of one of them: with an array end all of its members."""
     member = split_member(job)
     return job in over or (member is not None and member[0] in over)
@@ -211,7 +216,10 @@ def _is_in(job: str, over: set[str]) -> bool:
 
 def no_job_to_wait_for(name: str) -> InvalidInputError:
     """The error for a job that is not there, or not for whoever would wait for it."""
-    return InvalidInputError(f"there is no job {name!r} to wait for", "list the jobs with `pond ps --all`")
+    return InvalidInputError(
+        f"there is no job {name!r} to wait for",
+        "name a job of the same file, one of your own, or an id (`pond ps --all` lists them)",
+    )
 
 
 _MET = {

@@ -38,6 +38,28 @@ class Submission:
 
 
 @dataclass(slots=True, eq=False)
+class JointSubmission:
+    """Checked jobs that are taken together or not at all; answered with all of them, in their order."""
+
+    members: tuple[Submission, ...]
+    answer: Future[list[JobInfo]] = field(default_factory=Future)
+
+    def __post_init__(self) -> None:
+        for member in self.members:
+            member.answer.add_done_callback(self._collect)
+
+    def _collect(self, _: Future[JobInfo]) -> None:
+        """Answer when the last member is answered: all are refused by the same error, or none is."""
+        if not all(member.answer.done() for member in self.members):
+            return
+        error = self.members[0].answer.exception()
+        if error is not None:
+            self.answer.set_exception(error)
+        else:
+            self.answer.set_result([member.answer.result() for member in self.members])
+
+
+@dataclass(slots=True, eq=False)
 class ChangeJob:
     """Somebody wants a living job to end, to pause, to go on, to change its size.
 
@@ -87,7 +109,7 @@ class Wake:
     """The engine has events, or the loop should look at its flags."""
 
 
-Request = Submission | ChangeJob | ChangeNode | Question
+Request = JointSubmission | ChangeJob | ChangeNode | Question
 """Messages somebody waits on."""
 
 Message = Request | Told | Wake
@@ -141,7 +163,7 @@ def answer(question: Question, core: Core) -> None:
 def turn_away(messages: Sequence[Message], trouble: MillpondError) -> None:
     """Nothing can be stored: whoever wishes for something is told; questions can be answered all the same."""
     for message in messages:
-        if isinstance(message, (Submission, ChangeJob, ChangeNode)):
+        if isinstance(message, (JointSubmission, ChangeJob, ChangeNode)):
             message.answer.set_exception(trouble)
 
 

@@ -33,6 +33,7 @@ from millpond.server.inbox import (
     ChangeJob,
     ChangeNode,
     Inbox,
+    JointSubmission,
     Message,
     Question,
     Submission,
@@ -133,10 +134,11 @@ class Loop:
 
     # ---- from any thread ----------------------------------------------------------------------------------------
 
-    def submit(self, submission: Submission) -> Future[JobInfo]:
-        """Hand in a job; answered once it is durable."""
-        self._put(submission)
-        return submission.answer
+    def submit(self, *submissions: Submission) -> Future[list[JobInfo]]:
+        """Submit jobs that are taken together or not at all; answered once they are durable."""
+        joint = JointSubmission(submissions)
+        self._put(joint)
+        return joint.answer
 
     def stop_job(self, job: str, by: str) -> Future[JobInfo]:
         """Ask for the end of a job; answered once the wish is durable."""
@@ -300,8 +302,8 @@ class Loop:
     def _add(self, batch: Batch, message: Message) -> None:
         """Take a request into the batch, or answer it at once; what is told and asked is looked after elsewhere."""
         match message:
-            case Submission():
-                batch.add_submission(message)
+            case JointSubmission():
+                batch.add_submissions(message.members)
             case ChangeJob() if message.job in self.dependents:
                 self._change_dependent(message)
             case ChangeJob() if message.job in self.arrays:

@@ -43,7 +43,7 @@ from millpond.specs.mounts import DATASET_PREFIX, MOST_MOUNTS, After, DataSource
 from millpond.specs.replicas import replica_faults
 from millpond.specs.serving import SERVING_KINDS, Hold, Scale, Serve
 from millpond.specs.sweeps import SweepFile
-from millpond.specs.validation import Strict, same_path, validate
+from millpond.specs.validation import JobName, Strict, same_path, validate
 from millpond.specs.windows import Windows
 
 _ENV_NAME = re.compile(VARIABLE)
@@ -100,6 +100,7 @@ class JobFile(Strict):
     """A job as people write it. Amounts (``gpus``, ``cpus``, ``memory``, ``extras``) are per task.
 
     Attributes:
+        name: what people call it; ``after`` and commands find it by this. Its id is made of it.
         gpu_models: any of these; empty is any.
         tasks: identical tasks that start together.
         roles: several kinds of tasks instead of ``tasks``.
@@ -121,7 +122,8 @@ class JobFile(Strict):
         payload: digest of one content sent along, for programs such as ``client.sdk.functions``.
         data: what it reads, by name: paths of the machine, or ``dataset/NAME@VERSION``.
         output: folder of the machine that it writes to; default: one for each attempt, kept with the job.
-        after: jobs that must have ended before it may start.
+        after: jobs that must have ended before it may start: others of the same file by their names, the submitter's
+            own by theirs, or ids.
         idempotency_key: submitting it again with the same key gives the same job.
         serve: how what a ``dev`` or ``service`` job serves is reached.
         array: many such jobs, which differ in their index alone.
@@ -131,7 +133,7 @@ class JobFile(Strict):
     """
 
     kind: Literal["train", "dev", "service"] = "train"
-    name: Name | None = None
+    name: JobName | None = None
     queue: Name = DEFAULT_QUEUE
     pool: Name = DEFAULT_POOL
     priority: Literal["low", "normal", "high", "critical"] = "normal"

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from pydantic import Field, RootModel
 
 from millpond.specs.api import Body
+
+MOST_TOGETHER: Final = 1_000
+"""Jobs of one submission."""
 
 
 class DeviceGrant(Body):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path as FilePath
 from typing import Annotated, Any, Final
@@ -104,3 +105,8 @@ class After(Strict):
     def jobs(self) -> list[str]:
         """All of them, each once."""
         return list(dict.fromkeys((*self.ok, *self.any, *self.failed)))
+
+    def renamed(self, names: Mapping[str, str]) -> After:
+        """The same with other names for some of the jobs."""
+        kinds = {"ok": self.ok, "any": self.any, "failed": self.failed}
+        return After(**{kind: [names.get(job, job) for job in jobs] for kind, jobs in kinds.items()})

@@ -10,6 +10,7 @@ Source: RFC 1123, section 2.1, and RFC 5891, section 4.2.3.1 (labels); RFC 6761,
 from __future__ import annotations
 
 import re
+import unicodedata
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
@@ -23,6 +24,12 @@ LONGEST_JOB_NAME: Final = 51
 _LABEL: Final = re.compile(rf"[a-z0-9](?:[a-z0-9-]{{0,{LONGEST_LABEL - 2}}}[a-z0-9])?")
 _REVISION: Final = "--r"
 """In a label, before the number of a revision: ids have a dot there, which would begin another label."""
+
+
+def slug_of(name: str) -> str:
+    """A name as it stands in ids: small letters without accents, digits and hyphens; empty where nothing is left."""
+    plain = unicodedata.normalize("NFKD", name.casefold()).encode("ascii", "ignore").decode()
+    return re.sub(r"[^a-z0-9]+", "-", plain)[:LONGEST_JOB_NAME].strip("-")
 
 
 def label_of(job: str) -> str:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 import typing
+import unicodedata
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, WithJsonSchema
 
 from millpond.specs.errors import BadValueError, Problem, SpecError, suggest
 from millpond.specs.locate import Located, Path
@@ -15,12 +16,45 @@ from millpond.specs.locate import Located, Path
 PLAIN_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 """Names that are safe in ids, paths and URLs."""
 
+LONGEST_NAME = 100
+_LETTER_OR_DIGIT, _PART_OF_WORD = ("L", "N"), ("L", "N", "M")
+
 _LONGEST_MESSAGE = 400
 _PATTERNS = {PLAIN_NAME: "use letters from a to z, digits, '.', '_' and '-', with a letter or a digit first"}
 """What texts of a form are made of, in words."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 M = TypeVar("M", bound="Strict")
+
+
+def job_name(value: Any) -> Any:
+    """A name that people chose, in letters of any script, in its composed form (NFC).
+
+    Control characters, marks that turn the direction of text, spaces and what means something in a path or a URL are
+    refused.
+
+    Raises:
+        BadValueError: other characters, or none, or too many.
+    """
+    if not isinstance(value, str):
+        return value
+    if not 0 < len(value) <= LONGEST_NAME:
+        raise BadValueError(f"a name of {len(value)} characters", f"use 1 to {LONGEST_NAME} characters")
+    name = unicodedata.normalize("NFC", value)
+    kinds = [unicodedata.category(letter)[0] for letter in name]
+    if kinds[0] not in _LETTER_OR_DIGIT or any(
+        kind not in _PART_OF_WORD and letter not in "._-" for kind, letter in zip(kinds, name, strict=True)
+    ):
+        hint = "use letters of any script, digits, '.', '_' and '-', with a letter or a digit first"
+        raise BadValueError(f"{value!a} has characters that are not allowed here", hint)
+    return name
+
+
+JobName = Annotated[
+    str,
+    BeforeValidator(job_name),
+    WithJsonSchema({"type": "string", "minLength": 1, "maxLength": LONGEST_NAME}),
+]
 
 
 class Strict(BaseModel):

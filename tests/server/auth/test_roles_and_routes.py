@@ -73,6 +73,7 @@ ALLOWED = {
     ("DELETE", "/ssh-keys/{key}"): "++0+00000!",
     ("GET", "/audit"): "+++----+-!",
     ("POST", "/jobs/plan"): "+++++-++-!",
+    ("POST", "/jobs/batch"): "+++++-++-!",
     ("POST", "/jobs/{job}/extend"): "++++--000!",
     ("POST", "/jobs/{job}/link"): "++-+--000!",
     ("GET", "/jobs/{job}/service"): "++++++000!",
@@ -124,6 +125,7 @@ def bodies(number: int) -> dict[tuple[str, str], Any]:
     return {
         ("POST", "/jobs"): {"command": "x"},
         ("POST", "/jobs/plan"): {"command": "x"},
+        ("POST", "/jobs/batch"): {"jobs": [{"command": "x"}]},
         ("POST", "/nodes/{node}/close"): {"reason": "moving", "begin": 9e9, "until": 9.1e9},
         ("POST", "/nodes/{node}/open"): {"planned": True},
         ("POST", "/jobs/{job}/extend"): {"by_s": 60},

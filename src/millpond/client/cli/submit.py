@@ -27,6 +27,9 @@ def command(
 ) -> None:
     """Hand in the jobs of FILE (YAML or JSON; - is standard input); prints their ids.
 
+    Several jobs (documents apart by ---) are taken together or not at all. One may wait for another:
+    `after: NAME`.
+
     A relative path means relative to the file's folder.
     """
     specs = read(file, changes, {"idempotency_key": idempotency_key, "array": array})
@@ -35,10 +38,11 @@ def command(
             f"--idempotency-key for {len(specs)} jobs", "give each job of the file an idempotency_key of its own"
         )
     with connect(state_dir) as client:
-        for spec in specs:
-            for warning in spec.warnings:
-                say(warning)
-            click.echo(client.submit(spec.document).id)
+        for warning in dict.fromkeys(warning for spec in specs for warning in spec.warnings):
+            say(warning)
+        documents = [spec.document for spec in specs]
+        for job in [client.submit(documents[0])] if len(documents) == 1 else client.submit_together(documents):
+            click.echo(job.id)
 
 
 def read(

@@ -14,9 +14,10 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import httpx2
+from pydantic import BaseModel
 
 from millpond.client.sdk import failures, logs
 from millpond.client.sdk.asking import segment
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
     from millpond.specs.reason_bodies import ReasonInfo
     from millpond.specs.trial_bodies import TrialList
     from millpond.specs.usage_bodies import UsageList
+
+_Answer = TypeVar("_Answer", bound=BaseModel)
 
 _FIRST_LOOK_S = 0.05
 _NOT_YET = 503
@@ -113,13 +116,26 @@ class Client:
             InvalidInputError: something in it is wrong, or the cluster could never run it.
         """
         document = self.shipped(job)
-        headers = {IDEMPOTENCY_HEADER: document.get("idempotency_key") or uuid.uuid4().hex}
+        return self._submit(JobInfo, "/jobs", document, document.get("idempotency_key") or uuid.uuid4().hex)
+
+    def submit_together(self, jobs: Sequence[Mapping[str, Any]]) -> list[JobInfo]:
+        """Submit several jobs: all of them are taken, or none is. ``after`` in one may name another.
+
+        Raises:
+            InvalidInputError: something in one is wrong, or the cluster could never run it.
+        """
+        documents = [self.shipped(job) for job in jobs]
+        return self._submit(JobList, "/jobs/batch", {"jobs": documents}, uuid.uuid4().hex).jobs
+
+    def _submit(self, answer: type[_Answer], path: str, body: Mapping[str, Any], key: str) -> _Answer:
+        """Submit with a key, so that it can be repeated where the answer was lost."""
+        headers = {IDEMPOTENCY_HEADER: key}
         try:
-            return self._ask(JobInfo, "POST", "/jobs", json=document, headers=headers)
+            return self._ask(answer, "POST", path, json=body, headers=headers)
         except UnavailableError as error:
             if not isinstance(error.__cause__, httpx2.ReadError | httpx2.RemoteProtocolError):
                 raise
-            return self._ask(JobInfo, "POST", "/jobs", json=document, headers=headers)
+            return self._ask(answer, "POST", path, json=body, headers=headers)
 
     def shipped(self, job: Mapping[str, Any]) -> dict[str, Any]:
         """A job file whose ``workdir`` has been sent, where it says so."""
@@ -174,7 +190,7 @@ class Client:
         return self._ask(JobInfo, "GET", f"/jobs/{segment(job_id)}")
 
     def find(self, prefix: str) -> JobInfo:
-        """The one job whose id is ``prefix`` or begins with it; ``ARRAY[17]`` is a member of that array.
+        """The one job whose id or name is ``prefix`` or begins with it; ``ARRAY[17]`` is a member of that array.
 
         Where several do, ``finding.the_one_meant`` says which it is.
 
@@ -188,11 +204,11 @@ class Client:
         try:
             return self.job(prefix)
         except NotFoundError as error:
-            found = [job for job in self.jobs(ended=True, limit=MOST_JOBS).jobs if job.id.startswith(prefix)]
+            from millpond.client.sdk.finding import meant_by, the_one_meant
+
+            found = meant_by(prefix, self.jobs(ended=True, limit=MOST_JOBS).jobs)
             if not found:
                 raise error
-        from millpond.client.sdk.finding import the_one_meant
-
         return the_one_meant(prefix, found)
 
     def why(self, job_id: str) -> ReasonInfo:

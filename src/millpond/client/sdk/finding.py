@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Sequence
 
 from millpond.model.errors import ConflictError
@@ -12,8 +13,14 @@ from millpond.specs.job_ids import service_of
 _NAMED_IN_DOUBT = 4
 
 
+def meant_by(prefix: str, jobs: Sequence[JobInfo]) -> list[JobInfo]:
+    """The jobs whose ids or names begin with ``prefix``, as it was typed."""
+    typed = unicodedata.normalize("NFC", prefix)
+    return [job for job in jobs if job.id.startswith(typed) or job.name.startswith(typed)]
+
+
 def the_one_meant(prefix: str, found: Sequence[JobInfo]) -> JobInfo:
-    """The job that is meant of those whose ids begin with ``prefix``, the newest first.
+    """The job that is meant of those whose ids or names begin with ``prefix``, the newest first.
 
     Revisions of one service are one: the one that lives counts, or the last. Else those with exactly this name come
     first, and of these the one that has not ended.
@@ -23,7 +30,7 @@ def the_one_meant(prefix: str, found: Sequence[JobInfo]) -> JobInfo:
     """
     if len({service_of(job.id) for job in found}) == 1:
         return next(iter(_living(found)), found[0])
-    named = [job for job in found if job.name == prefix]
+    named = [job for job in found if job.name == unicodedata.normalize("NFC", prefix)]
     living = _living(named)
     left = living if len(living) == 1 else named or found
     if len(left) == 1:

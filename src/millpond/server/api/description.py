@@ -8,6 +8,7 @@ from fastapi import FastAPI
 
 from millpond.specs.api import ErrorInfo
 from millpond.specs.job import JobFile
+from millpond.specs.job_bodies import MOST_TOGETHER
 
 _SCHEMAS = "#/components/schemas/"
 
@@ -18,6 +19,30 @@ JOB_FILE_BODY: dict[str, Any] = {
     }
 }
 """A job file as the body of a route that reads the body by itself, so that its errors are ours."""
+
+JOB_FILES_BODY: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "application/json": {
+                "schema": {
+                    "type": "object",
+                    "required": ["jobs"],
+                    "additionalProperties": False,
+                    "properties": {
+                        "jobs": {
+                            "type": "array",
+                            "minItems": 1,
+                            "maxItems": MOST_TOGETHER,
+                            "items": {"$ref": f"{_SCHEMAS}JobFile"},
+                        }
+                    },
+                }
+            }
+        },
+    }
+}
+"""The same for several that are taken together."""
 
 REFUSAL: dict[str, Any] = {"content": {"application/json": {"schema": {"$ref": f"{_SCHEMAS}ErrorInfo"}}}}
 """An answer that is not a success. Not as a ``model``: FastAPI would build a validator of it for each route and status,

@@ -12,7 +12,7 @@ from fastapi.responses import StreamingResponse
 from millpond.model.states import JobState
 from millpond.model.workloads import LONGEST_JOB_ID
 from millpond.server.api.dependencies import ServiceOf
-from millpond.server.api.description import JOB_FILE_BODY
+from millpond.server.api.description import JOB_FILE_BODY, JOB_FILES_BODY
 from millpond.server.api.permits import Access, job_in_path, may
 from millpond.server.audience import audience_of
 from millpond.server.auth.entering import job_target
@@ -22,16 +22,20 @@ from millpond.server.logs import Wish
 from millpond.specs.api import IDEMPOTENCY_HEADER
 from millpond.specs.errors import Problem, SpecError
 from millpond.specs.event_bodies import EventList
-from millpond.specs.job_bodies import JobInfo, JobList
+from millpond.specs.job_bodies import MOST_TOGETHER, JobInfo, JobList
 from millpond.specs.job_requests import ExtendRequest, MigrateRequest, ResizeRequest
 from millpond.specs.locate import LARGEST_TEXT
 from millpond.specs.log_bodies import LogChunk
 from millpond.specs.plan_bodies import PlanInfo
 from millpond.specs.reason_bodies import ReasonInfo
 
+_AUDITED = 10
+"""So many ids of jobs that are submitted together stand in the audit log."""
+
 router = APIRouter(prefix="/jobs", tags=["jobs"])
 
 Submitter = Annotated[Access, may(Verb.SUBMIT_JOBS)]
+Key = Annotated[str, Header(alias=IDEMPOTENCY_HEADER, max_length=200)]
 Lister = Annotated[Access, may(Verb.READ_JOBS)]
 Reader = Annotated[Access, may(Verb.READ_JOBS, job_in_path)]
 Changer = Annotated[Access, may(Verb.CHANGE_JOBS, job_in_path)]
@@ -42,12 +46,25 @@ async def submit(
     request: Request,
     service: ServiceOf,
     access: Submitter,
-    key: Annotated[str, Header(alias=IDEMPOTENCY_HEADER, max_length=200)] = "",
+    key: Key = "",
 ) -> JobInfo:
     """Submit a job. The body is a job file as JSON; repeating the key gives the same job, never a second one."""
-    info = await service.submissions.submit(await _document(request), key, access.caller)
+    (info,) = await service.submissions.submit([await _document(request)], key, access.caller)
     access.tell(f"queue {info.queue}", target=job_target(info))
     return info
+
+
+@router.post("/batch", status_code=201, openapi_extra=JOB_FILES_BODY)
+async def submit_together(request: Request, service: ServiceOf, access: Submitter, key: Key = "") -> JobList:
+    """Submit several jobs: all of them are taken, or none is. ``after`` in one may name another of them.
+
+    The body is ``{"jobs": [JOB, ...]}``; repeating the key with the same body gives the same jobs.
+    """
+    documents = _documents(await _document(request))
+    jobs = await service.submissions.submit(documents, key, access.caller)
+    shown = ", ".join(info.id for info in jobs[:_AUDITED])
+    access.tell(f"{len(jobs)} jobs: {shown}{', ...' if len(jobs) > _AUDITED else ''}")
+    return JobList(jobs=jobs)
 
 
 @router.post("/plan", openapi_extra=JOB_FILE_BODY)
@@ -204,6 +221,15 @@ async def _document(request: Request) -> Any:
         raise SpecError([fault]) from error
     except (ValueError, RecursionError) as error:
         raise SpecError([Problem(f"the body is not JSON: {error}", "send a job file as JSON in UTF-8")]) from error
+
+
+def _documents(body: Any) -> list[Any]:
+    """The job files of a body that holds several."""
+    if not isinstance(body, dict) or set(body) != {"jobs"} or not isinstance(body["jobs"], list):
+        raise SpecError([Problem("the body holds no list of jobs", 'send {"jobs": [JOB, ...]}')])
+    if not 1 <= len(body["jobs"]) <= MOST_TOGETHER:
+        raise SpecError([Problem(f"{len(body['jobs'])} jobs together", f"send 1 to {MOST_TOGETHER} jobs at once")])
+    return body["jobs"]
 
 
 def _no_constant(name: str) -> Any:

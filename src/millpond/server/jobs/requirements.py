@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from millpond.model.workloads import Job
 from millpond.server.asking import Asking
-from millpond.server.audience import audience_of
 from millpond.server.auth.queues import Place
 from millpond.server.auth.roles import Caller
 from millpond.server.batch import refusal
-from millpond.server.dependents import no_job_to_wait_for
 from millpond.server.disk_use import DiskBooks
 from millpond.server.doors import require_listening
 from millpond.server.ground import Ground
+from millpond.server.jobs.awaited import AwaitedJobs
 from millpond.server.provisions.admission import Settled
-from millpond.specs.job import JobFile
-from millpond.specs.mounts import After
+from millpond.specs.job import JobFile, JobSpec
 
 
 class Requirements:
@@ -31,6 +30,7 @@ class Requirements:
         self._ground = ground
         self._asking = asking
         self._disk = disk
+        self._awaited = AwaitedJobs(ground.loop.board, ground.loop.lookup, ground.store)
 
     async def check_means(self, file: JobFile, place: Place, caller: Caller) -> None:
         """Whether the server can give a job what it needs of it: a place apart from others, room on disk, its secrets.
@@ -60,17 +60,11 @@ class Requirements:
         if reason is not None:
             raise refusal(reason)
 
-    async def check_awaited(self, after: After, caller: Caller) -> None:
-        """Whether there are jobs that a job waits for, as far as the caller may see.
-
-        Raises:
-            InvalidInputError: there is one that is not.
-        """
-        audience = audience_of(caller)
-        for name in after.jobs:
-            info = await asyncio.to_thread(self._ground.loop.lookup.find, name)
-            if info is None or not audience.sees(info):
-                raise no_job_to_wait_for(name)
+    async def awaited(self, spec: JobSpec, caller: Caller, together: Mapping[str, Sequence[str]]) -> dict[str, str]:
+        """The ids of the jobs that ``after`` names; see ``AwaitedJobs.resolve``."""
+        if not spec.file.after.jobs:
+            return {}
+        return await asyncio.to_thread(self._awaited.resolve, spec, caller, together)
 
     async def admit(self, file: JobFile, document: dict[str, Any], caller: Caller) -> Settled:
         """What a job refers to, checked, and how its file is kept."""

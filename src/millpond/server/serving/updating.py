@@ -12,6 +12,7 @@ from millpond.server.asking import Asking
 from millpond.server.auth.queues import settle_place
 from millpond.server.auth.roles import Caller
 from millpond.server.ground import Ground
+from millpond.server.jobs.awaited import with_ids
 from millpond.server.jobs.requirements import Requirements
 from millpond.server.serving.revisions import Phase
 from millpond.server.serving.rollouts import Rollouts
@@ -117,7 +118,7 @@ class Updating:
                 f"queue {place.queue} is not of the group of {present.id}", "leave the queue as it is"
             )
         await self._requirements.check_means(spec.file, place, caller)
-        await self._requirements.check_awaited(spec.file.after, caller)
+        spec = with_ids(spec, await self._requirements.awaited(spec, caller, {}))
         await self._requirements.check_possible(place.of(spec.to_job("plan")))
         settled = await self._requirements.admit(spec.file, spec.document, caller)
         return JobSpec(settled.document, spec.file, (*spec.warnings, *settled.warnings))

@@ -164,6 +164,16 @@ class JobStore:
         with self._engine.connect() as connection:
             return [JobInfo.model_validate_json(text) for text in connection.execute(query).scalars()]
 
+    def latest_named(self, name: str, user: str) -> JobInfo | None:
+        """The job of this name that a user submitted last, of those that have ended; None when there is none."""
+        table = schema.jobs
+        named = table.c.info.contains(f'"name":{json.dumps(name, ensure_ascii=False)},', autoescape=True)
+        query = sa.select(table.c.info).where(table.c.user == user, table.c.parent == "", named)
+        query = query.order_by(table.c.submitted_at.desc(), table.c.id)
+        with self._engine.connect() as connection:
+            found = (JobInfo.model_validate_json(text) for text in connection.execute(query).scalars())
+            return next((info for info in found if info.name == name), None)
+
     def ended_counts(self) -> dict[str, int]:
         """How many jobs ended in which state; of arrays, their members count."""
         table = schema.jobs

@@ -1,0 +1,105 @@
+"""Which jobs the names in ``after`` mean: others of the same submission, any job by its id, or the caller's own."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from graphlib import CycleError, TopologicalSorter
+
+from millpond.model.errors import InvalidInputError
+from millpond.model.states import JobState
+from millpond.server.audience import audience_of
+from millpond.server.auth.roles import Caller
+from millpond.server.board import Board
+from millpond.server.dependents import no_job_to_wait_for
+from millpond.server.lookup import Lookup
+from millpond.server.store.store import Store
+from millpond.specs.job import JobSpec
+from millpond.specs.job_bodies import JobInfo
+from millpond.specs.job_ids import member_id, split_member
+
+_NAMED_IN_DOUBT = 4
+
+
+class AwaitedJobs:
+    """Finds the jobs that others wait for. Any thread; may wait for the store."""
+
+    def __init__(self, board: Board, lookup: Lookup, store: Store) -> None:
+        self._board = board
+        self._lookup = lookup
+        self._store = store
+
+    def resolve(self, spec: JobSpec, caller: Caller, together: Mapping[str, Sequence[str]]) -> dict[str, str]:
+        """The id of each job that ``after`` names.
+
+        Args:
+            together: ids of the other jobs of the submission, by name.
+
+        Raises:
+            InvalidInputError: there is no such job for the caller, or there are several.
+        """
+        return {name: self._id_of(name, caller, together) for name in spec.file.after.jobs}
+
+    def _id_of(self, written: str, caller: Caller, together: Mapping[str, Sequence[str]]) -> str:
+        text = unicodedata.normalize("NFC", written)
+        member = split_member(text)
+        if text not in together and member is not None and (array := together.get(member[0])):
+            return member_id(_only(member[0], array), member[1])
+        if named := together.get(text):
+            return _only(text, named)
+        info = self._lookup.find(text)
+        if info is not None and audience_of(caller).sees(info):
+            return info.id
+        own = self._own(text, caller.user)
+        if own is None and member is not None and (array_info := self._own(member[0], caller.user)) is not None:
+            own = self._lookup.find(member_id(array_info.id, member[1]))
+        if own is None:
+            raise no_job_to_wait_for(text)
+        return own.id
+
+    def _own(self, name: str, user: str) -> JobInfo | None:
+        """The user's job of this name: the one that lives, else the one that was submitted last."""
+        living = [
+            info
+            for info in self._board.newest_first()
+            if info.name == name and info.user == user and not info.parent and not JobState(info.state).ended
+        ]
+        if living:
+            _only(name, [info.id for info in living])
+        return living[0] if living else self._store.jobs.latest_named(name, user)
+
+
+def with_ids(spec: JobSpec, ids: Mapping[str, str]) -> JobSpec:
+    """The job file with ids for what ``after`` names."""
+    if all(name == found for name, found in ids.items()):
+        return spec
+    after = spec.file.after.renamed(ids)
+    document = {**spec.document, "after": after.model_dump(exclude_defaults=True)}
+    return replace(spec, document=document, file=spec.file.model_copy(update={"after": after}))
+
+
+def check_order(ids: Sequence[str], awaited: Sequence[Mapping[str, str]]) -> None:
+    """Whether jobs that are submitted together can start one after the other.
+
+    Raises:
+        InvalidInputError: some wait for each other.
+    """
+    arrays = [{(split_member(job) or (job, 0))[0] for job in found.values()} | set(found.values()) for found in awaited]
+    try:
+        TopologicalSorter(dict(zip(ids, arrays, strict=True))).prepare()
+    except CycleError as error:
+        circle = [job.rpartition("-")[0] for job in reversed(error.args[1])]
+        raise InvalidInputError(
+            f"these jobs wait for each other: {' after '.join(circle)}", "leave one of them out of `after`"
+        ) from error
+
+
+def _only(name: str, ids: Sequence[str]) -> str:
+    if len(ids) > 1:
+        some = ", ".join(sorted(ids)[:_NAMED_IN_DOUBT])
+        raise InvalidInputError(
+            f"{len(ids)} jobs are called {name!r} ({some})",
+            "write the id of the one to wait for",
+        )
+    return ids[0]
