@@ -19,7 +19,7 @@ def test_somebody_is_invited_logs_in_works_and_is_written_down(running: Pond, tm
 
     def eve(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [POND, *arguments], env=env, input=stdin, capture_output=True, text=True, timeout=PATIENCE_S, cwd=tmp_path
+            [POND, *arguments], env=env, input=stdin, capture_output=True, text=True, timeout=PATIENCE_S, cwd="/"
         )
 
     hers = running("run", "--detach", "--name", "hidden", "--", "sleep", "600").stdout.strip()

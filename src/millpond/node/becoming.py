@@ -10,6 +10,7 @@ import ctypes
 import os
 import resource
 import signal
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -55,3 +56,33 @@ def become_task(limits: dict[str, Any], network: int | None = None, answer: sign
 def become_sandbox(limits: dict[str, Any], network: int | None = None) -> None:
     """As ``become_task``, deaf to what only the task within the sandbox is to hear."""
     become_task(limits, network, signal.SIG_IGN)
+
+
+@contextlib.contextmanager
+def acting_as(identity: Mapping[str, Any] | None) -> Iterator[None]:
+    """Touch files with somebody's rights only. The process must have one thread only.
+
+    Args:
+        identity: whose, as plain data (``node.identities``); None: our own.
+    """
+    if identity is None:
+        yield
+        return
+    groups = os.getgroups()
+    os.setgroups(identity["groups"])
+    os.setegid(identity["gid"])
+    os.seteuid(identity["uid"])
+    try:
+        yield
+    finally:
+        os.seteuid(os.getuid())
+        os.setegid(os.getgid())
+        os.setgroups(groups)
+
+
+def become_for_good(identity: Mapping[str, Any] | None) -> None:
+    """Be somebody else from now on, without a way back."""
+    if identity is not None:
+        os.setgroups(identity["groups"])
+        os.setresgid(identity["gid"], identity["gid"], identity["gid"])
+        os.setresuid(identity["uid"], identity["uid"], identity["uid"])

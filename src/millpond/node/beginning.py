@@ -6,16 +6,18 @@ import errno
 import os
 import shutil
 import subprocess
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from millpond.node import cgroups
-from millpond.node.becoming import become_sandbox, become_task
+from millpond.node.becoming import acting_as, become_sandbox, become_task
 from millpond.node.capture import OutputCapture
 from millpond.node.containers import supervised
 from millpond.node.door import open_door
 from millpond.node.log_index import Stream
+from millpond.node.task_environment import open_script, outer_environment, script_path
 
 
 class Beginning:
@@ -48,28 +50,19 @@ class Beginning:
         self._prepare()
         cgroups.make(order["limits"]["groups"])
         if wrapped is not None and container is None:
-            _require_program(order["command"][0], order["workdir"], order["env"])
+            self._require_place()
         if order["door"] is not None:
             self.door = open_door(order["door"], order["identity"])
-        become = become_task if wrapped is None or container is not None else become_sandbox
-        output = OutputCapture(self._path.with_suffix(".log"), self._path.with_suffix(".index"), order["identity"])
+        if wrapped is None:
+            return self._launch(order["command"], order["workdir"], order["env"])
+        if container is not None:
+            return self._launch(wrapped, container["scratch"], container["env"])
+        script = open_script(order["env"], order["workdir"])
         try:
-            child = subprocess.Popen(
-                order["command"] if wrapped is None else wrapped,
-                cwd=order["workdir"] if container is None else container["scratch"],
-                env=order["env"] if container is None else container["env"],
-                stdin=subprocess.DEVNULL,
-                stdout=output.ends[Stream.STDOUT],
-                stderr=output.ends[Stream.STDERR],
-                start_new_session=True,
-                preexec_fn=partial(become, order["limits"], self.network),
-            )
-        except BaseException:
-            output.close()
-            raise
-        output.begin()
-        self.output = output
-        return child
+            env = outer_environment(script_path(script), order["env"])
+            return self._launch(wrapped, "/", env, become_sandbox, (script,))
+        finally:
+            os.close(script)
 
     def account(self, error: Exception) -> dict[str, Any]:
         """Why it could not be started, for the record."""
@@ -79,6 +72,52 @@ class Beginning:
             "path": getattr(error, "filename", None),
             "preparing": not self._prepared,
         }
+
+    def _launch(
+        self,
+        command: list[str],
+        folder: str,
+        env: dict[str, str],
+        become: Callable[..., None] = become_task,
+        handed_on: tuple[int, ...] = (),
+    ) -> subprocess.Popen[bytes]:
+        output = OutputCapture(
+            self._path.with_suffix(".log"), self._path.with_suffix(".index"), self._order["identity"]
+        )
+        try:
+            child = subprocess.Popen(
+                command,
+                cwd=folder,
+                env=env,
+                stdin=subprocess.DEVNULL,
+                stdout=output.ends[Stream.STDOUT],
+                stderr=output.ends[Stream.STDERR],
+                start_new_session=True,
+                preexec_fn=partial(become, self._order["limits"], self.network),
+                pass_fds=handed_on,
+            )
+        except BaseException:
+            output.close()
+            raise
+        output.begin()
+        self.output = output
+        return child
+
+    def _require_place(self) -> None:
+        """Check what whoever starts the command in a sandbox would find out too late, with the task's own rights.
+
+        What the server made for the task is reached in the sandbox alone.
+
+        Raises:
+            OSError: the working directory cannot be entered, or the program is not there or cannot be executed.
+        """
+        order = self._order
+        with acting_as(None if order["own_folder"] else order["identity"]):
+            os.chdir(order["workdir"])
+            try:
+                _require_program(order["command"][0], order["workdir"], order["env"])
+            finally:
+                os.chdir("/")
 
     @property
     def network(self) -> int | None:
@@ -108,7 +147,6 @@ def _require_program(program: str, workdir: str, env: dict[str, str]) -> None:
     Raises:
         OSError: it is not, or cannot be executed.
     """
-    Path(workdir).stat()
     path = Path(workdir, program)
     if shutil.which(path if os.sep in program else program, path=env.get("PATH", os.defpath)) is None:
         number = errno.EACCES if os.sep in program and path.exists() else errno.ENOENT

@@ -22,10 +22,8 @@ from millpond.node.launch import LaunchSpec, Listening
 from millpond.node.limiting import NO_LIMITS, Limits
 from millpond.node.records import FILES, TaskFiles, TaskId
 from millpond.node.sandbox import Mount, Sandbox
+from millpond.node.task_environment import LOG_VARIABLE
 from millpond.node.workspace import WORK
-
-LOG_VARIABLE = "MILLPOND_LOG"
-"""Names the task's log to itself; no two tasks share one, so it also marks all processes of a task."""
 
 _ENVIRONMENTS = ("VIRTUAL_ENV", "CONDA_PREFIX")
 
@@ -112,6 +110,7 @@ def order_for(
         "kill_counter": str(memory_cgroup.kill_counter() if container is None else memory_cgroup.WHOLE_MACHINE),
         "limits": start.limits.plain(),
         "identity": None if identity is None else identity.plain(),
+        "own_folder": place.workdir.is_relative_to(state_dir),
         "owned": [str(folder) for folder in place.owned if identity is not None],
         "door": door,
     }

@@ -19,9 +19,10 @@ from millpond.node.devices.vendor import Ours
 from millpond.node.files import write_json
 from millpond.node.launch import LaunchSpec
 from millpond.node.nurse import Nurse
-from millpond.node.order import LOG_VARIABLE, TaskStart, order_for
+from millpond.node.order import TaskStart, order_for
 from millpond.node.records import RunRecord, TaskFiles, running_records
 from millpond.node.sandbox import Sandbox
+from millpond.node.task_environment import LOG_VARIABLE
 from millpond.node.workspace import make_output
 
 _SUPERVISORS_LOG = "supervisors.log"

@@ -11,6 +11,7 @@ Source of the options: bwrap(1).
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from collections.abc import Sequence, Set
@@ -20,6 +21,7 @@ from pathlib import Path
 
 from millpond.model.errors import UnavailableError
 from millpond.node.identities import Identity
+from millpond.node.task_environment import open_script, outer_environment, script_path, with_own_environment
 
 INSTALL = "install bubblewrap (Debian: apt install bubblewrap), or start the server with --sandbox off"
 INSTALL_IDENTITIES = "install util-linux with setpriv (Debian: apt install util-linux)"
@@ -116,11 +118,12 @@ class Sandbox:
         for layer in sorted(layers):
             if layer.path not in _THERE_ALREADY:
                 options += layer.options
-        # Last, as no folder of a job's may bring the machine's processes back.
-        options += ["--proc", "/proc", "--chdir", str(workdir)]
+        # Last, as no folder of a job's may bring the machine's processes back. The task enters its working directory
+        # itself, with its own rights.
+        options += ["--proc", "/proc", "--chdir", "/"]
         # bwrap stays above the task and must not die of the signals that the task is to hear: the supervisor starts it
-        # with them ignored, and env has them heard again.
-        return [self.program, *options, "--", *_becoming(identity), "env", "--default-signal", *argv]
+        # with them ignored, and the script has them heard again.
+        return [self.program, *options, "--", *_becoming(identity), *with_own_environment(argv)]
 
     def _emptied(self, private: Sequence[Path], identity: Identity | None) -> list[_Layer]:
         """The directories in which a task finds nothing, or only what is its own."""
@@ -191,10 +194,21 @@ def trouble_with_identities(sandbox: Sandbox) -> str:
 def _trouble_with(program: str, identity: Identity | None = None) -> str:
     """What keeps bwrap from working here; empty when nothing does."""
     command = Sandbox(program, ()).around(["true"], Path("/"), identity=identity)
+    script = open_script({}, "/")
     try:
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_PROBE_S, check=False)
+        done = subprocess.run(
+            command,
+            env=outer_environment(script_path(script), {}),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_PROBE_S,
+            check=False,
+            pass_fds=(script,),
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"{program} does not run: {error}"
+    finally:
+        os.close(script)
     if done.returncode == 0:
         return ""
     told = done.stderr.decode(errors="replace").strip().splitlines()

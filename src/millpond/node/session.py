@@ -33,6 +33,7 @@ import termios
 from typing import Any
 
 from millpond.node import procfs
+from millpond.node.becoming import acting_as, become_for_good
 from millpond.node.namespaces import enter_sandbox
 from millpond.node.private_network import enter_that_of
 from millpond.node.sftp import SftpServer
@@ -66,6 +67,7 @@ def main(argv: list[str]) -> int:
         elif place.get("network") is not None:  # not told by a supervisor of an older version
             enter_that_of(place["network"])
         if order.get("sftp") and place["container"] is None:
+            become_for_good(place["identity"])
             os.chdir(place["workdir"])
             return _serve_files(connection)
         if order.get("sftp"):
@@ -126,9 +128,10 @@ class _Command:
         become = {}
         if identity is not None:
             become = {"user": identity["uid"], "group": identity["gid"], "extra_groups": identity["groups"]}
+        with acting_as(identity):  # as the task may have put a link there since
+            os.chdir(place["workdir"])
         return subprocess.Popen(
             [str(word) for word in order["argv"]],
-            cwd=place["workdir"],
             env=env,
             stdin=stdin,
             stdout=stdout,

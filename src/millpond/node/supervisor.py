@@ -12,9 +12,9 @@ Forked by the nursery (``node.nursery``) with a JSON object on standard input: `
 ``decision`` among it), ``command``, ``wrapped`` (the same in a sandbox; null without one), ``workdir``, ``env``,
 ``kill_counter``, ``workspace`` (files to be laid out before the command starts, see ``node.workspace``; null without
 any), ``limits`` (``node.limiting``), ``identity`` (whom the command runs as, see ``node.identities``; null: as we do),
-``owned`` (folders that are to be theirs), ``farewell_s`` (its grace where nobody says another), ``container`` (see
-``node.containers.supervised``; null without one) and ``door`` (see ``node.door``; null where its program listens on a
-port of the machine, or on none).
+``owned`` (folders that are to be theirs), ``own_folder`` (whether it runs in a folder that the server made),
+``farewell_s`` (its grace where nobody says another), ``container`` (see ``node.containers.supervised``; null without
+one) and ``door`` (see ``node.door``; null where its program listens on a port of the machine, or on none).
 Standard output is closed as soon as the record tells whether the command runs. Standard library only.
 
 While it lives, ``STATE/running`` holds a link to its record (``node.running``).

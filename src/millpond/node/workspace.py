@@ -15,18 +15,18 @@ task sees of the state directory:
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import fcntl
 import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from millpond.node.becoming import acting_as
 from millpond.node.records import FILES
 from millpond.node.sandbox import Mount
 
@@ -141,28 +141,10 @@ def _lead_output(host_folder: str, attempt_dir: Path, identity: Mapping[str, Any
         make_output(attempt_dir)
         return
     place = attempt_dir / OUTPUT
-    with _acting_as(identity):  # who may not make it there themselves does not get it by us
+    with acting_as(identity):  # who may not make it there themselves does not get it by us
         Path(host_folder).mkdir(parents=True, exist_ok=True)
     place.unlink(missing_ok=True)
     place.symlink_to(host_folder)
-
-
-@contextlib.contextmanager
-def _acting_as(identity: Mapping[str, Any] | None) -> Iterator[None]:
-    """Touch files with somebody's rights only."""
-    if identity is None:
-        yield
-        return
-    groups = os.getgroups()
-    os.setgroups(identity["groups"])
-    os.setegid(identity["gid"])
-    os.seteuid(identity["uid"])
-    try:
-        yield
-    finally:
-        os.seteuid(os.getuid())
-        os.setegid(os.getgid())
-        os.setgroups(groups)
 
 
 def _link_data(workspace: Workspace, mount: DataMount, folder: Path) -> None:

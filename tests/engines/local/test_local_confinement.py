@@ -55,6 +55,13 @@ def end_of(bench: Bench, command: str | tuple[str, ...], **settings: object) -> 
     return confirmed, end
 
 
+def open_to_all(folder: Path) -> None:
+    """Let every account enter a folder of pytest's."""
+    for above in (folder, *folder.parents):
+        if "pytest" in str(above):
+            above.chmod(0o755)
+
+
 class TestWithControlGroups:
     def test_a_task_that_wants_more_memory_than_it_asked_for_ends_and_is_told_so(
         self, bench: Bench, controllers: Controllers
@@ -185,6 +192,38 @@ class TestAsSomebodyElse:
         assert "of max" not in log
         assert "Permission denied" in log
 
+    def test_no_program_of_its_path_makes_its_sandbox(self, bench: Bench, tmp_path: Path) -> None:
+        for name in ("setpriv", "env", "sh"):
+            (tmp_path / name).write_text(f'#!/bin/bash\nid -u >> {tmp_path}/run-by; exec /usr/bin/{name} "$@"\n')
+            (tmp_path / name).chmod(0o755)
+        open_to_all(tmp_path)
+        (tmp_path / "run-by").touch()
+        env = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+        _, end = end_of(bench, ("/bin/true",), **(self.settings(bench) | {"env": env, "workdir": Path("/")}))
+        assert end.outcome is Outcome.SUCCESS, bench.log("j")
+        assert (tmp_path / "run-by").read_text() == ""
+
+    def test_it_works_in_no_folder_that_its_user_could_not_enter_whether_it_is_there_or_not(
+        self, bench: Bench, tmp_path: Path
+    ) -> None:
+        closed = tmp_path / "closed"
+        (closed / "inner").mkdir(parents=True)
+        open_to_all(tmp_path)
+        closed.chmod(0o700)
+        (tmp_path / "link").symlink_to(closed / "inner")
+        (closed / "inner" / "program").write_text("#!/bin/sh\n")
+        (closed / "inner" / "program").chmod(0o755)
+        reasons = []
+        for number, where in enumerate((closed / "inner", closed / "missing", tmp_path / "link")):
+            settings = self.settings(bench) | {"workdir": where}
+            bench.define(f"j{number}", ("./program",), **settings)
+            bench.start(f"j{number}")
+            (refused,) = bench.events(1)
+            reasons.append(refused.reason.replace(str(where), "HERE"))  # type: ignore[attr-defined]
+        assert "'HERE'" in reasons[0]
+        assert "Permission denied" in reasons[0]
+        assert reasons == [reasons[0]] * 3
+
     def test_a_folder_of_the_machine_is_made_for_its_output_with_its_own_rights_only(
         self, bench: Bench, tmp_path: Path
     ) -> None:
@@ -192,9 +231,7 @@ class TestAsSomebodyElse:
         for folder, mode in ((for_all, 0o1777), (closed, 0o755)):
             folder.mkdir()
             folder.chmod(mode)
-        for above in (tmp_path, *tmp_path.parents):
-            if "pytest" in str(above):
-                above.chmod(0o755)
+        open_to_all(tmp_path)
         settings = self.settings(bench)
         workspace = Workspace(str(bench.state_dir / "blobs"), "", output=str(closed / "out"))
         bench.define("j", "true", workdir=Path("/"), identity=settings["identity"], workspace=workspace)

@@ -63,7 +63,9 @@ def record_of(bench: Bench, job: str) -> RunRecord:
 
 def serve(bench: Bench, job: str, program: str, listening: Listening, identity: Identity | None = None) -> Way:
     """A job whose program answers; the way to it."""
-    bench.define(job, ("python3", "-c", program), serves=True, listening=listening, identity=identity)
+    bench.define(
+        job, ("python3", "-c", program), serves=True, listening=listening, identity=identity, workdir=Path("/")
+    )
     bench.start(job)
     assert isinstance(bench.events(1)[0], Confirmed)
     way = Way.to(record_of(bench, job), bench.state_dir)

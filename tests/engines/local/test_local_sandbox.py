@@ -76,6 +76,19 @@ class TestASandboxedTask:
         assert b"No such file" in apart.log("apart")
         assert not apart.log("apart").startswith(b"secret")
 
+    def test_has_no_variable_heard_by_what_makes_its_sandbox(self, apart: Bench, tmp_path: Path) -> None:
+        traces = tmp_path / "traces"
+        traces.mkdir()
+        # Every program writes there which libraries it loads, with its own rights; the task finds no such folder.
+        env = {"LD_DEBUG": "libs", "LD_DEBUG_OUTPUT": str(traces / "of"), "UID": "7", "WORDS": "it's\n$HOME `x`"}
+        apart.define("apart", ("env",), env=env)
+        apart.start("apart")
+        apart.events(2)
+        assert list(traces.iterdir()) == []
+        log = apart.log("apart").decode()
+        assert all(f"{name}={value}\n" in log for name, value in env.items())
+        assert {line.partition("=")[0] for line in log.splitlines()} & {"MILLPOND_SETS", "SHLVL", "_", "PWD"} == set()
+
     def test_has_a_directory_for_temporary_files_of_its_own(self, apart: Bench, tmp_path: Path) -> None:
         outside = Path("/tmp") / f"{tmp_path.name}-{os.getpid()}-outside"
         outside.write_text("")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from millpond.node.identities import numbered
 from millpond.node.records import TaskFiles, TaskId, read_record
 from millpond.node.sandbox import SandboxMode, find_sandbox, trouble_with_identities
 from millpond.node.session import LARGEST_MESSAGE
+from millpond.node.sftp_wire import text
 from millpond.node.visits import short_name
 
 pytestmark = pytest.mark.end_to_end
@@ -174,12 +176,71 @@ def test_a_visitor_is_whom_the_task_runs_as(tmp_path: Path, tty: bool) -> None:
         pytest.skip(f"tasks cannot run as others here: {trouble}")
     bench = Bench(tmp_path, sandbox)
     look = "until test -e /tmp/mine; do :; done; id -u; id -G; stat -c %u /tmp/mine"
-    bench.define("apart", "touch /tmp/mine; sleep 600", identity=numbered("mia", 265_001, bench.state_dir))
+    mia = numbered("mia", 265_001, bench.state_dir)
+    bench.define("apart", "touch /tmp/mine; sleep 600", identity=mia, workdir=Path("/"))
     bench.start("apart")
     bench.events(1)
     streams, end = Visitor(bench, "apart", argv=("sh", "-c", look), tty=tty).hear()
     assert (streams[1].split(), end) == ([b"265001"] * 3, {"exit": 0})
     bench.end_all()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can start tasks as others")
+class TestVisitorsOfATaskThatRunsAsSomebodyElse:
+    @pytest.fixture
+    def mine(self, tmp_path: Path) -> Iterator[Bench]:
+        """A task of somebody who is not root, in the folder ``mia`` of ``/``, beside ``closed``, which is root's."""
+        sandbox, trouble = find_sandbox(SandboxMode.PREFERRED, (tmp_path / "state",))
+        if sandbox is None or trouble_with_identities(sandbox):
+            pytest.skip(f"tasks cannot run as others here: {trouble}")
+        self.place = Path("/var/lib") / f"millpond-{os.getpid()}-{tmp_path.name}"
+        for folder in (self.place, self.place / "closed", self.place / "closed/inner", self.place / "mia"):
+            folder.mkdir()
+            folder.chmod(0o755)
+        (self.place / "closed/inner/secret").write_text("of root")
+        (self.place / "closed").chmod(0o700)
+        for path in (self.place, self.place / "mia"):
+            os.chown(path, 265_001, 265_001)
+        bench = Bench(tmp_path, sandbox)
+        mia = numbered("mia", 265_001, bench.state_dir)
+        bench.define("j", "touch up; sleep 600", identity=mia, workdir=self.place / "mia")
+        bench.start("j")
+        bench.events(1)
+        assert eventually((self.place / "mia/up").exists)
+        yield bench
+        bench.end_all()
+        shutil.rmtree(self.place)
+
+    def ask(self, visitor: Visitor, *packets: bytes) -> list[bytes]:
+        """What an SFTP server answers to each packet."""
+        answers = []
+        for packet in packets:
+            visitor.type(len(packet).to_bytes(4, "big") + packet)
+            answers.append(visitor.socket.recv(LARGEST_MESSAGE)[5:])
+        return answers
+
+    def test_read_and_write_files_with_its_rights_only(self, mine: Bench) -> None:
+        (self.place / "of-root").write_text("of root")
+        (self.place / "of-root").chmod(0o600)
+        opened = [
+            bytes([3]) + (7).to_bytes(4, "big") + text(os.fsencode(path)) + flags.to_bytes(4, "big") + bytes(4)
+            for path, flags in ((self.place / "of-root", 1), ("/etc/x-of-mia", 0x1A), ("own", 0x1A))
+        ]
+        visitor = Visitor(mine, "j", sftp=True)
+        _, of_root, elsewhere, own = self.ask(visitor, bytes([1, 0, 0, 0, 3]), *opened)
+        denied = (3).to_bytes(4, "big")  # SSH_FX_PERMISSION_DENIED
+        assert (of_root[0], of_root[5:9]) == (101, denied)
+        assert (elsewhere[0], elsewhere[5:9]) == (101, denied)
+        assert own[0] == 102
+        assert (self.place / "mia/own").stat().st_uid == 265_001
+
+    @pytest.mark.parametrize("order", [{"argv": ("cat", "secret")}, {"sftp": True}])
+    def test_enter_no_folder_that_it_could_not_enter_itself(self, mine: Bench, order: dict[str, Any]) -> None:
+        (self.place / "mia").rename(self.place / "was-mia")
+        (self.place / "mia").symlink_to(self.place / "closed/inner")
+        streams, end = Visitor(mine, "j", **order).hear()
+        assert "Permission denied" in end["error"]
+        assert streams[1] == b""
 
 
 def test_tasks_that_serve_are_given_ports_of_their_own_and_the_record_tells_them(bench: Bench) -> None:

@@ -114,6 +114,12 @@ def _refusal(error: StartError, program: str, workdir: str, node: str) -> Refusa
         where = f" ({error.path})" if error.path else ""
         reason = f"the job's files cannot be laid out on node {node}: {error.text}{where}"
         return Refusal(reason, error.errno in _BY_DISK)
+    if error.path == workdir and error.errno == errno.EACCES:
+        return Refusal(
+            f"working directory {workdir!r} on node {node}: {error.text}; send it with the job (--ship), or let the "
+            "account that the job runs as enter it",
+            False,
+        )
     if error.path == workdir:
         return Refusal(
             f"working directory {workdir!r} on node {node}: {error.text}; "
