@@ -5,14 +5,15 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 
+from millpond.server.api.description import api_router
 from millpond.server.api.permits import Access, SecurityOf, may
 from millpond.server.auth.roles import Verb
 from millpond.server.store.audit import AuditQuestion
 from millpond.specs.accounts import AuditInfo, AuditList
 
-router = APIRouter(tags=["audit"])
+router = api_router(tags=["audit"])
 
 Word = Annotated[str, Query(max_length=200, pattern=r"^[^\x00]*$")]
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 
-from millpond.specs.api import ErrorInfo
+from millpond.specs.api import API_PREFIX, ErrorInfo
 from millpond.specs.job import JobFile
 from millpond.specs.job_bodies import MOST_TOGETHER
 
@@ -47,6 +48,16 @@ JOB_FILES_BODY: dict[str, Any] = {
 REFUSAL: dict[str, Any] = {"content": {"application/json": {"schema": {"$ref": f"{_SCHEMAS}ErrorInfo"}}}}
 """An answer that is not a success. Not as a ``model``: FastAPI would build a validator of it for each route and status,
 hundreds of them and most of what the first request after a start waited for, and nobody would call one."""
+REFUSALS: dict[int | str, dict[str, Any]] = dict.fromkeys((400, 401, 403, 404, 409, 422, 503), REFUSAL)
+"""Those that any route may answer with."""
+
+
+def api_router(prefix: str = "", tags: Sequence[str] = ()) -> APIRouter:
+    """A router below the API's prefix, which its routes carry from the start.
+
+    A router that was included in another one under a prefix finds the route of each request twice, in two loops.
+    """
+    return APIRouter(prefix=API_PREFIX + prefix, tags=list(tags), responses=REFUSALS)
 
 
 class DescribedApi(FastAPI):

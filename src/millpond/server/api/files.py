@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import Annotated
 
-from fastapi import APIRouter, Header, Path, Query, Request, Response
+from fastapi import Header, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from starlette.requests import ClientDisconnect
 
 from millpond.model.errors import UnavailableError
 from millpond.server.api.dependencies import ServiceOf
+from millpond.server.api.description import api_router
 from millpond.server.api.permits import Access, dataset_in_path, job_in_path, may
 from millpond.server.api.ranges import SPAN_PATTERN, answer_with, sent_span
 from millpond.server.auth.roles import Verb
@@ -27,7 +28,7 @@ from millpond.specs.file_bodies import (
 )
 from millpond.specs.files import DIGEST_PATTERN
 
-router = APIRouter(tags=["files"])
+router = api_router(tags=["files"])
 
 _SENDS = [may(Verb.SEND_FILES)]
 _Sender = Annotated[Access, may(Verb.SEND_FILES)]

@@ -6,16 +6,15 @@ import asyncio
 from dataclasses import replace
 from typing import Annotated
 
-from fastapi import APIRouter
-
 from millpond.server.api.dependencies import TenantsOf
+from millpond.server.api.description import api_router
 from millpond.server.api.permits import Access, SecurityOf, group_in_path, may
 from millpond.server.api.pictures import group_info, limits_of, limits_text
 from millpond.server.auth.records import Group
 from millpond.server.auth.roles import Role, Verb
 from millpond.specs.accounts import GroupChange, GroupInfo, GroupList, Membership, NewGroup
 
-router = APIRouter(prefix="/groups", tags=["groups"])
+router = api_router(prefix="/groups", tags=["groups"])
 
 MemberChanger = Annotated[Access, may(Verb.CHANGE_MEMBERS, group_in_path)]
 

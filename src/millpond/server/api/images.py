@@ -6,12 +6,13 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path
+from fastapi import Path
 from fastapi.responses import StreamingResponse
 from starlette.requests import HTTPConnection
 
 from millpond.model.tenants import DEFAULT_QUEUE
 from millpond.server.api.dependencies import ServiceOf
+from millpond.server.api.description import api_router
 from millpond.server.api.permits import Access, SecurityOf, may
 from millpond.server.auth.entering import job_target
 from millpond.server.auth.roles import Caller, Target, Verb, demand, first_group
@@ -31,7 +32,7 @@ from millpond.specs.image_bodies import (
 )
 from millpond.specs.images import NAME_PATTERN, TAG_PATTERN
 
-router = APIRouter(prefix="/images", tags=["images"])
+router = api_router(prefix="/images", tags=["images"])
 
 _Name = Annotated[str, Path(pattern=NAME_PATTERN, max_length=100)]
 _Tag = Annotated[str, Path(pattern=TAG_PATTERN)]

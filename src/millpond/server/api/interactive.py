@@ -6,11 +6,12 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Annotated, TypeAlias
 
-from fastapi import APIRouter, Query, WebSocket, WebSocketDisconnect
+from fastapi import Query, WebSocket, WebSocketDisconnect
 
 from millpond.model.errors import ConflictError, MillpondError
 from millpond.server.activity import Activity
 from millpond.server.api.dependencies import PassesOf, ServiceOf
+from millpond.server.api.description import api_router
 from millpond.server.api.permits import Access, job_in_path, may
 from millpond.server.auth.entering import entrance
 from millpond.server.auth.roles import Verb, demand
@@ -20,7 +21,7 @@ from millpond.specs.job_bodies import LinkInfo
 from millpond.specs.job_ids import service_of
 from millpond.specs.serving import OPEN_PATH, ORIGIN_OPEN_PATH, SERVING_KINDS, base_path
 
-router = APIRouter(prefix="/jobs", tags=["interactive"])
+router = api_router(prefix="/jobs", tags=["interactive"])
 
 _INSIDE = [may(Verb.USE_JOBS, job_in_path)]
 Seer = Annotated[Access, may(Verb.READ_JOBS, job_in_path)]

@@ -6,13 +6,13 @@ import json
 from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Header, Query, Request, Response
+from fastapi import Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
 from millpond.model.states import JobState
 from millpond.model.workloads import LONGEST_JOB_ID
 from millpond.server.api.dependencies import ServiceOf
-from millpond.server.api.description import JOB_FILE_BODY, JOB_FILES_BODY
+from millpond.server.api.description import JOB_FILE_BODY, JOB_FILES_BODY, api_router
 from millpond.server.api.permits import Access, job_in_path, may
 from millpond.server.audience import audience_of
 from millpond.server.auth.entering import job_target
@@ -32,7 +32,7 @@ from millpond.specs.reason_bodies import ReasonInfo
 _AUDITED = 10
 """So many ids of jobs that are submitted together stand in the audit log."""
 
-router = APIRouter(prefix="/jobs", tags=["jobs"])
+router = api_router(prefix="/jobs", tags=["jobs"])
 
 Submitter = Annotated[Access, may(Verb.SUBMIT_JOBS)]
 Key = Annotated[str, Header(alias=IDEMPOTENCY_HEADER, max_length=200)]

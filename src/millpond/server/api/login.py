@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 
 from millpond.model.errors import ConflictError
 from millpond.server.api.dependencies import ServiceOf
+from millpond.server.api.description import api_router
 from millpond.server.api.permits import Access, Myself, SecurityOf, may, open_to_all
 from millpond.server.api.pictures import limits_body, memberships
 from millpond.server.api.sessions import end_session, start_session
@@ -17,7 +18,7 @@ from millpond.server.auth.roles import Target, Verb
 from millpond.server.auth.secrets import csrf_of
 from millpond.specs.accounts import LoginInfo, LoginRequest, PasswordChange, WhoInfo
 
-router = APIRouter(tags=["account"])
+router = api_router(tags=["account"])
 
 
 @router.post("/login", dependencies=[open_to_all])

@@ -7,6 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 
 from millpond.server.api.dependencies import ServiceOf
+from millpond.server.api.description import REFUSALS, api_router
 from millpond.server.api.permits import Access, ClusterKeeper, ClusterReader, may, open_to_all
 from millpond.server.audience import audience_of
 from millpond.server.auth.roles import Target, Verb
@@ -22,8 +23,8 @@ from millpond.specs.usage_bodies import Grouping, UsageList
 MostEvents = Annotated[int, Query(ge=1, le=10_000, description="How many.")]
 MostLooks = Annotated[int, Query(ge=0, le=KEPT, description="How many earlier looks to tell of each.")]
 
-health = APIRouter(tags=["health"])
-router = APIRouter(tags=["cluster"])
+health = APIRouter(tags=["health"], responses=REFUSALS)
+router = api_router(tags=["cluster"])
 
 
 @health.get("/healthz", dependencies=[open_to_all], responses={503: {"model": HealthInfo}})

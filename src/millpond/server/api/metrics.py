@@ -7,11 +7,12 @@ from typing import Annotated
 from fastapi import APIRouter, Response
 
 from millpond.server.api.dependencies import ServiceOf
+from millpond.server.api.description import REFUSALS
 from millpond.server.api.permits import Access, may
 from millpond.server.auth.roles import Verb
 from millpond.server.metrics.exposition import CONTENT_TYPE
 
-router = APIRouter(tags=["health"])
+router = APIRouter(tags=["health"], responses=REFUSALS)
 
 
 @router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})

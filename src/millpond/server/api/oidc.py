@@ -10,6 +10,7 @@ from urllib.parse import parse_qs
 from fastapi import APIRouter, Request, Response
 
 from millpond.model.errors import InvalidInputError, MillpondError, NotAllowedError
+from millpond.server.api.description import api_router
 from millpond.server.api.permits import SecurityOf, open_to_all, security_of
 from millpond.server.api.sessions import start_session
 from millpond.server.auth.acts import Act
@@ -21,7 +22,7 @@ from millpond.server.auth.secrets import csrf_of
 from millpond.server.refusals import status_of
 from millpond.specs.signing_on import SignOnInfo, SignOnProgress, SignOnProof, SignOnRequest
 
-router = APIRouter(prefix="/oidc", tags=["account"])
+router = api_router(prefix="/oidc", tags=["account"])
 people = APIRouter(prefix="/oidc", include_in_schema=False)
 
 _LARGEST_FORM: Final = 4_096

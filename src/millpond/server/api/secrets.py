@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Path
+from fastapi import Path
 
 from millpond.model.errors import InvalidInputError
 from millpond.server.api.dependencies import ServiceOf
+from millpond.server.api.description import api_router
 from millpond.server.api.permits import Access, SecurityOf, may, secret_in_path, secret_target
 from millpond.server.auth.roles import Verb
 from millpond.server.store.secrets import SecretRow
@@ -16,7 +17,7 @@ from millpond.server.vault.secrets import GROUP, SERVER, USER
 from millpond.specs.fields import VARIABLE
 from millpond.specs.secret_bodies import SecretInfo, SecretList, SecretPut
 
-router = APIRouter(prefix="/secrets", tags=["secrets"])
+router = api_router(prefix="/secrets", tags=["secrets"])
 
 Kind = Literal["user", "group", "server"]
 SecretName = Annotated[str, Path(pattern=VARIABLE, max_length=100)]

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter
-
 from millpond.server.api.dependencies import ServiceOf
+from millpond.server.api.description import api_router
 from millpond.server.api.permits import Access, job_in_path, may
 from millpond.server.auth.roles import Verb
 from millpond.specs.service_bodies import RevisionPlan, RevisionRequest, RolloutRequest, ServiceInfo
 
-router = APIRouter(prefix="/jobs", tags=["services"])
+router = api_router(prefix="/jobs", tags=["services"])
 
 Changer = Annotated[Access, may(Verb.CHANGE_JOBS, job_in_path)]
 

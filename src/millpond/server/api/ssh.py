@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter
 from starlette.requests import HTTPConnection
 
 from millpond.model.errors import InvalidInputError
 from millpond.server.api.dependencies import ServiceOf
+from millpond.server.api.description import api_router
 from millpond.server.api.permits import Access, ClusterReader, SecurityOf, may, security_of
 from millpond.server.api.pictures import ssh_key_info
 from millpond.server.auth.roles import Target, Verb
 from millpond.specs.ssh import NewSshKey, PublicKey, SshInfo, SshKeyInfo, SshKeyList
 
-router = APIRouter(tags=["ssh"])
+router = api_router(tags=["ssh"])
 
 
 async def key_in_path(request: HTTPConnection) -> Target:

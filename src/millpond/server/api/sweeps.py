@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 
 from millpond.server.api.dependencies import ServiceOf
+from millpond.server.api.description import api_router
 from millpond.server.api.permits import job_in_path, may
 from millpond.server.auth.roles import Verb
 from millpond.specs.trial_bodies import TrialList
 
-router = APIRouter(prefix="/jobs", tags=["jobs"])
+router = api_router(prefix="/jobs", tags=["jobs"])
 
 
 @router.get("/{job}/trials", dependencies=[may(Verb.READ_JOBS, job_in_path)])

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter
-
 from millpond.model.errors import InvalidInputError
+from millpond.server.api.description import api_router
 from millpond.server.api.permits import Access, SecurityOf, may, token_in_path
 from millpond.server.api.pictures import token_info
 from millpond.server.auth.records import TokenKind
@@ -14,7 +13,7 @@ from millpond.server.auth.roles import Verb
 from millpond.specs.accounts import NewToken, TokenInfo, TokenList
 from millpond.specs.errors import suggest
 
-router = APIRouter(prefix="/tokens", tags=["tokens"])
+router = api_router(prefix="/tokens", tags=["tokens"])
 
 
 @router.get("")

@@ -6,9 +6,8 @@ import asyncio
 from dataclasses import replace
 from typing import Annotated
 
-from fastapi import APIRouter
-
 from millpond.server.api.dependencies import ServiceOf, TenantsOf
+from millpond.server.api.description import api_router
 from millpond.server.api.permits import Access, SecurityOf, may, user_in_path
 from millpond.server.api.pictures import limits_of, limits_text, user_info
 from millpond.server.auth.records import User
@@ -16,7 +15,7 @@ from millpond.server.auth.roles import Role, Verb
 from millpond.specs.accounts import ChangedUser, Invitation, NewUser, UserChange, UserList
 from millpond.specs.signing_on import Binding, IdentityInfo
 
-router = APIRouter(prefix="/users", tags=["users"])
+router = api_router(prefix="/users", tags=["users"])
 
 Changer = Annotated[Access, may(Verb.CHANGE_USERS, user_in_path)]
 
