@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 import socket
@@ -116,6 +117,20 @@ def test_a_program_that_does_not_listen_yet_has_a_page_that_looks_again(site: Si
     site.pond("stop", slow)
 
 
+TAKES_A_PORT = "import socket, sys; print(socket.create_server(('127.0.0.1', int(sys.argv[1]))).accept()[0].recv(9))"
+
+
+def test_a_port_that_another_job_took_gets_no_request_of_the_jobs(site: Site) -> None:
+    slow = site.submit("command: sleep 600")
+    until(lambda: site.pond.job(slow)["state"] == "running")
+    port = site.pond("exec", slow, "--", "printenv", "MILLPOND_PORT").stdout.strip()
+    thief = site.submit(f"command: [{sys.executable}, -c, {json.dumps(TAKES_A_PORT)}, '{port}']", kind="train")
+    until(lambda: "not the job's own" in site.get("", job=slow).text)
+    until(lambda: site.pond.job(thief)["state"] == "succeeded")
+    assert site.pond("logs", thief).stdout == "b''\n"
+    site.pond("stop", slow)
+
+
 def test_a_job_that_waits_says_why(site: Site) -> None:
     blocker = site.submit("gpus: 4\ntasks: 2\ncommand: sleep 600", kind="train")
     waiting = site.submit("gpus: 4\ncommand: sleep 600")
@@ -175,5 +190,5 @@ def test_a_program_in_a_network_of_its_own_is_met_through_the_platform_alone(sit
             assert heard in connection.recv(4096)
         forward.send_signal(signal.SIGINT)
         told = forward.communicate(timeout=PATIENCE_S)[1]
-        assert ("has a network of its own" in told) is (heard == b"")
+        assert ("nobody listens on port 1" in told) is (heard == b"")
     site.pond("stop", job)

@@ -8,21 +8,24 @@ import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from fresh_databases import fresh_sqlite
 
 from millpond.model.errors import InvalidInputError, UnavailableError
+from millpond.node import private_network
 from millpond.node.cgroups import Amounts
 from millpond.node.sandbox import SandboxMode
 from millpond.server import state_dir
 from millpond.server.auth.accounts import Accounts
 from millpond.server.auth.owner import token_in
+from millpond.server.auth.records import User
 from millpond.server.files.service import Files
 from millpond.server.http import listen, url_of
 from millpond.server.isolation import Apart, Isolation
 from millpond.server.job_files import JobFiles
-from millpond.server.local import Launcher, describe
+from millpond.server.local import Launcher, Rules, describe
 from millpond.server.options import ServerOptions, parse_options
 from millpond.server.process import run
 from millpond.server.provisions.outfit import Outfit
@@ -32,6 +35,7 @@ from millpond.server.store.store import Store
 from millpond.server.vault.ciphers import Cipher
 from millpond.server.vault.secrets import Vault
 from millpond.specs.cluster import ClusterConfig, read_cluster
+from millpond.specs.confining import NetworkRule, TaskRules
 from millpond.specs.job_ids import member_id
 from millpond.specs.server_bodies import ServerFile
 
@@ -156,6 +160,59 @@ def test_a_member_of_an_array_is_launched_as_its_array_says_and_for_its_user(tmp
     assert store.jobs.submitted("nobody") is None
 
 
+def launcher_on(store: Store, state_dir: Path, vault: Vault | None = None, network: str = "auto") -> Launcher:
+    accounts = Accounts(store.accounts, "ada", "token", lambda: 1.0)
+    isolation = Isolation(Apart(SandboxMode.AUTO), accounts, "ada", state_dir)
+    vault = vault or Vault(store.secrets, state_dir, lambda: Cipher.AES_256_GCM, lambda: 1.0)
+    outfit = Outfit(store, state_dir, vault)
+    files = Files(state_dir, store, outfit.rules, outfit.cache.place)
+    rules = Rules(lambda: TaskRules(network=NetworkRule(network)))
+    return Launcher(JobFiles(store), files, isolation, vault, outfit.provisions, state_dir, rules)
+
+
+@pytest.mark.parametrize(
+    ("document", "rule", "alone", "among_people"),
+    [
+        ({}, "auto", False, True),
+        ({"network": "host"}, "auto", False, False),
+        ({"network": "private"}, "auto", True, True),
+        ({"kind": "service", "serve": {"listen": "private"}}, "host", True, True),
+        ({"kind": "service", "serve": {"listen": "socket"}}, "auto", False, True),
+        ({}, "host", False, False),
+        ({}, "private", True, True),
+        ({"network": "host"}, "private", False, False),
+    ],
+)
+def test_the_network_of_a_job_is_private_from_the_second_person_on_unless_file_or_configuration_says_otherwise(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    document: dict[str, Any],
+    rule: str,
+    alone: bool,
+    among_people: bool,
+) -> None:
+    monkeypatch.setattr(private_network, "trouble", lambda: "")
+    store = Store(fresh_sqlite(tmp_path))
+    store.append([], [NewJob("j", "ada", 1.0, {"command": "work", **document})])
+    assert launcher_on(store, tmp_path, network=rule).launch_of("j").private_network is alone
+    store.accounts.save(User("bob"))
+    monkeypatch.setattr(Isolation, "hindrance", "")
+    assert launcher_on(store, tmp_path, network=rule).launch_of("j").private_network is among_people
+
+
+def test_a_kernel_without_private_networks_is_refused_only_where_the_configuration_demands_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(private_network, "trouble", lambda: "no user namespaces")
+    store = Store(fresh_sqlite(tmp_path))
+    store.append([], [NewJob("j", "ada", 1.0, {"command": "work"})])
+    store.accounts.save(User("bob"))
+    monkeypatch.setattr(Isolation, "hindrance", "")
+    assert not launcher_on(store, tmp_path).launch_of("j").private_network
+    with pytest.raises(UnavailableError, match="no private networks here: no user namespaces"):
+        launcher_on(store, tmp_path, network="private").launch_of("j")
+
+
 def test_a_job_is_launched_as_its_file_says(tmp_path: Path) -> None:
     store = Store(fresh_sqlite(tmp_path))
     document = {
@@ -166,14 +223,9 @@ def test_a_job_is_launched_as_its_file_says(tmp_path: Path) -> None:
         "checkpoint": {"signal": "SIGUSR1"},
     }
     store.append([], [NewJob("j", "ada", 1.0, document)])
-    accounts = Accounts(store.accounts, "ada", "token", lambda: 1.0)
-    isolation = Isolation(Apart(SandboxMode.AUTO), accounts, "ada", tmp_path)
     vault = Vault(store.secrets, tmp_path, lambda: Cipher.AES_256_GCM, lambda: 1.0)
     vault.put("user", "ada", "TOKEN", "quiet", "ada")
-    outfit = Outfit(store, tmp_path, vault)
-    files = Files(tmp_path, store, outfit.rules, outfit.cache.place)
-    launcher = Launcher(JobFiles(store), files, isolation, vault, outfit.provisions, tmp_path)
-    launch = launcher.launch_of("j")
+    launch = launcher_on(store, tmp_path, vault).launch_of("j")
     assert launch.argv_of("ps") == ["/bin/sh", "-c", "serve"]
     assert launch.argv_of("worker") == ["work", "1"]
     assert (launch.notice_signal, launch.env) == ("SIGUSR1", {"A": "1", "TOKEN": "quiet"})

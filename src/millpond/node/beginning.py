@@ -123,7 +123,7 @@ class Beginning:
     def network(self) -> int | None:
         """A process in the network that the command is to be in; None: that of the machine."""
         door = self._order["door"]
-        return self.door if door is not None and door["program"] is None else None
+        return self.door if door is not None and door["network"] is not None else None
 
     def _prepare(self) -> None:
         """Lay out the files that its attempt needs, if any."""

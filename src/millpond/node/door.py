@@ -1,23 +1,26 @@
 """The door of a task: the one socket by which its program is reached, and the small process that carries bytes through.
 
 A program that listens on a port of the machine can be connected to by every account of the machine. Behind a door it
-either listens on its port in a network of its own (``node.private_network``), or on a Unix socket in a folder of its
-own. Neither asks the program to check anything. The door's own socket lies where only the server gets.
+either listens on its port in a private network (``node.private_network``), or on a Unix socket in a folder of its own.
+Neither asks the program to check anything. The door's own socket lies where only the server gets.
 
-The process is a child of the supervisor and lives as long as the command. Whoever connects is told ``OPEN`` by one byte
-once the program has taken the connection, so that nobody takes a door for a program that listens; else the connection
-ends. Standard library only.
+The process is a child of the supervisor and lives as long as the command, and keeps its private network, if it has one.
+Whoever connects names a port of that network first (``port_asked``). They are told ``OPEN`` by one byte once a program
+has taken the connection, so that nobody takes a door for a program that listens; else the connection ends. Standard
+library only.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import hashlib
 import os
 import signal
 import socket
 import stat
+import struct
 import threading
 import traceback
 from pathlib import Path
@@ -38,6 +41,7 @@ _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _BLOCK = 65_536
 _ANSWER_WITHIN_S = 5.0
 _BACKLOG = 128
+_PORT = struct.Struct("!H")
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -57,12 +61,18 @@ def folder_behind(state_dir: Path, name: str) -> Path:
     return state_dir / DOORS / name
 
 
+def port_asked(port: int) -> bytes:
+    """What is said at a door first: which port is wanted; 0 is where the program was told to serve."""
+    return _PORT.pack(port)
+
+
 def open_door(order: dict[str, Any], identity: dict[str, Any] | None) -> int:
     """Start the process of a door. Returns its id as soon as people may knock, and its network, if any, is there.
 
     Args:
-        order: ``door`` (path of its socket), ``port`` (in a network of its own), ``program`` (path of the program's
-            socket; null where it listens on the port).
+        order: ``door`` (path of its socket), ``port`` (where the program was told to serve; null: nowhere), ``program``
+            (path of the program's socket; null where it listens on the port), ``network`` (path of the file by which a
+            gang finds its private network; null where it has none).
         identity: whom the task runs as; null: as we do.
 
     Raises:
@@ -99,10 +109,11 @@ def _keep(listener: socket.socket, order: dict[str, Any], identity: dict[str, An
     try:
         _let_go_of_all_but(listener.fileno(), tell)
         try:
-            if order["program"] is None:
-                private_network.leave_for_a_new_one()
-                behind = -1
-            else:  # while we may: the state directory, through which the way leads, is closed to the task's account
+            if order["network"] is not None:
+                private_network.share(Path(order["network"]))
+            behind = -1
+            if order["program"] is not None:
+                # While we may: the state directory, through which the way leads, is closed to the task's account.
                 behind = os.open(Path(order["program"]).parent, os.O_PATH | os.O_DIRECTORY)
             if identity is not None:  # it connects with the task's own rights, wherever a task has it connect to
                 os.setgroups(identity["groups"])
@@ -138,8 +149,8 @@ def _let_in(visitor: socket.socket, order: dict[str, Any], behind: int) -> None:
     """Carry one connection both ways; see ``_program``."""
     with visitor:
         try:
-            program = _program(order, behind)
-        except OSError:
+            program = _program(_asked(visitor), order, behind)
+        except (OSError, struct.error):
             return  # nobody listens: the connection ends without a word
         with program, contextlib.suppress(OSError):
             visitor.sendall(OPEN)
@@ -149,17 +160,31 @@ def _let_in(visitor: socket.socket, order: dict[str, Any], behind: int) -> None:
             back.join()
 
 
-def _program(order: dict[str, Any], behind: int) -> socket.socket:
-    """A connection to the task's program.
+def _asked(visitor: socket.socket) -> int:
+    """The port that somebody wants.
+
+    Raises:
+        OSError, struct.error: they leave before they say so.
+    """
+    port: int = _PORT.unpack(visitor.recv(_PORT.size, socket.MSG_WAITALL))[0]
+    return port
+
+
+def _program(port: int, order: dict[str, Any], behind: int) -> socket.socket:
+    """A connection to the task's program, or to another one in its private network.
 
     Args:
+        port: 0 is where the program was told to serve.
         behind: the folder of the program's socket, opened; -1 where it listens on a port.
 
     Raises:
         OSError: it takes none, or what lies there is no socket.
     """
-    if order["program"] is None:
-        program = socket.create_connection((_ADDRESS, order["port"]), _ANSWER_WITHIN_S)
+    if port or order["program"] is None:
+        port = port or order["port"] or 0
+        if order["network"] is None or not port:
+            raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
+        program = socket.create_connection((_ADDRESS, port), _ANSWER_WITHIN_S)
         program.settimeout(None)
         return program
     # A task may lay a link there, to a socket that is closed to it and open to us.

@@ -29,9 +29,7 @@ class Listening(Enum):
     """Where a task's program listens."""
 
     PORT = "port"
-    """On a port of the machine, to which every account of the machine can connect."""
-    PRIVATE = "private"
-    """On a port in a network of its own, which leads nowhere else."""
+    """On a port of the network that it is in."""
     SOCKET = "socket"
     """On a Unix socket in a folder of its own."""
 
@@ -55,6 +53,7 @@ class LaunchSpec:
         workspace: files to lay out for each attempt; None: none, not even a place for output.
         serves: each task gets a place to listen on.
         listening: which.
+        private_network: its gang has a network of its own, not the machine's.
         role_amounts: by role, what its tasks are kept to.
         said_memory: roles that named their memory and use no cards.
         identity: whom they run as; None: as the server does.
@@ -72,6 +71,7 @@ class LaunchSpec:
     workspace: Workspace | None = None
     serves: bool = False
     listening: Listening = Listening.PORT
+    private_network: bool = False
     role_amounts: Mapping[str, Amounts] = field(default_factory=dict)
     said_memory: frozenset[str] = frozenset()
     identity: Identity | None = None

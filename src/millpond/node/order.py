@@ -25,6 +25,9 @@ from millpond.node.sandbox import Mount, Sandbox
 from millpond.node.task_environment import LOG_VARIABLE
 from millpond.node.workspace import WORK
 
+NETWORK = "network.json"
+"""Beside the records of a run's tasks: who is in their private network."""
+
 _ENVIRONMENTS = ("VIRTUAL_ENV", "CONDA_PREFIX")
 
 
@@ -38,6 +41,7 @@ class TaskStart:
         limits: what keeps it to what it asked for.
         port, access_key, grants, held_by, hold_reason, server: as in its record.
         mounts: what else must be found in its sandbox or container.
+        private_network: it shares a network with its gang alone, not with the machine.
     """
 
     id: TaskId
@@ -54,6 +58,7 @@ class TaskStart:
     hold_reason: str = ""
     mounts: tuple[Mount, ...] = ()
     server: str = ""
+    private_network: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +85,7 @@ def order_for(
         OSError: that folder cannot be made.
     """
     argv, identity, workspace = launch.argv_of(start.role), launch.identity, launch.workspace
-    door = _door(state_dir, start, launch)
+    door = _door(state_dir, start, launch, files)
     place = _place(state_dir, start, launch, files, door)
     wrapped, container = None, None
     if launch.container is not None:
@@ -98,7 +103,8 @@ def order_for(
             "container": "" if container is None else container["name"],
             "detached": container is not None and not container["leads"],
             "door": "" if door is None else Path(door["door"]).stem,
-            "private": door is not None and door["program"] is None,
+            "takes_ports": door is not None,
+            "private": door is not None and door["network"] is not None,
         },
         "command": argv,
         "farewell_s": launch.farewell_s,
@@ -168,19 +174,21 @@ def _place(
     return _Place(workdir, tuple(mounts), env, tuple(owned))
 
 
-def _door(state_dir: Path, start: TaskStart, launch: LaunchSpec) -> dict[str, Any] | None:
+def _door(state_dir: Path, start: TaskStart, launch: LaunchSpec, files: TaskFiles) -> dict[str, Any] | None:
     """How people get to the task's program, where not by a port of the machine; makes the folder of its socket."""
-    if start.port is None or launch.listening is Listening.PORT:
+    on_socket = start.port is not None and launch.listening is Listening.SOCKET
+    if not on_socket and not start.private_network:
         return None
     name = door_name(start.id.job, start.id.attempt, start.id.task)
     program = None
-    if launch.listening is Listening.SOCKET:
+    if on_socket:
         program = folder_behind(state_dir, name) / PROGRAM_SOCKET
         program.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     return {
         "door": str(door_of(state_dir, name)),
         "port": start.port,
         "program": None if program is None else str(program),
+        "network": str(files.record.with_name(NETWORK)) if start.private_network else None,
     }
 
 

@@ -1,4 +1,4 @@
-"""A network for one task alone: nothing but its own loopback, which nobody else of the machine can connect to.
+"""A network for the tasks of one gang alone: nothing but a loopback, which nobody else of the machine can connect to.
 
 Imported by the supervisor: standard library only. Source: unshare(2), setns(2), user_namespaces(7), netdevice(7).
 """
@@ -15,6 +15,9 @@ import struct
 import subprocess
 import sys
 from pathlib import Path
+
+from millpond.node import procfs
+from millpond.node.files import read_json, write_json
 
 _CLONE_NEWUSER, _CLONE_NEWNET = 0x10000000, 0x40000000  # linux/sched.h
 _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 0x1  # linux/sockios.h, linux/if.h
@@ -47,6 +50,37 @@ def leave_for_a_new_one() -> None:
         asked = fcntl.ioctl(any_socket, _SIOCGIFFLAGS, _INTERFACE.pack(b"lo", 0))
         name, flags = _INTERFACE.unpack(asked)
         fcntl.ioctl(any_socket, _SIOCSIFFLAGS, _INTERFACE.pack(name, flags | _IFF_UP))
+
+
+def share(members: Path) -> None:
+    """Have this process be in the network of a gang: that of a living member, or a new one.
+
+    Args:
+        members: names those who are in it: a file that only the members' supervisors get at.
+
+    Raises:
+        OSError: the kernel makes no network, or the file cannot be written.
+    """
+    with members.with_suffix(".lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        known = read_json(members) or {}
+        boot, own = procfs.boot_id(), os.getpid()
+        living = [
+            (pid, start)
+            for pid, start in known.get("members", ())
+            if known["boot_id"] == boot and procfs.start_ticks(pid) == start
+        ]
+        if not any(map(_entered, [pid for pid, _ in living])):
+            leave_for_a_new_one()
+        write_json(members, {"boot_id": boot, "members": [*living, (own, procfs.start_ticks(own))]})
+
+
+def _entered(pid: int) -> bool:
+    try:
+        enter_that_of(pid)
+    except OSError:  # it has just ended; the next one is in the same network
+        return False
+    return True
 
 
 def enter_that_of(pid: int) -> None:

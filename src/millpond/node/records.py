@@ -137,7 +137,8 @@ class RunRecord:
         port: where on this machine it serves; None when it was given none.
         access_key: what it may ask of those who connect there.
         door: name of the door by which alone it is reached (``node.door``); empty: it is reached at its port.
-        private: that port is in a network of its own.
+        private: it shares a network with its gang alone, not with the machine.
+        takes_ports: who comes to its door names a port first (``node.door.port_asked``); not so in earlier versions.
         container: name of the container that it runs in; empty: in none.
         detached: its processes are not below its supervisor, but a daemon's.
     """
@@ -170,6 +171,7 @@ class RunRecord:
     access_key: str = ""
     door: str = ""
     private: bool = False
+    takes_ports: bool = False
     container: str = ""
     detached: bool = False
     grants: tuple[Grant, ...] = ()

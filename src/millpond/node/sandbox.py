@@ -4,7 +4,8 @@ A sandboxed task sees only its own processes, has a ``/tmp`` of its own, which e
 server keeps its state: not the database, not the API token, not the output of other jobs. Everything else is where it
 was: the user's own directory, virtual environment and devices.
 
-The network is shared, as the tasks of a gang speak over it, and so is ``/dev/shm``.
+The network is that of whoever makes the sandbox (``private_network``), and ``/dev/shm`` is shared: the tasks of a gang
+speak over both.
 
 Source of the options: bwrap(1).
 """

@@ -14,7 +14,7 @@ Forked by the nursery (``node.nursery``) with a JSON object on standard input: `
 any), ``limits`` (``node.limiting``), ``identity`` (whom the command runs as, see ``node.identities``; null: as we do),
 ``owned`` (folders that are to be theirs), ``own_folder`` (whether it runs in a folder that the server made),
 ``farewell_s`` (its grace where nobody says another), ``container`` (see ``node.containers.supervised``; null without
-one) and ``door`` (see ``node.door``; null where its program listens on a port of the machine, or on none).
+one) and ``door`` (see ``node.door``; null where it has the machine's network, and listens on no Unix socket).
 Standard output is closed as soon as the record tells whether the command runs. Standard library only.
 
 While it lives, ``STATE/running`` holds a link to its record (``node.running``).

@@ -1,7 +1,8 @@
 """Ways to the programs of tasks: at ports of this machine, or through doors (``node.door``).
 
-A program behind a door is addressed like one at a port, by a host and a port; its host is the name of the door with
-``.door`` behind it, which no resolver of names is ever asked about.
+A run of a task is addressed like a machine, by a host and a port; no resolver of names is ever asked about its host.
+Each connection looks the task up anew. One to a port of the machine counts only when the task's own processes are at
+its other end: whoever came first may listen there.
 """
 
 from __future__ import annotations
@@ -18,15 +19,20 @@ from typing import Any, Final
 import httpcore2
 
 from millpond.model.errors import InvalidInputError
-from millpond.node import private_network
-from millpond.node.door import DOORS, LONGEST_NAME, OPEN, PROGRAM_SOCKET, door_name, door_of, folder_behind
-from millpond.node.records import RunRecord
+from millpond.node import private_network, procfs
+from millpond.node.door import DOORS, LONGEST_NAME, OPEN, PROGRAM_SOCKET, door_name, door_of, folder_behind, port_asked
+from millpond.node.records import RunRecord, TaskFiles, TaskId, read_record, running_records
+from millpond.node.runner import detached_processes
+from millpond.node.tcp_peers import is_held_by
 from millpond.specs.job import JobFile
 
 ADDRESS: Final = "127.0.0.1"
 UNREACHED: Final = (httpcore2.NetworkError, httpcore2.ProtocolError, httpcore2.TimeoutException)
 """What a pool raises when a program does not answer as one does."""
-_DOOR: Final = ".door"
+
+
+class ForeignListenerError(httpcore2.ConnectError, ConnectionRefusedError):
+    """A program that is not the task's listens on the port."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +40,8 @@ class Way:
     """How a program is reached from this machine.
 
     Attributes:
-        host: ``ADDRESS``, or that of a door.
-        state_dir: of the server whose doors are meant.
+        host: that of a run of a task.
+        state_dir: of the server whose task is meant.
     """
 
     host: str
@@ -43,15 +49,12 @@ class Way:
     state_dir: Path
 
     @staticmethod
-    def to(record: RunRecord, state_dir: Path) -> Way:
-        """That to a running task which serves."""
-        assert record.port is not None
-        return Way(f"{record.door}{_DOOR}" if record.door else ADDRESS, record.port, state_dir)
-
-    @property
-    def through_door(self) -> bool:
-        """Whether it leads through a door."""
-        return self.host.endswith(_DOOR)
+    def to(record: RunRecord, state_dir: Path, port: int | None = None) -> Way:
+        """That to a port of a running task; left out: to where it serves."""
+        wanted = record.port if port is None else port
+        assert wanted is not None
+        run = record.id
+        return Way(f"{run.job.encode().hex()}.{run.attempt}.{run.task}", wanted, state_dir)
 
     @property
     def url(self) -> str:
@@ -62,14 +65,20 @@ class Way:
         """A connection to the program. It blocks.
 
         Raises:
-            OSError: nobody listens there.
+            OSError: nobody listens there, or not the task (``ForeignListenerError``).
         """
-        if not self.through_door:
-            return socket.create_connection((self.host, self.port), within_s)
-        connection = socket.socket(socket.AF_UNIX)
+        record = self.record()
+        if not _is_behind_door(record, self.port):
+            connection = socket.create_connection((ADDRESS, self.port), within_s)
+        else:
+            connection = socket.socket(socket.AF_UNIX)
         try:
+            if connection.family != socket.AF_UNIX:
+                _require_own(connection, record, self.state_dir)
+                return connection
             connection.settimeout(within_s)
-            connection.connect(_name_of(self.state_dir, self.host))
+            connection.connect(_name_of(self.state_dir, record))
+            connection.sendall(_knock(record, self.port))
             if connection.recv(len(OPEN)) != OPEN:
                 raise ConnectionRefusedError("nobody listens behind the door")
         except OSError:
@@ -79,22 +88,25 @@ class Way:
 
     async def connect(self, within_s: float) -> socket.socket:
         """The same without blocking; the connection does not block either."""
-        if self.through_door:
-            connection = await asyncio.to_thread(self.connect_now, within_s)
-            connection.setblocking(False)
-            return connection
-        connection = socket.socket()
+        connection = await asyncio.to_thread(self.connect_now, within_s)
         connection.setblocking(False)
-        try:
-            async with asyncio.timeout(within_s):
-                await asyncio.get_running_loop().sock_connect(connection, (self.host, self.port))
-        except BaseException:
-            connection.close()
-            raise
         return connection
 
+    def record(self) -> RunRecord:
+        """The run of the task as it is now.
 
-class DoorsAndPorts(httpcore2.AsyncNetworkBackend):
+        Raises:
+            ConnectionRefusedError: it is over.
+        """
+        job, attempt, task = self.host.split(".")
+        run = TaskId(bytes.fromhex(job).decode(), int(attempt), int(task))
+        record = read_record(TaskFiles.of(self.state_dir, run))
+        if record is None or not record.alive:
+            raise ConnectionRefusedError("the task runs no more")
+        return record
+
+
+class TaskNetwork(httpcore2.AsyncNetworkBackend):
     """Connections for a pool that asks programs."""
 
     def __init__(self, state_dir: Path) -> None:
@@ -109,13 +121,24 @@ class DoorsAndPorts(httpcore2.AsyncNetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[Any] | None = None,
     ) -> httpcore2.AsyncNetworkStream:
-        """A connection to a port, or through a door."""
-        if not host.endswith(_DOOR):
-            return await self._network.connect_tcp(host, port, timeout, local_address, socket_options)
-        stream = await self._network.connect_unix_socket(_name_of(self._state_dir, host), timeout)
-        if await stream.read(len(OPEN), timeout) != OPEN:
+        """A connection to a port of a task."""
+        try:
+            record = Way(host, port, self._state_dir).record()
+        except ConnectionRefusedError as error:
+            raise httpcore2.ConnectError(str(error)) from error
+        if _is_behind_door(record, port):
+            stream = await self._network.connect_unix_socket(_name_of(self._state_dir, record), timeout)
+            await stream.write(_knock(record, port), timeout)
+            if await stream.read(len(OPEN), timeout) != OPEN:
+                await stream.aclose()
+                raise httpcore2.ConnectError("nobody listens behind the door")
+            return stream
+        stream = await self._network.connect_tcp(ADDRESS, port, timeout, local_address, socket_options)
+        try:
+            await asyncio.to_thread(_require_own, stream.get_extra_info("socket"), record, self._state_dir)
+        except OSError as error:
             await stream.aclose()
-            raise httpcore2.ConnectError("nobody listens behind the door")
+            raise _for_pool(error) from error
         return stream
 
     async def sleep(self, seconds: float) -> None:
@@ -123,7 +146,7 @@ class DoorsAndPorts(httpcore2.AsyncNetworkBackend):
         await self._network.sleep(seconds)
 
 
-class DoorsAndPortsNow(httpcore2.NetworkBackend):
+class TaskNetworkNow(httpcore2.NetworkBackend):
     """The same for a pool that blocks."""
 
     def __init__(self, state_dir: Path) -> None:
@@ -138,27 +161,38 @@ class DoorsAndPortsNow(httpcore2.NetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[Any] | None = None,
     ) -> httpcore2.NetworkStream:
-        """A connection to a port, or through a door."""
-        if not host.endswith(_DOOR):
-            return self._network.connect_tcp(host, port, timeout, local_address, socket_options)
-        stream = self._network.connect_unix_socket(_name_of(self._state_dir, host), timeout)
-        if stream.read(len(OPEN), timeout) != OPEN:
+        """A connection to a port of a task."""
+        try:
+            record = Way(host, port, self._state_dir).record()
+        except ConnectionRefusedError as error:
+            raise httpcore2.ConnectError(str(error)) from error
+        if _is_behind_door(record, port):
+            stream = self._network.connect_unix_socket(_name_of(self._state_dir, record), timeout)
+            stream.write(_knock(record, port), timeout)
+            if stream.read(len(OPEN), timeout) != OPEN:
+                stream.close()
+                raise httpcore2.ConnectError("nobody listens behind the door")
+            return stream
+        stream = self._network.connect_tcp(ADDRESS, port, timeout, local_address, socket_options)
+        try:
+            _require_own(stream.get_extra_info("socket"), record, self._state_dir)
+        except OSError as error:
             stream.close()
-            raise httpcore2.ConnectError("nobody listens behind the door")
+            raise _for_pool(error) from error
         return stream
 
 
 def require_listening(file: JobFile, state_dir: Path) -> None:
-    """Check that the program of a job can listen where its file says.
+    """Check that a job can have the network, and its program the place to listen, that its file names.
 
     Raises:
         InvalidInputError: it cannot, on this machine or in a container.
     """
     listening = "port" if file.serve is None else file.serve.listen
-    if listening == "private" and file.image is not None:
-        raise InvalidInputError("a container cannot have a network of its own here", "use serve.listen: socket")
-    if listening == "private" and (found := private_network.trouble()):
-        raise InvalidInputError(f"serve.listen: private does not work here: {found}", "use port or socket")
+    if file.network_named == "private" and file.image is not None:
+        raise InvalidInputError("a container cannot have a private network here", "use serve.listen: socket")
+    if file.network_named == "private" and (found := private_network.trouble()):
+        raise InvalidInputError(f"there are no private networks here: {found}", "use serve.listen: port or socket")
     if listening == "socket":
         example = folder_behind(state_dir, door_name("", 1, 0)) / PROGRAM_SOCKET
         if len(os.fsencode(example)) > LONGEST_NAME:
@@ -166,9 +200,43 @@ def require_listening(file: JobFile, state_dir: Path) -> None:
             raise InvalidInputError(cause, "use port or private, or a state directory with a shorter path")
 
 
-def _name_of(state_dir: Path, host: str) -> str:
-    """The socket of a door, by a name that the kernel takes however deep the state directory lies."""
-    path = door_of(state_dir, host.removesuffix(_DOOR))
+def _is_behind_door(record: RunRecord, port: int) -> bool:
+    return bool(record.door) and (record.private or port == record.port)
+
+
+def _knock(record: RunRecord, port: int) -> bytes:
+    """What the door of a task is told first."""
+    return port_asked(0 if port == record.port else port) if record.takes_ports else b""
+
+
+def _require_own(connection: socket.socket, record: RunRecord, state_dir: Path) -> None:
+    """Check that a connection to a port of the machine leads to a task's own program.
+
+    Raises:
+        ForeignListenerError: it does not.
+        OSError: the kernel does not tell.
+    """
+    if not is_held_by(connection, _processes_of(record, state_dir)):
+        port = connection.getpeername()[1]
+        raise ForeignListenerError(f"a program that is not the job's own listens on port {port}")
+
+
+def _processes_of(record: RunRecord, state_dir: Path) -> list[int]:
+    """The living processes of a task. Those that a daemon started are known by a variable, which others can set too."""
+    own = procfs.descendants(record.supervisor_pid)
+    if record.detached:
+        supervisors = {each.supervisor_pid for each in running_records(state_dir)}
+        own += [pid for pid in detached_processes(record) if procfs.first_above(pid, supervisors) is None]
+    return own
+
+
+def _for_pool(error: OSError) -> httpcore2.ConnectError:
+    return error if isinstance(error, ForeignListenerError) else httpcore2.ConnectError(str(error))
+
+
+def _name_of(state_dir: Path, record: RunRecord) -> str:
+    """The socket of a task's door, by a name that the kernel takes however deep the state directory lies."""
+    path = door_of(state_dir, record.door)
     if len(os.fsencode(path)) <= LONGEST_NAME:
         return str(path)
     return f"/proc/self/fd/{_opened(state_dir / DOORS)}/{path.name}"

@@ -103,10 +103,9 @@ class Isolation:
         """Why no task may start; empty when they may."""
         if not self.apart.trouble or self.apart.mode in (SandboxMode.OFF, SandboxMode.PREFERRED):
             return ""
-        people = self._people()
-        if people < 2:
+        if not self.is_shared:
             return ""
-        return f"{people} people use this server, and jobs could read each other's files ({self.apart.trouble})"
+        return f"{self._people()} people use this server, and jobs could read each other's files ({self.apart.trouble})"
 
     @property
     def advice(self) -> str:
@@ -118,9 +117,14 @@ class Isolation:
         """What whoever adds people should be told; empty when all is well."""
         if self.hindrance:
             return f"no job starts from now on: {self.hindrance}; {self.advice}"
-        if self.apart.trouble and self._people() > 1:
+        if self.apart.trouble and self.is_shared:
             return f"jobs can read each other's files ({self.apart.trouble}); {self.apart.remedy}"
         return ""
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether several people use this server."""
+        return self._people() > 1
 
     def check(self, user: str) -> None:
         """Whether a job of this user may be taken on.

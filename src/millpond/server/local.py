@@ -10,6 +10,7 @@ from pathlib import Path
 from millpond.model.errors import InvalidInputError, UnavailableError
 from millpond.model.sharing import LENIENT, MigLayout, SliceRules
 from millpond.model.workloads import CheckpointMode
+from millpond.node import private_network
 from millpond.node.cgroups import Amounts, GroupMode, find_controllers, open_for_groups
 from millpond.node.devices.fake import VENDOR, FakeVendor, Tenant
 from millpond.node.devices.nvml import Nvml
@@ -25,7 +26,7 @@ from millpond.server.job_files import Accepted, JobFiles
 from millpond.server.provisions.admission import Provisions
 from millpond.server.vault.secrets import Vault
 from millpond.specs.cluster import ClusterConfig
-from millpond.specs.confining import TaskRules
+from millpond.specs.confining import NetworkRule, TaskRules
 from millpond.specs.job import JobFile, RoleFile
 from millpond.specs.job_ids import service_of
 from millpond.specs.origins import PATHS_ONLY, JobOrigins
@@ -114,7 +115,8 @@ class Launcher:
             role_commands=launch.commands,
             workspace=self.files.workspace(spec.file),
             serves=spec.file.serves,
-            listening=Listening.PORT if spec.file.serve is None else Listening(spec.file.serve.listen),
+            listening=_listening(spec.file),
+            private_network=self._has_private_network(spec.file),
             role_amounts={role.name: self._amounts(role) for role in roles},
             said_memory=frozenset(role.name for role in roles if _said_memory(spec.file, role)),
             identity=identity,
@@ -127,6 +129,22 @@ class Launcher:
         """What programs that write whole addresses into their pages have to know."""
         origin = self.origins.url_of(service_of(job)) if file.serves else ""
         return {"MILLPOND_ORIGIN": origin} if origin else {}
+
+    def _has_private_network(self, file: JobFile) -> bool:
+        """Whether its tasks share a network with nobody else.
+
+        Raises:
+            UnavailableError: they have to, and the kernel makes none.
+        """
+        if file.network_named is not None or file.image is not None:
+            return file.network_named == "private"
+        rule = self.rules.tasks().network
+        if rule is NetworkRule.HOST or (rule is NetworkRule.AUTO and not self.isolation.is_shared):
+            return False
+        trouble = private_network.trouble()
+        if trouble and rule is NetworkRule.PRIVATE:
+            raise UnavailableError(f"no private networks here: {trouble}", "set tasks.network: auto, or host")
+        return not trouble
 
     def _workdir(self, job: str, accepted: Accepted) -> Path:
         """Where it runs, asked about anew: links may lead elsewhere by now, and what the supervisor gets has none."""
@@ -147,6 +165,10 @@ def _said_memory(file: JobFile, role: RoleFile) -> bool:
     written = next((each for each in file.roles or () if each.name == role.name), None)
     said = "memory" in file.model_fields_set or (written is not None and written.memory is not None)
     return said and (role.gpus is None or role.gpus.cards == 0)
+
+
+def _listening(file: JobFile) -> Listening:
+    return Listening.SOCKET if file.serve is not None and file.serve.listen == "socket" else Listening.PORT
 
 
 def _own_folder(job: str, state_dir: Path) -> Path:

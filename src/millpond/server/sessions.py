@@ -21,11 +21,12 @@ from millpond.node.records import TaskFiles, TaskId, read_record
 from millpond.node.session import LARGEST_MESSAGE
 from millpond.node.visits import short_name
 from millpond.server.arrays.array import array_named
-from millpond.server.doors import ADDRESS, Way
+from millpond.server.doors import ForeignListenerError, Way
 from millpond.specs.job_bodies import JobInfo
 
 _BLOCK: Final = 65_536
 _TAKEN_WITHIN_S: Final = 5.0
+_LAST_PORT: Final = 65_535
 
 
 def running_task(job: JobInfo, number: int) -> TaskId:
@@ -101,33 +102,41 @@ async def relay_command(client: WebSocket, connection: socket.socket, on_input: 
 
 
 def way_to_port(state_dir: Path, task: TaskId, port: int) -> Way:
-    """How a port of a task's machine is reached; 0 is where the task was told to serve.
+    """How a port of a task is reached, at which its own programs listen; 0 is where it was told to serve.
 
     Raises:
-        ConflictError: it was told nothing, or has a network of its own, of which only that place is reached.
+        ConflictError: it was told nothing, or runs no more, or was started by a version that gave it a network of which
+            only that place is reached.
     """
     record = read_record(TaskFiles.of(state_dir, task))
     what = f"task {task.task} of job {task.job}"
-    if record is not None and record.port is not None and port in (0, record.port):
+    if record is None:
+        raise ConflictError(f"{what} runs no more", "start it once more with `pond clone`")
+    if not 0 <= port <= _LAST_PORT:
+        raise InvalidInputError(f"{port} is no port", f"use 1 to {_LAST_PORT}")
+    if port in (0, record.port) and record.port is not None:
         return Way.to(record, state_dir)
     if port == 0:
         raise ConflictError(f"{what} has no port of its own", "name one: LOCAL:REMOTE")
-    if record is not None and record.private:
+    if record.private and not record.takes_ports:
         hint = f"use port {record.port}, or pond exec for programs beside it"
         raise ConflictError(f"{what} has a network of its own, of which port {port} cannot be reached", hint)
-    return Way(ADDRESS, port, state_dir)
+    return Way.to(record, state_dir, port)
 
 
 async def relay_port(client: WebSocket, way: Way, on_input: Callable[[], None]) -> None:
     """Pass bytes on between a client and a program, until both directions are done, or one broke off.
 
     Raises:
-        UnavailableError: nobody listens there.
+        UnavailableError: the task does not listen there.
     """
     try:
         reader, writer = await asyncio.open_connection(sock=await way.connect(_TAKEN_WITHIN_S))
+    except ForeignListenerError as error:
+        raise UnavailableError(str(error), "have the job listen on another port") from error
     except OSError as error:
-        raise UnavailableError(f"nobody listens on port {way.port} ({error.strerror or error})") from error
+        told = f" ({error.strerror})" if error.strerror else ""
+        raise UnavailableError(f"nobody listens on port {way.port}{told}", "wait until the program does") from error
 
     async def to_port() -> None:
         while True:

@@ -37,6 +37,17 @@ class RunAs:
     last: int = LAST_NUMBER
 
 
+class NetworkRule(StrEnum):
+    """Which network tasks get whose job names none."""
+
+    AUTO = "auto"
+    """The machine's while one person uses the server; from the second on a private one, where the kernel makes some."""
+    PRIVATE = "private"
+    """One that only the tasks of their job on the machine share."""
+    HOST = "host"
+    """The machine's."""
+
+
 @dataclass(frozen=True, slots=True)
 class TaskRules:
     """What tasks are kept to besides what they ask for.
@@ -44,10 +55,12 @@ class TaskRules:
     Attributes:
         cpu_is_bound: they get no more CPU time than they asked for, even where nobody else wants it.
         processes: the most that one may have, threads included.
+        network: which they get.
     """
 
     cpu_is_bound: bool = False
     processes: int = 4096
+    network: NetworkRule = NetworkRule.AUTO
 
 
 def _range(value: Any) -> Any:
@@ -82,11 +95,14 @@ class TasksFile(Strict):
     Attributes:
         cpu: ``weight``: their share where others want the CPUs too; ``bound``: never more than that.
         processes: the most that one may have, threads included.
+        network: which network they get whose job names none: the machine's (``host``), or one that only the tasks of
+            their job on the machine share (``private``); ``auto``: the latter from the second person on.
     """
 
     cpu: Literal["weight", "bound"] = "weight"
     processes: Annotated[int, Field(ge=16, le=4_000_000)] = 4096
+    network: Literal["auto", "private", "host"] = "auto"
 
     def rules(self) -> TaskRules:
         """The checked form."""
-        return TaskRules(self.cpu == "bound", self.processes)
+        return TaskRules(self.cpu == "bound", self.processes, NetworkRule(self.network))

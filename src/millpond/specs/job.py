@@ -125,6 +125,7 @@ class JobFile(Strict):
         after: jobs that must have ended before it may start: others of the same file by their names, the submitter's
             own by theirs, or ids.
         idempotency_key: submitting it again with the same key gives the same job.
+        network: the machine's, or one that its tasks on a machine share with nobody; left out: as the server is set.
         serve: how what a ``dev`` or ``service`` job serves is reached.
         array: many such jobs, which differ in their index alone.
         sweep: a job for each trial of some parameters.
@@ -164,6 +165,7 @@ class JobFile(Strict):
     output: HostPath | None = None
     after: After = After()
     idempotency_key: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    network: Literal["private", "host"] | None = None
     serve: Serve | None = None
     array: ArrayFile | None = None
     sweep: SweepFile | None = None
@@ -174,6 +176,11 @@ class JobFile(Strict):
     def serves(self) -> bool:
         """Whether its tasks get a port to listen on."""
         return self.kind in SERVING_KINDS
+
+    @property
+    def network_named(self) -> str | None:
+        """The network that the file asks for; None where it leaves that to the server."""
+        return "private" if self.serve is not None and self.serve.listen == "private" else self.network
 
     @property
     def asks_for_provisions(self) -> bool:
@@ -379,6 +386,9 @@ def _cross_checks(file: JobFile, located: Located, written: Callable[[Path], Pat
     if file.serve is not None and not file.serves:
         message = f"a job of kind {file.kind} serves nothing"
         problems.append(located.problem(written(("serve",)), message, "use kind dev or service", at_key=True))
+    if file.network == "host" and file.network_named != "host":
+        message = "serve.listen: private asks for a private network"
+        problems.append(located.problem(written(("network",)), message, "leave network out, or use listen: port"))
     problems += replica_faults(file, located, written)
     if file.workdir is not None and not FilePath(file.workdir).is_absolute():
         message = f"the working directory {file.workdir!r} is relative"

@@ -128,8 +128,8 @@ class Serve(Strict):
             were told their base path.
         ready: path below ``/proxy/JOB`` that answers with success once the program can serve; left out: it can as soon
             as it takes connections.
-        listen: where the program listens: on a port of the machine, to which every account there can connect; on one in
-            a network of its own, which leads nowhere else (``private``); or on a Unix socket (``socket``).
+        listen: where the program listens: on a port of the network that the job is in; on one, in a private network
+            (``private``); or on a Unix socket (``socket``).
         scale: when a service gets more or fewer replicas.
         hold: requests wait while no replica is ready; left out: they do for a service with ``min: 0`` only.
         rollout: how another revision takes its place.

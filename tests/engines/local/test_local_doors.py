@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import httpcore2
 import pytest
 from local_bench import Bench, eventually
 
@@ -18,7 +19,7 @@ from millpond.node.identities import Identity, numbered
 from millpond.node.launch import Listening
 from millpond.node.records import RunRecord, TaskFiles, TaskId, read_record
 from millpond.node.sandbox import SandboxMode, find_sandbox
-from millpond.server.doors import ADDRESS, Way
+from millpond.server.doors import ADDRESS, ForeignListenerError, TaskNetworkNow, Way
 
 ON_PORT = """
 import os, socket
@@ -61,11 +62,10 @@ def record_of(bench: Bench, job: str) -> RunRecord:
     return record
 
 
-def serve(bench: Bench, job: str, program: str, listening: Listening, identity: Identity | None = None) -> Way:
+def serve(bench: Bench, job: str, program: str, identity: Identity | None = None, **settings: object) -> Way:
     """A job whose program answers; the way to it."""
-    bench.define(
-        job, ("python3", "-c", program), serves=True, listening=listening, identity=identity, workdir=Path("/")
-    )
+    settings = {"workdir": Path("/"), **settings}
+    bench.define(job, ("python3", "-c", program), serves=True, identity=identity, **settings)
     bench.start(job)
     assert isinstance(bench.events(1)[0], Confirmed)
     way = Way.to(record_of(bench, job), bench.state_dir)
@@ -94,9 +94,9 @@ def listens(port: int) -> bool:
 @needs_private_networks
 @pytest.mark.end_to_end
 def test_a_program_in_a_network_of_its_own_is_reached_through_its_door_alone(bench: Bench) -> None:
-    way = serve(bench, "open", ON_PORT, Listening.PORT)
+    way = serve(bench, "open", ON_PORT)
     assert listens(way.port)
-    way = serve(bench, "private", ON_PORT, Listening.PRIVATE)
+    way = serve(bench, "private", ON_PORT, private_network=True)
     assert answer(way) == b"HELLO"
     assert not listens(way.port)
 
@@ -104,7 +104,7 @@ def test_a_program_in_a_network_of_its_own_is_reached_through_its_door_alone(ben
 @needs_private_networks
 @pytest.mark.end_to_end
 def test_a_door_outlives_the_server_and_goes_with_its_task(bench: Bench) -> None:
-    way = serve(bench, "private", ON_PORT, Listening.PRIVATE)
+    way = serve(bench, "private", ON_PORT, private_network=True)
     bench.restart().adopt([TaskId("private", 1, 0)], [])
     assert answer(way) == b"HELLO"
     bench.stop("private", grace_s=60.0)
@@ -119,7 +119,7 @@ def test_a_door_outlives_the_server_and_goes_with_its_task(bench: Bench) -> None
 @needs_private_networks
 @pytest.mark.end_to_end
 def test_nothing_listens_behind_a_door_until_the_program_does(bench: Bench) -> None:
-    bench.define("late", "sleep 1000", serves=True, listening=Listening.PRIVATE)
+    bench.define("late", "sleep 1000", serves=True, private_network=True)
     bench.start("late")
     bench.events(1)
     way = Way.to(record_of(bench, "late"), bench.state_dir)
@@ -129,7 +129,7 @@ def test_nothing_listens_behind_a_door_until_the_program_does(bench: Bench) -> N
 
 @pytest.mark.end_to_end
 def test_a_program_on_a_socket_is_reached_and_has_no_port(bench: Bench) -> None:
-    way = serve(bench, "socket", ON_SOCKET, Listening.SOCKET)
+    way = serve(bench, "socket", ON_SOCKET, listening=Listening.SOCKET)
     assert answer(way) == b"HELLO"
     assert not listens(way.port)
     (folder,) = (each for each in (bench.state_dir / DOORS).iterdir() if each.is_dir())
@@ -146,8 +146,84 @@ def test_the_socket_of_a_job_that_runs_as_somebody_else_is_reached_in_a_state_di
     bench: Bench,
 ) -> None:
     bench.state_dir.chmod(0o700)
-    way = serve(bench, "socket", ON_SOCKET, Listening.SOCKET, numbered("mia", 265_001, bench.state_dir))
+    way = serve(bench, "socket", ON_SOCKET, numbered("mia", 265_001, bench.state_dir), listening=Listening.SOCKET)
     assert answer(way) == b"HELLO"
+
+
+THIEF = """
+import socket, sys, time
+while True:
+    try:
+        listener = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+        break
+    except OSError:
+        time.sleep(0.01)
+print("mine", flush=True)
+while True:
+    visitor, _ = listener.accept()
+    print("got", visitor.recv(100), flush=True)
+"""
+
+
+@pytest.mark.end_to_end
+def test_a_port_that_another_job_took_leads_nowhere_and_that_job_gets_nothing(bench: Bench) -> None:
+    bench.define("late", "sleep 1000", serves=True)
+    bench.start("late")
+    bench.events(1)
+    way = Way.to(record_of(bench, "late"), bench.state_dir)
+    bench.start("thief", ("python3", "-c", THIEF, str(way.port)))
+    bench.events(1)
+    assert eventually(lambda: b"mine" in bench.log("thief"))
+    with pytest.raises(ForeignListenerError, match=f"not the job's own listens on port {way.port}"):
+        way.connect_now(WITHIN_S)
+    pool = httpcore2.ConnectionPool(network_backend=TaskNetworkNow(bench.state_dir))
+    with pool, pytest.raises(ForeignListenerError, match="not the job's own"):
+        pool.request("GET", way.url, headers={"Authorization": "Bearer key"})
+    assert eventually(lambda: bench.log("thief").count(b"got b''") == 2)
+    assert b"Bearer" not in bench.log("thief")
+
+
+@needs_private_networks
+@pytest.mark.end_to_end
+def test_every_port_of_a_private_network_is_reached_through_the_door(bench: Bench) -> None:
+    elsewhere = ON_PORT.replace('int(os.environ["MILLPOND_PORT"])', "8080")
+    bench.define("private", ("python3", "-c", elsewhere), serves=True, private_network=True)
+    bench.start("private")
+    bench.events(1)
+    way = Way.to(record_of(bench, "private"), bench.state_dir, 8080)
+    assert eventually(lambda: answer(way) == b"HELLO")
+    assert answer(Way.to(record_of(bench, "private"), bench.state_dir, 8081)) == b""
+
+
+MEETING = """
+import os, socket, time
+place = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+if os.environ["RANK"] == "0":
+    listener = socket.create_server(place)
+    print("port", place[1], flush=True)
+    for _ in range(2):
+        print("met", listener.accept()[0].recv(100).decode(), flush=True)
+else:
+    while True:
+        try:
+            socket.create_connection(place).sendall(os.environ["RANK"].encode())
+            break
+        except OSError:
+            time.sleep(0.01)
+time.sleep(1000)
+"""
+
+
+@needs_private_networks
+@pytest.mark.end_to_end
+def test_the_tasks_of_a_gang_share_one_private_network_and_a_task_that_comes_later_joins_it(bench: Bench) -> None:
+    bench.define("gang", ("python3", "-c", MEETING), private_network=True)
+    bench.start("gang", tasks=(0, 1))
+    bench.events(1)
+    assert eventually(lambda: b"met 1" in bench.log("gang"))
+    assert not listens(int(bench.log("gang").split()[1]))
+    bench.start("gang", tasks=(2,))
+    assert eventually(lambda: b"met 2" in bench.log("gang"))
 
 
 @pytest.mark.end_to_end

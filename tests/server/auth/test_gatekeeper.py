@@ -72,9 +72,10 @@ def test_the_beginning_of_an_id_is_enough_where_it_means_one_job_of_ones_own(gat
 def test_the_number_of_a_task_behind_the_id_names_that_task(gate: Gate) -> None:
     job = gate.world.submit("max", kind="dev", name="gang", tasks=2)
     gate.world.settled()
-    for name in (job, f"{job}.0", f"{job}.1", "gang.1"):
+    for name, number in ((job, 0), (f"{job}.0", 0), (f"{job}.1", 1), ("gang.1", 1)):
         assert gate.ask("visit", job=name, key=public_key("max"))["connection"]
-        assert gate.ask("forward", job=name, port=80, key=public_key("max"))["port"] == 80
+        nothing_runs = gate.ask("forward", job=name, port=80, key=public_key("max"))["error"]
+        assert nothing_runs == f"task {number} of job {job} runs no more"
     assert [task.task for task in gate.entered[-2:]] == [1, 1]
     assert gate.ask("visit", job=f"{job}.2", key=public_key("max"))["error"] == f"job {job} has no task 2"
     for odd in (".1", f"{job}.", f"{job}.x", f"{job}.-1", f"{job}.{10**9}"):
@@ -142,7 +143,7 @@ def test_somebody_in_a_job_is_use_until_they_leave_or_the_gateway_ends(gate: Gat
     job = world.submit("max", kind="dev")
     world.settled()
     first = gate.ask("visit", job=job, key=public_key("max"))["visit"]
-    second = gate.ask("forward", job=job, port=80, key=public_key("max"))["visit"]
+    second = gate.ask("visit", job=job, key=public_key("max"))["visit"]
     left_at = activity._clock()
     gate.ask("left", visit=first)
     gate.ask("left", visit=first)  # said twice, it counts once

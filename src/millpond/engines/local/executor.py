@@ -180,11 +180,13 @@ class Executor:
             self._outbox.refuse(decision, Refusal(f"the machine fails to do it: {error}", True))
 
     def _start(self, decision: Start) -> None:
-        pending = PendingStart(decision, self._launch_of(decision.job), self._site, self._start_answered)
+        launch = self._launch_of(decision.job)
+        pending = PendingStart(decision, launch, self._site, self._start_answered)
         taken = self.live.ports() | {port for _, port in self._pending.values()}
         taken |= {port for other, _ in self._pending.values() for port in other.ports.values()}
         highest = max(placed.task for placed in decision.placements)
-        meeting = agree(attempt_dir(self._site.state_dir, decision.job, decision.attempt), highest + 1, taken)
+        run = attempt_dir(self._site.state_dir, decision.job, decision.attempt)
+        meeting = agree(run, highest + 1, taken, launch.private_network)
         pending.choose_ports({*taken, meeting.port})
         self._pending[decision.job] = (pending, meeting.port)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from millpond.engines.local.ports import ADDRESS, free_port
@@ -19,10 +19,12 @@ class Rendezvous:
     Attributes:
         port: on ``ADDRESS``; the task of rank 0 is expected to listen there.
         world_size: how many tasks the gang has.
+        private: in a network of the gang's own, for as long as the run lasts.
     """
 
     port: int
     world_size: int
+    private: bool = False
 
     def environment(self, task: int) -> dict[str, str]:
         """The variables frameworks expect.
@@ -45,14 +47,15 @@ class Rendezvous:
 def recall(attempt_dir: Path) -> Rendezvous | None:
     """The meeting point agreed on earlier for this run; None when there is none yet."""
     plain = read_json(attempt_dir / _FILE)
-    return None if plain is None else Rendezvous(plain["port"], plain["world_size"])
+    return None if plain is None else Rendezvous(plain["port"], plain["world_size"], plain.get("private", False))
 
 
-def agree(attempt_dir: Path, tasks: int, taken: Container[int]) -> Rendezvous:
+def agree(attempt_dir: Path, tasks: int, taken: Container[int], private: bool = False) -> Rendezvous:
     """The meeting point of a run for at least this many tasks: the one agreed on earlier, grown, or a new one.
 
     Args:
         taken: ports of gangs that live now, whether or not they listen yet.
+        private: a new one is in a network of the gang's own.
 
     Raises:
         UnavailableError: no port is free.
@@ -60,7 +63,7 @@ def agree(attempt_dir: Path, tasks: int, taken: Container[int]) -> Rendezvous:
     earlier = recall(attempt_dir)
     if earlier is not None and earlier.world_size >= tasks:
         return earlier
-    agreed = Rendezvous(free_port(taken) if earlier is None else earlier.port, tasks)
+    agreed = Rendezvous(free_port(taken), tasks, private) if earlier is None else replace(earlier, world_size=tasks)
     attempt_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-    write_json(attempt_dir / _FILE, {"port": agreed.port, "world_size": agreed.world_size})
+    write_json(attempt_dir / _FILE, asdict(agreed))
     return agreed

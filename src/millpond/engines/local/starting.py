@@ -183,6 +183,7 @@ class PendingStart:
             "MILLPOND_ATTEMPT": str(task.attempt),
             "MILLPOND_ROLE": placed.role,
             "MILLPOND_NODE": placed.node,
+            "MILLPOND_NETWORK": "private" if meeting.private else "host",
         }
         uuids = tuple(device.uuid for device in devices)
         port, key = self.ports.get(task.task), ""
@@ -192,7 +193,10 @@ class PendingStart:
             if self._launch.listening is not Listening.SOCKET:
                 env["MILLPOND_PORT"] = str(port)
         limits = self._limits(task, placed.role)
-        return TaskStart(task, placed.role, placed.node, self.decision.id, uuids, env, limits, port, key, placed.grants)
+        start = TaskStart(
+            task, placed.role, placed.node, self.decision.id, uuids, env, limits, port, key, placed.grants
+        )
+        return replace(start, private_network=meeting.private)
 
     def _limits(self, task: TaskId, role: str) -> Limits:
         """What the task is kept to, and by what."""

@@ -18,6 +18,7 @@ from millpond.server.auth.acts import Act
 from millpond.server.auth.entering import entrance
 from millpond.server.auth.guard import job_addressed
 from millpond.server.auth.roles import demand
+from millpond.server.doors import ForeignListenerError, TaskNetwork
 from millpond.server.proxy import pages
 from millpond.server.proxy.balancing import Readiness
 from millpond.server.proxy.browsers import is_begun_here, pass_cookie
@@ -68,7 +69,7 @@ class Proxy:
         self._accounts = accounts
         self._activity = service.activity
         self._polls = Polls()
-        self._requests = RequestRelay(service.state_dir)
+        self._requests = RequestRelay(TaskNetwork(service.state_dir))
         self._readiness = Readiness(service.state_dir)
         self._front = service.front
         self._origins = service.origins
@@ -245,7 +246,12 @@ class Proxy:
         return found
 
     async def _served_by(self, ready: Sequence[Place], scope: Scope, client: Client, send: Send, asked: _Asked) -> bool:
-        """Whether one of the replicas took the request."""
+        """Whether one of the replicas took the request.
+
+        Raises:
+            NotRunningError: none did, and a program that is no replica has the place of one.
+        """
+        obstacle: NotRunningError | None = None
         for place in self._front.balancer.order(ready):
             job = place.task.job
             serve = (await self._jobs.file_of(job)).serve or Serve()
@@ -261,9 +267,15 @@ class Proxy:
                         await relay_socket(scope, client.receive, answer, target, self._listener(job, target))
                     else:
                         await self._requests.relay(scope, client.receive, answer, target)
+            except ForeignListenerError as error:
+                hint = f"start it once more with pond clone {job}: it gets another port"
+                obstacle = NotRunningError(f"{job} runs, but {error}", hint)
             except ConnectionError:
                 continue  # nothing was sent yet: the next replica may have it
-            return True
+            else:
+                return True
+        if obstacle is not None:
+            raise obstacle
         return False
 
     def _listener(self, job: str, target: Target) -> Callable[[str | bytes], None]:

@@ -15,7 +15,7 @@ from typing import Final
 import httpcore2
 
 from millpond.node.records import TaskId
-from millpond.server.doors import ADDRESS, UNREACHED, DoorsAndPorts
+from millpond.server.doors import ADDRESS, UNREACHED, TaskNetwork
 from millpond.server.proxy.places import Place
 
 READY_FOR_S: Final = 5.0
@@ -112,7 +112,7 @@ class Readiness:
             max_connections=None,
             max_keepalive_connections=_KEPT_OPEN,
             keepalive_expiry=READY_FOR_S,
-            network_backend=DoorsAndPorts(state_dir),
+            network_backend=TaskNetwork(state_dir),
         )
         self._answers: dict[TaskId, _Answer] = {}
 

@@ -6,14 +6,13 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 import httpcore2
 from starlette.types import Message, Receive, Scope, Send
 
 from millpond.model.errors import MillpondError, UnavailableError
-from millpond.server.doors import ADDRESS, UNREACHED, DoorsAndPorts, Way
+from millpond.server.doors import ADDRESS, UNREACHED, ForeignListenerError, Way
 from millpond.server.proxy.headers import Headers, to_client
 
 log = logging.getLogger(__name__)
@@ -65,19 +64,20 @@ class Target:
 class RequestRelay:
     """Passes requests on; connections to programs are kept open for a while."""
 
-    def __init__(self, state_dir: Path) -> None:
+    def __init__(self, network: httpcore2.AsyncNetworkBackend) -> None:
         self._pool = httpcore2.AsyncConnectionPool(
             max_connections=None,
             max_keepalive_connections=_KEPT_OPEN,
             keepalive_expiry=_KEPT_OPEN_S,
-            network_backend=DoorsAndPorts(state_dir),
+            network_backend=network,
         )
 
     async def relay(self, scope: Scope, receive: Receive, send: Send, target: Target) -> None:
         """Pass one request on, and its answer back; ends early when the client goes away.
 
         Raises:
-            ConnectionError: nobody listens there. Nothing was sent, the request can be made again.
+            ConnectionError: nobody listens there, or not the task (``ForeignListenerError``). Nothing was sent, the
+                request can be made again.
             TooLargeError, BrokenAnswerError, SilentError: what went wrong before the answer began.
         """
         upload = _Upload(receive)
@@ -105,6 +105,8 @@ class RequestRelay:
     async def _exchange(self, request: httpcore2.Request, send: Send, target: Target) -> None:
         try:
             response = await self._pool.handle_async_request(request)
+        except ForeignListenerError:
+            raise
         except (httpcore2.ConnectError, httpcore2.ConnectTimeout) as error:
             raise ConnectionError(str(error)) from error
         except httpcore2.TimeoutException as error:

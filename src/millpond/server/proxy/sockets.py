@@ -11,7 +11,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
 from websockets.typing import Subprotocol
 
-from millpond.server.doors import ADDRESS
+from millpond.server.doors import ADDRESS, ForeignListenerError
 from millpond.server.proxy.requests import CONNECT_WITHIN_S, BrokenAnswerError, Target
 
 LARGEST_MESSAGE: Final = 64 * 2**20
@@ -29,7 +29,7 @@ async def relay_socket(
         on_input: called with each message from the client.
 
     Raises:
-        ConnectionError: nobody listens there.
+        ConnectionError: nobody listens there, or not the task (``ForeignListenerError``).
         BrokenAnswerError: the program takes no WebSocket there.
     """
     try:
@@ -38,6 +38,8 @@ async def relay_socket(
         raise BrokenAnswerError(f"the program answered {error.response.status_code} to a WebSocket") from error
     except (InvalidHandshake, TimeoutError, EOFError) as error:
         raise BrokenAnswerError(f"the program opened no WebSocket ({error})") from error
+    except ForeignListenerError:
+        raise
     except OSError as error:
         raise ConnectionError(str(error)) from error
     async with program:

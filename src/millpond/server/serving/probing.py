@@ -7,7 +7,7 @@ from typing import Final
 
 import httpcore2
 
-from millpond.server.doors import UNREACHED, DoorsAndPortsNow
+from millpond.server.doors import UNREACHED, TaskNetworkNow
 from millpond.server.proxy.balancing import question_headers
 from millpond.server.proxy.places import Place
 from millpond.specs.job_ids import service_of
@@ -21,7 +21,7 @@ class Probe:
     """Asks replicas; for one thread."""
 
     def __init__(self, state_dir: Path) -> None:
-        self._pool = httpcore2.ConnectionPool(network_backend=DoorsAndPortsNow(state_dir))
+        self._pool = httpcore2.ConnectionPool(network_backend=TaskNetworkNow(state_dir))
 
     def close(self) -> None:
         """No more questions."""

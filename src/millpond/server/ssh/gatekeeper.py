@@ -23,7 +23,7 @@ from millpond.server.auth.acts import Act
 from millpond.server.auth.entering import job_target
 from millpond.server.auth.roles import Caller, Target, Verb, allows, demand
 from millpond.server.auth.security import Security
-from millpond.server.doors import Way
+from millpond.server.doors import ForeignListenerError, Way
 from millpond.server.service import Service
 from millpond.server.sessions import running_task, visit_now, way_to_port
 from millpond.server.ssh.messages import Ask
@@ -91,9 +91,8 @@ class Gatekeeper:
             case Ask.FORWARD:
                 info, number = self._let_in(question)
                 way = way_to_port(self._service.state_dir, running_task(info, number), question["port"])
-                # What is at a port the gateway, which has no rights, reaches by itself.
-                through = _through(way) if way.through_door else None
-                return {"visit": self._begin(info.id), "port": way.port}, through
+                through = _through(way)
+                return {"visit": self._begin(info.id)}, through
             case Ask.USED:
                 if question["visit"] in self._visits:
                     self._service.activity.used(self._visits[question["visit"]][0])
@@ -175,13 +174,15 @@ class Gatekeeper:
 
 
 def _through(way: Way) -> socket.socket:
-    """A connection through a door.
+    """A connection to a program; the gateway, which has no rights, cannot see whose it is.
 
     Raises:
-        UnavailableError: nobody listens behind it.
+        UnavailableError: the task does not listen there.
     """
     try:
         connection = way.connect_now(_CONNECTED_WITHIN_S)
+    except ForeignListenerError as error:
+        raise UnavailableError(str(error), "have the job listen on another port") from error
     except OSError as error:
         raise UnavailableError(f"nobody listens on port {way.port}", "wait until the program does") from error
     connection.setblocking(False)

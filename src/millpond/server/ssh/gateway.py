@@ -5,7 +5,7 @@ standard input; the two are descriptors. It is a process of its own because it r
 have shown who they are, and because encrypting would take time from the scheduler.
 
 A person's user name is the job they want to. Commands, shells and SFTP run beside the job's first task, by the very
-sessions of ``pond exec`` (``node.session``); ports lead to this machine, as those of ``pond forward`` do.
+sessions of ``pond exec`` (``node.session``); ports are those of the task, as with ``pond forward``.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class Door(asyncssh.SSHServer):
         return TaskChannel(self._control, self.claim)
 
     async def connection_requested(self, dest_host: str, dest_port: int, orig_host: str, orig_port: int) -> Any:
-        """A port of the job's machine, as ``pond forward`` gives it."""
+        """A port of the job, as ``pond forward`` gives it."""
         if dest_host not in _LOOPBACK:
             raise asyncssh.ChannelOpenError(
                 asyncssh.OPEN_ADMINISTRATIVELY_PROHIBITED, f"only ports at localhost are reached, not {dest_host}"
@@ -114,7 +114,7 @@ class Door(asyncssh.SSHServer):
             answer = await self._control.ask(Ask.FORWARD, self.claim | {"port": dest_port})
         except RefusalError as refusal:
             raise asyncssh.ChannelOpenError(asyncssh.OPEN_ADMINISTRATIVELY_PROHIBITED, str(refusal)) from refusal
-        return await relay_port(Visit(self._control, answer["visit"]), answer["port"], answer.get("connection"))
+        return await relay_port(Visit(self._control, answer["visit"]), answer["connection"])
 
     def _no_stranger(self) -> None:
         if self._counted:
