@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from auth_world import API, AuthWorld
 from starlette.websockets import WebSocketDisconnect
@@ -43,6 +45,45 @@ def test_a_link_stops_working_for_who_has_lost_the_right(world: AuthWorld) -> No
     assert browser.get(link["path"]).status_code != 401
     world.client("olga").patch(f"{API}/users/vic", json={"disabled": True})
     assert browser.get(link["path"]).status_code == 401
+
+
+def change_password(world: AuthWorld) -> None:
+    world.accounts.set_password("max", "another hash")
+
+
+def disable_for_a_while(world: AuthWorld) -> None:
+    for disabled in (True, False):
+        world.client("olga").patch(f"{API}/users/max", json={"disabled": disabled})
+
+
+def unbind(world: AuthWorld) -> None:
+    identities = world.security.sign_on.identities
+    identities.bind("max", "https://login.test", "subject")
+    identities.unbind("max")
+
+
+def revoke_token(world: AuthWorld) -> None:
+    (token,) = [each for each in world.accounts.tokens.all() if each.user == "max"]
+    world.client("max").delete(f"{API}/tokens/{token.id}")
+
+
+@pytest.mark.parametrize("void", [change_password, disable_for_a_while, unbind, revoke_token])
+def test_what_a_browser_was_given_is_void_when_what_it_was_given_for_is(
+    world: AuthWorld, void: Callable[[AuthWorld], None]
+) -> None:
+    job = world.submit("max", kind="dev")
+    unused, used = (world.client("max").post(f"{API}/jobs/{job}/link").json() for _ in range(2))
+    others = world.client("amy").post(f"{API}/jobs/{job}/link").json()
+    browser, other = world.client(), world.client()
+    assert browser.get(used["open_path"]).status_code == other.get(others["open_path"]).status_code == 200
+    assert browser.get(used["path"]).status_code == 503
+    void(world)
+    assert browser.get(used["path"]).status_code == 401
+    assert world.client().get(unused["open_path"]).status_code == 403
+    assert other.get(others["path"]).status_code == 503
+    again = world.client("max").post(f"{API}/jobs/{job}/link").json()
+    assert browser.get(again["open_path"]).status_code == 200
+    assert browser.get(again["path"]).status_code == 503
 
 
 @pytest.mark.parametrize("user", ["lea", "mia", "vic", "sam", "nob"])

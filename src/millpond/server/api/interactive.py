@@ -12,7 +12,7 @@ from millpond.model.errors import ConflictError, MillpondError
 from millpond.server.activity import Activity
 from millpond.server.api.dependencies import PassesOf, ServiceOf
 from millpond.server.api.description import api_router
-from millpond.server.api.permits import Access, job_in_path, may
+from millpond.server.api.permits import Access, SecurityOf, job_in_path, may
 from millpond.server.auth.entering import entrance
 from millpond.server.auth.roles import Verb, demand
 from millpond.server.proxy.passes import LINK_GOOD_FOR_S, Pass
@@ -30,7 +30,12 @@ TaskNumber: TypeAlias = Annotated[int, Query(ge=0, lt=2**31)]
 
 @router.post("/{job}/link", status_code=201)
 async def link(
-    job: str, service: ServiceOf, passes: PassesOf, access: Seer, alone: Annotated[bool, Query()] = False
+    job: str,
+    service: ServiceOf,
+    passes: PassesOf,
+    security: SecurityOf,
+    access: Seer,
+    alone: Annotated[bool, Query()] = False,
 ) -> LinkInfo:
     """A link that signs a browser in to what the job serves. It works once, within a minute.
 
@@ -42,7 +47,8 @@ async def link(
         raise ConflictError(f"job {info.id} is of kind {info.kind} and serves nothing", "use kind dev or service")
     access.tell("a link to what it serves")
     address = info.id if alone else service_of(info.id)
-    ticket = passes.link(Pass(address, access.caller.user))
+    caller = access.caller
+    ticket = passes.link(Pass(address, caller.user, security.accounts.pass_epoch(caller.user), caller.token))
     origin = service.origins.url_of(address)
     return LinkInfo(
         open_path=f"{OPEN_PATH}?ticket={ticket}",

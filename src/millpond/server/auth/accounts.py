@@ -81,6 +81,39 @@ class Accounts:
         user = self._users.get(name)
         return None if user is None or user.disabled else replace(self._known(name), how="pass")
 
+    def pass_epoch(self, name: str) -> int:
+        """The present one of an account; -1 where there is none of this name."""
+        user = self._users.get(name)
+        return -1 if user is None else user.pass_epoch
+
+    def caller_with_pass(self, name: str, epoch: int, token: str) -> Caller | None:
+        """The owner of an account for whom a browser was given access to a job.
+
+        Args:
+            epoch: of the account, when it was given.
+            token: id of the token by which it was asked for; empty where there was none.
+
+        Returns:
+            None when the account is disabled, the epoch has passed, or the token is no longer valid.
+        """
+        caller = self.caller_named(name)
+        if caller is None or epoch != self.pass_epoch(name):
+            return None
+        if not token:
+            return caller
+        verbs = self.tokens.valid_verbs(token)
+        return None if verbs is None else replace(caller, verbs=verbs or None)
+
+    def void_passes(self, name: str) -> None:
+        """What browsers were given for jobs in this account's name opens nothing any more.
+
+        Raises:
+            NotFoundError: there is no account of this name.
+        """
+        with self._lock:
+            user = self.user(name)
+            self._save_user(replace(user, pass_epoch=user.pass_epoch + 1))
+
     def _known(self, name: str) -> Caller:
         """The caller without the way they came in; kept until anything about them changes."""
         found = self._callers.get(name)
@@ -204,6 +237,8 @@ class Accounts:
                 raise ConflictError(
                     f"{name!r} owns this server: its state directory makes them an admin", "leave that account alone"
                 )
+            if changed.disabled and not user.disabled:
+                changed = replace(changed, pass_epoch=user.pass_epoch + 1)
             self._save_user(changed)
         return changed
 
@@ -286,11 +321,14 @@ class Accounts:
     def set_password(self, user: str, password: str, keep: str = "") -> None:
         """Give an account another password hash; whoever is logged in with the old one, or invited, no longer is.
 
+        What browsers were given for jobs is void, too.
+
         Args:
             keep: id of a token that stays: the one in use.
         """
         with self._lock:
-            self._save_user(replace(self.user(user), password=password))
+            known = self.user(user)
+            self._save_user(replace(known, password=password, pass_epoch=known.pass_epoch + 1))
             self.tokens.end_logins(user, keep)
 
     # ---- inside -------------------------------------------------------------------------------------------------

@@ -81,7 +81,7 @@ class Identities:
     def unbind(self, user: str) -> Identity:
         """Nobody at a provider has this account any more, and what followed from the provider's word ends.
 
-        Tokens that the account has stay.
+        Tokens that the account has stay; what browsers were given for jobs is void.
 
         Raises:
             NotFoundError: there is no such user, or it is bound to nobody.
@@ -95,6 +95,7 @@ class Identities:
             for member in self._accounts.memberships(user):
                 if member.issuer:
                     self._accounts.drop_member(member.group, user)
+            self._accounts.void_passes(user)
             self._store.drop(found)
             del self._known[found.issuer, found.subject]
             return found

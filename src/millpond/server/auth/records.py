@@ -32,6 +32,7 @@ class User:
     Attributes:
         service: a program's: it has tokens and no password.
         password: its hash; empty where none is set.
+        pass_epoch: what browsers were given for jobs holds only in the epoch in which they got it.
     """
 
     name: str
@@ -41,6 +42,7 @@ class User:
     password: str = ""
     created_at: float = 0.0
     limits: AccountLimits = AccountLimits()
+    pass_epoch: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,6 +61,11 @@ class Tokens:
             raise absent("token", token_id)
         return token
 
+    def valid_verbs(self, token_id: str) -> frozenset[Verb] | None:
+        """What a token is confined to (empty: to nothing); None when it opens nothing any more."""
+        token = self._tokens.get(token_id)
+        return None if token is None or not token.is_valid(self._clock()) else token.verbs
+
     def all(self) -> list[Token]:
         """All tokens, the newest first."""
         with self._lock:

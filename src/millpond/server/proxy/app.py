@@ -17,6 +17,7 @@ from millpond.server.auth.accounts import Accounts
 from millpond.server.auth.acts import Act
 from millpond.server.auth.entering import entrance
 from millpond.server.auth.guard import job_addressed
+from millpond.server.auth.roles import Caller as AccountCaller
 from millpond.server.auth.roles import demand
 from millpond.server.doors import ForeignListenerError, TaskNetwork
 from millpond.server.proxy import pages
@@ -24,7 +25,7 @@ from millpond.server.proxy.balancing import Readiness
 from millpond.server.proxy.browsers import is_begun_here, pass_cookie
 from millpond.server.proxy.headers import Caller, cookies_of, to_program
 from millpond.server.proxy.holding import Client
-from millpond.server.proxy.passes import COOKIE_GOOD_FOR_S, Passes
+from millpond.server.proxy.passes import COOKIE_GOOD_FOR_S, Pass, Passes
 from millpond.server.proxy.places import NotRunningError, Place, places_of
 from millpond.server.proxy.presence import Conversation, Doing, Polls, doing_of
 from millpond.server.proxy.requests import (
@@ -91,7 +92,7 @@ class Proxy:
         """The answer to a link that opens a job's programs: the cookie, and the way there."""
         ticket = parse_qs(scope["query_string"].decode("latin-1")).get("ticket", [""])[0]
         granted, job = self._passes.redeem(ticket), job_addressed(scope)
-        if granted is None or job not in (None, granted.job):
+        if granted is None or job not in (None, granted.job) or self._caller_of(granted) is None:
             hint = "ask for another one with pond dev open JOB"
             return pages.trouble(403, "this link was used already, or is too old", hint, html=True)
         if self._is_elsewhere(scope):
@@ -152,8 +153,8 @@ class Proxy:
         if caller is None:
             if self._is_elsewhere(scope) or not is_begun_here(scope, headers):
                 return False
-            holder = self._passes.holder(job, cookies_of(scope["headers"]).get(pass_cookie(scope), ""))
-            caller = self._accounts.caller_named(holder) if holder is not None else None
+            granted = self._passes.granted(job, cookies_of(scope["headers"]).get(pass_cookie(scope), ""))
+            caller = None if granted is None else self._caller_of(granted)
         if caller is None:
             return False
         try:
@@ -163,6 +164,9 @@ class Proxy:
                 raise
             return False
         return True
+
+    def _caller_of(self, granted: Pass) -> AccountCaller | None:
+        return self._accounts.caller_with_pass(granted.user, granted.epoch, granted.token)
 
     async def _relay(self, scope: Scope, receive: Receive, send: Send, asked: _Asked) -> None:
         """Have a request answered, at once or, where requests may wait for a replica, as soon as one is ready."""

@@ -21,10 +21,17 @@ _MOST_LINKS: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """Who may see which job's programs."""
+    """Who may see which job's programs.
+
+    Attributes:
+        epoch: of the user's account, when it was granted (``records.User.pass_epoch``).
+        token: id of the token by which it was asked for; empty where there was none.
+    """
 
     job: str
     user: str
+    epoch: int = 0
+    token: str = ""
 
 
 class Passes:
@@ -60,17 +67,19 @@ class Passes:
     def cookie(self, granted: Pass) -> str:
         """The value of a cookie that stands for a pass."""
         until = str(int(self._clock()) + COOKIE_GOOD_FOR_S)
-        user = granted.user.encode().hex()
-        return f"{until}.{user}.{self._signature(granted.job, user, until)}"
+        signed = ".".join((until, granted.user.encode().hex(), str(granted.epoch), granted.token.encode().hex()))
+        return f"{signed}.{self._signature(granted.job, signed)}"
 
-    def holder(self, job: str, cookie: str) -> str | None:
-        """The user for whom a cookie opens a job; None when it opens nothing."""
-        until, _, rest = cookie.partition(".")
-        user, _, signature = rest.partition(".")
-        if not hmac.compare_digest(signature.encode(), self._signature(job, user, until).encode()):
+    def granted(self, job: str, cookie: str) -> Pass | None:
+        """What a cookie stands for at a job; None when it is not ours, or too old."""
+        signed, _, signature = cookie.rpartition(".")
+        if not hmac.compare_digest(signature.encode(), self._signature(job, signed).encode()):
             return None
-        return bytes.fromhex(user).decode() if int(until) >= self._clock() else None
+        until, user, epoch, token = signed.split(".")
+        if int(until) < self._clock():
+            return None
+        return Pass(job, bytes.fromhex(user).decode(), int(epoch), bytes.fromhex(token).decode())
 
-    def _signature(self, job: str, user: str, until: str) -> str:
-        message = "\0".join((job, user, until)).encode()
+    def _signature(self, job: str, signed: str) -> str:
+        message = "\0".join((job, signed)).encode()
         return hmac.new(self._key, message, hashlib.sha256).hexdigest()

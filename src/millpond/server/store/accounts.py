@@ -48,7 +48,16 @@ class AccountStore:
     def users(self) -> list[User]:
         """All accounts, by name."""
         return [
-            User(row.name, row.admin, row.service, row.disabled, row.password, row.created_at, _limits(row))
+            User(
+                row.name,
+                row.admin,
+                row.service,
+                row.disabled,
+                row.password,
+                row.created_at,
+                _limits(row),
+                row.pass_epoch,
+            )
             for row in self._all(schema.users, schema.users.c.name)
         ]
 

@@ -227,6 +227,7 @@ users = Table(
     Column("password", String(200), nullable=False),
     Column("created_at", Float, nullable=False),
     *_limits(),
+    Column("pass_epoch", Integer, nullable=False, server_default="0"),
 )
 """Accounts of people and of services; ``password`` is a hash, empty where none is set."""
 
