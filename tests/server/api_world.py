@@ -10,7 +10,7 @@ from fresh_databases import fresh_sqlite
 from one_loop import client_of
 from server_world import Clock, World, WorldEngine, cheap_passwords
 
-from millpond.node.sandbox import SandboxMode
+from millpond.node.sandbox_finding import SandboxMode
 from millpond.server.about import Identity
 from millpond.server.api.app import make_app
 from millpond.server.auth.security import open_security

@@ -12,7 +12,8 @@ from api_world import JOBS, Api, error_of
 from millpond.model.confinement import Confinement, LimitKind
 from millpond.model.errors import InvalidInputError, NotFoundError, UnavailableError
 from millpond.node import identities
-from millpond.node.sandbox import Sandbox, SandboxMode
+from millpond.node.sandbox import Sandbox
+from millpond.node.sandbox_finding import SandboxMode
 from millpond.server.auth.records import User
 from millpond.server.isolation import Apart, Isolation
 from millpond.specs.confining import RunAs, UserKind

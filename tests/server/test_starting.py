@@ -16,7 +16,7 @@ from fresh_databases import fresh_sqlite
 from millpond.model.errors import InvalidInputError, UnavailableError
 from millpond.node import private_network
 from millpond.node.cgroups import Amounts
-from millpond.node.sandbox import SandboxMode
+from millpond.node.sandbox_finding import SandboxMode
 from millpond.server import state_dir
 from millpond.server.auth.accounts import Accounts
 from millpond.server.auth.owner import token_in

@@ -12,7 +12,13 @@ from pathlib import Path
 
 from millpond.node import procfs
 
-_KINDS = {"user": 0x10000000, "mnt": 0x00020000, "pid": 0x20000000, "net": 0x40000000}  # linux/sched.h, CLONE_NEW*
+_KINDS = {
+    "user": 0x10000000,
+    "mnt": 0x00020000,
+    "ipc": 0x08000000,
+    "pid": 0x20000000,
+    "net": 0x40000000,
+}  # linux/sched.h, CLONE_NEW*
 _PR_SET_NO_NEW_PRIVS = 38  # linux/prctl.h
 _SET_UP_WITHIN_S = 5.0
 

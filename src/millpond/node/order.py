@@ -21,7 +21,7 @@ from millpond.node.door import PROGRAM_SOCKET, door_name, door_of, folder_behind
 from millpond.node.launch import LaunchSpec, Listening
 from millpond.node.limiting import NO_LIMITS, Limits
 from millpond.node.records import FILES, TaskFiles, TaskId
-from millpond.node.sandbox import Mount, Sandbox
+from millpond.node.sandbox import Mount, Sandbox, SandboxRequest
 from millpond.node.task_environment import LOG_VARIABLE
 from millpond.node.workspace import WORK
 
@@ -95,7 +95,13 @@ def order_for(
         )
         wrapped, container = order_of(launch.container, inmate)
     elif sandbox is not None:
-        wrapped = sandbox.around(argv, place.workdir, _installed(argv[0], start.env), place.mounts, identity)
+        request = SandboxRequest(
+            mounts=(Mount(place.workdir, writable=True), *place.mounts),
+            installed=_installed(argv[0], start.env),
+            identity=identity,
+            memory_mib=_memory_mib(launch, start.role),
+        )
+        wrapped = sandbox.around(argv, request)
     return {
         "record": _record(start, launch)
         | {
@@ -190,6 +196,12 @@ def _door(state_dir: Path, start: TaskStart, launch: LaunchSpec, files: TaskFile
         "program": None if program is None else str(program),
         "network": str(files.record.with_name(NETWORK)) if start.private_network else None,
     }
+
+
+def _memory_mib(launch: LaunchSpec, role: str) -> int:
+    """What its role's tasks are kept to; 0: to nothing."""
+    amounts = launch.role_amounts.get(role)
+    return 0 if amounts is None else amounts.memory_mib
 
 
 def _installed(program: str, env: Mapping[str, str]) -> list[Path]:

@@ -4,6 +4,10 @@ A sandboxed task sees only its own processes, has a ``/tmp`` of its own, which e
 server keeps its state: not the database, not the API token, not the output of other jobs. Everything else is where it
 was: the user's own directory, virtual environment and devices.
 
+What is mounted is found at its own path, after all links, and nowhere else. Hidden places are emptied after everything
+that may be around them is mounted; only what the server itself gives a task is then put into them. So nothing that a
+job names shows what is hidden, whatever way its path takes.
+
 The network is that of whoever makes the sandbox (``private_network``), and ``/dev/shm`` is shared: the tasks of a gang
 speak over both.
 
@@ -12,39 +16,21 @@ Source of the options: bwrap(1).
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
-import subprocess
-from collections.abc import Sequence, Set
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, field
-from enum import Enum
 from pathlib import Path
 
-from millpond.model.errors import UnavailableError
 from millpond.node.identities import Identity
-from millpond.node.task_environment import open_script, outer_environment, script_path, with_own_environment
-
-INSTALL = "install bubblewrap (Debian: apt install bubblewrap), or start the server with --sandbox off"
-INSTALL_IDENTITIES = "install util-linux with setpriv (Debian: apt install util-linux)"
+from millpond.node.task_environment import with_own_environment
 
 _THERE_ALREADY = (Path("/"), Path("/dev"))
 """Mounted again, these would hide what was put into them, and devices would be none."""
 _PRIVATE = (Path("/tmp"), Path("/var/tmp"))
-_PROBE_S = 10.0
-_NOBODY = 65_534
-
-
-class SandboxMode(Enum):
-    """What the operator wants."""
-
-    AUTO = "auto"
-    """As ``PREFERRED`` while one person uses the server, as ``REQUIRED`` from the second on."""
-    OFF = "off"
-    """Tasks see what the server's account sees."""
-    PREFERRED = "preferred"
-    """Sandboxed where that works on this machine."""
-    REQUIRED = "required"
-    """The server does not start where it does not."""
+_SHARED_MEMORY = Path("/dev/shm")
+SETPRIV = "setpriv"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +41,42 @@ class Mount:
     writable: bool
 
 
-_MADE, _EMPTIED, _READABLE, _READ_ONLY, _WRITABLE = range(-1, 4)
+@dataclass(frozen=True, slots=True)
+class Account:
+    """That a task runs as the server's own account, for a user who is not the account's owner.
+
+    Such a task writes nowhere but where the server lets it, and shares no memory with others.
+
+    Attributes:
+        hidden: absolute directories in which it finds nothing.
+        installed: what it may read there all the same.
+    """
+
+    hidden: tuple[Path, ...] = ()
+    installed: tuple[Path, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxRequest:
+    """What one task is to find.
+
+    Attributes:
+        mounts: what the server lets it have. Of two, one within the other, the inner one counts there.
+        installed: absolute paths that the job names in its variables and its command, unchecked. They stay visible in
+            directories that are otherwise private, and nowhere else.
+        identity: whom it runs as; None: as whoever makes the sandbox. Only root can make it for others.
+        account: how it shares the account of whoever makes the sandbox; None: the account is its user's own.
+        memory_mib: the most that each of its private directories holds; 0: as the kernel has it.
+    """
+
+    mounts: Sequence[Mount] = ()
+    installed: Sequence[Path] = ()
+    identity: Identity | None = None
+    account: Account | None = None
+    memory_mib: int = 0
+
+
+_MADE, _EMPTIED, _LINKED, _READ_ONLY_TRY, _READ_ONLY, _WRITABLE = range(-1, 5)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -87,63 +108,111 @@ class Sandbox:
 
     Attributes:
         program: path of ``bwrap``.
-        hidden: absolute directories in which tasks find nothing.
+        hidden: directories in which tasks find nothing; absolute and free of links, with all places at which they are
+            mounted.
+        bounds_size: this version can bound what a private directory holds.
     """
 
     program: str
     hidden: tuple[Path, ...]
+    bounds_size: bool = True
 
-    def around(
-        self,
-        argv: Sequence[str],
-        workdir: Path,
-        readable: Sequence[Path] = (),
-        mounts: Sequence[Mount] = (),
-        identity: Identity | None = None,
-    ) -> list[str]:
-        """The command that runs ``argv`` in a sandbox; its exit code is that of ``argv``.
-
-        Args:
-            workdir: absolute; stays visible and writable wherever it lies.
-            readable: absolute; stay visible where they lie in a directory that is otherwise private.
-            mounts: what else the task is to have. Of two, one within the other, the inner one counts there.
-            identity: whom ``argv`` runs as; None: as whoever makes the sandbox. Only root can make it for others.
-        """
-        private = [directory for directory in _PRIVATE if directory.is_dir()]
-        layers = self._emptied(private, identity)
-        layers += self._readable(readable, private)
-        layers += [_bound(mount) for mount in (Mount(workdir, True), *mounts)]
-        if identity is not None:
-            layers += _on_the_way(layers, {*self.hidden, *private})
-        options = ["--die-with-parent", "--unshare-pid", "--dev-bind", "/", "/"]
-        for layer in sorted(layers):
+    def around(self, argv: Sequence[str], request: SandboxRequest) -> list[str]:
+        """The command that runs ``argv`` in a sandbox; its exit code is that of ``argv``."""
+        hidden = self.hidden if request.account is None else _outermost((*self.hidden, *request.account.hidden))
+        private = self._private(request)
+        mounts = [*request.mounts]
+        if request.account is not None:
+            mounts += [Mount(path, writable=False) for path in request.account.installed]
+        inside = [_bound(mount) for mount in mounts if _lies_in(mount.path, hidden)]
+        outside = [*private, *(_bound(mount) for mount in mounts if not _lies_in(mount.path, hidden))]
+        if request.account is None:
+            outside += _named(request.installed, [layer.path for layer in outside], hidden)
+        emptied = [_Layer.of(path, _EMPTIED, "--tmpfs", str(path)) for path in hidden]
+        if request.identity is not None:
+            empty = {*hidden, *(layer.path for layer in private)}
+            outside += _on_the_way([*outside, *emptied], empty)
+            inside += _on_the_way(inside, empty)
+        options = ["--die-with-parent", "--unshare-pid", *_root(request)]
+        for layer in (*sorted(outside), *sorted(emptied), *sorted(inside)):
             if layer.path not in _THERE_ALREADY:
                 options += layer.options
+        for path in hidden:  # or a task could fill the machine's memory there
+            options += ["--remount-ro", str(path)]
         # Last, as no folder of a job's may bring the machine's processes back. The task enters its working directory
         # itself, with its own rights.
         options += ["--proc", "/proc", "--chdir", "/"]
         # bwrap stays above the task and must not die of the signals that the task is to hear: the supervisor starts it
         # with them ignored, and the script has them heard again.
-        return [self.program, *options, "--", *_becoming(identity), *with_own_environment(argv)]
+        return [self.program, *options, "--", *_becoming(request.identity), *with_own_environment(argv)]
 
-    def _emptied(self, private: Sequence[Path], identity: Identity | None) -> list[_Layer]:
-        """The directories in which a task finds nothing, or only what is its own."""
+    def _private(self, request: SandboxRequest) -> list[_Layer]:
+        """The directories that a task has for itself."""
+        found = private_directories()
+        if request.account is not None and _SHARED_MEMORY.is_dir():
+            found.append(_SHARED_MEMORY)
         # Older versions know no --perms, and need none where the task is whoever makes the sandbox.
-        open_to_all = () if identity is None else ("--perms", "1777")
-        return [_Layer.of(path, _EMPTIED, "--tmpfs", str(path)) for path in self.hidden] + [
-            _Layer.of(path, _EMPTIED, *open_to_all, "--tmpfs", str(path)) for path in private
-        ]
+        options = [] if request.identity is None else ["--perms", "1777"]
+        if self.bounds_size and request.memory_mib:
+            options += ["--size", str(request.memory_mib * 2**20)]
+        return [_Layer.of(path, _EMPTIED, *options, "--tmpfs", str(path)) for path in found]
 
-    def _readable(self, readable: Sequence[Path], private: Sequence[Path]) -> list[_Layer]:
-        """What stays visible in private directories; what lies elsewhere is visible anyhow."""
-        within_private = tuple(f"{directory}/" for directory in private)
-        covered = [(path, path.resolve()) for path in readable if str(path).startswith(within_private)]
-        return [
-            _Layer.of(path, _READABLE, "--ro-bind-try", str(source), str(path))
-            for path, source in covered
-            # A job chooses these: none, and no link, leads to what is hidden from it.
-            if not any(source.is_relative_to(hidden) for hidden in self.hidden)
-        ]
+
+def private_directories() -> list[Path]:
+    """Where tasks find only what is their own."""
+    return [path.resolve() for path in _PRIVATE if path.is_dir()]
+
+
+def _root(request: SandboxRequest) -> list[str]:
+    """What everything else lies on."""
+    if request.account is None:
+        return ["--dev-bind", "/", "/"]
+    return ["--ro-bind", "/", "/", "--dev-bind", "/dev", "/dev", "--unshare-ipc"]
+
+
+def _named(names: Iterable[Path], bound: Sequence[Path], hidden: Sequence[Path]) -> list[_Layer]:
+    """What a job's variables name in private directories; what lies elsewhere is visible anyhow.
+
+    Each is found where it lies after all links; where a link was named, there is one again. A job chooses the names:
+    nothing that holds or lies in what is hidden from it is shown, and no private directory as a whole.
+
+    Args:
+        bound: what is mounted besides.
+    """
+    private, found = private_directories(), dict[Path, _Layer]()
+    for tree in filter(None, map(_followed, names)):
+        if any(tree.is_relative_to(place) or place.is_relative_to(tree) for place in hidden):
+            continue
+        if _lies_in(tree, private) and tree not in private:
+            found[tree] = _Layer.of(tree, _READ_ONLY_TRY, "--ro-bind-try", str(tree), str(tree))
+    around = [path for path in (*bound, *found) if path not in private]
+    on_the_ways = {each for name in names for each in (name, *name.parents)}
+    # Path.is_symlink() fails where a name has more letters than a path can have.
+    for link in (each for each in on_the_ways if os.path.islink(each)):  # noqa: PTH114
+        folder, target = _followed(link.parent), _followed(link)
+        if folder is None or target is None or not _lies_in(folder, private):
+            continue
+        if not _lies_in(place := folder / link.name, (*around, *hidden)):
+            found[place] = _Layer.of(place, _LINKED, "--symlink", str(target), str(place))
+    return list(found.values())
+
+
+def _followed(path: Path) -> Path | None:
+    """Where a path leads after all links; None where one cannot be read, as of a process of somebody else."""
+    try:
+        return Path(os.path.realpath(path))
+    except OSError:
+        return None
+
+
+def _lies_in(path: Path, places: Iterable[Path]) -> bool:
+    return any(path.is_relative_to(place) for place in places)
+
+
+def _outermost(places: Iterable[Path]) -> tuple[Path, ...]:
+    """Those that lie in none of the others."""
+    distinct = set(places)
+    return tuple(sorted(place for place in distinct if distinct.isdisjoint(place.parents)))
 
 
 def _bound(mount: Mount) -> _Layer:
@@ -156,7 +225,7 @@ def _bound(mount: Mount) -> _Layer:
 def _on_the_way(layers: Sequence[_Layer], empty: Set[Path]) -> list[_Layer]:
     """The folders between an emptied directory and a mount below it: bwrap would make them for itself alone."""
     above = {folder for layer in layers for folder in layer.path.parents if not empty.isdisjoint(folder.parents)}
-    return [_Layer.of(folder, _MADE, "--perms", "0755", "--dir", str(folder)) for folder in above]
+    return [_Layer.of(folder, _MADE, "--perms", "0755", "--dir", str(folder)) for folder in above - empty]
 
 
 def _becoming(identity: Identity | None) -> list[str]:
@@ -165,52 +234,10 @@ def _becoming(identity: Identity | None) -> list[str]:
         return []
     groups = ",".join(map(str, identity.groups))
     rights = ["--inh-caps=-all", "--bounding-set=-all", "--no-new-privs"]
-    return ["setpriv", f"--reuid={identity.uid}", f"--regid={identity.gid}", f"--groups={groups}", *rights, "--"]
+    return [_setpriv(), f"--reuid={identity.uid}", f"--regid={identity.gid}", f"--groups={groups}", *rights, "--"]
 
 
-def find_sandbox(mode: SandboxMode, hidden: Sequence[Path]) -> tuple[Sandbox | None, str]:
-    """The sandbox that this machine offers, or none and why.
-
-    Raises:
-        UnavailableError: it is required and does not work here.
-    """
-    if mode is SandboxMode.OFF:
-        return None, "switched off"
-    program = shutil.which("bwrap")
-    trouble = "bubblewrap is not installed" if program is None else _trouble_with(program)
-    if program is not None and not trouble:
-        return Sandbox(program, tuple(directory.resolve() for directory in hidden)), ""
-    if mode is SandboxMode.REQUIRED:
-        raise UnavailableError(f"tasks cannot be kept apart: {trouble}", INSTALL)
-    return None, trouble
-
-
-def trouble_with_identities(sandbox: Sandbox) -> str:
-    """What keeps sandboxed tasks from running as others than root; empty when nothing does."""
-    if shutil.which("setpriv") is None:
-        return "setpriv (of util-linux) is not installed"
-    return _trouble_with(sandbox.program, Identity(_NOBODY, _NOBODY, (_NOBODY,), "nobody", "/"))
-
-
-def _trouble_with(program: str, identity: Identity | None = None) -> str:
-    """What keeps bwrap from working here; empty when nothing does."""
-    command = Sandbox(program, ()).around(["true"], Path("/"), identity=identity)
-    script = open_script({}, "/")
-    try:
-        done = subprocess.run(
-            command,
-            env=outer_environment(script_path(script), {}),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=_PROBE_S,
-            check=False,
-            pass_fds=(script,),
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return f"{program} does not run: {error}"
-    finally:
-        os.close(script)
-    if done.returncode == 0:
-        return ""
-    told = done.stderr.decode(errors="replace").strip().splitlines()
-    return f"{program} does not work on this kernel: {told[-1] if told else f'exit code {done.returncode}'}"
+@functools.cache
+def _setpriv() -> str:
+    """Its path: it is looked for where the server finds programs, never where a job does."""
+    return shutil.which(SETPRIV) or f"/usr/bin/{SETPRIV}"

@@ -19,10 +19,10 @@ from millpond.model.errors import InvalidInputError, UnavailableError
 from millpond.model.events import Event, StartsFreed, StartsHeld
 from millpond.model.reasons import Cause
 from millpond.node.identities import HOMES, Identity, account_named, is_taken, numbered
-from millpond.node.sandbox import (
+from millpond.node.sandbox import Sandbox
+from millpond.node.sandbox_finding import (
     INSTALL,
     INSTALL_IDENTITIES,
-    Sandbox,
     SandboxMode,
     find_sandbox,
     trouble_with_identities,

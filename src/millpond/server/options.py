@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from millpond.node.cgroups import GroupMode
-from millpond.node.sandbox import SandboxMode
+from millpond.node.sandbox_finding import SandboxMode
 from millpond.scheduling.settings import ORDERINGS, PLACEMENTS
 from millpond.server.policies import Policies
 from millpond.server.server_log import LogFormat

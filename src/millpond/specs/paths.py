@@ -21,11 +21,15 @@ def followed(path: str | Path, what: str) -> Path:
         what: the path is, in words.
 
     Raises:
-        InvalidInputError: it leads in a circle, or has more letters than a path can have.
+        InvalidInputError: it leads in a circle, has more letters than a path can have, or goes through a link that only
+            the kernel may read (such as ``/proc/1/root``).
     """
     try:
         os.stat(path)  # noqa: PTH116 - its error is asked for, not what it finds
     except OSError as error:
         if error.errno in _NOWHERE:
             raise InvalidInputError(f"the {what} {path} leads nowhere", "check its links") from error
-    return Path(os.path.realpath(path))
+    try:
+        return Path(os.path.realpath(path))
+    except OSError as error:
+        raise InvalidInputError(f"the {what} {path} cannot be followed: {error.strerror}", "check its links") from error

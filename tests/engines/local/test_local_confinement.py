@@ -16,7 +16,7 @@ from millpond.node.cgroups import Amounts, Controllers, GroupMode, find_controll
 from millpond.node.identities import numbered
 from millpond.node.limiting import Limiter
 from millpond.node.records import TaskFiles, TaskId, read_record
-from millpond.node.sandbox import SandboxMode, find_sandbox, trouble_with_identities
+from millpond.node.sandbox_finding import SandboxMode, find_sandbox, trouble_with_identities
 from millpond.node.workspace import Workspace
 
 pytestmark = pytest.mark.end_to_end

@@ -18,7 +18,7 @@ from millpond.node.door import DOORS
 from millpond.node.identities import Identity, numbered
 from millpond.node.launch import Listening
 from millpond.node.records import RunRecord, TaskFiles, TaskId, read_record
-from millpond.node.sandbox import SandboxMode, find_sandbox
+from millpond.node.sandbox_finding import SandboxMode, find_sandbox
 from millpond.server.doors import ADDRESS, ForeignListenerError, TaskNetworkNow, Way
 
 ON_PORT = """

@@ -19,7 +19,9 @@ from millpond.model.errors import UnavailableError
 from millpond.model.events import Confirmed, Ended, Refused
 from millpond.model.reasons import Cause
 from millpond.model.states import Outcome
-from millpond.node.sandbox import Sandbox, SandboxMode, find_sandbox
+from millpond.node.cgroups import Amounts
+from millpond.node.sandbox import Sandbox, SandboxRequest
+from millpond.node.sandbox_finding import SandboxMode, find_sandbox
 from millpond.node.workspace import DataMount, Workspace, blob_path
 
 needs_bubblewrap = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
@@ -88,6 +90,56 @@ class TestASandboxedTask:
         log = apart.log("apart").decode()
         assert all(f"{name}={value}\n" in log for name, value in env.items())
         assert {line.partition("=")[0] for line in log.splitlines()} & {"MILLPOND_SETS", "SHLVL", "_", "PWD"} == set()
+
+    @pytest.mark.parametrize("name", ["PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONPATH"])
+    @pytest.mark.parametrize(
+        "way", ["/tmp/../tmp/../tmp/..", "/var/tmp/../..", "/tmp/../{around}", "{link}", "{link}/"]
+    )
+    def test_finds_nothing_of_the_server_however_a_variable_spells_what_holds_it(
+        self, apart: Bench, name: str, way: str
+    ) -> None:
+        (apart.state_dir / "secret").write_text("secret")
+        link = Path("/tmp") / f"{apart.workdir.parent.name}-{os.getpid()}-around"
+        link.symlink_to(apart.state_dir.parent)
+        named = way.format(around=apart.state_dir.parent, link=link)
+        secret = apart.state_dir / "secret"
+        try:
+            env = {"PATH": "/usr/bin:/bin"} | {name: f"{named}:/usr/bin:/bin" if name == "PATH" else named}
+            apart.define("apart", f"cat {secret} {named}{secret} {named}/state/secret {link}/state/secret", env=env)
+            apart.start("apart")
+            apart.events(2)
+        finally:
+            link.unlink()
+        assert apart.log("apart").count(b"No such file") == 4
+
+    def test_finds_nothing_of_the_server_by_the_way_that_its_program_is_named(self, apart: Bench) -> None:
+        (apart.state_dir / "secret").write_text("secret")
+        end_of(apart, ("/tmp/../tmp/../tmp/../bin/sh", "-c", f"cat {apart.state_dir}/secret"))
+        assert b"No such file" in apart.log("apart")
+
+    def test_fills_no_memory_of_the_machine_where_the_server_keeps_its_state(self, apart: Bench) -> None:
+        end_of(apart, f"touch {apart.state_dir}/x")
+        assert b"Read-only file system" in apart.log("apart")
+
+    @pytest.mark.parametrize("folder", ["/tmp", "/var/tmp"])
+    def test_has_no_more_room_for_temporary_files_than_it_asked_for_memory(self, apart: Bench, folder: str) -> None:
+        command = f"head -c 20M /dev/zero > {folder}/x; stat -c %s {folder}/x"
+        apart.define("apart", command, role_amounts={"worker": Amounts(1000, 16)})
+        apart.start("apart")
+        apart.events(2)
+        assert b"No space left on device" in apart.log("apart")
+        assert apart.log("apart").decode().splitlines()[-1] == str(16 * 2**20)
+
+    def test_reads_its_virtual_environment_through_links_to_it(self, apart: Bench, tmp_path: Path) -> None:
+        environment = tmp_path / "real" / "venv"
+        environment.mkdir(parents=True)
+        (environment / "marker").write_text("here\n")
+        (tmp_path / "link").symlink_to("real")
+        env = {"VIRTUAL_ENV": str(tmp_path / "link" / "venv")}
+        apart.define("apart", "cat $VIRTUAL_ENV/marker", env=env)
+        apart.start("apart")
+        apart.events(2)
+        assert apart.log("apart").startswith(b"here\n")
 
     def test_has_a_directory_for_temporary_files_of_its_own(self, apart: Bench, tmp_path: Path) -> None:
         outside = Path("/tmp") / f"{tmp_path.name}-{os.getpid()}-outside"
@@ -209,6 +261,12 @@ class TestLookingForASandbox:
     def test_one_that_works_is_used(self, bwrap: Path, tmp_path: Path) -> None:
         self.script(bwrap, "exit 0")
         assert find_sandbox(SandboxMode.PREFERRED, (tmp_path,)) == (Sandbox(str(bwrap), (tmp_path.resolve(),)), "")
+
+    def test_one_that_cannot_bound_sizes_is_used_without(self, bwrap: Path) -> None:
+        self.script(bwrap, 'case "$*" in *--size*) echo "bwrap: Unknown option --size" >&2; exit 1;; esac')
+        sandbox, trouble = find_sandbox(SandboxMode.PREFERRED, ())
+        assert (sandbox, trouble) == (Sandbox(str(bwrap), (), bounds_size=False), "")
+        assert "--size" not in sandbox.around(["true"], SandboxRequest(memory_mib=64))
 
     def test_one_that_this_kernel_refuses_is_not_used_and_the_reason_told(self, bwrap: Path) -> None:
         self.script(bwrap, "echo 'bwrap: No permissions to create new namespace' >&2; exit 1")

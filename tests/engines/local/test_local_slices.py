@@ -23,7 +23,7 @@ from millpond.node import procfs
 from millpond.node.devices.fake import FakeVendor
 from millpond.node.machine import Machine
 from millpond.node.records import TaskId
-from millpond.node.sandbox import SandboxMode, find_sandbox
+from millpond.node.sandbox_finding import SandboxMode, find_sandbox
 from millpond.node.sharing.backend import Capability, Owner, Slice, TaskEnv
 from millpond.node.sharing.gating import GateHold
 from millpond.server.operating.sharing_check import escapes

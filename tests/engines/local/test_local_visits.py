@@ -18,7 +18,7 @@ from millpond.model.events import Confirmed, Ended
 from millpond.model.reasons import Cause
 from millpond.node.identities import numbered
 from millpond.node.records import TaskFiles, TaskId, read_record
-from millpond.node.sandbox import SandboxMode, find_sandbox, trouble_with_identities
+from millpond.node.sandbox_finding import SandboxMode, find_sandbox, trouble_with_identities
 from millpond.node.session import LARGEST_MESSAGE
 from millpond.node.sftp_wire import text
 from millpond.node.visits import short_name

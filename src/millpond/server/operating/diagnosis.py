@@ -23,7 +23,13 @@ from millpond.node.devices.finding import find_vendors
 from millpond.node.devices.nvidia import NvidiaVendor
 from millpond.node.limiting import REMEDY
 from millpond.node.runner import running_under
-from millpond.node.sandbox import INSTALL, INSTALL_IDENTITIES, SandboxMode, find_sandbox, trouble_with_identities
+from millpond.node.sandbox_finding import (
+    INSTALL,
+    INSTALL_IDENTITIES,
+    SandboxMode,
+    find_sandbox,
+    trouble_with_identities,
+)
 from millpond.server.disk_use import KEPT_FOR_ENDS_BYTES
 from millpond.server.operating.devices import device_findings, failed_devices
 from millpond.server.operating.findings import Finding, Grade
@@ -132,6 +138,9 @@ def _sandbox(state_dir: Path) -> Finding:
     sandbox, trouble = find_sandbox(SandboxMode.PREFERRED, (state_dir,))
     if sandbox is None:
         return Finding("sandbox", Grade.LIMITED, f"jobs are not kept apart: {trouble}", INSTALL)
+    if not sandbox.bounds_size:
+        found = f"bubblewrap at {sandbox.program} is too old to bound what a job keeps in /tmp"
+        return Finding("sandbox", Grade.LIMITED, found, "install bubblewrap 0.7 or newer")
     return Finding("sandbox", Grade.OK, f"bubblewrap at {sandbox.program}")
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from millpond.node.cgroups import GroupMode
 from millpond.node.limiting import Limiter
 from millpond.node.machine import Machine
-from millpond.node.sandbox import SandboxMode
+from millpond.node.sandbox_finding import SandboxMode
 from millpond.server.isolation import Apart, look_around
 from millpond.server.local import describe, make_limiter
 from millpond.server.options import ServerOptions
