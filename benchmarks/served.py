@@ -16,7 +16,8 @@ from typing import Self
 import httpx2
 
 from millpond.client.sdk import Client
-from millpond.client.sdk.discovery import read_server_file
+from millpond.client.sdk.discovery import Address, read_server_file
+from millpond.client.sdk.trust import trust
 from millpond.model.errors import ConflictError
 from millpond.specs.server_bodies import STANDBY_FILE
 
@@ -127,7 +128,8 @@ class ServedPond:
         left = read_server_file(self.state_dir)
         if left is None or left.pid != self.pid:
             return False
+        trusted = trust(Address(left.url, "", certificate=left.certificate_path))
         try:
-            return httpx2.get(f"{left.url}/readyz", timeout=5.0, trust_env=False).is_success
+            return httpx2.get(f"{left.url}/readyz", timeout=5.0, trust_env=False, verify=trusted).is_success
         except httpx2.TransportError:
             return False

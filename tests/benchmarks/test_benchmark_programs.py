@@ -13,6 +13,7 @@ import chaos
 import core_speed
 import gate_overhead
 import gate_shares
+import hostile_clients
 import ordering_quality
 import placement_quality
 import platform_speed
@@ -153,3 +154,10 @@ def test_the_gate_is_measured_on_a_pretended_card(capsys):
     assert overhead["pause_ms"]["worst"] >= overhead["pause_ms"]["median"] >= 0
     gate_shares.main(["--seconds", "0.2", "--json", "-"])
     assert len(printed(capsys)["rows"]) == 8
+
+
+def test_hostile_clients_attacks_a_server_in_each_way_and_every_probe_is_answered(capsys):
+    hostile_clients.main(["--seconds", "1", "--half-open", "100", "--json", "-"])
+    rows = printed(capsys)["rows"]
+    assert [row["attack"] for row in rows] == ["100 half-open connections", "bodies of 400 MB", "both"]
+    assert all(row["probes"] and not row["failed"] for row in rows)

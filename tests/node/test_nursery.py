@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import resource
 import select
 import socket
 import subprocess
 import sys
 from pathlib import Path
 
-from millpond.node import nursery
+from millpond.node import nursery, open_files
+from millpond.node.nurse import Nurse
 
 
 def test_a_nursery_whose_server_was_killed_ends_without_a_word(tmp_path: Path) -> None:
@@ -28,3 +30,19 @@ def test_a_nursery_whose_server_was_killed_ends_without_a_word(tmp_path: Path) -
     os.close(nothing)
     assert process.communicate(timeout=60) == (None, b"")
     assert process.returncode == 0
+
+
+def test_a_server_takes_all_open_files_it_may_and_its_tasks_keep_the_usual_number(monkeypatch) -> None:
+    _, most = before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    usual = (512, most)
+    monkeypatch.setattr(open_files, "usual", lambda: usual)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, usual)
+        open_files.raise_limit()
+        assert open_files.limit() > 512
+        nurse = Nurse()
+        assert nurse._process is not None
+        assert resource.prlimit(nurse._process.pid, resource.RLIMIT_NOFILE) == usual
+        nurse.close()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
 from api_world import JOBS, TOKEN, Api, error_of
+from starlette.types import Message
 
 from millpond.model.errors import UnavailableError
 from millpond.node.records import TaskFiles, TaskId
+from millpond.server.api import body_limits
 from millpond.specs.job_bodies import JobInfo
 from millpond.specs.log_bodies import LogChunk
 
@@ -210,9 +214,46 @@ def test_a_body_that_is_no_job_file_is_refused_in_our_form(api: Api, body: bytes
     assert error_of(answer).details
 
 
-def test_a_body_without_end_is_cut_off(api: Api) -> None:
-    answer = api.client.post(JOBS, content=b" " * (5 * 2**20))
-    assert answer.status_code in (413, 422)
+@pytest.mark.parametrize("path", ["jobs", "login", "tokens", "users", "blobs/missing", "datasets/cats"])
+def test_a_body_without_end_is_cut_off_on_every_route_with_and_without_a_length(api: Api, path: str) -> None:
+    def pieces() -> Iterator[bytes]:
+        for _ in range(6):
+            yield b" " * 2**20
+
+    for content in (b" " * (5 * 2**20), pieces()):
+        answer = api.client.post(f"/api/v1/{path}", content=content, headers={"Content-Type": "application/json"})
+        assert answer.status_code == 413
+        assert "larger than 4 MiB" in error_of(answer).cause
+    answer = api.client.post("/api/v1/login", content=pieces(), headers={"Authorization": "Bearer wrong"})
+    assert answer.status_code == 413
+    assert "larger than 64 KiB" in error_of(answer).cause
+
+
+def test_a_body_that_never_ends_is_given_up(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def endless() -> Message:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    monkeypatch.setattr(body_limits, "BODY_WITHIN_S", 0.01)
+    for body in (body_limits._Body(endless, 10, body_limits._Unfinished()), body_limits._Content(endless)):
+        with pytest.raises(body_limits.RefusedBodyError, match="did not arrive"):
+            asyncio.run(body.receive())
+
+
+def test_bodies_that_are_not_whole_have_a_bound_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def begun() -> Message:
+        return {"type": "http.request", "body": b"12345", "more_body": True}
+
+    monkeypatch.setattr(body_limits, "MOST_UNFINISHED_BYTES", 12)
+    counted = body_limits._Unfinished()
+    bodies = [body_limits._Body(begun, 100, counted) for _ in range(3)]
+    for body in bodies[:2]:
+        asyncio.run(body.receive())
+    with pytest.raises(body_limits.RefusedBodyError, match="too many"):
+        asyncio.run(bodies[2].receive())
+    bodies[0].settle()
+    bodies[2].settle()
+    asyncio.run(body_limits._Body(begun, 100, counted).receive())
 
 
 @pytest.mark.parametrize(

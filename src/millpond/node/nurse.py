@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import socket
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from millpond.node import cgroups, nursery
+from millpond.node import cgroups, nursery, open_files
 
 ANSWER_WITHIN_S: Final = 10.0
 
@@ -66,6 +67,7 @@ class Nurse:
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
             )
+        resource.prlimit(self._process.pid, resource.RLIMIT_NOFILE, open_files.usual())
         if self._group is not None:
             with contextlib.suppress(OSError):  # it then stays with us, where it works as well
                 cgroups.move(self._process.pid, self._group)

@@ -8,22 +8,39 @@ import ipaddress
 import signal
 import socket
 import ssl
+import time
 from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
 from typing import Final
 
 import uvicorn
 import uvloop
 from starlette.types import ASGIApp
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from millpond.model.errors import UnavailableError
+from millpond.server.connections import ConnectionLimits, Connections
+from millpond.server.http_protocol import protocol_factory
 from millpond.server.proxy.sockets import LARGEST_MESSAGE
 
 END_WITHIN_S: Final = 5
 """Requests that are under way when the server is told to end get so long."""
-LARGEST_HEAD: Final = 64 * 1024
-"""Bytes that a request's first line and headers may take together."""
 _BACKLOG: Final = 512
+
+
+@dataclass(frozen=True, slots=True)
+class HttpOptions:
+    """How requests come in.
+
+    Attributes:
+        encryption: what connections are encrypted with; None: they are not.
+        trusted: addresses and networks of proxies, through which everybody comes.
+    """
+
+    encryption: ssl.SSLContext | None = None
+    trusted: tuple[str, ...] = ()
+
+
+PLAIN: Final = HttpOptions()
 
 
 def listen(host: str, port: int, said_by: str = "--host and --port") -> socket.socket:
@@ -77,7 +94,7 @@ class HttpServer:
         on_ready: called once requests are taken.
         on_stop: called at once when a signal asks for the end.
         on_hangup: called when SIGHUP asks to read the configuration again; may block.
-        encryption: what connections are encrypted with; None: they are not.
+        way: how requests come in.
     """
 
     def __init__(
@@ -86,23 +103,23 @@ class HttpServer:
         on_ready: Callable[[], None],
         on_stop: Callable[[], None],
         on_hangup: Callable[[], None],
-        encryption: ssl.SSLContext | None = None,
+        way: HttpOptions = PLAIN,
     ) -> None:
+        connections = Connections(ConnectionLimits.of_this_process(), time.monotonic, way.trusted)
         config = uvicorn.Config(
             app,
             log_config=None,
             access_log=False,
             lifespan="off",
             server_header=False,
-            http=_BoundedRequests,
+            http=protocol_factory(connections, way.encryption),  # type: ignore[arg-type]
             proxy_headers=False,  # anybody could write them; server.outside knows whom to believe
             ws="websockets-sansio",
             ws_max_size=LARGEST_MESSAGE,
             ws_per_message_deflate=False,
             timeout_graceful_shutdown=END_WITHIN_S,
-            ssl_context_factory=None if encryption is None else lambda _config, _usual: encryption,
         )
-        self._server = _QuietServer(config)
+        self._server = _Server(config, connections.close_overdue)
         self._on_ready = on_ready
         self._on_stop = on_stop
         self._on_hangup = on_hangup
@@ -134,33 +151,18 @@ class HttpServer:
         self.stop()
 
 
-class _BoundedRequests(HttpToolsProtocol):
-    """One connection; the parser itself would take headers without end, from anybody."""
+class _Server(uvicorn.Server):
+    """Looks after connections, and leaves signals alone: uvicorn raises them again at its end, which would cut our own
+    short."""
 
-    _head_bytes: int | None = None
-    """Received of a head that is not complete; None between heads."""
+    def __init__(self, config: uvicorn.Config, close_overdue: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._close_overdue = close_overdue
 
-    def data_received(self, data: bytes) -> None:
-        """Take what arrived."""
-        super().data_received(data)
-        if self._head_bytes is not None:
-            self._head_bytes += len(data)
-            if self._head_bytes > LARGEST_HEAD and not self.transport.is_closing():
-                self.send_400_response(f"The headers of a request may take {LARGEST_HEAD // 1024} KiB.")
-
-    def on_message_begin(self) -> None:
-        """A request begins."""
-        self._head_bytes = 0
-        super().on_message_begin()
-
-    def on_headers_complete(self) -> None:
-        """Its head is here."""
-        self._head_bytes = None
-        super().on_headers_complete()
-
-
-class _QuietServer(uvicorn.Server):
-    """Leaves signals alone: uvicorn raises them again at its end, which would cut our own short."""
+    async def on_tick(self, counter: int) -> bool:
+        """Ten times a second."""
+        self._close_overdue()
+        return await super().on_tick(counter)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from millpond.model.errors import InconsistentStateError, MillpondError
+from millpond.node import open_files
 from millpond.server.auth.oidc.id_tokens import jose
 from millpond.server.auth.owner import owner_name
 from millpond.server.loop import Loop
@@ -58,6 +59,7 @@ def serve(options: ServerOptions) -> None:
         InvalidInputError: the options or the configuration file are wrong.
         InconsistentStateError: the scheduler stopped by a defect; its jobs go on.
     """
+    open_files.raise_limit()
     current = Current(load_cluster(options.config) if options.config else ClusterConfig())
     if current.config.oidc is not None:
         jose()

@@ -22,7 +22,7 @@ from starlette.types import Receive, Scope, Send
 from millpond.model.errors import InvalidInputError, MillpondError, UnavailableError
 from millpond.node import procfs
 from millpond.node.files import write_json
-from millpond.server.http import HttpServer
+from millpond.server.http import HttpOptions, HttpServer
 from millpond.server.store.leadership import Leadership, Seat
 from millpond.server.tls import Encryption
 from millpond.specs.api import ErrorBody, ErrorInfo
@@ -78,8 +78,8 @@ def stand_by(leadership: Leadership | None, post: Post) -> bool:
     def hangup() -> None:
         log.info("the configuration is read when this server takes over")
 
-    context = None if post.encryption is None else post.encryption.context
-    http = HttpServer(Waiting(lambda: watch.leader_url), ready, ended.set, hangup, context)
+    way = HttpOptions(None if post.encryption is None else post.encryption.context)
+    http = HttpServer(Waiting(lambda: watch.leader_url), ready, ended.set, hangup, way)
     thread = threading.Thread(target=watch.run, args=(http.stop,), name="standby", daemon=True)
     thread.start()
     try:

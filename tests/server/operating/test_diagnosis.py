@@ -75,7 +75,7 @@ def test_the_file_system_is_that_of_the_nearest_mount_point(tmp_path):
 
 
 def test_too_few_open_files_are_told(tmp_path, monkeypatch):
-    monkeypatch.setattr(resource, "prlimit", lambda pid, which: (256, 4096))
+    monkeypatch.setattr(resource, "prlimit", lambda pid, which: (256, 512))
     assert finding("open files", tmp_path).grade is Grade.LIMITED
 
 
@@ -89,8 +89,8 @@ def test_where_a_server_runs_its_limits_count_and_not_those_of_the_shell(tmp_pat
         resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (300, 300))
         assert finding("open files", tmp_path).found == "300 (at most 300)"
         server.communicate(b"")
-    shell, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    assert finding("open files", tmp_path).found.split()[0] == str(shell)
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    assert finding("open files", tmp_path).found.split()[0] in (str(most), "no"), "a server here would raise its own"
 
 
 @pytest.mark.parametrize("what", ["GPUs", "sandbox", "compiled kernels", "PostgreSQL driver", "memory", "disk"])

@@ -35,6 +35,7 @@ from millpond.server.api import (
     users,
 )
 from millpond.server.api import secrets as secret_routes
+from millpond.server.api.body_limits import BodyLimits, RefusedBodyError, refuse_body
 from millpond.server.api.description import DescribedApi
 from millpond.server.api.permits import check_permits, open_to_all
 from millpond.server.api.reference import reference_page
@@ -65,7 +66,7 @@ def make_app(
     """
     passes = Passes(secret, wall_clock)
     routes = make_routes(service, security, tenants, passes)
-    front = Front(Proxy(service, passes, security.accounts), routes)
+    front = Front(Proxy(service, passes, security.accounts), BodyLimits(routes))
     guarded = Guard(front, security, bound_to, names, service.origins)
     return Measured(guarded, service.instruments)
 
@@ -91,6 +92,7 @@ def make_routes(service: Service, security: Security, tenants: Tenants, passes: 
     app.add_exception_handler(MillpondError, _refused)
     app.add_exception_handler(DBAPIError, _not_stored)
     app.add_exception_handler(RequestValidationError, _malformed)
+    app.add_exception_handler(RefusedBodyError, refuse_body)
     app.add_exception_handler(HTTPException, _no_such_route)
     app.add_exception_handler(Exception, _unexpected)
 

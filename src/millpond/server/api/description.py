@@ -48,7 +48,7 @@ JOB_FILES_BODY: dict[str, Any] = {
 REFUSAL: dict[str, Any] = {"content": {"application/json": {"schema": {"$ref": f"{_SCHEMAS}ErrorInfo"}}}}
 """An answer that is not a success. Not as a ``model``: FastAPI would build a validator of it for each route and status,
 hundreds of them and most of what the first request after a start waited for, and nobody would call one."""
-REFUSALS: dict[int | str, dict[str, Any]] = dict.fromkeys((400, 401, 403, 404, 409, 422, 503), REFUSAL)
+REFUSALS: dict[int | str, dict[str, Any]] = dict.fromkeys((400, 401, 403, 404, 408, 409, 413, 422, 503), REFUSAL)
 """Those that any route may answer with."""
 
 

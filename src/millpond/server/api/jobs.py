@@ -24,7 +24,6 @@ from millpond.specs.errors import Problem, SpecError
 from millpond.specs.event_bodies import EventList
 from millpond.specs.job_bodies import MOST_TOGETHER, JobInfo, JobList
 from millpond.specs.job_requests import ExtendRequest, MigrateRequest, ResizeRequest
-from millpond.specs.locate import LARGEST_TEXT
 from millpond.specs.log_bodies import LogChunk
 from millpond.specs.plan_bodies import PlanInfo
 from millpond.specs.reason_bodies import ReasonInfo
@@ -209,13 +208,8 @@ async def _lines(chunks: AsyncIterator[LogChunk]) -> AsyncIterator[str]:
 
 async def _document(request: Request) -> Any:
     """The body as plain data."""
-    body = bytearray()
-    async for part in request.stream():
-        body += part
-        if len(body) > LARGEST_TEXT:
-            raise SpecError([Problem(f"the body is larger than {LARGEST_TEXT // 2**20} MiB", "a job file is a page")])
     try:
-        return json.loads(body.decode(), parse_constant=_no_constant)
+        return json.loads((await request.body()).decode(), parse_constant=_no_constant)
     except json.JSONDecodeError as error:
         fault = Problem(f"the body is not JSON: {error.msg}", "", "", error.lineno, error.colno)
         raise SpecError([fault]) from error

@@ -114,9 +114,14 @@ def _keys(user: str, address: str) -> dict[tuple[str, str], int]:
 
 
 def network_of(address: str) -> str:
-    """The address as what is counted: of an IPv6 one its /64, which is what one machine is given."""
+    """The address as what is counted: of an IPv6 one its /64, which is what one machine is given.
+
+    A socket that takes both shows an IPv4 address inside of an IPv6 one, all of them in one /64.
+    """
     try:
         parsed = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
         return address
-    return str(ipaddress.ip_network((parsed, 64), strict=False)) if parsed.version == 6 else address
+    if isinstance(parsed, ipaddress.IPv4Address):
+        return address
+    return str(parsed.ipv4_mapped or ipaddress.ip_network((parsed, 64), strict=False))

@@ -128,8 +128,10 @@ def _server_of(state_dir: Path) -> int:
 
 def _limits(server: int) -> Finding:
     files, most = resource.prlimit(server, resource.RLIMIT_NOFILE)
+    if not server:
+        files = most  # a server raises its limit when it starts
     if files != resource.RLIM_INFINITY and files < _LEAST_OPEN_FILES:
-        remedy = f"ulimit -n {_LEAST_OPEN_FILES}, or LimitNOFILE in its unit; each running task takes two"
+        remedy = f"ulimit -Hn {_LEAST_OPEN_FILES}, or LimitNOFILE in its unit; a running task takes two"
         return Finding("open files", Grade.LIMITED, f"{files} (at most {most})", remedy)
     return Finding("open files", Grade.OK, "no limit" if files == resource.RLIM_INFINITY else str(files))
 

@@ -9,7 +9,7 @@ from millpond.server.about import Identity
 from millpond.server.api.app import make_app
 from millpond.server.auth.first_login import prepare_first_login
 from millpond.server.auth.owner import owner_name
-from millpond.server.http import HttpServer, is_loopback
+from millpond.server.http import HttpOptions, HttpServer, is_loopback
 from millpond.server.inbox import wall_clock
 from millpond.server.local import unlimited_text
 from millpond.server.options import ServerOptions
@@ -69,8 +69,8 @@ def make_http_server(
         if encryption is not None:
             renew(encryption)
 
-    context = None if encryption is None else encryption.context
-    http = HttpServer(seen_from_outside(app, listening), ready, service.closing.set, on_hangup, context)
+    way = HttpOptions(None if encryption is None else encryption.context, listening.trusted_proxies)
+    http = HttpServer(seen_from_outside(app, listening), ready, service.closing.set, on_hangup, way)
     loop.on_failure = http.stop
     if lead.leadership is not None:
         lead.leadership.on_lost = http.stop

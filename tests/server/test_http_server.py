@@ -1,0 +1,140 @@
+"""The HTTP server on a real socket, asked by clients that are slow, silent or never done."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+from websockets.sync.client import connect
+
+from certificates import make_certificate
+from millpond.server import connections, http
+from millpond.server.connections import Connections
+from millpond.server.http import PLAIN, HttpOptions, HttpServer, listen
+from millpond.server.http_protocol import LARGEST_HEAD, LARGEST_LEFTOVER
+
+T = TypeVar("T")
+SOON_S = 30.0
+REQUEST = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+async def answer_all(scope: Any, receive: Any, send: Any) -> None:
+    """Answer at once, and read nothing of a body."""
+    if scope["type"] == "websocket":
+        await receive()
+        await send({"type": "websocket.accept"})
+        await receive()
+        return
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+    await send({"type": "http.response.body", "body": b"ok"})
+
+
+def while_serving(visit: Callable[[int], T], options: HttpOptions = PLAIN) -> T:
+    """What a visit to a server comes to; it is given the port. The server has this thread, for its signals."""
+    listener = listen("127.0.0.1", 0)
+    visits: list[Future[T]] = []
+    with ThreadPoolExecutor(1) as pool:
+
+        def ready() -> None:
+            visits.append(pool.submit(visit, listener.getsockname()[1]))
+            visits[0].add_done_callback(lambda _visit: server.stop())
+
+        server = HttpServer(answer_all, ready, lambda: None, lambda: None, options)
+        server.run(listener)
+        return visits[0].result()
+
+
+def connected(port: int) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", port), SOON_S)
+
+
+def all_of(client: socket.socket) -> bytes:
+    """What comes until the server closes."""
+    pieces = []
+    try:
+        while piece := client.recv(65_536):
+            pieces.append(piece)
+    except ConnectionResetError:
+        pass
+    return b"".join(pieces)
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "HEAD_WITHIN_S", 0.05)
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("begun", [b"", b"\r\n", b"GET", b"GET / HTTP/1.1\r\nHost: x\r\n", REQUEST + b"GET /"])
+def test_a_request_that_is_never_complete_is_given_up(begun):
+    def visit(port: int) -> bytes:
+        with connected(port) as client:
+            client.sendall(begun)
+            return all_of(client)
+
+    assert while_serving(visit).count(b"HTTP/1.1 200") == (begun.startswith(REQUEST))
+
+
+@pytest.mark.usefixtures("impatient")
+def test_half_a_tls_handshake_is_given_up_and_a_whole_one_is_served(tmp_path: Path):
+    certificate, key = make_certificate(tmp_path, name="127.0.0.1", days=2)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
+
+    def visit(port: int) -> bytes:
+        for begun in (b"", b"\x16\x03\x01", b"\x16\x03\x01\x02\x00\x01", REQUEST, b"\x16\x03\x01\x00\x01\x01"):
+            with connected(port) as client:
+                client.sendall(begun)
+                assert b"HTTP" not in all_of(client)
+        with trusting.wrap_socket(connected(port)) as client:
+            client.sendall(REQUEST)
+            return client.recv(65_536)
+
+    assert while_serving(visit, HttpOptions(context)).startswith(b"HTTP/1.1 200")
+
+
+def test_headers_without_end_are_refused():
+    def visit(port: int) -> bytes:
+        with connected(port) as client:
+            client.sendall(b"GET / HTTP/1.1\r\nX: " + b"x" * LARGEST_HEAD)
+            return all_of(client)
+
+    assert while_serving(visit).startswith(b"HTTP/1.1 400")
+
+
+def test_a_body_that_nobody_reads_is_not_taken_without_end_and_the_answer_arrives():
+    def visit(port: int) -> bytes:
+        with connected(port) as client:
+            client.sendall(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000000\r\n\r\n")
+            answer = client.recv(65_536)
+            with pytest.raises(OSError, match=r"reset|[Bb]roken pipe"):
+                client.sendall(b"x" * (100 * LARGEST_LEFTOVER))
+            return answer
+
+    assert while_serving(visit).startswith(b"HTTP/1.1 200")
+
+
+def test_a_websocket_that_ended_is_no_connection_any_more(monkeypatch):
+    kept: list[Connections] = []
+
+    class Watched(Connections):
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            kept.append(self)
+
+    monkeypatch.setattr(http, "Connections", Watched)
+
+    def visit(port: int) -> None:
+        with connect(f"ws://127.0.0.1:{port}/"):
+            assert len(kept[0]._networks) == 1
+            assert not kept[0]._waiting
+
+    while_serving(visit)
+    assert not kept[0]._networks
