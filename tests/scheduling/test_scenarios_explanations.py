@@ -9,7 +9,7 @@ from worlds import World, asks, elastic, gang, machine, queue, single
 
 from millpond.model.devices import Health
 from millpond.model.errors import NotFoundError
-from millpond.model.events import Confirmed, DeviceHealthChanged, JobSubmitted
+from millpond.model.events import Confirmed, DeviceHealthChanged, JobSubmitted, SuspendRequested
 from millpond.model.nodes import Pool, SharingPolicy
 from millpond.model.reasons import Cause, Filter, Remedy
 from millpond.model.resources import TaskRequest
@@ -300,3 +300,29 @@ def test_room_that_is_left_to_shorter_work_is_told_only_where_there_is_room() ->
     assert (why.cause, why.summary.partition(",")[0]) == (Cause.HELD_BACK, "there is room")
     world.submit(single("a", 3, priority=Priority.HIGH), lasting=60.0, known=True)
     assert world.why("wide").cause is Cause.NO_ROOM
+
+
+@pytest.mark.parametrize(("swap_mib", "how"), [(0, "stop"), (32_000, "suspend --swap")])
+def test_a_halted_job_that_keeps_the_memory_of_a_card_is_named_with_what_frees_it(swap_mib: int, how: str) -> None:
+    world = World(machine("n", 2, swap_mib=swap_mib))
+    world.submit(single("busy"), single("lab"), lasting=60.0, known=True)
+    world.tell(SuspendRequested(world.now, "lab", by="the rule for idle places"))
+    world.settle()
+    world.submit(single("next", 2))
+    assert "lab" not in world.why("next").summary, "it would not be room enough"
+    world.submit(single("late"))
+    reason = world.why("late")
+    assert reason.blocked_by == "lab"
+    assert "lab is suspended and keeps its device memory" in reason.summary
+    assert reason.remedy is not None
+    assert how in reason.remedy.change
+    assert reason.remedy.change.endswith("lab")
+
+
+def test_work_that_people_halted_is_not_expected_to_end() -> None:
+    world = World(machine("n", 1))
+    world.submit(single("lab"), lasting=60.0, known=True)
+    world.tell(SuspendRequested(world.now, "lab"))
+    world.settle()
+    world.submit(single("next"))
+    assert world.why("next").start is None

@@ -6,19 +6,21 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from server_world import Clock, Server, World
+from server_world import Clock, Server, World, node
 
+from millpond.model.events import NodeJoined
 from millpond.node import procfs
 from millpond.node.files import write_json
 from millpond.node.records import TaskFiles, TaskId
 from millpond.server.activity import Activity
 from millpond.server.history import story
-from millpond.server.idling import IdleWatch, Verdict, judge
+from millpond.server.idling import LOOK_EVERY_S, IdleWatch, Verdict, judge
 from millpond.specs.dev_rules import DevRules
 
 HOUR = 3_600.0
@@ -45,12 +47,12 @@ def test_a_warning_comes_first_and_stands_for_its_whole_time(
 ) -> None:
     now = 100_000.0
     warned_at = None if warned_s_ago is None else now - warned_s_ago
-    assert judge(RULES, now, now - idle_s, warned_at) is verdict
+    assert judge(RULES, now, now - idle_s, warned_at)[0] is verdict
 
 
 @given(now=instants, used_at=instants, warned_at=st.none() | instants)
 def test_nobody_loses_a_place_that_was_used_lately_or_without_a_standing_warning(now, used_at, warned_at) -> None:
-    if judge(RULES, now, used_at, warned_at) is Verdict.ACT:
+    if judge(RULES, now, used_at, warned_at)[0] is Verdict.ACT:
         assert now - used_at >= HOUR
         assert warned_at is not None
         assert warned_at >= used_at
@@ -58,16 +60,16 @@ def test_nobody_loses_a_place_that_was_used_lately_or_without_a_standing_warning
 
 
 def test_without_a_rule_nothing_is_ever_idle() -> None:
-    assert judge(DevRules(), 1e9, 0.0, 0.0) is Verdict.REST
+    assert judge(DevRules(), 1e9, 0.0, 0.0)[0] is Verdict.REST
 
 
 class Scene:
-    """A running place to work under watch."""
+    """A running place to work on a card under watch, where host memory takes what is on the card."""
 
-    def __init__(self, state_dir: Path, rules: DevRules = RULES) -> None:
+    def __init__(self, state_dir: Path, rules: DevRules = RULES, swap_mib: int = 65_536, **fields: object) -> None:
         self.clock = Clock()
-        self.server = Server(state_dir, World(), self.clock)
-        self.server.submit("lab", kind="dev")
+        self.server = Server(state_dir, World((replace(node(cards=1), swap_mib=swap_mib),)), self.clock)
+        self.server.submit("lab", **{"kind": "dev", "gpus": 1, **fields})
         self.server.turn(2)
         self.cpu_s = 0.0
         self.activity = Activity(self.clock)
@@ -79,13 +81,13 @@ class Scene:
         loop = self.server.loop
         loop.start()
         self.watch = IdleWatch(loop, self.activity, state_dir, rules, self.clock, lambda _: self.cpu_s)
-        self.watch.look()
+        self.next_s = self.watch.look()
 
     def after(self, seconds: float, cpu_s: float = 0.0) -> str:
         """The job's state when so much time has passed and the watch has looked again."""
         self.clock.now += seconds
         self.cpu_s += cpu_s
-        self.watch.look()
+        self.next_s = self.watch.look()
         loop = self.server.loop
         for _ in range(3):
             loop.ask(lambda core: None).result(60)
@@ -121,13 +123,67 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
     scene.server.loop.close()
 
 
-def test_an_idle_place_is_warned_in_its_log_and_history_and_then_suspended(scene: Scene) -> None:
+def test_an_idle_place_is_warned_in_its_log_and_history_and_then_gives_its_card_back(scene: Scene) -> None:
     assert scene.after(3_000) == "running"
-    warning = "nobody has used it for a while; it will be suspended in 10 minutes unless somebody does"
+    warning = (
+        "nobody has used it for a while; unless somebody does, it is suspended in 10 minutes: its device memory moves "
+        "to the host, and its cards are free"
+    )
     assert scene.files.log.read_text() == f"working\n\nmillpond: {warning}\n"
     assert warning in scene.history()
+    scene.server.submit("next", gpus=1)
     assert scene.after(599) == "running"
     assert scene.after(1) == "suspended"
+    next_job = scene.server.loop.board.get("next")
+    assert next_job is not None
+    assert next_job.state == "running"
+
+
+def test_without_host_memory_for_it_an_idle_place_is_ended_and_its_warning_says_so(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, swap_mib=0)
+    scene.after(3_000)
+    (warning,) = [text for text in scene.history() if "nobody has used it" in text]
+    assert "it is ended in 10 minutes, as it cannot be suspended (" in warning
+    assert "host memory" in warning
+    assert warning.endswith(": with notice and grace")
+    assert scene.after(600) == "cancelled"
+    scene.server.loop.close()
+
+
+def test_a_place_that_loses_its_room_in_host_memory_is_warned_again_before_it_is_ended(scene: Scene) -> None:
+    scene.after(3_000)
+    without = replace(scene.server.world.nodes[0], swap_mib=0)
+    scene.server.loop.tell([NodeJoined(scene.clock.now, without)])
+    assert scene.after(600) == "running"
+    assert sum("nobody has used it" in text for text in scene.history()) == 2
+    assert scene.after(599) == "running"
+    assert scene.after(1) == "cancelled"
+
+
+@pytest.mark.parametrize(
+    ("on_idle", "gpus", "told"),
+    [
+        ("freeze", 1, "halted in 10 minutes: its device memory stays on its cards"),
+        ("suspend", 0, "halted in 10 minutes"),
+    ],
+)
+def test_a_place_that_is_halted_is_warned_of_what_it_keeps(tmp_path, on_idle, gpus, told) -> None:
+    scene = Scene(tmp_path, DevRules(HOUR, 600.0, on_idle), gpus=gpus)
+    scene.after(3_000)
+    assert any(text.endswith(told) for text in scene.history())
+    assert scene.after(600) == "suspended"
+    scene.server.loop.close()
+
+
+def test_the_watch_looks_again_at_the_instant_that_it_announced(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, DevRules(60.0, 5.0))
+    assert scene.next_s == LOOK_EVERY_S
+    scene.after(50)
+    assert scene.next_s == 5
+    scene.after(5)
+    assert scene.next_s == 5
+    assert scene.after(5) == "suspended"
+    scene.server.loop.close()
 
 
 def test_use_after_the_warning_keeps_the_place(scene: Scene) -> None:

@@ -309,7 +309,7 @@ def test_a_job_is_suspended_resumed_and_made_smaller_on_request(server: Server) 
     with pytest.raises(NotFoundError, match="no role 'ps'"):
         ask(DesiredCountChanged(0.0, "a", "ps", 1))
     told = [entry.text for entry in story(*server.store.history("a"))]
-    assert "somebody asked that it leave its cards" in told
+    assert "somebody asked that it be halted, with its device memory left on its cards" in told
     assert "role worker should have 1 task" in told
 
 

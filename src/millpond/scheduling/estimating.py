@@ -21,7 +21,7 @@ from millpond.scheduling.closures import stays_until
 from millpond.scheduling.holdings import Hold, Holding
 from millpond.scheduling.ordering.base import NEVER
 from millpond.scheduling.placing import NodeMask, Placer
-from millpond.scheduling.records import JobRecord
+from millpond.scheduling.records import BY_REQUEST, JobRecord
 from millpond.scheduling.state import State
 from millpond.scheduling.tenancy.standing import Standing
 
@@ -43,8 +43,9 @@ def start_of(state: State, placer: Placer, record: JobRecord) -> StartEstimate |
     if early is None:
         return None
     late = _lay_out(state, placer, ahead, cautious=True)
-    count = len(state.running)
-    known = sum(other.expected_s is not None or other.job.time_limit_s is not None for other in state.running.values())
+    running = [other for other in state.running.values() if other.suspended_by != BY_REQUEST]
+    count = len(running)
+    known = sum(other.expected_s is not None or other.job.time_limit_s is not None for other in running)
     basis = (
         f"{count} running job{'s' * (count != 1)} ({known} with a forecast or time limit, the rest from history), "
         f"{len(ahead) - 1} ahead in its pool; later arrivals are not counted"
@@ -96,6 +97,8 @@ class _Course:
     def __enter__(self) -> Self:
         state = self._state
         for running in state.running.values():
+            if running.suspended_by == BY_REQUEST:
+                continue  # it ends only after people have resumed it, and nobody knows when
             held = [task.holding for task in running.tasks if task.holding is not None]
             if held:
                 self._end(min(self._end_of(running, state.now), self._asked_to_leave(running)), held)

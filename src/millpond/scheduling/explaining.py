@@ -17,7 +17,7 @@ from millpond.model.workloads import Job
 from millpond.scheduling import estimating
 from millpond.scheduling.capacity import Capacity
 from millpond.scheduling.claims import Claims
-from millpond.scheduling.halted import why_parked, why_suspended
+from millpond.scheduling.halted import behind_frozen, frozen_in_the_way, why_parked, why_suspended
 from millpond.scheduling.obstacles import Obstacle
 from millpond.scheduling.placing import Placer
 from millpond.scheduling.quota_reasons import quota_in_the_way
@@ -87,7 +87,7 @@ class Explainer:
         helpless = reason.cause in (Cause.BEHIND, Cause.NOT_CONSIDERED)
         return replace(
             reason,
-            remedy=None if helpless else self._remedy(record),
+            remedy=None if helpless else reason.remedy or self._remedy(record),
             position=self._position(record),
             start=estimating.start_of(self._state, self._placer, record),
         )
@@ -179,7 +179,11 @@ class Explainer:
 
     def _no_room(self, record: JobRecord) -> Reason:
         reason, hindrance = self._shortage.no_room(record), self._turns.hindrance(record)
-        return replace(reason, summary=f"{reason.summary}; {hindrance}") if hindrance else reason
+        if hindrance:
+            return replace(reason, summary=f"{reason.summary}; {hindrance}")
+        mask = self._claims.mask(record)
+        holder = frozen_in_the_way(self._state, record, lambda: self._trying.finds_room(record, mask))
+        return reason if holder is None else behind_frozen(self._state, reason, holder)
 
     def _closed_for(self, record: JobRecord) -> Reason | None:
         if not self._state.closures.by_node:

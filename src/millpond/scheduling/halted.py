@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import islice
+from typing import Final
+
 from millpond.model import windows
 from millpond.model.decisions import SuspendMode
 from millpond.model.devices import Health
-from millpond.model.reasons import Cause, Reason
+from millpond.model.reasons import Cause, Reason, Remedy
+from millpond.scheduling.holdings import Hold
 from millpond.scheduling.records import BY_REQUEST, JobRecord
 from millpond.scheduling.state import State
-from millpond.scheduling.suspending import BY_REST, gives_up_at, is_suspending
+from millpond.scheduling.suspending import BY_REST, gives_up_at, is_suspending, may_vacate
 from millpond.scheduling.tides import BY_LENDING, BY_WINDOW
 from millpond.scheduling.turns import BY_TURN
 
+MOST_TRIED: Final = 50
+"""Halted jobs that are looked at for one answer."""
 _WHEN_FREE = "as soon as its devices are free and its queue admits it"
 
 
@@ -30,6 +38,39 @@ def why_suspended(state: State, record: JobRecord) -> Reason:
         (("device_memory_mib", 0 if swapped else memory), ("swapped_mib", memory if swapped else 0)),
         opens_at=opens_at,
     )
+
+
+def frozen_in_the_way(state: State, record: JobRecord, fits: Callable[[], bool]) -> JobRecord | None:
+    """A job that was halted on request, and without whose device memory the waiting one would find room.
+
+    Args:
+        fits: whether the waiting one finds room now; asked in a transaction that is rolled back.
+    """
+    frozen = (
+        other
+        for other in state.suspended.values()
+        if other.suspended_by == BY_REQUEST
+        and other.suspend_mode is SuspendMode.FREEZE
+        and other.job.pool == record.job.pool
+    )
+    for other in islice(frozen, MOST_TRIED):
+        mark = state.journal.begin()
+        for task in other.tasks:
+            if task.holding is not None:
+                state.cluster.change(task.holding, Hold.NOTHING)
+        found = fits()
+        state.journal.rollback(mark)
+        if found:
+            return other
+    return None
+
+
+def behind_frozen(state: State, reason: Reason, holder: JobRecord) -> Reason:
+    """The reason of a job that finds no room, with who keeps it although it computes nothing, and what would help."""
+    how = "swap it to host memory (pond suspend --swap)" if may_vacate(state, holder) else "stop it (pond stop)"
+    told = f"{holder.id} is suspended and keeps its device memory on its cards, which would be room enough"
+    remedy = Remedy(f"{how}, or resume it so that it ends: {holder.id}", "", "")
+    return replace(reason, summary=f"{reason.summary}; {told}", blocked_by=holder.id, remedy=remedy)
 
 
 def why_parked(record: JobRecord) -> Reason:

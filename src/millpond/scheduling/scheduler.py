@@ -47,7 +47,7 @@ from millpond.scheduling.replanning import Replanner
 from millpond.scheduling.reserving import Reserver
 from millpond.scheduling.settings import Settings
 from millpond.scheduling.state import State
-from millpond.scheduling.suspending import end_overlong, gives_up_at, is_suspending
+from millpond.scheduling.suspending import end_overlong, gives_up_at, is_suspending, why_it_clings, why_not_vacated
 from millpond.scheduling.tides import follow_hours, next_change
 from millpond.scheduling.turns import Turns
 from millpond.scheduling.views import NodeView, QueueView, node_views, queue_view
@@ -245,6 +245,14 @@ class Scheduler:
         """
         self._state.now = max(self._state.now, now)
         return self._explainer.cause(job_id)
+
+    def why_not_swapped(self, job_id: str) -> str:
+        """Why a running job could not be swapped off its cards now; empty if it could, or does not run.
+
+        Whether its engine can do it is seen only when it is asked to.
+        """
+        record = self._state.jobs.get(job_id)
+        return "" if record is None else why_not_vacated(self._state, record) or why_it_clings(record)
 
     @property
     def holds(self) -> dict[Cause, str]:

@@ -41,7 +41,11 @@ class Audience:
         other = reason.blocked_by
         if not other or self.owners is None or self.sees(look(other)):
             return reason
-        return reason.model_copy(update={"summary": reason.summary.replace(other, VEIL), "blocked_by": ""})
+        told = {"summary": reason.summary.replace(other, VEIL), "blocked_by": ""}
+        if reason.remedy is None:
+            return reason.model_copy(update=told)
+        remedy = reason.remedy.model_copy(update={"change": reason.remedy.change.replace(other, VEIL)})
+        return reason.model_copy(update={**told, "remedy": remedy})
 
     def hears_of(self, event: EventInfo, look: Look) -> bool:
         """Whether an entry of the log is for them: about a job they may see, a limit of their own, or nobody at all."""

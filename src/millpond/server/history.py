@@ -5,7 +5,7 @@ from __future__ import annotations
 from millpond.model import events
 from millpond.model.codec import to_plain
 from millpond.model.confinement import Confinement
-from millpond.model.decisions import Decision, Migrate, Placement, Resume, Start, Stop, Suspend
+from millpond.model.decisions import Decision, Migrate, Placement, Resume, Start, Stop, Suspend, SuspendMode
 from millpond.model.nodes import Closure
 from millpond.model.reasons import Cause
 from millpond.model.sharing import SliceHold
@@ -64,7 +64,12 @@ def _event_text(event: events.Event, decisions: dict[int, Decision]) -> str:
         case events.StopRequested(by=by, reason=reason):
             return f"{by or 'somebody'} asked for its end" + (f": {reason}" if reason else "")
         case events.SuspendRequested(swap=swap, by=by):
-            return f"{by or 'somebody'} asked that it leave its cards" + (", with its device memory" if swap else "")
+            how = (
+                "leave its cards, with its device memory"
+                if swap
+                else "be halted, with its device memory left on its cards"
+            )
+            return f"{by or 'somebody'} asked that it {how}"
         case events.MigrateRequested(to=to, by=by):
             return f"{by or 'somebody'} asked that it migrate to {', '.join(to) or 'other cards'}"
         case events.ResumeRequested(by=by):
@@ -115,6 +120,8 @@ def _confirmed_text(decision: Decision | None, confinement: Confinement) -> str:
             return f"{running}; nothing keeps it to its part of the card: {confinement.slices_reason}"
         case Stop():
             return "told to end"
+        case Suspend(mode=SuspendMode.FREEZE):
+            return "halted; its device memory is on its cards still"
         case Suspend():
             return "left its cards"
         case Resume():

@@ -1,4 +1,4 @@
-"""When a place to work is idle, and what follows: a warning first, then it is suspended or stopped.
+"""When a place to work is idle, and what follows: a warning first, then it gives its cards back, or what the rule says.
 
 The rule is a pure function of instants. What counts as use is somebody at the proxy or in a session, and processor time
 of the task's own processes, so that a notebook which computes through the night is left alone.
@@ -7,6 +7,7 @@ of the task's own processes, so that a notebook which computes through the night
 from __future__ import annotations
 
 import logging
+import math
 import os
 import threading
 from collections.abc import Callable
@@ -38,6 +39,23 @@ _ANSWER_WITHIN_S: Final = 30.0
 _WHO: Final = "the rule for idle places"
 
 
+class Leave(Enum):
+    """How an idle place leaves its cards. Of two ways, the later one costs its user more."""
+
+    SWAP = "suspended"
+    FREEZE = "halted"
+    STOP = "ended"
+
+
+_BY_COST = list(Leave)
+_MEANS = {
+    Leave.SWAP: "its device memory moves to the host, and its cards are free",
+    Leave.FREEZE: "its device memory stays on its cards",
+    Leave.STOP: "with notice and grace",
+}
+_LEAVES = {"freeze": Leave.FREEZE, "stop": Leave.STOP}
+
+
 class Verdict(Enum):
     """What is to be done about a place to work."""
 
@@ -46,8 +64,8 @@ class Verdict(Enum):
     ACT = auto()
 
 
-def judge(rules: DevRules, now: float, used_at: float, warned_at: float | None) -> Verdict:
-    """Whether it is time to warn, or to act.
+def judge(rules: DevRules, now: float, used_at: float, warned_at: float | None) -> tuple[Verdict, float]:
+    """Whether it is time to warn, or to act; and, if not, when it is if nobody uses the place: an instant.
 
     Nobody loses a place without a warning that stood for the whole of ``warn_before_s``, however late it came.
 
@@ -56,13 +74,12 @@ def judge(rules: DevRules, now: float, used_at: float, warned_at: float | None) 
         warned_at: when its user was warned; a warning before ``used_at`` counts no more.
     """
     if rules.idle_after_s is None:
-        return Verdict.REST
-    if now < used_at + rules.idle_after_s - rules.warn_before_s:
-        return Verdict.REST
+        return Verdict.REST, math.inf
     if warned_at is None or warned_at < used_at:
-        return Verdict.WARN
-    due = max(used_at + rules.idle_after_s, warned_at + rules.warn_before_s)
-    return Verdict.ACT if now >= due else Verdict.REST
+        due, verdict = used_at + rules.idle_after_s - rules.warn_before_s, Verdict.WARN
+    else:
+        due, verdict = max(used_at + rules.idle_after_s, warned_at + rules.warn_before_s), Verdict.ACT
+    return (verdict, now) if now >= due else (Verdict.REST, due)
 
 
 @dataclass(slots=True)
@@ -74,6 +91,7 @@ class _Place:
     cpu_s: float
     looked_at: float
     warned_at: float | None = None
+    warned_of: Leave = Leave.SWAP
 
 
 class IdleWatch:
@@ -112,8 +130,8 @@ class IdleWatch:
         """No more looks."""
         self._closed.set()
 
-    def look(self) -> None:
-        """Look at each place once, and do what is due."""
+    def look(self) -> float:
+        """Look at each place once, and do what is due; says in how many seconds to look again at the latest."""
         jobs = {
             job.id: job
             for job in self._loop.board.newest_first()
@@ -121,16 +139,21 @@ class IdleWatch:
         }
         for gone in self._places.keys() - jobs.keys():
             del self._places[gone]
-        for job in jobs.values():
-            self._look_at(job)
+        due = min(map(self._look_at, jobs.values()), default=math.inf)
+        return min(max(due - self._clock(), 0.0), LOOK_EVERY_S)
 
     def _run(self) -> None:
-        while not self._closed.wait(LOOK_EVERY_S):
+        pause_s = 0.0
+        while not self._closed.wait(pause_s):
             if not self._loop.alive:
                 return
-            self.look()
+            try:
+                pause_s = self.look()
+            except TimeoutError:  # the scheduler is busy: it is asked again
+                pause_s = LOOK_EVERY_S
 
-    def _look_at(self, job: JobInfo) -> None:
+    def _look_at(self, job: JobInfo) -> float:
+        """Do what is due for one; returns when the next thing is due if nobody uses it: an instant."""
         now = self._clock()
         cpu_s = self._cpu_s(job)
         place = self._places.get(job.id)
@@ -140,19 +163,32 @@ class IdleWatch:
             place.used_at = now
         place.cpu_s, place.looked_at = cpu_s, now
         place.used_at = max(place.used_at, self._activity.last_used(job.id, of_pages=self._rules.heeds_pages) or 0.0)
-        match judge(self._rules, now, place.used_at, place.warned_at):
-            case Verdict.REST:
-                return
-            case Verdict.WARN:
-                place.warned_at = now
-                self._warn(job, now)
-            case Verdict.ACT:
-                self._act(job)
+        verdict, due = judge(self._rules, now, place.used_at, place.warned_at)
+        if verdict is Verdict.REST:
+            return due
+        leave, why = self._way_of(job)
+        costs_more = _BY_COST.index(leave) > _BY_COST.index(place.warned_of)
+        if verdict is Verdict.WARN or costs_more:
+            place.warned_at, place.warned_of = now, leave
+            self._warn(job, now, leave, why)
+            return now + self._rules.warn_before_s
+        self._act(job, leave)
+        return now + LOOK_EVERY_S
 
-    def _warn(self, job: JobInfo, now: float) -> None:
+    def _way_of(self, job: JobInfo) -> tuple[Leave, str]:
+        """How it would leave its cards now, and why not in the way that costs its user least."""
+        if self._rules.on_idle != "suspend":
+            return _LEAVES[self._rules.on_idle], ""
+        if job.gpu_milli == 0:
+            return Leave.FREEZE, ""
+        why = self._loop.ask(lambda core: core.scheduler.why_not_swapped(job.id)).result(_ANSWER_WITHIN_S)
+        return (Leave.STOP, why) if why else (Leave.SWAP, "")
+
+    def _warn(self, job: JobInfo, now: float, leave: Leave, why: str) -> None:
+        means = f", as it cannot be suspended ({why})" if why else ""
+        means += f": {_MEANS[leave]}" if job.gpu_milli else ""
         notice = lasting(self._rules.warn_before_s)
-        what = "suspended" if self._rules.on_idle == "suspend" else "stopped"
-        text = f"nobody has used it for a while; it will be {what} in {notice} unless somebody does"
+        text = f"nobody has used it for a while; unless somebody does, it is {leave.value} in {notice}{means}"
         self._loop.tell([Noted(now, job.id, text)])
         for task in job.tasks:
             self._write(TaskFiles.of(self._state_dir, TaskId(job.id, job.attempt, task.task)).log, text)
@@ -165,19 +201,15 @@ class IdleWatch:
         except OSError as error:
             log.warning("the warning could not be written to %s: %s", log_file, error)
 
-    def _act(self, job: JobInfo) -> None:
-        name = job.id
-        if self._rules.on_idle == "suspend":
-            try:
-                self._ask(ChangeJob(name, lambda _, now: SuspendRequested(now, name, by=_WHO)))
-            except MillpondError as error:
-                log.info("%s is idle and cannot be suspended (%s); it is stopped", name, error)
-            else:
-                return
+    def _act(self, job: JobInfo, leave: Leave) -> None:
+        name, swap = job.id, leave is Leave.SWAP
         try:
-            self._ask(ChangeJob(name, lambda _, now: StopRequested(now, name, _WHO)))
+            if leave is Leave.STOP:
+                self._ask(ChangeJob(name, lambda _, now: StopRequested(now, name, _WHO)))
+            else:
+                self._ask(ChangeJob(name, lambda _, now: SuspendRequested(now, name, swap, _WHO)))
         except MillpondError as error:
-            log.info("%s is idle and could not be stopped: %s", name, error)  # it ended by itself
+            log.info("%s is idle, and could not be %s: %s", name, leave.value, error)  # it ended, or lost its room
 
     def _ask(self, change: ChangeJob) -> None:
         self._loop.change_job(change).result(_ANSWER_WITHIN_S)

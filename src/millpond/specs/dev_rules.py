@@ -18,6 +18,8 @@ class DevFile(Strict):
     Attributes:
         idle_after: unused for this long, one is suspended or stopped; left out: never.
         warn_before: so long before, its user is warned.
+        on_idle: ``suspend``: it gives its cards back, by swapping where the node can, else by an end with notice and
+            grace; ``freeze``: it is halted and keeps its device memory on its cards; ``stop``: it is ended.
         open_pages: ``touched``: what people do in open pages is use, as far as it can be told from what pages do by
             themselves; ``ignore``: whatever pages do, only opening them is.
         longest: how far a time limit can be extended; left out: as far as one likes.
@@ -25,7 +27,7 @@ class DevFile(Strict):
 
     idle_after: Annotated[Duration, Field(ge=60)] | None = None
     warn_before: Annotated[Duration, Field(ge=0)] = 600.0
-    on_idle: Literal["suspend", "stop"] = "suspend"
+    on_idle: Literal["suspend", "freeze", "stop"] = "suspend"
     open_pages: Literal["touched", "ignore"] = "touched"
     longest: Annotated[Duration, Field(gt=0)] | None = None
 
@@ -41,7 +43,7 @@ class DevRules:
     """Rules for places to work; None: no such rule.
 
     Attributes:
-        on_idle: ``suspend`` or ``stop``.
+        on_idle: ``suspend``, ``freeze`` or ``stop``.
         heeds_pages: what is done in open pages is use.
     """
 
