@@ -47,6 +47,66 @@ def test_a_link_stops_working_for_who_has_lost_the_right(world: AuthWorld) -> No
     assert browser.get(link["path"]).status_code == 401
 
 
+def status_of(world: AuthWorld, address: str, user: str) -> tuple[int, str]:
+    answer = world.client(user).get(f"/proxy/{address}/")
+    return answer.status_code, answer.json()["error"]["cause"]
+
+
+def test_the_name_of_a_living_job_leads_to_it_and_to_its_successor(world: AuthWorld) -> None:
+    first = world.submit("max", kind="service", name="Chat")
+    world.settled()
+    assert status_of(world, "Chat", "max") == status_of(world, first, "max")
+    assert status_of(world, "Chat", "vic") == status_of(world, first, "vic")
+    assert status_of(world, "Chat", "sam") == (404, "no job 'Chat'")
+    assert world.client().get("/proxy/Chat/").status_code == 401
+    world.client("max").post(f"{API}/jobs/{first}/stop")
+    world.settled()
+    assert status_of(world, "Chat", "max")[0] == 404
+    second = world.submit("max", kind="service", name="Chat")
+    world.settled()
+    assert status_of(world, "Chat", "max") == status_of(world, second, "max")
+
+
+def test_a_name_means_ones_own_job_and_of_several_none(world: AuthWorld) -> None:
+    theirs = world.submit("mia", kind="service", name="chat")
+    world.settled()
+    assert theirs in status_of(world, "chat", "max")[1]
+    mine = world.submit("max", kind="service", name="chat")
+    world.settled()
+    assert mine in status_of(world, "chat", "max")[1]
+    status, cause = status_of(world, "chat", "vic")
+    assert (status, theirs in cause, mine in cause) == (409, True, True)
+    notebook = world.submit("sam", kind="dev", name="chat")
+    world.settled()
+    assert notebook not in status_of(world, "chat", "vic")[1]
+
+
+def test_an_id_comes_before_a_name(world: AuthWorld) -> None:
+    ended = world.submit("max", kind="service", name="chat")
+    world.settled()
+    world.client("max").post(f"{API}/jobs/{ended}/stop")
+    world.submit("mia", kind="service", name=ended)
+    world.settled()
+    assert status_of(world, ended, "max")[0] == 410
+
+
+def test_a_browser_that_opened_a_job_finds_its_successor_by_the_name(world: AuthWorld) -> None:
+    first = world.submit("max", kind="dev", name="place")
+    browser = world.client()
+    link = world.client("max").post(f"{API}/jobs/{first}/link").json()
+    assert browser.get(link["open_path"]).status_code == 200
+    world.client("max").post(f"{API}/jobs/{first}/stop")
+    second = world.submit("max", kind="dev", name="place")
+    world.settled()
+    led = browser.get("/proxy/place/lab?a=%20b", follow_redirects=False)
+    assert (led.status_code, led.headers["location"]) == (307, f"/proxy/{second}/lab?a=%20b")
+    assert browser.get(led.headers["location"]).status_code == 503
+    assert world.client().get("/proxy/place/lab", follow_redirects=False).status_code == 401
+    assert browser.get("/proxy/other/").status_code == 401
+    world.client("olga").patch(f"{API}/users/max", json={"disabled": True})
+    assert browser.get("/proxy/place/lab", follow_redirects=False).status_code == 401
+
+
 def change_password(world: AuthWorld) -> None:
     world.accounts.set_password("max", "another hash")
 

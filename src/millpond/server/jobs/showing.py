@@ -76,6 +76,10 @@ class Jobs:
         """The jobs that have not ended whose ids begin so, members of arrays left out; does not block."""
         return [info for info in self._board.newest_first() if info.id.startswith(prefix) and not info.parent]
 
+    def live_named(self, name: str) -> list[JobInfo]:
+        """The jobs of this name that have not ended, the newest first, members of arrays left out; does not block."""
+        return [info for info in self._board.newest_first() if info.name == name and not info.parent]
+
     async def show(self, job: str, audience: Audience) -> JobInfo:
         """A job with the reason why it waits."""
         info = await self.find(job)

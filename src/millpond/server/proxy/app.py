@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 from urllib.parse import parse_qs, unquote
@@ -15,16 +15,15 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from millpond.model.errors import ConflictError, MillpondError, NotAllowedError, NotFoundError
 from millpond.server.auth.accounts import Accounts
 from millpond.server.auth.acts import Act
-from millpond.server.auth.entering import entrance
 from millpond.server.auth.guard import job_addressed
 from millpond.server.auth.roles import Caller as AccountCaller
-from millpond.server.auth.roles import demand
 from millpond.server.doors import ForeignListenerError, TaskNetwork
 from millpond.server.proxy import pages
 from millpond.server.proxy.balancing import Readiness
 from millpond.server.proxy.browsers import is_begun_here, pass_cookie
 from millpond.server.proxy.headers import Caller, cookies_of, to_program
 from millpond.server.proxy.holding import Client
+from millpond.server.proxy.names import AmbiguousNameError, job_meant
 from millpond.server.proxy.passes import COOKIE_GOOD_FOR_S, Pass, Passes
 from millpond.server.proxy.places import NotRunningError, Place, places_of
 from millpond.server.proxy.presence import Conversation, Doing, Polls, doing_of
@@ -45,6 +44,7 @@ from millpond.specs.serving import OPEN_PATH, ORIGIN_OPEN_PATH, PROXY_PREFIX, Se
 _STATUS: Final = (
     (NotFoundError, 404),
     (NotAllowedError, 403),
+    (AmbiguousNameError, 409),
     (ConflictError, 410),
     (TooLargeError, 413),
     (NotRunningError, 503),
@@ -84,12 +84,12 @@ class Proxy:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request or a WebSocket."""
         opening = OPEN_PATH if job_addressed(scope) is None else ORIGIN_OPEN_PATH
-        answer = self._opened(scope) if scope["path"] == opening else await self._pass_on(scope, receive, send)
+        answer = await self._opened(scope) if scope["path"] == opening else await self._pass_on(scope, receive, send)
         if answer is not None:
             await answer(scope, receive, send)
 
-    def _opened(self, scope: Scope) -> Response:
-        """The answer to a link that opens a job's programs: the cookie, and the way there."""
+    async def _opened(self, scope: Scope) -> Response:
+        """The answer to a link that opens a job's programs: the cookie, one for its name, and the way there."""
         ticket = parse_qs(scope["query_string"].decode("latin-1")).get("ticket", [""])[0]
         granted, job = self._passes.redeem(ticket), job_addressed(scope)
         if granted is None or job not in (None, granted.job) or self._caller_of(granted) is None:
@@ -99,6 +99,14 @@ class Proxy:
             return self._to_origin(granted.job, f"{ORIGIN_OPEN_PATH}?ticket={self._passes.link(granted)}")
         path = base_path(granted.job) if job is None else "/"
         answer = pages.forwarding(path)
+        self._let_in(answer, scope, granted, path)
+        if job is None and service_of(granted.job) == granted.job:
+            name = (await self._jobs.find(self._front.routes.present(granted.job))).name
+            self._let_in(answer, scope, replace(granted, job=name), base_path(name))
+        return answer
+
+    def _let_in(self, answer: Response, scope: Scope, granted: Pass, path: str) -> None:
+        """Have a browser keep the cookie for what it was granted."""
         answer.set_cookie(
             pass_cookie(scope),
             self._passes.cookie(granted),
@@ -108,7 +116,6 @@ class Proxy:
             httponly=True,
             samesite="strict",
         )
-        return answer
 
     def _is_elsewhere(self, scope: Scope) -> bool:
         """Whether browsers are to ask for this at the origin of a job."""
@@ -128,42 +135,56 @@ class Proxy:
         asked = _Asked.of(scope)
         if self._is_elsewhere(scope) and "authorization" not in headers:
             return self._to_origin(asked.job, (asked.below or b"/").decode("latin-1"))
+        if asked.below is None:
+            return RedirectResponse(f"{asked.prefix}/", 308)
         try:
-            if not await self._may(scope, headers, asked.job):
+            granted = self._granted(scope, headers, asked.job)
+            job = await self._job_meant(scope, headers, asked.job, granted)
+            if job is None:
                 cause = "you are not signed in to this job, or no longer"
                 return pages.trouble(401, cause, f"open it with pond dev open {asked.job}", html)
-            if asked.below is None:
-                return RedirectResponse(base_path(asked.job), 308)
-            await self._relay(scope, receive, send, asked)
+            if granted is not None and job != asked.job:
+                return self._led_on(scope, replace(granted, job=job), asked.below)
+            await self._relay(scope, receive, send, replace(asked, job=job))
         except MillpondError as error:
             status = next((status for kind, status in _STATUS if isinstance(error, kind)), 503)
             again = isinstance(error, NotRunningError)
             return pages.trouble(status, error.cause, error.remedy, html, again)
         return None
 
-    async def _may(self, scope: Scope, headers: Headers, job: str) -> bool:
-        """Whether the caller, or whom the cookie is for, may open it now: rights are asked about each time.
+    def _granted(self, scope: Scope, headers: Headers, job: str) -> Pass | None:
+        """What the cookie grants that counts for a request; None where a token counts, or nothing does."""
+        act: Act = scope["state"]["act"]
+        bears_token = "authorization" in headers and act.caller is not None
+        if bears_token or self._is_elsewhere(scope) or not is_begun_here(scope, headers):
+            return None
+        return self._passes.granted(job, cookies_of(scope["headers"]).get(pass_cookie(scope), ""))
+
+    async def _job_meant(self, scope: Scope, headers: Headers, written: str, granted: Pass | None) -> str | None:
+        """The job that a request is for, if the caller, or whom the cookie is for, may open it now; else None.
 
         Raises:
             NotFoundError, NotAllowedError: the caller, who bears a token, may not; a cookie says nothing of the kind.
+            AmbiguousNameError: it may be several.
         """
         act: Act = scope["state"]["act"]
-        caller = act.caller if "authorization" in headers else None
-        bears_token = caller is not None
+        bearer = act.caller if "authorization" in headers else None
+        caller = bearer if granted is None else self._caller_of(granted)
         if caller is None:
-            if self._is_elsewhere(scope) or not is_begun_here(scope, headers):
-                return False
-            granted = self._passes.granted(job, cookies_of(scope["headers"]).get(pass_cookie(scope), ""))
-            caller = None if granted is None else self._caller_of(granted)
-        if caller is None:
-            return False
+            return None
         try:
-            demand(caller, *entrance(await self._jobs.find(self._front.routes.present(job))))
+            return await job_meant(written, caller, self._jobs, self._front.routes)
         except (NotFoundError, NotAllowedError):
-            if bears_token:
+            if bearer is not None:
                 raise
-            return False
-        return True
+            return None
+
+    def _led_on(self, scope: Scope, granted: Pass, below: bytes) -> Response:
+        """A browser at the name of a job goes to its id, which programs that know where they are shown go by."""
+        path = base_path(granted.job)
+        answer = RedirectResponse(path.rstrip("/") + below.decode("latin-1"), 307, pages.OURS)
+        self._let_in(answer, scope, granted, path)
+        return answer
 
     def _caller_of(self, granted: Pass) -> AccountCaller | None:
         return self._accounts.caller_with_pass(granted.user, granted.epoch, granted.token)

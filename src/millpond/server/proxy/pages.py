@@ -21,6 +21,7 @@ _CODES: Final = {
     401: "unauthorized",
     403: "unauthorized",
     404: "not-found",
+    409: "conflict",
     410: "conflict",
     413: "request",
     502: "unavailable",
