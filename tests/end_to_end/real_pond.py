@@ -45,9 +45,13 @@ class Pond:
         self.env = kept | {"MILLPOND_STATE": str(state_dir), "MILLPOND_PORT": "0", "COLUMNS": "80"}
 
     def __call__(
-        self, *arguments: str, cwd: Path | None = None, timeout_s: float = PATIENCE_S
+        self, *arguments: str, cwd: Path | None = None, timeout_s: float = PATIENCE_S, given: str | None = None
     ) -> subprocess.CompletedProcess:
-        """Run a command to its end."""
+        """Run a command to its end.
+
+        Args:
+            given: what it reads from a pipe; None: its standard input is empty.
+        """
         return subprocess.run(
             [POND, *arguments],
             env=self.env,
@@ -55,16 +59,16 @@ class Pond:
             timeout=timeout_s,
             capture_output=True,
             text=True,
-            stdin=subprocess.DEVNULL,
+            **({"stdin": subprocess.DEVNULL} if given is None else {"input": given}),
         )
 
-    def start(self, *arguments: str, cwd: Path | None = None) -> subprocess.Popen[str]:
+    def start(self, *arguments: str, cwd: Path | None = None, stdin: int = subprocess.DEVNULL) -> subprocess.Popen[str]:
         """Start a command and leave it running; it listens to Ctrl-C even where these tests do not."""
         return subprocess.Popen(
             [POND, *arguments],
             env=self.env,
             cwd=cwd or self._home,
-            stdin=subprocess.DEVNULL,
+            stdin=stdin,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

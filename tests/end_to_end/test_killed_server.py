@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import subprocess
+import threading
+
 from real_pond import PATIENCE_S, until
 
 
@@ -18,6 +22,21 @@ def test_a_followed_job_outlives_its_server(running, tmp_path):
     assert running("wait", job_id).returncode == 5
     assert running("logs", job_id).stdout == "one\ntwo\n"
     assert running.job(job_id)["attempt"] == 1
+
+
+def test_standard_input_arrives_whole_and_once_although_its_server_is_killed(running, tmp_path):
+    script = f"head -c 4; while [ ! -e {tmp_path}/go ]; do sleep 0.1; done; sha256sum"
+    process = running.start("run", "--", "sh", "-c", script, stdin=subprocess.PIPE)
+    rest = "".join(f"{number}\n" for number in range(600_000))  # more than ring and pipes hold
+    writer = threading.Thread(target=lambda: (process.stdin.write(f"one\n{rest}"), process.stdin.close()))
+    writer.start()
+    assert process.stdout.readline() == "one\n"
+    running.kill_server()
+    (tmp_path / "go").touch()
+    running.up()
+    writer.join(PATIENCE_S)
+    assert process.wait(PATIENCE_S) == 0
+    assert process.stdout.read().split()[0] == hashlib.sha256(rest.encode()).hexdigest()
 
 
 def test_a_job_that_ended_while_no_server_ran_keeps_its_exit_code(running, tmp_path):

@@ -6,6 +6,7 @@ import json
 import re
 import signal
 import socket
+import subprocess
 from urllib.parse import urlsplit
 
 import pytest
@@ -79,6 +80,41 @@ def test_what_the_pool_could_never_run_is_refused_with_a_remedy(shared):
         assert remedy
         assert all(line.startswith("      ") for line in remedy)
     assert shared("ps", "-a", "-o", "name").stdout == before
+
+
+def test_what_is_piped_in_reaches_the_task_with_its_end(shared):
+    done = shared("run", "--", "sh", "-c", "cat; echo over", given="hi\n")
+    assert (done.returncode, done.stdout) == (0, "hi\nover\n")
+    assert shared("run", "--no-input", "--", "cat", given="hi\n").stdout == ""
+
+
+def test_what_cannot_be_passed_on_is_said(shared):
+    several = shared("run", "--tasks", "2", "--", "cat", given="hi\n")
+    assert (several.returncode, several.stdout) == (0, "")
+    assert several.stderr.startswith("pond: standard input is not passed on: it is for one task of kind train\n")
+    for wrong in ("--input --tasks 2", "--input --detach", "--input --retries 1"):
+        done = shared("run", *wrong.split(), "--", "cat", given="hi\n")
+        assert (done.returncode, done.stdout) == (2, ""), wrong
+        assert "input" in done.stderr
+
+
+def test_a_task_that_reads_no_further_is_not_waited_for(shared):
+    done = shared("run", "--", "head", "-c", "3", given="x" * 5_000_000)
+    assert (done.returncode, done.stdout) == (0, "xxx")
+
+
+def test_ctrl_c_ends_a_job_that_lacks_the_rest_of_its_input(shared):
+    process = shared.start("run", "--", "sh", "-c", "read line; echo $line; cat", stdin=subprocess.PIPE)
+    process.stdin.write("begun\n")
+    process.stdin.flush()
+    assert process.stdout.readline() == "begun\n"
+    process.send_signal(signal.SIGINT)
+    process.wait(PATIENCE_S)  # with its input open
+    err = process.stderr.read()
+    process.stdin.close()
+    job_id = re.search(r"(\S+) cannot go on without the rest of its standard input", err)[1]
+    assert process.returncode == 130
+    assert shared.job(job_id)["state"] == "cancelled"
 
 
 def test_ctrl_c_leaves_the_job_running_and_says_how_to_return(shared):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -35,6 +37,14 @@ class Scene:
     def marks(self) -> list[tuple[int, Stream]]:
         with LogIndex(self.index) as index:
             return [(mark.offset, mark.stream) for mark in index.marks_from(0)]
+
+
+@pytest.fixture(autouse=True)
+def _deaf_to_announcements() -> Iterator[None]:
+    """What a supervisor waits for would end this process."""
+    before = signal.signal(signal.SIGIO, signal.SIG_IGN)
+    yield
+    signal.signal(signal.SIGIO, before)
 
 
 @pytest.fixture

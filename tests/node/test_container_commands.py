@@ -67,10 +67,15 @@ def test_a_runtime_is_told_everything(runtime: Runtime, expected: str) -> None:
     assert runtime.run(CONTAINER) == words(expected)
 
 
+@pytest.mark.parametrize("runtime", [Podman("p"), Docker("d")], ids=lambda each: each.name)
+def test_standard_input_is_passed_on_where_the_task_reads_it(runtime: Runtime) -> None:
+    assert "--interactive" in runtime.run(replace(CONTAINER, reads_input=True))
+
+
 @pytest.mark.parametrize("runtime", [Podman("p"), Docker("d"), Apptainer("a", Path("/i"))], ids=lambda each: each.name)
 def test_what_is_not_asked_for_is_not_said(runtime: Runtime) -> None:
     told = runtime.run(replace(CONTAINER, mounts=(), cards=(), memory_mib=0, cpu_milli=0, owner=None))
-    unwanted = {"--memory", "--cpu-shares", "--user", "--device", "--gpus", "--nv", "--volume"}
+    unwanted = {"--memory", "--cpu-shares", "--user", "--device", "--gpus", "--nv", "--volume", "--interactive"}
     assert unwanted.isdisjoint(told)
     assert not any("docker.sock" in word or "privileged" in word.replace("no-new-privileges", "") for word in told)
 

@@ -18,6 +18,7 @@ from millpond.node.containers import supervised
 from millpond.node.door import open_door
 from millpond.node.log_index import Stream
 from millpond.node.task_environment import open_script, outer_environment, script_path
+from millpond.node.task_input import TaskInput
 
 
 class Beginning:
@@ -30,6 +31,7 @@ class Beginning:
     Attributes:
         door: the process that is the task's door; None where it has none.
         output: takes what the command writes; None until it runs.
+        input: gives it what it reads; None where it reads nothing, and until it runs.
     """
 
     def __init__(self, path: Path, order: dict[str, Any]) -> None:
@@ -38,6 +40,7 @@ class Beginning:
         self._prepared = False
         self.door: int | None = None
         self.output: OutputCapture | None = None
+        self.input: TaskInput | None = None
 
     def start(self) -> subprocess.Popen[bytes]:
         """Start the command, in a session of its own.
@@ -81,6 +84,8 @@ class Beginning:
         become: Callable[..., None] = become_task,
         handed_on: tuple[int, ...] = (),
     ) -> subprocess.Popen[bytes]:
+        ring = self._order.get("stdin")
+        given = None if ring is None else TaskInput(Path(ring), self._order["identity"])
         output = OutputCapture(
             self._path.with_suffix(".log"), self._path.with_suffix(".index"), self._order["identity"]
         )
@@ -89,7 +94,7 @@ class Beginning:
                 command,
                 cwd=folder,
                 env=env,
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.DEVNULL if given is None else given.end,
                 stdout=output.ends[Stream.STDOUT],
                 stderr=output.ends[Stream.STDERR],
                 start_new_session=True,
@@ -100,7 +105,9 @@ class Beginning:
             output.close()
             raise
         output.begin()
-        self.output = output
+        if given is not None:
+            given.begin()
+        self.output, self.input = output, given
         return child
 
     def _require_place(self) -> None:

@@ -60,6 +60,7 @@ class LaunchSpec:
         container: what its tasks run in; None: the machine's own environment.
         share_class: who goes first where it shares a device.
         slice_rules: how its tasks are held to their parts of devices.
+        reads_input: its task is given a client's standard input.
     """
 
     command: Command
@@ -78,6 +79,7 @@ class LaunchSpec:
     container: ContainerLaunch | None = None
     share_class: ShareClass = ShareClass.NORMAL
     slice_rules: SliceRules = LENIENT
+    reads_input: bool = False
 
     def __post_init__(self) -> None:
         for command in (self.command, *self.role_commands.values()):

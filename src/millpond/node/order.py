@@ -91,7 +91,16 @@ def order_for(
     if launch.container is not None:
         name = container_name(files.record, start.decision)
         inmate = Inmate(
-            name, start.id.job, start.role, files.record, argv, place.workdir, place.mounts, place.env, start.devices
+            name,
+            start.id.job,
+            start.role,
+            files.record,
+            argv,
+            place.workdir,
+            place.mounts,
+            place.env,
+            start.devices,
+            launch.reads_input,
         )
         wrapped, container = order_of(launch.container, inmate)
     elif sandbox is not None:
@@ -113,6 +122,7 @@ def order_for(
             "private": door is not None and door["network"] is not None,
         },
         "command": argv,
+        "stdin": str(files.input) if launch.reads_input else None,
         "farewell_s": launch.farewell_s,
         "wrapped": wrapped,
         "container": container,

@@ -61,6 +61,11 @@ class TaskFiles:
         return self.record.with_suffix(".index")
 
     @property
+    def input(self) -> Path:
+        """What comes from a client's standard input (``input_ring``); there is no such file of most tasks."""
+        return self.record.with_suffix(".stdin")
+
+    @property
     def stop(self) -> Path:
         """The wish that it end."""
         return self.record.with_suffix(".stop")

@@ -120,6 +120,15 @@ def reap(handle: int) -> None:
     os.close(handle)
 
 
+def wake(record: RunRecord) -> None:
+    """Have the supervisor of a task look after what has come for it."""
+    handle = attach(record)
+    if handle is not None:
+        with contextlib.suppress(ProcessLookupError):  # it ended first
+            signal.pidfd_send_signal(handle, signal.SIGIO)
+        reap(handle)
+
+
 def request_stop(files: TaskFiles, handle: int, wish: StopWish) -> None:
     """Have the supervisor give notice now, and kill when the grace is over. Asked again, it can only get shorter."""
     with contextlib.suppress(OSError):  # a full disk must not keep it alive: the supervisor has a grace of its own

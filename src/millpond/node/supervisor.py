@@ -12,7 +12,8 @@ Forked by the nursery (``node.nursery``) with a JSON object on standard input: `
 ``decision`` among it), ``command``, ``wrapped`` (the same in a sandbox; null without one), ``workdir``, ``env``,
 ``kill_counter``, ``workspace`` (files to be laid out before the command starts, see ``node.workspace``; null without
 any), ``limits`` (``node.limiting``), ``identity`` (whom the command runs as, see ``node.identities``; null: as we do),
-``owned`` (folders that are to be theirs), ``own_folder`` (whether it runs in a folder that the server made),
+``stdin`` (where the ring of its standard input is made, see ``node.task_input``; null: it reads none), ``owned``
+(folders that are to be theirs), ``own_folder`` (whether it runs in a folder that the server made),
 ``farewell_s`` (its grace where nobody says another), ``container`` (see ``node.containers.supervised``; null without
 one) and ``door`` (see ``node.door``; null where it has the machine's network, and listens on no Unix socket).
 Standard output is closed as soon as the record tells whether the command runs. Standard library only.
@@ -175,6 +176,7 @@ class _Supervisor:
             if got == signal.SIGIO and self._visits is not None:
                 self._visits.take()
             self._take_output()
+            self._pass_input_on()
             childless = self._reap()
             if self._counts(told):
                 self._give_notice()
@@ -200,6 +202,10 @@ class _Supervisor:
         within_s = 0.0 if self._deadline is None or self._output_waits else self._deadline - time.monotonic()
         got = signal.sigtimedwait(_AWAITED, max(0.0, within_s))
         return 0 if got is None else got.si_signo
+
+    def _pass_input_on(self) -> None:
+        if self._beginning.input is not None:
+            self._beginning.input.pass_on()
 
     def _take_output(self) -> None:
         if self._beginning.output is not None:
@@ -270,6 +276,8 @@ class _Supervisor:
         assert self._status is not None
         if self._beginning.output is not None:
             self._beginning.output.close()
+        if self._beginning.input is not None:
+            self._beginning.input.close()
         code = os.waitstatus_to_exitcode(self._status)
         code = code if code >= 0 else 128 - code
         # In a control group of its own every kill is one of its own, whatever its main process made of it.

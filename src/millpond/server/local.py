@@ -123,6 +123,7 @@ class Launcher:
             container=self.provisions.launch(spec.file, identity),
             slice_rules=self.rules.slices(spec.file.pool),
             share_class=spec.share_class,
+            reads_input=spec.file.stdin,
         )
 
     def _origin(self, job: str, file: JobFile) -> dict[str, str]:

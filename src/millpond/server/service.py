@@ -36,6 +36,7 @@ from millpond.server.serving.rollouts import Rollouts
 from millpond.server.serving.services import Services
 from millpond.server.serving.updating import Updating
 from millpond.server.sweeps.trials import Trials
+from millpond.server.task_inputs import TaskInputs
 from millpond.specs.job_bodies import JobInfo
 from millpond.specs.prices import PriceList
 
@@ -70,6 +71,7 @@ class Service:
         self.books = Bookkeeper(store, ground.accounts, self.disk, prices)
         self.sweeps = Trials(state_dir, store, loop.lookup.find, ground.job_files.file_of, loop.note)
         self.events = EventLog(store, loop.lookup, self.sweeps)
+        self.inputs = TaskInputs(state_dir, loop.board.get, self.closing)
         self.logs = Logs(state_dir, loop.lookup, self.closing)
 
         forecaster = Forecaster(lambda most: store.jobs.ended_jobs(most, of=None))

@@ -130,6 +130,7 @@ class JobFile(Strict):
         array: many such jobs, which differ in their index alone.
         sweep: a job for each trial of some parameters.
         image: its tasks run in containers of it; default: in the machine's own environment.
+        stdin: its one task reads what a client sends it (``pond run -i``); otherwise its standard input is empty.
         pinned: what the server found for it; nobody need write it.
     """
 
@@ -170,6 +171,7 @@ class JobFile(Strict):
     array: ArrayFile | None = None
     sweep: SweepFile | None = None
     image: ImageWish | None = None
+    stdin: bool = False
     pinned: Pinned | None = None
 
     @property
@@ -390,6 +392,12 @@ def _cross_checks(file: JobFile, located: Located, written: Callable[[Path], Pat
         message = "serve.listen: private asks for a private network"
         problems.append(located.problem(written(("network",)), message, "leave network out, or use listen: port"))
     problems += replica_faults(file, located, written)
+    if file.stdin and (file.kind != "train" or file.array or file.sweep or count != 1):
+        message = "standard input is for one task of kind train"
+        problems.append(located.problem(written(("stdin",)), message, "leave stdin out, or have one task", at_key=True))
+    elif file.stdin and file.retries:
+        message = "retries of a job that reads standard input, which comes once only"
+        problems.append(located.problem(written(("retries",)), message, "leave one of them out", at_key=True))
     if file.workdir is not None and not FilePath(file.workdir).is_absolute():
         message = f"the working directory {file.workdir!r} is relative"
         problems.append(located.problem(written(("workdir",)), message, "write an absolute path"))

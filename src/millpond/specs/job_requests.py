@@ -34,6 +34,18 @@ class MigrateRequest(Body):
     restart: bool = False
 
 
+class InputInfo(Body):
+    """How far a task's standard input is.
+
+    Attributes:
+        received: bytes that were taken so far.
+        open: it takes more; not, once it was told the end, has closed it, or has ended.
+    """
+
+    received: int
+    open: bool
+
+
 class ExtendRequest(Body):
     """More time for a job with a time limit: so many seconds beyond its present limit."""
 

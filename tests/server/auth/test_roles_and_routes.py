@@ -76,6 +76,7 @@ ALLOWED = {
     ("POST", "/jobs/batch"): "+++++-++-!",
     ("POST", "/jobs/{job}/extend"): "++++--000!",
     ("POST", "/jobs/{job}/link"): "++-+--000!",
+    ("PUT", "/jobs/{job}/stdin"): "++-+--000!",
     ("GET", "/jobs/{job}/service"): "++++++000!",
     ("POST", "/jobs/{job}/revisions"): "++++--000!",
     ("POST", "/jobs/{job}/revisions/plan"): "++++--000!",

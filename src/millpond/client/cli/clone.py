@@ -30,6 +30,8 @@ def command(job: str, changes: tuple[str, ...], failed: bool, state_dir: Path | 
         found = client.find(job)
         document = client.document(found.id)
         document.pop("idempotency_key", None)  # with it, it would be the same job
+        if document.pop("stdin", False):
+            say(f"{found.id} read standard input, which is not repeated")
         if failed:
             document = only_members(document, _failed(client, found))
         for spec in read_jobs(json.dumps(document), found.id, changes=parsed):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 
 from millpond.client.cli.complaints import say
 from millpond.client.cli.interrupts import held_back, silence
@@ -20,10 +21,15 @@ _NOT_STARTED = {"queued", "starting"}
 
 
 class Follower:
-    """Prints one job's output; after an interruption it can go on behind what it has printed."""
+    """Prints one job's output; after an interruption it can go on behind what it has printed.
 
-    def __init__(self, client: Client, job: JobInfo) -> None:
+    Args:
+        on_start: called once when the job has started.
+    """
+
+    def __init__(self, client: Client, job: JobInfo, on_start: Callable[[JobInfo], None] | None = None) -> None:
         self.job = job
+        self._on_start = on_start
         self._client = client
         self._output = Output((sys.stdout, sys.stderr), labelled=len(job.tasks) > 1)
         self._cursor = FIRST_CURSOR
@@ -56,6 +62,9 @@ class Follower:
         with WaitingLine(sys.stderr, interactive=sys.stderr.isatty()) as line:
             for job in self._client.watch(self.job.id):
                 if job.state not in _NOT_STARTED:
+                    if self._on_start is not None:
+                        self._on_start(job)
+                        self._on_start = None
                     return
                 line.show(job, time.time())
 

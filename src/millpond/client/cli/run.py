@@ -1,6 +1,7 @@
 """``pond run``: a command in the pool as if it ran here: its output, its exit code.
 
-Ctrl-C leaves the job running and says how to return to it; ``--stop-on-interrupt`` ends it instead.
+Ctrl-C leaves the job running and says how to return to it; ``--stop-on-interrupt`` ends it instead. A job whose
+standard input comes from here, and is not all there, is ended too: the rest of it would never come.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import click
 
 from millpond.client.cli.complaints import INTERRUPTED, say
 from millpond.client.cli.connection import asks_server, connect
+from millpond.client.cli.feeding import InputFeeder, is_redirected
 from millpond.client.cli.following import Follower, leave
 from millpond.client.cli.interrupts import held_back, silence
 from millpond.client.sdk import Client
@@ -23,6 +25,9 @@ from millpond.specs.changing import Change
 from millpond.specs.locate import Located
 from millpond.specs.mounts import DATASET_PREFIX
 from millpond.specs.paths import followed
+
+_ONE_TASK = {"tasks": 1, "kind": "train", "roles": None, "array": None, "sweep": None}
+"""Fields and what they say of the only job that can read standard input."""
 
 
 @click.command("run", context_settings={"allow_interspersed_args": False})
@@ -54,12 +59,24 @@ from millpond.specs.paths import followed
 @click.option("--after", multiple=True, metavar="JOB", help="Start only when JOB has succeeded; may be repeated.")
 @click.option("--set", "changes", multiple=True, metavar="FIELD=VALUE", help="Any other field: share_class=online.")
 @click.option("--idempotency-key", help="Run again with the same key, it is the same job.")
+@click.option(
+    "-i",
+    "--input/--no-input",
+    "input_wanted",
+    default=None,
+    help="Pass standard input on to the task or not [default: if it is a pipe or a file].",
+)
 @click.option("-d", "--detach", is_flag=True, help="Print the job's id and leave it to itself.")
 @click.option("--stop-on-interrupt", is_flag=True, help="Ctrl-C ends the job instead of leaving it.")
 @click.argument("words", nargs=-1, required=True, metavar="COMMAND...")
 @asks_server
 def command(
-    detach: bool, stop_on_interrupt: bool, changes: tuple[str, ...], state_dir: Path | None, **fields: Any
+    input_wanted: bool | None,
+    detach: bool,
+    stop_on_interrupt: bool,
+    changes: tuple[str, ...],
+    state_dir: Path | None,
+    **fields: Any,
 ) -> int:
     """Run COMMAND in the pool, follow its output, and exit with its exit code.
 
@@ -73,11 +90,12 @@ def command(
             spec["after"] = [client.find(job).id for job in spec["after"]]
         for change in parsed:
             change.apply(Located(spec))
+        feeder = InputFeeder(client) if _reads_input(spec, input_wanted, detach) else None
         follower: Follower | None = None
         try:
             with held_back():
-                job = client.submit(spec)
-                follower = Follower(client, job)
+                job = client.submit(spec | ({} if feeder is None else {"stdin": True}))
+                follower = Follower(client, job, None if feeder is None else feeder.start)
             for warning in job.warnings:
                 say(warning)
             if detach:
@@ -88,10 +106,29 @@ def command(
         except KeyboardInterrupt:
             if follower is None:
                 raise
-            if stop_on_interrupt:
+            unfinished = feeder is not None and not feeder.done
+            if unfinished and not stop_on_interrupt:
+                say(f"{follower.job.id} cannot go on without the rest of its standard input")
+            if stop_on_interrupt or unfinished:
                 return _stop(client, follower)
             leave(follower.job)
             return INTERRUPTED
+
+
+def _reads_input(spec: dict[str, Any], wanted: bool | None, detach: bool) -> bool:
+    """Whether standard input is to be the task's.
+
+    Raises:
+        InvalidInputError: it was asked for, and nobody would be there to pass it on.
+    """
+    if wanted and detach:
+        raise InvalidInputError("--input with --detach: nobody would be there to pass it on", "leave one of them out")
+    if wanted is not None or detach or not is_redirected():
+        return bool(wanted)
+    several = any(spec.get(field) not in (None, usual) for field, usual in _ONE_TASK.items())
+    if several:
+        say("standard input is not passed on: it is for one task of kind train")
+    return not several
 
 
 def job_from(

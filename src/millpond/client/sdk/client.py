@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from millpond.client.sdk.accounts import Accounts
     from millpond.client.sdk.files import Files
     from millpond.client.sdk.images import Images
+    from millpond.client.sdk.inputs import Inputs
     from millpond.client.sdk.secrets import Secrets
     from millpond.client.sdk.services import Services
     from millpond.client.sdk.ssh import Ssh
@@ -466,6 +467,13 @@ class Client:
         """The job once it has ended."""
         *_, job = self.watch(job_id)
         return job
+
+    @property
+    def inputs(self) -> Inputs:
+        """Standard input of jobs."""
+        from millpond.client.sdk.inputs import Inputs
+
+        return Inputs(self._ask, self._connection)
 
     @property
     def secrets(self) -> Secrets:

@@ -120,6 +120,8 @@ def _refusal(error: StartError, program: str, workdir: str, node: str) -> Refusa
             "account that the job runs as enter it",
             False,
         )
+    if error.errno == errno.ESPIPE:
+        return Refusal(f"{error.text}; hand it in once more", False)
     if error.path == workdir:
         return Refusal(
             f"working directory {workdir!r} on node {node}: {error.text}; "

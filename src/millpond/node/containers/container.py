@@ -36,6 +36,7 @@ class Container:
         cards: UUIDs of the NVIDIA cards that it gets.
         memory_mib, cpu_milli: what it asked for; 0: nothing.
         owner: numbers of user and group that it runs as; None: the image's.
+        reads_input: the program that starts it passes its standard input on.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Container:
     memory_mib: int = 0
     cpu_milli: int = 0
     owner: tuple[int, int] | None = None
+    reads_input: bool = False
 
 
 class Runtime(Protocol):

@@ -59,6 +59,7 @@ class Inmate:
         record: the task's.
         env: all its variables.
         cards: UUIDs of the devices that it holds, of whatever kind.
+        reads_input: it is given standard input.
     """
 
     name: str
@@ -70,6 +71,7 @@ class Inmate:
     mounts: Sequence[Mount]
     env: Mapping[str, str]
     cards: Sequence[str]
+    reads_input: bool = False
 
 
 def order_of(launch: ContainerLaunch, inmate: Inmate) -> tuple[list[str], dict[str, Any]]:
@@ -96,6 +98,7 @@ def order_of(launch: ContainerLaunch, inmate: Inmate) -> tuple[list[str], dict[s
         memory_mib=bounds.memory_mib,
         cpu_milli=bounds.cpu_milli,
         owner=launch.owner,
+        reads_input=inmate.reads_input,
     )
     return runtime.run(container), {
         "name": inmate.name,

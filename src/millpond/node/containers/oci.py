@@ -41,6 +41,8 @@ class OciProgram(ABC):
         options += ["--security-opt", "no-new-privileges", "--log-driver", "none", "--pull", "never"]
         options += ["--entrypoint", "", "--tmpfs", f"/tmp:{_OWN_TMP}", "--workdir", str(container.workdir)]
         options += ["--env-file", str(container.variables)]
+        if container.reads_input:
+            options.append("--interactive")
         for name, value in container.labels.items():
             options += ["--label", f"{name}={value}"]
         for folder in container.hidden:

@@ -13,6 +13,11 @@ from millpond.specs.job_bodies import MOST_TOGETHER
 
 _SCHEMAS = "#/components/schemas/"
 
+BYTES_BODY: dict[str, Any] = {
+    "requestBody": {"required": True, "content": {"application/octet-stream": {"schema": {"type": "string"}}}}
+}
+"""Bytes as they are."""
+
 JOB_FILE_BODY: dict[str, Any] = {
     "requestBody": {
         "required": True,

@@ -11,7 +11,7 @@ from starlette.requests import ClientDisconnect
 
 from millpond.model.errors import UnavailableError
 from millpond.server.api.dependencies import ServiceOf
-from millpond.server.api.description import api_router
+from millpond.server.api.description import BYTES_BODY, api_router
 from millpond.server.api.permits import Access, dataset_in_path, job_in_path, may
 from millpond.server.api.ranges import SPAN_PATTERN, answer_with, sent_span
 from millpond.server.auth.roles import Verb
@@ -35,7 +35,6 @@ _Sender = Annotated[Access, may(Verb.SEND_FILES)]
 _READS_JOB = [may(Verb.READ_JOBS, job_in_path)]
 _DataChanger = Annotated[Access, may(Verb.CHANGE_DATA, dataset_in_path)]
 
-_BYTES = {"requestBody": {"required": True, "content": {"application/octet-stream": {"schema": {"type": "string"}}}}}
 _Attempt = Annotated[int | None, Query(ge=1, le=10**9)]
 _Task = Annotated[int, Query(ge=0, le=10**9)]
 _BlobName = Annotated[str, Path(pattern=DIGEST_PATTERN)]
@@ -48,7 +47,7 @@ async def missing(asked: BlobList, service: ServiceOf) -> BlobList:
     return BlobList(digests=await service.files.missing(asked.digests))
 
 
-@router.post("/blobs", status_code=201, dependencies=_SENDS, openapi_extra=_BYTES)
+@router.post("/blobs", status_code=201, dependencies=_SENDS, openapi_extra=BYTES_BODY)
 async def put_blobs(request: Request, service: ServiceOf) -> BlobList:
     """Send many small contents (at most 256 KiB each, 1,000 and 8 MiB in all), each behind its length in eight bytes,
     the most significant first. Answers with their digests, in their order."""
@@ -61,7 +60,7 @@ async def blob(digest: _BlobName, service: ServiceOf, access: _Sender) -> BlobPr
     return await service.files.progress(access.caller.user, digest)
 
 
-@router.put("/blobs/{digest}", status_code=201, openapi_extra=_BYTES)
+@router.put("/blobs/{digest}", status_code=201, openapi_extra=BYTES_BODY)
 async def put_blob(
     digest: _BlobName,
     request: Request,

@@ -6,19 +6,21 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Annotated, TypeAlias
 
-from fastapi import Query, WebSocket, WebSocketDisconnect
+from fastapi import Query, Request, WebSocket, WebSocketDisconnect
 
 from millpond.model.errors import ConflictError, MillpondError
 from millpond.server.activity import Activity
 from millpond.server.api.dependencies import PassesOf, ServiceOf
-from millpond.server.api.description import api_router
+from millpond.server.api.description import BYTES_BODY, api_router
 from millpond.server.api.permits import Access, SecurityOf, job_in_path, may
 from millpond.server.auth.entering import entrance
 from millpond.server.auth.roles import Verb, demand
 from millpond.server.proxy.passes import LINK_GOOD_FOR_S, Pass
 from millpond.server.sessions import as_message, relay_command, relay_port, running_task, visit, way_to_port
+from millpond.server.task_inputs import InputPiece
 from millpond.specs.job_bodies import LinkInfo
 from millpond.specs.job_ids import service_of
+from millpond.specs.job_requests import InputInfo
 from millpond.specs.serving import OPEN_PATH, ORIGIN_OPEN_PATH, SERVING_KINDS, base_path
 
 router = api_router(prefix="/jobs", tags=["interactive"])
@@ -56,6 +58,26 @@ async def link(
         good_for_s=LINK_GOOD_FOR_S,
         open_url=f"{origin}{ORIGIN_OPEN_PATH}?ticket={ticket}" if origin else "",
     )
+
+
+@router.put("/{job}/stdin", openapi_extra=BYTES_BODY)
+async def send_input(
+    job: str,
+    request: Request,
+    service: ServiceOf,
+    access: Annotated[Access, may(Verb.USE_JOBS, job_in_path)],
+    attempt: Annotated[int, Query(ge=1, le=10**9)],
+    offset: Annotated[int, Query(ge=0, lt=2**62)],
+    end: bool = False,
+) -> InputInfo:
+    """Send a piece of standard input to the task of a running job that was submitted with ``stdin: true``.
+
+    The body is the piece. Less of it may be taken than was sent, while the task reads slowly; the answer says up to
+    where to go on. A piece that comes again is taken once.
+    """
+    access.act.continues = offset > 0
+    info = await service.jobs.find(job)
+    return await service.inputs.receive(info, InputPiece(attempt, offset, await request.body(), end))
 
 
 @router.websocket("/{job}/exec", dependencies=_INSIDE)

@@ -21,6 +21,7 @@ class Act:
         claimed: who somebody says they are who logs in.
         before, after: in short, what was and what is now.
         changes: it is written down although it only fetches something: so does a browser that comes back from a login.
+        continues: it goes on with what was written down when it began.
         lasts: the answer begins before it is known how it comes out; who does it writes it down when it is.
     """
 
@@ -34,6 +35,7 @@ class Act:
     after: str = ""
     changes: bool = False
     lasts: bool = False
+    continues: bool = False
 
     @property
     def is_kept_elsewhere(self) -> bool:

@@ -97,7 +97,7 @@ class Guard:
             return
 
         async def send_written_down(message: Message) -> None:
-            begins = message["type"] == "http.response.start" and not act.lasts
+            begins = message["type"] == "http.response.start" and not act.lasts and not act.continues
             if begins and (act.changes or scope["method"] not in _SAFE):
                 await self._write_down(act, message["status"])
             await send(message)

@@ -1,0 +1,47 @@
+"""This command's standard input as that of a job's task."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+import threading
+
+from millpond.client.cli.complaints import complain
+from millpond.client.sdk import Client
+from millpond.model.errors import MillpondError
+from millpond.specs.job_bodies import JobInfo
+
+
+class InputFeeder:
+    """Sends standard input to a job in a thread of its own.
+
+    Attributes:
+        done: nothing of it is left to be sent.
+    """
+
+    def __init__(self, client: Client) -> None:
+        self.done = False
+        self._client = client
+
+    def start(self, job: JobInfo) -> None:
+        """The job runs, or has run."""
+        threading.Thread(target=self._run, args=(job,), name="standard-input", daemon=True).start()
+
+    def _run(self, job: JobInfo) -> None:
+        file = sys.stdin.fileno()
+        try:
+            self._client.inputs.feed(job.id, job.attempt, lambda most: os.read(file, most))
+        except MillpondError as error:
+            complain(error)
+            return
+        self.done = True
+
+
+def is_redirected() -> bool:
+    """Whether standard input is a pipe or a file, not a terminal nor nothing at all."""
+    try:
+        mode = os.fstat(sys.stdin.fileno()).st_mode
+    except (OSError, ValueError, AttributeError):  # closed
+        return False
+    return stat.S_ISFIFO(mode) or stat.S_ISREG(mode) or stat.S_ISSOCK(mode)
