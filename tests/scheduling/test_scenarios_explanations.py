@@ -326,3 +326,13 @@ def test_work_that_people_halted_is_not_expected_to_end() -> None:
     world.settle()
     world.submit(single("next"))
     assert world.why("next").start is None
+
+
+def test_large_figures_are_exact_with_units_and_the_nearest_that_works() -> None:
+    world = World(machine("n", memory_mib=1_048_575))
+    request = TaskRequest(cpu_milli=1000, memory_mib=1_048_576)
+    refusal = world.core.check(Job("big", (Role.rigid(request, 1),)))
+    assert refusal is not None
+    assert refusal.summary == "a task asks for 1024 GiB of memory; the largest node has 1048575 MiB"
+    assert refusal.remedy is not None
+    assert refusal.remedy.change == "ask for at most 1048575 MiB"

@@ -99,8 +99,11 @@ def test_an_elastic_job_grows_no_further_than_its_users_limit() -> None:
 @pytest.mark.parametrize(
     ("limit", "cause"),
     [
-        (Limit("ada", gpu_milli=1_000), "the job asks for 2 GPUs; user 'ada' never holds more than 1"),
-        (Limit(queue="default", cpu_milli=500), "the job asks for 1 CPUs; queue 'default' never holds more than 0.5"),
+        (Limit("ada", gpu_milli=1_000), "the job asks for 2 GPUs; user 'ada' never holds more than 1 GPU"),
+        (
+            Limit(queue="default", cpu_milli=500),
+            "the job asks for 1 CPU; queue 'default' never holds more than 0.5 CPUs",
+        ),
         (Limit("ada", jobs=0), "user 'ada' may run no jobs"),
     ],
 )

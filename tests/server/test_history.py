@@ -43,8 +43,8 @@ TOLD = [
             Pool("gold", SharingPolicy.EXCLUSIVE, suspends=True, cpu_factor_milli=1500, lending=(Window(0, 480),)),
         ),
         (
-            "pool gold: cards are exclusive; CPUs handed out up to 1.5 times; work may be suspended, turns of 60 s; "
-            "borrowing at 00:00-08:00 UTC only"
+            "pool gold: cards are exclusive; CPUs handed out up to 1.5 times; work may be suspended, turns of 1 minute"
+            "; borrowing at 00:00-08:00 UTC only"
         ),
     ),
     (QueueChanged(1.0, Queue("free")), "queue free below root: guarantee none, no limit, weight 1"),

@@ -264,7 +264,7 @@ def test_a_state_directory_keeps_its_policies_until_others_are_asked_for(tmp_pat
     kept.submit("runs", gpus=4)
     kept.submit("late", gpus=4)
     kept.turn(2)
-    kept.submit("urgent", gpus=4, time_limit=60)
+    kept.submit("urgent", gpus=4, time_limit="60s")
     kept.turn(2)
     changed = Server(tmp_path, world, clock, policies=Policies("sjf", "best-fit", reserve=False))
     settings = changed.loop.core.scheduler.settings
@@ -386,7 +386,7 @@ def test_wherever_the_server_is_killed_nothing_is_lost_and_nothing_runs_twice(
 
 
 def test_a_clock_that_jumps_back_or_far_ahead_stops_nothing(server: Server) -> None:
-    server.submit("a", time_limit=10_000)
+    server.submit("a", time_limit="10000s")
     server.turn(2)
     server.clock.now -= 500_000
     server.submit("b")

@@ -13,7 +13,7 @@ from millpond.model.states import Outcome
 from millpond.node.records import TaskId
 from millpond.server.serving import rollouts
 from millpond.specs.errors import Problem, SpecError
-from millpond.specs.job import JobSpec, check_job
+from millpond.specs.job import JobSpec, stored_job
 
 FILE: dict[str, Any] = {"kind": "service", "name": "web", "command": "old", "tasks": 2}
 
@@ -124,9 +124,9 @@ def test_a_revision_that_cannot_be_read_any_more_keeps_no_other_service_waiting(
     def read(document: Any) -> JobSpec:
         if document is broken_document:
             raise SpecError([Problem("unknown field 'gone'")])
-        return check_job(document)
+        return stored_job(document)
 
-    monkeypatch.setattr(rollouts, "check_job", read)
+    monkeypatch.setattr(rollouts, "stored_job", read)
     look(api, 2)
     assert TaskId(f"{other}.r2", 1, 0) in api.world.running
     assert TaskId(f"{broken}.r2", 1, 0) not in api.world.running

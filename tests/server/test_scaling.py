@@ -21,7 +21,7 @@ from millpond.specs.errors import SpecError
 from millpond.specs.job import check_job
 from millpond.specs.serving import Scale
 
-SCALE = Scale(requests_per_s=10.0, open_requests=4.0, latency=0.5)
+SCALE = Scale(requests_per_s=10.0, open_requests=4.0, latency="500ms")
 
 
 @pytest.mark.parametrize(

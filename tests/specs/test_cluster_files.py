@@ -98,7 +98,7 @@ def test_a_limit_bounds_only_what_it_names_and_a_guarantee_gives_only_that() -> 
         ("run_as:\n  range: 9-5\n", 2, "no range of user numbers"),
         ("run_as:\n  range: everybody\n", 2, "no range of numbers"),
         ("pools:\n- {name: a, cpu_overcommit: 0.5}\n", 2, "too small"),
-        ("pools:\n- {name: a, turn: 0.000000001}\n", 2, "turns of 1e-09 s"),
+        ("pools:\n- {name: a, turn: 0.001s}\n", 2, "turns of 0.001s"),
         (f"pools:\n- {{name: a, lending_hours: {'x' * 9_999}}}\n", 2, "xxx...xxx"),
         (f"pools:\n- {{name: a, sharing: {'x' * 9_999}}}\n", 2, "xxx... is not allowed"),
     ],
@@ -146,3 +146,20 @@ def test_a_price_for_all_other_models_is_not_for_work_without_cards():
     prices = read_cluster("prices: {gpu_hour: {V100: 0.5, default: 0.2}}").prices
     assert (prices.cost("V100", 4), prices.cost("T4", 5), prices.cost("", 5)) == (2.0, 1.0, None)
     assert read_cluster("queues: []").prices.cost("V100", 1) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("dev: {idle_after: 5s}", "use at least 1m"),
+        ("dev: {longest: 0s}", "use more than 0s"),
+        ("pools: [{name: a, turn: 2d}]", "use at most 1d"),
+        ("queues: [{name: a, weight: 0}]", "use more than 0"),
+        ("dev: {idle_after: 5}", "did you mean 5s, 5m or 5h?"),
+        ("swap_memory: 12", "did you mean 12GiB, or 12MiB?"),
+    ],
+)
+def test_bounds_are_told_with_their_units(text: str, hint: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        read_cluster(text)
+    assert [problem.hint for problem in caught.value.problems] == [hint]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from millpond.model.amounts import memory_text, milli_text, seconds_text
 from millpond.specs import quantities
 from millpond.specs.errors import BadValueError
 
@@ -63,13 +64,50 @@ def test_a_part_of_a_card_beyond_it_or_finer_than_a_percent_is_refused(value: ob
         ("1h30m", 5400),
         ("1d 12h", 129600),
         ("1:30:00", 5400),
-        (90, 90),
-        (0.5, 0.5),
+        ("500ms", 0.5),
+        (0, 0),
+        ("0", 0),
         ("2 weeks", 1209600),
     ],
 )
-def test_lengths_of_time_are_spans_clocks_or_seconds(value: object, seconds: float) -> None:
+def test_lengths_of_time_are_spans_or_clocks(value: object, seconds: float) -> None:
     assert quantities.seconds(value) == seconds
+
+
+@pytest.mark.parametrize(("value", "likely"), [(5, "5s, 5m or 5h"), ("5", "5s, 5m or 5h"), (0.5, "0.5s")])
+def test_a_length_of_time_without_a_unit_is_refused_with_the_likely_spellings(value: object, likely: str) -> None:
+    with pytest.raises(BadValueError, match="has no unit") as caught:
+        quantities.seconds(value)
+    assert likely in caught.value.hint
+
+
+@pytest.mark.parametrize(("value", "likely"), [(12, "12GiB, or 12MiB"), ("4096", "4096MiB, or 4096GiB")])
+def test_memory_without_a_unit_is_refused_with_the_likely_spellings(value: object, likely: str) -> None:
+    with pytest.raises(BadValueError, match="has no unit") as caught:
+        quantities.memory_mib(value)
+    assert likely in caught.value.hint
+
+
+@pytest.mark.parametrize(("milli", "text"), [(250, "0.25"), (1, "0.001"), (100_000_001, "100000.001"), (0, "0")])
+def test_milli_units_are_shown_exactly(milli: int, text: str) -> None:
+    assert milli_text(milli) == text
+    assert quantities.gpu_milli(text) == milli
+
+
+@pytest.mark.parametrize("mib", [0, 1, 512, 1023, 1024, 1536, 1537, 1_048_576, 1_048_577])
+def test_memory_is_shown_exactly_and_can_be_written_back(mib: int) -> None:
+    assert quantities.memory_mib(memory_text(mib)) == mib
+
+
+@pytest.mark.parametrize("amount_s", [0.0, 0.5, 1.0, 60.0, 90.0, 5_400.0, 86_400.0, 90_000.0, 1_048_577.0, 1e-3])
+def test_lengths_of_time_are_shown_exactly_and_can_be_written_back(amount_s: float) -> None:
+    assert quantities.seconds(seconds_text(amount_s)) == amount_s
+
+
+@pytest.mark.parametrize("value", [-1, "-1", "half"])
+def test_what_is_no_number_of_gpus_is_called_that(value: object) -> None:
+    with pytest.raises(BadValueError, match=r"is not a number of GPUs|is negative"):
+        quantities.gpu_milli(value)
 
 
 @pytest.mark.parametrize("value", ["soon", "1:70:00", -1, "", None, True, float("inf"), "5 parsecs", "200000d", "90"])

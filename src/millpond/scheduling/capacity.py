@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from difflib import get_close_matches
 
+from millpond.model.amounts import memory_text, milli_text
 from millpond.model.nodes import Node, Pool, SharingPolicy
 from millpond.model.resources import Amount
 from millpond.model.topology import Level
@@ -14,6 +15,7 @@ from millpond.scheduling.obstacles import Obstacle
 from millpond.scheduling.placing import Placer
 from millpond.scheduling.single_tasks import device_memory_mib, holds, task_obstacle
 from millpond.scheduling.state import State
+from millpond.scheduling.wording import cpus_text, gpus_text
 
 MOST_TRIALS = 32
 """Smaller gangs that are tried in search of one that would be possible."""
@@ -163,19 +165,13 @@ def _limit_obstacle(state: State, job: Job) -> Obstacle | None:
         limit = node.queue.limit
         if limit is None:
             continue
-        for what, field, wanted, most in (
-            ("GPUs", "gpus", asked.gpu_milli / 1000, limit.gpu_milli / 1000),
-            ("CPUs", "cpus", asked.cpu_milli / 1000, limit.cpu_milli / 1000 or float("inf")),
-            ("MiB of memory", "memory", asked.memory_mib, limit.memory_mib or float("inf")),
+        for field, wanted, most, unit in (
+            ("gpus", asked.gpu_milli, limit.gpu_milli, 1000),
+            ("cpus", asked.cpu_milli, limit.cpu_milli or asked.cpu_milli, 1000),
+            ("memory", asked.memory_mib, limit.memory_mib or asked.memory_mib, 1),
         ):
             if wanted > most:
-                return Obstacle(
-                    f"the job asks for {wanted:g} {what}; queue {node.queue.name!r} never holds more than {most:g}",
-                    "ask for fewer, or have the limit raised",
-                    field,
-                    f"{most:g}",
-                    (("asked", int(wanted)), ("limit", int(most))),
-                )
+                return _beyond(f"queue {node.queue.name!r}", field, wanted, most, unit)
     return _account_obstacle(state, job, asked)
 
 
@@ -185,16 +181,22 @@ def _account_obstacle(state: State, job: Job, asked: Amount) -> Obstacle | None:
     if limit is None:
         return None
     who = f"user {limit.user!r}" if limit.user else f"queue {limit.queue!r}"
-    for what, field, wanted, most in (
-        ("GPUs", "gpus", asked.gpu_milli, limit.gpu_milli),
-        ("CPUs", "cpus", asked.cpu_milli, limit.cpu_milli),
+    for field, wanted, most in (
+        ("gpus", asked.gpu_milli, limit.gpu_milli),
+        ("cpus", asked.cpu_milli, limit.cpu_milli),
     ):
         if most is not None and wanted > most:
-            return Obstacle(
-                f"the job asks for {wanted / 1000:g} {what}; {who} never holds more than {most / 1000:g}",
-                "ask for fewer, or have the limit raised",
-                field,
-                f"{most / 1000:g}",
-                (("asked", wanted), ("limit", most)),
-            )
+            return _beyond(who, field, wanted, most, 1)
     return Obstacle(f"{who} may run no jobs", "have the limit raised")
+
+
+def _beyond(who: str, field: str, wanted: int, most: int, unit: int) -> Obstacle:
+    """A job that asks for more than ``who`` ever holds, in units of which ``unit`` make one of the numbers told."""
+    words = {"gpus": gpus_text, "cpus": cpus_text, "memory": memory_text}[field]
+    return Obstacle(
+        f"the job asks for {words(wanted)}; {who} never holds more than {words(most)}",
+        f"ask for at most {words(most)}, or have the limit raised",
+        field,
+        f"{most}MiB" if field == "memory" else milli_text(most),
+        (("asked", wanted // unit), ("limit", most // unit)),
+    )

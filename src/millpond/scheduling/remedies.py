@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from millpond.model.amounts import memory_text, milli_text
 from millpond.model.reasons import Remedy
 from millpond.model.resources import CARD_MILLI, SHARE_OF_CARD, TaskRequest
 from millpond.model.topology import Level
@@ -40,14 +41,14 @@ def _less_host(job: Job, index: int, part: int) -> Iterator[tuple[Remedy, Job]]:
     request, whose = job.roles[index].request, _of_role(job, index)
     cpu = request.cpu_milli // part
     if cpu >= 1000:
-        change = f"ask for {cpu / 1000:g} CPUs a task{whose} instead of {request.cpu_milli / 1000:g}"
+        change = f"ask for {milli_text(cpu)} CPUs a task{whose} instead of {milli_text(request.cpu_milli)}"
         yield (
-            _remedy(job, index, change, "cpus", f"{cpu / 1000:g}"),
+            _remedy(job, index, change, "cpus", milli_text(cpu)),
             _with(job, index, replace(request, cpu_milli=cpu)),
         )
     memory = request.memory_mib // part
     if memory >= 256:
-        change = f"ask for {memory} MiB a task{whose} instead of {request.memory_mib}"
+        change = f"ask for {memory_text(memory)} a task{whose} instead of {memory_text(request.memory_mib)}"
         yield (
             _remedy(job, index, change, "memory", f"{memory}MiB"),
             _with(job, index, replace(request, memory_mib=memory)),
@@ -83,9 +84,9 @@ def _fewer_gpus(job: Job, index: int) -> Iterator[tuple[Remedy, Job]]:
     while request.devices and share > 100 and piece.memory_mib == SHARE_OF_CARD:
         share //= 2
         smaller = replace(piece, compute_milli=share, limit_milli=share)
-        change = f"ask for {share / 1000:g} of a GPU{' a task' * bool(whose)}{whose}"
+        change = f"ask for {milli_text(share)} of a GPU{' a task' * bool(whose)}{whose}"
         yield (
-            _remedy(job, index, change, "gpus", f"{share / 1000:g}"),
+            _remedy(job, index, change, "gpus", milli_text(share)),
             _with(job, index, replace(request, devices=1, slice=smaller)),
         )
 

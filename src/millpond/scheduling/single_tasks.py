@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 
+from millpond.model.amounts import memory_text, milli_text
 from millpond.model.devices import Device
 from millpond.model.nodes import Node
 from millpond.model.resources import CARD_MILLI, SHARE_OF_CARD, SliceRequest, TaskRequest
 from millpond.scheduling.obstacles import Obstacle
 from millpond.scheduling.placement.shapes import Shape
+from millpond.scheduling.wording import cpus_text
 
 _WITHOUT_CARDS = "ask for no GPUs; where there should be some, `pond doctor` says on the machine why none was found"
 
@@ -86,25 +88,29 @@ def _too_many_cards(request: TaskRequest, nodes: Sequence[Node]) -> Obstacle | N
 
 def _too_much(request: TaskRequest, nodes: Sequence[Node]) -> Obstacle | None:
     """CPUs, memory, or one of the extra resources."""
-    most_cpus = max(node.cpu_milli for node in nodes) / 1000
+    most_milli = max(node.cpu_milli for node in nodes)
     most_mib = max(node.memory_mib for node in nodes)
-    for what, asked, most, field, value in (
-        ("CPUs", request.cpu_milli / 1000, most_cpus, "cpus", f"{most_cpus:g}"),
-        ("MiB of memory", request.memory_mib, most_mib, "memory", f"{most_mib}MiB"),
+    for asked, most, told, field in (
+        (request.cpu_milli, most_milli, cpus_text, "cpus"),
+        (request.memory_mib, most_mib, memory_text, "memory"),
     ):
         if asked > most:
+            unit = 1000 if field == "cpus" else 1
             return Obstacle(
-                f"a task asks for {asked:g} {what}; the largest node has {most:g}",
-                f"ask for at most {most:g}",
+                f"a task asks for {told(asked)}{' of memory' * (field == 'memory')}; the largest node has {told(most)}",
+                f"ask for at most {told(most)}",
                 field,
-                value,
-                (("asked", int(asked)), ("largest", int(most))),
+                milli_text(most) if field == "cpus" else f"{most}MiB",
+                (("asked", asked // unit), ("largest", most // unit)),
             )
     for name, amount in request.extras:
         there = max(dict(node.extras).get(name, 0) for node in nodes)
         if amount > there:
             return Obstacle(
-                f"a task asks for {amount} of {name!r}; the largest node has {there}", "ask for less", "extras", ""
+                f"a task asks for {amount} of {name!r}; the largest node has {there}",
+                f"ask for at most {there}",
+                "extras",
+                "",
             )
     return None
 

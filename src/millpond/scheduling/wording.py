@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from millpond.model.amounts import milli_text
 from millpond.model.resources import CARD_MILLI
 
 
 def cards_text(milli: int) -> str:
     """``2``, ``0.25``."""
-    return f"{milli / CARD_MILLI:g}"
+    return milli_text(milli)
+
+
+def cpus_text(milli: int) -> str:
+    """``2 CPUs``, ``1 CPU``."""
+    return f"{milli_text(milli)} CPU{'s' * (milli != 1000)}"
 
 
 def gpus_text(milli: int) -> str:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from millpond.model.amounts import memory_text, milli_text
 from millpond.model.confinement import UNTOLD, Confinement
 from millpond.model.decisions import Placement, SuspendMode
 from millpond.model.devices import Device
@@ -196,9 +197,9 @@ def gpus_text(job: Job) -> str:
             continue
         each = str(request.devices)
         if request.slice.compute_milli == 0:
-            each = f"{request.slice.memory_mib / 1024:g} GiB"
+            each = memory_text(request.slice.memory_mib)
         elif request.slice.compute_milli < CARD_MILLI:
-            each = f"{request.slice.compute_milli / CARD_MILLI:g}"
+            each = milli_text(request.slice.compute_milli)
         parts.append(each if role.desired == 1 else f"{role.desired} x {each}")
     return " + ".join(parts) or "0"
 

@@ -19,7 +19,7 @@ from millpond.model.workloads import Job
 from millpond.server.lookup import Lookup
 from millpond.server.provisions.staging import Stage
 from millpond.server.store.store import Store
-from millpond.specs.job import check_job
+from millpond.specs.job import stored_job
 from millpond.specs.job_ids import split_member
 from millpond.specs.mounts import After
 from millpond.specs.reason_bodies import ReasonInfo
@@ -84,7 +84,7 @@ class Dependents:
         self._waiting: dict[str, Dependent] = {}
         self._to_look_at: dict[str, None] = {}
         for row in store.jobs.dependents():
-            file = check_job(row.document)
+            file = stored_job(row.document)
             job = replace(file.to_job(row.id, row.user), group=row.group)
             self.hold(Dependent(job, row.submitted_at, file.file.after, row.document))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from millpond.model import events
+from millpond.model.amounts import seconds_text
 from millpond.model.codec import to_plain
 from millpond.model.confinement import Confinement
 from millpond.model.decisions import Decision, Migrate, Placement, Resume, Start, Stop, Suspend, SuspendMode
@@ -159,14 +160,14 @@ def _decision_text(decision: Decision) -> str:
             cards = ", ".join(map(_cards, placements))
             return f"restart-migrated: start {counted(len(placements), 'task')} on {cards} (attempt {attempt})"
         case Stop(cause=Cause.MIGRATED, grace_s=grace):
-            return f"end all tasks within {grace:g} s, to be restart-migrated"
+            return f"end all tasks within {seconds_text(grace)}, to be restart-migrated"
         case Start(placements=placements, attempt=attempt):
             nodes = ", ".join(dict.fromkeys(placement.node for placement in placements))
             return f"start {counted(len(placements), 'task')} on {nodes} (attempt {attempt}, {decision.cause.value})"
         case Stop(tasks=tasks, grace_s=grace, for_job=successor):
             which = "all tasks" if not tasks else f"task {', '.join(map(str, tasks))}"
             room = f" for {successor}" if successor else ""
-            return f"end {which} within {grace:g} s{room} ({decision.cause.value})"
+            return f"end {which} within {seconds_text(grace)}{room} ({decision.cause.value})"
         case Suspend(mode=mode, for_job=successor):
             room = f" for {successor}" if successor else ""
             return f"suspend it ({mode.value}){room} ({decision.cause.value})"

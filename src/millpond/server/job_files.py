@@ -11,7 +11,7 @@ from typing import Final
 
 from millpond.server.absent import absent
 from millpond.server.store.store import Store
-from millpond.specs.job import JobFile, JobSpec, check_job
+from millpond.specs.job import JobFile, JobSpec, stored_job
 from millpond.specs.job_ids import split_member
 from millpond.specs.members import member_document
 
@@ -28,7 +28,7 @@ class Accepted:
 
     def member(self, index: int) -> Accepted:
         """A member of it; it is an array."""
-        return Accepted(check_job(member_document(self.spec.document, index)), self.user, self.group)
+        return Accepted(stored_job(member_document(self.spec.document, index)), self.user, self.group)
 
 
 class JobFiles:
@@ -88,4 +88,4 @@ class JobFiles:
         submitted = self._store.jobs.submitted(job)
         if submitted is None:
             raise absent("job", job)
-        return Accepted(check_job(submitted.document), submitted.user, submitted.group)
+        return Accepted(stored_job(submitted.document), submitted.user, submitted.group)

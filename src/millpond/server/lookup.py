@@ -10,7 +10,7 @@ from millpond.server.arrays.arrays import Arrays
 from millpond.server.board import Board, picture_before, picture_cancelled
 from millpond.server.store.store import Store
 from millpond.specs.arrays import parse_members
-from millpond.specs.job import check_job
+from millpond.specs.job import stored_job
 from millpond.specs.job_bodies import JobInfo
 from millpond.specs.job_ids import member_id, split_member
 
@@ -73,6 +73,6 @@ def _never_fed(job: str, store: Store) -> JobInfo | None:
     document = store.jobs.document(member[0])
     if document is None or parse_members(array.array.indices).position(member[1]) is None or store.jobs.is_job(job):
         return None
-    template = replace(check_job(document).to_job(job, array.user), group=array.group)
+    template = replace(stored_job(document).to_job(job, array.user), group=array.group)
     before = picture_before(template, array.submitted_at)
     return picture_cancelled(before, array.ended_at or array.submitted_at, "its array ended before its turn")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from millpond.model import events
+from millpond.model.amounts import memory_text, milli_text
 from millpond.model.errors import InconsistentStateError
 from millpond.model.nodes import Pool
-from millpond.model.resources import CARD_MILLI, Amount
+from millpond.model.resources import Amount
 from millpond.model.tenants import Limit, Queue
+from millpond.scheduling.wording import cpus_text, gpus_text
 from millpond.server.wording import counted, lasting
 from millpond.specs.queues import UNLIMITED
 
@@ -37,9 +39,9 @@ def settings_text(event: events.Event) -> str:
 def _pool_text(pool: Pool) -> str:
     parts = [f"cards are {pool.sharing.value}"]
     if pool.cpu_factor_milli != 1000:
-        parts.append(f"CPUs handed out up to {pool.cpu_factor_milli / 1000:g} times")
+        parts.append(f"CPUs handed out up to {milli_text(pool.cpu_factor_milli)} times")
     if pool.suspends:
-        parts.append("work may be suspended" + (f", turns of {pool.turn_s:g} s" if pool.turn_s else ""))
+        parts.append("work may be suspended" + (f", turns of {lasting(pool.turn_s)}" if pool.turn_s else ""))
     if pool.lending:
         parts.append(f"borrowing at {', '.join(map(str, pool.lending))} only")
     return "; ".join(parts)
@@ -58,8 +60,8 @@ def _limited(limit: Limit) -> str:
 def _limit_text(limit: Limit) -> str:
     bounds = [
         None if limit.jobs is None else counted(limit.jobs, "job"),
-        None if limit.gpu_milli is None else f"{limit.gpu_milli / CARD_MILLI:g} GPUs",
-        None if limit.cpu_milli is None else f"{limit.cpu_milli / 1000:g} CPUs",
+        None if limit.gpu_milli is None else gpus_text(limit.gpu_milli),
+        None if limit.cpu_milli is None else cpus_text(limit.cpu_milli),
     ]
     told = [bound for bound in bounds if bound is not None]
     return f"at most {', '.join(told)} at once" if told else "as much as its queues allow"
@@ -72,8 +74,8 @@ def _amount_text(amount: Amount, unsaid: int) -> str:
         unsaid: the number that stands for a resource which nobody named.
     """
     parts = [
-        (amount.gpu_milli, f"{amount.gpu_milli / CARD_MILLI:g} GPUs"),
-        (amount.cpu_milli, f"{amount.cpu_milli / 1000:g} CPUs"),
-        (amount.memory_mib, f"{amount.memory_mib} MiB"),
+        (amount.gpu_milli, gpus_text(amount.gpu_milli)),
+        (amount.cpu_milli, cpus_text(amount.cpu_milli)),
+        (amount.memory_mib, memory_text(amount.memory_mib)),
     ]
     return ", ".join(text for number, text in parts if number != unsaid) or "none"

@@ -6,12 +6,13 @@ import math
 import signal
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
+from pydantic import BeforeValidator, Field, ValidationInfo, WithJsonSchema, model_validator
 
+from millpond.model import amounts
 from millpond.model.resources import CARD_MILLI
 from millpond.specs import quantities
 from millpond.specs.errors import BadValueError, suggest
-from millpond.specs.validation import PLAIN_NAME, Strict, or_short
+from millpond.specs.validation import PLAIN_NAME, STORED, Strict, Unit, or_short
 
 MOST_TASKS = 100_000
 MOST_CARDS = 1_024
@@ -22,11 +23,36 @@ _AMOUNT = {"oneOf": [{"type": "string", "minLength": 1}, {"type": "number", "min
 Memory = Annotated[
     int,
     BeforeValidator(quantities.memory_mib),
+    Unit(amounts.memory_text),
     WithJsonSchema({"type": "string", "examples": ["32GiB", "512MiB"]}),
 ]
-Cpus = Annotated[int, BeforeValidator(quantities.cpu_milli), WithJsonSchema({**_AMOUNT, "examples": [8, "500m"]})]
-Compute = Annotated[int, BeforeValidator(quantities.compute_milli), WithJsonSchema({**_AMOUNT, "examples": ["25%"]})]
-Duration = Annotated[float, BeforeValidator(quantities.seconds), WithJsonSchema({**_AMOUNT, "examples": ["2h", 90]})]
+Cpus = Annotated[
+    int,
+    BeforeValidator(quantities.cpu_milli),
+    Unit(amounts.milli_text),
+    WithJsonSchema({**_AMOUNT, "examples": [8, "500m"]}),
+]
+Compute = Annotated[
+    int,
+    BeforeValidator(quantities.compute_milli),
+    Unit(amounts.milli_text),
+    WithJsonSchema({**_AMOUNT, "examples": ["25%"]}),
+]
+
+
+def _duration(value: Any, info: ValidationInfo) -> float:
+    """Seconds; what was stored before units were asked for may be a plain number of them."""
+    if info.context is STORED and isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    return quantities.seconds(value)
+
+
+Duration = Annotated[
+    float,
+    BeforeValidator(_duration),
+    Unit(amounts.seconds_text),
+    WithJsonSchema({"type": "string", "minLength": 1, "examples": ["2h", "90s"]}),
+]
 
 Name = Annotated[str, Field(pattern=PLAIN_NAME, max_length=100)]
 """A name that is safe in ids, paths and URLs."""

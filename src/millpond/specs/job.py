@@ -43,10 +43,12 @@ from millpond.specs.mounts import DATASET_PREFIX, MOST_MOUNTS, After, DataSource
 from millpond.specs.replicas import replica_faults
 from millpond.specs.serving import SERVING_KINDS, Hold, Scale, Serve
 from millpond.specs.sweeps import SweepFile
-from millpond.specs.validation import JobName, Strict, same_path, validate
+from millpond.specs.validation import STORED, JobName, Strict, same_path, validate
 from millpond.specs.windows import Windows
 
 _ENV_NAME = re.compile(VARIABLE)
+_RESTING: Final = Scale.model_validate({"idle_after": Scale.model_fields["idle_after"].default}, context=STORED)
+"""The rule of a service that may go without replicas and names none."""
 _ONE_TASK: Final = Tasks(desired=1, min=1, max=1)
 
 
@@ -198,7 +200,7 @@ class JobFile(Strict):
     def scale(self) -> Scale | None:
         """The rule for the number of replicas; None where that stays as it is."""
         scale = None if self.serve is None else self.serve.scale
-        return Scale(idle_after=Scale.model_fields["idle_after"].default) if scale is None and self.may_rest else scale
+        return _RESTING if scale is None and self.may_rest else scale
 
     @property
     def hold(self) -> Hold | None:
@@ -322,7 +324,16 @@ def check_job(document: Any, base: FilePath | None = None) -> JobSpec:
     return _read_one(Located(document), base)
 
 
-def _read_one(located: Located, base: FilePath | None) -> JobSpec:
+def stored_job(document: Any) -> JobSpec:
+    """A job that was accepted before, perhaps by an earlier version, which took lengths of time without a unit.
+
+    Raises:
+        SpecError: with every fault found.
+    """
+    return _read_one(Located(document), None, STORED)
+
+
+def _read_one(located: Located, base: FilePath | None, context: object = None) -> JobSpec:
     warnings: tuple[str, ...] = ()
     written: Callable[[Path], Path] = same_path
     if flat.is_flat(located.value):
@@ -332,7 +343,7 @@ def _read_one(located: Located, base: FilePath | None) -> JobSpec:
     if isinstance(located.value, dict) and base is not None:
         located.value = {"workdir": ".", **located.value}
         _make_absolute(located.value, base)
-    file = validate(JobFile, located, written)
+    file = validate(JobFile, located, written, context)
     problems = _cross_checks(file, located, written)
     if not problems:
         try:

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
+from millpond.model.amounts import seconds_text
 from millpond.model.nodes import DEFAULT_POOL, Pool, SharingPolicy
 from millpond.specs.errors import BadValueError
 from millpond.specs.fields import Duration, Name
@@ -18,7 +19,7 @@ from millpond.specs.windows import Windows, model_of
 
 def _turn(value: float) -> float:
     if 0 < value < 1:
-        raise BadValueError(f"turns of {value:g} s", "a turn takes a second or more; 0 for none")
+        raise BadValueError(f"turns of {seconds_text(value)}", "a turn takes 1s or more; 0 for none")
     return value
 
 

@@ -20,7 +20,9 @@ _CPU: Final = re.compile(rf"{_NUMBER}\s*(m?)")
 _PART: Final = re.compile(rf"{_NUMBER}\s*(%|m?)")
 _CLOCK: Final = re.compile(r"(\d+):([0-5]\d):([0-5]\d)")
 _SPAN: Final = re.compile(rf"{_NUMBER}\s*([a-z]+)\s*", re.IGNORECASE)
-_SECONDS: Final = {
+_BARE: Final = re.compile(_NUMBER)
+_SECONDS: Final[dict[str, int | Fraction]] = {
+    **dict.fromkeys(("ms", "millisecond", "milliseconds"), Fraction(1, 1000)),
     **dict.fromkeys(("s", "sec", "second", "seconds"), 1),
     **dict.fromkeys(("m", "min", "minute", "minutes"), 60),
     **dict.fromkeys(("h", "hour", "hours"), 3600),
@@ -36,6 +38,9 @@ def memory_mib(value: Any) -> int:
         BadValueError: no unit, a negative amount, or not an amount of memory at all.
     """
     hint = "write a number with a unit, such as 512MiB or 32GiB"
+    if (bare := _bare(value)) is not None and bare != "0":
+        likely = (f"{bare}MiB", f"{bare}GiB") if Fraction(bare) >= 256 else (f"{bare}GiB", f"{bare}MiB")
+        raise BadValueError(f"{value!r} has no unit", f"did you mean {likely[0]}, or {likely[1]}?")
     match = _MEMORY.fullmatch(value.strip()) if isinstance(value, str) else None
     if match is None:
         raise BadValueError(f"{value!r} is not an amount of memory", hint)
@@ -59,6 +64,20 @@ def cpu_milli(value: Any) -> int:
     return _at_most(int(milli), LARGEST_CPU_MILLI, value, hint)
 
 
+def gpu_milli(value: Any) -> int:
+    """``2``, ``0.25`` or ``250m`` cards in milli.
+
+    Raises:
+        BadValueError: negative, finer than a thousandth of a card, or not a number.
+    """
+    hint = "write cards (2) or a part of one (0.25)"
+    number, unit = _number(value, _CPU, f"{value!r} is not a number of GPUs", hint)
+    milli = number if unit == "m" else number * 1000
+    if milli.denominator != 1:
+        raise BadValueError(f"{value!r} is finer than a thousandth of a GPU", hint)
+    return _at_most(int(milli), LARGEST_CPU_MILLI, value, hint)
+
+
 def compute_milli(value: Any) -> int:
     """A part of one card, ``25%``, ``0.25`` or ``250m``, in milli; the step is one percent.
 
@@ -76,15 +95,18 @@ def compute_milli(value: Any) -> int:
 
 
 def seconds(value: Any) -> float:
-    """``60s``, ``2h``, ``1h30m``, ``1:30:00`` or a plain number of seconds.
+    """``60s``, ``2h``, ``1h30m``, ``500ms`` or ``1:30:00`` in seconds; 0 needs no unit.
 
     Raises:
         BadValueError: negative, too long, or not a length of time.
     """
     hint = "write a length of time such as 90s, 30m, 2h, 1d12h or 1:30:00"
     problem = BadValueError(f"{value!r} is not a length of time", hint)
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        total = _finite(value, problem)
+    bare = _bare(value)
+    if bare is not None and Fraction(bare) != 0:
+        raise BadValueError(f"{value!r} has no unit", f"did you mean {bare}s, {bare}m or {bare}h?")
+    if bare is not None:
+        total = Fraction(0)
     elif isinstance(value, str) and (clock := _CLOCK.fullmatch(value.strip())):
         hours, minutes, rest = (int(part) for part in clock.groups())
         total = Fraction(hours * 3600 + minutes * 60 + rest)
@@ -101,6 +123,14 @@ def seconds(value: Any) -> float:
     if not 0 <= total <= LONGEST_S:
         raise BadValueError(f"{value!r} is not between 0 and 100 years", hint)
     return float(total)
+
+
+def _bare(value: Any) -> str | None:
+    """A number that was written without a unit, as text; None for everything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    text = str(value).strip()
+    return text if _BARE.fullmatch(text) else None
 
 
 def _number(value: Any, pattern: re.Pattern[str], cause: str, hint: str) -> tuple[Fraction, str]:

@@ -6,16 +6,21 @@ import re
 import typing
 import unicodedata
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, TypeVar
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, WithJsonSchema
+from pydantic.fields import FieldInfo
 
+from millpond.model.amounts import decimal_text
 from millpond.specs.errors import BadValueError, Problem, SpecError, suggest
 from millpond.specs.locate import Located, Path
 
 PLAIN_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 """Names that are safe in ids, paths and URLs."""
 
+STORED: Final = object()
+"""The context of a validation of what an earlier version accepted: what it took without a unit is still read."""
 LONGEST_NAME = 100
 _LETTER_OR_DIGIT, _PART_OF_WORD = ("L", "N"), ("L", "N", "M")
 
@@ -57,6 +62,13 @@ JobName = Annotated[
 ]
 
 
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """How the amounts of a field are written; stands among the metadata of its type."""
+
+    text: Callable[[Any], str]
+
+
 class Strict(BaseModel):
     """Base of everything people write: no unknown fields, no silent conversion of types."""
 
@@ -79,10 +91,13 @@ def same_path(path: Path) -> Path:
     return path
 
 
-def validate(model: type[M], located: Located, written: Callable[[Path], Path] = same_path) -> M:
+def validate(
+    model: type[M], located: Located, written: Callable[[Path], Path] = same_path, context: object = None
+) -> M:
     """The document as a ``model``.
 
     Args:
+        context: ``STORED``, or None for what people write now.
         written: where the author wrote what the model has at a path, for documents that were translated first.
 
     Raises:
@@ -94,7 +109,7 @@ def validate(model: type[M], located: Located, written: Callable[[Path], Path] =
     if odd is not None:
         raise SpecError([located.problem(written(odd), "characters that are no text", "write it in UTF-8")])
     try:
-        return model.model_validate(located.value)
+        return model.model_validate(located.value, context=context)
     except ValidationError as error:
         faults = error.errors(include_url=False)
         problems = [_problem(model, located, fault, written) for fault in faults]
@@ -123,7 +138,8 @@ def _problem(
 ) -> Problem:
     path: Path = tuple(fault["loc"])
     kind, value, context = fault["type"], fault["input"], fault.get("ctx", {})
-    message, hint = _words(kind, value, context, fault["msg"])
+    unit = _unit_in(_field(model, path))
+    message, hint = _words(kind, value, context, fault["msg"], decimal_text if unit is None else unit.text)
     at_key = False
     if kind == "extra_forbidden":
         at_key = True
@@ -137,8 +153,10 @@ def _problem(
     return located.problem(written(path), message, hint, at_key=at_key)
 
 
-def _words(kind: str, value: Any, context: Mapping[str, Any], fallback: str) -> tuple[str, str]:
-    """Message and hint for a pydantic fault."""
+def _words(
+    kind: str, value: Any, context: Mapping[str, Any], fallback: str, told: Callable[[Any], str]
+) -> tuple[str, str]:
+    """Message and hint for a pydantic fault; ``told``: how a bound of the field is written."""
     match kind:
         case "value_error" if isinstance(cause := context["error"], BadValueError):
             return _cut(cause.cause), cause.hint
@@ -160,10 +178,11 @@ def _words(kind: str, value: Any, context: Mapping[str, Any], fallback: str) -> 
         case "dict_type" | "model_type":
             return f"{_shown(value)} is not a set of 'name: value' fields", "write name: value, one per line"
         case "greater_than" | "greater_than_equal":
-            least = context.get("ge", context.get("gt"))
+            least = told(context.get("ge", context.get("gt")))
             return f"{_shown(value)} is too small", f"use {'at least' if 'ge' in context else 'more than'} {least}"
-        case "less_than_equal":
-            return f"{_shown(value)} is too large", f"use at most {context['le']}"
+        case "less_than_equal" | "less_than":
+            most = told(context.get("le", context.get("lt")))
+            return f"{_shown(value)} is too large", f"use {'at most' if 'le' in context else 'less than'} {most}"
         case "string_pattern_mismatch":
             hint = _PATTERNS.get(context["pattern"], f"it must match {context['pattern']}")
             return f"{_shown(value)} has characters that are not allowed here", hint
@@ -196,6 +215,21 @@ def _owner(model: type[Strict], path: Path) -> type[Strict]:
         if isinstance(part, str) and part in owner.model_fields:
             owner = _model_in(owner.model_fields[part].annotation) or owner
     return owner
+
+
+def _field(model: type[Strict], path: Path) -> FieldInfo | None:
+    """The field at ``path``; None where that is no field."""
+    return _owner(model, path[:-1]).model_fields.get(str(path[-1])) if path else None
+
+
+def _unit_in(part: Any) -> Unit | None:
+    """The unit among the metadata of a field or of a part of its annotation."""
+    if isinstance(part, FieldInfo):
+        found = [each for each in part.metadata if isinstance(each, Unit)]
+        return found[0] if found else _unit_in(part.annotation)
+    own = [each for each in getattr(part, "__metadata__", ()) if isinstance(each, Unit)]
+    inner = (_unit_in(each) for each in typing.get_args(part))
+    return own[0] if own else next((each for each in inner if each is not None), None)
 
 
 def _model_in(annotation: Any) -> type[Strict] | None:

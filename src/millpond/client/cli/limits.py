@@ -53,7 +53,7 @@ def limits_from(
     changes: dict[str, float | None] = {}
     for name, text, read in (
         ("jobs", jobs, _whole),
-        ("gpu_milli", gpus, quantities.cpu_milli),
+        ("gpu_milli", gpus, quantities.gpu_milli),
         ("cpu_milli", cpus, quantities.cpu_milli),
         ("dev_s", dev_time, quantities.seconds),
         ("disk_bytes", disk, _bytes),

@@ -20,6 +20,7 @@ from millpond.engines.local.pacing import Pace
 from millpond.engines.local.rendezvous import agree
 from millpond.engines.local.starting import PendingStart, Site
 from millpond.engines.local.verdicts import NEVER_STARTED, Refusal, verdict_on
+from millpond.model.amounts import seconds_text
 from millpond.model.decisions import Decision, Migrate, Resume, Start, Stop, Suspend
 from millpond.model.errors import InconsistentStateError, MillpondError, UnavailableError
 from millpond.model.sharing import EscapePolicy
@@ -237,7 +238,8 @@ class Executor:
             self._outbox.note(
                 task.job,
                 f"task {task.task} is told to end while its device memory is in host memory: what it asks of its "
-                f"device waits, and it is killed after {grace_s:g} s; resume a job first that has to save its work",
+                f"device waits, and it is killed after {seconds_text(grace_s)}; "
+                "resume a job first that has to save its work",
             )
 
     def _lost(self, task: TaskId, reason: str) -> None:

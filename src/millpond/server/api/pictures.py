@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
+from millpond.model.amounts import decimal_text
 from millpond.server.auth.accounts import Accounts
 from millpond.server.auth.records import AccountLimits, Group, SshKey, Token, User
 from millpond.specs.accounts import GroupInfo, LimitsBody, MemberInfo, MembershipInfo, TokenInfo, UserInfo
@@ -84,4 +85,4 @@ def ssh_key_info(key: SshKey) -> SshKeyInfo:
 def limits_text(limits: AccountLimits) -> str:
     """Limits in a few words, for the audit log."""
     given = {name: value for name, value in asdict(limits).items() if value is not None}
-    return ", ".join(f"{name} {value:g}" for name, value in given.items()) or "no limits"
+    return ", ".join(f"{name} {decimal_text(value)}" for name, value in given.items()) or "no limits"

@@ -15,7 +15,7 @@ from millpond.model.workloads import Job
 from millpond.server.arrays.array import Array
 from millpond.server.store.jobs import CLOSED, DEPENDENT, LIVE, NewJob
 from millpond.server.store.store import Store
-from millpond.specs.job import check_job
+from millpond.specs.job import stored_job
 from millpond.specs.job_bodies import JobInfo
 from millpond.specs.job_ids import split_member
 from millpond.specs.reason_bodies import ReasonInfo
@@ -172,14 +172,14 @@ def array_of(job: Job, document: dict[str, object], submitted_at: float) -> Arra
     """The array that a checked job file asks for; None when it is one job."""
     if document.get("array") is None and document.get("sweep") is None:
         return None
-    members = check_job(document).members
+    members = stored_job(document).members
     assert members is not None, "both fields are either left out or name members"
     return Array(job, members, submitted_at, sweep=document.get("sweep") is not None)
 
 
 def _restored(row: NewJob, store: Store) -> Array:
     """An array as it was when the server ended; members that live are looked at afterwards."""
-    file = check_job(row.document)
+    file = stored_job(row.document)
     array = array_of(replace(file.to_job(row.id, row.user), group=row.group), row.document, row.submitted_at)
     assert array is not None, "only arrays have members"
     array.held, array.closed = row.state == DEPENDENT, row.state == CLOSED

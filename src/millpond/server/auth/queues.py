@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+from millpond.model.amounts import seconds_text
 from millpond.model.errors import InvalidInputError, NotAllowedError
 from millpond.model.tenants import DEFAULT_QUEUE
 from millpond.model.workloads import Job, Kind
@@ -66,12 +67,12 @@ def settle_place(accounts: Accounts, caller: Caller, spec: JobSpec) -> tuple[Job
         settled["queue"] = place.queue
     longest = longest_dev_s(accounts, place.user, place.group) if file.kind == Kind.DEV.value else None
     if longest is not None and file.time_limit is None:
-        settled["time_limit"] = longest
+        settled["time_limit"] = seconds_text(longest)
     elif longest is not None and file.time_limit is not None and file.time_limit > longest:
-        hours = f"{longest / 3600:g}"
+        most = seconds_text(longest)
         raise InvalidInputError(
-            f"a dev job of {file.time_limit / 3600:g} h; {place.user} may have {hours} h",
-            f"ask for a time_limit of at most {hours}h",
+            f"a dev job of {seconds_text(file.time_limit)}; {place.user} may have {most}",
+            f"ask for a time_limit of at most {most}",
         )
     if settled:
         spec = replace(check_job({**spec.document, **settled}), warnings=spec.warnings)

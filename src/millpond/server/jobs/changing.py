@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 
+from millpond.model.amounts import seconds_text
 from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError
 from millpond.model.events import (
     DesiredCountChanged,
@@ -157,8 +158,8 @@ class Changes:
             if record.job.kind is Kind.DEV and longest is not None and limit + by_s > longest:
                 left = max(longest - limit, 0.0)
                 raise InvalidInputError(
-                    f"{limit + by_s:g} s in all are more than the {longest:g} s allowed here",
-                    f"extend it by at most {left:g} s",
+                    f"{seconds_text(limit + by_s)} in all are more than the {seconds_text(longest)} allowed here",
+                    f"extend it by at most {seconds_text(left)}",
                 )
             return TimeLimitChanged(now, job, limit + by_s, by)
 

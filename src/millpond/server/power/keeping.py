@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
+from millpond.model.amounts import decimal_text
 from millpond.model.errors import InvalidInputError, MillpondError
 from millpond.model.power import UNTOUCHED, PowerLimits, PowerRule, PowerSetting
 from millpond.model.sharing import ShareClass
@@ -150,9 +151,9 @@ def _check(wanted: PowerSetting, limits: PowerLimits) -> None:
     cap, clock = wanted.cap_w, wanted.clock_mhz
     if cap is not None and limits.least_w is not None and limits.most_w is not None:
         if not limits.least_w <= cap <= limits.most_w:
-            span = f"{limits.least_w:g} to {limits.most_w:g} W"
+            span = f"{decimal_text(limits.least_w)} to {decimal_text(limits.most_w)} W"
             raise InvalidInputError(
-                f"its driver allows a cap of {span}, not of {cap:g} W", "change `cap_w` of its pool"
+                f"its driver allows a cap of {span}, not of {decimal_text(cap)} W", "change `cap_w` of its pool"
             )
     elif cap is not None:
         raise InvalidInputError("its driver allows no cap", "leave `cap_w` out for its pool")

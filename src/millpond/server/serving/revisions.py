@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from millpond.model.amounts import seconds_text
 from millpond.specs.serving import Rollout
 
 
@@ -129,7 +130,7 @@ def next_step(revision: Revision, rule: Rollout, coming: Side, present: Side, ov
     if revision.paused:
         return Step()
     if overdue:
-        return Step(Phase.UNDOING, f"no further replica was ready within {rule.deadline:g} s")
+        return Step(Phase.UNDOING, f"no further replica was ready within {seconds_text(rule.deadline)}")
     if revision.phase is Phase.CANARY:
         return Step() if coming.submitted else Step(coming=revision.canary_size)
     if coming.ready >= revision.target and present.desired == 0:

@@ -31,7 +31,7 @@ from millpond.server.serving.revisions import GONE, HELD, TO_BE_SUBMITTED, Phase
 from millpond.server.serving.routing import Split
 from millpond.server.serving.sizing import ANSWER_WITHIN_S, Goal, Sizing
 from millpond.server.store.store import Store
-from millpond.specs.job import check_job
+from millpond.specs.job import stored_job
 from millpond.specs.job_bodies import JobInfo
 from millpond.specs.serving import Serve
 
@@ -142,7 +142,7 @@ class Rollouts:
     def _advance(self, revision: Revision) -> None:
         present = self._revisions.present(revision.service)
         assert present is not None, "a revision comes to take the place of another"
-        file = check_job(revision.document).file
+        file = stored_job(revision.document).file
         serve = file.serve or Serve()
         coming_side, present_side = self._side(revision), self._side(present)
         overdue = self._is_overdue(revision, coming_side, serve.rollout.deadline)
@@ -155,7 +155,7 @@ class Rollouts:
             self._submit(revision, step.coming)
         else:
             self._resize(revision.job, step.coming, f"revision {revision.number} comes", serve.drain)
-        drain_s = (check_job(present.document).file.serve or Serve()).drain
+        drain_s = (stored_job(present.document).file.serve or Serve()).drain
         self._resize(present.job, step.present, f"revision {revision.number} takes its place", drain_s)
 
     def _circumstance(self, revision: Revision) -> str:
@@ -186,7 +186,7 @@ class Rollouts:
             self._sizing.pursue(info, Goal(replicas, why), drain_s)
 
     def _submit(self, revision: Revision, replicas: int) -> None:
-        job = check_job(revision.document).to_job(revision.job, revision.user)
+        job = stored_job(revision.document).to_job(revision.job, revision.user)
         (role,) = job.roles
         first = replace(role, desired=min(replicas, role.maximum))
         placed = replace(job, roles=(first,), group=revision.group)
@@ -211,7 +211,7 @@ class Rollouts:
         return Side(desired, self._ready(revision, info), waiting=min(waiting, desired))
 
     def _ready(self, revision: Revision, info: JobInfo) -> int:
-        serve = check_job(revision.document).file.serve or Serve()
+        serve = stored_job(revision.document).file.serve or Serve()
         try:
             places = places_of(info, self._state_dir)
         except MillpondError:  # nothing of it runs now

@@ -18,6 +18,7 @@ from typing import Final, Protocol
 
 from sqlalchemy.exc import DBAPIError
 
+from millpond.model.amounts import decimal_text, seconds_text
 from millpond.model.errors import MillpondError
 from millpond.model.states import JobState, TaskState
 from millpond.model.workloads import Kind
@@ -85,13 +86,13 @@ def wish(scale: Scale, load: Load, replicas: int) -> tuple[int, str]:
     """
     ratios = [(1.0 / replicas, "with nothing to do, one is enough")]
     if scale.requests_per_s is not None:
-        told = f"{load.requests_per_s:.3g} requests/s, {scale.requests_per_s:g} wished for each replica"
+        told = f"{load.requests_per_s:.3g} requests/s, {decimal_text(scale.requests_per_s)} wished for each replica"
         ratios.append((load.requests_per_s / (scale.requests_per_s * replicas), told))
     if scale.open_requests is not None:
-        told = f"{load.open_requests} open requests, {scale.open_requests:g} wished for each replica"
+        told = f"{load.open_requests} open requests, {decimal_text(scale.open_requests)} wished for each replica"
         ratios.append((load.open_requests / (scale.open_requests * replicas), told))
     if scale.latency is not None:
-        told = f"answers take {load.latency_s:.3g} s, {scale.latency:g} s wished"
+        told = f"answers take {load.latency_s:.3g} s, {seconds_text(scale.latency)} wished"
         ratios.append((load.latency_s / scale.latency, told))
     if scale.device_use is not None and load.device_use_milli is not None:
         told = f"cards {load.device_use_milli / 10:.0f} % in use, {scale.device_use / 10:g} % wished"

@@ -18,7 +18,7 @@ from millpond.server.serving.revisions import Phase
 from millpond.server.serving.rollouts import Rollouts
 from millpond.server.serving.services import Services
 from millpond.server.serving.sizing import desired_now
-from millpond.specs.job import JobFile, JobSpec, check_job
+from millpond.specs.job import JobFile, JobSpec, check_job, stored_job
 from millpond.specs.job_bodies import JobInfo
 from millpond.specs.job_ids import service_of
 from millpond.specs.service_bodies import FieldChange, RevisionPlan, RevisionRequest, RolloutRequest, ServiceInfo
@@ -95,7 +95,7 @@ class Updating:
         if not earlier:
             raise ConflictError(f"{address} has no revision to go back to", "pond rollout status shows them")
         present, before = await self._services.present(job)
-        await self._begin(present, (before, earlier[-1].document), check_job(earlier[-1].document).file, 0.0)
+        await self._begin(present, (before, earlier[-1].document), stored_job(earlier[-1].document).file, 0.0)
 
     async def _begin(
         self, present: JobInfo, documents: tuple[dict[str, Any], dict[str, Any]], file: JobFile, percent: float

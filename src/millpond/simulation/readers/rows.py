@@ -12,6 +12,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TypeVar
 
+from millpond.model.amounts import decimal_text
 from millpond.model.errors import InvalidInputError
 from millpond.simulation.trace import WorkloadBuilder
 
@@ -53,7 +54,9 @@ class Row:
         except ValueError:
             value = math.nan
         if not math.isfinite(value) or value < least:
-            raise self.error(column, "a number" if least == -math.inf else f"a number of at least {least:g}")
+            raise self.error(
+                column, "a number" if least == -math.inf else f"a number of at least {decimal_text(least)}"
+            )
         return value
 
     def integer(self, column: str, *, least: int, default: int | None = None) -> int:

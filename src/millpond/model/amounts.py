@@ -1,0 +1,32 @@
+"""Amounts as text: exact, and in the units in which people write them, so that what is shown can be written back."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+MIB_IN_GIB = 1024
+
+
+def decimal_text(number: float) -> str:
+    """A number with all its digits and no exponent: ``1048576``, ``0.5``."""
+    return f"{Decimal(repr(number)).normalize():f}"
+
+
+def milli_text(milli: float) -> str:
+    """Milli-units as the unit: 250 is ``0.25``."""
+    return f"{(Decimal(repr(milli)) / 1000).normalize():f}"
+
+
+def memory_text(mib: int) -> str:
+    """``512 MiB``, ``1.5 GiB``, ``1024 GiB``."""
+    if mib >= MIB_IN_GIB and mib * 2 % MIB_IN_GIB == 0:
+        return f"{decimal_text(mib / MIB_IN_GIB)} GiB"
+    return f"{mib} MiB"
+
+
+def seconds_text(amount_s: float) -> str:
+    """A length of time as job files have it: ``90s``, ``30m``, ``8h``, ``1.5s``."""
+    for unit, length in (("d", 86_400), ("h", 3600), ("m", 60)):
+        if amount_s and amount_s % length == 0:
+            return f"{int(amount_s // length)}{unit}"
+    return f"{decimal_text(amount_s)}s"
