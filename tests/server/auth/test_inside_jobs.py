@@ -53,12 +53,14 @@ def status_of(world: AuthWorld, address: str, user: str) -> tuple[int, str]:
 
 
 def test_the_name_of_a_living_job_leads_to_it_and_to_its_successor(world: AuthWorld) -> None:
+    world.submit("max", kind="service")
     first = world.submit("max", kind="service", name="Chat")
     world.settled()
     assert status_of(world, "Chat", "max") == status_of(world, first, "max")
     assert status_of(world, "Chat", "vic") == status_of(world, first, "vic")
     assert status_of(world, "Chat", "sam") == (404, "no job 'Chat'")
     assert world.client().get("/proxy/Chat/").status_code == 401
+    assert status_of(world, "", "max")[0] == 404  # not a job without a name
     world.client("max").post(f"{API}/jobs/{first}/stop")
     world.settled()
     assert status_of(world, "Chat", "max")[0] == 404

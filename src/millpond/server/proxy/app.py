@@ -102,7 +102,8 @@ class Proxy:
         self._let_in(answer, scope, granted, path)
         if job is None and service_of(granted.job) == granted.job:
             name = (await self._jobs.find(self._front.routes.present(granted.job))).name
-            self._let_in(answer, scope, replace(granted, job=name), base_path(name))
+            if name:
+                self._let_in(answer, scope, replace(granted, job=name), base_path(name))
         return answer
 
     def _let_in(self, answer: Response, scope: Scope, granted: Pass, path: str) -> None:

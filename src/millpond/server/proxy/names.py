@@ -33,7 +33,7 @@ async def job_meant(written: str, caller: Caller, jobs: Jobs, routes: Routes) ->
     try:
         info = await jobs.find(routes.present(written))
     except NotFoundError:
-        named = _named(unicodedata.normalize("NFC", written), caller, jobs)
+        named = _named(unicodedata.normalize("NFC", written), caller, jobs) if written else []
         if not named:
             raise
         info, written = named[0], service_of(named[0].id)
