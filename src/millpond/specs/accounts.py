@@ -85,10 +85,20 @@ class MembershipInfo(Body):
     role: str
 
 
+class GroupInvitationInfo(Body):
+    """A place in a group that one has been offered; ``until`` is in seconds since 1970."""
+
+    group: str
+    role: str
+    by: str
+    until: float
+
+
 class WhoInfo(Body):
     """Who is asking.
 
     Attributes:
+        invitations: places in groups that one can accept.
         how: ``owner`` (the token in the state directory), ``token`` or ``session``.
         verbs: what the token in use is confined to; empty: to nothing.
         disk: what one holds on the server's disk, and what one's groups hold; as of some seconds ago.
@@ -98,6 +108,7 @@ class WhoInfo(Body):
     admin: bool
     how: str
     groups: list[MembershipInfo] = Field(default=[])
+    invitations: list[GroupInvitationInfo] = Field(default=[])
     verbs: list[str] = Field(default=[])
     limits: LimitsBody = LimitsBody()
     disk: list[DiskInfo] = Field(default=[])
@@ -186,11 +197,16 @@ class MemberInfo(Body):
 
 
 class GroupInfo(Body):
-    """A group and its members, the oldest first."""
+    """A group and its members, the oldest first.
+
+    Attributes:
+        invited: who has been invited and has not answered; for those alone who choose the members.
+    """
 
     name: str
     queue: str
     members: list[MemberInfo] = Field(default=[])
+    invited: list[MemberInfo] = Field(default=[])
     limits: LimitsBody = LimitsBody()
 
 

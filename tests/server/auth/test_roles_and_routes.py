@@ -64,6 +64,10 @@ ALLOWED = {
     ("PATCH", "/groups/{group}"): "++----000!",
     ("PUT", "/groups/{group}/members/{user}"): "+++---000!",
     ("DELETE", "/groups/{group}/members/{user}"): "+++---000!",
+    ("PUT", "/groups/{group}/invitations/{user}"): "+++---000!",
+    ("DELETE", "/groups/{group}/invitations/{user}"): "+++---000!",
+    ("POST", "/groups/{group}/membership"): "?????????!",
+    ("DELETE", "/groups/{group}/membership"): "?????????!",
     ("GET", "/tokens"): "+++++++++!",
     ("POST", "/tokens"): "+++++++++!",
     ("DELETE", "/tokens/{token}"): "++0+00000!",
@@ -142,6 +146,7 @@ def bodies(number: int) -> dict[tuple[str, str], Any]:
         ("POST", "/groups"): {"name": f"group{number}"},
         ("PATCH", "/groups/{group}"): {"limits": {}},
         ("PUT", "/groups/{group}/members/{user}"): {"role": "viewer"},
+        ("PUT", "/groups/{group}/invitations/{user}"): {"role": "viewer"},
         ("POST", "/tokens"): {"name": "mine"},
         ("POST", "/ssh-keys"): {"key": public_key(f"key {number}")},
         ("POST", "/blobs/missing"): {"digests": []},
@@ -175,6 +180,9 @@ def ask(world: AuthWorld, method: str, path: str, client: TestClient, *, absent:
     if "{name}" in path:
         put_photos(world)
     objects["digest"] = "0" * 64
+    if "/invitations/" in path:
+        objects["user"] = f"guest{number}"
+        world.security.invitations.invite("vision", objects["user"], Role.MEMBER, "lea")
     if "{secret}" in path:
         objects |= {"kind": "user", "owner": "max", "secret": f"TOKEN_{number}"}
         world.vault.put("user", "max", objects["secret"], SECRET, "max")

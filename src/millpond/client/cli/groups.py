@@ -13,10 +13,15 @@ from millpond.client.cli.listing import Listing, listing_options, show_listing
 from millpond.client.cli.suggesting import SuggestingGroup
 from millpond.client.cli.tables import Column, show
 from millpond.model.errors import NotFoundError
-from millpond.specs.accounts import GroupInfo, GroupList, LimitsBody
+from millpond.specs.accounts import GroupInfo, GroupList, LimitsBody, MemberInfo
 
 _NONE = "no groups; `pond group add NAME` makes one"
 _COLUMNS = (Column("GROUP"), Column("QUEUE"), Column("MEMBERS", gives_way=True), Column("LIMITS", gives_way=True))
+
+
+_role_option = click.option(
+    "--role", type=click.Choice(["lead", "member", "viewer"]), default="member", show_default=True, help="As what."
+)
 
 
 @click.group("group", cls=SuggestingGroup)
@@ -44,7 +49,7 @@ def ls(output: str, watch: bool, state_dir: Path | None) -> None:
 
         def look() -> Listing:
             groups = client.accounts.groups()
-            rows = [[known.name, known.queue, _members(known), limits_text(known.limits)] for known in groups]
+            rows = [[known.name, known.queue, _members(known.members), limits_text(known.limits)] for known in groups]
             names = [known.name for known in groups]
             return Listing(GroupList(groups=groups), names, lambda wide: show(_COLUMNS, rows, not wide, _NONE))
 
@@ -64,15 +69,45 @@ def change(name: str, state_dir: Path | None, **limits: Any) -> None:
         _tell(client.accounts.limit_group(name, limits_from(known.limits, **limits)))
 
 
+@group.command("invite")
+@click.argument("name", metavar="GROUP")
+@click.argument("user")
+@_role_option
+@click.option("--withdraw", is_flag=True, help="Take the invitation back.")
+@asks_server
+def invite(name: str, user: str, role: str, withdraw: bool, state_dir: Path | None) -> None:
+    """Invite USER into GROUP; with `pond group accept` they become a member."""
+    with connect(state_dir) as client:
+        accounts = client.accounts
+        _tell(accounts.withdraw_invitation(name, user) if withdraw else accounts.invite_member(name, user, role))
+
+
+@group.command("accept")
+@click.argument("name", metavar="GROUP")
+@asks_server
+def accept(name: str, state_dir: Path | None) -> None:
+    """Become a member of GROUP, to which one was invited; `pond whoami` lists invitations."""
+    with connect(state_dir) as client:
+        _tell(client.accounts.accept_invitation(name))
+
+
+@group.command("decline")
+@click.argument("name", metavar="GROUP")
+@asks_server
+def decline(name: str, state_dir: Path | None) -> None:
+    """Decline the invitation to GROUP."""
+    with connect(state_dir) as client:
+        client.accounts.decline_invitation(name)
+    click.echo(f"declined the invitation to {name}")
+
+
 @group.command("add-member")
 @click.argument("name", metavar="GROUP")
 @click.argument("user")
-@click.option(
-    "--role", type=click.Choice(["lead", "member", "viewer"]), default="member", show_default=True, help="As what."
-)
+@_role_option
 @asks_server
 def add_member(name: str, user: str, role: str, state_dir: Path | None) -> None:
-    """Take USER into GROUP, or give a member another role."""
+    """Take USER into GROUP, as an admin, or give a member another role."""
     with connect(state_dir) as client:
         _tell(client.accounts.put_member(name, user, role))
 
@@ -88,11 +123,10 @@ def remove_member(name: str, user: str, state_dir: Path | None) -> None:
 
 
 def _tell(known: GroupInfo) -> None:
-    members = _members(known) or "nobody"
-    click.echo(f"{known.name}: queue {known.queue}, {members}; {limits_text(known.limits)}")
+    members = _members(known.members) or "nobody"
+    invited = f"; invited: {_members(known.invited)}" if known.invited else ""
+    click.echo(f"{known.name}: queue {known.queue}, {members}{invited}; {limits_text(known.limits)}")
 
 
-def _members(known: GroupInfo) -> str:
-    return ", ".join(
-        member.user if member.role == "member" else f"{member.user} ({member.role})" for member in known.members
-    )
+def _members(members: list[MemberInfo]) -> str:
+    return ", ".join(member.user if member.role == "member" else f"{member.user} ({member.role})" for member in members)

@@ -131,6 +131,8 @@ def whoami(output: str, state_dir: Path | None) -> None:
     click.echo(f"{info.user}{' (admin)' if info.admin else ''} at {url}, {how}")
     for membership in info.groups:
         click.echo(f"{membership.role} of {membership.group}, queue {membership.queue}")
+    for place in info.invitations:
+        click.echo(f"invited by {place.by} to {place.group} as {place.role}: pond group accept {place.group}")
     if info.verbs:
         click.echo(f"this token allows {', '.join(info.verbs)}")
     click.echo(limits_text(info.limits))

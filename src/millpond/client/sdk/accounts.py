@@ -98,6 +98,23 @@ class Accounts:
         """Let somebody leave a group."""
         return self._ask(GroupInfo, "DELETE", f"/groups/{segment(group)}/members/{segment(user)}")
 
+    def invite_member(self, group: str, user: str, role: str) -> GroupInfo:
+        """Offer somebody a place in a group."""
+        path = f"/groups/{segment(group)}/invitations/{segment(user)}"
+        return self._ask(GroupInfo, "PUT", path, json={"role": role})
+
+    def withdraw_invitation(self, group: str, user: str) -> GroupInfo:
+        """Take such an offer back."""
+        return self._ask(GroupInfo, "DELETE", f"/groups/{segment(group)}/invitations/{segment(user)}")
+
+    def accept_invitation(self, group: str) -> GroupInfo:
+        """Take a place in a group that one was offered."""
+        return self._ask(GroupInfo, "POST", f"/groups/{segment(group)}/membership")
+
+    def decline_invitation(self, group: str) -> None:
+        """Decline such an offer."""
+        self._tell("DELETE", f"/groups/{segment(group)}/membership")
+
     def tokens(self) -> list[TokenInfo]:
         """The tokens that one may see, the newest first."""
         return self._ask(TokenList, "GET", "/tokens").tokens

@@ -14,9 +14,10 @@ from millpond.server.api.pictures import limits_body, memberships
 from millpond.server.api.sessions import end_session, start_session
 from millpond.server.auth.accounts import OWNER
 from millpond.server.auth.acts import Act
+from millpond.server.auth.group_invitations import VALID_S
 from millpond.server.auth.roles import Target, Verb
 from millpond.server.auth.secrets import csrf_of
-from millpond.specs.accounts import LoginInfo, LoginRequest, PasswordChange, WhoInfo
+from millpond.specs.accounts import GroupInvitationInfo, LoginInfo, LoginRequest, PasswordChange, WhoInfo
 
 router = api_router(tags=["account"])
 
@@ -62,6 +63,10 @@ def whoami(access: Myself, security: SecurityOf, service: ServiceOf) -> WhoInfo:
         admin=caller.admin,
         how=caller.how,
         groups=memberships(security.accounts, caller.user),
+        invitations=[
+            GroupInvitationInfo(group=each.group, role=each.role.value, by=each.by, until=each.at + VALID_S)
+            for each in security.invitations.of_user(caller.user)
+        ],
         verbs=sorted(caller.verbs or ()),
         limits=limits_body(security.accounts.user(caller.user).limits),
         disk=[service.disk.of_user(caller.user), *map(service.disk.of_group, sorted(caller.groups))],

@@ -156,10 +156,9 @@ def secret_target(kind: str, owner: str, name: str) -> Target:
 
 
 async def dataset_in_path(request: HTTPConnection) -> Target:
-    """The dataset that the path names: that of whoever put its latest version, or of who would put the first."""
-    name, act = request.path_params["name"], request.state.act
-    owner = await request.app.state.service.files.owner_of(name) or act.caller.user
-    return replace(security_of(request).accounts.target_user(owner), kind="dataset", name=name)
+    """The dataset that the path names: its owner's and its own group's, or the caller's where there is none."""
+    service: Service = request.app.state.service
+    return await service.files.target(request.path_params["name"], request.state.act.caller)
 
 
 def security_of(request: HTTPConnection) -> Security:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict
 
 from millpond.model.amounts import decimal_text
 from millpond.server.auth.accounts import Accounts
-from millpond.server.auth.records import AccountLimits, Group, SshKey, Token, User
+from millpond.server.auth.records import AccountLimits, Group, GroupInvitation, SshKey, Token, User
 from millpond.specs.accounts import GroupInfo, LimitsBody, MemberInfo, MembershipInfo, TokenInfo, UserInfo
 from millpond.specs.ssh import PublicKey, SshKeyInfo
 
@@ -43,12 +44,13 @@ def user_info(accounts: Accounts, user: User) -> UserInfo:
     )
 
 
-def group_info(accounts: Accounts, group: Group) -> GroupInfo:
-    """A group with its members."""
+def group_info(accounts: Accounts, group: Group, invited: Iterable[GroupInvitation] = ()) -> GroupInfo:
+    """A group with its members, and who is invited where that may be seen."""
     return GroupInfo(
         name=group.name,
         queue=group.queue,
         members=[MemberInfo(user=member.user, role=member.role.value) for member in accounts.members_of(group.name)],
+        invited=[MemberInfo(user=each.user, role=each.role.value) for each in invited],
         limits=limits_body(group.limits),
     )
 

@@ -46,6 +46,7 @@ class Act:
         """The entry for the audit log, once the answer is known; None when there is nothing to tell."""
         if self.verb in ("", Verb.SEND_FILES):
             return None
+        # Whoever is in several groups is not one group's matter: of what they do and of themselves only admins read.
         groups = self.target.groups or (self.caller.groups if self.caller and not self.target.kind else frozenset())
         return AuditEntry(
             self.at,
@@ -55,7 +56,7 @@ class Act:
             self.verb,
             self.target.kind,
             _plain(self.target.name, _LONGEST_OBJECT),
-            min(groups, default=""),
+            next(iter(groups)) if len(groups) == 1 else "",
             _plain(self.before, _LONGEST_ACCOUNT),
             _plain(self.after, _LONGEST_ACCOUNT),
             status,

@@ -71,6 +71,23 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupInvitation:
+    """A place in a group that a user has been offered.
+
+    Attributes:
+        user: whom it is for; there may be no such user.
+        by: who made it.
+        at: when, in seconds since 1970.
+    """
+
+    group: str
+    user: str
+    role: Role
+    by: str
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
 class Identity:
     """Who an account's owner is to an OpenID Connect provider. Names there may change hands; a subject never does.
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from millpond.server.auth.accounts import Accounts
 from millpond.server.auth.audit import AuditLog
+from millpond.server.auth.group_invitations import GroupInvitations
 from millpond.server.auth.identities import Identities
 from millpond.server.auth.logins import Logins
 from millpond.server.auth.oidc.sign_on import SignOn
@@ -28,6 +29,7 @@ class Security:
     keys: SshKeys
     logins: Logins
     audit: AuditLog
+    invitations: GroupInvitations
     sign_on: SignOn
     clock: Callable[[], float]
 
@@ -72,4 +74,6 @@ def open_security(
     identities = Identities(store.accounts, accounts, clock)
     sign_on = SignOn(oidc.rules, accounts, identities, clock, oidc.transport)
     logins = Logins(accounts, passwords or Passwords(), clock)
-    return Security(accounts, SshKeys(store.ssh_keys, clock), logins, AuditLog(store.audit), sign_on, clock)
+    invitations = GroupInvitations(store.accounts, accounts, clock)
+    keys, audit = SshKeys(store.ssh_keys, clock), AuditLog(store.audit)
+    return Security(accounts, keys, logins, audit, invitations, sign_on, clock)

@@ -43,10 +43,15 @@ class Dataset:
         return str(DatasetRef(self.name, self.version))
 
     @property
+    def target(self) -> Target:
+        """It, as something that one may change: its owner's, and where it is not private its group's."""
+        groups = frozenset() if self.visibility == "private" else frozenset({self.group} - {""})
+        return Target("dataset", self.name, self.user, groups)
+
+    @property
     def seen(self) -> Target:
         """It, as something that one may see and use."""
-        target = Target("dataset", self.name, self.user, frozenset({self.group} - {""}))
-        return shared_target(target, self.visibility)
+        return shared_target(self.target, self.visibility)
 
 
 class Datasets:

@@ -156,10 +156,12 @@ class Files:
         """Every version of every dataset that somebody may see."""
         return [_dataset_info(found) for found in await asyncio.to_thread(self._datasets.all) if sees(found.seen)]
 
-    async def owner_of(self, name: str) -> str:
-        """Who put the latest version of a dataset; empty when there is none."""
+    async def target(self, name: str, caller: Caller) -> Target:
+        """A dataset as what a verb is applied to; the caller's own, and their group's, where there is none."""
         found = await asyncio.to_thread(self._datasets.all)
-        return next((each.user for each in found if each.name == name), "")
+        mine = frozenset({first_group(caller)} - {""})
+        absent = Target("dataset", name, caller.user, mine)
+        return next((each.target for each in found if each.name == name), absent)
 
     async def share_dataset(self, name: str, visibility: Visibility) -> DatasetInfo:
         """Let others see all versions of a dataset, or no more.

@@ -62,8 +62,9 @@ class CatalogueImage:
 
     @property
     def target(self) -> Target:
-        """It, as something that one may change."""
-        return Target("image", self.reference, self.user, frozenset({self.group} - {""}))
+        """It, as something that one may change: its owner's, and where it is not private its group's."""
+        groups = frozenset() if self.visibility == "private" else frozenset({self.group} - {""})
+        return Target("image", self.reference, self.user, groups)
 
     @property
     def seen(self) -> Target:

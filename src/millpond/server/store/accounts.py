@@ -8,11 +8,11 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from millpond.server.auth.records import AccountLimits, Group, Identity, Member, Token, TokenKind, User
+from millpond.server.auth.records import AccountLimits, Group, GroupInvitation, Identity, Member, Token, TokenKind, User
 from millpond.server.auth.roles import Role, Verb
 from millpond.server.store import schema
 
-Account = User | Group | Member | Token | Identity
+Account = User | Group | Member | Token | Identity | GroupInvitation
 
 
 class AccountStore:
@@ -31,8 +31,8 @@ class AccountStore:
                 if changed.rowcount == 0:
                     connection.execute(table.insert().values(row))
 
-    def drop(self, *records: Member | Identity) -> None:
-        """Forget memberships and identities, all or none."""
+    def drop(self, *records: Member | Identity | GroupInvitation) -> None:
+        """Forget these, all or none."""
         with self._engine.begin() as connection:
             for record in records:
                 table = _table(record)
@@ -84,6 +84,14 @@ class AccountStore:
             for row in self._all(table, table.c.since, table.c.group, table.c.user)
         ]
 
+    def group_invitations(self) -> list[GroupInvitation]:
+        """All invitations into groups, the oldest first."""
+        table = schema.group_invitations
+        return [
+            GroupInvitation(row.group, row.user, Role(row.role), row.by, row.at)
+            for row in self._all(table, table.c.at, table.c.group, table.c.user)
+        ]
+
     def tokens(self) -> list[Token]:
         """All tokens, the oldest first."""
         return [
@@ -127,6 +135,8 @@ def _table(record: Account) -> sa.Table:
             return schema.tokens
         case Identity():
             return schema.identities
+        case GroupInvitation():
+            return schema.group_invitations
 
 
 def _row(record: Account) -> dict[str, Any]:

@@ -273,6 +273,17 @@ members = Table(
 )
 """Who is in which group, as what; ``issuer`` is the provider whose word it follows from, empty where none's."""
 
+group_invitations = Table(
+    "group_invitations",
+    metadata,
+    Column("group", _NAME, primary_key=True),
+    Column("user", _NAME, primary_key=True),
+    Column("role", String(20), nullable=False),
+    Column("by", _NAME, nullable=False),
+    Column("at", Float, nullable=False),
+)
+"""Who was offered a place in which group, as what, by whom."""
+
 identities = Table(
     "identities",
     metadata,
