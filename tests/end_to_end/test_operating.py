@@ -30,6 +30,17 @@ def test_a_wrong_configuration_is_told_with_line_and_column(pond, tmp_path):
     assert "weight" in done.stderr
 
 
+@pytest.mark.parametrize("way", [("--detach",), ()])
+def test_a_server_that_cannot_start_by_its_configuration_tells_all_faults(pond, tmp_path, way):
+    faults = "dev: {idle_after: 5s}\npools: [{name: a, turn: 2d}]\nqueues: [{name: a, weight: 0}]\n"
+    (tmp_path / "pond.yaml").write_text(faults)
+    done = pond("up", "--port", "0", "--config", "pond.yaml", *way)
+    checked = pond("config", "check", "pond.yaml")
+    assert done.returncode == checked.returncode == 2
+    assert [line.strip() for line in done.stderr.splitlines()] == [line.strip() for line in checked.stderr.splitlines()]
+    assert len(done.stderr.splitlines()) == 3
+
+
 def test_queues_are_added_to_a_running_server_by_its_configuration(pond, tmp_path):
     config = tmp_path / "pond.yaml"
     config.write_text("queues: []\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,6 @@ import pytest
 from millpond.client.cli import needs
 from millpond.model.errors import NotFoundError, UnavailableError
 from millpond.specs.changing import Change
-from millpond.specs.errors import SpecError
 from millpond.specs.templates import all_templates, find_template
 
 OWN = "about: mine\nneeds: [{program: no-such-program, install: ask ada}]\n---\nkind: dev\ncommand: work\n"
@@ -46,13 +46,31 @@ def test_an_own_template_stands_in_for_ours_of_the_same_name(own: Path) -> None:
     assert (found["shell"], found["mine"], found["jupyterlab"]) == (True, True, False)
 
 
-def test_a_wrong_own_template_is_told_with_its_place(own: Path) -> None:
-    (own / "bad.yaml").write_text("about: bad\nneeds: [{install: x}]\n---\ncommand: work\n")
-    with pytest.raises(SpecError, match=r"bad.yaml:2:9.*program and module"):
-        all_templates()
-    (own / "bad.yaml").write_text("about: bad\n")
-    with pytest.raises(SpecError, match="two documents"):
-        all_templates()
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (b"about: bad\nneeds: [{install: x}]\n---\ncommand: work\n", r"bad.yaml:2:9.*program and module"),
+        (b"about: bad\n", "two documents"),
+        (b"about: bad\n---\ncommand: work\ngpsu: 1\n", r"bad.yaml:4:1.*gpus"),
+        (b"\xff\xfe", "not UTF-8"),
+        (b"", "it is empty"),
+        (b"{[", "bad.yaml"),
+    ],
+)
+def test_a_wrong_own_template_is_skipped_with_a_warning_and_breaks_no_other(own: Path, text: bytes, told: str) -> None:
+    (own / "bad.yaml").write_bytes(text)
+    (own / "shell.yaml").write_bytes(text.replace(b"bad", b"shell"))
+    (own / "mine.yaml").write_text(OWN)
+    (own / "gone.yaml").symlink_to(own / "nowhere")
+    warnings: list[str] = []
+    found = {template.name: template.own for template in all_templates(warnings.append)}
+    assert (found["shell"], found["mine"]) == (False, True)
+    assert not {"bad", "gone"} & set(found)
+    assert len(warnings) == 3
+    assert re.search(told, warnings[0], re.DOTALL)
+    assert find_template("shell").name == "shell"
+    with pytest.raises(NotFoundError):
+        find_template("bad")
 
 
 def test_an_unknown_template_is_answered_with_the_nearest() -> None:

@@ -43,7 +43,8 @@ def run(arguments: Sequence[str]) -> int:
     except MillpondError as error:
         if isinstance(error, InconsistentStateError):
             log.critical("a defect", exc_info=error)
-        print(f"pond: {error}", file=sys.stderr)
+        further = "\n      "
+        print(f"pond: {further.join(str(error).splitlines())}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:  # before the server itself listens to signals
         return _INTERRUPTED

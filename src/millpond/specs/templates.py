@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import importlib.resources
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import Field, model_validator
 
-from millpond.model.errors import NotFoundError, UnavailableError
+from millpond.model.errors import MillpondError, NotFoundError, UnavailableError
 from millpond.specs.changing import Change
 from millpond.specs.errors import BadValueError, SpecError, suggest
 from millpond.specs.job import JobSpec, read_job
@@ -94,27 +94,32 @@ def own_folder() -> Path:
     return Path(home) / "millpond" / "templates"
 
 
-def all_templates() -> list[Template]:
+def all_templates(warn: Callable[[str], None] = lambda text: None) -> list[Template]:
     """Ours and the user's own by name; one of the user's stands in for ours of the same name.
 
-    Raises:
-        SpecError, UnavailableError: one of the user's is wrong or cannot be read.
+    Args:
+        warn: told why a file of the user's is skipped: it is wrong or cannot be read.
     """
     ours = importlib.resources.files("millpond") / "templates"
-    found = {}
-    for own, folder in ((False, Path(str(ours))), (True, own_folder())):
-        for path in sorted(folder.glob(f"*{_SUFFIX}")):
-            found[path.stem] = _read(path, own)
+    found = {path.stem: _read(path, own=False) for path in Path(str(ours)).glob(f"*{_SUFFIX}")}
+    for path in sorted(own_folder().glob(f"*{_SUFFIX}")):
+        try:
+            own = _read(path, own=True)
+            own.job(Path.cwd())
+        except MillpondError as error:
+            warn(f"the template {path} is skipped:\n{error}")
+        else:
+            found[own.name] = own
     return [found[name] for name in sorted(found)]
 
 
-def find_template(name: str) -> Template:
-    """A template by its name.
+def find_template(name: str, warn: Callable[[str], None] = lambda text: None) -> Template:
+    """A template by its name; ``warn`` as in ``all_templates``.
 
     Raises:
         NotFoundError: there is none.
     """
-    templates = {template.name: template for template in all_templates()}
+    templates = {template.name: template for template in all_templates(warn)}
     if name not in templates:
         raise NotFoundError(f"no template {name!r}", suggest(name, list(templates)))
     return templates[name]

@@ -119,7 +119,7 @@ def _specs(file: str | None, template: str | None, changes: tuple[str, ...]) -> 
         raise InvalidInputError("both FILE and --template", "leave one of them out")
     if file is not None:
         return read(file, changes)
-    chosen = find_template(template or "")
+    chosen = find_template(template or "", say)
     needs.require(chosen, os.environ.get("PATH", ""))
     return [chosen.job(Path.cwd(), [Change.parse(change) for change in changes], carried_environment())]
 

@@ -88,7 +88,9 @@ def _failure(code: int, log: Path, begin: int) -> MillpondError:
     with log.open("rb") as stream:
         stream.seek(begin)
         lines = stream.read().decode(errors="replace").strip().splitlines()
-    last = lines[-1].removeprefix("pond: ") if lines else f"the server ended at once with exit code {code}"
+    told = max((number for number, line in enumerate(lines) if line.startswith("pond: ")), default=len(lines) - 1)
+    last = "\n".join(line.removeprefix("pond: ").strip() for line in lines[told:])
+    last = last or f"the server ended at once with exit code {code}"
     if code == UnavailableError.exit_code:
         return UnavailableError(last)
     return MillpondError(f"the server ended while starting: {last}", f"{log} says more")

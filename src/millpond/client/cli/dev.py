@@ -59,7 +59,7 @@ def command(
         return None
     named = {"gpus": gpus, "time_limit": time_limit}
     wanted = [f"{name}={value}" for name, value in named.items() if value is not None] + list(changes)
-    chosen = find_template(template)
+    chosen = find_template(template, say)
     needs.require(chosen, os.environ.get("PATH", ""))
     spec = chosen.job(Path.cwd(), [Change.parse(change) for change in wanted], carried_environment())
     with connect(state_dir) as client:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from millpond.client.cli.complaints import say
 from millpond.client.cli.listing import Listing, listing_options, show_listing
 from millpond.client.cli.suggesting import SuggestingGroup
 from millpond.client.cli.tables import Column, show
@@ -35,7 +36,7 @@ def list_templates(output: str, watch: bool) -> None:
                 needs=[need.name for need in each.header.needs],
                 source=each.source,
             )
-            for each in all_templates()
+            for each in all_templates(say)
         ]
         names = [each.name for each in templates]
         return Listing(TemplateList(templates=templates), names, lambda wide: _draw(templates, wide))
@@ -47,7 +48,7 @@ def list_templates(output: str, watch: bool) -> None:
 @click.argument("name", metavar="NAME")
 def show_template(name: str) -> None:
     """Print a template: a good start for one of your own."""
-    click.echo(find_template(name).text, nl=False)
+    click.echo(find_template(name, say).text, nl=False)
 
 
 def _draw(templates: list[TemplateInfo], wide: bool) -> None:
