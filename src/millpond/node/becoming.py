@@ -1,6 +1,6 @@
 """What a process becomes before it runs a task's command, or a command beside the task. Standard library only.
 
-Called by the supervisor's children, between fork and exec.
+Called by the supervisor's children, between fork and exec, and by the supervisor where no fork is needed.
 """
 
 from __future__ import annotations
@@ -20,8 +20,12 @@ _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _FIRST_VICTIM = 500
 """The least that a task's ``oom_score_adj`` is (proc(5)): when memory runs out, tasks go before all else."""
 
+_SCORE = Path("/proc/self/oom_score_adj")
 _ANSWERED = tuple(map(int, signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD}))
 """Put together once, as whoever has just been forked pays for each page that it touches."""
+
+Streams = tuple[int | None, int, int]
+"""Open files that a process reads from (None: nothing), writes to, and writes errors to."""
 
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -43,9 +47,8 @@ def become_task(limits: dict[str, Any], network: int | None = None, answer: sign
         data = limits["data_bytes"] if most == resource.RLIM_INFINITY else min(limits["data_bytes"], most)
         resource.setrlimit(resource.RLIMIT_DATA, (data, most))
     libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    score = Path("/proc/self/oom_score_adj")
     with contextlib.suppress(OSError):  # a read-only /proc in a container: the kernel chooses as it likes
-        score.write_text(str(max(_FIRST_VICTIM, int(score.read_text()))))
+        _raise_score()
     if network is not None:
         private_network.enter_that_of(network)
     for number in _ANSWERED:
@@ -56,6 +59,56 @@ def become_task(limits: dict[str, Any], network: int | None = None, answer: sign
 def become_sandbox(limits: dict[str, Any], network: int | None = None) -> None:
     """As ``become_task``, deaf to what only the task within the sandbox is to hear."""
     become_task(limits, network, signal.SIG_IGN)
+
+
+def takes_no_fork(limits: Mapping[str, Any], network: int | None) -> bool:
+    """Whether ``spawn_sandbox`` does all that ``become_sandbox`` would for such a task."""
+    return not limits["groups"] and not limits["cpus"] and limits["data_bytes"] is None and network is None
+
+
+def spawn_sandbox(command: list[str], env: Mapping[str, str], script: int, streams: Streams) -> int:
+    """Start what makes a sandbox, as ``become_sandbox`` would have it; returns its process.
+
+    Forked, this interpreter and the child would each copy hundreds of pages, a quarter of all that a short task costs.
+    bwrap sees to it that it dies with us; it is deaf because all signals are blocked, which ``env`` undoes as well.
+
+    Args:
+        script: an open file that it gets.
+        streams: the standard ones; None as the first: nothing to read.
+
+    Raises:
+        OSError: the program is missing, or there is no room for a process.
+    """
+    os.set_inheritable(script, True)
+    given, *ends = streams
+    files: list[Any] = [(os.POSIX_SPAWN_DUP2, end, number) for number, end in enumerate(ends, 1)]
+    if given is None:
+        files.append((os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0))
+    else:
+        files.append((os.POSIX_SPAWN_DUP2, given, 0))
+    with _first_victim():
+        return os.posix_spawn(command[0], command, env, file_actions=files, setsid=True, setsigmask=_ANSWERED)
+
+
+@contextlib.contextmanager
+def _first_victim() -> Iterator[None]:
+    """What is started meanwhile is the kernel's first choice when memory runs out."""
+    before = None
+    with contextlib.suppress(OSError):
+        before = _raise_score()
+    try:
+        yield
+    finally:
+        if before is not None:
+            with contextlib.suppress(OSError):
+                _SCORE.write_text(before)
+
+
+def _raise_score() -> str:
+    """Have the kernel end this process first; returns how it stood before."""
+    before = _SCORE.read_text()
+    _SCORE.write_text(str(max(_FIRST_VICTIM, int(before))))
+    return before
 
 
 @contextlib.contextmanager

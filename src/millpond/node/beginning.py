@@ -12,7 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from millpond.node import cgroups
-from millpond.node.becoming import acting_as, become_sandbox, become_task
+from millpond.node.becoming import (
+    Streams,
+    acting_as,
+    become_sandbox,
+    become_task,
+    spawn_sandbox,
+    takes_no_fork,
+)
 from millpond.node.capture import OutputCapture
 from millpond.node.containers import supervised
 from millpond.node.door import open_door
@@ -42,8 +49,8 @@ class Beginning:
         self.output: OutputCapture | None = None
         self.input: TaskInput | None = None
 
-    def start(self) -> subprocess.Popen[bytes]:
-        """Start the command, in a session of its own.
+    def start(self) -> int:
+        """Start the command, in a session of its own; returns its process, a child of ours.
 
         Raises:
             OSError, ValueError, subprocess.SubprocessError: it cannot be started; ``account`` tells the record why.
@@ -57,13 +64,15 @@ class Beginning:
         if order["door"] is not None:
             self.door = open_door(order["door"], order["identity"])
         if wrapped is None:
-            return self._launch(order["command"], order["workdir"], order["env"])
+            return self._launch(partial(self._fork, order["command"], order["workdir"], order["env"]))
         if container is not None:
-            return self._launch(wrapped, container["scratch"], container["env"])
+            return self._launch(partial(self._fork, wrapped, container["scratch"], container["env"]))
         script = open_script(order["env"], order["workdir"])
         try:
             env = outer_environment(script_path(script), order["env"])
-            return self._launch(wrapped, "/", env, become_sandbox, (script,))
+            if takes_no_fork(order["limits"], self.network):
+                return self._launch(partial(spawn_sandbox, wrapped, env, script))
+            return self._launch(partial(self._fork, wrapped, "/", env, script=script))
         finally:
             os.close(script)
 
@@ -76,31 +85,16 @@ class Beginning:
             "preparing": not self._prepared,
         }
 
-    def _launch(
-        self,
-        command: list[str],
-        folder: str,
-        env: dict[str, str],
-        become: Callable[..., None] = become_task,
-        handed_on: tuple[int, ...] = (),
-    ) -> subprocess.Popen[bytes]:
+    def _launch(self, start: Callable[[Streams], int]) -> int:
+        """Start a process with these standard streams, and take what it writes."""
         ring = self._order.get("stdin")
         given = None if ring is None else TaskInput(Path(ring), self._order["identity"])
         output = OutputCapture(
             self._path.with_suffix(".log"), self._path.with_suffix(".index"), self._order["identity"]
         )
+        ends = output.ends
         try:
-            child = subprocess.Popen(
-                command,
-                cwd=folder,
-                env=env,
-                stdin=subprocess.DEVNULL if given is None else given.end,
-                stdout=output.ends[Stream.STDOUT],
-                stderr=output.ends[Stream.STDERR],
-                start_new_session=True,
-                preexec_fn=partial(become, self._order["limits"], self.network),
-                pass_fds=handed_on,
-            )
+            pid = start((None if given is None else given.end, ends[Stream.STDOUT], ends[Stream.STDERR]))
         except BaseException:
             output.close()
             raise
@@ -108,7 +102,26 @@ class Beginning:
         if given is not None:
             given.begin()
         self.output, self.input = output, given
-        return child
+        return pid
+
+    def _fork(
+        self, command: list[str], folder: str, env: dict[str, str], streams: Streams, script: int | None = None
+    ) -> int:
+        """Start a command; with ``script`` it makes a sandbox and gets that file."""
+        given, output, errors = streams
+        child = subprocess.Popen(
+            command,
+            cwd=folder,
+            env=env,
+            stdin=subprocess.DEVNULL if given is None else given,
+            stdout=output,
+            stderr=errors,
+            start_new_session=True,
+            preexec_fn=partial(become_task if script is None else become_sandbox, self._order["limits"], self.network),
+            pass_fds=() if script is None else (script,),
+        )
+        child.returncode = 0  # else it would collect the exit code itself when it is dropped
+        return child.pid
 
     def _require_place(self) -> None:
         """Check what whoever starts the command in a sandbox would find out too late, with the task's own rights.

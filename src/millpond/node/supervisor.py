@@ -84,7 +84,6 @@ class _Supervisor:
         self._kills_before = self._kills()
         self._status: int | None = None
         self._deadline: float | None = None
-        self._child: subprocess.Popen[bytes] | None = None
         self._main = 0
         self._beginning = Beginning(path, order)
         self._visits: Visits | None = None
@@ -129,15 +128,13 @@ class _Supervisor:
     def _start(self) -> bool:
         """Start the command; when it cannot be started the record says why."""
         try:
-            child = self._beginning.start()
+            self._main = self._beginning.start()
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             self._record.update(error=self._beginning.account(error), ended_at=time.time())
             cgroups.remove(self._folders())
             self._write_for_good()
             return False
-        self._child = child  # kept, as it would collect the exit code itself when dropped
-        self._main = child.pid
-        self._record.update(pid=child.pid, pid_start=procfs.start_ticks(child.pid), started_at=time.time())
+        self._record.update(pid=self._main, pid_start=procfs.start_ticks(self._main), started_at=time.time())
         write_json(self._path, self._record)
         return True
 
