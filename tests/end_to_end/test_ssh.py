@@ -191,6 +191,9 @@ def test_writing_the_entries_again_changes_nothing_and_they_are_ones_own(place: 
         place.pond.env["HOME"] = str(home)
         written = place.pond("dev", "ssh-config", "--include")
         assert written.stdout == f"ssh millpond-{place.job}\n", written.stderr
+    link = f"in VS Code: vscode://vscode-remote/ssh-remote+millpond-{place.job}{place.workdir}"
+    assert link in written.stderr
+    assert link in place.pond("dev", "open", place.job).stderr
     assert (home / ".ssh/config").read_text() == f'Include "{place.config}"\n'
     shutil.rmtree(home)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before

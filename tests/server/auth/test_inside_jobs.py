@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from auth_world import API, AuthWorld
+from auth_world import API, AuthWorld, error_of
 from starlette.websockets import WebSocketDisconnect
 
 
@@ -45,6 +45,16 @@ def test_a_link_stops_working_for_who_has_lost_the_right(world: AuthWorld) -> No
     assert browser.get(link["path"]).status_code != 401
     world.client("olga").patch(f"{API}/users/vic", json={"disabled": True})
     assert browser.get(link["path"]).status_code == 401
+
+
+def test_there_is_no_link_to_a_job_that_has_ended(world: AuthWorld) -> None:
+    job = world.submit("max", kind="dev")
+    world.settled()
+    world.client("max").post(f"{API}/jobs/{job}/stop")
+    world.settled()
+    answer = world.client("max").post(f"{API}/jobs/{job}/link")
+    assert (answer.status_code, error_of(answer).cause) == (409, f"job {job} has ended (cancelled)")
+    assert "pond clone" in error_of(answer).remedy
 
 
 def status_of(world: AuthWorld, address: str, user: str) -> tuple[int, str]:

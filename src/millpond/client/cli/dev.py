@@ -14,6 +14,7 @@ from millpond.client.cli.attach import SHELL
 from millpond.client.cli.complaints import INTERRUPTED, say
 from millpond.client.cli.connection import asks_server, connect
 from millpond.client.cli.dev_ssh import command as ssh_config
+from millpond.client.cli.dev_ssh import say_how_editors_open
 from millpond.client.cli.exec import run_beside
 from millpond.client.cli.following import exit_code_of
 from millpond.client.cli.suggesting import SuggestingGroup
@@ -126,7 +127,7 @@ def _await_start(client: Client, job: JobInfo) -> JobInfo:
 
 
 def _show_link(client: Client, job: JobInfo, alone: bool = False) -> int:
-    """Print the link as soon as there is something to see behind it."""
+    """Print the link as soon as there is something to see behind it, and how editors open it."""
     give_up_at = time.monotonic() + SERVES_WITHIN_S
     while not client.serves(job.id):
         job = client.job(job.id)
@@ -143,4 +144,5 @@ def _show_link(client: Client, job: JobInfo, alone: bool = False) -> int:
     link = client.link(job.id, alone=alone)
     say("open this in a browser; it works once, for a minute:")
     click.echo(link.open_url or client.address.url + link.open_path)
+    say_how_editors_open(client, job)
     return 0

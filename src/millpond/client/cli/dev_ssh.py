@@ -7,12 +7,14 @@ from urllib.parse import urlsplit
 
 import click
 
+from millpond.client.cli.complaints import say
 from millpond.client.cli.connection import asks_server, connect
 from millpond.client.sdk import Client
 from millpond.client.sdk.client import ENDED
 from millpond.client.sdk.discovery import is_on_this_machine
 from millpond.client.sdk.ssh_config import Entry, config_file, include, is_included, own_key, write_entries
 from millpond.model.errors import ConflictError, UnavailableError
+from millpond.specs.job_bodies import JobInfo
 from millpond.specs.ssh import SshInfo
 
 _EVERYWHERE = ("0.0.0.0", "::")
@@ -35,16 +37,37 @@ def command(job: str | None, includes: bool, state_dir: Path | None) -> None:
         host = _host(client.address.url, gateway)
         jobs = _jobs(client, job)
         client.ssh.add_key(own_key())
+        folders = {name: folder_of(client, name) for name in jobs}
     entries = [Entry(name, host, gateway.port, gateway) for name in jobs]
     write_entries(gateway, entries, only=job is None)
     if includes:
         include()
     if is_included():
         ways = [f"ssh {entry.name}" for entry in entries]
+        for entry in entries:
+            say(f"in VS Code: {entry.vscode_link(folders[entry.job])}")
     else:
         ways = [f"ssh -F {config_file()} {entry.name}" for entry in entries]
         click.echo(f"`pond dev ssh-config --include` has ~/.ssh/config include {config_file()}", err=True)
     click.echo("\n".join(ways) if ways else "none of your jobs goes on")
+
+
+def say_how_editors_open(client: Client, job: JobInfo) -> None:
+    """Print what opens a job in VS Code, where the server has a gateway and the job goes on."""
+    gateway = client.ssh.gateway()
+    if not gateway.host or job.kind != "dev":
+        return
+    entry = Entry(job.id, gateway.host, gateway.port, gateway)
+    if is_included() and entry.is_written():
+        say(f"in VS Code: {entry.vscode_link(folder_of(client, job.id))}")
+    else:
+        say(f"`pond dev ssh-config --include {job.id}` prints a link for VS Code")
+
+
+def folder_of(client: Client, job: str) -> str:
+    """Where a job runs, by its file; empty where the server chose the place, or made a copy."""
+    document = client.document(job)
+    return "" if document.get("ship") else str(document.get("workdir") or "")
 
 
 def _jobs(client: Client, job: str | None) -> list[str]:

@@ -11,6 +11,7 @@ import re
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import quote
 
 from millpond.client.sdk.credentials import config_dir
 from millpond.model.errors import UnavailableError
@@ -39,6 +40,13 @@ class Entry:
         """What is typed behind ``ssh``."""
         return HOST_PREFIX + self.job
 
+    def vscode_link(self, folder: str) -> str:
+        """What opens a folder of the job in VS Code, by its extension Remote - SSH, where ssh knows the entry.
+
+        Source: Visual Studio Code, "Command Line Interface (CLI)", opening VS Code with URLs.
+        """
+        return f"vscode://vscode-remote/ssh-remote+{quote(self.name)}{quote(folder or '/')}"
+
     def text(self) -> str:
         """The entry as ssh_config(5) has it."""
         folder = ssh_dir()
@@ -55,6 +63,10 @@ class Entry:
             "    ForwardAgent no",
         )
         return "\n".join(lines) + "\n"
+
+    def is_written(self) -> bool:
+        """Whether the file has an entry of this name."""
+        return any(found[1] == self.name for found in _BLOCK.finditer(_read(config_file())))
 
 
 def ssh_dir() -> Path:

@@ -9,6 +9,7 @@ from typing import Annotated, TypeAlias
 from fastapi import Query, Request, WebSocket, WebSocketDisconnect
 
 from millpond.model.errors import ConflictError, MillpondError
+from millpond.model.states import JobState
 from millpond.server.activity import Activity
 from millpond.server.api.dependencies import PassesOf, ServiceOf
 from millpond.server.api.description import BYTES_BODY, api_router
@@ -39,7 +40,7 @@ async def link(
     access: Seer,
     alone: Annotated[bool, Query()] = False,
 ) -> LinkInfo:
-    """A link that signs a browser in to what the job serves. It works once, within a minute.
+    """A link that signs a browser in to what a job that has not ended serves. It works once, within a minute.
 
     A revision of a service is shown as the service, or, with ``alone``, by itself.
     """
@@ -47,8 +48,11 @@ async def link(
     demand(access.caller, *entrance(info))
     if info.kind not in SERVING_KINDS:
         raise ConflictError(f"job {info.id} is of kind {info.kind} and serves nothing", "use kind dev or service")
-    access.tell("a link to what it serves")
     address = info.id if alone else service_of(info.id)
+    present = info if alone else await service.jobs.find(service.front.routes.present(address))
+    if JobState(present.state).ended:
+        raise ConflictError(f"job {info.id} has ended ({present.state})", f"start it anew with `pond clone {info.id}`")
+    access.tell("a link to what it serves")
     caller = access.caller
     ticket = passes.link(Pass(address, caller.user, security.accounts.pass_epoch(caller.user), caller.token))
     origin = service.origins.url_of(address)
