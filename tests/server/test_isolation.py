@@ -17,6 +17,7 @@ from millpond.node.sandbox_finding import SandboxMode
 from millpond.server.auth.records import User
 from millpond.server.isolation import Apart, Isolation
 from millpond.specs.confining import RunAs, UserKind
+from millpond.specs.job import JobFile
 
 NO_BWRAP = Apart(SandboxMode.AUTO, None, "bubblewrap is not installed", "install bubblewrap")
 AS_ROOT = Apart(SandboxMode.AUTO, Sandbox("bwrap", ()), is_root=True)
@@ -149,6 +150,52 @@ def test_with_accounts_of_the_machine_those_without_one_are_told_before_they_wai
 def test_where_all_run_as_the_server_nobody_has_a_number(api: Api) -> None:
     api.security.accounts.add_user(User("bob"))
     assert isolation_of(api, RunAs(UserKind.SERVER)).identity_of("bob") is None
+
+
+@pytest.fixture
+def one_account(api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The home of the account as which a server that is not root runs everything, also for a second person."""
+    home = tmp_path / "home-of-ada"
+    home.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    api.isolation.apart = Apart(SandboxMode.AUTO, Sandbox("bwrap", ()))
+    add_user(api, "bob")
+    return home
+
+
+def test_with_one_account_for_all_a_second_person_has_a_home_apart_and_the_owner_all_of_it(
+    api: Api, one_account: Path
+) -> None:
+    assert api.isolation.account_of("ada") is None
+    bob = api.isolation.account_of("bob")
+    assert bob is not None
+    assert bob.environment == {"HOME": str(api.state_dir / "homes" / "bob")}
+    assert one_account in bob.hidden
+    api.client.patch("/api/v1/users/bob", json={"disabled": True})
+    assert api.isolation.account_of("bob") is None
+
+
+def test_with_one_account_for_all_only_its_owner_names_what_lies_in_its_home(api: Api, one_account: Path) -> None:
+    (one_account / "set").touch()
+    (one_account.parent / "link").symlink_to(one_account)
+    for path in (one_account, one_account / "set", one_account.parent / "link" / "set"):
+        file = JobFile(command="work", data={"d": str(path)})
+        with pytest.raises(InvalidInputError, match="is ada's own: jobs on this server run as the account of ada"):
+            api.isolation.check_paths(file, "bob", lambda queue, path: True)
+        api.isolation.check_paths(file, "ada", lambda queue, path: True)
+    for named in ({"workdir": str(one_account)}, {"output": str(one_account / "out")}):
+        with pytest.raises(InvalidInputError, match="ada's own"):
+            api.isolation.check_paths(JobFile(command="work", **named), "bob", lambda queue, path: True)
+
+
+def test_with_one_account_for_all_others_write_where_the_configuration_lists_it(
+    api: Api, one_account: Path, tmp_path: Path
+) -> None:
+    file = JobFile(command="work", output=str(tmp_path / "out"))
+    api.isolation.check_paths(file, "bob", lambda queue, path: path == tmp_path / "out")
+    with pytest.raises(InvalidInputError, match="may be ada's own") as refused:
+        api.isolation.check_paths(file, "bob", lambda queue, path: False)
+    assert "have an admin list the folder" in refused.value.remedy
 
 
 def test_a_job_runs_nowhere_in_the_servers_own_state_but_in_its_users_home(api: Api, tmp_path: Path) -> None:

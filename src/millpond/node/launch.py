@@ -14,7 +14,7 @@ from millpond.model.errors import InvalidInputError
 from millpond.model.sharing import LENIENT, ShareClass, SliceRules
 from millpond.node.cgroups import Amounts
 from millpond.node.containers.launching import ContainerLaunch
-from millpond.node.identities import Identity
+from millpond.node.identities import Identity, SharedAccount
 from millpond.node.workspace import Workspace
 
 Command: TypeAlias = tuple[str, ...] | str
@@ -57,6 +57,7 @@ class LaunchSpec:
         role_amounts: by role, what its tasks are kept to.
         said_memory: roles that named their memory and use no cards.
         identity: whom they run as; None: as the server does.
+        account: what its user gets of the server's account; None: all of it, or an account of their own (``identity``).
         container: what its tasks run in; None: the machine's own environment.
         share_class: who goes first where it shares a device.
         slice_rules: how its tasks are held to their parts of devices.
@@ -76,6 +77,7 @@ class LaunchSpec:
     role_amounts: Mapping[str, Amounts] = field(default_factory=dict)
     said_memory: frozenset[str] = frozenset()
     identity: Identity | None = None
+    account: SharedAccount | None = None
     container: ContainerLaunch | None = None
     share_class: ShareClass = ShareClass.NORMAL
     slice_rules: SliceRules = LENIENT
@@ -104,13 +106,19 @@ class LaunchSpec:
         return min(self.grace_s, LONGEST_FAREWELL_S)
 
     @property
+    def home(self) -> Path | None:
+        """The home of its user, where that is not the account's."""
+        own = self.identity or self.account
+        return None if own is None else Path(own.home)
+
+    @property
     def inherited(self) -> dict[str, str]:
-        """What its tasks inherit of the server's environment."""
-        base = base_environment()
-        if self.container is None:
-            return base
-        # The places that these name are not those of the image, and the image may not know the language.
-        return {name: value for name, value in base.items() if name in _IN_CONTAINERS}
+        """What its tasks inherit of the server's environment, with whom they run as."""
+        base, own = base_environment(), self.identity or self.account
+        if self.container is not None:
+            # The places that these name are not those of the image, and the image may not know the language.
+            base = {name: value for name, value in base.items() if name in _IN_CONTAINERS}
+        return base if own is None else base | own.environment
 
     def argv_of(self, role: str) -> list[str]:
         """Program and arguments of a role's tasks."""

@@ -101,13 +101,15 @@ def order_for(
             place.env,
             start.devices,
             launch.reads_input,
+            () if launch.account is None else launch.account.hidden,
         )
         wrapped, container = order_of(launch.container, inmate)
     elif sandbox is not None:
         request = SandboxRequest(
-            mounts=(Mount(place.workdir, writable=True), *place.mounts),
+            mounts=place.mounts,
             installed=_installed(argv[0], start.env),
             identity=identity,
+            account=launch.account,
             memory_mib=_memory_mib(launch, start.role),
         )
         wrapped = sandbox.around(argv, request)
@@ -176,11 +178,13 @@ def _place(
         mounts += workspace.mounts(attempt_dir)
         env |= workspace.environment(attempt_dir)
         env |= {"MILLPOND_METRICS": str(files.metrics), "MILLPOND_RESULT": str(files.result)}
+    # What lies in the account may be its owner's: another user's task reads there at the most.
+    mounts.insert(0, Mount(workdir, writable=launch.account is None or workdir.is_relative_to(state_dir)))
     mounts += start.mounts
     if identity is not None and workdir.is_relative_to(state_dir):
         owned.append(workdir)
-    if identity is not None and Path(identity.home).is_dir():
-        mounts.append(Mount(Path(identity.home), writable=True))
+    if launch.home is not None and launch.home.is_dir():
+        mounts.append(Mount(launch.home, writable=True))
     if door is not None and door["program"] is not None:
         behind = Path(door["program"]).parent
         mounts.append(Mount(behind, writable=True))

@@ -23,7 +23,7 @@ from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from millpond.node.identities import Identity
+from millpond.node.identities import Identity, SharedAccount
 from millpond.node.task_environment import with_own_environment
 
 _THERE_ALREADY = (Path("/"), Path("/dev"))
@@ -42,21 +42,6 @@ class Mount:
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
-    """That a task runs as the server's own account, for a user who is not the account's owner.
-
-    Such a task writes nowhere but where the server lets it, and shares no memory with others.
-
-    Attributes:
-        hidden: absolute directories in which it finds nothing.
-        installed: what it may read there all the same.
-    """
-
-    hidden: tuple[Path, ...] = ()
-    installed: tuple[Path, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class SandboxRequest:
     """What one task is to find.
 
@@ -72,7 +57,7 @@ class SandboxRequest:
     mounts: Sequence[Mount] = ()
     installed: Sequence[Path] = ()
     identity: Identity | None = None
-    account: Account | None = None
+    account: SharedAccount | None = None
     memory_mib: int = 0
 
 
@@ -121,9 +106,7 @@ class Sandbox:
         """The command that runs ``argv`` in a sandbox; its exit code is that of ``argv``."""
         hidden = self.hidden if request.account is None else _outermost((*self.hidden, *request.account.hidden))
         private = self._private(request)
-        mounts = [*request.mounts]
-        if request.account is not None:
-            mounts += [Mount(path, writable=False) for path in request.account.installed]
+        mounts = self._mounts(request)
         inside = [_bound(mount) for mount in mounts if _lies_in(mount.path, hidden)]
         outside = [*private, *(_bound(mount) for mount in mounts if not _lies_in(mount.path, hidden))]
         if request.account is None:
@@ -137,6 +120,8 @@ class Sandbox:
         for layer in (*sorted(outside), *sorted(emptied), *sorted(inside)):
             if layer.path not in _THERE_ALREADY:
                 options += layer.options
+        for socket in request.account.masked if request.account is not None else ():
+            options += ["--ro-bind", os.devnull, str(socket)]
         for path in hidden:  # or a task could fill the machine's memory there
             options += ["--remount-ro", str(path)]
         # Last, as no folder of a job's may bring the machine's processes back. The task enters its working directory
@@ -145,6 +130,20 @@ class Sandbox:
         # bwrap stays above the task and must not die of the signals that the task is to hear: the supervisor starts it
         # with them ignored, and the script has them heard again.
         return [self.program, *options, "--", *_becoming(request.identity), *with_own_environment(argv)]
+
+    def _mounts(self, request: SandboxRequest) -> list[Mount]:
+        """What is mounted, but for what its user may not have of the account that the task runs as."""
+        account = request.account
+        if account is None:
+            return [*request.mounts]
+        allowed = [
+            mount
+            for mount in request.mounts
+            if _lies_in(mount.path, self.hidden) or not _lies_in(mount.path, account.hidden)
+        ]
+        empty = (*account.hidden, *private_directories())
+        installed = [Mount(path, writable=False) for path in account.installed if _lies_in(path, empty)]
+        return [*installed, *allowed]
 
     def _private(self, request: SandboxRequest) -> list[_Layer]:
         """The directories that a task has for itself."""

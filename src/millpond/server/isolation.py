@@ -18,7 +18,7 @@ from typing import Final
 from millpond.model.errors import InvalidInputError, UnavailableError
 from millpond.model.events import Event, StartsFreed, StartsHeld
 from millpond.model.reasons import Cause
-from millpond.node.identities import HOMES, Identity, account_named, is_taken, numbered
+from millpond.node.identities import HOMES, Identity, SharedAccount, account_named, is_taken, numbered, shared_account
 from millpond.node.sandbox import Sandbox
 from millpond.node.sandbox_finding import (
     INSTALL,
@@ -30,6 +30,7 @@ from millpond.node.sandbox_finding import (
 from millpond.server.auth.accounts import Accounts
 from millpond.server.core import Core
 from millpond.specs.confining import RunAs, UserKind
+from millpond.specs.job import JobFile
 from millpond.specs.paths import followed
 
 _AGAIN: Final = "then start the server again; what runs goes on meanwhile"
@@ -167,6 +168,44 @@ class Isolation:
         return numbered(
             user, self._accounts.numbers.of(user, range(rule.first, rule.last + 1), is_taken), self._state_dir
         )
+
+    def account_of(self, user: str) -> SharedAccount | None:
+        """What a user's tasks get of the server's account; None: all of it, or an account of their own.
+
+        Raises:
+            OSError: a home cannot be made.
+        """
+        alone = self.apart.is_root or self.apart.sandbox is None or not self.is_shared
+        return None if alone or user in ("", self._owner) else shared_account(user, self._state_dir)
+
+    def check_paths(self, file: JobFile, user: str, is_listed: Callable[[str, Path], bool]) -> None:
+        """Whether a job may have the folders of the machine that it names, where it runs as another user's account.
+
+        Args:
+            is_listed: whether the configuration has a queue's jobs write to a path.
+
+        Raises:
+            InvalidInputError: what it names belongs to the owner of the account, or may do so.
+        """
+        account = self.account_of(user)
+        if account is None:
+            return
+        whose = f"jobs on this server run as the account of {self._owner}"
+        for path in file.named_paths:
+            found = followed(path, "path")
+            if any(found.is_relative_to(place) for place in account.hidden) and not self._is_state(found):
+                raise InvalidInputError(
+                    f"{path} is {self._owner}'s own: {whose}", "send the files (--ship), or name another folder"
+                )
+        if file.output is not None and not is_listed(file.queue, followed(file.output, "output path")):
+            raise InvalidInputError(
+                f"the output path {file.output} may be {self._owner}'s own: {whose}",
+                "leave output out and fetch it with `pond get-output`, or have an admin list the folder for the queue",
+            )
+
+    def _is_state(self, path: Path) -> bool:
+        """Whether a path lies in the state directory, which has rules of its own."""
+        return path.is_relative_to(self._state_dir.resolve())
 
     def events(self, core: Core) -> list[Event]:
         """What the scheduler has to be told so that it starts work, or no longer does."""

@@ -101,6 +101,7 @@ class Launcher:
         spec, user = accepted.spec, accepted.user
         launch, checkpoint, roles = spec.launch, spec.checkpoint, spec.file.all_roles()
         self.isolation.check(user)
+        self.isolation.check_paths(spec.file, user, self.files.is_listed)
         identity = self.isolation.identity_of(user)
         return LaunchSpec(
             command=next(iter(launch.commands.values())),
@@ -120,6 +121,7 @@ class Launcher:
             role_amounts={role.name: self._amounts(role) for role in roles},
             said_memory=frozenset(role.name for role in roles if _said_memory(spec.file, role)),
             identity=identity,
+            account=self.isolation.account_of(user),
             container=self.provisions.launch(spec.file, identity),
             slice_rules=self.rules.slices(spec.file.pool),
             share_class=spec.share_class,

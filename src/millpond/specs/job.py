@@ -39,7 +39,7 @@ from millpond.specs.files import Digest
 from millpond.specs.images import ImageWish, Pinned
 from millpond.specs.locate import Located, Path, read_documents
 from millpond.specs.members import array_faults, members_of, unfilled
-from millpond.specs.mounts import DATASET_PREFIX, MOST_MOUNTS, After, DataSource, HostPath, Ship
+from millpond.specs.mounts import DATASET_PREFIX, MOST_MOUNTS, After, DataSource, HostPath, Ship, dataset_ref
 from millpond.specs.replicas import replica_faults
 from millpond.specs.serving import SERVING_KINDS, Hold, Scale, Serve
 from millpond.specs.sweeps import SweepFile
@@ -185,6 +185,12 @@ class JobFile(Strict):
     def network_named(self) -> str | None:
         """The network that the file asks for; None where it leaves that to the server."""
         return "private" if self.serve is not None and self.serve.listen == "private" else self.network
+
+    @property
+    def named_paths(self) -> list[str]:
+        """Places of the machine that it names."""
+        found = [source for source in self.data.values() if dataset_ref(source) is None]
+        return found + [path for path in (self.output, None if self.ship else self.workdir) if path]
 
     @property
     def asks_for_provisions(self) -> bool:

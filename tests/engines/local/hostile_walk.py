@@ -63,9 +63,14 @@ class Case:
     hidden: list[str] = field(default_factory=list)
 
     @property
+    def named(self) -> list[str]:
+        """The places that it asks for."""
+        return [self.workdir, self.data, self.output]
+
+    @property
     def ways(self) -> list[str]:
         """Every place that it names."""
-        named = [self.workdir, self.data, self.output, str(Path(self.program).parent)]
+        named = [*self.named, str(Path(self.program).parent)]
         listed = [entry for value in self.env.values() for entry in value.split(":")]
         return [way for way in dict.fromkeys([*named, *listed, *map(str, self.links)]) if way]
 
@@ -75,16 +80,18 @@ class World:
 
     def __init__(self, folder: Path, mode: str) -> None:
         self.folder, self.mode, self.walked = folder, mode, 0
-        self.state = folder / "srv" / "state"
+        self.home = folder / "srv"
+        self.state = self.home / "state"
         self.project = folder / "project"
         self.links = folder / "links"
         for made in (self.project, self.links):
             made.mkdir(parents=True, exist_ok=True)
             made.chmod(0o777)
-        for name in SECRETS:
-            secret = self.state / name
+        shared = mode == "shared account"
+        self.secrets = [self.state / name for name in SECRETS] + [self.home / ".ssh" / "id_ed25519"] * shared
+        for secret in self.secrets:
             secret.parent.mkdir(parents=True, exist_ok=True)
-            secret.write_text(f"{CANARY} {name}\n")
+            secret.write_text(f"{CANARY}\n")
             secret.chmod(0o666)  # that nothing but the sandbox keeps it
         for above in (self.state, *self.state.rglob("*")):
             if above.is_dir():
@@ -92,19 +99,22 @@ class World:
         self.sandbox, trouble = find_sandbox(SandboxMode.PREFERRED, (self.state,))
         assert self.sandbox is not None, trouble
         self.identity = numbered("eve", NUMBER, self.state) if mode == "identity" else None
-        users = SimpleNamespace(users=list)
-        self.isolation = Isolation(Apart(SandboxMode.AUTO, self.sandbox), users, "ada", self.state)  # type: ignore[arg-type]
+        people = [SimpleNamespace(disabled=False, service=False)] * 2 * shared
+        accounts: Any = SimpleNamespace(users=lambda: people)
+        self.isolation = Isolation(Apart(SandboxMode.AUTO, self.sandbox), accounts, "ada", self.state)
         self.rules = MountRules(dict, self.state)
 
     def files(self) -> set[str]:
-        """All that lies in the state directory but for what is the walk's own."""
+        """All that lies in the home of the server's account but for what is the walk's own."""
         own = (self.state / "jobs" / "mine", self.state / HOMES / "eve")
-        return {str(path) for path in self.state.rglob("*") if not any(path.is_relative_to(place) for place in own)}
+        return {str(path) for path in self.home.rglob("*") if not any(path.is_relative_to(place) for place in own)}
 
     def leaks_of(self, case: Case, number: int) -> list[str] | None:
         """What a case got that it must not have; None: it was refused."""
         before = self.files()
+        named: Any = SimpleNamespace(named_paths=list(filter(None, case.named)), output=case.output or None, queue="q")
         try:
+            self.isolation.check_paths(named, "eve", self.rules.is_listed)
             workdir = self.isolation.working_folder(case.workdir, "eve")
             data = (DataMount("d", str(self.rules.readable("q", case.data))),) if case.data else ()
             output = str(self.rules.writable("q", case.output)) if case.output else ""
@@ -114,7 +124,10 @@ class World:
         files = TaskFiles.of(self.state, task)
         (files.record.parent / "files").mkdir(parents=True)
         workspace = Workspace(str(self.state / "blobs"), str(self.state / "datasets"), data=data, output=output)
-        launch = LaunchSpec((case.program, "-c", "true"), workdir, workspace=workspace, identity=self.identity)
+        account = self.isolation.account_of("eve")
+        launch = LaunchSpec(
+            (case.program, "-c", "true"), workdir, workspace=workspace, identity=self.identity, account=account
+        )
         env = {"PATH": "/usr/bin:/bin", **case.env}
         order = order_for(self.state, TaskStart(task, "worker", "n", 1, (), env), launch, files, self.sandbox)
         told = self._run(order, files, case)
@@ -125,7 +138,7 @@ class World:
     def _run(self, order: dict[str, Any], files: TaskFiles, case: Case) -> str:
         """What the case prints, started as its supervisor would; nothing where it cannot be started."""
         ways = [*case.ways, str(self.state), f"/proc/self/root{self.state}", "/proc/self/cwd"]
-        secrets = " ".join(str(self.state / name)[1:] for name in SECRETS)
+        secrets = " ".join(str(secret)[1:] for secret in self.secrets)
         hidden = " ".join([*case.hidden, str(self.state), f"/proc/self/root{self.state}"])
         before = order["wrapped"][: -len(order["command"])]
         report = files.record.parent / "files" / "report"
@@ -221,7 +234,7 @@ def walk(folder: Path, count: int, seed: int, mode: str) -> dict[str, Any]:
     return {"walked": world.walked, "refused": refused, "leaks": leaks}
 
 
-def walk_as(account: int, folder: Path, count: int, seed: int) -> dict[str, Any]:
+def walk_as(account: int, folder: Path, count: int, seed: int, mode: str) -> dict[str, Any]:
     """The same of a server that is another account, and not root; only root can ask for it."""
     told, tell = os.pipe()
     pid = os.fork()
@@ -230,7 +243,7 @@ def walk_as(account: int, folder: Path, count: int, seed: int) -> dict[str, Any]
             os.setgroups([])
             os.setresgid(account, account, account)
             os.setresuid(account, account, account)
-            os.write(tell, json.dumps(walk(folder, count, seed, "owner")).encode())
+            os.write(tell, json.dumps(walk(folder, count, seed, mode)).encode())
         finally:
             os._exit(0)
     os.close(tell)

@@ -9,6 +9,7 @@ import shutil
 import stat
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from millpond.model.events import Confirmed, Ended, Refused
 from millpond.model.reasons import Cause
 from millpond.model.states import Outcome
 from millpond.node.cgroups import Amounts
+from millpond.node.identities import SharedAccount, shared_account
 from millpond.node.sandbox import Sandbox, SandboxRequest
 from millpond.node.sandbox_finding import SandboxMode, find_sandbox
 from millpond.node.workspace import DataMount, Workspace, blob_path
@@ -243,6 +245,68 @@ class TestASandboxedTask:
         (refused,) = apart.events(1)
         assert isinstance(refused, Refused)
         assert "working directory '/no/such/directory'" in refused.reason
+
+
+@needs_bubblewrap
+@pytest.mark.end_to_end
+class TestATaskInAnAccountThatIsAnothers:
+    @pytest.fixture
+    def account(self, apart: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SharedAccount:
+        (tmp_path / "home").mkdir()
+        (tmp_path / "home" / ".profile").write_text("the owner's\n")
+        monkeypatch.setenv("HOME", str(tmp_path / "home"))
+        return shared_account("eve", apart.state_dir)
+
+    def log_of(self, bench: Bench, account: SharedAccount, script: str) -> str:
+        bench.define("apart", script, account=account)
+        bench.start("apart")
+        bench.events(2)
+        return bench.log("apart").decode()
+
+    def test_finds_its_own_home_in_place_of_the_owners(
+        self, apart: Bench, account: SharedAccount, tmp_path: Path
+    ) -> None:
+        script = f"echo $HOME; echo mine > $HOME/note; cat {tmp_path}/home/.profile; echo x > {tmp_path}/home/planted"
+        log = self.log_of(apart, account, script)
+        assert log.splitlines()[0] == str(apart.state_dir / "homes" / "eve")
+        assert "the owner's" not in log
+        assert (apart.state_dir / "homes" / "eve" / "note").read_text() == "mine\n"
+        assert not (tmp_path / "home" / "planted").exists()
+
+    def test_writes_neither_to_what_is_installed_nor_where_it_works(self, apart: Bench, account: SharedAccount) -> None:
+        program = Path(sys.prefix) / "planted"
+        log = self.log_of(apart, account, f"touch {program}; touch here; touch /var/lib/planted; touch /tmp/own")
+        assert log.count("Read-only file system") == 3
+        assert len(log.splitlines()) == 3
+        assert not program.exists()
+
+    def test_runs_what_is_installed_even_in_the_owners_home(
+        self, apart: Bench, account: SharedAccount, tmp_path: Path
+    ) -> None:
+        tool = tmp_path / "home" / "tools" / "tool"
+        tool.parent.mkdir()
+        tool.write_text("#!/bin/sh\necho installed\n")
+        tool.chmod(0o755)
+        account = replace(account, installed=(tool.parent,))
+        assert self.log_of(apart, account, f"{tool}; touch {tool}").splitlines()[0] == "installed"
+
+    def test_shares_no_memory_with_others(self, apart: Bench, account: SharedAccount, tmp_path: Path) -> None:
+        shared = Path("/dev/shm") / tmp_path.name
+        shared.write_text("of another")
+        try:
+            log = self.log_of(apart, account, f"cat {shared}; ls -A /dev/shm | wc -l")
+        finally:
+            shared.unlink()
+        assert "of another" not in log
+        assert log.splitlines()[-1] == "0"
+
+    def test_reaches_no_service_that_would_give_it_more(
+        self, apart: Bench, account: SharedAccount, tmp_path: Path
+    ) -> None:
+        powerful = tmp_path / "docker.sock"
+        powerful.write_text("of the daemon")
+        account = replace(account, masked=(powerful,), installed=(tmp_path,))
+        assert "of the daemon" not in self.log_of(apart, account, f"cat {powerful}")
 
 
 class TestLookingForASandbox:

@@ -12,6 +12,7 @@ import pytest
 from fresh_databases import fresh_sqlite
 
 from millpond.model.errors import UnavailableError
+from millpond.node.sandbox import Sandbox
 from millpond.server.operating import diagnosis
 from millpond.server.operating.diagnosis import diagnose
 from millpond.server.operating.findings import Grade
@@ -72,6 +73,16 @@ def test_the_file_system_is_that_of_the_nearest_mount_point(tmp_path):
     mounts.write_text(f"root / ext4 rw 0 0\nserver:/x {tmp_path} nfs4 rw 0 0\nother {tmp_path}-2 cifs rw 0 0\n")
     assert diagnosis._filesystem_of(tmp_path / "state", mounts) == "nfs4"
     assert diagnosis._filesystem_of(Path("/usr"), mounts) == "ext4"
+
+
+@pytest.mark.parametrize(("trouble", "grade"), [("", Grade.OK), ("no bubblewrap", Grade.LIMITED)])
+def test_a_server_that_is_not_root_is_told_what_a_second_person_gets(tmp_path, monkeypatch, trouble, grade):
+    monkeypatch.setattr(diagnosis.os, "geteuid", lambda: 1000)
+    sandbox = None if trouble else Sandbox("bwrap", ())
+    monkeypatch.setattr(diagnosis, "find_sandbox", lambda mode, hidden: (sandbox, trouble))
+    found = finding("whom jobs run as", tmp_path)
+    assert found.grade is grade
+    assert ("nothing new starts" if trouble else "a home of their own") in found.found
 
 
 def test_too_few_open_files_are_told(tmp_path, monkeypatch):

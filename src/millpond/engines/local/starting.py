@@ -174,7 +174,6 @@ class PendingStart:
         devices = tuple(self._devices[grant.device] for grant in placed.grants)
         env = {
             **self._launch.inherited,
-            **(self._launch.identity.environment if self._launch.identity is not None else {}),
             **self._launch.env,
             **meeting.environment(task.task),
             **self._site.machine.environment(devices),

@@ -72,6 +72,7 @@ class Inmate:
     env: Mapping[str, str]
     cards: Sequence[str]
     reads_input: bool = False
+    hidden: Sequence[Path] = ()
 
 
 def order_of(launch: ContainerLaunch, inmate: Inmate) -> tuple[list[str], dict[str, Any]]:
@@ -83,7 +84,7 @@ def order_of(launch: ContainerLaunch, inmate: Inmate) -> tuple[list[str], dict[s
     runtime, means = launch.means.runtime, launch.means
     bounds = launch.boundaries.get(inmate.role, Boundary())
     variables = {**_home(launch.owner), **inmate.env, NAME_VARIABLE: inmate.name}
-    mounts = outer_first([Mount(inmate.workdir, True), *inmate.mounts])
+    mounts = outer_first(inmate.mounts)
     container = Container(
         name=inmate.name,
         image=launch.image.place,
@@ -93,7 +94,7 @@ def order_of(launch: ContainerLaunch, inmate: Inmate) -> tuple[list[str], dict[s
         scratch=inmate.record.with_suffix(".scratch"),
         labels={STATE_LABEL: state_mark(launch.state_dir), JOB_LABEL: inmate.job},
         mounts=mounts,
-        hidden=[launch.state_dir] if any(launch.state_dir.is_relative_to(mount.path) for mount in mounts) else [],
+        hidden=_seen((launch.state_dir, *inmate.hidden), mounts),
         cards=[uuid for uuid in inmate.cards if not uuid.startswith(_NEVER_A_CARD)],
         memory_mib=bounds.memory_mib,
         cpu_milli=bounds.cpu_milli,
@@ -112,6 +113,11 @@ def order_of(launch: ContainerLaunch, inmate: Inmate) -> tuple[list[str], dict[s
         "kill": runtime.kill(inmate.name),
         "out_of_memory": runtime.was_out_of_memory(inmate.name),
     }
+
+
+def _seen(places: Sequence[Path], mounts: Sequence[Mount]) -> list[Path]:
+    """Those that a container would see."""
+    return [place for place in places if any(place.is_relative_to(mount.path) for mount in mounts)]
 
 
 def outer_first(mounts: Sequence[Mount]) -> list[Mount]:

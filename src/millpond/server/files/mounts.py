@@ -64,6 +64,11 @@ class MountRules:
             raise InvalidInputError(f"jobs of queue {queue!r} may not {verb} {path}", f"it may {verb} below: {named}")
         return found
 
+    def is_listed(self, queue: str, path: Path) -> bool:
+        """Whether the configuration names a folder for the output of a queue's jobs that a path lies in."""
+        roots = self._roots(queue, "output") or ()
+        return any(path.is_relative_to(os.path.realpath(root)) for root in roots)
+
     def images(self, queue: str) -> tuple[str, ...] | None:
         """Registries and repositories that the queue's jobs may have images from; None: any."""
         return self._nearest(queue, lambda rule: rule.images)

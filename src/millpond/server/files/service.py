@@ -58,6 +58,7 @@ class Files:
         self.collector = Collector(state_dir, store, self._blobs, self._datasets)
         self.collector.also(lambda now: self._partials.collect(now - KEPT_S))
         self.workspace = self._admission.workspace
+        self.is_listed = rules.is_listed
 
     async def admit(self, file: JobFile, document: dict[str, Any], caller: Caller) -> dict[str, Any]:
         """A submission's document, once all its files are here; see ``Admission.admit``."""

@@ -38,13 +38,15 @@ class Requirements:
         Raises:
             UnavailableError: jobs of several people could not be kept apart here, or the disk is full.
             ConflictError: its user or group holds too much on disk.
-            InvalidInputError: a secret is not there for it, its program cannot listen where the file says, or it is to
-                run in the server's own state.
+            InvalidInputError: a secret is not there for it, its program cannot listen where the file says, or it names
+                what belongs to the server, or to the owner of the server's account.
         """
         self._ground.isolation.check(caller.user)
         self._disk.check(place.user, place.group)
         if file.workdir is not None and not file.ship:
             await asyncio.to_thread(self._ground.isolation.working_folder, file.workdir, caller.user)
+        if file.named_paths:
+            await asyncio.to_thread(self._ground.isolation.check_paths, file, caller.user, self._ground.files.is_listed)
         if file.serve is not None:
             await asyncio.to_thread(require_listening, file, self._ground.state_dir)
         if file.secrets:

@@ -148,14 +148,23 @@ def _sandbox(state_dir: Path) -> Finding:
 
 def _identities() -> Finding:
     what = "whom jobs run as"
-    if os.geteuid() != 0:
-        return Finding(what, Grade.OK, "this account, all of them; only root could start them as others")
     sandbox, _ = find_sandbox(SandboxMode.PREFERRED, ())
+    if os.geteuid() != 0:
+        return _one_account(what, sandbox is not None)
     trouble = "there is no sandbox" if sandbox is None else trouble_with_identities(sandbox)
     if trouble:
         remedy = INSTALL if sandbox is None else INSTALL_IDENTITIES
         return Finding(what, Grade.LIMITED, f"root, all of them: {trouble}", remedy)
     return Finding(what, Grade.OK, "each user as a number or an account of their own")
+
+
+def _one_account(what: str, sandboxed: bool) -> Finding:
+    """All jobs run as an account that is not root."""
+    if not sandboxed:
+        found = "this account, all of them: once a second person has an account here, nothing new starts"
+        return Finding(what, Grade.LIMITED, found, INSTALL)
+    found = "this account; jobs of others than its owner see nothing of its home and write to a home of their own"
+    return Finding(what, Grade.OK, found)
 
 
 def _private_networks() -> Finding:
