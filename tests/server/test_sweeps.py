@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from re._parser import parse  # type: ignore[import-not-found]
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from millpond.model.states import Outcome
 from millpond.node.records import TaskFiles, TaskId
 from millpond.server.inbox import ChangeJob
 from millpond.server.sweeps.halving import rungs_up_to, verdict
-from millpond.server.sweeps.readings import MOST_AT_ONCE, Point, Reading
+from millpond.server.sweeps.readings import MOST_AT_ONCE, MOST_LINES, MOST_PLACES, Point, Reading, _Wanted
 from millpond.server.sweeps.watching import SweepWatch
 from millpond.specs.sweeps import Halving, Metric
 from millpond.specs.trial_bodies import TrialList
@@ -119,6 +120,47 @@ def test_of_a_flood_of_output_the_end_is_read_and_a_hostile_line_costs_little(tm
     reading = Reading.of(tmp_path, "a.0", 1, LOSS)
     prints(tmp_path, "a.0", "loss=1\n" + "1" * MOST_AT_ONCE + "\n" + "loss=" * 100_000 + "\nloss=2\n")
     assert reading.fresh(over=False) == [Point(1.0, 2.0)]
+
+
+@pytest.mark.parametrize(
+    ("printed", "line", "value"),
+    [
+        ("{value}", "1.5e3", 1500.0),
+        ("loss {value}.", "the loss 0.5. Next", 0.5),
+        ("loss {value} |", "loss 5. |", 5.0),
+        ("loss {value}epochs", "loss 3epochs", 3.0),
+        ("loss={value}", "loss=nan", None),
+        ("a {value}", "a b a 2", 2.0),
+        ("loss: {value}", "Verlust: 1", "nothing"),
+    ],
+)
+def test_a_pattern_finds_its_number(tmp_path: Path, printed: str, line: str, value: float | str | None) -> None:
+    reading = Reading.of(tmp_path, "a.0", 1, Metric(name="loss", printed=printed))
+    prints(tmp_path, "a.0", f"{line}\n")
+    assert fresh(reading) == ([] if value == "nothing" else [(1.0, value)])
+
+
+@pytest.mark.parametrize("printed", [None, "{value}|", "a b {value} c d"])
+def test_no_pattern_goes_back_over_what_it_has_read(printed: str | None) -> None:
+    def repeats(parsed: object) -> set[str]:
+        names: set[str] = set()
+        if isinstance(parsed, tuple) and parsed and "REPEAT" in str(parsed[0]):
+            names.add(str(parsed[0]))
+        if isinstance(parsed, (tuple, list)) or hasattr(parsed, "data"):
+            for part in getattr(parsed, "data", parsed):
+                names |= repeats(part)
+        return names
+
+    wanted = _Wanted.of(printed, "{value}", "loss")
+    assert repeats(parse(wanted.rest.pattern)) == {"POSSESSIVE_REPEAT"}
+
+
+def test_of_many_lines_and_places_some_are_looked_at(tmp_path: Path) -> None:
+    reading = Reading.of(tmp_path, "a.0", 1, Metric(name="loss", printed="1{value}|"))
+    prints(tmp_path, "a.0", "13|\n" * (MOST_LINES + 7))
+    assert len(reading.fresh(over=False)) == MOST_LINES
+    prints(tmp_path, "a.0", "1x" * (MOST_PLACES - 1) + "13|\n" + "1x" * MOST_PLACES + "13|\n")
+    assert len(reading.fresh(over=False)) == 1
 
 
 def test_a_link_in_place_of_the_reports_is_not_followed(tmp_path: Path) -> None:

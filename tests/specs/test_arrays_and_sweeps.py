@@ -179,6 +179,8 @@ def test_a_place_that_no_parameter_fills_is_warned_of() -> None:
         ({"halving": {}}, "halving without a metric"),
         ({"metric": "loss", "halving": {"rungs": [3, 3]}}, "rungs"),
         ({"metric": {"name": "loss", "printed": "loss"}}, "exactly once"),
+        ({"metric": {"name": "loss", "printed": "loss {value}0 %"}}, "read as a part of the number"),
+        ({"metric": {"name": "loss", "printed_step": "step {step}.5"}}, "read as a part of the number"),
         ({"only": "5"}, "trials 5"),
         ({"parameters": {name: {"range": [1, 100]} for name in "abc"}}, "1000000 trials"),
     ],

@@ -27,6 +27,9 @@ MOST_PARAMETERS: Final = 50
 MOST_VALUES: Final = 10_000
 LONGEST_VALUE: Final = 1_000
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
+NUMBER: Final = r"[-+]?+(?:(?:\d{1,40}+(?:\.\d{1,40}+)?+|\.\d{1,40}+)(?:[eE][-+]?+\d{1,4}+)?+|nan|inf|NaN|Infinity)"
+"""A number in a printed line; it takes what it can and gives nothing back, so that no line takes long."""
+_CONTINUES_NUMBER: Final = re.compile(r"\d|\.\d|[eE][-+]?\d")
 _LARGEST: Final = 1e300
 """A bound for bounds: their difference is a number too."""
 _Whole = Annotated[int, Field(ge=-(2**53), le=2**53)]
@@ -135,6 +138,10 @@ class Metric(Strict):
                 raise BadValueError(
                     f"{text!r} does not have {place} exactly once", f"write for example 'loss: {place}'"
                 )
+            after = text.partition(place)[2] if text is not None else ""
+            if _CONTINUES_NUMBER.match(after):
+                cause = f"{text!r}: what follows {place} would be read as a part of the number, so no line would fit"
+                raise BadValueError(cause, f"put a blank behind {place}, or end there")
         return self
 
     def better(self, one: float, other: float) -> bool:

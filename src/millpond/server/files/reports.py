@@ -17,6 +17,8 @@ from millpond.specs.job_bodies import JobInfo
 TAIL_BYTES: Final = 16 * 2**20
 """Of a longer file of metrics, the end is read."""
 MOST_SERIES: Final = 1_000
+MOST_LINES: Final = 200_000
+"""Of a file with more, the last."""
 _LARGEST: Final = sys.float_info.max
 
 
@@ -70,7 +72,8 @@ def _tail(path: Path) -> tuple[list[bytes], bool]:
         file.seek(begin)
         lines = file.read(TAIL_BYTES).split(b"\n")
     # The last is empty, or not whole yet; the first of a cut file begins somewhere inside.
-    return lines[1 if begin else 0 : -1], begin > 0
+    whole = lines[1 if begin else 0 : -1]
+    return whole[-MOST_LINES:], begin > 0 or len(whole) > MOST_LINES
 
 
 def points_of(line: bytes) -> list[tuple[str, MetricPoint]]:

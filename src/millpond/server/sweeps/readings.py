@@ -15,12 +15,17 @@ from typing import Final
 from millpond.node.records import TaskFiles, TaskId
 from millpond.server.files.outputs import open_below
 from millpond.server.files.reports import points_of
-from millpond.specs.sweeps import Metric
+from millpond.specs.sweeps import NUMBER, Metric
 
 MOST_AT_ONCE: Final = 4 * 2**20
 """Bytes of one file that are read in one look; of what is more than that behind, the end."""
+MOST_LINES: Final = 20_000
+"""Of one file in one look; of more, the last."""
 LONGEST_LINE: Final = 2_000
-_NUMBER: Final = r"[-+]?(?:\d{1,40}(?:\.\d{0,40})?|\.\d{1,40})(?:[eE][-+]?\d{1,4})?|[-+]?(?:nan|inf|NaN|Infinity)"
+"""Characters of a line that are looked at."""
+MOST_PLACES: Final = 20
+"""In one line, at which the text before the number is found."""
+_BLANKS: Final = re.compile(r"\s+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +47,8 @@ class Reading:
         self._metric = metric
         self._reports = _Lines(files.metrics)
         self._printed = _Lines(files.log)
-        self._value = _pattern(metric.printed, "{value}", metric.name)
-        self._step = _pattern(metric.printed_step, "{step}", "step")
+        self._value = _Wanted.of(metric.printed, "{value}", metric.name)
+        self._step = _Wanted.of(metric.printed_step, "{step}", "step")
         self._reported = False
         self._count = 0
 
@@ -69,14 +74,12 @@ class Reading:
         return [Point(self._next_step(point.step), point.value) for point in found]
 
     def _in_line(self, line: bytes) -> Point | None:
-        text = line[:LONGEST_LINE].decode(errors="replace")
-        value = self._value.search(text)
-        if value is None:
+        text = f" {' '.join(line[:LONGEST_LINE].decode(errors='replace').split())} "
+        number = self._value.in_line(text)
+        if number is None:
             return None
-        step = self._step.search(text)
-        number = float(value[1])
-        at = None if step is None else float(step[1])
-        return Point(self._next_step(at), number if math.isfinite(number) else None)
+        step = self._next_step(self._step.in_line(text))
+        return Point(step, number if math.isfinite(number) else None)
 
     def _next_step(self, told: float | None) -> float:
         """The step that was told, or how many values came so far."""
@@ -104,17 +107,43 @@ class _Lines:
         whole = data if over else data[: data.rfind(b"\n") + 1]
         self._offset += len(whole)
         lines = whole.split(b"\n")
-        return lines[1 if skipped else 0 : None if over else -1]
+        return lines[1 if skipped else 0 : None if over else -1][-MOST_LINES:]
 
 
-def _pattern(text: str | None, place: str, name: str) -> re.Pattern[str]:
-    """How a line tells a number: as it was laid down, or the name, then ``=`` or ``:``."""
-    if text is None:
-        return re.compile(rf"(?<![\w.]){re.escape(name)}\s{{0,3}}[=:]\s{{0,3}}({_NUMBER})")
-    before, _, after = text.partition(place)
-    return re.compile(f"{_literal(before)}({_NUMBER}){_literal(after)}")
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """How a line tells a number: the text before it, and the number with what follows.
 
+    The text is looked for as text; what follows never gives back what it has taken. So a line takes no longer than it
+    is long, whatever stands in it.
+    """
 
-def _literal(text: str) -> str:
-    """This text; blanks may be wider."""
-    return r"\s{1,8}".join(map(re.escape, re.split(r"\s+", text)))
+    before: str
+    rest: re.Pattern[str]
+    is_word: bool = False
+
+    @staticmethod
+    def of(laid_down: str | None, place: str, name: str) -> _Wanted:
+        """As it was laid down, or the name, then ``=`` or ``:``."""
+        if laid_down is None:
+            return _Wanted(name, re.compile(rf"\s?+[=:]\s?+({NUMBER})"), is_word=True)
+        before, _, after = (_BLANKS.sub(" ", part) for part in laid_down.partition(place))
+        dot = "" if after.startswith(".") else r"\.?+"  # as numpy writes whole numbers
+        return _Wanted(before, re.compile(f"({NUMBER}){dot}{re.escape(after)}"))
+
+    def in_line(self, text: str) -> float | None:
+        """The number that a line tells; None: none.
+
+        Args:
+            text: with single blanks, one of them at each end.
+        """
+        at = -1
+        for _ in range(MOST_PLACES):
+            at = text.find(self.before, at + 1)
+            if at < 0:
+                return None
+            is_whole = not self.is_word or not (text[at - 1] in "._" or text[at - 1].isalnum())
+            found = self.rest.match(text, at + len(self.before)) if is_whole else None
+            if found is not None:
+                return float(found[1])
+        return None
