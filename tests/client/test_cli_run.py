@@ -91,6 +91,11 @@ def test_an_end_that_the_exit_code_does_not_explain_is_told_once(make_job):
     assert accounts_of(make_job(state="failed", tasks=lost)) == ["train-abcde failed: command 'trian' was not found"]
 
 
+def test_of_several_tasks_the_one_that_failed_is_named(make_job):
+    tasks = [task_of(0, 143, "exit code 143: ended by SIGTERM"), task_of(1, 3, "exit code 3"), task_of(2, 0)]
+    assert "train-abcde failed: task 1 (worker): exit code 3" in accounts_of(make_job(state="failed", tasks=tasks))
+
+
 def test_an_end_that_the_exit_code_explains_needs_no_words(make_job):
     assert accounts_of(make_job(state="failed", tasks=[task_of(0, 3, "exit code 3")])) == []
     assert accounts_of(make_job(state="succeeded", tasks=[task_of(0, 0)])) == []

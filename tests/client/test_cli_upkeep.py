@@ -35,10 +35,13 @@ def event(seq, text, **fields):
 # ---- get --------------------------------------------------------------------------------------------------------
 
 
-def will_tell(server, job, reason=None):
+def will_tell(server, job, reason=None, wrote=()):
     """The answers that ``pond get`` asks for."""
     for body in (job, job, {"command": "work"}, reason or REASON, {"events": [event(1, "submitted")]}):
         server.will(200, body)
+    if job["state"] == "failed":
+        pieces = ({"job": job["id"], "task": 1, "attempt": 1, "offset": 0, "next_offset": 0} | piece for piece in wrote)
+        server.will(200, stream=iter([b"".join(json.dumps(piece).encode() + b"\n" for piece in pieces)]))
 
 
 @pytest.mark.parametrize(
@@ -72,7 +75,7 @@ def will_tell(server, job, reason=None):
         (
             {
                 "state": "failed",
-                "tasks": [TASK | {"detail": "out of memory"}],
+                "tasks": [TASK | {"detail": "lost"}],
                 "first_started_at": 1020.0,
                 "ended_at": 1050.0,
                 "exit_code": 137,
@@ -81,7 +84,7 @@ def will_tell(server, job, reason=None):
                 ("done", "submitted", "{1000}"),
                 ("done", "placed", "on n1"),
                 ("done", "started", "{1020}, first 20s after its submission"),
-                ("done", "failed", "{1050}, exit code 137, 30s after its start: out of memory"),
+                ("done", "failed", "{1050}, exit code 137, 30s after its start: lost"),
             ],
         ),
         (
@@ -104,6 +107,39 @@ def test_a_job_is_shown_up_to_the_first_step_that_is_not_done(server, run_pond, 
     for text, instant in at.items():
         steps = [(mark, name, what.replace(text, instant)) for mark, name, what in steps]
     assert (code, told) == (0, steps)
+
+
+def test_the_tasks_of_each_role_are_counted(server, run_pond, make_job):
+    states = [
+        ("chief", "running", "n1"),
+        ("worker", "running", "n1"),
+        ("worker", "queued", ""),
+        ("worker", "running", "n2"),
+    ]
+    tasks = [{"task": n, "role": role, "state": state, "node": node} for n, (role, state, node) in enumerate(states)]
+    will_tell(server, make_job(tasks=tasks).model_dump())
+    out = run_pond("get", "train-abcde")[1]
+    for told in ("tasks      4 tasks", "chief    1 running on n1", "worker   2 running, 1 queued on n1, n2"):
+        assert told in out
+
+
+def test_a_service_says_how_many_of_its_replicas_are_ready(server, run_pond, make_job):
+    will_tell(server, make_job(kind="service", tasks=[TASK]).model_dump())
+    server.will(200, {"service": "train-abcde", "path": "/proxy/train-abcde/", "replicas": 3, "ready": 2})
+    assert "replicas   2 of 3 ready\n" in run_pond("get", "train-abcde")[1]
+
+
+def test_a_failed_job_names_its_task_and_shows_what_that_wrote_last(server, run_pond, make_job):
+    failed = {"task": 1, "state": "failed", "exit_code": 3, "detail": "exit code 3"}
+    job = make_job(state="failed", tasks=[TASK | {"state": "cancelled"}, TASK | failed], exit_code=3, ended_at=1050.0)
+    pieces = [{"data": "50 %\r100 %\n\x1b[31mTraceback\x1b[0m\x07\n", "stream": "stderr"}, {"data": "x" * 100 + "\n"}]
+    will_tell(server, job.model_dump(), wrote=pieces)
+    lines = run_pond("get", "train-abcde")[1].splitlines()
+    assert server.requests[-1].url.params["task"] == "1"
+    assert server.requests[-1].url.params["tail"] == "10"
+    assert any(line.endswith(": task 1 (worker)") for line in lines)
+    assert lines[-3:] == ["    100 %", "    Traceback?", "    " + "x" * 75 + "…"]
+    assert max(map(len, lines)) == 80
 
 
 @pytest.mark.parametrize("form", ["json", "yaml"])

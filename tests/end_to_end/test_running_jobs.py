@@ -85,17 +85,17 @@ def test_what_the_pool_could_never_run_is_refused_with_a_remedy(shared):
 def test_what_is_piped_in_reaches_the_task_with_its_end(shared):
     done = shared("run", "--", "sh", "-c", "cat; echo over", given="hi\n")
     assert (done.returncode, done.stdout) == (0, "hi\nover\n")
-    assert shared("run", "--no-input", "--", "cat", given="hi\n").stdout == ""
+    assert shared("run", "--no-stdin", "--", "cat", given="hi\n").stdout == ""
 
 
 def test_what_cannot_be_passed_on_is_said(shared):
     several = shared("run", "--tasks", "2", "--", "cat", given="hi\n")
     assert (several.returncode, several.stdout) == (0, "")
     assert several.stderr.startswith("pond: standard input is not passed on: it is for one task of kind train\n")
-    for wrong in ("--input --tasks 2", "--input --detach", "--input --retries 1"):
+    for wrong in ("--stdin --tasks 2", "--stdin --detach", "--stdin --retries 1"):
         done = shared("run", *wrong.split(), "--", "cat", given="hi\n")
         assert (done.returncode, done.stdout) == (2, ""), wrong
-        assert "input" in done.stderr
+        assert "stdin" in done.stderr
 
 
 def test_a_task_that_reads_no_further_is_not_waited_for(shared):

@@ -13,11 +13,13 @@ from server_world import Clock, Server, World
 
 from millpond.model.events import StopRequested
 from millpond.model.states import Outcome
+from millpond.node.log_index import Mark, Stream
 from millpond.node.records import TaskFiles, TaskId
 from millpond.server.inbox import ChangeJob
 from millpond.server.sweeps.halving import rungs_up_to, verdict
 from millpond.server.sweeps.readings import MOST_AT_ONCE, MOST_LINES, MOST_PLACES, Point, Reading, _Wanted
 from millpond.server.sweeps.watching import SweepWatch
+from millpond.specs.file_bodies import MetricsInfo
 from millpond.specs.sweeps import Halving, Metric
 from millpond.specs.trial_bodies import TrialList
 
@@ -233,6 +235,32 @@ def test_trials_without_a_value_come_last_and_those_in_wait_are_listed(api: Api)
     api.client.post(f"{JOBS}/{job}/stop")
     api.job(job)
     assert states(api, job) == dict.fromkeys(range(3), "cancelled")
+
+
+def test_what_a_trial_only_prints_is_among_its_metrics_with_its_times(api: Api) -> None:
+    job = api.submit(name="tune", sweep=SWEEP).id
+    api.job(job)
+    files = files_of(api.state_dir, f"{job}.0")
+    text = "begun\nstep=1 loss=0.5\nstep=2 loss=nan\nstep=3 loss=0.25\nstep=4 lo"
+    prints(api.state_dir, f"{job}.0", text)
+    marks = [Mark(0, 1_000_000, Stream.STDOUT), Mark(text.index("step=2"), 2_500_000, Stream.STDERR)]
+    files.log_index.write_bytes(b"".join(mark.packed() for mark in marks))
+
+    def shown(**params: int) -> MetricsInfo:
+        answer = api.client.get(f"{JOBS}/{job}.0/metrics", params=params)
+        return MetricsInfo.model_validate_json(answer.content)
+
+    [series] = shown().series
+    assert (series.task, series.name, shown().truncated) == (0, "loss", False)
+    assert [(point.at, point.step, point.value) for point in series.points] == [
+        (1.0, 1, 0.5),
+        (2.5, 2, None),
+        (2.5, 3, 0.25),
+    ]
+    assert [point.step for point in shown(last=1).series[0].points] == [3]
+    assert shown(last=1).truncated
+    report(api.state_dir, f"{job}.0", 1, 0.75)
+    assert {each.name: each.points[0].value for each in shown().series} == {"loss": 0.75, "other": 1.0}
 
 
 def test_a_sweep_of_which_a_trial_succeeded_has_succeeded(api: Api) -> None:

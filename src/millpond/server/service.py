@@ -84,7 +84,7 @@ class Service:
 
         revisions = Revisions(store.revisions, wall_clock)
         self.rollouts = Rollouts(loop, store, revisions, self.front, state_dir, wall_clock)
-        self.services = Services(self.jobs, self.front, revisions, identity.origins)
+        self.services = Services(self.jobs, self.front, revisions, identity.origins, state_dir)
         self.updating = Updating(ground, asking, requirements, self.services, self.rollouts)
 
         def longest(user: str, group: str) -> float | None:

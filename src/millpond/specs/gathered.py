@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from pydantic import Field
+
 from millpond.specs.api import Body
 from millpond.specs.event_bodies import EventInfo
 from millpond.specs.job_bodies import JobInfo
@@ -21,6 +23,7 @@ class JobAccount(Body):
         events: its history, oldest first.
         service: what stands behind its address; null where it is no service.
         trials: of a sweep, the best first.
+        last_lines: of what the task wrote that a failed job failed by.
     """
 
     job: JobInfo
@@ -29,6 +32,7 @@ class JobAccount(Body):
     events: list[EventInfo]
     service: ServiceInfo | None = None
     trials: TrialList | None = None
+    last_lines: list[str] = Field(default=[])
 
 
 class TemplateInfo(Body):

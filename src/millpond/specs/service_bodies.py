@@ -38,6 +38,8 @@ class ServiceInfo(Body):
     Attributes:
         path: where the proxy shows it.
         url: its own origin, if it has one; otherwise empty.
+        replicas: tasks that run or are about to.
+        ready: those of them that take requests now.
         revisions: the first first; empty when it was never updated.
         open_requests: now, those that wait for a replica included.
         cold_starts: how often a request woke it from having no replicas.
@@ -47,6 +49,8 @@ class ServiceInfo(Body):
     service: str
     path: str
     url: str = ""
+    replicas: int = 0
+    ready: int = 0
     revisions: list[RevisionInfo] = Field(default=[])
     requests: int = 0
     open_requests: int = 0

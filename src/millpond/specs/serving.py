@@ -11,6 +11,7 @@ from millpond.model.windows import is_open
 from millpond.specs.api import CanaryPercent
 from millpond.specs.errors import BadValueError
 from millpond.specs.fields import MOST_TASKS, Compute, Duration, Tasks
+from millpond.specs.job_ids import service_of
 from millpond.specs.validation import Strict
 from millpond.specs.windows import Windows, model_of
 
@@ -143,3 +144,8 @@ class Serve(Strict):
     drain: Annotated[Duration, Field(ge=0, le=3_600)] = 30.0
     rollout: Rollout = Rollout()
     ready: Annotated[str, Field(pattern=r"^/[!-~]{0,500}$")] | None = None
+
+    def ready_path(self, job: str) -> str | None:
+        """Where the program of a job says that it can serve, as the program sees it; None: it need not say."""
+        base = base_path(service_of(job)).rstrip("/") if self.path == "whole" else ""
+        return None if self.ready is None else base + self.ready

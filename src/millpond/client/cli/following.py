@@ -7,11 +7,12 @@ import time
 from collections.abc import Callable
 
 from millpond.client.cli.complaints import say
+from millpond.client.cli.failures import named
 from millpond.client.cli.interrupts import held_back, silence
 from millpond.client.cli.output import Output
 from millpond.client.cli.waiting import WaitingLine
 from millpond.client.sdk import Client
-from millpond.specs.job_bodies import JobInfo
+from millpond.specs.job_bodies import JobInfo, TaskInfo
 from millpond.specs.log_bodies import FIRST_CURSOR
 
 STOPPED = 143
@@ -78,10 +79,13 @@ def accounts_of(job: JobInfo) -> list[str]:
         return [f"{job.id} was cancelled: {why}" if why else f"{job.id} was cancelled"]
     if job.state != "failed":
         return []
-    told = dict.fromkeys(
-        task.detail for task in job.tasks if task.detail and task.detail != f"exit code {task.exit_code}"
-    )
-    return [f"{job.id} failed: {detail}" for detail in told]
+    told: dict[str, list[TaskInfo]] = {}
+    for task in sorted(job.tasks, key=lambda task: not task.exit_code):
+        if task.detail and (len(job.tasks) > 1 or task.detail != f"exit code {task.exit_code}"):
+            told.setdefault(task.detail, []).append(task)
+    return [
+        f"{job.id} failed: {named(job, tasks[0]) if len(tasks) == 1 else ''}{detail}" for detail, tasks in told.items()
+    ]
 
 
 def exit_code_of(job: JobInfo) -> int:

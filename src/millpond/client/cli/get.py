@@ -12,6 +12,7 @@ import click
 
 from millpond.client.cli import arrays, instants, wording
 from millpond.client.cli.connection import asks_server, connect
+from millpond.client.cli.failures import drawn, last_lines, told_of
 from millpond.client.cli.following import exit_code_of
 from millpond.client.cli.harmless import json_text, yaml_text
 from millpond.client.cli.ps import nodes_of
@@ -21,6 +22,7 @@ from millpond.client.cli.why import facts_of
 from millpond.client.sdk.client import ENDED
 from millpond.specs.gathered import JobAccount
 from millpond.specs.job_bodies import JobInfo
+from millpond.specs.service_bodies import ServiceInfo
 from millpond.specs.trial_bodies import TrialList
 
 
@@ -51,6 +53,7 @@ def command(job: str, output: str, state_dir: Path | None) -> None:
             events=client.events(name),
             trials=client.trials(name, info.array.count) if info.array is not None and info.array.sweep else None,
             service=client.services.info(name) if info.kind == "service" else None,
+            last_lines=last_lines(client, info),
         )
     match output:
         case "json":
@@ -60,6 +63,8 @@ def command(job: str, output: str, state_dir: Path | None) -> None:
         case _:
             for line in _told(account, time.time()):
                 click.echo(line)
+            for line in account.last_lines:
+                click.echo(drawn(line))
             if account.trials is not None:
                 _show_trials(account.trials)
 
@@ -86,6 +91,8 @@ def _told(account: JobAccount, now: float) -> Iterator[str]:
             yield _line("", title, text)
         if account.trials is not None and (best := arrays.best_text(account.trials)):
             yield _line("", "best", best)
+    for title, text in _tasks(job, account.service):
+        yield _line("", title, text)
     for text in _confinement(job):
         yield _line("", "isolation", text)
     if job.state in ("queued", "suspended"):
@@ -97,6 +104,21 @@ def _told(account: JobAccount, now: float) -> Iterator[str]:
     if account.service is not None:
         for title, text in lines_of(account.service):
             yield _line("", title, text)
+
+
+def _tasks(job: JobInfo, service: ServiceInfo | None) -> Iterator[tuple[str, str]]:
+    """How the tasks of each role are, where there are several; of a service, how many of them take requests."""
+    if service is not None and job.state not in ENDED:
+        yield "replicas", f"{service.ready} of {service.replicas} ready"
+    roles = dict.fromkeys(task.role for task in job.tasks)
+    if len(job.tasks) < 2:
+        return
+    yield "tasks", wording.count(len(job.tasks), "task")
+    for role in roles:
+        states = [task.state for task in job.tasks if task.role == role]
+        counts = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
+        nodes = ", ".join(dict.fromkeys(task.node for task in job.tasks if task.role == role and task.node))
+        yield f"  {role}", counts + (f" on {nodes}" if nodes else "")
 
 
 _HOLDS = {"gate": "the gate", "mps": "NVIDIA's multi-process service", "mig": "the card itself (MIG)"}
@@ -160,11 +182,12 @@ def _ended(job: JobInfo) -> Step:
     at = "" if job.ended_at is None else f"{instants.told(job.ended_at, seconds=True)}, "
     started = job.started_at or job.first_started_at
     ran = "" if started is None or job.ended_at is None else f", {wording.span(job.ended_at - started)} after its start"
-    detail = next((f": {task.detail}" for task in job.tasks if task.detail), "")
+    told = told_of(job)
+    detail = f": {told}" if told else ""
     code = "it never ran" if job.state == "failed" and started is None else f"exit code {exit_code_of(job)}"
     return Step(job.state, True, f"{at}{code}{ran}{detail}")
 
 
 def _line(mark: str, name: str, text: str) -> str:
     head = f"  {mark:<4}  {name:<9}  "
-    return textwrap.fill(text, 100, initial_indent=head, subsequent_indent=" " * len(head))
+    return textwrap.fill(text, 80, initial_indent=head, subsequent_indent=" " * len(head))

@@ -61,7 +61,7 @@ _ONE_TASK = {"tasks": 1, "kind": "train", "roles": None, "array": None, "sweep":
 @click.option("--idempotency-key", help="Run again with the same key, it is the same job.")
 @click.option(
     "-i",
-    "--input/--no-input",
+    "--stdin/--no-stdin",
     "input_wanted",
     default=None,
     help="Pass standard input on to the task or not [default: if it is a pipe or a file].",
@@ -122,7 +122,7 @@ def _reads_input(spec: dict[str, Any], wanted: bool | None, detach: bool) -> boo
         InvalidInputError: it was asked for, and nobody would be there to pass it on.
     """
     if wanted and detach:
-        raise InvalidInputError("--input with --detach: nobody would be there to pass it on", "leave one of them out")
+        raise InvalidInputError("--stdin with --detach: nobody would be there to pass it on", "leave one of them out")
     if wanted is not None or detach or not is_redirected():
         return bool(wanted)
     several = any(spec.get(field) not in (None, usual) for field, usual in _ONE_TASK.items())

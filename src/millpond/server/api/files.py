@@ -125,8 +125,13 @@ async def metrics(
     task: Annotated[int | None, Query(ge=0, le=10**9)] = None,
     last: Annotated[int, Query(ge=1, le=100_000)] = 1_000,
 ) -> MetricsInfo:
-    """What a job's tasks reported of themselves: the newest ``last`` points of each series."""
-    return await service.files.metrics(await asyncio.to_thread(service.lookup.look_at_one, job), attempt, task, last)
+    """What a job's tasks reported of themselves: the newest ``last`` points of each series.
+
+    Of a trial that reports nothing and prints the metric of its sweep, what it printed.
+    """
+    info = await asyncio.to_thread(service.lookup.look_at_one, job)
+    found = await service.files.metrics(info, attempt, task, last)
+    return found if task else await asyncio.to_thread(service.sweeps.add_printed, info, found, last)
 
 
 @router.get("/jobs/{job}/result", dependencies=_READS_JOB, response_class=StreamingResponse)

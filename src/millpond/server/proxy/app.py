@@ -261,8 +261,7 @@ class Proxy:
                 obstacles.append(error)
                 continue
             serve = (await self._jobs.file_of(job)).serve or Serve()
-            base = base_path(service_of(job)).rstrip("/") if serve.path == "whole" else ""
-            ready = await self._readiness.ready_ones(places, None if serve.ready is None else base + serve.ready)
+            ready = await self._readiness.ready_ones(places, serve.ready_path(job))
             if not ready:
                 hint = f"see what it does with pond logs {job}"
                 obstacles.append(NotRunningError(f"{job} runs, and is not ready yet", hint))

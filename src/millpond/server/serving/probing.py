@@ -10,8 +10,7 @@ import httpcore2
 from millpond.server.doors import UNREACHED, TaskNetworkNow
 from millpond.server.proxy.balancing import question_headers
 from millpond.server.proxy.places import Place
-from millpond.specs.job_ids import service_of
-from millpond.specs.serving import Serve, base_path
+from millpond.specs.serving import Serve
 
 ANSWER_WITHIN_S: Final = 2.0
 _TIMEOUTS: Final = dict.fromkeys(("connect", "read", "write", "pool"), ANSWER_WITHIN_S)
@@ -29,14 +28,14 @@ class Probe:
 
     def is_ready(self, place: Place, serve: Serve) -> bool:
         """Whether a replica answers as its job file says; without a word there, whether it takes connections."""
-        if serve.ready is None:
+        path = serve.ready_path(place.task.job)
+        if path is None:
             try:
                 place.way.connect_now(ANSWER_WITHIN_S).close()
             except OSError:
                 return False
             return True
-        base = base_path(service_of(place.task.job)).rstrip("/") if serve.path == "whole" else ""
-        address = f"{place.way.url}{base}{serve.ready}"
+        address = f"{place.way.url}{path}"
         try:
             asked = self._pool.request(
                 "GET", address, headers=question_headers(place), extensions={"timeout": _TIMEOUTS}

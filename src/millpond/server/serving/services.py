@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
-from millpond.model.errors import ConflictError
+from millpond.model.errors import ConflictError, MillpondError
 from millpond.model.states import JobState, TaskState
 from millpond.model.workloads import Kind
 from millpond.server.jobs.showing import Jobs
+from millpond.server.proxy.balancing import ANSWER_WITHIN_S, Readiness
+from millpond.server.proxy.places import Place, places_of
 from millpond.server.serving.front import ServiceFront
 from millpond.server.serving.registry import Revisions
 from millpond.server.serving.revisions import Phase, Revision
@@ -15,7 +20,7 @@ from millpond.specs.job_bodies import JobInfo
 from millpond.specs.job_ids import service_of
 from millpond.specs.origins import JobOrigins
 from millpond.specs.service_bodies import RevisionInfo, ServiceInfo
-from millpond.specs.serving import base_path
+from millpond.specs.serving import Serve, base_path
 
 
 class Services:
@@ -28,7 +33,11 @@ class Services:
         revisions: which there are of each.
     """
 
-    def __init__(self, jobs: Jobs, front: ServiceFront, revisions: Revisions, origins: JobOrigins) -> None:
+    def __init__(
+        self, jobs: Jobs, front: ServiceFront, revisions: Revisions, origins: JobOrigins, state_dir: Path
+    ) -> None:
+        self._state_dir = state_dir
+        self._readiness = Readiness(state_dir)
         self._jobs = jobs
         self._front = front
         self._origins = origins
@@ -45,11 +54,14 @@ class Services:
         known = self.revisions.of(address)
         totals = [self._front.meter.total(name) for name in {address, *(each.job for each in known)}]
         starts = sum(total.cold_starts for total in totals)
+        replicas, ready = await self._replicas([job for job in self.live_jobs(address) if self._jobs.live(job)])
         cold_s = sum(total.cold_starts * total.mean_cold_start_s for total in totals)
         return ServiceInfo(
             service=address,
             path=base_path(address),
             url=self._origins.url_of(address),
+            replicas=replicas,
+            ready=ready,
             revisions=[self._shown(revision) for revision in known],
             requests=sum(total.requests for total in totals),
             open_requests=sum(total.open_requests for total in totals),
@@ -57,6 +69,30 @@ class Services:
             mean_cold_start_s=cold_s / starts if starts else 0.0,
             longest_cold_start_s=max(total.longest_cold_start_s for total in totals),
         )
+
+    async def _replicas(self, jobs: Sequence[str]) -> tuple[int, int]:
+        """How many replicas these jobs have, and how many of them take requests; all are asked at once."""
+        count, asked = 0, []
+        for job in jobs:
+            info = await self._jobs.find(job)
+            count += sum(not TaskState(task.state).ended for task in info.tasks)
+            try:
+                places = places_of(info, self._state_dir)
+            except MillpondError:  # none runs now
+                continue
+            serve = (await self._jobs.file_of(job)).serve or Serve()
+            asked += [self._is_ready(place, serve) for place in places]
+        return count, sum(await asyncio.gather(*asked))
+
+    async def _is_ready(self, place: Place, serve: Serve) -> bool:
+        """Whether a replica answers as its job file says; without a word there, whether it takes connections."""
+        if serve.ready is not None:
+            return bool(await self._readiness.ready_ones([place], serve.ready_path(place.task.job)))
+        try:
+            (await place.way.connect(ANSWER_WITHIN_S)).close()
+        except OSError:
+            return False
+        return True
 
     async def require(self, job: str) -> JobInfo:
         """A job that is a service.

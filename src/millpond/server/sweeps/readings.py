@@ -69,6 +69,18 @@ class Reading:
             return points
         return [point for line in self._printed.fresh(over) if (point := self._in_line(line)) is not None]
 
+    def printed(self) -> list[tuple[int, Point]]:
+        """All that is printed by now, each with where in the log its line begins."""
+        found = []
+        lines = self._printed.fresh(over=False)
+        offset = self._printed.offset - sum(len(line) + 1 for line in lines)
+        for line in lines:
+            point = self._in_line(line)
+            if point is not None:
+                found.append((offset, point))
+            offset += len(line) + 1
+        return found
+
     def _in_report(self, line: bytes) -> list[Point]:
         found = [point for name, point in points_of(line) if name == self._metric.name]
         return [Point(self._next_step(point.step), point.value) for point in found]
@@ -88,24 +100,28 @@ class Reading:
 
 
 class _Lines:
-    """The lines of a file that grows, each once; a line that is not whole yet is left for later."""
+    """The lines of a file that grows, each once; a line that is not whole yet is left for later.
+
+    Attributes:
+        offset: where the next begins.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._offset = 0
+        self.offset = 0
 
     def fresh(self, over: bool) -> list[bytes]:
         opened = open_below(self._path.parent, self._path.name)
         if opened is None:
             return []
         with opened.file as file:
-            skipped = opened.size - self._offset > MOST_AT_ONCE
+            skipped = opened.size - self.offset > MOST_AT_ONCE
             if skipped:
-                self._offset = opened.size - MOST_AT_ONCE
-            file.seek(self._offset)
+                self.offset = opened.size - MOST_AT_ONCE
+            file.seek(self.offset)
             data = file.read(MOST_AT_ONCE)
         whole = data if over else data[: data.rfind(b"\n") + 1]
-        self._offset += len(whole)
+        self.offset += len(whole)
         lines = whole.split(b"\n")
         return lines[1 if skipped else 0 : None if over else -1][-MOST_LINES:]
 

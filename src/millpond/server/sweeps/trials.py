@@ -14,9 +14,12 @@ from typing import Any
 
 from millpond.model.errors import ConflictError
 from millpond.model.states import JobState
+from millpond.node.records import TaskId
 from millpond.server.store.store import Store
 from millpond.server.sweeps.halving import rungs_up_to, verdict
+from millpond.server.sweeps.printed import printed_series
 from millpond.server.sweeps.readings import Point, Reading
+from millpond.specs.file_bodies import MetricsInfo
 from millpond.specs.job import JobFile
 from millpond.specs.job_bodies import JobInfo
 from millpond.specs.job_ids import member_id
@@ -124,6 +127,21 @@ class Trials:
             if changed:
                 self._store.write_trials(array, {job: asdict(trial) for job, trial in changed.items()})
             return {job: trial.stopped for job, trial in sweep.trials.items() if trial.stopped and not trial.settled}
+
+    def add_printed(self, info: JobInfo, found: MetricsInfo, last: int) -> MetricsInfo:
+        """The metrics that a job reported; of a trial that only prints the metric of its sweep, with that one.
+
+        Args:
+            last: how many of the newest points.
+        """
+        sweep = self._file_of(info.parent).sweep if info.parent else None
+        if sweep is None or sweep.metric is None or any(each.name == sweep.metric.name for each in found.series):
+            return found
+        run = TaskId(info.id, found.attempt, 0)
+        series, cut = printed_series(self._state_dir, run, sweep.metric, last)
+        if series is None:
+            return found
+        return found.model_copy(update={"series": [*found.series, series], "truncated": found.truncated or cut})
 
     def drop(self, array: str) -> None:
         """It has ended: what is known of it is in the store."""
