@@ -146,7 +146,7 @@ class World:
         beginning = Beginning(files.record, {**order, "wrapped": [*before, *reader]})
         heard = signal.signal(signal.SIGIO, signal.SIG_IGN)  # by which a supervisor hears of output
         try:
-            beginning.start().wait(60)
+            os.waitpid(beginning.start(), 0)
         except OSError:
             return ""
         finally:
