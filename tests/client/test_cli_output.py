@@ -43,6 +43,56 @@ def test_standard_error_goes_to_standard_error(make_chunk, labelled):
     assert (out.getvalue(), err.getvalue()) == (f"{head}aA\n", f"{head}b\n")
 
 
+class Terminal(io.StringIO):
+    """A stream on which a person looks."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+STEERING = {
+    "move": "\x1b[2J\x1b[10;1H",
+    "title": "\x1b]0;root@server\x07",
+    "title, other end": "\x1b]2;x\x1b\\",
+    "clipboard": "\x1b]52;c;cm0gLXJmIH4K\x07",
+    "query": "\x1b[6n\x1b[c\x1b[>q\x1bP$qm\x1b\\",
+    "link": "\x1b]8;;https://elsewhere/\x1b\\",
+    "other screen": "\x1b[?1049h",
+    "keys": "\x1b[>4;1m",
+    "reset": "\x1bc\x1b(0\x1b#8",
+    "eight bits": "\x9b\x9d",
+    "controls": "\x00\a\b\v\f\x0e\x7f",
+    "never ended": "\x1b]0;",
+    "broken": "\x1b\x1b",
+}
+
+
+@pytest.mark.parametrize("what", STEERING)
+def test_a_terminal_is_shown_colours_and_nothing_else_that_steers_it(make_chunk, what):
+    text = f"a\x1b[1;31m{STEERING[what]}\nb\tc\rd\x1b[m\n"
+    seen = {stream: stream() for stream in (Terminal, io.StringIO)}
+    for stream in seen.values():
+        output = Output((stream, stream), labelled=False)
+        for letter in text:
+            output.write(make_chunk(letter))
+        output.finish()
+    assert seen[Terminal].getvalue() == "a\x1b[1;31m\nb\tc\rd\x1b[m\n\x1b[0m"
+    assert seen[io.StringIO].getvalue() == text, "a file gets what was written"
+    whole, raw = Terminal(), Terminal()
+    Output((whole, whole), labelled=False).write(make_chunk(text))
+    assert whole.getvalue() == "a\x1b[1;31m\nb\tc\rd\x1b[m\n"
+    Output((raw, raw), labelled=False, raw=True).write(make_chunk(text))
+    assert raw.getvalue() == text
+
+
+def test_no_task_writes_over_its_number_or_colours_the_line_of_another(make_chunk):
+    terminal = Terminal()
+    output = Output((terminal, terminal), labelled=True)
+    output.write(make_chunk("10 %\r\x1b[8m99 %\n", task=0))
+    output.write(make_chunk("b\r\n", task=1))
+    assert terminal.getvalue() == "[0] 10 %\r[0] \x1b[8m99 %\x1b[0m\n[1] b\n"
+
+
 def test_a_line_carries_the_time_at_which_it_began(make_chunk):
     stream = io.StringIO()
     output = Output((stream, stream), labelled=True, timed=True)

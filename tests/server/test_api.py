@@ -355,3 +355,23 @@ def test_the_description_is_complete_and_the_reference_needs_nothing_from_elsewh
     assert "POST /api/v1/jobs" in page
     assert "JobFile" in page
     assert not re.search(r"(src|href)=.https?:", page)
+
+
+@pytest.mark.parametrize(
+    "path", ["/docs", "/", "/openapi.json", "/healthz", JOBS, f"{JOBS}/nobody", "/never", "/oidc/login"]
+)
+@pytest.mark.parametrize("token", [TOKEN, "wrong"])
+def test_every_answer_is_kept_by_nobody_and_runs_nothing(api: Api, path: str, token: str) -> None:
+    answer = api.client.get(path, headers={"Authorization": f"Bearer {token}"})
+    assert answer.headers["Cache-Control"] == "no-store"
+    assert answer.headers["X-Content-Type-Options"] == "nosniff"
+    policy = answer.headers["Content-Security-Policy"]
+    assert "default-src 'none'" in policy
+    assert "frame-ancestors 'none'" in policy
+    assert "script-src" not in policy
+
+
+def test_answers_with_tokens_are_kept_by_nobody(api: Api) -> None:
+    answer = api.client.post("/api/v1/tokens", json={"name": "mine"})
+    assert answer.json()["secret"]
+    assert answer.headers["Cache-Control"] == "no-store"

@@ -87,7 +87,7 @@ class AuthWorld:
     @property
     def routes(self) -> Any:
         """The routes behind the counting, the guard and the proxy."""
-        return self.app._app._app._routes._app  # type: ignore[attr-defined]
+        return self.app._app._app._routes._app._app  # type: ignore[attr-defined]
 
     def populate(self) -> AuthWorld:
         """Make the groups and the people."""

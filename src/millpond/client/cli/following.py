@@ -32,7 +32,7 @@ class Follower:
         self.job = job
         self._on_start = on_start
         self._client = client
-        self._output = Output((sys.stdout, sys.stderr), labelled=len(job.tasks) > 1)
+        self._output = Output((sys.stdout, sys.stderr), labelled=len(job.tasks) > 1, raw=True)  # one's own
         self._cursor = FIRST_CURSOR
 
     def follow(self) -> int:

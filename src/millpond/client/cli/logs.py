@@ -23,6 +23,7 @@ from millpond.client.cli.output import Output
 @click.option("--tail", type=click.IntRange(min=0), metavar="N", help="Only the last N lines of each task.")
 @click.option("--since", metavar="TIME", help="Only the last so long (such as 10m), or since 2026-01-31T08:00.")
 @click.option("--timestamps", is_flag=True, help="Begin each line with when it was written.")
+@click.option("--raw", is_flag=True, help="To a terminal too, exactly what was written: see below.")
 @asks_server
 def command(
     job: str,
@@ -32,17 +33,21 @@ def command(
     tail: int | None,
     since: str | None,
     timestamps: bool,
+    raw: bool,
     state_dir: Path | None,
 ) -> None:
     """Print what JOB wrote: standard output to standard output, standard error to standard error.
 
     With --follow, Ctrl-C leaves the job alone, and says how to return.
+
+    A terminal is shown colours, and nothing else that would steer it, such as a move of the cursor or another title.
+    A file or a pipe gets what was written, and so does a terminal with --raw.
     """
     start = None if since is None else instants.of_past(since, "--since", time.time())
     with connect(state_dir) as client:
         found = client.find(job)
         labelled = task is None and len(found.tasks) > 1
-        output = Output((sys.stdout, sys.stderr), labelled, timestamps)
+        output = Output((sys.stdout, sys.stderr), labelled, timestamps, raw=raw)
         try:
             for chunk in client.logs(
                 found.id,
@@ -55,6 +60,7 @@ def command(
             ):
                 output.write(chunk)
         except KeyboardInterrupt:
+            output.restore()
             if follow:
                 leave(found)
             raise

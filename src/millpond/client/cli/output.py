@@ -1,6 +1,6 @@
 """A job's output on the screen: one task's exactly as written, several tasks' line by line with the task in front.
 
-What a task wrote to standard error goes to standard error.
+What a task wrote to standard error goes to standard error. A terminal is shown it without what would steer it.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from typing import TextIO
 
 from millpond.client.cli import instants
 from millpond.client.cli.complaints import say
+from millpond.client.cli.terminal_escape import RESET, TerminalFilter
 from millpond.specs.log_bodies import LogChunk
 
 
@@ -21,6 +22,7 @@ class Output:
         labelled: put ``[task]`` before each line.
         timed: put the time before each line.
         tell: how to say that another run of the job begins.
+        raw: to a terminal too, exactly what was written.
     """
 
     def __init__(
@@ -29,7 +31,11 @@ class Output:
         labelled: bool,
         timed: bool = False,
         tell: Callable[[str], None] = say,
+        *,
+        raw: bool = False,
     ) -> None:
+        self._filtered = {stream for stream in streams if not raw and stream.isatty()}
+        self._filters: dict[tuple[int, int, str], TerminalFilter] = {}
         self._streams = streams
         self._labelled = labelled
         self._timed = timed
@@ -44,16 +50,25 @@ class Output:
                 self._tell(f"{chunk.job} was started again, run {chunk.attempt}")
             self._attempt = chunk.attempt
         stream = self._stream(chunk.stream)
+        data = self._shown(chunk, stream)
         if self._labelled or self._timed:
-            self._write_lines(chunk, stream)
+            self._write_lines(chunk, data, stream)
         else:
-            stream.write(chunk.data)
+            stream.write(data)
         stream.flush()
 
     def finish(self) -> None:
         """Print what tasks left without a line end."""
         for key in list(self._open_lines):
             self._finish(key)
+        self.restore()
+
+    def restore(self) -> None:
+        """Leave the terminal without the colours of a task."""
+        if any(known.has_colours for known in self._filters.values()):
+            for stream in self._filtered:
+                stream.write(RESET)
+                stream.flush()
 
     def _stream(self, name: str) -> TextIO:
         return self._streams[name == "stderr"]
@@ -65,11 +80,23 @@ class Output:
             stream.write(f"{rest}\n")
             stream.flush()
 
-    def _write_lines(self, chunk: LogChunk, stream: TextIO) -> None:
+    def _shown(self, chunk: LogChunk, stream: TextIO) -> str:
+        """What the stream may be shown of a piece."""
+        if stream not in self._filtered:
+            return chunk.data
+        key = (chunk.attempt, chunk.task, chunk.stream)
+        data = self._filters.setdefault(key, TerminalFilter()).shown(chunk.data)
+        if not (self._labelled or self._timed):
+            return data
+        # No task writes over the number in front of its line, nor colours the next one.
+        data = data.replace("\r\n", "\n").replace("\r", f"\r{self._head(chunk)}")
+        return "\n".join(f"{line}{RESET}" if "\x1b" in line else line for line in data.split("\n"))
+
+    def _write_lines(self, chunk: LogChunk, data: str, stream: TextIO) -> None:
         """Whole lines only: two tasks that write at once must not share a line, nor two streams of one."""
         head = self._head(chunk)
         key = (chunk.attempt, chunk.task, chunk.stream)
-        *lines, rest = chunk.data.split("\n")
+        *lines, rest = data.split("\n")
         if lines:
             lines[0] = self._open_lines.pop(key, head) + lines[0]
             stream.write("".join(f"{line}\n" for line in [lines[0], *(head + line for line in lines[1:])]))

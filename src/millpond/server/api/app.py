@@ -16,6 +16,7 @@ from starlette.routing import BaseRoute
 from starlette.types import ASGIApp
 
 from millpond.model.errors import MillpondError
+from millpond.server.answer_headers import PLAIN_PAGE, HarmlessAnswers
 from millpond.server.api import (
     audit,
     entrance,
@@ -66,7 +67,7 @@ def make_app(
     """
     passes = Passes(secret, wall_clock)
     routes = make_routes(service, security, tenants, passes)
-    front = Front(Proxy(service, passes, security.accounts), BodyLimits(routes))
+    front = Front(Proxy(service, passes, security.accounts), HarmlessAnswers(BodyLimits(routes)))
     guarded = Guard(front, security, bound_to, names, service.origins)
     return Measured(guarded, service.instruments)
 
@@ -98,7 +99,7 @@ def make_routes(service: Service, security: Security, tenants: Tenants, passes: 
 
     @app.get("/docs", include_in_schema=False, dependencies=[open_to_all])
     def docs() -> HTMLResponse:
-        return HTMLResponse(reference_page(app.openapi()))
+        return HTMLResponse(reference_page(app.openapi()), headers=PLAIN_PAGE)
 
     check_permits(app)
     return app

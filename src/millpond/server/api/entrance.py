@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 from html import escape
-from typing import Final
 
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
 
+from millpond.server.answer_headers import PLAIN_PAGE
 from millpond.server.api.permits import SecurityOf, open_to_all
 from millpond.server.pages import page
 
 router = APIRouter(include_in_schema=False)
-
-_HEADERS: Final = {
-    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; base-uri 'none'",
-    "Referrer-Policy": "same-origin",
-    "X-Content-Type-Options": "nosniff",
-}
 
 
 @router.get("/", dependencies=[open_to_all])
@@ -31,4 +25,4 @@ def arrive(request: Request, security: SecurityOf) -> HTMLResponse:
     if security.sign_on.is_offered:
         body += '<p><a href="/oidc/login">Log this browser in</a></p>'
     body += '<p class="more">For programs: <a href="/docs">what the API offers</a>.</p>'
-    return HTMLResponse(page("", "This is a Millpond server", body), headers=_HEADERS)
+    return HTMLResponse(page("", "This is a Millpond server", body), headers=PLAIN_PAGE)

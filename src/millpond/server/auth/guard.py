@@ -18,6 +18,7 @@ from starlette.requests import cookie_parser
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from millpond.server.answer_headers import HARMLESS
 from millpond.server.auth.acts import Act
 from millpond.server.auth.roles import Caller
 from millpond.server.auth.secrets import csrf_of, id_of, is_same
@@ -220,6 +221,6 @@ def _address(scope: Scope) -> str:
 
 
 async def _turn_away(status: int, body: ErrorBody, scope: Scope, receive: Receive, send: Send) -> None:
-    headers = {"WWW-Authenticate": "Bearer"} if status == 401 else None
-    answer = JSONResponse(ErrorInfo(error=body).model_dump(), status_code=status, headers=headers)
+    headers = {"WWW-Authenticate": "Bearer"} if status == 401 else {}
+    answer = JSONResponse(ErrorInfo(error=body).model_dump(), status, HARMLESS | headers)
     await answer(scope, receive, send)
