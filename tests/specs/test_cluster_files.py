@@ -46,14 +46,14 @@ def test_pools_and_queues_name_the_registries_that_images_may_come_from() -> Non
     assert config.paths["nlp"].images == ("docker.io/pytorch",)
 
 
-def test_an_amount_that_is_a_bare_number_is_told_what_to_write() -> None:
-    with pytest.raises(SpecError, match=r"guarantee: 4 is not .*write \{name: value\}; fields are gpus, "):
-        read_cluster("queues:\n- {name: vision, guarantee: 4}\n")
+def test_an_amount_that_is_a_word_is_told_what_to_write() -> None:
+    with pytest.raises(SpecError, match=r"guarantee: .four. is not .*write \{name: value\}; fields are gpus, "):
+        read_cluster("queues:\n- {name: vision, guarantee: four}\n")
 
 
 def test_faults_come_in_the_order_of_the_file() -> None:
     with pytest.raises(SpecError) as caught:
-        read_cluster("pols: []\nqueues:\n- {name: a, wieght: 2, limit: 3}\npools:\n- {name: 5}\n")
+        read_cluster("pols: []\nqueues:\n- {name: a, wieght: 2, limit: many}\npools:\n- {name: 5}\n")
     assert [problem.line for problem in caught.value.problems] == [1, 3, 3, 5]
 
 

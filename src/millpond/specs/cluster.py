@@ -35,7 +35,11 @@ from millpond.specs.webhooks import Webhook, WebhookFile
 
 
 class SecretsFile(Strict):
-    """How secrets are kept from now on; older ones stay as they are."""
+    """How secrets are kept from now on; older ones stay as they are.
+
+    Attributes:
+        cipher: for secrets that are written from now on.
+    """
 
     cipher: Literal["aes-256-gcm", "sm4-gcm"] = "aes-256-gcm"
 
@@ -44,6 +48,22 @@ class ClusterFile(Strict):
     """The whole file.
 
     Attributes:
+        dev: rules for places to work.
+        listen: how requests come in.
+        ssh: the SSH gateway; left out: none.
+        pools: sets of machines with one sharing policy.
+        queues: the tenant tree below ``root``.
+        nodes: pretended machines, for trying things out.
+        oidc: signing on with an OpenID Connect provider.
+        prices: what an hour of a card costs, for usage reports.
+        webhooks: receivers of what happens to jobs.
+        run_as: as which users of the machine tasks run.
+        tasks: what tasks are kept to besides what they ask for.
+        secrets: how secrets are kept.
+        containers: what runs containers.
+        sources: slow places whose data is copied to a near disk first.
+        cache: folder for these copies; left out: in the state directory.
+        mig: what empty cards in MIG mode are divided into.
         swap_memory: host memory of the machine for work that was swapped off its devices; left out: a part of all.
     """
 

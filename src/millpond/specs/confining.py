@@ -77,6 +77,8 @@ class RunAsFile(Strict):
     """Whom tasks run as where the server is root; elsewhere they run as the server's account.
 
     Attributes:
+        users: ``range``: each user as a number of their own; ``unix``: as the machine's account of the same
+            name; ``server``: as the server.
         range: user numbers that nobody else uses, for ``users: range``.
     """
 

@@ -122,7 +122,13 @@ class Gpus(Strict):
 
 
 class Tasks(Strict):
-    """How many identical tasks; ``min`` and ``max`` make the gang elastic. A service with ``min: 0`` may go without."""
+    """How many identical tasks; ``min`` and ``max`` make the gang elastic. A service with ``min: 0`` may go without.
+
+    Attributes:
+        desired: so many to begin with; left out: ``max``.
+        min: it starts with so many, and goes on with so many.
+        max: it grows up to so many.
+    """
 
     model_config = or_short({"type": "integer", "minimum": 1, "maximum": MOST_TASKS})
 
@@ -176,7 +182,12 @@ Place = Annotated[
 
 
 class Topology(Strict):
-    """Within what all tasks must lie (``require``) or should lie (``prefer``); a bare word is required."""
+    """Within what all tasks must lie (``require``) or should lie (``prefer``); a bare word is required.
+
+    Attributes:
+        prefer: place the tasks there if that is possible.
+        require: wait until that is possible.
+    """
 
     model_config = or_short({"type": "string", "enum": [*_PLACES, *(f"same-{place}" for place in _PLACES[:-1])]})
 
@@ -215,6 +226,11 @@ class Checkpoint(Strict):
     """How a job is told to save its work, and how long that may take before it is ended by force.
 
     ``transparent``: it need not save anything to leave its cards; where a pool suspends, it is moved off as it is.
+
+    Attributes:
+        mode: ``none`` saves nothing; ``signal`` saves on the signal; ``transparent`` can be moved off as it is.
+        signal: what its tasks get before they are ended.
+        grace: so long they may take before they are ended by force.
     """
 
     model_config = or_short({"type": "string", "enum": ["none", "signal", "transparent"]})

@@ -14,6 +14,7 @@ class SshFile(Strict):
     """The gateway; where the section is left out, there is none.
 
     Attributes:
+        port: that it listens on; 0 takes a free one.
         host: the address that it listens on.
     """
 

@@ -86,7 +86,18 @@ Command = Annotated[
 
 
 class RoleFile(Strict):
-    """One role of a job with several; what it leaves out comes from the job's own fields."""
+    """One role of a job with several; what it leaves out comes from the job's own fields.
+
+    Attributes:
+        name: of the role; tasks know it as ``MILLPOND_ROLE``.
+        tasks: identical tasks of this role.
+        gpus: cards of one task.
+        gpu_models: any of these.
+        cpus: CPU cores of one task.
+        memory: host memory of one task.
+        extras: named extra resources of one task.
+        command: what its tasks run.
+    """
 
     name: Name
     tasks: Tasks | None = None
@@ -102,6 +113,19 @@ class JobFile(Strict):
     """A job as people write it. Amounts (``gpus``, ``cpus``, ``memory``, ``extras``) are per task.
 
     Attributes:
+        kind: ``train`` runs to an end, ``dev`` is a place to work, ``service`` answers requests until it is
+            stopped.
+        queue: the leaf of the tenant tree that it joins; left out: that of the submitter's group.
+        pool: the set of machines that it runs on.
+        priority: class of urgency; what a user may ask for is up to their role.
+        gpus: cards of one task: a number, a part of one card, or the fields of ``Gpus``.
+        cpus: CPU cores of one task.
+        memory: host memory of one task.
+        topology: within what all tasks must or should lie; a bare word is required.
+        env: variables of its tasks.
+        checkpoint: how it saves its work when it is told to leave.
+        preemptible: whether it may be ended for others and run again later.
+        extras: named extra resources of one task, such as RDMA cards and licences.
         name: what people call it; ``after`` and commands find it by this. Its id is made of it.
         gpu_models: any of these; empty is any.
         tasks: identical tasks that start together.

@@ -42,7 +42,12 @@ def _issuer(value: Any) -> Any:
 
 
 class OidcGroupFile(Strict):
-    """What a value of the groups' claim stands for: a group here, and a role in it."""
+    """What a value of the groups' claim stands for: a group here, and a role in it.
+
+    Attributes:
+        group: of this server.
+        role: in it.
+    """
 
     group: AccountName
     role: GroupRole = "member"
@@ -52,6 +57,7 @@ class OidcFile(Strict):
     """An OpenID Connect provider, and what counts of what it says.
 
     Attributes:
+        client_id: what the provider knows this server by.
         issuer: its address, exactly as it calls itself.
         client_secret_file: holds the secret it knows this server by; left out for a public client.
         scopes: what is asked for besides ``openid``.

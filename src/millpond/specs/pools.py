@@ -27,6 +27,10 @@ class PoolFile(Strict):
     """A set of nodes with one sharing policy.
 
     Attributes:
+        name: jobs name it as ``pool``.
+        sharing: ``exclusive``: whole cards only; ``sliced``: parts of cards, never more than there is;
+            ``overcommitted``: compute beyond 100 %.
+        limit_factor: the compute limits of the parts of one card may add up to so many times the card.
         cpu_overcommit: the CPUs asked for on one node may add up to so many times its CPUs.
         slices: how tasks are held to their parts of devices.
         power: what its devices are kept to; left out: their power is never touched.

@@ -24,6 +24,16 @@ class NodeFile(Strict):
     """A pretended machine with ``devices`` pretended cards of one model.
 
     Attributes:
+        name: of the machine.
+        devices: cards.
+        model: of all of them.
+        cpus: CPU cores.
+        memory: host memory.
+        pool: that it belongs to.
+        rack: where it stands; nodes of one rack are near each other.
+        zone: where the rack stands.
+        link_map: how its cards hang together, by the name of a known machine.
+        extras: named extra resources.
         device_memory: of each card; left out: unknown.
         swap_memory: host memory for work that was swapped off the cards; left out: a part of ``memory``.
     """

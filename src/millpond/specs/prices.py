@@ -18,6 +18,7 @@ class PricesFile(Strict):
     """What an hour of a whole card costs.
 
     Attributes:
+        currency: in which prices are shown.
         gpu_hour: by model; ``default`` is for all others.
     """
 

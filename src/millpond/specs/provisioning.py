@@ -30,6 +30,7 @@ class SourceFile(Strict):
     """A place that is slow to read, such as a mounted server: what jobs read there is copied to a near disk first.
 
     Attributes:
+        name: of the place.
         path: of the machine; everything below it is read so.
         cache: the most that copies of it may take.
     """

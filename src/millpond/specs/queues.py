@@ -4,27 +4,43 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from millpond.model.resources import Amount
 from millpond.model.tenants import ROOT_QUEUE, Queue
 from millpond.specs.fields import Cpus, Memory, Name
 from millpond.specs.mounts import HostPath
 from millpond.specs.registries import Registries
-from millpond.specs.validation import Strict
+from millpond.specs.validation import Strict, or_short
 
 UNLIMITED = 2**50
 """In a limit: of what it does not name."""
 
 
 class AmountFile(Strict):
-    """A sum of resources; what is left out is nothing in a guarantee and no bound in a limit."""
+    """A sum of resources; what is left out is nothing in a guarantee and no bound in a limit.
+
+    Attributes:
+        gpus: cards.
+        cpus: CPU cores.
+        memory: host memory.
+    """
+
+    model_config = or_short({"type": "number", "minimum": 0})
 
     gpus: Annotated[float, Field(ge=0, le=1_000_000)] | None = None
     cpus: Cpus | None = None
     memory: Memory | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short_form(cls, value: Any) -> Any:
+        """``6`` is six GPUs."""
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return {"gpus": value}
+        return value
 
     def amount(self, unwritten: int) -> Amount:
         """The model's form."""
@@ -39,6 +55,12 @@ class QueueFile(Strict):
     """A node of the tenant tree.
 
     Attributes:
+        name: jobs name it as ``queue``.
+        parent: the queue above.
+        guarantee: what it gets whenever it asks; a number is GPUs.
+        limit: the most it ever holds; a number is GPUs; left out: no bound.
+        weight: its share of what is left over, compared with its siblings.
+        borrows: whether it may use what others leave idle beyond its guarantee.
         data, output: folders of the machines below which its jobs may read (``data:``) and write (``output:``); left
             out: what its parent may, and at the top, anything.
         images: registries and repositories that its jobs' images may come from, beside the catalogue; left out: as

@@ -35,6 +35,7 @@ class ReplicaHours(Strict):
     """Other bounds for the number of replicas in some hours.
 
     Attributes:
+        window: the hours.
         min, max: instead of those of ``tasks``, and within them; left out: as there.
     """
 

@@ -108,6 +108,8 @@ class Metric(Strict):
     """The number by which trials are compared; what ``millpond.job.report`` tells of it, or what the trial prints.
 
     Attributes:
+        name: as the trials report it.
+        goal: whether less or more of it is better.
         printed: how a printed line tells it, with ``{value}`` for the number: ``val loss: {value}``. Default: the name,
             then ``=`` or ``:``.
         printed_step: likewise for the step, with ``{step}``. Without one in the line, lines with a value are counted.

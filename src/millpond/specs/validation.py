@@ -138,7 +138,7 @@ def _problem(
 ) -> Problem:
     path: Path = tuple(fault["loc"])
     kind, value, context = fault["type"], fault["input"], fault.get("ctx", {})
-    unit = _unit_in(_field(model, path))
+    unit = unit_in(_field(model, path))
     message, hint = _words(kind, value, context, fault["msg"], decimal_text if unit is None else unit.text)
     at_key = False
     if kind == "extra_forbidden":
@@ -222,13 +222,13 @@ def _field(model: type[Strict], path: Path) -> FieldInfo | None:
     return _owner(model, path[:-1]).model_fields.get(str(path[-1])) if path else None
 
 
-def _unit_in(part: Any) -> Unit | None:
+def unit_in(part: Any) -> Unit | None:
     """The unit among the metadata of a field or of a part of its annotation."""
     if isinstance(part, FieldInfo):
         found = [each for each in part.metadata if isinstance(each, Unit)]
-        return found[0] if found else _unit_in(part.annotation)
+        return found[0] if found else unit_in(part.annotation)
     own = [each for each in getattr(part, "__metadata__", ()) if isinstance(each, Unit)]
-    inner = (_unit_in(each) for each in typing.get_args(part))
+    inner = (unit_in(each) for each in typing.get_args(part))
     return own[0] if own else next((each for each in inner if each is not None), None)
 
 

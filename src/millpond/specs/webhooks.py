@@ -19,6 +19,9 @@ class WebhookFile(Strict):
     """Somebody to be told what happens to jobs.
 
     Attributes:
+        name: of the receiver.
+        url: that is told.
+        format: of the body: Millpond's own, or what Slack or Feishu expect.
         on: what of; default: every end.
         queues: only of jobs of these; default: of all.
         secret: name of the server's secret that deliveries are signed with (``pond secret set --server``).

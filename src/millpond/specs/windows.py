@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Final
 
-from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
+from pydantic import BeforeValidator, Field, GetJsonSchemaHandler, WithJsonSchema, model_validator
+from pydantic_core import CoreSchema
 
 from millpond.model.errors import InvalidInputError
 from millpond.model.windows import DAY_NAMES, Window, zone
@@ -100,7 +101,18 @@ def _listed(value: Any) -> Any:
     return value if isinstance(value, list) else [value]
 
 
-Windows = Annotated[list[WindowFile], Field(min_length=1, max_length=MOST_WINDOWS), BeforeValidator(_listed)]
+class _OneOrSeveral:
+    """One is as good as a list; says so in the JSON schema."""
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        several = handler(schema)
+        return {"anyOf": [several["items"], several]}
+
+
+Windows = Annotated[
+    list[WindowFile], Field(min_length=1, max_length=MOST_WINDOWS), BeforeValidator(_listed), _OneOrSeveral
+]
 """One window or a list of several, of which one has to be open."""
 
 

@@ -31,6 +31,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "submit": _here("submit:command", "Hand in a job file; prints the job's id."),
         "apply": _here("apply:command", "Show what would become of a job, then hand it in."),
         "rollout": _here("rollout:group", "Follow, pause or undo the update of a service."),
+        "schema": _here("schema:command", "Print what a job file or the configuration may hold."),
         "template": _here("template:command", "Show ready job files."),
         "clone": _here("clone:command", "Hand in a job once more, with changes."),
     },

@@ -1,0 +1,331 @@
+"""An example for each field of job and configuration files, by the name of its model; each of them is read by a test.
+
+An example is a whole file but for the command of a job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+_TARGET: Final = "requests_per_s: 20"
+_SERVICE: Final = "kind: service\ntasks: {min: 1, max: 4}\n"
+
+
+def _served(field: str) -> str:
+    return f"kind: service\nserve: {{{field}}}"
+
+
+def _scaled(field: str) -> str:
+    return f"{_SERVICE}serve: {{scale: {{{field}}}}}"
+
+
+def _swept(fields: str) -> str:
+    return f"sweep: {{parameters: {{lr: [0.1, 0.2]}}, {fields}}}\ncommand: python train.py {{lr}}"
+
+
+def _pool(field: str) -> str:
+    return f"pools: [{{name: gold, {field}}}]"
+
+
+def _queue(field: str) -> str:
+    return f"queues: [{{name: vision, {field}}}]"
+
+
+def _node(field: str) -> str:
+    return f"nodes: [{{name: a, {field}}}]"
+
+
+def _oidc(field: str) -> str:
+    return (
+        "listen: {public_url: 'https://pond.example.org'}\n"
+        f"oidc: {{issuer: 'https://login.example.org', client_id: pond, {field}}}"
+    )
+
+
+def _hook(field: str) -> str:
+    return f"webhooks: [{{name: chat, url: 'https://hooks.example.org/1', {field}}}]"
+
+
+EXAMPLES: Final[Mapping[str, Mapping[str, str]]] = {
+    "JobFile": {
+        "kind": "kind: dev",
+        "name": "name: resnet50",
+        "queue": "queue: vision",
+        "pool": "pool: gold",
+        "priority": "priority: high",
+        "gpus": "gpus: 0.25",
+        "gpu_models": "gpu_models: [A100, H100]",
+        "cpus": "cpus: 8",
+        "memory": "memory: 32GiB",
+        "tasks": "tasks: {min: 2, max: 8}",
+        "roles": "roles:\n  - {name: worker, tasks: 4, gpus: 1}\n  - {name: ps, tasks: 2}",
+        "topology": "topology: same-rack",
+        "command": "command: torchrun train.py",
+        "workdir": "workdir: /home/ada/train",
+        "env": "env: {NCCL_DEBUG: INFO}",
+        "secrets": "secrets: [WANDB_API_KEY]",
+        "retries": "retries: 3",
+        "on_task_lost": "tasks: 4\non_task_lost: restart-task",
+        "time_limit": "time_limit: 12h",
+        "checkpoint": "checkpoint: {signal: SIGUSR1, grace: 60s}",
+        "min_run_time": "min_run_time: 10m",
+        "preemptible": "preemptible: false",
+        "window": 'window: "20:00-08:00"',
+        "suspend": "suspend: freeze",
+        "share_class": "share_class: backfill",
+        "extras": "extras: {rdma: 1}",
+        "ship": "ship: true",
+        "data": "data: {images: dataset/imagenet@3, scratch: /data/scratch}",
+        "output": "output: /results/resnet50",
+        "after": "after: {ok: [prepare], any: [warm-up]}",
+        "idempotency_key": "idempotency_key: nightly-2026-11-22",
+        "network": "network: private",
+        "serve": "kind: service\nserve: {path: whole, ready: /healthz}",
+        "array": "array: 0-99%8",
+        "sweep": "sweep: {parameters: {lr: [0.1, 0.01]}}\ncommand: python train.py {lr}",
+        "image": "image: torch:2.4",
+        "stdin": "stdin: true",
+    },
+    "Gpus": {
+        "cards": "gpus: {cards: 2}",
+        "compute": "gpus: {compute: 25%}",
+        "memory": "gpus: {compute: 25%, memory: 4GiB}",
+        "limit": "gpus: {compute: 25%, limit: 50%}",
+    },
+    "Tasks": {
+        "desired": "tasks: {desired: 4, min: 2, max: 8}",
+        "min": "tasks: {min: 2, max: 8}",
+        "max": "tasks: {min: 2, max: 8}",
+    },
+    "RoleFile": {
+        "name": "roles: [{name: worker}]",
+        "tasks": "roles: [{name: worker, tasks: 4}]",
+        "gpus": "roles: [{name: worker, gpus: 1}]",
+        "gpu_models": "roles: [{name: worker, gpus: 1, gpu_models: [A100]}]",
+        "cpus": "roles: [{name: worker, cpus: 8}]",
+        "memory": "roles: [{name: worker, memory: 16GiB}]",
+        "extras": "roles: [{name: worker, extras: {rdma: 1}}]",
+        "command": "roles: [{name: worker, command: python train.py}]",
+    },
+    "Topology": {"prefer": "topology: {prefer: rack}", "require": "topology: {require: node}"},
+    "Checkpoint": {
+        "mode": "checkpoint: {mode: transparent}",
+        "signal": "checkpoint: {signal: SIGUSR1}",
+        "grace": "checkpoint: {signal: SIGUSR1, grace: 2m}",
+    },
+    "WindowFile": {
+        "hours": 'window: {hours: "20:00-08:00"}',
+        "days": 'window: {hours: "00:00-24:00", days: Sat-Sun}',
+        "time_zone": 'window: {hours: "20:00-08:00", time_zone: Europe/Berlin}',
+    },
+    "After": {
+        "ok": "after: {ok: [prepare]}",
+        "any": "after: {any: [prepare]}",
+        "failed": "after: {failed: [train]}",
+    },
+    "Serve": {
+        "path": _served("path: whole"),
+        "listen": _served("listen: socket"),
+        "scale": _scaled(_TARGET),
+        "hold": _served("hold: {requests: 50}"),
+        "drain": _served("drain: 1m"),
+        "rollout": _served("rollout: {max_surge: 2}"),
+        "ready": _served("ready: /healthz"),
+    },
+    "Scale": {
+        "requests_per_s": _scaled(_TARGET),
+        "open_requests": _scaled("open_requests: 4"),
+        "latency": _scaled("latency: 500ms"),
+        "device_use": _scaled("device_use: 60%"),
+        "down_after": _scaled(f"{_TARGET}, down_after: 10m"),
+        "idle_after": "kind: service\ntasks: {min: 0, max: 4}\nserve: {scale: {idle_after: 10m}}",
+        "rest": "kind: service\ntasks: {min: 0, max: 4}\nserve: {scale: {idle_after: 10m, rest: swap}}",
+        "hours": _scaled(f'{_TARGET}, hours: [{{window: "08:00-20:00", min: 2}}]'),
+    },
+    "ReplicaHours": {
+        "window": _scaled('hours: [{window: "08:00-20:00", min: 2}]'),
+        "min": _scaled('hours: [{window: "08:00-20:00", min: 2}]'),
+        "max": _scaled('hours: [{window: "20:00-08:00", max: 2}]'),
+    },
+    "Hold": {"requests": _served("hold: {requests: 50}"), "longest": _served("hold: {longest: 5m}")},
+    "Rollout": {
+        "max_surge": _served("rollout: {max_surge: 2}"),
+        "max_unavailable": _served("rollout: {max_unavailable: 1}"),
+        "deadline": _served("rollout: {deadline: 15m}"),
+        "canary": _served("rollout: {canary: 10}"),
+    },
+    "ArrayFile": {
+        "count": "array: {count: 100}",
+        "indices": 'array: {indices: "1,5,7-9"}',
+        "parallel": "array: {count: 100, parallel: 8}",
+    },
+    "SweepFile": {
+        "parameters": _swept("method: grid"),
+        "method": _swept("method: random, samples: 10"),
+        "samples": _swept("method: random, samples: 10"),
+        "seed": _swept("method: random, samples: 10, seed: 7"),
+        "parallel": _swept("parallel: 4"),
+        "metric": _swept("metric: loss"),
+        "halving": _swept("metric: loss, halving: {factor: 2}"),
+        "only": _swept("only: '1'"),
+    },
+    "Space": {
+        "values": "sweep: {parameters: {lr: {values: [0.1, 0.2]}}}\ncommand: python train.py {lr}",
+        "range": "sweep: {parameters: {layers: {range: [1, 9, 2]}}}\ncommand: python train.py {layers}",
+        "uniform": "sweep: {parameters: {lr: {uniform: [0, 1]}}, method: random, samples: 9}\ncommand: train {lr}",
+        "log_uniform": "sweep: {parameters: {lr: {log_uniform: [0.001, 1]}}, method: random, samples: 9}\n"
+        "command: train {lr}",
+    },
+    "Metric": {
+        "name": _swept("metric: {name: loss}"),
+        "goal": _swept("metric: {name: accuracy, goal: maximize}"),
+        "printed": _swept("metric: {name: loss, printed: 'loss={value}'}"),
+        "printed_step": _swept("metric: {name: loss, printed: 'loss={value}', printed_step: 'step={step}'}"),
+    },
+    "Halving": {
+        "factor": _swept("metric: loss, halving: {factor: 2}"),
+        "first_step": _swept("metric: loss, halving: {first_step: 5}"),
+        "rungs": _swept("metric: loss, halving: {rungs: [5, 20, 80]}"),
+    },
+    "ImageWish": {"name": "image: {name: 'torch:2.4'}", "optional": "image: {name: 'torch:2.4', optional: true}"},
+    "ClusterFile": {
+        "dev": "dev: {idle_after: 2h}",
+        "listen": "listen: {public_url: 'https://pond.example.org'}",
+        "ssh": "ssh: {port: 2222}",
+        "pools": "pools: [{name: gold, sharing: exclusive}]",
+        "queues": "queues: [{name: vision, guarantee: 6}]",
+        "nodes": "nodes: [{name: a, devices: 8, model: A100}]",
+        "oidc": _oidc("create_users: false"),
+        "prices": "prices: {gpu_hour: {A100: 1.8, default: 1.0}}",
+        "webhooks": "webhooks: [{name: chat, url: 'https://hooks.example.org/1', format: slack}]",
+        "run_as": "run_as: {users: unix}",
+        "tasks": "tasks: {cpu: bound}",
+        "secrets": "secrets: {cipher: sm4-gcm}",
+        "containers": "containers: {runtime: podman}",
+        "sources": "sources: [{name: nfs, path: /mnt/nfs, cache: 500GiB}]",
+        "cache": "cache: /local/cache",
+        "swap_memory": "swap_memory: 128GiB",
+        "mig": "mig: {instances: [3g.71gb, 3g.71gb]}",
+    },
+    "DevFile": {
+        "idle_after": "dev: {idle_after: 2h}",
+        "warn_before": "dev: {idle_after: 2h, warn_before: 15m}",
+        "on_idle": "dev: {idle_after: 2h, on_idle: stop}",
+        "open_pages": "dev: {idle_after: 2h, open_pages: ignore}",
+        "longest": "dev: {longest: 3d}",
+    },
+    "ListenFile": {
+        "certificate": "listen: {certificate: /etc/pond/server.pem, key: /etc/pond/server.key}",
+        "key": "listen: {certificate: /etc/pond/server.pem, key: /etc/pond/server.key}",
+        "trusted_proxies": "listen: {trusted_proxies: [10.0.0.0/8]}",
+        "public_url": "listen: {public_url: 'https://pond.example.org'}",
+        "jobs_domain": "listen: {public_url: 'https://pond.example.org', jobs_domain: jobs.example.org}",
+    },
+    "SshFile": {"port": "ssh: {port: 2222}", "host": "ssh: {port: 2222, host: 0.0.0.0}"},
+    "PoolFile": {
+        "name": "pools: [{name: gold}]",
+        "sharing": _pool("sharing: overcommitted"),
+        "limit_factor": _pool("sharing: overcommitted, limit_factor: 2"),
+        "suspends": _pool("suspends: true"),
+        "cpu_overcommit": _pool("cpu_overcommit: 1.5"),
+        "slices": _pool("slices: {escapes: kill}"),
+        "power": _pool("power: {cap_w: 250}"),
+        "turn": _pool("suspends: true, turn: 2m"),
+        "memory_overcommit": _pool("suspends: true, memory_overcommit: 2"),
+        "longest_suspended": _pool("suspends: true, longest_suspended: 4h"),
+        "lending_hours": _pool('lending_hours: "20:00-08:00"'),
+        "images": _pool("images: [registry.example.org]"),
+    },
+    "SlicesFile": {
+        "escapes": _pool("slices: {escapes: suspend}"),
+        "enforce": _pool("slices: {enforce: required}"),
+        "hold": _pool("slices: {hold: mps}"),
+    },
+    "PowerFile": {
+        "cap_w": _pool("power: {cap_w: 250}"),
+        "clock_mhz": _pool("power: {clock_mhz: 1200}"),
+        "classes": _pool("power: {cap_w: 300, classes: {backfill: {cap_w: 200}}}"),
+    },
+    "PowerSettingFile": {
+        "cap_w": _pool("power: {classes: {backfill: {cap_w: 200}}}"),
+        "clock_mhz": _pool("power: {classes: {backfill: {clock_mhz: 1000}}}"),
+    },
+    "QueueFile": {
+        "name": "queues: [{name: vision}]",
+        "parent": "queues: [{name: research}, {name: vision, parent: research}]",
+        "guarantee": _queue("guarantee: 6"),
+        "limit": _queue("limit: {gpus: 12, cpus: 96}"),
+        "weight": _queue("weight: 2"),
+        "borrows": _queue("borrows: false"),
+        "data": _queue("data: [/data/vision]"),
+        "output": _queue("output: [/results/vision]"),
+        "images": _queue("images: [registry.example.org/vision]"),
+    },
+    "AmountFile": {
+        "gpus": _queue("guarantee: {gpus: 6}"),
+        "cpus": _queue("guarantee: {gpus: 6, cpus: 40}"),
+        "memory": _queue("limit: {memory: 512GiB}"),
+    },
+    "NodeFile": {
+        "name": "nodes: [{name: a}]",
+        "devices": _node("devices: 8"),
+        "model": _node("devices: 8, model: A100"),
+        "device_memory": _node("devices: 8, device_memory: 80GiB"),
+        "cpus": _node("cpus: 96"),
+        "memory": _node("memory: 768GiB"),
+        "pool": "pools: [{name: gold}]\nnodes: [{name: a, pool: gold}]",
+        "rack": _node("rack: r1"),
+        "zone": _node("rack: r1, zone: z1"),
+        "link_map": _node("devices: 8, link_map: v100-cube-mesh"),
+        "swap_memory": _node("swap_memory: 128GiB"),
+        "extras": _node("extras: {rdma: 4}"),
+    },
+    "OidcFile": {
+        "issuer": _oidc("create_users: true"),
+        "client_id": _oidc("create_users: true"),
+        "client_secret_file": _oidc("client_secret_file: /etc/pond/client-secret"),
+        "scopes": _oidc("scopes: [profile, groups]"),
+        "user_claim": _oidc("user_claim: email"),
+        "groups_claim": _oidc("groups_claim: roles"),
+        "groups": _oidc("groups: {vision-team: {group: vision, role: lead}}"),
+        "create_users": _oidc("create_users: false"),
+        "admins": _oidc("admins: [pond-admins]"),
+        "allowed": _oidc("allowed: [engineering]"),
+    },
+    "OidcGroupFile": {
+        "group": _oidc("groups: {vision-team: {group: vision}}"),
+        "role": _oidc("groups: {vision-team: {group: vision, role: lead}}"),
+    },
+    "PricesFile": {
+        "currency": "prices: {currency: USD, gpu_hour: {default: 1.0}}",
+        "gpu_hour": "prices: {gpu_hour: {A100: 1.8, default: 1.0}}",
+    },
+    "WebhookFile": {
+        "name": _hook("format: millpond"),
+        "url": _hook("format: millpond"),
+        "on": _hook("on: [job.failed]"),
+        "queues": _hook("queues: [vision]"),
+        "format": _hook("format: feishu"),
+        "secret": _hook("secret: CHAT_KEY"),
+        "secret_file": _hook("secret_file: /etc/pond/chat-key"),
+    },
+    "RunAsFile": {"users": "run_as: {users: unix}", "range": "run_as: {users: range, range: 300000-365535}"},
+    "TasksFile": {
+        "cpu": "tasks: {cpu: bound}",
+        "processes": "tasks: {processes: 8192}",
+        "network": "tasks: {network: private}",
+    },
+    "SecretsFile": {"cipher": "secrets: {cipher: sm4-gcm}"},
+    "ContainersFile": {"runtime": "containers: {runtime: apptainer}"},
+    "SourceFile": {
+        "name": "sources: [{name: nfs, path: /mnt/nfs, cache: 500GiB}]",
+        "path": "sources: [{name: nfs, path: /mnt/nfs, cache: 500GiB}]",
+        "cache": "sources: [{name: nfs, path: /mnt/nfs, cache: 500GiB}]",
+    },
+    "MigFile": {
+        "instances": "mig: {instances: [3g.71gb, 3g.71gb]}",
+        "create": "mig: {instances: [3g.71gb, 3g.71gb], create: true}",
+    },
+}
+"""Examples by model and field."""

@@ -1,0 +1,88 @@
+"""The reference pages and the JSON Schema of job and configuration files: current and complete; every example works."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner
+from jsonschema_rs import ValidationError, validator_for
+
+from millpond.client.cli.schema import command
+from millpond.specs.cluster import read_cluster
+from millpond.specs.job import read_jobs
+from millpond.specs.locate import read_documents
+from millpond.specs.reference import OF_THE_SERVER, REFERENCES, models_in, page_of, schema_of
+from millpond.specs.reference_examples import EXAMPLES
+
+PAGES = Path(__file__).parents[2] / "docs" / "reference"
+NAMES = {"job": "job-file.md", "config": "configuration.md"}
+FIELDS = [
+    (kind, model.__name__, field)
+    for kind, reference in REFERENCES.items()
+    for model in models_in(reference.model)
+    for field in model.model_fields
+    if field not in OF_THE_SERVER
+]
+
+SCHEMAS = {kind: validator_for(schema_of(reference)) for kind, reference in REFERENCES.items()}
+
+
+def example(kind: str, model: str, field: str) -> str:
+    text = EXAMPLES[model][field]
+    if kind == "config":
+        return (
+            text if model != "WindowFile" else "pools: [{name: gold, lending_hours: " + text.partition(": ")[2] + "}]"
+        )
+    return text if "\ncommand:" in text or text.startswith("command:") else f"{text}\ncommand: work"
+
+
+@pytest.mark.parametrize("kind", REFERENCES)
+def test_the_page_is_what_the_models_say(kind: str) -> None:
+    written = (PAGES / NAMES[kind]).read_text()
+    assert written == page_of(REFERENCES[kind]), f"pond schema {kind} --markdown > docs/reference/{NAMES[kind]}"
+
+
+@pytest.mark.parametrize(("kind", "model", "field"), FIELDS)
+def test_each_example_is_read_and_uses_its_field(
+    kind: str, model: str, field: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = example(kind, model, field)
+    assert field in text or model in ("Space", "ArrayFile") or (model, field) == ("Metric", "name"), (
+        "it shows another field"
+    )
+    for name in ("server.pem", "server.key", "client-secret", "chat-key"):
+        (tmp_path / name).write_text("secret")
+        (tmp_path / name).chmod(0o600)
+    text = text.replace("/etc/pond", str(tmp_path))
+    if kind == "job":
+        read_jobs(text, base=tmp_path)
+    else:
+        read_cluster(text)
+
+
+@pytest.mark.parametrize(("kind", "model", "field"), FIELDS)
+def test_each_example_is_valid_by_the_json_schema(kind: str, model: str, field: str) -> None:
+    SCHEMAS[kind].validate(read_documents(example(kind, model, field))[0].value)
+
+
+@pytest.mark.parametrize("kind", REFERENCES)
+def test_the_schema_that_editors_read_describes_every_field_and_refuses_others(kind: str) -> None:
+    done = CliRunner().invoke(command, [kind])
+    assert done.exit_code == 0
+    schema = json.loads(done.output)
+    assert all(field.get("description") for field in schema["properties"].values())
+    with pytest.raises(ValidationError):
+        validator_for(schema).validate({"gpsu": 1})
+    assert not OF_THE_SERVER & set(schema["properties"])
+
+
+def test_a_number_of_gpus_is_a_guarantee_and_a_limit() -> None:
+    short, long = (
+        read_cluster(yaml.safe_dump({"queues": [{"name": "vision", "guarantee": six, "limit": six}]}))
+        for six in (6, {"gpus": 6})
+    )
+    assert short.queues == long.queues
+    assert short.queues[0].guarantee.gpu_milli == 6_000
