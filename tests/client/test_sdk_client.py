@@ -8,7 +8,7 @@ import json
 import httpx2
 import pytest
 
-from millpond.client.sdk import handles
+from millpond.client.sdk import connection, handles
 from millpond.client.sdk.patience import Patience
 from millpond.model.errors import (
     ConflictError,
@@ -30,14 +30,13 @@ def test_a_request_carries_the_token(client, server, make_job):
 
 
 def test_other_threads_can_ask_while_the_server_is_looked_for_anew(client, server, make_job, monkeypatch):
-    connection = client._connection
-    connect = connection._connect
+    find = connection.find_server
 
-    def slowly(address):
+    def slowly(*where):
         assert client.job("train-abcde").state == "running"
-        return connect(address)
+        return find(*where)
 
-    monkeypatch.setattr(connection, "_connect", slowly)
+    monkeypatch.setattr(connection, "find_server", slowly)
     for _ in range(2):
         server.will(200, make_job().model_dump())
     client.reconnect()

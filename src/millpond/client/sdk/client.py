@@ -16,7 +16,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-import httpx2
 from pydantic import BaseModel
 
 from millpond.client.sdk import failures, logs
@@ -32,6 +31,8 @@ from millpond.specs.job_ids import member_id, split_member
 from millpond.specs.server_bodies import ServerInfo
 
 if TYPE_CHECKING:
+    import httpx2
+
     from millpond.client.sdk.accounts import Accounts
     from millpond.client.sdk.files import Files
     from millpond.client.sdk.images import Images
@@ -134,7 +135,7 @@ class Client:
         try:
             return self._ask(answer, "POST", path, json=body, headers=headers)
         except UnavailableError as error:
-            if not isinstance(error.__cause__, httpx2.ReadError | httpx2.RemoteProtocolError):
+            if not failures.lost_answer(error):
                 raise
             return self._ask(answer, "POST", path, json=body, headers=headers)
 
@@ -437,6 +438,8 @@ class Client:
         if follow:
             yield from logs.follow(self._connection, Patience(self._connection), path, wanted)
             return
+        import httpx2
+
         try:
             yield from logs.read(self._connection, path, wanted)
         except httpx2.TransportError as error:

@@ -5,18 +5,26 @@ A server that was restarted on another port is found again; threads that ask mea
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Mapping
+from http.client import HTTPException
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import httpx2
 from pydantic import BaseModel, ValidationError
 
 from millpond.client.sdk import failures
 from millpond.client.sdk.discovery import Address, find_server, is_on_this_machine
-from millpond.client.sdk.trust import trust
+from millpond.client.sdk.local_http import LocalHttp
+from millpond.client.sdk.trust import encrypts, trust
 from millpond.model.errors import UnavailableError
 from millpond.specs.api import API_PREFIX
+
+if TYPE_CHECKING:
+    import httpx2
+
+_LOCALLY = frozenset({"params", "json", "headers"})
+"""What a request may have that goes by ``LocalHttp``."""
 
 _Answer = TypeVar("_Answer", bound=BaseModel)
 
@@ -28,9 +36,6 @@ class Connection:
         where: its URL, a token and its state directory, as far as they are given; see ``find_server``.
         timeout_s: how long one answer may take.
         transport: how requests travel; None: over the network.
-
-    Attributes:
-        address: of the server it was last connected to.
 
     Raises:
         UnavailableError: no server is running there.
@@ -45,12 +50,16 @@ class Connection:
         self._where = where
         self._timeout_s = timeout_s
         self._transport = transport
-        self.address = find_server(*where)
-        self._http = self._connect(self.address)
+        self._ways = _Ways(find_server(*where), timeout_s, transport)
+
+    @property
+    def address(self) -> Address:
+        """Of the server it was last connected to."""
+        return self._ways.address
 
     def close(self) -> None:
         """End it."""
-        self._http.close()
+        self._ways.close()
 
     def reconnect(self) -> None:
         """Find the server anew and connect: it may have been restarted on another port.
@@ -58,9 +67,8 @@ class Connection:
         Raises:
             UnavailableError: no server is running.
         """
-        address = find_server(*self._where)
-        before, self._http = self._http, self._connect(address)  # other threads ask meanwhile, and are never without
-        self.address = address
+        ways = _Ways(find_server(*self._where), self._timeout_s, self._transport)
+        before, self._ways = self._ways, ways  # other threads ask meanwhile, and are never without
         before.close()
 
     def ask(self, answer: type[_Answer], method: str, path: str, **request: Any) -> _Answer:
@@ -77,27 +85,27 @@ class Connection:
                 f"the answer of {self.address.url} is not understood", "client and server should be of one version"
             ) from error
 
-    def send(self, method: str, path: str, **request: Any) -> httpx2.Response:
+    def send(self, method: str, path: str, **request: Any) -> failures.Answer:
         """Send a request; the answer is a success.
 
         Raises:
             MillpondError: as the server says, or there is no answer.
         """
-        try:
-            response = self._http.request(method, API_PREFIX + path, **request)
-        except httpx2.TransportError as error:
-            raise failures.from_transport(error, self.address.url) from error
+        ways = self._ways
+        response = ways.answer(method, API_PREFIX + path, request)
         if not response.is_success:
-            raise failures.from_response(response, self.address.url)
+            raise failures.from_response(response, ways.address.url)
         return response
 
     def stream(
         self, path: str, params: Mapping[str, Any], silence_s: float, headers: Mapping[str, str] | None = None
     ) -> Iterator[bytes]:
         """The raw body of a streamed answer, behind an empty piece; fails when nothing comes for ``silence_s``."""
+        import httpx2
+
         timeout = httpx2.Timeout(self._timeout_s, read=silence_s)
         url = API_PREFIX + path
-        with self._http.stream("GET", url, params=dict(params), timeout=timeout, headers=headers) as response:
+        with self._ways.http.stream("GET", url, params=dict(params), timeout=timeout, headers=headers) as response:
             if not response.is_success:
                 response.read()
                 raise failures.from_response(response, self.address.url)
@@ -108,6 +116,8 @@ class Connection:
         self, path: str, params: Mapping[str, Any], silence_s: float, headers: Mapping[str, str] | None = None
     ) -> Iterator[bytes]:
         """A streamed answer that is read once; what is lost is an error."""
+        import httpx2
+
         try:
             yield from self.stream(path, params, silence_s, headers)
         except httpx2.TransportError as error:
@@ -115,9 +125,11 @@ class Connection:
 
     def post(self, path: str, body: Any, silence_s: float) -> Iterator[bytes]:
         """A streamed answer to a body; what is lost is an error."""
+        import httpx2
+
         timeout = httpx2.Timeout(self._timeout_s, read=silence_s)
         try:
-            with self._http.stream("POST", API_PREFIX + path, json=body, timeout=timeout) as response:
+            with self._ways.http.stream("POST", API_PREFIX + path, json=body, timeout=timeout) as response:
                 if not response.is_success:
                     response.read()
                     raise failures.from_response(response, self.address.url)
@@ -131,17 +143,63 @@ class Connection:
         Raises:
             UnavailableError: there is no answer.
         """
+        return self._ways.answer("GET", path, {}).status_code
+
+
+class _Ways:
+    """How requests reach one server."""
+
+    def __init__(self, address: Address, timeout_s: float, transport: httpx2.BaseTransport | None) -> None:
+        self.address = address
+        self._timeout_s = timeout_s
+        self._transport = transport
+        self._trusted = trust(address)
+        self._making = threading.Lock()
+        self._http: httpx2.Client | None = None
+        near = transport is None and is_on_this_machine(address.url) and not encrypts(address.url)
+        self._local = LocalHttp(address, timeout_s) if near else None
+
+    @property
+    def http(self) -> httpx2.Client:
+        """The way for whatever there is."""
+        with self._making:
+            if self._http is None:
+                self._http = self._connect()
+            return self._http
+
+    def answer(self, method: str, path: str, request: Mapping[str, Any]) -> failures.Answer:
+        """What the server answers, read to its end.
+
+        Raises:
+            UnavailableError: there is no answer.
+        """
+        if self._local is not None and _LOCALLY.issuperset(request):
+            try:
+                return self._local.request(method, path, **request)
+            except (OSError, HTTPException) as error:
+                raise failures.from_local(error, self.address.url) from error
+        import httpx2
+
         try:
-            return self._http.get(path).status_code
+            return self.http.request(method, path, **request)
         except httpx2.TransportError as error:
             raise failures.from_transport(error, self.address.url) from error
 
-    def _connect(self, address: Address) -> httpx2.Client:
+    def close(self) -> None:
+        """End all connections."""
+        if self._local is not None:
+            self._local.close()
+        if self._http is not None:
+            self._http.close()
+
+    def _connect(self) -> httpx2.Client:
+        import httpx2
+
         return httpx2.Client(
-            base_url=address.url,
-            headers={"Authorization": f"Bearer {address.token}"},
+            base_url=self.address.url,
+            headers={"Authorization": f"Bearer {self.address.token}"},
             timeout=self._timeout_s,
             transport=self._transport,
-            trust_env=not is_on_this_machine(address.url),
-            verify=trust(address),
+            trust_env=not is_on_this_machine(self.address.url),
+            verify=self._trusted,
         )

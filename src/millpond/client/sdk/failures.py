@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-import httpx2
+import http.client
+import sys
+from typing import TYPE_CHECKING, Protocol
+
 from pydantic import ValidationError
 
 from millpond.client.sdk.discovery import NO_SERVER_REMEDY
@@ -19,6 +22,9 @@ from millpond.model.errors import (
 )
 from millpond.specs.api import ErrorBody, ErrorDetail, ErrorInfo
 
+if TYPE_CHECKING:
+    import httpx2
+
 _KINDS: dict[int, type[MillpondError]] = {
     400: InvalidInputError,
     401: NotLoggedInError,
@@ -33,6 +39,8 @@ _KINDS: dict[int, type[MillpondError]] = {
     503: UnavailableError,
 }
 
+_CUT_OFF = (ConnectionResetError, ConnectionAbortedError, BrokenPipeError, http.client.HTTPException)
+
 _BY_CODE: dict[str, type[MillpondError]] = {
     "invalid": InvalidInputError,
     "not-found": NotFoundError,
@@ -42,20 +50,52 @@ _BY_CODE: dict[str, type[MillpondError]] = {
 }
 
 
+class Answer(Protocol):
+    """What a server answered; its body has been read."""
+
+    @property
+    def status_code(self) -> int: ...
+
+    @property
+    def content(self) -> bytes: ...
+
+    @property
+    def is_success(self) -> bool: ...
+
+
 def from_transport(error: httpx2.TransportError, url: str) -> UnavailableError:
     """The error for a request that got no answer."""
+    import httpx2
+
     by_encryption = distrusted(error, url)
     if by_encryption is not None:
         return by_encryption
     if isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout):
         return UnavailableError(f"no Millpond server answers at {url}", NO_SERVER_REMEDY)
     if isinstance(error, httpx2.TimeoutException):
-        return UnavailableError(f"the server at {url} did not answer in time", "try again; its log says what it does")
-    return UnavailableError(f"the connection to {url} broke ({error})", "try again")
+        return _too_late(url)
+    return _broken(error, url)
 
 
-def from_response(response: httpx2.Response, url: str) -> MillpondError:
-    """The error for an answer that is not a success; its body must have been read."""
+def from_local(error: OSError | http.client.HTTPException, url: str) -> UnavailableError:
+    """The error for a request to this machine that got no answer."""
+    if isinstance(error, TimeoutError):
+        return _too_late(url)
+    if isinstance(error, _CUT_OFF):
+        return _broken(error, url)
+    return UnavailableError(f"no Millpond server answers at {url}", NO_SERVER_REMEDY)
+
+
+def lost_answer(error: UnavailableError) -> bool:
+    """Whether the request may have arrived, as the connection ended when its answer was due."""
+    if isinstance(error.__cause__, _CUT_OFF):
+        return True
+    httpx2 = sys.modules.get("httpx2")  # which is not imported for requests that do not go by it
+    return httpx2 is not None and isinstance(error.__cause__, httpx2.ReadError | httpx2.RemoteProtocolError)
+
+
+def from_response(response: Answer, url: str) -> MillpondError:
+    """The error for an answer that is not a success."""
     try:
         body = ErrorInfo.model_validate_json(response.content).error
     except ValidationError:
@@ -70,6 +110,14 @@ def from_response(response: httpx2.Response, url: str) -> MillpondError:
 def from_body(body: ErrorBody) -> MillpondError:
     """The error that a stream ends with."""
     return _BY_CODE.get(body.code, MillpondError)(body.cause, _remedy(body))
+
+
+def _too_late(url: str) -> UnavailableError:
+    return UnavailableError(f"the server at {url} did not answer in time", "try again; its log says what it does")
+
+
+def _broken(error: Exception, url: str) -> UnavailableError:
+    return UnavailableError(f"the connection to {url} broke ({error})", "try again")
 
 
 def _remedy(body: ErrorBody) -> str:

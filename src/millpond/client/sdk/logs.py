@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-import httpx2
 from pydantic import ValidationError
 
 from millpond.client.sdk.patience import Patience, Reconnecting
 from millpond.model.errors import MillpondError, UnavailableError
 from millpond.specs.log_bodies import LogChunk
+
+if TYPE_CHECKING:
+    import httpx2
 
 SILENCE_S = 60.0
 """A followed stream without a byte for so long is asked for anew."""
@@ -37,6 +39,8 @@ def follow(connection: Streaming, patience: Patience, path: str, params: Mapping
     Raises:
         UnavailableError: the server stayed away.
     """
+    import httpx2
+
     asked = dict(params)
     while True:
         failure: httpx2.TransportError | UnavailableError | None = None

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Protocol
-
-import httpx2
+from typing import TYPE_CHECKING, Protocol
 
 from millpond.client.sdk import failures
 from millpond.client.sdk.discovery import Address
 from millpond.model.errors import UnavailableError
+
+if TYPE_CHECKING:
+    import httpx2
 
 PATIENCE_S = 120.0
 _FIRST_PAUSE_S = 0.1
@@ -72,6 +73,6 @@ class Patience:
 
     def _explained(self, failure: httpx2.TransportError | UnavailableError | None) -> UnavailableError:
         url = self._connection.address.url
-        if isinstance(failure, httpx2.TransportError):
-            return failures.from_transport(failure, url)
-        return failure or UnavailableError(f"the server at {url} keeps ending its answer early", "see its log")
+        if failure is None:
+            return UnavailableError(f"the server at {url} keeps ending its answer early", "see its log")
+        return failure if isinstance(failure, UnavailableError) else failures.from_transport(failure, url)
