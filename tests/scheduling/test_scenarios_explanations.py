@@ -9,7 +9,7 @@ from worlds import World, asks, elastic, gang, machine, queue, single
 
 from millpond.model.devices import Health
 from millpond.model.errors import NotFoundError
-from millpond.model.events import Confirmed, DeviceHealthChanged, JobSubmitted, SuspendRequested
+from millpond.model.events import Confirmed, DeviceHealthChanged, DurationPredicted, JobSubmitted, SuspendRequested
 from millpond.model.nodes import Pool, SharingPolicy
 from millpond.model.reasons import Cause, Filter, Remedy
 from millpond.model.resources import TaskRequest
@@ -336,3 +336,20 @@ def test_large_figures_are_exact_with_units_and_the_nearest_that_works() -> None
     assert refusal.summary == "a task asks for 1024 GiB of memory; the largest node has 1048575 MiB"
     assert refusal.remedy is not None
     assert refusal.remedy.change == "ask for at most 1048575 MiB"
+
+
+def test_no_start_is_told_where_nothing_says_when_running_work_ends() -> None:
+    world = World(machine("n", 1))
+    world.submit(single("unknown"), lasting=60.0)
+    world.submit(single("next"))
+    assert world.why("next").start is None
+
+
+def test_no_start_is_told_once_running_work_has_outrun_its_forecast() -> None:
+    world = World(machine("n", 1))
+    world.submit(single("late"), lasting=600.0)
+    world.tell(DurationPredicted(world.now, "late", 1.0, 2.0))
+    world.submit(single("next"))
+    assert world.why("next").start is not None
+    world.go_to(world.now + 100.0)
+    assert world.why("next").start is None

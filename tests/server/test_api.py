@@ -89,16 +89,16 @@ def test_a_job_is_expected_to_take_as_long_as_the_like_of_it_did_also_after_a_re
     first.clock.now += 500
     first.engine.finish(TaskId(job.id, 1, 0))
     assert first.job(job.id).state == "succeeded"
-    assert forecasts(first, first.submit(name="train")) == ["expected to run 500 s, rarely more than 500 s"]
+    assert forecasts(first, first.submit(name="train")) == ["expected to run 500 s, rarely more than 1000 s"]
     assert forecasts(first, first.submit(name="train", kind="service")) == []
     first.close()
     again = Api(tmp_path)
-    assert forecasts(again, again.submit(name="train")) == ["expected to run 500 s, rarely more than 500 s"]
+    assert forecasts(again, again.submit(name="train")) == ["expected to run 500 s, rarely more than 1000 s"]
     again.close()
 
 
 def test_a_waiting_job_says_why_in_lists_and_in_full(api: Api) -> None:
-    api.submit(gpus=4)
+    api.submit(gpus=4, time_limit="1h")
     waiting = api.submit(gpus=4)
     shown = api.job(waiting.id)
     assert shown.state == "queued"

@@ -70,6 +70,11 @@ class DurationPredictor:
             known = True
         return Forecast(math.exp(median), math.exp(max(median, upper))) if known else None
 
+    def runs_by_name(self, job: Described) -> int:
+        """How many ended runs of this user's jobs of this queue and name a guess rests on; 0 without a name."""
+        history = self._histories.get(_keys(job)[-1]) if job.name else None
+        return 0 if history is None else len(history.ordered)
+
     def observe(self, job: Described, duration_s: float) -> None:
         """Learn that ``job`` ran for this long."""
         value = math.log(max(duration_s, 1.0))

@@ -39,18 +39,26 @@ def start_of(state: State, placer: Placer, record: JobRecord) -> StartEstimate |
     ahead = [other for other in ranked[: place + 1] if other.job.pool == record.job.pool]
     if len(ahead) > MOST_AHEAD:
         return None
+    running = [other for other in state.running.values() if other.suspended_by != BY_REQUEST]
+    count = len(running)
+    known = sum(_is_foretold(other, state.now) for other in running)
+    if running and not known:
+        return None
     early = _lay_out(state, placer, ahead, cautious=False)
     if early is None:
         return None
     late = _lay_out(state, placer, ahead, cautious=True)
-    running = [other for other in state.running.values() if other.suspended_by != BY_REQUEST]
-    count = len(running)
-    known = sum(other.expected_s is not None or other.job.time_limit_s is not None for other in running)
     basis = (
         f"{count} running job{'s' * (count != 1)} ({known} with a forecast or time limit, the rest from history), "
         f"{len(ahead) - 1} ahead in its pool; later arrivals are not counted"
     )
     return StartEstimate(early, None if late is None else max(late, early), basis)
+
+
+def _is_foretold(record: JobRecord, now: float) -> bool:
+    """Whether a time limit, or a forecast that it has not outrun, says when a running job ends."""
+    forecast = record.cautious_s if record.cautious_s is not None else record.expected_s
+    return record.job.time_limit_s is not None or (forecast is not None and record.service_s(now) < forecast)
 
 
 def _lay_out(state: State, placer: Placer, ahead: list[JobRecord], *, cautious: bool) -> float | None:

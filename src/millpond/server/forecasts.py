@@ -1,5 +1,7 @@
 """How long jobs will run, by what those that ended took: learnt and asked outside the scheduler's thread.
 
+Here a forecast is read by people and decides who waits, so nothing is said on slight grounds: only jobs of the same
+kind, queue, user and name tell how long one takes, and the fewer of them have ended, the longer the cautious length.
 Services run until somebody ends them: nothing is learnt from them, and nothing said of them.
 
 A forecast reaches the core as an event right behind the submission, so that a replay needs no forecaster.
@@ -9,7 +11,9 @@ from __future__ import annotations
 
 import queue
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Final
 
 from millpond.forecasting.durations import DurationPredictor, Forecast
@@ -33,7 +37,7 @@ class Forecaster:
     def __init__(self, earlier: Callable[[int], Sequence[JobInfo]]) -> None:
         self._earlier: Callable[[int], Sequence[JobInfo]] | None = earlier
         self._lock = threading.Lock()
-        self._predictor = DurationPredictor()
+        self._predictors: defaultdict[str, DurationPredictor] = defaultdict(partial(DurationPredictor, shrinkage=0.0))
         self._ended: queue.SimpleQueue[JobInfo] = queue.SimpleQueue()
 
     def note(self, ended: Iterable[JobInfo]) -> None:
@@ -69,7 +73,13 @@ class Forecaster:
             self._lock.release()
 
     def _guess(self, job: Job) -> Forecast | None:
-        return None if job.kind is Kind.SERVICE else self._predictor.predict(job)
+        predictor = self._predictors[job.kind.value]
+        runs = predictor.runs_by_name(job)
+        guess = predictor.predict(job) if runs else None
+        if guess is None:
+            return None
+        # Two equal lengths would claim to be certain (``scheduling.ordering``).
+        return Forecast(guess.expected_s, max(guess.cautious_s, guess.expected_s * (1.0 + 1.0 / runs)))
 
     def _learn_new(self) -> None:
         while not self._ended.empty():
@@ -80,4 +90,4 @@ class Forecaster:
         if info.state != JobState.SUCCEEDED or info.ended_at is None or info.kind == Kind.SERVICE:
             return
         if (ran_s := info.ran_s(info.ended_at)) is not None:
-            self._predictor.observe(info, ran_s)
+            self._predictors[info.kind].observe(info, ran_s)

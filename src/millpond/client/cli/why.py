@@ -69,7 +69,7 @@ def facts_of(reason: ReasonInfo, now: float) -> list[tuple[str, str]]:
 def start_text(start: StartInfo, now: float) -> str:
     """When a job should start, as seen from ``now``."""
     if start.latest_at is not None and start.latest_at <= now:
-        return f"any moment: what it waits for was expected to have ended by now ({start.basis})"
+        return f"not known: what it waits for was expected to have ended by now ({start.basis})"
     earliest = f"in {wording.span(start.earliest_at - now)}" if start.earliest_at > now else "now"
     latest = "" if start.latest_at is None else f" to {wording.span(start.latest_at - now)}"
     return f"{earliest}{latest}" + (f" ({start.basis})" if start.basis else "")
