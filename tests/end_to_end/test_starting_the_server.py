@@ -81,3 +81,18 @@ def test_down_can_leave_jobs_to_the_next_server(running, tmp_path):
     (tmp_path / "go").touch()
     assert running("logs", "-f", job_id).stdout == "done\n"
     assert running("wait", job_id).returncode == 0
+
+
+def test_a_restart_remembers_its_machines_and_one_that_takes_them_away_names_the_jobs_that_lose_theirs(pond):
+    config = pond.state_dir.parent / "pond.yaml"
+    config.write_text("queues: [{name: vision}]\n")
+    pond.up("--config", str(config))
+    job = pond("run", "-d", "--gpus", "4", "--queue", "vision", "--", "sleep 600").stdout.strip()
+    until(lambda: pond.job(job)["state"] == "running")
+    assert pond("down", "--keep-jobs").returncode == 0
+    done = pond("up", "--detach")
+    assert f"as at the last start: --fake-gpus {FAKE_GPUS} --config {config}" in done.stdout
+    assert pond.job(job)["state"] == "running"
+    assert pond("down", "--keep-jobs").returncode == 0
+    done = pond("up", "--detach", "--fake-gpus", "1x2:V100-32GB")
+    assert f"warning: {job} ran, and no machine could take it any more" in done.stdout

@@ -8,6 +8,7 @@ import pytest
 
 from millpond.model.errors import UnavailableError
 from millpond.model.nodes import SharingPolicy
+from millpond.server.webhooks.notices import Topic
 from millpond.specs.cluster import load_cluster, read_cluster
 from millpond.specs.confining import RunAs, TaskRules, UserKind
 from millpond.specs.errors import SpecError
@@ -122,6 +123,11 @@ def test_the_secret_of_a_webhook_lies_in_a_file_of_its_own(tmp_path):
     (hook,) = read_cluster(text).webhooks
     assert (hook.secret, hook.on) == ("quiet", ("job.failed",))
     assert "quiet" not in repr(hook)
+
+
+def test_a_webhook_that_names_no_topic_is_told_of_every_one():
+    (hook,) = read_cluster("webhooks: [{name: team, url: 'https://chat/x'}]").webhooks
+    assert set(hook.on) == {topic.value for topic in Topic}
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ class Identity:
         longest_dev_s: how far the time limit of a place to work can be extended; None: without bound.
         ssh: where people come into jobs with SSH.
         origins: where browsers reach what jobs serve.
+        notes: what was said of its start, for whoever started it.
         unshared: tells why slices and swapping of real cards are refused; nothing where they are not.
     """
 
@@ -40,6 +41,7 @@ class Identity:
     ssh: SshInfo = SshInfo()
     origins: JobOrigins = PATHS_ONLY
     unshared: Callable[[], str] = str
+    notes: tuple[str, ...] = ()
 
 
 class About:
@@ -49,6 +51,11 @@ class About:
         self._identity = identity
         self._ground = ground
         self._machines = machines
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was said of its start."""
+        return self._identity.notes
 
     async def info(self, admin: bool) -> ServerInfo:
         """The server itself; where it lies on its machine is for admins."""
@@ -70,6 +77,7 @@ class About:
             unsandboxed=self._ground.isolation.apart.trouble,
             unlimited=identity.unlimited,
             unshared=identity.unshared() if admin else "",
+            notes=list(identity.notes) if admin else [],
             apart="" if self._ground.loop.apart is None else str(self._ground.loop.apart),
             jobs=dict(sorted((self._ground.loop.board.counts() | ended).items())),
         )

@@ -16,6 +16,8 @@ from millpond.server.server_log import LogFormat
 
 DEFAULT_HOST: Final = "127.0.0.1"
 DEFAULT_PORT: Final = 7433
+FORGET: Final = "none"
+"""In place of the value of an option that a state directory remembers: it is to be forgotten."""
 SANDBOX_MODES: Final = tuple(mode.value for mode in SandboxMode)
 LOG_FORMATS: Final = tuple(form.value for form in LogFormat)
 GROUP_MODES: Final = tuple(mode.value for mode in GroupMode)
@@ -28,8 +30,9 @@ class ServerOptions:
     Attributes:
         state_dir: where everything is remembered; one server at a time.
         port: 0 takes a free one.
-        fake_gpus: pretended devices, such as ``4x8:V100-32GB``; empty: this machine's own.
-        config: file with pools, queues and pretended nodes.
+        fake_gpus: pretended devices, such as ``4x8:V100-32GB``; empty: as at the last start of this state directory, at
+            first this machine's own; ``none``: this machine's own.
+        config: file with pools, queues and pretended nodes; None: as at the last start; ``none``: none.
         ordering, placement, preempt, reserve: policies; empty or None: those this state directory has, at first the
             defaults of ``scheduling.settings``.
         store: URL of a PostgreSQL database; empty: SQLite in the state directory.

@@ -22,6 +22,7 @@ from millpond.server.startup.attendants import attended
 from millpond.server.startup.configuration import Current
 from millpond.server.startup.foundation import lay_foundation
 from millpond.server.startup.lead import take_lead
+from millpond.server.startup.remembered import remember, with_remembered
 from millpond.specs.cluster import ClusterConfig, load_cluster
 
 log = logging.getLogger(__name__)
@@ -61,6 +62,7 @@ def serve(options: ServerOptions) -> None:
         InconsistentStateError: the scheduler stopped by a defect; its jobs go on.
     """
     open_files.raise_limit()
+    options, note = with_remembered(options)
     current = Current(load_cluster(options.config) if options.config else ClusterConfig())
     if current.config.oidc is not None:
         jose()
@@ -68,9 +70,11 @@ def serve(options: ServerOptions) -> None:
         lead = take_lead(options, current.config.listening, held)
         if lead is None:
             return
+        remember(options)
         with lay_foundation(options, current, lead) as base:
             loop = base.ground.loop
-            service = make_service(current, lead, base)
+            notes = [*filter(None, [note]), *base.unplaceable]
+            service = make_service(current, lead, base, notes)
             http = make_http_server(options, current, lead, base, service)
             try:
                 with attended(options, current, base, service):

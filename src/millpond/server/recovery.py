@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Final
 
@@ -11,6 +12,7 @@ from millpond.model.decisions import Decision, Start
 from millpond.model.errors import InconsistentStateError, MillpondError, UnavailableError
 from millpond.model.nodes import Node
 from millpond.model.states import TaskState
+from millpond.model.workloads import Job
 from millpond.node.records import TaskId
 from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.settings import Settings
@@ -21,9 +23,13 @@ from millpond.server.store.histories import DecisionEntry
 from millpond.server.store.store import Snapshot, Store
 from millpond.server.version import VERSION
 
+log = logging.getLogger(__name__)
+
 _HOLDING = (TaskState.STARTING, TaskState.RUNNING, TaskState.FROZEN, TaskState.SWAPPED, TaskState.STOPPING)
 """States in which a task's processes should exist."""
 
+MOST_TOLD: Final = 5
+"""Jobs that lost their machine with a start are told one by one, up to so many."""
 _KEEP: Final = "this is a defect of Millpond; keep the state directory and report it"
 
 
@@ -88,6 +94,25 @@ def node_changes(core: Core, nodes: Sequence[Node], now: float) -> list[events.E
         *(events.NodeLost(now, name) for name in known if name not in there),
         *(events.NodeJoined(now, node) for node in nodes if known.get(node.name) != node),
     ]
+
+
+def running_jobs(core: Core) -> list[Job]:
+    """Jobs that hold something, by the core's account."""
+    return [
+        record.job
+        for record in core.scheduler.jobs.values()
+        if any(task.state in _HOLDING and task.placement is not None for task in record.tasks)
+    ]
+
+
+def no_longer_placeable(core: Core, ran: Sequence[Job]) -> tuple[str, ...]:
+    """Which of the jobs that ran before a start no machine could take any more, and why, in words; logged too."""
+    reasons = [(job.id, reason) for job in ran if (reason := core.scheduler.check(job)) is not None]
+    told = [f"warning: {job} ran, and no machine could take it any more: {reason.summary}" for job, reason in reasons]
+    for text in told:
+        log.warning(text.removeprefix("warning: "))
+    more = [f"warning: and {len(told) - MOST_TOLD} jobs more (see the server's log)"] if len(told) > MOST_TOLD else []
+    return (*told[:MOST_TOLD], *more)
 
 
 def expected_tasks(core: Core, nodes: Sequence[Node]) -> frozenset[TaskId]:

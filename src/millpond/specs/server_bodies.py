@@ -43,6 +43,7 @@ class ServerInfo(Body):
         unshared: why slices and swapping of real cards are refused, as another server shares them out; empty where
             they are not.
         unlimited: why all processes of a task together are not kept to what it asked for; empty when they are.
+        notes: what was said of its start: options of the last start that count still, jobs that lost their machine.
         apart: why it changes nothing, where it has a copy of another server's state; else empty.
     """
 
@@ -60,6 +61,7 @@ class ServerInfo(Body):
     unlimited: str = ""
     unshared: str = ""
     apart: str = ""
+    notes: list[str] = Field(default=[])
 
 
 class HealthInfo(Body):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from pydantic import Field, model_validator
 
@@ -22,7 +22,7 @@ class WebhookFile(Strict):
         name: of the receiver.
         url: that is told.
         format: of the body: Millpond's own, or what Slack or Feishu expect.
-        on: what of; default: every end.
+        on: what of; default: everything.
         queues: only of jobs of these; default: of all.
         secret: name of the server's secret that deliveries are signed with (``pond secret set --server``).
         secret_file: holds it, instead.
@@ -30,7 +30,7 @@ class WebhookFile(Strict):
 
     name: Name
     url: Annotated[str, Field(pattern=r"^https?://[^\s]+$", max_length=2_000)]
-    on: list[Topic] = Field(default=["job.succeeded", "job.failed", "job.cancelled"], min_length=1)
+    on: list[Topic] = Field(default=list(get_args(Topic)), min_length=1)
     queues: list[Name] = Field(default=[])
     format: Literal["millpond", "slack", "feishu"] = "millpond"
     secret: SecretName | None = None

@@ -10,9 +10,15 @@ from millpond.client.cli import background, wording
 from millpond.client.cli.connection import state_dir_option
 from millpond.client.sdk import Client, default_state_dir
 from millpond.scheduling.settings import ORDERINGS, PLACEMENTS
-from millpond.server.options import DEFAULT_HOST, DEFAULT_PORT, GROUP_MODES, LOG_FORMATS, SANDBOX_MODES
+from millpond.server.options import DEFAULT_HOST, DEFAULT_PORT, FORGET, GROUP_MODES, LOG_FORMATS, SANDBOX_MODES
 from millpond.specs.node_bodies import NodeInfo
 from millpond.specs.server_bodies import FIRST_LOGIN_FILE
+
+
+def _config_file(_context: click.Context, _option: click.Parameter, path: Path | None) -> Path | None:
+    if path is not None and str(path) != FORGET and not path.is_file():
+        raise click.BadParameter(f"there is no file {str(path)!r}")
+    return path
 
 
 @click.command("up")
@@ -27,12 +33,16 @@ from millpond.specs.server_bodies import FIRST_LOGIN_FILE
 )
 @state_dir_option
 @click.option(
-    "--fake-gpus", metavar="SPEC", help="Pretend cards, such as 8:A100-80GB or 4x8:V100-32GB (nodes x cards : model)."
+    "--fake-gpus",
+    metavar="SPEC",
+    help="Pretend cards, such as 8:A100-80GB or 4x8:V100-32GB (nodes x cards : model); none: the machine's own "
+    "[default: as at the last start].",
 )
 @click.option(
     "--config",
-    type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    help="Pools and queues (YAML).",
+    type=click.Path(path_type=Path),
+    callback=_config_file,
+    help="Pools and queues (YAML); none: without [default: as at the last start].",
 )
 @click.option("--ordering", type=click.Choice(ORDERINGS), help="Who is next [default: as before, at first 'default'].")
 @click.option(
@@ -153,6 +163,8 @@ def _start_detached(arguments: list[str], directory: Path) -> None:
         server = client.server()
     if server.apart:
         click.echo(server.apart)
+    for note in server.notes:
+        click.echo(note)
     if server.unsandboxed:
         click.echo(f"jobs are not kept apart from each other: {server.unsandboxed}")
     if server.unshared:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from urllib.parse import urlsplit
 
 from millpond.server.about import Identity
@@ -24,8 +25,12 @@ from millpond.server.version import VERSION
 from millpond.specs.ssh import SshInfo
 
 
-def make_service(current: Current, lead: Lead, base: Foundation) -> Service:
-    """What answers requests."""
+def make_service(current: Current, lead: Lead, base: Foundation, notes: Sequence[str]) -> Service:
+    """What answers requests.
+
+    Args:
+        notes: what else is said of this start.
+    """
     settings = base.ground.loop.core.scheduler.settings
     identity = Identity(
         version=VERSION,
@@ -41,6 +46,7 @@ def make_service(current: Current, lead: Lead, base: Foundation) -> Service:
         ssh=base.doorway.info if base.doorway else SshInfo(),
         origins=base.origins,
         unshared=base.engine.why_nothing_is_shared,
+        notes=tuple(notes),
     )
     return Service(base.ground, identity, current.prices)
 
@@ -56,7 +62,7 @@ def make_http_server(
     listening, loop, encryption = current.config.listening, base.ground.loop, lead.post.encryption
     names = filter(None, [urlsplit(listening.public_url).hostname])
     app = make_app(service, base.security, base.tenants, options.host, base.token, names)
-    notes = _notes(options, current, lead, base)
+    notes = [*_notes(options, current, lead, base), *service.about.notes]
 
     def ready() -> None:
         lead.state.announce(lead.post.left)

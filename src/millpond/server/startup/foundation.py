@@ -27,7 +27,7 @@ from millpond.server.loop import Loop
 from millpond.server.options import ServerOptions
 from millpond.server.policies import Policies
 from millpond.server.provisions.outfit import Outfit
-from millpond.server.recovery import expected_tasks, recover
+from millpond.server.recovery import expected_tasks, no_longer_placeable, recover, running_jobs
 from millpond.server.ssh.opening import Doorway, open_doorway
 from millpond.server.startup.configuration import Current, configured
 from millpond.server.startup.identity import COPY, adopt_files, identify
@@ -53,6 +53,7 @@ class Foundation:
         token: the owner's; passes to the programs of jobs are signed with it, too.
         doorway: where people knock who come with SSH; None: nowhere.
         origins: where browsers reach what jobs serve.
+        unplaceable: which jobs this start leaves without a machine that could take them, in words.
     """
 
     site: Site
@@ -63,6 +64,7 @@ class Foundation:
     engine: LocalEngine
     doorway: Doorway | None
     origins: JobOrigins
+    unplaceable: tuple[str, ...] = ()
 
 
 @contextmanager
@@ -95,6 +97,7 @@ def lay_foundation(options: ServerOptions, current: Current, lead: Lead) -> Iter
         engine = _make_engine(current, site, ground, origins, identity.servers)
         held.callback(engine.close)
         tenants = Tenants(security.accounts, isolation, loop, wall_clock)
+        unplaceable: tuple[str, ...] = ()
         if identity.is_copy:
             loop.stand_apart(COPY)
         else:
@@ -103,14 +106,16 @@ def lay_foundation(options: ServerOptions, current: Current, lead: Lead) -> Iter
             change = options.policies.change(loop.core.scheduler.settings, wall_clock())
             for event in change:
                 log.info("other policies from now on: %s", event)
+            ran = running_jobs(loop.core)
             loop.settle(engine, (*change, *configured(config), *isolation.events(loop.core)))
+            unplaceable = no_longer_placeable(loop.core, ran)
             tenants.start()
         loop.start()
         held.callback(loop.close)
         if not identity.is_copy:
             courier.start()
             accelerate(loop, len(site.machine.nodes), loop.core.scheduler.settings)
-        yield Foundation(site, ground, security, tenants, token, engine, doorway, origins)
+        yield Foundation(site, ground, security, tenants, token, engine, doorway, origins, unplaceable)
 
 
 def _lay_ground(policies: Policies, current: Current, site: Site, store: Store, accounts: Accounts) -> Ground:

@@ -1,0 +1,59 @@
+"""What a state directory remembers of the options of its last start, and how a start says otherwise."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from millpond.model.errors import UnavailableError
+from millpond.server.options import ServerOptions, parse_options
+from millpond.server.startup.remembered import remember, with_remembered
+
+
+def started(state_dir: Path, *arguments: str) -> tuple[ServerOptions, str]:
+    options, note = with_remembered(parse_options(["--state-dir", str(state_dir), *arguments]))
+    remember(options)
+    return options, note
+
+
+def test_a_first_start_without_options_uses_the_machines_own_cards_and_says_nothing(tmp_path):
+    options, note = started(tmp_path)
+    assert (options.fake_gpus, options.config, note) == ("", None, "")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_start_leaves_out_is_as_at_the_last_one_and_that_is_said(tmp_path, monkeypatch):
+    config = tmp_path / "pond.yaml"
+    config.touch()
+    monkeypatch.chdir(tmp_path)
+    started(tmp_path, "--fake-gpus", "2x8:V100-32GB", "--config", "pond.yaml")
+    monkeypatch.chdir("/")
+    options, note = started(tmp_path)
+    assert (options.fake_gpus, options.config) == ("2x8:V100-32GB", config)
+    assert note == (
+        f"as at the last start: --fake-gpus 2x8:V100-32GB --config {config} (`none` forgets --fake-gpus and --config)"
+    )
+
+
+def test_what_is_given_counts_and_is_remembered_instead(tmp_path):
+    started(tmp_path, "--fake-gpus", "2x8:V100-32GB")
+    assert started(tmp_path, "--fake-gpus", "1x4:V100-32GB")[1] == ""
+    assert started(tmp_path)[0].fake_gpus == "1x4:V100-32GB"
+
+
+def test_none_forgets(tmp_path):
+    (tmp_path / "pond.yaml").touch()
+    started(tmp_path, "--fake-gpus", "2x8:V100-32GB", "--config", str(tmp_path / "pond.yaml"))
+    options, note = started(tmp_path, "--fake-gpus", "none", "--config", "none")
+    assert (options.fake_gpus, options.config, note) == ("", None, "")
+    assert started(tmp_path)[1] == ""
+
+
+def test_a_configuration_that_is_gone_is_named_with_what_to_do(tmp_path):
+    config = tmp_path / "pond.yaml"
+    config.touch()
+    started(tmp_path, "--config", str(config))
+    config.unlink()
+    with pytest.raises(UnavailableError, match="--config none"):
+        started(tmp_path)
