@@ -46,6 +46,10 @@ def become_task(limits: dict[str, Any], network: int | None = None, answer: sign
         _, most = resource.getrlimit(resource.RLIMIT_DATA)
         data = limits["data_bytes"] if most == resource.RLIM_INFINITY else min(limits["data_bytes"], most)
         resource.setrlimit(resource.RLIMIT_DATA, (data, most))
+    if limits["processes"] is not None:
+        _, most = resource.getrlimit(resource.RLIMIT_NPROC)
+        processes = limits["processes"] if most == resource.RLIM_INFINITY else min(limits["processes"], most)
+        resource.setrlimit(resource.RLIMIT_NPROC, (processes, processes))
     libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     with contextlib.suppress(OSError):  # a read-only /proc in a container: the kernel chooses as it likes
         _raise_score()
@@ -57,8 +61,8 @@ def become_task(limits: dict[str, Any], network: int | None = None, answer: sign
 
 
 def become_sandbox(limits: dict[str, Any], network: int | None = None) -> None:
-    """As ``become_task``, deaf to what only the task within the sandbox is to hear."""
-    become_task(limits, network, signal.SIG_IGN)
+    """As ``become_task``, deaf to what only the task within is to hear. The number of processes is bounded there."""
+    become_task({**limits, "processes": None}, network, signal.SIG_IGN)
 
 
 def takes_no_fork(limits: Mapping[str, Any], network: int | None) -> bool:

@@ -67,7 +67,7 @@ class Beginning:
             return self._launch(partial(self._fork, order["command"], order["workdir"], order["env"]))
         if container is not None:
             return self._launch(partial(self._fork, wrapped, container["scratch"], container["env"]))
-        script = open_script(order["env"], order["workdir"])
+        script = open_script(order["env"], order["workdir"], order["limits"]["processes"])
         try:
             env = outer_environment(script_path(script), order["env"])
             if takes_no_fork(order["limits"], self.network):

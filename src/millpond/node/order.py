@@ -132,7 +132,8 @@ def order_for(
         "workspace": None if workspace is None or workspace.empty else workspace.plain(),
         "env": place.env,
         "kill_counter": str(memory_cgroup.kill_counter() if container is None else memory_cgroup.WHOLE_MACHINE),
-        "limits": start.limits.plain(),
+        # Only who is not root needs a user namespace to make a sandbox.
+        "limits": start.limits.plain(apart=container is None and wrapped is not None and os.geteuid() != 0),
         "identity": None if identity is None else identity.plain(),
         "own_folder": place.workdir.is_relative_to(state_dir),
         "owned": [str(folder) for folder in place.owned if identity is not None],

@@ -32,12 +32,16 @@ def with_own_environment(argv: Sequence[str]) -> list[str]:
     return ["/bin/sh", "-c", f'. "${_SCRIPT_VARIABLE}"', "sh", *argv]
 
 
-def open_script(env: Mapping[str, str], workdir: str) -> int:
-    """A file in memory with what that command does, to be passed on to it; the caller closes the descriptor."""
+def open_script(env: Mapping[str, str], workdir: str, processes: int | None = None) -> int:
+    """A file in memory with what that command does, to be passed on to it; the caller closes the descriptor.
+
+    Args:
+        processes: the most that the task's account may have in its user namespace; None: no bound.
+    """
     handle = os.memfd_create("environment")
     try:
         with os.fdopen(os.dup(handle), "wb") as file:
-            file.write(os.fsencode(_script(env, workdir, handle)))
+            file.write(os.fsencode(_script(env, workdir, handle, processes)))
     except BaseException:
         os.close(handle)
         raise
@@ -60,7 +64,7 @@ def script_path(handle: int) -> str:
     return f"/proc/self/fd/{handle}"
 
 
-def _script(env: Mapping[str, str], workdir: str, handle: int) -> str:
+def _script(env: Mapping[str, str], workdir: str, handle: int, processes: int | None) -> str:
     """Signals are heard again, as what makes the sandbox is started with them ignored."""
     if any("\0" in text for pair in env.items() for text in pair):
         raise ValueError("a variable has a NUL in it")
@@ -72,5 +76,7 @@ def _script(env: Mapping[str, str], workdir: str, handle: int) -> str:
     lines = [f"unset {_SCRIPT_VARIABLE}"]
     if handle < 10:  # what a shell need not know more of
         lines.append(f"exec {handle}<&-")
+    if processes is not None:  # shells do not agree on the letter
+        lines.append(f"ulimit -u {processes} 2>/dev/null || ulimit -p {processes}")
     lines += [f"export {name}={shlex.quote(env[name])}" for name in plain]
     return "\n".join([*lines, f'exec {shlex.join(last)} "$@"', ""])

@@ -10,7 +10,8 @@ import json
 import os
 import random
 import signal
-from collections.abc import Iterator
+import traceback
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -143,7 +144,11 @@ class World:
         before = order["wrapped"][: -len(order["command"])]
         report = files.record.parent / "files" / "report"
         reader = ["/bin/sh", "-c", READER, "sh", str(report), CANARY, secrets, hidden, *ways]
-        beginning = Beginning(files.record, {**order, "wrapped": [*before, *reader]})
+        return self.run({**order, "wrapped": [*before, *reader]}, files)
+
+    def run(self, order: dict[str, Any], files: TaskFiles) -> str:
+        """What a task reports, started as its supervisor would; nothing where it cannot be started."""
+        beginning, report = Beginning(files.record, order), files.record.parent / "files" / "report"
         heard = signal.signal(signal.SIGIO, signal.SIG_IGN)  # by which a supervisor hears of output
         try:
             os.waitpid(beginning.start(), 0)
@@ -234,8 +239,9 @@ def walk(folder: Path, count: int, seed: int, mode: str) -> dict[str, Any]:
     return {"walked": world.walked, "refused": refused, "leaks": leaks}
 
 
-def walk_as(account: int, folder: Path, count: int, seed: int, mode: str) -> dict[str, Any]:
-    """The same of a server that is another account, and not root; only root can ask for it."""
+def as_account(account: int, folder: Path, work: Callable[[], Any]) -> Any:
+    """What some work in a folder returns as another account, which is not root's; only root can ask for it."""
+    os.chown(folder, account, account)
     told, tell = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -243,11 +249,13 @@ def walk_as(account: int, folder: Path, count: int, seed: int, mode: str) -> dic
             os.setgroups([])
             os.setresgid(account, account, account)
             os.setresuid(account, account, account)
-            os.write(tell, json.dumps(walk(folder, count, seed, mode)).encode())
+            os.write(tell, json.dumps(work()).encode())
+        except BaseException:
+            traceback.print_exc()
         finally:
             os._exit(0)
     os.close(tell)
     with os.fdopen(told, "rb") as answer:
-        found: dict[str, Any] = json.loads(answer.read())
+        found = json.loads(answer.read())
     os.waitpid(pid, 0)
     return found

@@ -10,9 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hostile_walk import walk, walk_as
+from hostile_walk import World, as_account, walk
 
+from millpond.node.launch import LaunchSpec
+from millpond.node.limiting import Limits
+from millpond.node.order import TaskStart, order_for
+from millpond.node.records import TaskFiles, TaskId
 from millpond.node.sandbox_finding import SandboxMode, find_sandbox, trouble_with_identities
+from millpond.node.workspace import Workspace
 
 pytestmark = pytest.mark.end_to_end
 
@@ -39,8 +44,7 @@ def walked(folder: Path, mode: str, count: int, seed: int) -> dict[str, Any]:
     if os.geteuid() != 0 and mode == "identity":
         pytest.skip("only root can start tasks as others")
     if os.geteuid() == 0 and mode in ("not root", "shared account"):
-        os.chown(folder, ANOTHER, ANOTHER)
-        return walk_as(ANOTHER, folder, count, seed, mode)
+        return dict(as_account(ANOTHER, folder, lambda: walk(folder, count, seed, mode)))
     if mode != "identity":
         return walk(folder, count, seed, mode)
     if trouble := trouble_with_identities(sandbox):
@@ -59,3 +63,19 @@ def test_no_job_reads_or_changes_what_is_hidden_whatever_it_names(
     found = walked(folder, mode, count, seed)
     assert found["leaks"] == []
     assert found["walked"] > count // 3
+
+
+def test_on_a_server_that_is_not_root_a_task_that_forks_without_end_meets_a_bound_of_its_own(folder: Path) -> None:
+    def bomb() -> str:
+        world, task = World(folder, "owner"), TaskId("mine", 1, 0)
+        files = TaskFiles.of(world.state, task)
+        report = files.record.parent / "files" / "report"
+        report.parent.mkdir(parents=True)
+        script = f"exec > {report} 2>&1; for i in $(seq 60); do sleep 60 & done; echo reached the end"
+        start = TaskStart(task, "worker", "n", 1, (), {"PATH": "/usr/bin:/bin"}, Limits(processes=20))
+        launch = LaunchSpec(script, world.project, workspace=Workspace("", ""))
+        return world.run(order_for(world.state, start, launch, files, world.sandbox), files)
+
+    found = as_account(ANOTHER, folder, bomb) if os.geteuid() == 0 else bomb()
+    assert "fork" in found.lower()
+    assert "reached the end" not in found

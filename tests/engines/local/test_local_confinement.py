@@ -124,6 +124,13 @@ class TestWithoutControlGroups:
         _, end = end_of(bench, ("python3", "-c", HUNGRY), role_amounts={"worker": Amounts(1000, 64)})
         assert end.outcome is Outcome.SUCCESS
 
+    def test_all_tasks_of_an_account_have_a_bound_on_processes_together(self, bench: Bench) -> None:
+        bench.restart()
+        end_of(bench, "grep -i '^max processes' /proc/self/limits", role_amounts={"worker": Amounts(1000, 0, 100)})
+        *_, soft, hard, _ = bench.log("j").decode().split()
+        assert soft == hard
+        assert int(soft) == 100 * (os.cpu_count() or 1)
+
     @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is only one CPU")
     def test_tasks_are_pinned_to_as_many_cpus_as_they_asked_for_and_not_all_to_the_same(self, bench: Bench) -> None:
         with_limits(bench, Limiter(trouble="none here", pins=True))
@@ -149,6 +156,22 @@ class TestAsSomebodyElse:
         bench = Bench(tmp_path, sandbox)
         yield bench
         bench.end_all()
+
+    def test_a_user_that_forks_without_end_meets_the_bound_and_others_go_on(self, bench: Bench) -> None:
+        other = {**self.settings(bench), "identity": numbered("max", NUMBER + 1, bench.state_dir)}
+        bench.define("other", "echo up; while [ ! -e $HOME/go ]; do sleep 0.05; done; sh -c 'echo forked'", **other)
+        bench.start("other")
+        bench.events(1)
+        cpus = os.cpu_count() or 1
+        script = f"for i in $(seq {16 * cpus + 8}); do sleep {bench.own_sleep} & done; wait"
+        bench.define("bomb", script, role_amounts={"worker": Amounts(500, 0, 16)}, **self.settings(bench))
+        bench.start("bomb")
+        bench.events(1)
+        assert eventually(lambda: b"fork" in bench.log("bomb").lower())
+        (bench.state_dir / "homes" / "max" / "go").touch()
+        assert eventually(lambda: bench.log("other") == b"up\nforked\n")
+        bench.stop("bomb", grace_s=0.0)
+        assert bench.nothing_runs_like(bench.own_sleep)
 
     def settings(self, bench: Bench) -> dict[str, object]:
         blobs = bench.state_dir / "blobs"
