@@ -206,6 +206,59 @@ def test_stopping_goes_on_after_one_that_cannot_be_stopped(server, run_pond, mak
     assert run_pond("stop", "a-1", "b-1") == (5, "b-1: stopping\n", "pond: a-1 has ended\n")
 
 
+def test_jobs_are_listed_by_state_user_queue_and_name(server, run_pond, make_job):
+    server.will(200, {"jobs": [make_job().model_dump()]})
+    options = "--state running,failed --user ada --queue vision --name train"
+    assert run_pond("ps", *options.split(), "-o", "name")[:2] == (0, "train-abcde\n")
+    params = server.requests[0].url.params
+    assert params.get_list("state") == ["running", "failed"]
+    assert (params["user"], params["queue"], params["name"]) == ("ada", "vision", "train")
+    code, _, err = run_pond("ps", "--state", "running,faild")
+    assert (code, "'faild' is no state; did you mean failed?" in err) == (2, True)
+
+
+def test_that_no_jobs_are_like_that_is_said(server, run_pond):
+    server.will(200, {"jobs": []})
+    assert run_pond("ps", "--user", "bob")[2] == "no such jobs wait or run (`pond ps -a` shows ended ones)\n"
+
+
+WHO = {"user": "ada", "admin": False, "how": "token"}
+
+
+def test_all_jobs_of_ones_own_are_stopped_after_a_yes(server, run_pond, make_job, monkeypatch):
+    asked = []
+    monkeypatch.setattr("millpond.client.cli.acting._is_attended", lambda: True)
+    monkeypatch.setattr("millpond.client.cli.acting.click.confirm", lambda text, **_: asked.append(text) or True)
+    server.will(200, WHO)
+    server.will(200, {"jobs": [make_job(job).model_dump() for job in "abcdef"]})
+    for job in "abcdef":
+        server.will(200, make_job(job).model_dump())
+        if job == "c":
+            server.will(403, {"error": {"cause": "ada may not change job 'c'"}})
+        else:
+            server.will(200, make_job(job, "stopping").model_dump())
+    code, out, err = run_pond("stop", "--all", "--name", "train")
+    assert (code, out.count("stopping"), err) == (3, 5, "pond: ada may not change job 'c'\n")
+    assert asked == ["End 6 jobs of ada (a, b, c, d, e, …)?"]
+    params = server.requests[1].url.params
+    assert (params["user"], params["name"], "queue" in params) == ("ada", "train", False)
+
+
+@pytest.mark.parametrize("arguments", [["--all"], ["-y"], ["-y", "--all", "a"]], ids=["no answer", "none", "both"])
+def test_nothing_is_stopped_where_it_is_unclear_what(server, run_pond, arguments):
+    code, _, err = run_pond("stop", *arguments)
+    assert (code, server.requests) == (2, [])
+    assert err.startswith("pond: ")
+
+
+def test_several_jobs_are_waited_for_and_the_first_that_failed_gives_the_exit_code(server, run_pond, make_job):
+    ends = {"a": ("succeeded", 0), "b": ("failed", 7), "c": ("cancelled", 143)}
+    for _ in range(2):  # found, then watched
+        for job, (state, code) in ends.items():
+            server.will(200, make_job(job, state, exit_code=code).model_dump())
+    assert run_pond("wait", *ends)[:2] == (7, "a: succeeded\nb: failed\nc: cancelled\n")
+
+
 @pytest.mark.parametrize(
     "command",
     [

@@ -240,8 +240,8 @@ def test_nothing_is_deleted_where_nobody_can_be_asked(server, run_pond):
 @pytest.mark.parametrize(("said", "code", "methods"), [(True, 0, ["GET", "DELETE"]), (False, 1, ["GET"])])
 def test_a_person_is_asked_first(server, run_pond, make_job, monkeypatch, said, code, methods):
     asked = []
-    monkeypatch.setattr("millpond.client.cli.delete._is_attended", lambda: True)
-    monkeypatch.setattr("millpond.client.cli.delete.click.confirm", lambda text, **_: asked.append(text) or said)
+    monkeypatch.setattr("millpond.client.cli.acting._is_attended", lambda: True)
+    monkeypatch.setattr("millpond.client.cli.acting.click.confirm", lambda text, **_: asked.append(text) or said)
     server.will(200, make_job("a", "failed").model_dump())
     server.will(200, make_job("a", "failed").model_dump())
     assert run_pond("delete", "a")[0] == code

@@ -17,7 +17,7 @@ from starlette.types import Message
 from millpond.model.errors import UnavailableError
 from millpond.node.records import TaskFiles, TaskId
 from millpond.server.api import body_limits
-from millpond.specs.job_bodies import JobInfo
+from millpond.specs.job_bodies import JobInfo, JobList
 from millpond.specs.log_bodies import LogChunk
 
 
@@ -329,6 +329,26 @@ def test_a_job_and_its_reason_are_of_one_instant(api: Api, monkeypatch: pytest.M
     monkeypatch.setattr(api.service.lookup, "look", lambda job: stale)  # as read a moment too early
     shown = JobInfo.model_validate_json(api.client.get(f"{JOBS}/{waiting.id}").content)
     assert (shown.state, shown.reason) == ("running", "")
+
+
+def test_jobs_are_listed_by_states_name_user_and_queue_ended_or_not(api: Api) -> None:
+    ended, other, running = (api.submit(name=name) for name in ("Train-1", "train-1", "Train-1"))
+    for job in (ended, other, running):
+        api.job(job.id)
+    api.engine.finish(TaskId(ended.id, 1, 0))
+    api.job(ended.id)
+
+    def listed(**params: Any) -> set[str]:
+        answer = api.client.get(JOBS, params=params)
+        assert answer.status_code == 200, answer.text
+        return {job.id for job in JobList.model_validate_json(answer.content).jobs}
+
+    assert listed(name="Train-1") == {running.id}
+    assert listed(name="Train-1", all=True) == {running.id, ended.id}
+    assert listed(state=["running", "succeeded"]) == {running.id, ended.id, other.id}
+    assert listed(state="succeeded", name="train-1") == set()
+    assert listed(all=True, user=ended.user, queue="default") == {running.id, ended.id, other.id}
+    assert listed(all=True, user="nobody") == listed(all=True, queue="nowhere") == set()
 
 
 def test_logs_are_lines_of_json_that_end_with_the_job(api: Api) -> None:

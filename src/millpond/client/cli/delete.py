@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import click
 
 from millpond.client.cli import wording
+from millpond.client.cli.acting import confirmed, require_attended
 from millpond.client.cli.complaints import complain
 from millpond.client.cli.connection import asks_server, connect
-from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError
+from millpond.model.errors import ConflictError, NotFoundError
 from millpond.specs.job_bodies import JobInfo
 
 
@@ -21,23 +21,17 @@ from millpond.specs.job_bodies import JobInfo
 @asks_server
 def command(jobs: tuple[str, ...], yes: bool, state_dir: Path | None) -> int:
     """Drop each JOB, which has to have ended: its history, its logs and its output. Usage stays in the books."""
-    if not yes and not _is_attended():
-        raise InvalidInputError("there is nobody here to ask", "add -y to delete them")
+    require_attended("delete", yes)
     with connect(state_dir) as client:
         found, code = _each(jobs, client.find)
         names = [job.id for job in found]
         question = f"Delete {', '.join(names)}: {wording.count(len(names), 'job')} and all that they wrote?"
-        if not names or (not yes and not click.confirm(question, default=False, err=True)):
+        if not names or not confirmed(question, yes):
             return code or 1
         deleted, failed = _each(names, client.delete)
     for job in deleted:
         click.echo(f"{job.id}: deleted")
     return failed or code
-
-
-def _is_attended() -> bool:
-    """Whether there is somebody who can be asked."""
-    return sys.stdin.isatty() and sys.stderr.isatty()
 
 
 def _each(names: Sequence[str], act: Callable[[str], JobInfo]) -> tuple[list[JobInfo], int]:

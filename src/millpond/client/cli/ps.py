@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from difflib import get_close_matches
 from pathlib import Path
+from typing import Unpack
 
 import click
 
@@ -11,7 +13,7 @@ from millpond.client.cli import arrays, wording
 from millpond.client.cli.connection import asks_server, connect
 from millpond.client.cli.listing import Listing, listing_options, show_listing
 from millpond.client.cli.tables import Column, show
-from millpond.client.sdk.client import ENDED, MOST_JOBS
+from millpond.client.sdk.client import ENDED, MOST_JOBS, Only
 from millpond.model.states import JobState
 from millpond.specs.job_bodies import JobInfo, JobList
 
@@ -38,36 +40,61 @@ _WIDE = (
 _STATES = [state.value for state in JobState]
 
 
+def _states(_ctx: click.Context, _option: click.Parameter, text: str) -> tuple[str, ...]:
+    """States with commas between them."""
+    states = tuple(state.strip() for state in text.split(",")) if text else ()
+    for state in states:
+        if state not in _STATES:
+            near = get_close_matches(state, _STATES, n=1)
+            raise click.BadParameter(f"{state!r} is no state" + (f"; did you mean {near[0]}?" if near else ""))
+    return states
+
+
 @click.command("ps")
 @click.option("-a", "--all", "ended", is_flag=True, help="Show ended jobs too.")
 @click.option("--limit", type=click.IntRange(1, MOST_JOBS), default=200, show_default=True, help="Newest jobs to show.")
 @click.option("--members", "array", metavar="ARRAY", help="The members of ARRAY by their index, ended ones too.")
 @click.option(
     "--state",
-    type=click.Choice(_STATES),
-    metavar="STATE",
-    help=f"Only those in this state: {', '.join(_STATES[:-1])} or {_STATES[-1]}.",
+    "states",
+    callback=_states,
+    default="",
+    metavar="STATE,...",
+    help=f"Only those in one of these states: {', '.join(_STATES[:-1])} or {_STATES[-1]}.",
 )
+@click.option("--user", default="", metavar="NAME", help="Only this user's.")
+@click.option("--queue", default="", metavar="NAME", help="Only those in this queue.")
+@click.option("--name", default="", help="Only those of this name.")
 @listing_options
 @asks_server
 def command(
-    ended: bool, limit: int, array: str | None, state: str | None, output: str, watch: bool, state_dir: Path | None
+    ended: bool,
+    limit: int,
+    array: str | None,
+    states: tuple[str, ...],
+    output: str,
+    watch: bool,
+    state_dir: Path | None,
+    **only: Unpack[Only],
 ) -> None:
     """List jobs, newest first. An array is one line; --members lists what it is made of."""
     with connect(state_dir) as client:
         members_of = "" if array is None else client.find(array).id
 
         def look() -> Listing:
-            everything = ended or bool(members_of)
-            found = client.jobs(ended=everything and not state, limit=limit, members_of=members_of, state=state or "")
-            return Listing(found, [job.id for job in found.jobs], lambda wide: _draw(found, wide, everything))
+            everything = (ended or bool(members_of)) and not states
+            found = client.jobs(ended=everything, limit=limit, members_of=members_of, state=states, **only)
+            names = [job.id for job in found.jobs]
+            return Listing(found, names, lambda wide: _draw(found, wide, none))
 
+        none = "no such jobs" if states or any(only.values()) else "no jobs"
+        none += "" if ended or members_of or states else " wait or run (`pond ps -a` shows ended ones)"
         show_listing(look, output, watch)
 
 
-def _draw(found: JobList, wide: bool, ended: bool) -> None:
+def _draw(found: JobList, wide: bool, none: str) -> None:
     if not found.jobs:
-        click.echo("no jobs" if ended else "no jobs wait or run (`pond ps -a` shows ended ones)", err=True)
+        click.echo(none, err=True)
         return
     now = time.time()
     show(_WIDE if wide else _NARROW, [_row(job, now, wide) for job in found.jobs], fitted=not wide)

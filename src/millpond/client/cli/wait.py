@@ -1,4 +1,4 @@
-"""``pond wait``: the end of a job, for scripts."""
+"""``pond wait``: the end of jobs, for scripts."""
 
 from __future__ import annotations
 
@@ -13,13 +13,19 @@ from millpond.client.cli.following import exit_code_of
 
 
 @click.command("wait")
-@click.argument("job")
+@click.argument("jobs", nargs=-1, required=True, metavar="JOB...")
 @asks_server
-def command(job: str, state_dir: Path | None) -> int:
-    """Wait until JOB has ended; exit with its exit code. Of a sweep, tell the best trial."""
+def command(jobs: tuple[str, ...], state_dir: Path | None) -> int:
+    """Wait until each JOB has ended; exit with the exit code of the first named that did not succeed, or 0.
+
+    Of a sweep, tell the best trial.
+    """
+    code = 0
     with connect(state_dir) as client:
-        ended = client.wait(client.find(job).id)
-        click.echo(f"{ended.id}: {ended.state}")
-        if ended.array is not None and ended.array.sweep and (best := best_text(client.trials(ended.id, 1))):
-            say(f"the best is {best}")
-    return exit_code_of(ended)
+        for name in [client.find(job).id for job in jobs]:
+            ended = client.wait(name)
+            click.echo(f"{ended.id}: {ended.state}")
+            if ended.array is not None and ended.array.sweep and (best := best_text(client.trials(ended.id, 1))):
+                say(f"the best is {best}")
+            code = code or exit_code_of(ended)
+    return code

@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, Unpack
 
 from pydantic import BaseModel
 
@@ -60,6 +60,14 @@ MOST_JOBS = 10_000
 """The longest list that a server gives at once."""
 ENDED = frozenset(state.value for state in JobState if state.ended)
 """States in which a job stays for ever."""
+
+
+class Only(TypedDict, total=False):
+    """What is the same of all jobs in a list."""
+
+    user: str
+    queue: str
+    name: str
 
 
 class Client:
@@ -163,15 +171,25 @@ class Client:
 
         return self._ask(PlanInfo, "POST", "/jobs/plan", json=dict(job))
 
-    def jobs(self, *, ended: bool = False, limit: int = 1000, members_of: str = "", state: str = "") -> JobList:
+    def jobs(
+        self,
+        *,
+        ended: bool = False,
+        limit: int = 1000,
+        members_of: str = "",
+        state: str | Sequence[str] = (),
+        **only: Unpack[Only],
+    ) -> JobList:
         """The newest jobs first: those that wait or run, or with ``ended`` all of them.
 
         Args:
             members_of: the members of this array instead, by their index.
-            state: those in this state only.
+            state: those in this state, or in one of these, only.
+            only: ``user``, ``queue``, ``name``: those of which this is true only.
         """
-        params: dict[str, str | int | bool] = {"all": ended, "limit": limit, "members": members_of}
-        return self._ask(JobList, "GET", "/jobs", params=params | ({"state": state} if state else {}))
+        states = [state] if isinstance(state, str) else state
+        params = {"all": ended, "limit": limit, "members": members_of, "state": [each for each in states if each]}
+        return self._ask(JobList, "GET", "/jobs", params=params | {key: value for key, value in only.items() if value})
 
     def trials(self, job_id: str, limit: int = 1000) -> TrialList:
         """The trials of a sweep, the best first.

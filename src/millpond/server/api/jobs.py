@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import unicodedata
 from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
-from fastapi import Header, Query, Request, Response
+from fastapi import Depends, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
 from millpond.model.states import JobState
@@ -19,6 +20,7 @@ from millpond.server.auth.entering import job_target
 from millpond.server.auth.roles import Verb
 from millpond.server.jobs.showing import ListWish
 from millpond.server.logs import Wish
+from millpond.server.store.jobs import JobFilter
 from millpond.specs.api import IDEMPOTENCY_HEADER
 from millpond.specs.errors import Problem, SpecError
 from millpond.specs.event_bodies import EventList
@@ -33,6 +35,7 @@ _AUDITED = 10
 
 router = api_router(prefix="/jobs", tags=["jobs"])
 
+ShortText = Annotated[str, Query(max_length=200)]
 Submitter = Annotated[Access, may(Verb.SUBMIT_JOBS)]
 Key = Annotated[str, Header(alias=IDEMPOTENCY_HEADER, max_length=200)]
 Lister = Annotated[Access, may(Verb.READ_JOBS)]
@@ -72,18 +75,27 @@ async def plan(request: Request, service: ServiceOf, access: Submitter) -> PlanI
     return await service.plans.make(await _document(request), access.caller)
 
 
+async def _wanted(
+    state: Annotated[tuple[JobState, ...], Query()] = (),
+    user: ShortText = "",
+    queue: ShortText = "",
+    name: ShortText = "",
+) -> JobFilter:
+    return JobFilter(tuple(each.value for each in state), user, queue, unicodedata.normalize("NFC", name))
+
+
 @router.get("", response_model=JobList)
 async def list_jobs(
     service: ServiceOf,
     access: Lister,
-    state: JobState | None = None,
+    wanted: Annotated[JobFilter, Depends(_wanted)],
     everything: Annotated[bool, Query(alias="all")] = False,
     limit: Annotated[int, Query(ge=1, le=100_000)] = 1_000,
     members: Annotated[str, Query(max_length=LONGEST_JOB_ID)] = "",
 ) -> Response:
-    """Jobs, the newest first: those that have not ended; those in one state; or all. An array is one of them; with
+    """Jobs, the newest first: those that have not ended; those in some states; or all. An array is one of them; with
     ``members`` it is its members that are listed."""
-    wish = ListWish(state.value if state else "", everything, limit, members)
+    wish = ListWish(wanted, everything, limit, members)
     found = await service.jobs.listed(wish, audience_of(access.caller))
     # Written here: given the model, the framework would build and check it all once more.
     return Response(found.model_dump_json(), media_type="application/json")

@@ -16,6 +16,7 @@ from millpond.server.job_files import JobFiles
 from millpond.server.jobs.reasons import Reasons
 from millpond.server.loop import Loop
 from millpond.server.serving.front import ServiceFront
+from millpond.server.store.jobs import ALL_JOBS, JobFilter
 from millpond.server.store.store import Store
 from millpond.specs.job import JobFile
 from millpond.specs.job_bodies import JobInfo, JobList
@@ -27,12 +28,12 @@ class ListWish:
     """Which jobs somebody wants listed.
 
     Attributes:
-        state: those in this one; empty: those that have not ended.
-        everything: those that have ended too.
+        filter: which of them.
+        everything: those that have ended too; else they are listed only where ``filter`` names their state.
         members_of: the members of this array; empty: jobs and arrays.
     """
 
-    state: str = ""
+    filter: JobFilter = ALL_JOBS
     everything: bool = False
     limit: int = 1_000
     members_of: str = ""
@@ -94,25 +95,25 @@ class Jobs:
         """
         if wish.members_of and not audience.sees(await asyncio.to_thread(self._lookup.look, wish.members_of)):
             raise absent("job", wish.members_of)
-        state, limit = wish.state, wish.limit
+        wanted, limit = wish.filter, wish.limit
         matching = (
             info
             for info in self._board.newest_first()
-            if info.parent == wish.members_of and (not state or info.state == state) and audience.sees(info)
+            if info.parent == wish.members_of and wanted.matches(info) and audience.sees(info)
         )
-        with_ended = wish.everything or (state and JobState(state).ended)
+        with_ended = wish.everything or any(JobState(state).ended for state in wanted.states)
         # Of an array the oldest members are wanted; of those that have ended nobody knows yet how new they are.
         live = list(matching if with_ended or wish.members_of else itertools.islice(matching, limit + 1))
         ended: list[JobInfo] = []
         if with_ended:
-            found = (limit + 1, state, audience.owners, wish.members_of)
+            found = (limit + 1, wanted, audience.owners, wish.members_of)
             ended = await asyncio.to_thread(self._store.jobs.ended_jobs, *found)
         merged = {info.id: info for info in (*live, *ended)}
         newest = sorted(merged.values(), key=lambda info: info.submitted_at, reverse=True)
         if wish.members_of:
             newest.sort(key=lambda info: info.index or 0)
         shown = await self._reasons.added_to(newest[:limit], audience)
-        jobs = [self._front.look(info) for info in shown if not state or info.state == state]
+        jobs = [self._front.look(info) for info in shown if wanted.matches(info)]
         return JobList(jobs=jobs, truncated=len(newest) > limit)
 
     async def why(self, job: str, audience: Audience) -> ReasonInfo:

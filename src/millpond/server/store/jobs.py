@@ -69,6 +69,28 @@ class JobOwner:
 
 
 @dataclass(frozen=True, slots=True)
+class JobFilter:
+    """Which jobs are wanted: those in one of these states, of this user, in this queue, of this name; empty: any."""
+
+    states: tuple[str, ...] = ()
+    user: str = ""
+    queue: str = ""
+    name: str = ""
+
+    def matches(self, info: JobInfo) -> bool:
+        """Whether a job is one of them."""
+        return (
+            (not self.states or info.state in self.states)
+            and self.user in ("", info.user)
+            and self.queue in ("", info.queue)
+            and self.name in ("", info.name)
+        )
+
+
+ALL_JOBS: Final = JobFilter()
+
+
+@dataclass(frozen=True, slots=True)
 class Owners:
     """Whose jobs are wanted: one user's, and those of some groups."""
 
@@ -143,18 +165,24 @@ class JobStore:
         return None if text is None else JobInfo.model_validate_json(text)
 
     def ended_jobs(
-        self, limit: int, state: str = "", owners: Owners | None = None, of: str | None = ""
+        self, limit: int, wanted: JobFilter = ALL_JOBS, owners: Owners | None = None, of: str | None = ""
     ) -> list[JobInfo]:
         """Jobs that have ended, the latest submitted first; all, or those of some owners.
 
         Args:
+            wanted: which of these.
             of: the members of this array, by index; empty: jobs and arrays; None: jobs and members.
         """
         table = schema.jobs
         query = sa.select(table.c.info).where(table.c.info.is_not(None))
         query = query.where(table.c.members == 0 if of is None else table.c.parent == of)
-        if state:
-            query = query.where(table.c.state == state)
+        if wanted.states:
+            query = query.where(table.c.state.in_(wanted.states))
+        if wanted.user:
+            query = query.where(table.c.user == wanted.user)
+        for field, value in (("queue", wanted.queue), ("name", wanted.name)):
+            if value:
+                query = query.where(_says(field, value))
         if owners is not None:
             query = query.where(sa.or_(table.c.user == owners.user, table.c.group.in_(owners.groups)))
         if of:  # indices rise with time, and those of one instant with their ids, the shorter first
@@ -167,8 +195,7 @@ class JobStore:
     def latest_named(self, name: str, user: str) -> JobInfo | None:
         """The job of this name that a user submitted last, of those that have ended; None when there is none."""
         table = schema.jobs
-        named = table.c.info.contains(f'"name":{json.dumps(name, ensure_ascii=False)},', autoescape=True)
-        query = sa.select(table.c.info).where(table.c.user == user, table.c.parent == "", named)
+        query = sa.select(table.c.info).where(table.c.user == user, table.c.parent == "", _says("name", name))
         query = query.order_by(table.c.submitted_at.desc(), table.c.id)
         with self._engine.connect() as connection:
             found = (JobInfo.model_validate_json(text) for text in connection.execute(query).scalars())
@@ -249,6 +276,11 @@ def write_ended(connection: sa.Connection, ended: Sequence[JobInfo]) -> None:
     rows = [{"job": info.id, "as": info.state, "at": info.ended_at, "look": info.model_dump_json()} for info in ended]
     if rows:
         connection.execute(_ENDED, rows)
+
+
+def _says(field: str, value: str) -> sa.ColumnElement[bool]:
+    """Whether the last look of a job has this value; letters that differ in case alone may count as the same."""
+    return schema.jobs.c.info.contains(f'"{field}":{json.dumps(value, ensure_ascii=False)},', autoescape=True)
 
 
 def job_row(job: NewJob) -> dict[str, Any]:
