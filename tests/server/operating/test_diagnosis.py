@@ -19,6 +19,12 @@ from millpond.server.operating.findings import Grade
 from millpond.server.store.store import Store
 
 
+@pytest.fixture(autouse=True)
+def _containers_start(monkeypatch):
+    """Running one takes a second; tests of that say so."""
+    monkeypatch.setattr(diagnosis, "trouble_with_start", lambda found: "")
+
+
 def finding(what: str, state_dir: Path):
     (found,) = (one for one in diagnose(state_dir) if one.what == what)
     return found
@@ -83,6 +89,16 @@ def test_a_server_that_is_not_root_is_told_what_a_second_person_gets(tmp_path, m
     found = finding("whom jobs run as", tmp_path)
     assert found.grade is grade
     assert ("nothing new starts" if trouble else "a home of their own") in found.found
+
+
+def test_a_runtime_that_starts_no_container_is_told_with_what_it_says(tmp_path, monkeypatch):
+    found = SimpleNamespace(version="podman 4.3.1", runtime=SimpleNamespace(name="podman"), card_trouble="")
+    monkeypatch.setattr(diagnosis, "find_containers", lambda choice, state_dir: found)
+    assert finding("containers", tmp_path).grade is Grade.OK
+    monkeypatch.setattr(diagnosis, "trouble_with_start", lambda found: "error setting rlimits")
+    told = finding("containers", tmp_path)
+    assert told.grade is Grade.LIMITED
+    assert "podman 4.3.1 starts no container (error setting rlimits)" in told.found
 
 
 def test_too_few_open_files_are_told(tmp_path, monkeypatch):

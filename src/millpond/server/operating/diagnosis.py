@@ -1,4 +1,4 @@
-"""What works on this machine, what does not, and what would mend it. Looks only; changes nothing."""
+"""What works on this machine, what does not, and what would mend it. Tries what has to be tried; leaves nothing."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from millpond.model.errors import UnavailableError
 from millpond.node import memory_cgroup, private_network, runner
 from millpond.node.cgroups import GroupMode, find_controllers
 from millpond.node.containers.finding import RuntimeChoice, find_containers
+from millpond.node.containers.trial import trouble_with_start
 from millpond.node.devices.finding import find_vendors
 from millpond.node.devices.nvidia import NvidiaVendor
 from millpond.node.limiting import REMEDY
@@ -194,6 +195,9 @@ def _containers(state_dir: Path) -> Finding:
         found = find_containers(RuntimeChoice.AUTO, state_dir)
     except UnavailableError as error:
         return Finding("containers", Grade.LIMITED, f"jobs cannot have images: {error.cause}", error.remedy)
+    if trouble := trouble_with_start(found):
+        cause = f"jobs cannot have images: {found.version} starts no container ({trouble})"
+        return Finding("containers", Grade.LIMITED, cause, f"mend {found.runtime.name} until it runs one by hand")
     if found.card_trouble and NvidiaVendor().available().usable:
         remedy = "nvidia-ctk cdi generate --device-name-strategy uuid --output /etc/cdi/nvidia.yaml"
         return Finding("containers", Grade.LIMITED, f"{found.version}, without cards: {found.card_trouble}", remedy)
