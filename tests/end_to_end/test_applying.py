@@ -40,5 +40,5 @@ def test_a_place_to_work_is_started_entered_extended_and_left_running(shared: Po
     wrong = shared("dev", "extend", name, "soon")
     assert (wrong.returncode, wrong.stderr.startswith("pond: ")) == (2, True)
     shared("stop", name)
-    missing = shared("dev", "--template", "vllm")
-    assert (missing.returncode, "pip install vllm" in missing.stderr) == (2, True)
+    missing = shared("dev", "--template", "code-server")
+    assert (missing.returncode, "coder.com/docs/code-server" in missing.stderr) == (2, True)

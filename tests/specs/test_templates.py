@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,8 @@ import pytest
 from millpond.client.cli import needs
 from millpond.model.errors import NotFoundError, UnavailableError
 from millpond.specs.changing import Change
+from millpond.specs.job import check_job
+from millpond.specs.template_environments import waiting_for
 from millpond.specs.templates import all_templates, find_template
 
 OWN = "about: mine\nneeds: [{program: no-such-program, install: ask ada}]\n---\nkind: dev\ncommand: work\n"
@@ -81,12 +84,64 @@ def test_an_unknown_template_is_answered_with_the_nearest() -> None:
 def test_what_is_not_installed_is_named_with_the_way_to_it(own: Path) -> None:
     (own / "mine.yaml").write_text(OWN)
     with pytest.raises(UnavailableError, match=r"needs no-such-program.*ask ada"):
-        needs.require(find_template("mine"), "/usr/bin:/bin")
-    needs.require(find_template("shell"), "")
+        needs.brings_environment(find_template("mine"), "/usr/bin:/bin", here=True)
+    assert not needs.brings_environment(find_template("shell"), "", here=True)
 
 
 def test_a_python_module_is_looked_for_in_the_python_of_the_path(own: Path) -> None:
     text = "about: a\nneeds: [{module: json, install: x}, {module: no_such_module, install: y}]\n---\ncommand: work\n"
     (own / "mine.yaml").write_text(text)
     with pytest.raises(UnavailableError, match="needs the Python module no_such_module"):
-        needs.require(find_template("mine"), "/usr/bin:/bin:/usr/local/bin")
+        needs.brings_environment(find_template("mine"), "/usr/bin:/bin:/usr/local/bin", here=True)
+
+
+BRINGS = OWN.replace("---", "environment: [one~=1.0, two]\n---").replace("no-such-program", "sh")
+
+
+def test_a_template_brings_its_environment_where_its_programs_are_not_found_or_the_job_runs_elsewhere(
+    own: Path,
+) -> None:
+    (own / "mine.yaml").write_text(BRINGS)
+    template = find_template("mine")
+    assert not needs.brings_environment(template, "/usr/bin:/bin", here=True)
+    assert needs.brings_environment(template, "/nowhere", here=True)
+    assert needs.brings_environment(template, "/usr/bin:/bin", here=False)
+
+
+def test_a_job_in_its_own_environment_finds_the_programs_of_that_and_says_where_there_is_none(
+    own: Path, tmp_path: Path
+) -> None:
+    (own / "mine.yaml").write_text(BRINGS.replace("command: work", "command: [my-program, 'a b']"))
+    template = find_template("mine")
+    command = template.job(tmp_path, in_own_environment=True).file.command
+    making = template.environment_job.file
+    assert (making.network, making.kind) == ("host", "train")
+    assert isinstance(making.command, tuple)
+    assert making.command[-2:] == ("one~=1.0", "two")
+    shell = ["/bin/sh", "-c", str(command)]
+    env = {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
+    done = subprocess.run(shell, env=env, capture_output=True, text=True, check=False)
+    assert (done.returncode, "this machine does not have" in done.stderr) == (1, True)
+    place = tmp_path / making.command[3]
+    (place / "bin").mkdir(parents=True)
+    (place / "complete").touch()
+    program = place / "bin" / "my-program"
+    program.write_text('#!/bin/sh\necho "$1" in $VIRTUAL_ENV\n')
+    program.chmod(0o755)
+    done = subprocess.run(shell, env=env, capture_output=True, text=True, check=False)
+    assert done.stdout == f"a b in {place}\n"
+
+
+@pytest.mark.parametrize("after", [[], "a-abcde", ["a-abcde"], {"any": ["a-abcde"]}, {"ok": ["a-abcde"]}])
+def test_a_job_waits_for_its_environment_besides_what_it_names_itself(after: object) -> None:
+    waiting = check_job(waiting_for({"command": "work", **({"after": after} if after else {})}, "e-abcde")).file.after
+    assert "e-abcde" in waiting.ok
+    assert waiting.jobs == ["a-abcde", "e-abcde"] or not after or waiting.any == ["a-abcde"]
+
+
+@pytest.mark.parametrize("written", ["--index-url=http://evil", "a b", "a;b", ""])
+def test_what_is_no_package_is_no_part_of_an_environment(own: Path, written: str) -> None:
+    (own / "mine.yaml").write_text(OWN.replace("---", f"environment: ['{written}']\n---"))
+    warnings: list[str] = []
+    all_templates(warnings.append)
+    assert "environment" in warnings[0]

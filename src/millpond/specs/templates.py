@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 from pydantic import Field, model_validator
 
@@ -18,6 +19,7 @@ from millpond.specs.changing import Change
 from millpond.specs.errors import BadValueError, SpecError, suggest
 from millpond.specs.job import JobSpec, read_job
 from millpond.specs.locate import Located, read_documents
+from millpond.specs.template_environments import command_in, making_job
 from millpond.specs.validation import Strict, validate
 
 _SUFFIX = ".yaml"
@@ -49,10 +51,15 @@ class Need(Strict):
 
 
 class Header(Strict):
-    """What a template says about itself."""
+    """What a template says about itself.
+
+    Attributes:
+        environment: packages, as pip is told them, that have what it needs; it is made where the job runs.
+    """
 
     about: str
     needs: list[Need] = Field(default=[])
+    environment: list[Annotated[str, Field(pattern=r"^[A-Za-z0-9][^\s;]*$")]] = Field(default=[])
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +78,25 @@ class Template:
     source: str
     own: bool
 
-    def job(self, base: Path, changes: Sequence[Change] = (), env: dict[str, str] | None = None) -> JobSpec:
+    @property
+    def environment_job(self) -> JobSpec:
+        """The job that sees to its environment."""
+        return making_job(self.name, self.header.environment)
+
+    def job(
+        self,
+        base: Path,
+        changes: Sequence[Change] = (),
+        env: dict[str, str] | None = None,
+        in_own_environment: bool = False,
+    ) -> JobSpec:
         """Its job.
 
         Args:
             base: folder that its relative ``workdir`` refers to.
             changes: made to it before it is checked.
             env: variables that it gets unless it sets them itself.
+            in_own_environment: its programs are those of the environment that it brings along.
 
         Raises:
             SpecError: it is wrong, or becomes so by the changes.
@@ -85,6 +104,8 @@ class Template:
         _, located = _parts(self.text, self.source)
         if isinstance(located.value, dict) and isinstance(written := located.value.setdefault("env", {}), dict):
             located.value["env"] = {**(env or {}), **written}
+        if in_own_environment and isinstance(located.value, dict) and "command" in located.value:
+            located.value["command"] = command_in(located.value["command"], self.header.environment)
         return read_job(located, base, changes)
 
 

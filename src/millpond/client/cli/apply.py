@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Iterator
@@ -17,9 +16,7 @@ from millpond.client.cli.connection import asks_server, connect
 from millpond.client.cli.submit import read
 from millpond.client.cli.why import start_text
 from millpond.client.sdk.client import Client
-from millpond.client.sdk.environment import carried_environment
 from millpond.model.errors import InvalidInputError
-from millpond.specs.changing import Change
 from millpond.specs.job import JobSpec
 from millpond.specs.plan_bodies import PlanInfo
 from millpond.specs.templates import find_template
@@ -50,13 +47,18 @@ def command(
 
     A service of the same name that runs already is updated: its changed fields are shown, and its replicas replaced.
     """
-    specs = _specs(file, template, changes)
+    _require_one(file, template)
+    specs = [] if file is None else read(file, changes)
+    chosen, waits = None if template is None else find_template(template, say), False
     if new and update:
         raise InvalidInputError("both --new and --update", "leave one of them out")
     asks = not (dry_run or yes)
     if asks and not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise InvalidInputError("there is nobody here to ask", "add -y to hand it in, or --dry-run to see the plan")
     with connect(state_dir) as client:
+        if chosen is not None:
+            spec, waits = needs.job_of(chosen, client, changes)
+            specs = [spec]
         targets = [None if new else updating.target(client, spec, update) for spec in specs]
         if canary is not None and None in targets:
             raise InvalidInputError("--canary without a service to update", "submit the service first, without it")
@@ -68,6 +70,8 @@ def command(
                 continue
             if asks and not click.confirm("Hand it in?", default=True, err=True):
                 return 1
+            if chosen is not None and waits:
+                _, document = needs.make_environment(chosen, client, document)
             if target is None:
                 click.echo(client.submit(document).id)
             else:
@@ -112,16 +116,11 @@ def told(plan: PlanInfo, now: float) -> Iterator[str]:
     yield f"queue {quota.queue}: {change}{limit} cards in use"
 
 
-def _specs(file: str | None, template: str | None, changes: tuple[str, ...]) -> list[JobSpec]:
+def _require_one(file: str | None, template: str | None) -> None:
     if file is None and template is None:
         raise InvalidInputError("no job file and no template", "name one: FILE, or --template NAME")
     if file is not None and template is not None:
         raise InvalidInputError("both FILE and --template", "leave one of them out")
-    if file is not None:
-        return read(file, changes)
-    chosen = find_template(template or "", say)
-    needs.require(chosen, os.environ.get("PATH", ""))
-    return [chosen.job(Path.cwd(), [Change.parse(change) for change in changes], carried_environment())]
 
 
 def _cards(count: int) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from pathlib import Path
@@ -21,9 +20,7 @@ from millpond.client.cli.suggesting import SuggestingGroup
 from millpond.client.cli.waiting import WaitingLine
 from millpond.client.sdk import Client
 from millpond.client.sdk.client import ENDED
-from millpond.client.sdk.environment import carried_environment
 from millpond.model.errors import InvalidInputError
-from millpond.specs.changing import Change
 from millpond.specs.errors import BadValueError
 from millpond.specs.job_bodies import JobInfo
 from millpond.specs.job_ids import service_of
@@ -61,10 +58,10 @@ def command(
     named = {"gpus": gpus, "time_limit": time_limit}
     wanted = [f"{name}={value}" for name, value in named.items() if value is not None] + list(changes)
     chosen = find_template(template, say)
-    needs.require(chosen, os.environ.get("PATH", ""))
-    spec = chosen.job(Path.cwd(), [Change.parse(change) for change in wanted], carried_environment())
     with connect(state_dir) as client:
-        job = client.submit(spec.document)
+        spec, waits = needs.job_of(chosen, client, tuple(wanted))
+        environment, document = needs.make_environment(chosen, client, spec.document) if waits else ("", spec.document)
+        job = client.submit(document)
         if detach:
             click.echo(job.id)
             return 0
@@ -75,7 +72,8 @@ def command(
             say(f"left {job.id} to itself; end it with `pond stop {job.id}`")
             return INTERRUPTED
         if started.state in ENDED:
-            say(f"{job.id} has ended; see `pond logs {job.id}`")
+            failed = environment and client.job(environment).state == "failed"
+            say(f"{job.id} has ended; see `pond logs {environment if failed else job.id}`")
             return exit_code_of(started)
         if spec.file.serve is not None:
             return _show_link(client, started)
