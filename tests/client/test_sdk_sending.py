@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import httpx2
 import pytest
 
 from millpond.client.sdk.files import Files
 from millpond.client.sdk.uploads import WORTH_ASKING, Upload
-from millpond.model.errors import ConflictError, InvalidInputError, UnavailableError
+from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
 from millpond.specs.batches import LARGEST_BATCHED, read_batch
-from millpond.specs.file_bodies import BlobInfo, BlobList, BlobProgress, OutputFile, OutputList
-from millpond.specs.files import digest_of
+from millpond.specs.file_bodies import BlobInfo, BlobList, BlobProgress, DatasetList, OutputFile, OutputList
+from millpond.specs.files import FileEntry, LinkEntry, Snapshot, digest_of
 
 
 class Recipient:
@@ -229,6 +231,64 @@ def test_output_that_was_fetched_before_the_connection_broke_is_not_fetched_agai
     assert giver.given == [("deep/b.bin", 990)], "and of the other no more than it lacks"
     assert [place.read_bytes() for place in places] == list(giver.contents.values())
     assert sorted(path.name for path in tmp_path.rglob("*") if path.is_file()) == ["a.bin", "b.bin"]
+
+
+def test_one_file_or_one_folder_of_the_output_is_fetched_alone(tmp_path: Path) -> None:
+    giver = Giver()
+    assert giver.files().get_output("j", tmp_path / "one", only="a.bin") == [tmp_path / "one/a.bin"]
+    assert giver.files().get_output("j", tmp_path / "two", only="deep/") == [tmp_path / "two/deep/b.bin"]
+    with pytest.raises(NotFoundError, match=r"no file 'a.bim'.*did you mean a\.bin\?"):
+        giver.files().get_output("j", tmp_path, only="a.bim")
+
+
+class Shelf:
+    """A server with one dataset of two versions."""
+
+    def __init__(self, contents: dict[str, bytes], links: dict[str, str]) -> None:
+        self.contents, self.asked = contents, list[str]()
+        files = [
+            FileEntry(path=path, digest=digest_of(data), size=len(data), executable=data.startswith(b"#!"))
+            for path, data in contents.items()
+        ]
+        self.snapshot = Snapshot(
+            files=tuple(files), links=tuple(LinkEntry(path=path, target=target) for path, target in links.items())
+        )
+
+    def files(self) -> Files:
+        return Files(lambda _answer, _method, path: self.ask(path), self.stream, print)
+
+    def ask(self, path: str) -> DatasetList | Snapshot:
+        self.asked.append(path)
+        if path != "/datasets":
+            return self.snapshot
+        fields = {"digest": "0" * 64, "files": 2, "size": 1, "user": "ada", "created_at": 1.5e9}
+        found = [{"name": "words", "version": n, "reference": f"dataset/words@{n}", **fields} for n in (2, 1)]
+        return DatasetList.model_validate({"datasets": found})
+
+    def stream(self, path: str, _params: Any, _silence_s: float, _headers: Any = None) -> Iterator[bytes]:
+        yield self.contents[unquote(path.partition("/files/")[2])]
+
+
+def test_a_dataset_is_fetched_with_its_rights_and_links(tmp_path: Path) -> None:
+    shelf = Shelf({"run me": b"#!x", "deep/b": b"1"}, {"deep/c": "b"})
+    for version, number in ((None, 2), (1, 1), (1, 1)):
+        assert shelf.files().get_dataset("words", tmp_path, version).version == number
+        assert shelf.asked.pop() == f"/datasets/words/{number}/files"
+    assert os.access(tmp_path / "run me", os.X_OK)
+    assert (tmp_path / "deep/c").read_bytes() == b"1"
+    with pytest.raises(NotFoundError, match="words@3"):
+        shelf.files().get_dataset("words", tmp_path, 3)
+
+
+@pytest.mark.parametrize(
+    ("contents", "links"),
+    [({"../a": b"1"}, {}), ({}, {"../a": "b"}), ({}, {"a": "../../b"}), ({}, {"a": "/etc/passwd"})],
+    ids=["file", "link", "target", "absolute"],
+)
+def test_nothing_of_a_dataset_is_written_out_of_its_folder(tmp_path: Path, contents: Any, links: Any) -> None:
+    with pytest.raises(InvalidInputError, match="leads out of"):
+        Shelf(contents, links).files().get_dataset("words", tmp_path / "in")
+    assert not [path for path in tmp_path.rglob("*") if not path.is_dir()]
 
 
 @pytest.mark.parametrize("is_listed", [True, False])

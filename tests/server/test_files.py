@@ -6,6 +6,7 @@ import os
 import time
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from api_world import JOBS, Api, error_of
@@ -131,6 +132,18 @@ def test_datasets_have_versions_that_stay_what_they_are(api: Api) -> None:
     assert (second["files"], second["size"], second["user"]) == (1, 1, "ada")
     listed = api.client.get(DATASETS).json()["datasets"]
     assert [item["version"] for item in listed] == [2, 1]
+
+
+def test_a_version_of_a_dataset_is_given_out_file_by_file(api: Api) -> None:
+    contents = {"a": b"1", "deep/b": b"22", "deep/ä b": b"3"}
+    api.client.post(f"{DATASETS}/mini", json={"snapshot": send(api, contents)})
+    files = f"{DATASETS}/mini/1/files"
+    listed = Snapshot.model_validate_json(api.client.get(files).content)
+    assert {entry.path: api.client.get(f"{files}/{quote(entry.path)}").content for entry in listed.files} == contents
+    part = api.client.get(f"{files}/deep/b", headers={"Range": "bytes=1-"})
+    assert (part.status_code, part.content) == (206, b"2")
+    assert [api.client.get(f"{files}/{path}").status_code for path in ("b", "deep", "..%2fa", "")] == [404] * 4
+    assert api.client.get(f"{DATASETS}/mini/2/files").status_code == 404
 
 
 def test_a_job_reads_the_version_that_was_latest_when_it_was_submitted(api: Api) -> None:

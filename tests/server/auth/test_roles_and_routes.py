@@ -95,6 +95,8 @@ ALLOWED = {
     ("GET", "/blobs/{digest}"): "+++++-++-!",
     ("PUT", "/blobs/{digest}"): "+++++-++-!",
     ("GET", "/datasets"): "+++++++++!",
+    ("GET", "/datasets/{name}/{version}/files"): "?????????!",
+    ("GET", "/datasets/{name}/{version}/files/{path}"): "?????????!",
     ("POST", "/datasets/{name}"): "++++-----!",
     ("PATCH", "/datasets/{name}"): "++++-----!",
     ("DELETE", "/datasets/{name}/{version}"): "????-----!",
@@ -265,6 +267,12 @@ def test_a_dataset_is_there_for_those_only_whom_it_is_for(world: AuthWorld, visi
         listed = [info["name"] for info in client.get(f"{API}/datasets").json()["datasets"]]
         seen = user in readers.split() or visibility == "everyone"
         assert listed == (["photos"] if seen else [])
+        version = "1" if seen else "9"  # there is no such version, and it reads the same
+        for path in ("files", "files/a"):
+            answer = client.get(f"{API}/datasets/photos/1/{path}")
+            absent = client.get(f"{API}/datasets/photos/{version}/{path}")
+            assert answer.status_code == (200 if seen else 404), (user, path)
+            assert seen or answer.text.replace("@1", "@9") == absent.text
         if user not in ("vic", "nob"):
             answer = client.post(f"{API}/jobs", json={"command": "x", "data": {"a": "dataset/photos"}})
             assert answer.status_code == (201 if seen else 404), (user, answer.text)

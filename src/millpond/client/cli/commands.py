@@ -41,7 +41,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "logs": _here("logs:command", "Print what a job wrote."),
         "events": _here("events:command", "Tell what happened and what was decided."),
         "why": _here("why:command", "Tell why a job waits or runs, and what would help."),
-        "wait": _here("wait:command", "Wait for a job's end; exits with its exit code."),
+        "wait": _here("wait:command", "Wait for the end of jobs; exits with their exit code."),
         "metrics": _here("metrics:command", "Print what a job reported of itself."),
         "output": _here("output_files:group", "List what a job left (`output ls JOB`)."),
         "get-output": _here("output_files:get_output", "Fetch what a job left in its output folder."),
@@ -60,7 +60,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "forward": _here("forward:command", "Reach a port of a running task from here."),
     },
     "Data and images": {
-        "data": _here("data:group", "Put, list, share and remove named datasets."),
+        "data": _here("data:group", "Put, get, list, share and remove named datasets."),
         "image": _here("images:group", "Images that jobs run in: list, add, build, save, pull, remove."),
     },
     "The pool": {

@@ -28,6 +28,7 @@ _COLUMNS = (
     Column("CHECKSUM", gives_way=True),
 )
 VISIBILITY = click.Choice(["private", "group", "everyone"])
+_DATASET = re.compile(r"(?:dataset/)?([^@/]+)(?:@([1-9][0-9]{0,8}))?")
 _VERSION = re.compile(r"(?:dataset/)?([^@/]+)@([1-9][0-9]{0,8})")
 
 
@@ -48,6 +49,22 @@ def put(name: str, path: Path, visibility: str | None, state_dir: Path | None) -
     """
     with connect(state_dir) as client:
         click.echo(client.files.put_dataset(name, path, visibility).reference)
+
+
+@group.command("get")
+@click.argument("dataset", metavar="NAME[@VERSION]")
+@click.option("-o", "--into", type=click.Path(path_type=Path), metavar="DIR", help="Where to [default: ./NAME].")
+@asks_server
+def get(dataset: str, into: Path | None, state_dir: Path | None) -> None:
+    """Fetch the files of a dataset, of its latest version unless one is named; prints which that is, and where."""
+    match = _DATASET.fullmatch(dataset)
+    if match is None:
+        raise InvalidInputError(f"{dataset!r} names no dataset", "write NAME or NAME@VERSION, as pond data ls shows it")
+    name, version = match.groups()
+    place = into or Path(name)
+    with connect(state_dir) as client:
+        found = client.files.get_dataset(name, place, None if version is None else int(version))
+    click.echo(f"{found.reference}: {wording.count(found.files, 'file')} in {place}")
 
 
 @group.command("ls")

@@ -25,14 +25,16 @@ _attempt_option = click.option(
 
 @click.command("get-output")
 @click.argument("job")
+@click.argument("path", default="", metavar="[PATH]")
 @click.option("-o", "--into", type=click.Path(path_type=Path), metavar="DIR", help="Where to [default: ./JOB].")
 @_attempt_option
 @asks_server
-def get_output(job: str, into: Path | None, attempt: int | None, state_dir: Path | None) -> None:
-    """Fetch the files that JOB left in its output folder ($MILLPOND_OUTPUT); prints where each is."""
+def get_output(job: str, path: str, into: Path | None, attempt: int | None, state_dir: Path | None) -> None:
+    """Fetch the files that JOB left in its output folder ($MILLPOND_OUTPUT), or the one file or folder PATH of it;
+    prints where each is."""
     with connect(state_dir) as client:
         found = client.find(job)
-        places = client.files.get_output(found.id, into or Path(found.id), attempt)
+        places = client.files.get_output(found.id, into or Path(found.id), attempt, path)
     for place in places:
         click.echo(place)
     if not places:

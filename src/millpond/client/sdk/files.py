@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
 from glob import escape
 from itertools import islice
 from pathlib import Path
@@ -17,7 +19,7 @@ from urllib.parse import quote
 from millpond.client.sdk.asking import Asking, Reading, segment
 from millpond.client.sdk.scanning import Scan, scan
 from millpond.client.sdk.uploads import Tell, Upload
-from millpond.model.errors import ConflictError, InvalidInputError, UnavailableError
+from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
 from millpond.specs.batches import LARGEST_BATCHED, batches
 from millpond.specs.file_bodies import (
     MOST_DIGESTS,
@@ -29,12 +31,21 @@ from millpond.specs.file_bodies import (
     OutputFile,
     OutputList,
 )
-from millpond.specs.files import digest_of, is_inside
+from millpond.specs.files import LinkEntry, Snapshot, digest_of, is_inside, link_stays_inside
 
 LARGEST_DATASET = 2**44
 SILENCE_S = 60.0
+_EXECUTABLE = 0o111
 _SAME_INSTANT_S = 1e-6
 """Instants lose their last digits on their way through JSON and file systems."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where files are fetched: the path of their folder in the API, and what is asked with each."""
+
+    path: str
+    params: Mapping[str, int]
 
 
 class Files:
@@ -115,6 +126,30 @@ class Files:
         """Every version of every dataset, by name, the latest first."""
         return self._ask(DatasetList, "GET", "/datasets").datasets
 
+    def get_dataset(self, name: str, into: Path, version: int | None = None) -> DatasetInfo:
+        """Fetch a version of a dataset (default: the latest) into a folder, which is made.
+
+        What an earlier call fetched before it was cut off is not fetched again.
+
+        Raises:
+            NotFoundError: it is not there, or not for one.
+            UnavailableError: something cannot be written, or the connection broke.
+        """
+        found = next((item for item in self.datasets() if item.name == name and version in (None, item.version)), None)
+        if found is None:
+            told = name if version is None else f"{name}@{version}"
+            raise NotFoundError(f"no dataset {told!r}", "`pond data ls` lists those that one may read")
+        path = f"/datasets/{segment(name)}/{found.version}/files"
+        snapshot = self._ask(Snapshot, "GET", path)
+        for entry in snapshot.files:
+            file = OutputFile(path=entry.path, size=entry.size, modified_at=found.created_at, version=entry.digest)
+            place = self._fetch(Source(path, {}), file, into)
+            if entry.executable:
+                place.chmod(place.stat().st_mode | _EXECUTABLE)
+        for link in snapshot.links:
+            _lay_link(link, into)
+        return found
+
     def remove_dataset(self, name: str, version: int) -> DatasetInfo:
         """Forget a version.
 
@@ -130,40 +165,50 @@ class Files:
         """The files that an attempt (default: the last) left in its output folder."""
         return self._ask(OutputList, "GET", f"/jobs/{segment(job_id)}/output", params=_given(attempt=attempt))
 
-    def get_output(self, job_id: str, into: Path, attempt: int | None = None) -> list[Path]:
+    def get_output(self, job_id: str, into: Path, attempt: int | None = None, only: str = "") -> list[Path]:
         """Fetch them all into a folder, which is made; returns where they are now.
 
         What an earlier call fetched before it was cut off is not fetched again, not even the part of a file.
 
+        Args:
+            only: one file, or one folder, of the output; empty: all of it.
+
         Raises:
+            NotFoundError: there is no such file.
             UnavailableError: something cannot be written, or the connection broke.
         """
         listed = self.outputs(job_id, attempt)
-        return [self._fetch(job_id, listed.attempt, file, into) for file in listed.files]
+        wanted = only.rstrip("/")
+        files = [file for file in listed.files if not wanted or f"{file.path}/".startswith(f"{wanted}/")]
+        if wanted and not files:
+            near = get_close_matches(wanted, [file.path for file in listed.files], n=1)
+            hint = f"did you mean {near[0]}?" if near else f"list them with `pond output ls {job_id}`"
+            raise NotFoundError(f"no file {only!r} in the output of job {job_id}", hint)
+        source = Source(f"/jobs/{segment(job_id)}/output", {"attempt": listed.attempt})
+        return [self._fetch(source, file, into) for file in files]
 
-    def _fetch(self, job_id: str, attempt: int, file: OutputFile, into: Path) -> Path:
+    def _fetch(self, source: Source, file: OutputFile, into: Path) -> Path:
         place = into / file.path
         # What a server says is not trusted with paths on this machine; nor are links that lie here already.
         if not is_inside(file.path) or not Path(os.path.realpath(place.parent)).is_relative_to(os.path.realpath(into)):
-            raise InvalidInputError(f"the output has the path {file.path!r}, which leads out of {into}", "")
+            raise InvalidInputError(f"there is a file {file.path!r}, which leads out of {into}", "")
         if _is_fetched(place, file):
             return place
-        path = f"/jobs/{segment(job_id)}/output/{quote(file.path)}"
         try:
             place.parent.mkdir(parents=True, exist_ok=True)
             part = _part_of(place, file)
             try:
-                self._complete(part, path, attempt, file)
+                self._complete(part, source, file)
             except ConflictError:  # it has changed since it was listed, and the part is of another version
                 part.unlink(missing_ok=True)
-                self._complete(part, path, attempt, file)
+                self._complete(part, source, file)
             os.utime(part, (file.modified_at, file.modified_at))
             part.replace(place)
         except OSError as error:
             raise UnavailableError(f"{place} cannot be written ({error.strerror})", "name another folder") from error
         return place
 
-    def _complete(self, part: Path, path: str, attempt: int, file: OutputFile) -> None:
+    def _complete(self, part: Path, source: Source, file: OutputFile) -> None:
         """Fetch what a part of a file lacks.
 
         Raises:
@@ -174,7 +219,7 @@ class Files:
             if have == file.size > 0:
                 return
             more = {"Range": f"bytes={have}-", "If-Match": f'"{file.version}"'} if have else None
-            for piece in self._stream(path, {"attempt": attempt}, SILENCE_S, more):
+            for piece in self._stream(f"{source.path}/{quote(file.path)}", source.params, SILENCE_S, more):
                 target.write(piece)
 
     def metrics(self, job_id: str, *, attempt: int | None = None, task: int | None = None) -> MetricsInfo:
@@ -189,6 +234,21 @@ class Files:
             NotFoundError: nothing was returned.
         """
         return b"".join(self._stream(f"/jobs/{segment(job_id)}/result", {"task": task}, SILENCE_S))
+
+
+def _lay_link(link: LinkEntry, into: Path) -> None:
+    """A link of a dataset, after its files, so that none of them is written through it."""
+    place = into / link.path
+    leads_out = not Path(os.path.realpath(place.parent)).is_relative_to(os.path.realpath(into))
+    if leads_out or not is_inside(link.path) or not link_stays_inside(link.path, link.target):
+        raise InvalidInputError(f"there is a link {link.path!r}, which leads out of {into}", "")
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        if place.is_symlink():
+            place.unlink()
+        place.symlink_to(link.target)
+    except OSError as error:
+        raise UnavailableError(f"{place} cannot be written ({error.strerror})", "name another folder") from error
 
 
 def _given(**params: int | None) -> dict[str, int]:

@@ -26,7 +26,8 @@ from millpond.specs.file_bodies import (
     MetricsInfo,
     OutputList,
 )
-from millpond.specs.files import DIGEST_PATTERN
+from millpond.specs.files import DIGEST_PATTERN, Snapshot
+from millpond.specs.mounts import DatasetRef
 
 router = api_router(tags=["files"])
 
@@ -38,6 +39,7 @@ _DataChanger = Annotated[Access, may(Verb.CHANGE_DATA, dataset_in_path)]
 _Attempt = Annotated[int | None, Query(ge=1, le=10**9)]
 _Task = Annotated[int, Query(ge=0, le=10**9)]
 _BlobName = Annotated[str, Path(pattern=DIGEST_PATTERN)]
+_Version = Annotated[int, Path(ge=1, le=10**9)]
 _DatasetName = Annotated[str, Path(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
 
 
@@ -107,9 +109,31 @@ async def share_dataset(
     return info
 
 
+@router.get("/datasets/{name}/{version}/files")
+async def dataset_files(
+    name: _DatasetName, version: _Version, service: ServiceOf, access: Annotated[Access, may(Verb.READ_DATA)]
+) -> Snapshot:
+    """What is in a version of a dataset: its files and links."""
+    return await service.files.snapshot(DatasetRef(name, version), access.caller)
+
+
+@router.get("/datasets/{name}/{version}/files/{path:path}", response_class=StreamingResponse)
+async def dataset_file(
+    name: _DatasetName,
+    version: _Version,
+    path: str,
+    request: Request,
+    service: ServiceOf,
+    access: Annotated[Access, may(Verb.READ_DATA)],
+) -> Response:
+    """One of these files, or a part of it, as for outputs of jobs; its version is its digest."""
+    opened = await service.files.dataset_file(DatasetRef(name, version), path, access.caller)
+    return answer_with(opened, request.headers, path.rpartition("/")[2])
+
+
 @router.delete("/datasets/{name}/{version}")
 async def remove_dataset(
-    name: _DatasetName, version: Annotated[int, Path(ge=1, le=10**9)], service: ServiceOf, access: _DataChanger
+    name: _DatasetName, version: _Version, service: ServiceOf, access: _DataChanger
 ) -> DatasetInfo:
     """Forget a version that no living job reads."""
     info = await service.files.remove_dataset(name, version)

@@ -51,6 +51,17 @@ class BlobStore:
         except FileNotFoundError as error:
             raise NotFoundError(f"the content {digest[:12]} is not here", "send it again") from error
 
+    def open(self, digest: str) -> BinaryIO:
+        """A content, to be closed by the caller.
+
+        Raises:
+            NotFoundError: it is not here.
+        """
+        try:
+            return blob_path(self.folder, digest).open("rb")
+        except FileNotFoundError as error:
+            raise NotFoundError(f"the content {digest[:12]} is not here", "send it again") from error
+
     def size(self, digest: str) -> int | None:
         """Bytes of a content; None when it is not here."""
         try:

@@ -23,8 +23,10 @@ from millpond.server.inbox import wall_clock
 from millpond.server.store.store import Store
 from millpond.specs.batches import LARGEST_BATCH, read_batch
 from millpond.specs.file_bodies import BlobProgress, DatasetInfo, MetricsInfo, OutputList, Visibility
+from millpond.specs.files import Snapshot, read_snapshot
 from millpond.specs.job import JobFile
 from millpond.specs.job_bodies import JobInfo
+from millpond.specs.mounts import DatasetRef
 
 LARGEST_BLOB: Final = 64 * 2**30
 SILENCE_S: Final = 120.0
@@ -156,6 +158,30 @@ class Files:
     async def datasets(self, sees: Callable[[Target], bool]) -> list[DatasetInfo]:
         """Every version of every dataset that somebody may see."""
         return [_dataset_info(found) for found in await asyncio.to_thread(self._datasets.all) if sees(found.seen)]
+
+    async def snapshot(self, ref: DatasetRef, caller: Caller) -> Snapshot:
+        """What is in a version of a dataset.
+
+        Raises:
+            NotFoundError: it is not here, or not for them.
+        """
+
+        def read() -> Snapshot:
+            return read_snapshot(self._blobs.read(self._datasets.seen_by(caller, ref).digest))
+
+        return await asyncio.to_thread(read)
+
+    async def dataset_file(self, ref: DatasetRef, path: str, caller: Caller) -> OpenedFile:
+        """One file of it.
+
+        Raises:
+            NotFoundError: as for ``snapshot``, or it has no such file.
+        """
+        entries = (await self.snapshot(ref, caller)).files
+        entry = next((entry for entry in entries if entry.path == path), None)
+        if entry is None:
+            raise NotFoundError(f"no file {path!r} in {ref}", "see what is in it: GET /datasets/NAME/VERSION/files")
+        return OpenedFile(await asyncio.to_thread(self._blobs.open, entry.digest), entry.size, entry.digest)
 
     async def target(self, name: str, caller: Caller) -> Target:
         """A dataset as what a verb is applied to; the caller's own, and their group's, where there is none."""
