@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,10 +24,12 @@ from millpond.node.containers.pulling import pull_error, push_error
 from millpond.server.auth.roles import Caller
 from millpond.server.provisions import host
 from millpond.server.provisions.catalogue import CatalogueImage
+from millpond.server.provisions.image_rules import ImageRules
 from millpond.server.provisions.images import ImageService
 from millpond.server.store.audit import AuditEntry
 from millpond.specs.cluster import read_cluster
 from millpond.specs.image_bodies import ImageAdd, ImagePush
+from millpond.specs.provisioning import Provisioning
 
 REFERENCE = "registry.example.com/team/torch:1"
 FIRST = "sha256:" + "1" * 64
@@ -416,3 +419,31 @@ def test_what_was_left_before_its_turn_came_is_told_too(api: Api) -> None:
         await asyncio.gather(*crowded)
 
     asyncio.run(crowd())
+
+
+@pytest.mark.parametrize(
+    ("reference", "is_within"),
+    [
+        ("127.0.0.1:5000/a:1", True),
+        ("127.1.2.3/a:1", True),
+        ("localhost:5000/a:1", True),
+        ("[::1]:5000/a:1", True),
+        ("169.254.169.254/latest/meta-data:1", True),
+        ("0.0.0.0:80/a:1", True),
+        ("localhost/a:1", False),
+        ("10.0.0.5:5000/a:1", False),
+        ("docker.io/library/a:1", False),
+        ("registry.example.com/a:1", False),
+    ],
+)
+def test_nobody_but_an_admin_has_the_servers_own_machine_asked_for_images(reference: str, is_within: bool) -> None:
+    lists: dict[str, tuple[str, ...] | None] = {"open": None, "listed": (reference.partition("/")[0],)}
+    queues = SimpleNamespace(images=lists.__getitem__)
+    rules = ImageRules(queues, Provisioning, None)  # type: ignore[arg-type]
+    for whose, by_admin in (("listed", False), ("open", True), ("", False)):
+        rules.check(reference, whose, by_admin=by_admin)
+    if is_within:
+        with pytest.raises(InvalidInputError, match="own machine"):
+            rules.check(reference, "open")
+    else:
+        rules.check(reference, "open")

@@ -171,13 +171,13 @@ class Provisions:
                     f"the image {entry.reference} is not on this machine any more", "build it again, or save it again"
                 )
             return entry.digest, is_here
-        reference = self.check_reference(file.queue, name, file.pool)
+        reference = self.check_reference(file.queue, name, file.pool, by_admin=caller.admin)
         found = images.find(reference)
         if found is None and reference.startswith("localhost/"):
             raise InvalidInputError(f"no image {name!r} on this machine", "see `pond image ls`, or name its registry")
         return ("", False) if found is None else (found.digest, True)
 
-    def check_reference(self, queue: str, name: str, pool: str = "") -> str:
+    def check_reference(self, queue: str, name: str, pool: str = "", *, by_admin: bool = False) -> str:
         """The whole reference of an image that need not be in the catalogue.
 
         Args:
@@ -189,7 +189,7 @@ class Provisions:
         reference = whole(name)
         if reference.startswith(OURS):
             raise InvalidInputError(f"{name!r} goes round the catalogue", "name the image as `pond image ls` shows it")
-        self._rules.check(reference, queue, pool)
+        self._rules.check(reference, queue, pool, by_admin=by_admin)
         return reference
 
     def check_target(self, queue: str, name: str) -> str:

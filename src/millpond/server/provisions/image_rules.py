@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from urllib.parse import urlsplit
 
 from millpond.model.errors import InvalidInputError
 from millpond.node.containers.logins import Login
 from millpond.server.files.mounts import MountRules
+from millpond.server.outgoing import Reach, reach_of
 from millpond.server.vault.secrets import Vault
-from millpond.specs.images import is_below
+from millpond.specs.images import LOCAL_REGISTRY, is_below
 from millpond.specs.provisioning import Provisioning
 
 
@@ -42,8 +44,11 @@ class ImageRules:
             )
         return Login(name, password)
 
-    def check(self, reference: str, queue: str = "", pool: str = "") -> None:
+    def check(self, reference: str, queue: str = "", pool: str = "", *, by_admin: bool = False) -> None:
         """Whether an image of a registry may be had by jobs of a queue in a pool; an empty name sets no bounds.
+
+        Args:
+            by_admin: who may have the server's machine and its link asked, without a list that says so.
 
         Raises:
             InvalidInputError: not.
@@ -59,3 +64,20 @@ class ImageRules:
                     "they may have those of the catalogue (`pond image ls`), and from: "
                     f"{', '.join(allowed) or 'no registry'}",
                 )
+        is_listed = any(allowed is not None for _, allowed in rules)
+        if queue and not by_admin and not is_listed and _is_within(reference):
+            raise InvalidInputError(
+                f"the registry of {reference} is at an address of the server's own machine or of its link",
+                "an admin adds the image to the catalogue, or lists the registry in `images` of the queue",
+            )
+
+
+def _is_within(reference: str) -> bool:
+    """Whether a registry is named by an address that others than the server's machine cannot reach."""
+    host = urlsplit(f"//{reference.partition('/')[0]}").hostname or ""
+    if host == LOCAL_REGISTRY:
+        return ":" in reference.partition("/")[0]  # without a port these are the images that are there already
+    try:
+        return reach_of(host) in (Reach.MACHINE, Reach.LINK)
+    except ValueError:
+        return False

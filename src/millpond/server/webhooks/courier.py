@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 from sqlalchemy.exc import DBAPIError
 
 from millpond.model.errors import MillpondError
+from millpond.server.outgoing import bounded
 from millpond.server.store.deliveries import DELIVERED, GIVEN_UP, WAITING, Delivery, NewDelivery
 from millpond.server.store.store import Store
 from millpond.server.vault.secrets import SERVER, Vault
@@ -107,7 +108,8 @@ class Courier:
         """Made when there is something to deliver: it loads all certificates that this machine trusts."""
         import httpx2
 
-        return httpx2.Client(timeout=ANSWER_WITHIN_S, transport=self._transport, follow_redirects=False)
+        limits = httpx2.Limits(max_keepalive_connections=0)
+        return httpx2.Client(timeout=ANSWER_WITHIN_S, transport=self._transport, follow_redirects=False, limits=limits)
 
     def _run(self) -> None:
         while not self._closing:
@@ -145,10 +147,14 @@ class Courier:
             except MillpondError as error:
                 return str(error)
         body, headers = request_of(hook, delivery.notice, delivery.text, now)
+        headers |= {NUMBER_HEADER: str(delivery.id)}
         try:
-            answer = self._client.post(hook.url, content=body, headers=headers | {NUMBER_HEADER: str(delivery.id)})
+            with (
+                bounded(hook.url, ANSWER_WITHIN_S, lambda _host, _reach: True) as extensions,
+                self._client.stream("POST", hook.url, content=body, headers=headers, extensions=extensions) as answer,
+            ):  # what it says besides the status is not read: it may have no end
+                return "" if answer.is_success else f"it answered {answer.status_code}"
         except httpx2.HTTPError as error:
             return f"{type(error).__name__}: {error}"
-        except httpx2.InvalidURL as error:
+        except (httpx2.InvalidURL, ValueError) as error:
             return f"the address is none: {error}"
-        return "" if answer.is_success else f"it answered {answer.status_code}"

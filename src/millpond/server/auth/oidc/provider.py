@@ -11,9 +11,10 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import quote_plus
+from urllib.parse import quote_plus, urlsplit
 
 from millpond.model.errors import NotLoggedInError, UnavailableError
+from millpond.server.outgoing import Reach, bounded
 from millpond.specs.oidc import OidcRules, is_safe_url
 
 if TYPE_CHECKING:
@@ -78,6 +79,7 @@ class Provider:
         self._asking = threading.BoundedSemaphore(MOST_AT_ONCE)
         self._description: tuple[Description, float] | None = None
         self._keys: tuple[dict[str, Any], float] | None = None
+        self._reach: set[Reach] = set()
         self._failure: tuple[UnavailableError, float] | None = None
 
     def description(self) -> Description:
@@ -185,6 +187,7 @@ class Provider:
             raise
 
     def _ask(self, method: str, url: str, **more: Any) -> dict[str, Any]:
+        more["headers"] = {"Accept-Encoding": "identity", **more.get("headers", {})}
         if not self._asking.acquire(timeout=WAITS_S):
             raise UnavailableError("too many people are logging in", "try again in a moment")
         try:
@@ -198,9 +201,12 @@ class Provider:
         issuer, give_up_at = self._rules.issuer, self._clock() + TIMEOUT_S
         try:
             with (
+                bounded(url, TIMEOUT_S, self._may_reach) as extensions,
                 httpx2.Client(timeout=TIMEOUT_S, transport=self._transport, follow_redirects=False) as http,
-                http.stream(method, url, **more) as response,
+                http.stream(method, url, extensions=extensions, **more) as response,
             ):
+                if response.headers.get("content-encoding", "identity") != "identity":
+                    raise self._nonsense("an answer that is not compressed")  # a few bytes could become any number
                 content = b""
                 for piece in response.iter_bytes():
                     content += piece
@@ -208,6 +214,11 @@ class Provider:
                         raise self._nonsense("an end of its answer")
                     if self._clock() > give_up_at:
                         raise httpx2.ReadTimeout("it takes too long to say everything")
+        except PermissionError as error:
+            raise UnavailableError(
+                f"the provider {issuer} sends this server to an inner address ({error})",
+                "an admin asks who runs the provider what it says of itself",
+            ) from error
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:
             raise UnavailableError(
                 f"the provider {issuer} does not answer ({type(error).__name__})",
@@ -227,6 +238,12 @@ class Provider:
         if not isinstance(said, dict):
             raise self._nonsense("a JSON object")
         return said
+
+    def _may_reach(self, host: str, reach: Reach) -> bool:
+        """Whether an endpoint may be where it is: out in the world, or no nearer to this server than the issuer is."""
+        if host == (urlsplit(self._rules.issuer).hostname or "").lower():
+            self._reach.add(reach)
+        return reach is Reach.WORLD or reach in self._reach
 
     def _refusal(self, said: Mapping[str, Any]) -> NotLoggedInError | UnavailableError:
         if said.get("error") in ("invalid_client", "unauthorized_client"):
