@@ -38,7 +38,7 @@ def test_what_makes_a_sandbox_is_deaf_the_first_victim_and_has_the_files_it_was_
     pid = spawn_sandbox(
         [sys.executable, "-c", FACTS.replace("SCRIPT", str(script))],
         {"PATH": os.defpath},
-        script,
+        (script,),
         (reads, output, output),
     )
 

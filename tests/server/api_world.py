@@ -56,7 +56,7 @@ class Api:
         self.loop.settle(self.engine)
         self.loop.start()
         identity = Identity("1", "http://testserver", "local", 1, state_dir, 0.0, "default", "default")
-        files = Files(state_dir, self.store, self.outfit.rules, self.outfit.cache.place)
+        files = Files(state_dir, self.store, self.outfit.rules, self.outfit.cache.copy_of)
         self.security = open_security(self.store, "ada", TOKEN, self.clock, cheap_passwords())
         apart = Apart(SandboxMode.AUTO)
         self.isolation = Isolation(apart, self.security.accounts, "ada", state_dir, clock=self.clock)

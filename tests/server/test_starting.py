@@ -165,7 +165,7 @@ def launcher_on(store: Store, state_dir: Path, vault: Vault | None = None, netwo
     isolation = Isolation(Apart(SandboxMode.AUTO), accounts, "ada", state_dir)
     vault = vault or Vault(store.secrets, state_dir, lambda: Cipher.AES_256_GCM, lambda: 1.0)
     outfit = Outfit(store, state_dir, vault)
-    files = Files(state_dir, store, outfit.rules, outfit.cache.place)
+    files = Files(state_dir, store, outfit.rules, outfit.cache.copy_of)
     rules = Rules(lambda: TaskRules(network=NetworkRule(network)))
     return Launcher(JobFiles(store), files, isolation, vault, outfit.provisions, state_dir, rules)
 

@@ -10,7 +10,7 @@ import ctypes
 import os
 import resource
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -70,20 +70,21 @@ def takes_no_fork(limits: Mapping[str, Any], network: int | None) -> bool:
     return not limits["groups"] and not limits["cpus"] and limits["data_bytes"] is None and network is None
 
 
-def spawn_sandbox(command: list[str], env: Mapping[str, str], script: int, streams: Streams) -> int:
+def spawn_sandbox(command: list[str], env: Mapping[str, str], handles: Sequence[int], streams: Streams) -> int:
     """Start what makes a sandbox, as ``become_sandbox`` would have it; returns its process.
 
     Forked, this interpreter and the child would each copy hundreds of pages, a quarter of all that a short task costs.
     bwrap sees to it that it dies with us; it is deaf because all signals are blocked, which ``env`` undoes as well.
 
     Args:
-        script: an open file that it gets.
+        handles: open files that it gets.
         streams: the standard ones; None as the first: nothing to read.
 
     Raises:
         OSError: the program is missing, or there is no room for a process.
     """
-    os.set_inheritable(script, True)
+    for handle in handles:
+        os.set_inheritable(handle, True)
     given, *ends = streams
     files: list[Any] = [(os.POSIX_SPAWN_DUP2, end, number) for number, end in enumerate(ends, 1)]
     if given is None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import stat
 import subprocess
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,7 @@ from millpond.node.capture import OutputCapture
 from millpond.node.containers import supervised
 from millpond.node.door import open_door
 from millpond.node.log_index import Stream
+from millpond.node.named_mounts import NamedMounts
 from millpond.node.task_environment import open_script, outer_environment, script_path
 from millpond.node.task_input import TaskInput
 
@@ -67,14 +70,15 @@ class Beginning:
             return self._launch(partial(self._fork, order["command"], order["workdir"], order["env"]))
         if container is not None:
             return self._launch(partial(self._fork, wrapped, container["scratch"], container["env"]))
-        script = open_script(order["env"], order["workdir"], order["limits"]["processes"])
-        try:
-            env = outer_environment(script_path(script), order["env"])
+        with ExitStack() as opened:
+            mounts = NamedMounts(wrapped, order["named"], order["identity"], order["takes_open"])
+            opened.enter_context(mounts)
+            script = open_script(order["env"], order["workdir"], order["limits"]["processes"])
+            opened.callback(os.close, script)
+            env, handles = outer_environment(script_path(script), order["env"]), (script, *mounts.handles)
             if takes_no_fork(order["limits"], self.network):
-                return self._launch(partial(spawn_sandbox, wrapped, env, script))
-            return self._launch(partial(self._fork, wrapped, "/", env, script=script))
-        finally:
-            os.close(script)
+                return self._launch(partial(spawn_sandbox, mounts.command, env, handles))
+            return self._launch(partial(self._fork, mounts.command, "/", env, handles=handles))
 
     def account(self, error: Exception) -> dict[str, Any]:
         """Why it could not be started, for the record."""
@@ -105,9 +109,9 @@ class Beginning:
         return pid
 
     def _fork(
-        self, command: list[str], folder: str, env: dict[str, str], streams: Streams, script: int | None = None
+        self, command: list[str], folder: str, env: dict[str, str], streams: Streams, handles: tuple[int, ...] = ()
     ) -> int:
-        """Start a command; with ``script`` it makes a sandbox and gets that file."""
+        """Start a command; with ``handles`` it makes a sandbox and gets those files."""
         given, output, errors = streams
         child = subprocess.Popen(
             command,
@@ -117,8 +121,8 @@ class Beginning:
             stdout=output,
             stderr=errors,
             start_new_session=True,
-            preexec_fn=partial(become_task if script is None else become_sandbox, self._order["limits"], self.network),
-            pass_fds=() if script is None else (script,),
+            preexec_fn=partial(become_sandbox if handles else become_task, self._order["limits"], self.network),
+            pass_fds=handles,
         )
         child.returncode = 0  # else it would collect the exit code itself when it is dropped
         return child.pid
@@ -132,12 +136,17 @@ class Beginning:
             OSError: the working directory cannot be entered, or the program is not there or cannot be executed.
         """
         order = self._order
-        with acting_as(None if order["own_folder"] else order["identity"]):
-            os.chdir(order["workdir"])
-            try:
-                _require_program(order["command"][0], order["workdir"], order["env"])
-            finally:
-                os.chdir("/")
+        if order["own_folder"]:
+            os.chdir(order["home"] or order["workdir"])
+        try:
+            with acting_as(order["identity"]):
+                if order["home"] is not None:
+                    os.chdir(os.path.relpath(order["workdir"], order["home"]))
+                elif not order["own_folder"]:
+                    os.chdir(order["workdir"])
+                _require_program(order["command"][0], order["env"])
+        finally:
+            os.chdir("/")
 
     @property
     def network(self) -> int | None:
@@ -161,21 +170,32 @@ class Beginning:
         self._prepared = True
 
 
-def _require_program(program: str, workdir: str, env: dict[str, str]) -> None:
+def _require_program(program: str, env: dict[str, str]) -> None:
     """Check that a program is there, which whoever starts it in a sandbox would find out too late.
 
     Raises:
         OSError: it is not, or cannot be executed.
     """
-    path = Path(workdir, program)
-    if shutil.which(path if os.sep in program else program, path=env.get("PATH", os.defpath)) is None:
-        number = errno.EACCES if os.sep in program and path.exists() else errno.ENOENT
+    if shutil.which(program, path=env.get("PATH", os.defpath)) is None:
+        number = errno.EACCES if os.sep in program and Path(program).exists() else errno.ENOENT
         raise OSError(number, os.strerror(number), program)
 
 
 def _give_to(identity: dict[str, Any], folder: str) -> None:
-    """Make a folder and all in it somebody's, without ever following a link."""
+    """Make a folder and all in it somebody's, without ever following a link.
+
+    A file with several names stays whose it is: the job's own program may have given another's file a name in here.
+    """
     for _, folders, files, handle in os.fwalk(folder):
         os.fchown(handle, identity["uid"], identity["gid"])
         for name in (*folders, *files):
-            os.chown(name, identity["uid"], identity["gid"], dir_fd=handle, follow_symlinks=False)
+            try:
+                found = os.open(name, os.O_PATH | os.O_NOFOLLOW, dir_fd=handle)
+            except FileNotFoundError:
+                continue  # another task of the gang, which runs already, has removed it
+            try:
+                status = os.fstat(found)
+                if stat.S_ISDIR(status.st_mode) or status.st_nlink == 1:
+                    os.chown(f"/proc/self/fd/{found}", identity["uid"], identity["gid"])
+            finally:
+                os.close(found)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from millpond.node import memory_cgroup
 from millpond.node.containers.container import container_name
 from millpond.node.containers.launching import Inmate, order_of
 from millpond.node.door import PROGRAM_SOCKET, door_name, door_of, folder_behind
+from millpond.node.file_rights import with_rights_of
 from millpond.node.launch import LaunchSpec, Listening
 from millpond.node.limiting import NO_LIMITS, Limits
 from millpond.node.records import FILES, TaskFiles, TaskId
@@ -68,12 +69,14 @@ class _Place:
     Attributes:
         mounts: what must be found in its sandbox or container.
         owned: folders that are to belong to whom it runs as.
+        at_home: it runs in the home that the server made for its user, which it finds as a whole.
     """
 
     workdir: Path
     mounts: tuple[Mount, ...]
     env: Mapping[str, str]
     owned: tuple[Path, ...]
+    at_home: bool = False
 
 
 def order_for(
@@ -105,9 +108,10 @@ def order_for(
         )
         wrapped, container = order_of(launch.container, inmate)
     elif sandbox is not None:
+        installed = _installed(argv[0], start.env)
         request = SandboxRequest(
             mounts=place.mounts,
-            installed=_installed(argv[0], start.env),
+            installed=with_rights_of(identity, lambda: _reachable(installed)) if identity else installed,
             identity=identity,
             account=launch.account,
             memory_mib=_memory_mib(launch, start.role),
@@ -134,6 +138,9 @@ def order_for(
         "kill_counter": str(memory_cgroup.kill_counter() if container is None else memory_cgroup.WHOLE_MACHINE),
         # Only who is not root needs a user namespace to make a sandbox.
         "limits": start.limits.plain(apart=container is None and wrapped is not None and os.geteuid() != 0),
+        "named": [] if identity is None else _named(state_dir, launch),
+        "takes_open": sandbox is not None and sandbox.takes_open,
+        "home": str(launch.home) if place.at_home else None,
         "identity": None if identity is None else identity.plain(),
         "own_folder": place.workdir.is_relative_to(state_dir),
         "owned": [str(folder) for folder in place.owned if identity is not None],
@@ -179,10 +186,12 @@ def _place(
         mounts += workspace.mounts(attempt_dir)
         env |= workspace.environment(attempt_dir)
         env |= {"MILLPOND_METRICS": str(files.metrics), "MILLPOND_RESULT": str(files.result)}
-    # What lies in the account may be its owner's: another user's task reads there at the most.
-    mounts.insert(0, Mount(workdir, writable=launch.account is None or workdir.is_relative_to(state_dir)))
+    at_home = launch.home is not None and launch.home.is_relative_to(state_dir) and workdir.is_relative_to(launch.home)
+    if not at_home:  # where its user may have laid links; it finds its home as a whole
+        # What lies in the account may be its owner's: another user's task reads there at the most.
+        mounts.insert(0, Mount(workdir, writable=launch.account is None or workdir.is_relative_to(state_dir)))
     mounts += start.mounts
-    if identity is not None and workdir.is_relative_to(state_dir):
+    if identity is not None and workdir.is_relative_to(state_dir) and not at_home:
         owned.append(workdir)
     if launch.home is not None and launch.home.is_dir():
         mounts.append(Mount(launch.home, writable=True))
@@ -192,7 +201,7 @@ def _place(
         owned.append(behind)
         env["MILLPOND_SOCKET"] = door["program"]
     env |= {LOG_VARIABLE: str(files.log), "MILLPOND_NOTICE_SIGNAL": launch.notice_signal}
-    return _Place(workdir, tuple(mounts), env, tuple(owned))
+    return _Place(workdir, tuple(mounts), env, tuple(owned), at_home)
 
 
 def _door(state_dir: Path, start: TaskStart, launch: LaunchSpec, files: TaskFiles) -> dict[str, Any] | None:
@@ -211,6 +220,20 @@ def _door(state_dir: Path, start: TaskStart, launch: LaunchSpec, files: TaskFile
         "program": None if program is None else str(program),
         "network": str(files.record.with_name(NETWORK)) if start.private_network else None,
     }
+
+
+def _named(state_dir: Path, launch: LaunchSpec) -> list[str]:
+    """What of all that a job names for its sandbox lies elsewhere on the machine."""
+    workspace = launch.workspace
+    paths = [str(launch.workdir)]
+    if workspace is not None:
+        paths += [mount.path for mount in workspace.data if mount.path and not mount.copied]
+        paths += [workspace.output] if workspace.output else []
+    return [path for path in paths if not Path(path).is_relative_to(state_dir)]
+
+
+def _reachable(paths: Sequence[Path]) -> list[Path]:
+    return [path for path in paths if os.path.exists(path)]  # noqa: PTH110 - Path's fails without rights
 
 
 def _memory_mib(launch: LaunchSpec, role: str) -> int:

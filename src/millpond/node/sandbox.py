@@ -96,11 +96,13 @@ class Sandbox:
         hidden: directories in which tasks find nothing; absolute and free of links, with all places at which they are
             mounted.
         bounds_size: this version can bound what a private directory holds.
+        takes_open: this version mounts what is open (``node.named_mounts``).
     """
 
     program: str
     hidden: tuple[Path, ...]
     bounds_size: bool = True
+    takes_open: bool = True
 
     def around(self, argv: Sequence[str], request: SandboxRequest) -> list[str]:
         """The command that runs ``argv`` in a sandbox; its exit code is that of ``argv``."""

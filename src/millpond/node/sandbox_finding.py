@@ -53,7 +53,7 @@ def find_sandbox(mode: SandboxMode, hidden: Sequence[Path]) -> tuple[Sandbox | N
         if trouble and not _trouble_with(replace(sandbox, bounds_size=False)):
             sandbox, trouble = replace(sandbox, bounds_size=False), ""
     if sandbox is not None and not trouble:
-        return sandbox, ""
+        return replace(sandbox, takes_open=_takes_open(sandbox.program)), ""
     if mode is SandboxMode.REQUIRED:
         raise UnavailableError(f"tasks cannot be kept apart: {trouble}", INSTALL)
     return None, trouble
@@ -64,6 +64,15 @@ def trouble_with_identities(sandbox: Sandbox) -> str:
     if shutil.which(SETPRIV) is None:
         return "setpriv (of util-linux) is not installed"
     return _trouble_with(sandbox, Identity(_NOBODY, _NOBODY, (_NOBODY,), "nobody", "/"))
+
+
+def _takes_open(program: str) -> bool:
+    """Whether this version of bwrap mounts what is open."""
+    try:
+        told = subprocess.run([program, "--help"], capture_output=True, text=True, timeout=_PROBE_S, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return "--ro-bind-fd" in told.stdout
 
 
 def _everywhere(hidden: Iterable[Path]) -> tuple[Path, ...]:

@@ -22,7 +22,7 @@ import json
 import os
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -35,15 +35,17 @@ WORK, PAYLOAD, DATA, OUTPUT = (f"{FILES}/{name}" for name in ("work", "payload",
 _LOCK = "workspace.lock"
 _READY = "workspace.ready"
 _PIECE = 2**20
+_READABLE = 0o555
 
 
 @dataclass(frozen=True, slots=True)
 class DataMount:
-    """Something a job reads: a host path, or the snapshot of a dataset."""
+    """Something a job reads: a host path (``copied``: of a copy that the server made), or the snapshot of a dataset."""
 
     name: str
     path: str = ""
     snapshot: str = ""
+    copied: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +74,7 @@ class Workspace:
 
     def plain(self) -> dict[str, Any]:
         """For the supervisor's order."""
-        mounts = [{"name": mount.name, "path": mount.path, "snapshot": mount.snapshot} for mount in self.data]
+        mounts = [asdict(mount) for mount in self.data]
         return {**{name: getattr(self, name) for name in self.__slots__}, "data": mounts}
 
     @staticmethod
@@ -173,6 +175,8 @@ def lay_out_dataset(blobs: Path, datasets: Path, snapshot: str) -> Path:
             lay_out(blobs, snapshot, fresh)
             protect(fresh)
             fresh.rename(place)
+        if place.stat().st_mode & 0o777 != _READABLE:  # by all accounts that tasks run as; the way to it is closed
+            place.chmod(_READABLE)
     return place
 
 
@@ -182,10 +186,10 @@ def protect(folder: Path) -> None:
         for name in files:
             path = Path(above, name)
             if not path.is_symlink():
-                path.chmod(path.stat().st_mode & 0o555)
+                path.chmod(_READABLE if path.stat().st_mode & 0o100 else 0o444)
     for above, _, _ in os.walk(folder, topdown=False):
         if Path(above) != folder:  # which has yet to be renamed
-            Path(above).chmod(0o555)
+            Path(above).chmod(_READABLE)
 
 
 def lay_out(blobs: Path, snapshot: str, folder: Path) -> None:

@@ -18,6 +18,7 @@ from typing import Final
 from millpond.model.errors import InvalidInputError, UnavailableError
 from millpond.model.events import Event, StartsFreed, StartsHeld
 from millpond.model.reasons import Cause
+from millpond.node.file_rights import with_rights_of
 from millpond.node.identities import HOMES, Identity, SharedAccount, account_named, is_taken, numbered, shared_account
 from millpond.node.sandbox import Sandbox
 from millpond.node.sandbox_finding import (
@@ -140,16 +141,22 @@ class Isolation:
             account_named(user)
 
     def working_folder(self, workdir: str, user: str) -> Path:
-        """Where a working directory leads after all links.
+        """Where a working directory leads after all links, as far as the account that the user's tasks run as sees.
 
         Raises:
-            InvalidInputError: nowhere, or into the server's own state, of which a user has nothing but their home.
+            InvalidInputError: nowhere, or into the server's own state, of which a user has nothing but their home; or
+                the account may not go there.
         """
-        found, state = followed(workdir, "working directory"), self._state_dir.resolve()
+        identity, state = self.identity_of(user), self._state_dir.resolve()
+        found = with_rights_of(identity, lambda: followed(workdir, "working directory"))
+        if identity is not None and found.is_relative_to(state) and found.is_relative_to(identity.home):
+            found = _followed_from_home(found, identity)
         if found.is_relative_to(state) and not (user and found.is_relative_to(state / HOMES / user)):
             raise InvalidInputError(
                 f"the working directory {workdir} lies in the server's own state", "name another folder"
             )
+        if identity is not None and not found.is_relative_to(state):
+            with_rights_of(identity, lambda: _check_way_to(found, workdir, identity))
         return found
 
     def identity_of(self, user: str) -> Identity | None:
@@ -226,3 +233,38 @@ class Isolation:
     def _people(self) -> int:
         """Accounts of people that are in use."""
         return sum(not user.disabled and not user.service for user in self._accounts.users())
+
+
+def _followed_from_home(folder: Path, identity: Identity) -> Path:
+    """Where a folder in a home of the state directory leads: the way to the home is closed to its user."""
+    home = os.open(identity.home, os.O_PATH | os.O_DIRECTORY)
+    try:
+        below = os.path.relpath(folder, identity.home)
+        found = with_rights_of(identity, lambda: os.open(below, os.O_PATH, dir_fd=home))
+    except PermissionError as error:
+        raise _closed(str(folder), identity) from error
+    except OSError:
+        return folder  # the start says so: it may be made by then
+    finally:
+        os.close(home)
+    try:
+        return Path(f"/proc/self/fd/{found}").readlink()
+    finally:
+        os.close(found)
+
+
+def _check_way_to(folder: Path, workdir: str, identity: Identity) -> None:
+    """Whether we may look at a folder, if it is there; to be asked with somebody's rights."""
+    try:
+        folder.stat()
+    except PermissionError as error:
+        raise _closed(workdir, identity) from error
+    except OSError:
+        return  # the start says so: it may be made by then
+
+
+def _closed(workdir: str, identity: Identity) -> InvalidInputError:
+    return InvalidInputError(
+        f"jobs of {identity.name} run under user number {identity.uid}, which may not go to {workdir}",
+        "send the directory with the job (--ship), or let that account in",
+    )

@@ -114,7 +114,7 @@ class Launcher:
             checkpoint_signal=checkpoint.signal if checkpoint.mode is CheckpointMode.SIGNAL else "",
             grace_s=checkpoint.grace_s,
             role_commands=launch.commands,
-            workspace=self.files.workspace(spec.file),
+            workspace=self.files.workspace(spec.file, identity),
             serves=spec.file.serves,
             listening=_listening(spec.file),
             private_network=self._has_private_network(spec.file),

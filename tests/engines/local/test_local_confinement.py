@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +19,7 @@ from millpond.node.identities import numbered
 from millpond.node.limiting import Limiter
 from millpond.node.records import TaskFiles, TaskId, read_record
 from millpond.node.sandbox_finding import SandboxMode, find_sandbox, trouble_with_identities
-from millpond.node.workspace import Workspace
+from millpond.node.workspace import DataMount, Workspace, blob_path
 
 pytestmark = pytest.mark.end_to_end
 
@@ -246,6 +248,69 @@ class TestAsSomebodyElse:
         assert "'HERE'" in reasons[0]
         assert "Permission denied" in reasons[0]
         assert reasons == [reasons[0]] * 3
+
+    def test_its_sandbox_shows_nothing_that_its_user_could_not_get_to(self, bench: Bench, tmp_path: Path) -> None:
+        for folder in ("closed/inner", "open/bin"):
+            (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / "closed/inner/file").write_text("of root")
+        (tmp_path / "open/bin/file").write_text("of all")
+        (tmp_path / "laid-since").symlink_to(tmp_path / "closed/inner")
+        open_to_all(tmp_path)
+        (tmp_path / "closed").chmod(0o700)
+        settings = self.settings(bench) | {"workdir": Path("/")}
+        env = {"PATH": f"{tmp_path}/open/bin:{tmp_path}/closed/inner:{tmp_path}/laid-since:/usr/bin:/bin"}
+        end_of(bench, f"cat {tmp_path}/*/bin/file {tmp_path}/*/inner/file {tmp_path}/*/file", **settings | {"env": env})
+        assert b"of all" in bench.log("j")
+        assert b"of root" not in bench.log("j")
+        for data in (tmp_path / "laid-since", tmp_path / "closed/inner"):
+            workspace = Workspace(str(bench.state_dir / "blobs"), "", data=(DataMount("set", path=str(data)),))
+            bench.define(data.name, "cat $MILLPOND_DATA_SET/file", **settings | {"workspace": workspace})
+            bench.start(data.name)
+            (refused,) = bench.events(1)
+            assert "Permission denied" in refused.reason  # type: ignore[attr-defined]
+
+    def test_it_reads_its_dataset_which_the_machines_other_accounts_do_not(self, bench: Bench) -> None:
+        blobs, datasets = bench.state_dir / "blobs", bench.state_dir / "datasets"
+        content = b"a picture"
+        entries = [{"path": "deep/a", "digest": hashlib.sha256(content).hexdigest(), "size": 9, "executable": False}]
+        snapshot = json.dumps({"files": entries, "links": []}).encode()
+        for data in (content, snapshot):
+            path = blob_path(blobs, hashlib.sha256(data).hexdigest())
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+        mount = DataMount("set", snapshot=hashlib.sha256(snapshot).hexdigest())
+        workspace = Workspace(str(blobs), str(datasets), data=(mount,))
+        _, end = end_of(bench, "cat $MILLPOND_DATA_SET/deep/a", **self.settings(bench) | {"workspace": workspace})
+        assert (end.outcome, bench.log("j")) == (Outcome.SUCCESS, content)
+        assert datasets.stat().st_mode & 0o077 == 0
+
+    def test_a_file_to_which_its_program_gave_another_name_stays_whose_it_is(self, bench: Bench) -> None:
+        settings = self.settings(bench)
+        of_root, place = bench.state_dir / "of-root", settings["workdir"]
+        of_root.touch()
+        (place / "name").hardlink_to(of_root)  # type: ignore[operator]
+        (place / "plain").touch()  # type: ignore[operator]
+        (place / "link").symlink_to(of_root)  # type: ignore[operator]
+        end_of(bench, "true", **settings)
+        assert of_root.stat().st_uid == 0
+        assert {(place / name).lstat().st_uid for name in ("plain", "link")} == {NUMBER}  # type: ignore[operator]
+
+    def test_it_works_in_its_home_and_through_no_link_there_in_a_folder_of_others(
+        self, bench: Bench, tmp_path: Path
+    ) -> None:
+        settings = self.settings(bench)
+        home = bench.state_dir / "homes/mia"
+        (home / "deep").mkdir()
+        os.chown(home / "deep", NUMBER, NUMBER)
+        (tmp_path / "closed").mkdir(mode=0o700)
+        (tmp_path / "closed/file").write_text("of root")
+        (home / "link").symlink_to(tmp_path / "closed")
+        _, end = end_of(bench, "touch here; pwd", **settings | {"workdir": home / "deep"})
+        assert (end.outcome, bench.log("j")) == (Outcome.SUCCESS, f"{home}/deep\n".encode())
+        bench.define("k", "cat file", **settings | {"workdir": home / "link"})
+        bench.start("k")
+        (refused,) = bench.events(1)
+        assert "Permission denied" in refused.reason  # type: ignore[attr-defined]
 
     def test_a_folder_of_the_machine_is_made_for_its_output_with_its_own_rights_only(
         self, bench: Bench, tmp_path: Path

@@ -324,12 +324,15 @@ class TestLookingForASandbox:
 
     def test_one_that_works_is_used(self, bwrap: Path, tmp_path: Path) -> None:
         self.script(bwrap, "exit 0")
-        assert find_sandbox(SandboxMode.PREFERRED, (tmp_path,)) == (Sandbox(str(bwrap), (tmp_path.resolve(),)), "")
+        assert find_sandbox(SandboxMode.PREFERRED, (tmp_path,)) == (
+            Sandbox(str(bwrap), (tmp_path.resolve(),), takes_open=False),
+            "",
+        )
 
     def test_one_that_cannot_bound_sizes_is_used_without(self, bwrap: Path) -> None:
         self.script(bwrap, 'case "$*" in *--size*) echo "bwrap: Unknown option --size" >&2; exit 1;; esac')
         sandbox, trouble = find_sandbox(SandboxMode.PREFERRED, ())
-        assert (sandbox, trouble) == (Sandbox(str(bwrap), (), bounds_size=False), "")
+        assert (sandbox, trouble) == (Sandbox(str(bwrap), (), bounds_size=False, takes_open=False), "")
         assert "--size" not in sandbox.around(["true"], SandboxRequest(memory_mib=64))
 
     def test_one_that_this_kernel_refuses_is_not_used_and_the_reason_told(self, bwrap: Path) -> None:

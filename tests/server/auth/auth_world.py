@@ -75,7 +75,7 @@ class AuthWorld:
         self.tenants.start()
         self.loop.start()
         identity = Identity("1", "http://testserver", "local", 1, state_dir, 0.0, "default", "default", origins=origins)
-        files = Files(state_dir, self.store, self.outfit.rules, self.outfit.cache.place)
+        files = Files(state_dir, self.store, self.outfit.rules, self.outfit.cache.copy_of)
         job_files = JobFiles(self.store)
         ground = Ground(
             state_dir, self.store, self.loop, self.accounts, self.isolation, self.vault, files, job_files, self.outfit

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from millpond.model.errors import InvalidInputError, NotFoundError
+from millpond.node.identities import Identity
 from millpond.node.workspace import DataMount, Workspace
 from millpond.server.auth.roles import Caller
 from millpond.server.files.blobs import BlobStore
@@ -21,26 +22,33 @@ from millpond.specs.mounts import dataset_ref
 
 DATASETS_FOLDER = "datasets"
 
+CopyOf = Callable[[str, Path | None], Path | None]
+
 
 class Admission:
     """Checks what jobs refer to.
 
     Args:
         state_dir: where contents and datasets lie.
-        cached: says where a copy in the data cache lies.
+        copy_of: says where a copy in the data cache lies; given an original, None if it is not a copy of that.
     """
 
     def __init__(
-        self, state_dir: Path, blobs: BlobStore, datasets: Datasets, rules: MountRules, cached: Callable[[str], Path]
+        self, state_dir: Path, blobs: BlobStore, datasets: Datasets, rules: MountRules, copy_of: CopyOf
     ) -> None:
         self._state_dir = state_dir
         self._blobs = blobs
         self._datasets = datasets
         self._rules = rules
-        self._cached = cached
+        self._copy_of = copy_of
 
-    def admit(self, file: JobFile, document: dict[str, Any], caller: Caller) -> dict[str, Any]:
+    def admit(
+        self, file: JobFile, document: dict[str, Any], caller: Caller, identity: Identity | None
+    ) -> dict[str, Any]:
         """The document as it is stored: every dataset with its version.
+
+        Args:
+            identity: whom the job's tasks run as; None: as the server does.
 
         Raises:
             InvalidInputError: something that it refers to was not sent, or its queue's jobs may not have it.
@@ -55,19 +63,22 @@ class Admission:
         if file.payload is not None and self._blobs.missing([file.payload]):
             raise InvalidInputError(f"the payload {file.payload[:12]} was not sent", "send it first")
         if file.output is not None:
-            self._rules.writable(file.queue, file.output)
+            self._rules.writable(file.queue, file.output, identity)
         data = {}
         for name, source in file.data.items():
             ref = dataset_ref(source)
             if ref is None:
-                self._rules.readable(file.queue, source)
+                self._rules.readable(file.queue, source, identity)
                 data[name] = source
             else:
                 data[name] = self._datasets.seen_by(caller, ref).reference
         return {**document, "data": data} if data else document
 
-    def workspace(self, file: JobFile) -> Workspace:
+    def workspace(self, file: JobFile, identity: Identity | None = None) -> Workspace:
         """What an attempt's folder is made of.
+
+        Args:
+            identity: as in ``admit``.
 
         Raises:
             InvalidInputError, NotFoundError: what was allowed at submission is no more, or is gone.
@@ -76,10 +87,13 @@ class Admission:
         for name, source in file.data.items():
             ref = dataset_ref(source)
             copy = file.pinned.data.get(name) if file.pinned is not None else None
-            if copy:
-                mounts.append(DataMount(name, path=str(self._cached(copy))))
+            if copy and identity is None:
+                mounts.append(DataMount(name, path=str(self._copy_of(copy, None)), copied=True))
             elif ref is None:
-                mounts.append(DataMount(name, path=str(self._rules.readable(file.queue, source))))
+                found = self._rules.readable(file.queue, source, identity)
+                # The server made the copy: who could not read the original does not get it, nor that of another.
+                near = self._copy_of(copy, found) if copy else None
+                mounts.append(DataMount(name, path=str(near or found), copied=near is not None))
             else:
                 mounts.append(DataMount(name, snapshot=self._datasets.find(ref.name, ref.version).digest))
         return Workspace(
@@ -88,7 +102,7 @@ class Admission:
             snapshot=file.ship if isinstance(file.ship, str) else "",
             payload=file.payload or "",
             data=tuple(mounts),
-            output="" if file.output is None else str(self._rules.writable(file.queue, file.output)),
+            output="" if file.output is None else str(self._rules.writable(file.queue, file.output, identity)),
         )
 
 

@@ -1,6 +1,7 @@
 """Which folders of the machine a queue's jobs may read and write, by the configuration.
 
-What counts is where a path leads after all links, at submission and again when an attempt starts. The state directory
+What counts is where a path leads after all links, at submission and again when an attempt starts, as far as the account
+that the job's tasks run as can follow it. The state directory
 is nobody's data, whatever the configuration says.
 """
 
@@ -13,6 +14,8 @@ from typing import TypeVar
 
 from millpond.model.errors import InvalidInputError
 from millpond.model.tenants import ROOT_QUEUE
+from millpond.node.file_rights import with_rights_of
+from millpond.node.identities import Identity
 from millpond.specs.paths import followed
 from millpond.specs.queues import QueuePaths
 
@@ -32,30 +35,39 @@ class MountRules:
         self._paths = paths
         self._state_dir = state_dir.resolve()
 
-    def readable(self, queue: str, path: str) -> Path:
+    def readable(self, queue: str, path: str, identity: Identity | None = None) -> Path:
         """Where a ``data`` path leads.
+
+        Args:
+            identity: whom the job's tasks run as; what this account cannot reach is not there. None: as the server.
 
         Raises:
             InvalidInputError: the queue's jobs may not read there, or there is nothing.
         """
-        found = self._allowed(queue, path, "read", "data")
-        if not found.exists():
-            raise InvalidInputError(f"there is nothing at the data path {path}", "check its spelling")
+        found = self._allowed(queue, path, ("read", "data"), identity)
+        if not with_rights_of(identity, lambda: os.path.exists(found)):  # noqa: PTH110 - Path's fails without rights
+            raise InvalidInputError(
+                f"there is nothing at the data path {path}", "check its spelling, and that your jobs may look there"
+            )
         return found
 
-    def writable(self, queue: str, path: str) -> Path:
+    def writable(self, queue: str, path: str, identity: Identity | None = None) -> Path:
         """Where an ``output`` path leads; it need not exist.
+
+        Args:
+            identity: as in ``readable``.
 
         Raises:
             InvalidInputError: the queue's jobs may not write there, or a file is in the way.
         """
-        found = self._allowed(queue, path, "write", "output")
-        if found.exists() and not found.is_dir():
+        found = self._allowed(queue, path, ("write", "output"), identity)
+        if with_rights_of(identity, lambda: os.path.exists(found) and not os.path.isdir(found)):  # noqa: PTH110, PTH112
             raise InvalidInputError(f"the output path {path} is a file", "name a folder")
         return found
 
-    def _allowed(self, queue: str, path: str, verb: str, field: str) -> Path:
-        found = followed(path, f"{field} path")
+    def _allowed(self, queue: str, path: str, purpose: tuple[str, str], identity: Identity | None) -> Path:
+        verb, field = purpose
+        found = with_rights_of(identity, lambda: followed(path, f"{field} path"))
         if found.is_relative_to(self._state_dir) or self._state_dir.is_relative_to(found):
             raise InvalidInputError(f"the {field} path {path} holds the server's own state", "name another folder")
         allowed = self._roots(queue, field)

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
+from millpond.node.identities import Identity
 from millpond.node.records import attempt_dir
 from millpond.server.auth.roles import Caller, Target, first_group
-from millpond.server.files.admission import Admission, complete_snapshot
+from millpond.server.files.admission import Admission, CopyOf, complete_snapshot
 from millpond.server.files.blobs import BlobStore, Incoming
 from millpond.server.files.collector import Collector
 from millpond.server.files.datasets import Dataset, Datasets
@@ -47,25 +48,27 @@ class Files:
 
     Args:
         rules: which folders of the machine jobs may read and write.
-        cached: says where a copy in the data cache lies.
+        copy_of: as in ``Admission``.
     """
 
-    def __init__(self, state_dir: Path, store: Store, rules: MountRules, cached: Callable[[str], Path]) -> None:
+    def __init__(self, state_dir: Path, store: Store, rules: MountRules, copy_of: CopyOf) -> None:
         self._state_dir = state_dir = state_dir.resolve()
         self._store = store
         self._blobs = BlobStore(state_dir)
         self._partials = Partials(state_dir)
         self._datasets = Datasets(store)
-        self._admission = Admission(state_dir, self._blobs, self._datasets, rules, cached)
+        self._admission = Admission(state_dir, self._blobs, self._datasets, rules, copy_of)
         self.collector = Collector(state_dir, store, self._blobs, self._datasets)
         self.collector.also(lambda now: self._partials.collect(now - KEPT_S))
         self.workspace = self._admission.workspace
         self.is_listed = rules.is_listed
 
-    async def admit(self, file: JobFile, document: dict[str, Any], caller: Caller) -> dict[str, Any]:
+    async def admit(
+        self, file: JobFile, document: dict[str, Any], caller: Caller, identity: Identity | None
+    ) -> dict[str, Any]:
         """A submission's document, once all its files are here; see ``Admission.admit``."""
         if file.ship or file.payload or file.data or file.output:
-            return await asyncio.to_thread(self._admission.admit, file, document, caller)
+            return await asyncio.to_thread(self._admission.admit, file, document, caller, identity)
         return document
 
     async def missing(self, digests: list[str]) -> list[str]:

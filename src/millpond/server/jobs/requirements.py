@@ -70,6 +70,7 @@ class Requirements:
 
     async def admit(self, file: JobFile, document: dict[str, Any], caller: Caller) -> Settled:
         """What a job refers to, checked, and how its file is kept."""
-        return await self._ground.outfit.provisions.admit(
-            file, await self._ground.files.admit(file, document, caller), caller
-        )
+        isolation = self._ground.isolation
+        identity = await asyncio.to_thread(isolation.identity_of, caller.user) if isolation.apart.is_root else None
+        document = await self._ground.files.admit(file, document, caller, identity)
+        return await self._ground.outfit.provisions.admit(file, document, caller, identity)

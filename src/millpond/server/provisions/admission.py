@@ -15,6 +15,7 @@ from millpond.node.containers.container import variables_text
 from millpond.node.containers.images import LocalImage
 from millpond.node.containers.launching import Boundary, ContainerLaunch, default_owner
 from millpond.node.containers.logins import Login
+from millpond.node.file_rights import with_rights_of
 from millpond.node.identities import Identity
 from millpond.server.auth.roles import Caller, Verb, allows
 from millpond.server.provisions.cache import READ_IN_PLACE, DataCache, Progress
@@ -69,14 +70,21 @@ class Provisions:
         self._cache = cache
         self._rules = rules
 
-    async def admit(self, file: JobFile, document: dict[str, Any], caller: Caller) -> Settled:
+    async def admit(
+        self, file: JobFile, document: dict[str, Any], caller: Caller, identity: Identity | None = None
+    ) -> Settled:
         """What a job needs; see ``settle``."""
         if file.asks_for_provisions:
-            return await asyncio.to_thread(self.settle, file, document, caller)
+            return await asyncio.to_thread(self.settle, file, document, caller, identity)
         return Settled(document)
 
-    def settle(self, file: JobFile, document: Mapping[str, Any], caller: Caller) -> Settled:
+    def settle(
+        self, file: JobFile, document: Mapping[str, Any], caller: Caller, identity: Identity | None = None
+    ) -> Settled:
         """What a job needs; asks the container runtime, so it may take some tenths of a second.
+
+        Args:
+            identity: whom its tasks run as; None: as the server does.
 
         Raises:
             InvalidInputError: it asks for an image and nothing here runs containers, or not with what else it asks for;
@@ -84,7 +92,7 @@ class Provisions:
         """
         stored = {name: value for name, value in document.items() if name != "pinned"}
         if file.image is None:
-            return Settled(stored, waits=bool(self._far(file)))
+            return Settled(stored, waits=bool(self._far(file, identity)))
         try:
             self._host.containers()
         except UnavailableError as error:
@@ -94,12 +102,12 @@ class Provisions:
                 ) from error
             del stored["image"]
             warning = f"the image {file.image.name!r} is not used: {error.cause}"
-            return Settled(stored, (warning,), waits=bool(self._far(file)))
-        self._check_containable(file)
+            return Settled(stored, (warning,), waits=bool(self._far(file, identity)))
+        self._check_containable(file, identity)
         digest, is_here = self._resolve(file, caller)
         if digest:
             stored["pinned"] = Pinned(image=digest).model_dump(mode="json")
-        return Settled(stored, waits=not is_here or bool(self._far(file)))
+        return Settled(stored, waits=not is_here or bool(self._far(file, identity)))
 
     def launch(self, file: JobFile, identity: Identity | None) -> ContainerLaunch | None:
         """How a job's tasks are put into containers; None when they run in the machine's own environment.
@@ -133,7 +141,10 @@ class Provisions:
             pinned = (document.get("pinned") or {}).get("image") or ""
             found["image"] = Item("image", ImageWish.model_validate(document["image"]).name, pinned)
         for name, source in document.get("data", {}).items():
-            path = Path(os.path.realpath(source))
+            try:
+                path = Path(os.path.realpath(source))
+            except OSError:
+                continue  # it was refused when it was handed in, or is when it starts
             if dataset_ref(source) is None and self._cache.source_of(path) is not None:
                 found[f"data.{name}"] = Item("data", str(path))
         return found
@@ -154,10 +165,11 @@ class Provisions:
 
     # ---- inside -------------------------------------------------------------------------------------------------
 
-    def _far(self, file: JobFile) -> list[str]:
+    def _far(self, file: JobFile, identity: Identity | None) -> list[Path]:
         """The data that is read through the cache."""
         paths = [source for source in file.data.values() if dataset_ref(source) is None]
-        return [path for path in paths if self._cache.source_of(followed(path, "data path")) is not None]
+        found = with_rights_of(identity, lambda: [followed(path, "data path") for path in paths])
+        return [path for path in found if self._cache.source_of(path) is not None]
 
     def _resolve(self, file: JobFile, caller: Caller) -> tuple[str, bool]:
         """The digest of the image that a job means, empty where that is not known yet; and whether it is here."""
@@ -293,7 +305,7 @@ class Provisions:
         parts = catalogued(name)
         return None if parts is None else self._catalogue.get(*parts)
 
-    def _check_containable(self, file: JobFile) -> None:
+    def _check_containable(self, file: JobFile, identity: Identity | None) -> None:
         """Whether a container can have everything that the job asks for.
 
         Raises:
@@ -310,7 +322,8 @@ class Provisions:
             if ":" in path:
                 raise InvalidInputError(f"the path {path!r} has a colon, which no container can be given", "rename it")
         if file.workdir and not file.ship:
-            _check_workdir(followed(file.workdir, "working directory"))
+            workdir = file.workdir
+            _check_workdir(with_rights_of(identity, lambda: followed(workdir, "working directory")))
 
 
 def _check_workdir(folder: Path) -> None:

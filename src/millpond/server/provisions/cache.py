@@ -80,6 +80,12 @@ class DataCache:
         """Where a copy is read."""
         return self._folder / key / _DATA
 
+    def copy_of(self, key: str, original: Path | None = None) -> Path | None:
+        """Where a copy is read; given an original, None if it is the copy of another."""
+        if original is not None and (read_json(self._folder / f"{key}.json") or {}).get("path") != str(original):
+            return None
+        return self.place(key)
+
     def has(self, key: str) -> bool:
         """Whether a copy is here."""
         return self.place(key).exists()

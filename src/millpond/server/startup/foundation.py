@@ -126,7 +126,7 @@ def _lay_ground(policies: Policies, current: Current, site: Site, store: Store, 
     clock = SteadyClock(core.now, kept=KeptOffset(state_dir / "clock.json"))
     loop = Loop(store, core, Board(), clock, outfit.staging)
     loop.skipped = clock.skipped
-    files = Files(state_dir, store, outfit.rules, outfit.cache.place)
+    files = Files(state_dir, store, outfit.rules, outfit.cache.copy_of)
     isolation = Isolation(site.apart, accounts, owner_name(), state_dir, current.run_as, wall_clock)
     return Ground(state_dir, store, loop, accounts, isolation, vault, files, JobFiles(store), outfit)
 

@@ -1,0 +1,107 @@
+"""Where the server is root, what a user names is looked at with their rights: nothing is told of what others closed."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from auth_world import API, AuthWorld, error_of
+
+from millpond.model.errors import InvalidInputError
+from millpond.node.file_rights import with_rights_of
+from millpond.node.sandbox import Sandbox
+from millpond.server.isolation import Apart, SandboxMode
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can look at files as others")
+
+
+@pytest.fixture
+def place(world: AuthWorld, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """``open/`` for everybody, ``closed/`` for root alone though what lies in it is open, and links into it."""
+    world.isolation.apart = Apart(SandboxMode.AUTO, Sandbox("bwrap", ()), is_root=True)
+    place = tmp_path_factory.mktemp("place")
+    for folder in (place / "open", place / "closed/inner"):
+        folder.mkdir(parents=True)
+        folder.chmod(0o777)
+    (place / "closed/inner/file").write_text("of root")
+    (place / "closed").chmod(0o700)
+    (place / "link").symlink_to(place / "closed/inner")
+    for above in (place, *place.parents):
+        if "pytest" in str(above):
+            above.chmod(0o755)
+    return place
+
+
+def answer_to(world: AuthWorld, user: str, path: Path, field: str) -> tuple[int, str]:
+    value = {"a": str(path)} if field == "data" else str(path)
+    answer = world.client(user).post(f"{API}/jobs", json={"command": "x", field: value})
+    words = "" if answer.status_code == 201 else f"{error_of(answer).cause}; {error_of(answer).remedy}"
+    return answer.status_code, words.replace(str(path), "HERE")
+
+
+@pytest.mark.parametrize("field", ["data", "output", "workdir"])
+def test_an_answer_does_not_tell_what_lies_where_the_user_may_not_look(
+    world: AuthWorld, place: Path, field: str
+) -> None:
+    hidden = [
+        answer_to(world, "max", place / path, field)
+        for path in ("closed/inner", "closed/inner/file", "closed/missing", "link", "link/file", "link/missing")
+    ]
+    assert len(set(hidden)) == 1, hidden
+    assert hidden[0][0] == (201 if field == "output" else 422)
+    assert answer_to(world, "max", place / "open", field)[0] == 201
+
+
+def test_the_owner_whose_jobs_run_as_root_may_name_what_root_may_read(world: AuthWorld, place: Path) -> None:
+    assert answer_to(world, "olga", place / "closed/inner", "data")[0] == 201
+    assert answer_to(world, "olga", place / "closed/missing", "data")[0] == 422
+
+
+def test_what_the_kernel_lets_nobody_else_follow_is_no_defect(world: AuthWorld, place: Path) -> None:
+    for path in ("/proc/1/root/etc", "/proc/1/cwd", "/proc/self/fd/0", "/proc/1/root/../root/etc"):
+        for field in ("data", "output", "workdir"):
+            assert answer_to(world, "max", Path(path), field)[0] in (201, 422), (path, field)
+
+
+def test_a_start_follows_no_link_that_was_laid_since_into_what_the_user_may_not_enter(
+    world: AuthWorld, place: Path
+) -> None:
+    identity = world.isolation.identity_of("max")
+    assert world.isolation.working_folder(str(place / "open"), "max") == place / "open"
+    assert world.outfit.rules.readable("vision", str(place / "open"), identity) == place / "open"
+    (place / "open").rename(place / "was-open")
+    (place / "open").symlink_to(place / "closed/inner")
+    with pytest.raises(InvalidInputError, match="which may not go to"):
+        world.isolation.working_folder(str(place / "open"), "max")
+    with pytest.raises(InvalidInputError, match="there is nothing at the data path"):
+        world.outfit.rules.readable("vision", str(place / "open"), identity)
+
+
+def test_a_link_in_a_home_leads_no_further_than_its_user_gets(world: AuthWorld, place: Path) -> None:
+    identity = world.isolation.identity_of("max")
+    assert identity is not None
+    home = Path(identity.home)
+    (home / "deep").mkdir()
+    (home / "closed").symlink_to(place / "closed/inner")
+    (home / "open").symlink_to(place / "open")
+    (home / "state").symlink_to("../../secrets")
+    assert world.isolation.working_folder(str(home / "deep"), "max") == home / "deep"
+    assert world.isolation.working_folder(str(home / "open"), "max") == place / "open"
+    with pytest.raises(InvalidInputError, match="which may not go to"):
+        world.isolation.working_folder(str(home / "closed"), "max")
+    with pytest.raises(InvalidInputError, match="which may not go to"):
+        world.isolation.working_folder(str(home / "state"), "max")
+
+
+def test_the_rights_of_others_end_with_what_was_done_with_them(world: AuthWorld, place: Path) -> None:
+    identity = world.isolation.identity_of("max")
+    assert identity is not None
+    own = place / "open/own"
+    with_rights_of(identity, own.touch)
+    assert (own.stat().st_uid, own.stat().st_gid) == (identity.uid, identity.gid)
+    with pytest.raises(PermissionError):
+        with_rights_of(identity, (place / "closed/inner/file").read_text)
+    assert (place / "closed/inner/file").read_text() == "of root"
+    groups = with_rights_of(identity, lambda: Path("/proc/thread-self/status").read_text())
+    assert f"Groups:\t{identity.gid} \n" in groups
