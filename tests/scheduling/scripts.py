@@ -14,7 +14,18 @@ from millpond.model.sharing import ShareClass
 from millpond.model.tenants import Queue
 from millpond.model.topology import Level
 from millpond.model.windows import Window
-from millpond.model.workloads import Checkpoint, CheckpointMode, GangRule, Job, Kind, Priority, Role, Suspendable
+from millpond.model.workloads import (
+    Checkpoint,
+    CheckpointMode,
+    FailureRule,
+    GangRule,
+    Job,
+    Kind,
+    Priority,
+    RetryDelay,
+    Role,
+    Suspendable,
+)
 from millpond.scheduling.settings import PreemptionCost, Settings
 
 POOLS = (
@@ -39,6 +50,8 @@ MODELS = ("A100", "V100")
 
 HOURS = ((), (), (), (), (Window(0, 20),), (Window(10, 40), Window(300, 360)), (Window(60, 59),))
 """Windows of jobs; the clock of these worlds starts at midnight, and mostly goes in minutes."""
+
+RULES = (FailureRule(("user-error", "out-of-memory")), FailureRule((), ("out-of-memory", "node-lost")))
 
 WHOLE = [
     asks(0, cpus=4),
@@ -139,6 +152,8 @@ def jobs(draw: st.DrawFn, id_: str, **fixed: Any) -> Job:
     requests = WHOLE + SLICES
     names = draw(st.sampled_from((("worker",), ("worker",), ("worker", "server"), ("worker", "server", "chief"))))
     own = [draw(roles(name, requests, elastic=draw(st.booleans()))) for name in names]
+    if len(own) > 1 and draw(st.booleans()):
+        own[-1] = replace(own[-1], daemon=True, failures=draw(st.sampled_from((None, *RULES))))
     job = Job(
         id_,
         tuple(own),
@@ -160,5 +175,7 @@ def jobs(draw: st.DrawFn, id_: str, **fixed: Any) -> Job:
         share_class=draw(st.sampled_from(ShareClass)),
         windows=draw(st.sampled_from(HOURS)),
         checkpoint=draw(st.sampled_from((Checkpoint(), Checkpoint(CheckpointMode.SIGNAL)))),
+        failures=draw(st.sampled_from((FailureRule(), FailureRule(), *RULES))),
+        retry_delay=draw(st.sampled_from((RetryDelay(), RetryDelay(60.0)))),
     )
     return replace(job, **fixed)

@@ -41,12 +41,16 @@ class Cause(StrEnum):
     """It runs on borrowed room, and the hours in which its pool lends are over; also why it waits."""
     MIGRATED = "migrated"
     """Somebody asked that it go on with other cards."""
+    WORK_DONE = "work-done"
+    """All tasks that keep its job running have ended."""
     SUSPENDED_TOO_LONG = "suspended-too-long"
     """It had left its cards for others, and there was no room on them again for long."""
 
     # waiting
     NOT_CONSIDERED = "not-considered"
     """It arrived after the last cycle."""
+    RETRY_DELAYED = "retry-delayed"
+    """Its last run failed, and it is tried again after a delay."""
     DEPENDENCY = "dependency"
     """Jobs that it comes after have not ended."""
     ARRAY_LIMIT = "array-limit"

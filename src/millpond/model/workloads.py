@@ -10,11 +10,14 @@ from millpond.model.errors import InvalidInputError
 from millpond.model.nodes import DEFAULT_POOL
 from millpond.model.resources import TaskRequest
 from millpond.model.sharing import ShareClass
+from millpond.model.states import Outcome
 from millpond.model.tenants import DEFAULT_QUEUE
 from millpond.model.topology import Level
 from millpond.model.windows import Window
 
 LONGEST_JOB_ID: Final = 120
+_MOST_STEPS: Final = 60
+"""So often a delay is made longer: beyond that, any is the longest."""
 
 
 class Kind(StrEnum):
@@ -81,12 +84,57 @@ class Checkpoint:
 
 
 @dataclass(frozen=True, slots=True)
+class FailureRule:
+    """Which failures are tried again, by exit code (``75``) or class (``out-of-memory``, an ``Outcome``).
+
+    Attributes:
+        retry_on: these alone, as often as the job has retries; empty: by the class of the failure.
+        fail_on: these never; goes before everything else.
+    """
+
+    retry_on: tuple[str, ...] = ()
+    fail_on: tuple[str, ...] = ()
+
+    def retries(self, outcome: Outcome, exit_code: int | None) -> bool:
+        """Whether ``retry_on`` names this end."""
+        return outcome.value in self.retry_on or str(exit_code) in self.retry_on
+
+    def fails(self, outcome: Outcome, exit_code: int | None) -> bool:
+        """Whether ``fail_on`` names this end."""
+        return outcome.value in self.fail_on or str(exit_code) in self.fail_on
+
+
+@dataclass(frozen=True, slots=True)
+class RetryDelay:
+    """How long a job waits after a failure of its own before it lines up again.
+
+    Attributes:
+        first_s: after the first failure.
+        factor: each further failure makes it so many times as long.
+        longest_s: up to this.
+    """
+
+    first_s: float = 0.0
+    factor: float = 2.0
+    longest_s: float = 3_600.0
+
+    def after(self, failures: int) -> float:
+        """Seconds after so many failures, from 1."""
+        if self.first_s <= 0.0:
+            return 0.0
+        steps = min(failures - 1, _MOST_STEPS)
+        return min(self.first_s * self.factor**steps, max(self.longest_s, self.first_s))
+
+
+@dataclass(frozen=True, slots=True)
 class Role:
     """Identical tasks of a job.
 
     Attributes:
         desired: how many tasks should run.
         minimum, maximum: bounds of an elastic role; equal to ``desired`` for a rigid one.
+        daemon: its tasks do not keep the job running: they are ended when all others have succeeded.
+        failures: which failures of its tasks are tried again; None: as of the job's others.
     """
 
     request: TaskRequest
@@ -94,6 +142,8 @@ class Role:
     minimum: int = 1
     maximum: int = 1
     name: str = "worker"
+    daemon: bool = False
+    failures: FailureRule | None = None
 
     def __post_init__(self) -> None:
         if not 1 <= self.minimum <= self.desired <= self.maximum:
@@ -124,6 +174,8 @@ class Job:
         windows: hours in which it may run, several together; empty means at any hour.
         share_class: who goes first where it shares a device.
         suspendable: how it may leave its cards for others without ending.
+        failures: which failures are tried again.
+        retry_delay: how long it waits before that.
     """
 
     id: str
@@ -148,14 +200,23 @@ class Job:
     windows: tuple[Window, ...] = ()
     share_class: ShareClass = ShareClass.NORMAL
     suspendable: Suspendable = Suspendable.AUTO
+    failures: FailureRule = FailureRule()
+    retry_delay: RetryDelay = RetryDelay()
 
     def __post_init__(self) -> None:
         if not self.id or len(self.id) > LONGEST_JOB_ID:
             raise InvalidInputError(f"a job id of {len(self.id)} characters", f"use 1 to {LONGEST_JOB_ID}")
         if not self.roles:
             raise InvalidInputError(f"job {self.id!r} has no roles", "give it at least one role with one task")
+        if all(role.daemon for role in self.roles):
+            raise InvalidInputError(f"all roles of job {self.id!r} are daemons", "say which role does the work")
         if self.retries < 0:
             raise InvalidInputError(f"job {self.id!r} has {self.retries} retries", "use zero or more")
+
+    def failure_rule(self, role_index: int) -> FailureRule:
+        """Which failures of a role's tasks are tried again."""
+        own = self.roles[role_index].failures
+        return self.failures if own is None else own
 
     @property
     def task_count(self) -> int:

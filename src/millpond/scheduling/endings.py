@@ -8,7 +8,7 @@ from millpond.model.reasons import Cause
 from millpond.model.states import Outcome, TaskState
 from millpond.model.workloads import GangRule
 from millpond.scheduling.gang_sizes import is_enough
-from millpond.scheduling.lifecycle import Trigger, is_retried
+from millpond.scheduling.lifecycle import OWN_FAILURES, Trigger, is_retried
 from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.state import ACTIVE, State
 
@@ -116,6 +116,8 @@ class Endings:
         state = self._state
         states = {task.state for task in record.tasks}
         if not ACTIVE.isdisjoint(states):
+            if record.stop_trigger is None and _only_daemons_run(record):
+                state.stop(record, Trigger.ENDED_WELL, Cause.WORK_DONE)
             record.refresh()
             if record.slot >= 0:
                 state.enroll(record)
@@ -129,16 +131,12 @@ class Endings:
         """Tasks of an elastic gang that are not in it at its end are not missed if enough others have succeeded.
 
         Those are tasks that never joined this run and, unless the gang stands or falls as one, tasks that it lost.
-        Whoever was ended by decision is missed: the gang had not finished its work.
+        Whoever was ended by decision is missed: the gang had not finished its work. Daemons are not missed by those
+        that have.
         """
-        missing = [task for task in record.tasks if task.state is TaskState.QUEUED]
-        if not missing or not is_enough(record.job, _wanted(record, {TaskState.SUCCEEDED})):
-            return
-        one_piece = record.job.gang_rule is GangRule.ALL
-        if all(task.outcome is None or not (one_piece or task.outcome is Outcome.STOPPED) for task in missing):
-            for task in missing:
-                task.surplus = True
-                task.move(Trigger.CANCELLED_WAITING)
+        if not _is_missing_work(record):
+            for task in record.queued():
+                task.dismiss()
 
     def _failed(self, record: JobRecord, tasks: list[TaskRecord], outcome: Outcome) -> None:
         """Tasks failed by themselves: by their gang's rule the others stop, and all run again if that is allowed."""
@@ -146,12 +144,10 @@ class Endings:
             record.out_of_memory_failures += 1
         elif outcome in (Outcome.USER_ERROR, Outcome.START_FAILED):
             record.failures += 1
-        again = is_retried(
-            outcome,
-            failures=record.failures,
-            out_of_memory_failures=record.out_of_memory_failures,
-            retries=record.job.retries,
-        )
+        again = all(self._is_retried(record, task, outcome) for task in tasks)
+        if again and outcome in OWN_FAILURES:
+            failed = record.failures + record.out_of_memory_failures
+            record.retry_at = self._state.now + record.job.retry_delay.after(failed)
         trigger = Trigger.ENDED_FOR_RETRY if again else Trigger.ENDED_BADLY
         for task in tasks:
             task.move(trigger)
@@ -160,10 +156,23 @@ class Endings:
             self._fail_idle(record, again)
             return
         if _goes_on(record, alive) and (again or record.job.gang_rule is GangRule.SHRINK):
-            self._state.watch_growth(record)  # the cycle starts the lost tasks again beside their mates
+            if again and record.retry_at > self._state.now:
+                self._state.pause_until(record, record.retry_at)
+            else:
+                self._state.watch_growth(record)  # the cycle starts the lost tasks again beside their mates
         else:
             self._state.stop(record, trigger, Cause.GANG_BROKEN)
             self._fail_idle(record, again)
+
+    def _is_retried(self, record: JobRecord, task: TaskRecord, outcome: Outcome) -> bool:
+        return is_retried(
+            outcome,
+            task.exit_code,
+            record.job.failure_rule(task.role_index),
+            failures=record.failures,
+            out_of_memory_failures=record.out_of_memory_failures,
+            retries=record.job.retries,
+        )
 
     def _fail_idle(self, record: JobRecord, again: bool) -> None:
         """Tasks that wait beside a gang that failed for good never run."""
@@ -185,6 +194,29 @@ class Endings:
 
 def _wanted(record: JobRecord, states: frozenset[TaskState] | set[TaskState]) -> list[TaskRecord]:
     return [task for task in record.tasks if task.state in states and not task.surplus]
+
+
+def _only_daemons_run(record: JobRecord) -> bool:
+    """Whether all tasks that keep a job running have ended, and some run that do not."""
+    roles = record.job.roles
+    if not any(role.daemon for role in roles):
+        return False
+    workers = [task for task in record.wanted() if not roles[task.role_index].daemon]
+    return ACTIVE.isdisjoint(task.state for task in workers) and not _is_missing_work(record)
+
+
+def _is_missing_work(record: JobRecord) -> bool:
+    """Whether tasks that wait have to run for a gang of which no other task runs that keeps its job running."""
+    roles = record.job.roles
+    daemons = [task for task in record.wanted() if roles[task.role_index].daemon]
+    missing = [task for task in record.queued() if not roles[task.role_index].daemon]
+    succeeded = [task for task in _wanted(record, {TaskState.SUCCEEDED}) if task not in daemons]
+    if not missing:
+        return False
+    if not is_enough(record.job, [*succeeded, *daemons]):
+        return True
+    one_piece = record.job.gang_rule is GangRule.ALL
+    return any(task.outcome is not None and (one_piece or task.outcome is Outcome.STOPPED) for task in missing)
 
 
 def _goes_on(record: JobRecord, alive: list[TaskRecord]) -> bool:

@@ -110,6 +110,12 @@ class Explainer:
             return Reason(
                 cause, f"nothing new starts: {text}", position=self._position(record) if record.line else None
             )
+        if not record.line and record.retry_at > self._state.now:
+            why = next((f" ({task.detail})" for task in record.tasks if task.detail), "")
+            start = StartEstimate(record.retry_at, None, "its delay after the failure is over then")
+            return Reason(
+                Cause.RETRY_DELAYED, f"its last run failed{why}; it is tried again after a delay", start=start
+            )
         if not record.line:
             why = next((f" ({task.detail})" for task in record.tasks if task.detail), "")
             return Reason(Cause.NOT_CONSIDERED, f"its last start was refused{why}; it lines up again after a pause")

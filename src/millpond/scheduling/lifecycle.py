@@ -10,6 +10,7 @@ from enum import StrEnum
 
 from millpond.model.errors import InconsistentStateError
 from millpond.model.states import JobState, Outcome, TaskState
+from millpond.model.workloads import FailureRule
 
 _Q, _ST, _RUN, _FR, _SW, _STOP = (
     TaskState.QUEUED,
@@ -99,21 +100,37 @@ _BY_PRECEDENCE = (
     (TaskState.SUCCEEDED, JobState.SUCCEEDED),
 )
 
+OWN_FAILURES = frozenset({Outcome.USER_ERROR, Outcome.START_FAILED, Outcome.OUT_OF_MEMORY})
+"""Failures of the program itself."""
+_BY_CLASS = FailureRule()
 _NOT_THE_JOBS_FAULT = frozenset({Outcome.NODE_LOST, Outcome.DEVICE_LOST})
 
 
-def is_retried(outcome: Outcome, *, failures: int, out_of_memory_failures: int, retries: int) -> bool:
+def is_retried(
+    outcome: Outcome,
+    exit_code: int | None = None,
+    rule: FailureRule = _BY_CLASS,
+    *,
+    failures: int,
+    out_of_memory_failures: int,
+    retries: int,
+) -> bool:
     """Whether a run that ended so is tried again.
 
-    A lost node or device always is, and is not counted; running out of memory is, once; the program's own failure is
-    while ``retries`` are left. A time limit never is.
+    What the rule excludes never is. Else a lost node or device always is, and is not counted. Of the others, those
+    that the rule names are while ``retries`` are left. Where it names none, running out of memory is, once, and the
+    program's own failure while ``retries`` are left. A time limit never is.
 
     Args:
         failures: how often the program itself has failed, this time included.
         out_of_memory_failures: the same for running out of memory.
     """
+    if rule.fails(outcome, exit_code):
+        return False
     if outcome in _NOT_THE_JOBS_FAULT:
         return True
+    if rule.retry_on:
+        return rule.retries(outcome, exit_code) and failures + out_of_memory_failures <= retries
     if outcome is Outcome.OUT_OF_MEMORY:
         return out_of_memory_failures <= 1
     if outcome in (Outcome.USER_ERROR, Outcome.START_FAILED):

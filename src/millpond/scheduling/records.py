@@ -85,6 +85,11 @@ class TaskRecord:
         self.surplus = False
         self.device_failed = False
 
+    def dismiss(self) -> None:
+        """It waits and is not missed: the job is done without it."""
+        self.surplus = True
+        self.move(Trigger.CANCELLED_WAITING)
+
     def move(self, trigger: Trigger) -> None:
         """Go on to the next state by the lifecycle table."""
         self.state = advance(self.state, trigger)
@@ -106,6 +111,7 @@ class JobRecord:
         debt_s: seconds that the next or present run needs to catch up after a preemption.
         expected_s, cautious_s: forecast of the whole run; None when there is none.
         failures, out_of_memory_failures: runs that failed by the program's own fault.
+        retry_at: until when it waits after such a failure before it lines up again.
         key: its place in the order of those that wait; lower goes first.
         displaces_above: running work with a key above this may be displaced for it (selective orderings).
         line: which waiting line it stands in; empty while it does not wait.
@@ -127,7 +133,7 @@ class JobRecord:
         "amount", "attained_before_s", "attained_s", "attempt", "bins_outlived", "cautious_s", "clings", "debt_s",
         "demand", "displaces_above", "elastic", "ended_at", "expected_s", "failed_starts", "failures",
         "first_started_at", "gpu_milli", "id", "job", "key", "leave_s", "line", "migration", "out_of_memory_failures",
-        "preemptions", "queue", "ready_at", "rekey_at", "requeued_at", "resting", "return_s", "sequence",
+        "preemptions", "queue", "ready_at", "rekey_at", "requeued_at", "resting", "retry_at", "return_s", "sequence",
         "size_class", "slot", "started_at", "state", "stop_cause", "stop_trigger", "submitted_at", "suspend_mode",
         "suspended_at", "suspended_by", "suspended_why", "tasks",
     )  # fmt: skip
@@ -156,6 +162,7 @@ class JobRecord:
         self.preemptions = 0
         self.failures = 0
         self.out_of_memory_failures = 0
+        self.retry_at = 0.0
         self.key: tuple[float, ...] = ()
         self.displaces_above = float("inf")
         self.line: tuple[object, ...] = ()

@@ -233,6 +233,7 @@ def _record_plain(state: State, record: JobRecord) -> dict[str, Any]:
         plain["bins_outlived"] = int(state.roster.slots[SLOT_BIN, record.slot])
     plain["job"] = to_plain(record.job)
     plain["resting"] = record.resting
+    plain["retry_at"] = record.retry_at
     plain["suspended"] = [to_plain(record.suspended_why), record.suspend_mode.value, record.ready_at, record.clings]
     moved = record.migration
     plain["migration"] = moved and [moved.live, moved.source, moved.target, moved.stage.value, moved.reason]
@@ -270,6 +271,7 @@ def _record(state: State, plain: dict[str, Any]) -> JobRecord:
     record = state.new_record(from_plain(plain["job"]), plain["sequence"], plain["submitted_at"])
     for name in _RECORD_FIELDS:
         setattr(record, name, plain[name])
+    record.retry_at = plain.get("retry_at", 0.0)
     record.resting = plain.get("resting", "")  # not in those of earlier versions
     if "suspended" in plain:
         why, mode, record.ready_at, record.clings = plain["suspended"]

@@ -59,7 +59,8 @@ class State:
         outbox: decisions taken between cycles, handed out by the next one.
         pending: decisions that wait for the engine's answer, by id.
         deadlines: heap of (instant, job, attempt): time limits of running jobs.
-        paused: heap of (instant, sequence, job): jobs whose start failed wait out a pause before they line up again.
+        paused: heap of (instant, sequence, job): jobs whose start was refused, or that wait before another try, line
+            up again then.
         fresh: jobs that joined a waiting line since the last cycle.
         holds: why nothing new starts anywhere, in words, by kind of trouble; empty while all is well.
         tides: heap of (instant, sequence, job): when the windows of jobs open or close, see ``tides``.
@@ -172,7 +173,12 @@ class State:
     def pause(self, record: JobRecord) -> None:
         """A start was refused: the next try comes after a pause that doubles with each refusal in a row."""
         pause = min(FIRST_PAUSE_S * 2.0 ** (record.failed_starts - 1), LONGEST_PAUSE_S)
-        heapq.heappush(self.paused, (self.now + pause, record.sequence, record))
+        self.pause_until(record, max(self.now + pause, record.retry_at))
+
+    def pause_until(self, record: JobRecord, instant: float) -> None:
+        """It lines up again, or its lost tasks join it again, at an instant and not before."""
+        self.growing.pop(record.id, None)
+        heapq.heappush(self.paused, (instant, record.sequence, record))
 
     def end_pauses(self) -> None:
         """Jobs whose start was refused join their line again once their pause is over."""
@@ -386,6 +392,8 @@ class State:
                 return
             if record.failed_starts:
                 self.pause(record)
+            elif record.retry_at > self.now:
+                self.pause_until(record, record.retry_at)
             else:
                 self.enqueue(record)
         else:
@@ -398,11 +406,14 @@ class State:
             trigger = Trigger.CANCELLED_WAITING
         elif record.stop_trigger is Trigger.ENDED_BADLY:
             trigger = Trigger.ENDED_BADLY
+        elif record.stop_trigger is Trigger.ENDED_WELL:
+            for task in record.queued():
+                task.dismiss()
+            return
         else:
             return
-        for task in record.tasks:
-            if task.state is TaskState.QUEUED:
-                task.move(trigger)
+        for task in record.queued():
+            task.move(trigger)
 
     # ---- small things -------------------------------------------------------------------------------------------
 

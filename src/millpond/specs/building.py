@@ -7,7 +7,18 @@ from typing import TYPE_CHECKING
 from millpond.model.resources import CARD_MILLI, SHARE_OF_CARD, SliceRequest, TaskRequest
 from millpond.model.sharing import ShareClass
 from millpond.model.topology import Level
-from millpond.model.workloads import Checkpoint, CheckpointMode, GangRule, Job, Kind, Priority, Role, Suspendable
+from millpond.model.workloads import (
+    Checkpoint,
+    CheckpointMode,
+    FailureRule,
+    GangRule,
+    Job,
+    Kind,
+    Priority,
+    RetryDelay,
+    Role,
+    Suspendable,
+)
 from millpond.specs.windows import model_of
 
 if TYPE_CHECKING:
@@ -26,7 +37,7 @@ def build_job(file: JobFile, job_id: str, user: str) -> Job:
     place = file.topology.require or file.topology.prefer or "any"
     return Job(
         id=job_id,
-        roles=tuple(_role(role, alone=file.kind == "service" and file.roles is None) for role in file.all_roles()),
+        roles=tuple(_role(role, file) for role in file.all_roles()),
         user=user,
         name=file.name or "",
         queue=file.queue,
@@ -44,6 +55,8 @@ def build_job(file: JobFile, job_id: str, user: str) -> Job:
         windows=model_of(file.window),
         share_class=share_class_of(file),
         suspendable=_suspendable(file),
+        failures=FailureRule(tuple(file.retry_on), tuple(file.fail_on)),
+        retry_delay=RetryDelay(file.retry_delay.first, file.retry_delay.factor, file.retry_delay.longest),
     )
 
 
@@ -70,8 +83,8 @@ def share_class_of(file: JobFile) -> ShareClass:
     return ShareClass.BACKFILL if file.priority == "low" else ShareClass.NORMAL
 
 
-def _role(role: RoleFile, alone: bool) -> Role:
-    """A role; ``alone``: its tasks are replicas, of which the first can serve before the others have room."""
+def _role(role: RoleFile, file: JobFile) -> Role:
+    """A role. The tasks of a service without roles are replicas: the first can serve before the others have room."""
     assert role.tasks is not None, "all_roles fills this in"
     request = TaskRequest(
         cpu_milli=role.cpus or 0,
@@ -81,8 +94,10 @@ def _role(role: RoleFile, alone: bool) -> Role:
         models=tuple(role.gpu_models or ()),
         extras=tuple(sorted((role.extras or {}).items())),
     )
-    least = 1 if alone else role.tasks.min
-    return Role(request, role.tasks.count, least, role.tasks.max, role.name)
+    least = 1 if file.kind == "service" and file.roles is None else role.tasks.min
+    own = FailureRule(tuple(role.retry_on or ()), tuple(role.fail_on or ()))
+    is_own = (role.retry_on, role.fail_on) != (file.retry_on, file.fail_on)
+    return Role(request, role.tasks.count, least, role.tasks.max, role.name, role.daemon, own if is_own else None)
 
 
 def _slice(gpus: fields.Gpus) -> SliceRequest:

@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, Field, ValidationInfo, WithJsonSchema, mod
 
 from millpond.model import amounts
 from millpond.model.resources import CARD_MILLI
+from millpond.model.states import Outcome
 from millpond.specs import quantities
 from millpond.specs.errors import BadValueError, suggest
 from millpond.specs.validation import PLAIN_NAME, STORED, Strict, Unit, or_short
@@ -63,6 +64,70 @@ SecretName = Annotated[str, Field(pattern=VARIABLE, max_length=100)]
 
 Extras = dict[Name, Annotated[int, Field(ge=0, le=2**40)]]
 """Named extra resources (RDMA cards, licences) and how much of each."""
+
+
+_CLASSES = tuple(
+    kind.value
+    for kind in (
+        Outcome.USER_ERROR,
+        Outcome.OUT_OF_MEMORY,
+        Outcome.START_FAILED,
+        Outcome.NODE_LOST,
+        Outcome.DEVICE_LOST,
+    )
+)
+_EXIT_CODES = frozenset(map(str, range(1, 256)))
+_KILLED_BY = 128
+"""A shell shows an end by signal N as this and N."""
+
+
+def _failure(value: Any) -> Any:
+    """An exit code or a class of failures as text; a signal is the exit code that it leads to."""
+    if str(value) in _EXIT_CODES and not isinstance(value, bool):
+        return str(value)
+    if isinstance(value, str) and value in _CLASSES:
+        return value
+    name = value.upper() if isinstance(value, str) else ""
+    if name in signal.Signals.__members__:
+        return str(_KILLED_BY + signal.Signals[name])
+    near = suggest(value, _CLASSES) if isinstance(value, str) else ""
+    hint = f"write an exit code from 1 to 255, a signal such as SIGKILL, or one of {', '.join(_CLASSES)}"
+    raise BadValueError(f"{value!r} is no failure", f"{near} {hint}" if near.endswith("?") else hint)
+
+
+Failures = Annotated[
+    list[
+        Annotated[
+            str,
+            BeforeValidator(_failure),
+            WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 1, "maximum": 255}, {"type": "string"}]}),
+        ]
+    ],
+    Field(max_length=300),
+]
+"""Exit codes, signals and classes of failures."""
+
+
+class RetryDelay(Strict):
+    """How long a job waits after a failure of its own before it is tried again; a length of time is ``first``.
+
+    Attributes:
+        first: after the first failure.
+        factor: each further failure makes it so many times as long.
+        longest: up to this.
+    """
+
+    model_config = or_short({"type": "string", "minLength": 1})
+
+    first: Annotated[Duration, Field(le=7 * 86_400)] = 0.0
+    factor: Annotated[float, Field(ge=1, le=100)] = 2.0
+    longest: Annotated[Duration, Field(le=7 * 86_400)] = 3_600.0
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short_form(cls, value: Any) -> Any:
+        """``30s`` as the long form."""
+        return value if isinstance(value, dict) else {"first": value}
 
 
 class Gpus(Strict):

@@ -28,9 +28,11 @@ from millpond.specs.fields import (
     Cpus,
     Duration,
     Extras,
+    Failures,
     Gpus,
     Memory,
     Name,
+    RetryDelay,
     SecretName,
     Tasks,
     Topology,
@@ -49,6 +51,7 @@ from millpond.specs.windows import Windows
 _ENV_NAME = re.compile(VARIABLE)
 _RESTING: Final = Scale.model_validate({"idle_after": Scale.model_fields["idle_after"].default}, context=STORED)
 """The rule of a service that may go without replicas and names none."""
+_TIMES: Final = "say how often: retries: 3"
 _ONE_TASK: Final = Tasks(desired=1, min=1, max=1)
 
 
@@ -97,6 +100,10 @@ class RoleFile(Strict):
         memory: host memory of one task.
         extras: named extra resources of one task.
         command: what its tasks run.
+        retry_on: as the job's field, for failures of this role's tasks.
+        fail_on: as the job's field, for failures of this role's tasks.
+        daemon: its tasks do not keep the job running: it is done when all others are, and they are ended then, such as
+            parameter servers.
     """
 
     name: Name
@@ -107,6 +114,9 @@ class RoleFile(Strict):
     memory: Memory | None = None
     extras: Extras | None = None
     command: Command | None = None
+    retry_on: Failures | None = None
+    fail_on: Failures | None = None
+    daemon: bool = False
 
 
 class JobFile(Strict):
@@ -134,6 +144,11 @@ class JobFile(Strict):
         workdir: where it runs; default: the folder of the job file.
         secrets: variables whose values the server keeps (``pond secret``): the submitter's own, else their group's.
         retries: how often a failure of the program itself is tried again.
+        retry_on: these failures alone are tried again, as often as ``retries`` says: exit codes, signals, and the
+            classes ``user-error``, ``out-of-memory``, ``start-failed``, ``node-lost``, ``device-lost``; left out: by
+            the class of the failure.
+        fail_on: these failures are never tried again, whatever else is said.
+        retry_delay: how long it waits after a failure of its own; each further one doubles that.
         on_task_lost: when a task fails: all end and run again, it alone is started again beside the others, or the
             others go on without it as long as the minimum is there.
         time_limit: it is ended after this long.
@@ -177,6 +192,9 @@ class JobFile(Strict):
     env: Annotated[dict[str, str], BeforeValidator(_env)] = Field(default={})
     secrets: Annotated[list[SecretName], Field(max_length=100)] = Field(default=[])
     retries: Annotated[int, Field(ge=0, le=1_000)] = 0
+    retry_on: Failures = Field(default=[])
+    fail_on: Failures = Field(default=[])
+    retry_delay: RetryDelay = RetryDelay()
     on_task_lost: Literal["all", "restart-task", "shrink"] = "all"
     time_limit: Annotated[Duration, Field(gt=0)] | None = None
     checkpoint: Checkpoint = Checkpoint()
@@ -242,7 +260,8 @@ class JobFile(Strict):
         """Its roles with everything they inherit filled in."""
         written = self.roles or [RoleFile(name="worker", tasks=self.tasks)]
         inherited = {
-            name: getattr(self, name) for name in ("gpus", "gpu_models", "cpus", "memory", "extras", "command")
+            name: getattr(self, name)
+            for name in ("gpus", "gpu_models", "cpus", "memory", "extras", "command", "retry_on", "fail_on")
         }
         return [
             role.model_copy(
@@ -417,6 +436,13 @@ def _cross_checks(file: JobFile, located: Located, written: Callable[[Path], Pat
             message = f"two roles are called {role.name!r}"
             problems.append(located.problem(written((*at, "name")), message, "give each its own name"))
         seen.add(role.name)
+        if role.retry_on and not file.retries:
+            problems.append(
+                located.problem(written((*at, "retry_on")), "retry_on without retries", _TIMES, at_key=True)
+            )
+    if all(role.daemon for role in file.all_roles()):
+        hint = "leave daemon out of the role that does the work"
+        problems.append(located.problem(written(("roles",)), "all roles are daemons", hint, at_key=True))
     if (count := sum(role.tasks.max for role in file.all_roles() if role.tasks)) > MOST_TASKS:
         problems.append(located.problem((), f"{count} tasks in all", f"use at most {MOST_TASKS}"))
     variables: set[str] = set()
