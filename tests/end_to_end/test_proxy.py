@@ -95,6 +95,22 @@ def test_a_websocket_carries_text_bytes_large_messages_and_the_programs_close_co
     assert (closed.value.rcvd.code, closed.value.rcvd.reason) == (4321, "as you wish")
 
 
+def test_an_open_websocket_is_closed_when_what_opened_it_is_void(site: Site) -> None:
+    secret = site.pond("token", "create", "brief").stdout.strip()
+    where = f"{site.url.replace('http', 'ws', 1)}/proxy/{site.job}/socket"
+    bearer = {"Authorization": f"Bearer {secret}"}
+    with connect(where, additional_headers=bearer, subprotocols=["talk"]) as talk:  # type: ignore[list-item]
+        talk.recv()
+        talk.send("hello")
+        assert talk.recv() == "hello"
+        site.pond("token", "revoke", secret.split("_")[1])
+        talk.send("still there?")
+        with pytest.raises(ConnectionClosed) as closed:
+            talk.recv(timeout=PATIENCE_S)
+    assert closed.value.rcvd is not None
+    assert closed.value.rcvd.code == 1008
+
+
 def test_a_program_that_breaks_off_or_takes_no_websocket_is_a_bad_gateway(site: Site) -> None:
     assert site.get("leave").status_code == 502
     with pytest.raises(InvalidStatus, match="502"):

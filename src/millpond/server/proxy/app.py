@@ -146,7 +146,7 @@ class Proxy:
                 return pages.trouble(401, cause, f"open it with pond dev open {asked.job}", html)
             if granted is not None and job != asked.job:
                 return self._led_on(scope, replace(granted, job=job), asked.below)
-            await self._relay(scope, receive, send, replace(asked, job=job))
+            await self._relay(scope, receive, send, replace(asked, job=job, holds=self._holding(scope, granted)))
         except MillpondError as error:
             status = next((status for kind, status in _STATUS if isinstance(error, kind)), 503)
             again = isinstance(error, NotRunningError)
@@ -186,6 +186,16 @@ class Proxy:
         answer = RedirectResponse(path.rstrip("/") + below.decode("latin-1"), 307, pages.OURS)
         self._let_in(answer, scope, granted, path)
         return answer
+
+    def _holding(self, scope: Scope, granted: Pass | None) -> Callable[[], bool]:
+        """Tells whether what opened a job still does: the cookie, or the token."""
+        if granted is not None:
+            return lambda: self._caller_of(granted) is not None
+        bearer = scope["state"]["act"].caller
+        return lambda: (
+            self._accounts.caller_with_pass(bearer.user, self._accounts.pass_epoch(bearer.user), bearer.token)
+            is not None
+        )
 
     def _caller_of(self, granted: Pass) -> AccountCaller | None:
         return self._accounts.caller_with_pass(granted.user, granted.epoch, granted.token)
@@ -289,7 +299,9 @@ class Proxy:
             try:
                 with self._front.balancer.request_at(place):
                     if scope["type"] == "websocket":
-                        await relay_socket(scope, client.receive, answer, target, self._listener(job, target))
+                        await relay_socket(
+                            scope, client.receive, answer, target, self._listener(job, target), asked.holds
+                        )
                     else:
                         await self._requests.relay(scope, client.receive, answer, target)
             except ForeignListenerError as error:
@@ -321,11 +333,13 @@ class _Asked:
     Attributes:
         prefix: where the client sees the program, without a slash at the end.
         below: path and query below that, as written; None when even the slash behind the job is missing.
+        holds: tells whether whoever asks may still do so; a WebSocket lasts.
     """
 
     job: str
     prefix: str
     below: bytes | None
+    holds: Callable[[], bool] = bool
 
     @staticmethod
     def of(scope: Scope) -> _Asked:

@@ -16,17 +16,27 @@ from millpond.server.proxy.requests import CONNECT_WITHIN_S, BrokenAnswerError, 
 
 LARGEST_MESSAGE: Final = 64 * 2**20
 """Bytes. Notebooks send whole pictures and tables as one message."""
-_NORMAL, _GOING_AWAY, _NO_CODE = 1000, 1001, 1005
+_NORMAL, _GOING_AWAY, _NO_CODE, _NOT_ALLOWED = 1000, 1001, 1005, 1008
 _SAYABLE = frozenset((1000, 1001, 1002, 1003, 1007, 1008, 1009, 1010, 1011, 1012, 1013, 1014))
 
 
+class _NoLongerAllowedError(Exception):
+    """What opened a WebSocket opens it no more."""
+
+
 async def relay_socket(
-    scope: Scope, receive: Receive, send: Send, target: Target, on_input: Callable[[str | bytes], None]
+    scope: Scope,
+    receive: Receive,
+    send: Send,
+    target: Target,
+    on_input: Callable[[str | bytes], None],
+    holds: Callable[[], bool],
 ) -> None:
     """Open a WebSocket to the program, accept the client's, and pass messages on until either closes.
 
     Args:
         on_input: called with each message from the client.
+        holds: asked before each message is passed on; when it says no, both are closed.
 
     Raises:
         ConnectionError: nobody listens there, or not the task (``ForeignListenerError``).
@@ -46,13 +56,15 @@ async def relay_socket(
         await receive()  # the client's own request to open
         await send({"type": "websocket.accept", "subprotocol": program.subprotocol})
         ways = {
-            asyncio.ensure_future(_to_program(receive, program, on_input)),
-            asyncio.ensure_future(_to_client(program, send)),
+            asyncio.ensure_future(_to_program(receive, program, on_input, holds)),
+            asyncio.ensure_future(_to_client(program, send, holds)),
         }
         try:
             done, _ = await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
             for way in done:
                 way.result()
+        except _NoLongerAllowedError:
+            await send({"type": "websocket.close", "code": _NOT_ALLOWED, "reason": "you are no longer signed in"})
         finally:
             for way in ways:
                 way.cancel()
@@ -78,13 +90,16 @@ async def _open(scope: Scope, target: Target) -> ClientConnection:
     )
 
 
-async def _to_program(receive: Receive, program: ClientConnection, on_input: Callable[[str | bytes], None]) -> None:
+async def _to_program(
+    receive: Receive, program: ClientConnection, on_input: Callable[[str | bytes], None], holds: Callable[[], bool]
+) -> None:
     while True:
         message = await receive()
         if message["type"] == "websocket.disconnect":
             code = message.get("code", _NORMAL)
             await program.close(code if code in _SAYABLE or 3000 <= code < 5000 else _GOING_AWAY)
             return
+        _require(holds)
         text = message.get("text")
         said = message["bytes"] if text is None else text
         on_input(said)
@@ -94,9 +109,10 @@ async def _to_program(receive: Receive, program: ClientConnection, on_input: Cal
             return
 
 
-async def _to_client(program: ClientConnection, send: Send) -> None:
+async def _to_client(program: ClientConnection, send: Send, holds: Callable[[], bool]) -> None:
     try:
         async for message in program:
+            _require(holds)
             await send(
                 {"type": "websocket.send", "text": message}
                 if isinstance(message, str)
@@ -108,3 +124,8 @@ async def _to_client(program: ClientConnection, send: Send) -> None:
     known = code is not None and (code in _SAYABLE or 3000 <= code < 5000)
     fallback = _NORMAL if code == _NO_CODE else _GOING_AWAY
     await send({"type": "websocket.close", "code": code if known else fallback, "reason": program.close_reason or ""})
+
+
+def _require(holds: Callable[[], bool]) -> None:
+    if not holds():
+        raise _NoLongerAllowedError
