@@ -225,6 +225,42 @@ def test_that_no_jobs_are_like_that_is_said(server, run_pond):
 WHO = {"user": "ada", "admin": False, "how": "token"}
 
 
+QUEUES = {
+    "queues": [
+        {"name": "root", "takes_jobs": False, "gpu_milli": 2500, "running": 3, "waiting": 1},
+        {
+            "name": "vision",
+            "parent": "root",
+            "group": "vision",
+            "weight": 2.0,
+            "gpu_milli": 2500,
+            "guarantee_gpu_milli": 4000,
+            "limit_gpu_milli": 8000,
+            "running": 3,
+            "waiting": 1,
+            "limit_jobs": 9,
+        },
+    ]
+}
+
+
+def test_queues_are_listed_below_one_another(server, run_pond):
+    server.will(200, QUEUES)
+    code, out, _ = run_pond("queue", "show")
+    assert code == 0
+    assert [line.split() for line in out.splitlines()[1:]] == [
+        ["root", "2.5", "-", "-", "3", "1", "-"],
+        ["vision", "2.5", "4", "8", "3", "1", "vision"],
+    ]
+    assert out.splitlines()[2].startswith("  vision ")
+
+
+@pytest.mark.parametrize(("queue", "answer"), [("vision", (0, "vision\n")), ("visoin", (4, ""))])
+def test_one_queue_is_shown_alone(server, run_pond, queue, answer):
+    server.will(200, QUEUES)
+    assert run_pond("queue", "show", queue, "-o", "name")[:2] == answer
+
+
 def test_all_jobs_of_ones_own_are_stopped_after_a_yes(server, run_pond, make_job, monkeypatch):
     asked = []
     monkeypatch.setattr("millpond.client.cli.acting._is_attended", lambda: True)
@@ -263,7 +299,7 @@ def test_several_jobs_are_waited_for_and_the_first_that_failed_gives_the_exit_co
     "command",
     [
         *("ps", "nodes", "events", "metrics", "usage", "webhooks", "audit"),
-        *("data ls", "output ls", "user ls", "group ls", "token ls"),
+        *("queue show", "data ls", "output ls", "user ls", "group ls", "token ls"),
     ],
 )
 def test_every_list_has_the_same_forms_and_can_be_watched(run_pond, command):

@@ -50,7 +50,7 @@ from millpond.scheduling.state import State
 from millpond.scheduling.suspending import end_overlong, gives_up_at, is_suspending, why_it_clings, why_not_vacated
 from millpond.scheduling.tides import follow_hours, next_change
 from millpond.scheduling.turns import Turns
-from millpond.scheduling.views import NodeView, QueueView, node_views, queue_view
+from millpond.scheduling.views import NodeView, QueueStatus, QueueView, node_views, queue_statuses, queue_view
 from millpond.scheduling.walking import Walk
 
 
@@ -278,6 +278,10 @@ class Scheduler:
     def queue_view(self, name: str) -> QueueView:
         """A queue's cards, for display."""
         return queue_view(self._state, name)
+
+    def queue_statuses(self) -> list[QueueStatus]:
+        """Every queue with what it holds, each behind its parent, for display."""
+        return queue_statuses(self._state)
 
     # ---- upkeep -------------------------------------------------------------------------------------------------
 

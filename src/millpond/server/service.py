@@ -30,6 +30,7 @@ from millpond.server.logs import Logs
 from millpond.server.machines import Machines
 from millpond.server.metrics.instruments import Instruments
 from millpond.server.metrics.scraping import Scrape
+from millpond.server.queue_views import Queues
 from millpond.server.serving.front import ServiceFront
 from millpond.server.serving.registry import Revisions
 from millpond.server.serving.rollouts import Rollouts
@@ -67,6 +68,7 @@ class Service:
         self.machines = Machines(loop, asking, ground.isolation, identity.unlimited)
         self.about = About(identity, ground, self.machines)
         self.disk = DiskBooks(store, state_dir, ground.accounts)
+        self.queues = Queues(asking, loop.board, ground.accounts)
         self.health = Health(loop, asking, store, self.disk, self.closing)
         self.books = Bookkeeper(store, ground.accounts, self.disk, prices)
         self.sweeps = Trials(state_dir, store, loop.lookup.find, ground.job_files.file_of, loop.note)

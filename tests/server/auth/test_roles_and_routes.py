@@ -95,6 +95,7 @@ ALLOWED = {
     ("GET", "/blobs/{digest}"): "+++++-++-!",
     ("PUT", "/blobs/{digest}"): "+++++-++-!",
     ("GET", "/datasets"): "+++++++++!",
+    ("GET", "/queues"): "+++++++++!",
     ("GET", "/datasets/{name}/{version}/files"): "?????????!",
     ("GET", "/datasets/{name}/{version}/files/{path}"): "?????????!",
     ("POST", "/datasets/{name}"): "++++-----!",
@@ -121,7 +122,7 @@ SECRET = "secret-plan"
 TORCH = CatalogueImage("torch", "2.4", "built by max", "sha256:0", 1, "max", "vision", "group", "", 0.0)
 LISTS = (
     *("jobs?all=true", "jobs", "nodes", "devices", "users", "groups", "tokens"),
-    *("ssh-keys", "audit", "server", "usage?by=job", "events", "events?after=0", "secrets"),
+    *("ssh-keys", "audit", "server", "queues", "usage?by=job", "events", "events?after=0", "secrets"),
 )
 
 _numbers = itertools.count()
@@ -276,6 +277,29 @@ def test_a_dataset_is_there_for_those_only_whom_it_is_for(world: AuthWorld, visi
         if user not in ("vic", "nob"):
             answer = client.post(f"{API}/jobs", json={"command": "x", "data": {"a": "dataset/photos"}})
             assert answer.status_code == (201 if seen else 404), (user, answer.text)
+
+
+def test_queues_are_those_of_ones_groups_and_count_what_is_in_them(world: AuthWorld) -> None:
+    world.submit("max", gpus=2)
+    world.submit("max", gpus=4)
+    world.submit("sam", gpus=1)
+    world.settled()
+
+    def seen(user: str) -> dict[str, tuple[int, int, int]]:
+        found = world.client(user).get(f"{API}/queues").json()["queues"]
+        return {each["name"]: (each["gpu_milli"], each["running"], each["waiting"]) for each in found}
+
+    everything = seen("amy")
+    assert everything["vision"] == (2000, 1, 1)
+    assert everything["root"] == (3000, 2, 1)
+    assert next(iter(everything)) == "root"
+    assert seen("vic") == seen("max") == {"vision": everything["vision"]}
+    assert seen("nob") == {}
+    [vision] = world.client("lea").get(f"{API}/queues").json()["queues"]
+    assert (vision["group"], vision["takes_jobs"], vision["limit_gpu_milli"]) == ("vision", True, None)
+    world.client("amy").patch(f"{API}/groups/vision", json={"limits": {"gpu_milli": 3000, "jobs": 5}})
+    [vision] = world.client("lea").get(f"{API}/queues").json()["queues"]
+    assert (vision["limit_gpu_milli"], vision["limit_jobs"]) == (3000, 5)
 
 
 def test_an_image_is_listed_for_those_only_whom_it_is_for(world: AuthWorld) -> None:

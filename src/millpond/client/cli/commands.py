@@ -66,6 +66,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
     "The pool": {
         "top": _here("top:command", "Watch the devices, and what each task makes of them."),
         "nodes": _here("nodes:command", "List machines and what is free; close, empty and open them."),
+        "queue": _here("queue:group", "Show queues: what each is promised, may not exceed, and holds."),
         "usage": _here("usage:command", "Tell who held how much, for how long, and what it costs."),
     },
     "People": {

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from millpond.specs.log_bodies import LogChunk
     from millpond.specs.node_bodies import NodeInfo
     from millpond.specs.plan_bodies import PlanInfo
+    from millpond.specs.queue_bodies import QueueInfo
     from millpond.specs.reason_bodies import ReasonInfo
     from millpond.specs.trial_bodies import TrialList
     from millpond.specs.usage_bodies import UsageList
@@ -355,6 +356,12 @@ class Client:
         from millpond.specs.node_bodies import NodeList
 
         return self._ask(NodeList, "GET", "/nodes").nodes
+
+    def queues(self) -> list[QueueInfo]:
+        """The queues of one's groups, for admins all, each behind the one above it."""
+        from millpond.specs.queue_bodies import QueueList
+
+        return self._ask(QueueList, "GET", "/queues").queues
 
     def devices(self, history: int = 0) -> list[DeviceStatus]:
         """All devices as they fare now, with so many earlier looks of each."""

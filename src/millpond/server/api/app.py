@@ -29,6 +29,7 @@ from millpond.server.api import (
     machines,
     metrics,
     oidc,
+    queues,
     services,
     ssh,
     sweeps,
@@ -109,7 +110,8 @@ def _declared() -> list[BaseRoute]:
     """What the modules of the API declare."""
     accounts = (login.router, oidc.router, users.router, groups.router, tokens.router, ssh.router, audit.router)
     work = (jobs.router, sweeps.router, files.router, interactive.router, services.router, secret_routes.router)
-    others = (machines.router, images.router, *accounts, machines.health, metrics.router, oidc.people, entrance.router)
+    pool = (machines.router, queues.router, images.router)
+    others = (*pool, *accounts, machines.health, metrics.router, oidc.people, entrance.router)
     # Routes are tried in turn: what is asked for most comes first.
     return [route for router in (*work, *others) for route in router.routes]
 
