@@ -35,7 +35,7 @@ from served import ServedPond
 
 CARDS = "4x8:V100-32GB"
 SMALL = {"cpus": "10m", "memory": "1MiB"}
-SLEEPING = {**SMALL, "name": "live", "command": ["sleep", "600"], "checkpoint": {"grace": 1}}
+SLEEPING = {**SMALL, "name": "live", "command": ["sleep", "600"], "checkpoint": {"grace": "1s"}}
 SUBMITTERS = 4
 CLIENTS = 200
 THINK_S = 1.0
