@@ -172,8 +172,8 @@ def _private_networks() -> Finding:
     what = "private networks"
     found = private_network.trouble()
     if not found:
-        return Finding(what, Grade.OK, "programs of jobs can listen where nobody else of the machine connects")
-    cause = f"jobs cannot have serve.listen: private ({found})"
+        return Finding(what, Grade.OK, "from the second person on, jobs have a network of their own")
+    cause = f"jobs of all people share the machine's network ({found})"
     return Finding(what, Grade.LIMITED, cause, "run the server as root, or let the kernel have user namespaces")
 
 
