@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from click.testing import CliRunner, Result
 from millpond.client.cli.replay import command
 from millpond.client.cli.replay_table import duration, number
 from millpond.model.errors import MillpondError
+from millpond.simulation import warming
 
 pytestmark = pytest.mark.usefixtures("interpreted")
 
@@ -193,3 +196,17 @@ def test_numbers_are_shown_in_the_unit_that_reads_best() -> None:
         "-",
     ]
     assert [number(value) for value in (0.1234, 12.345, 4321.9, None)] == ["0.123", "12.3", "4,322", "-"]
+
+
+def test_what_takes_long_the_first_time_is_said_before_and_nothing_where_all_is_compiled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    @contextmanager
+    def compiling(on_compiled: Callable[[int], None]) -> Iterator[None]:
+        for compiled in range(3):
+            on_compiled(compiled)
+        yield
+
+    assert "compiling" not in pond(*CASE).stderr
+    monkeypatch.setattr(warming, "told_of_kernels", compiling)
+    assert pond(*CASE).stderr.count("compiling kernels, once on this machine") == 1

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from millpond.model.errors import InvalidInputError
-from millpond.model.workloads import Priority
+from millpond.model.workloads import Priority, Role
 from millpond.simulation.readers import read_workload
 from millpond.simulation.readers.openb import read_nodes, read_order, read_pods
 
@@ -178,3 +178,30 @@ def test_a_node_list_with_a_hole_is_refused(tmp_path: Path) -> None:
     path = write(tmp_path, "sn,cpu_milli,memory_mib,gpu,model\nnorth,1000,1000,2,\n")
     with pytest.raises(InvalidInputError, match=r":2: column 5 \(model\)"):
         read_nodes(path)
+
+
+def native(
+    folder: Path, row: str, columns: str = "submit_s,duration_s,gpus,gpu_milli,tasks,cpu_milli,memory_mib"
+) -> Role:
+    (entry,) = read_workload("native", write(folder, f"{columns}\n{row}\n"), 8).jobs
+    (role,) = entry.job.roles
+    return role
+
+
+def test_tasks_divide_what_a_native_job_asks_for(tmp_path: Path) -> None:
+    role = native(tmp_path, "0,1,8,,4,4000,8192")
+    assert (role.desired, role.request.devices, role.request.cpu_milli, role.request.memory_mib) == (4, 2, 1000, 2048)
+    assert native(tmp_path, "0,1,0,,3,300,0").desired == 3
+
+
+def test_each_task_of_a_gang_may_ask_for_a_part_of_a_card(tmp_path: Path) -> None:
+    role = native(tmp_path, "0,1,4,250,4,0,0")
+    assert (role.desired, role.request.devices, role.request.slice.compute_milli) == (4, 1, 250)
+
+
+@pytest.mark.parametrize(
+    ("row", "column"), [("0,1,7,,2,0,0", "tasks"), ("0,1,8,250,4,0,0", "2 cards"), ("0,1,1,,0,0,0", "tasks")]
+)
+def test_tasks_that_cannot_divide_the_cards_are_refused(tmp_path: Path, row: str, column: str) -> None:
+    with pytest.raises(InvalidInputError, match=column):
+        native(tmp_path, row)

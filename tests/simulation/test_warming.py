@@ -9,7 +9,7 @@ from millpond.simulation.clusters import uniform_cluster
 from millpond.simulation.core import make_scheduler
 from millpond.simulation.kernel import Simulation, World
 from millpond.simulation.synthetic import SyntheticOptions, synthesise
-from millpond.simulation.warming import warm_up
+from millpond.simulation.warming import told_of_kernels, warm_up
 
 
 @pytest.mark.long
@@ -22,3 +22,16 @@ def test_after_warming_up_no_kernel_is_compiled_any_more(preempt: bool) -> None:
     with numba.core.event.install_recorder("numba:compile") as recorder:
         Simulation(world, make_scheduler(Settings(preempt=preempt))).run()
     assert [event for _, event in recorder.buffer] == []
+
+
+def test_each_kernel_that_is_compiled_is_told_and_one_that_is_ready_is_not() -> None:
+    numba = pytest.importorskip("numba")
+    told: list[int] = []
+    kernel = numba.njit(lambda x: x + 1)
+    with told_of_kernels(told.append):
+        kernel(1)
+        first, told[:] = list(told), []
+        kernel(2)
+    assert first[0] == 0, "said when it begins"
+    assert first[-1] >= 1
+    assert told == []

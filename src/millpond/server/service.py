@@ -18,6 +18,7 @@ from millpond.server.event_log import EventLog
 from millpond.server.forecasts import Forecaster
 from millpond.server.ground import Ground
 from millpond.server.health import Health
+from millpond.server.history_export import HistoryExport
 from millpond.server.inbox import wall_clock
 from millpond.server.jobs.changing import Changes
 from millpond.server.jobs.reasons import Reasons
@@ -81,6 +82,7 @@ class Service:
         self.front = ServiceFront(loop, ground.job_files.file_of)
         self.jobs = Jobs(loop, store, ground.job_files, Reasons(loop, asking), self.front)
         self.submissions = Submissions(ground, asking, requirements, forecaster)
+        self.history = HistoryExport(store, loop.board, ground.job_files, asking)
         self.plans = Plans(ground.accounts, asking, loop.lookup)
         self.removal = Removal(ground)
 

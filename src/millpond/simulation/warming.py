@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 from millpond.scheduling.placement.warming import warm
@@ -12,10 +14,39 @@ from millpond.simulation.kernel import Simulation, World
 from millpond.simulation.synthetic import SyntheticOptions, synthesise
 
 
+@contextmanager
+def told_of_kernels(on_compiled: Callable[[int], None]) -> Iterator[None]:
+    """Within it, be told how many kernels have been compiled; of those that come from the cache nothing is told.
+
+    Args:
+        on_compiled: also called with 0 when the first one begins; on the thread that compiles.
+    """
+    try:
+        from numba.core import event
+    except ImportError:
+        yield  # there is no compiler
+        return
+
+    class Listener(event.Listener):
+        begun = compiled = 0
+
+        def on_start(self, _: object) -> None:
+            self.begun += 1
+            if self.begun == 1:
+                on_compiled(0)
+
+        def on_end(self, _: object) -> None:
+            self.compiled += 1
+            on_compiled(self.compiled)
+
+    with event.install_listener("numba:compile", Listener()):
+        yield
+
+
 def warm_up(settings: Settings) -> None:
     """Play a small crowded workload, in which jobs wait, reserve and are preempted, so that every kernel has run.
 
-    The first time on a machine this compiles them, which takes some ten seconds; later they come from a cache.
+    The first time on a machine this compiles them, which takes some tens of seconds; later they come from a cache.
     """
     try:
         warm()

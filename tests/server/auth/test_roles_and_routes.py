@@ -110,6 +110,7 @@ ALLOWED = {
     ("PATCH", "/images/{name}/{tag}"): "++++-----!",
     ("DELETE", "/images/{name}/{tag}"): "++++-----!",
     ("GET", "/usage"): "+++++++++!",
+    ("GET", "/history"): "+++++++++!",
     ("GET", "/webhooks/deliveries"): "++-------!",
     ("GET", "/secrets"): "+++++-++-!",
     ("PUT", "/secrets/{kind}/{owner}/{secret}"): "++0+00000!",
@@ -122,7 +123,7 @@ SECRET = "secret-plan"
 TORCH = CatalogueImage("torch", "2.4", "built by max", "sha256:0", 1, "max", "vision", "group", "", 0.0)
 LISTS = (
     *("jobs?all=true", "jobs", "nodes", "devices", "users", "groups", "tokens"),
-    *("ssh-keys", "audit", "server", "queues", "usage?by=job", "events", "events?after=0", "secrets"),
+    *("ssh-keys", "audit", "server", "queues", "usage?by=job", "events", "events?after=0", "secrets", "history"),
 )
 
 _numbers = itertools.count()

@@ -89,6 +89,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "webhooks": _here("webhooks:command", "List what was told to other programs."),
     },
     "Try policies on traces": {
+        "history": _here("history:group", "Write the jobs that this server ran as a trace."),
         "replay": _here("replay:command", "Play a cluster trace through the scheduler."),
         "compare": _here("compare:command", "Compare policies on a trace; writes an HTML page."),
     },

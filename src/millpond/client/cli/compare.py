@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from millpond.client.cli.complaints import INTERRUPTED, say
+from millpond.client.cli.replay import compile_kernels
 from millpond.client.cli.simulation_options import (
     require_simulator,
     require_writable,
@@ -47,7 +48,6 @@ def command(policies: str | None, seeds: str, workers: int | None, html_file: st
     from millpond.simulation.comparison import compare
     from millpond.simulation.report.page import render
     from millpond.simulation.scenario import read_packing, read_world
-    from millpond.simulation.warming import warm_up
 
     chosen = _policies(policies, packs=options["trace_format"] == "openb")
     scenarios = [(label, scenario_of(**options, **policy)) for label, policy in chosen]
@@ -56,7 +56,7 @@ def command(policies: str | None, seeds: str, workers: int | None, html_file: st
     # compiled once, not in every process.
     try:
         workload = read_packing(first).pods if first.packs else read_world(first).workload
-        warm_up(first.settings)
+        compile_kernels(first)
         with _progress() as progress:
             replays = compare(scenarios, _seeds(seeds), workers or os.cpu_count() or 1, progress)
     except KeyboardInterrupt:

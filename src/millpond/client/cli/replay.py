@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 Progress = Callable[[int], None]
 SKIPPED_SHOWN = 5
+_COMPILING = "compiling kernels, once on this machine"
 
 
 @click.command()
@@ -63,12 +64,36 @@ def command(write_jobs: str | None, json_file: str | None, **options: Any) -> in
     return 0
 
 
+def compile_kernels(scenario: Scenario) -> None:
+    """Have all kernels ready; that they are being compiled, which happens once on a machine, is shown as it goes on."""
+    from millpond.simulation.warming import told_of_kernels, warm_up
+
+    with _compilation() as count, told_of_kernels(count):
+        warm_up(scenario.seeded())
+
+
+@contextmanager
+def _compilation() -> Iterator[Progress]:
+    """A line that counts on a terminal, one that says what takes so long in a pipe; nothing where nothing compiles."""
+    if not sys.stderr.isatty():
+        yield lambda number: None if number else say(f"{_COMPILING}; this takes some tens of seconds")
+        return
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
+        task = shown.add_task("getting ready", total=None)
+        yield lambda number: shown.update(task, description=f"{_COMPILING}: {number} done")
+
+
 def _pack(scenario: Scenario, done: list[int]) -> dict[str, Any]:
     from millpond.simulation.scenario import read_packing
     from millpond.simulation.summaries import packing_summary
 
     packing = read_packing(scenario)
     _tell_skipped(packing.pods.skipped)
+    compile_kernels(scenario)
     total = len(packing.order)
     with _progress("pods, shapes known", total, done) as progress:
         known = packing.run(scenario.seeded(), progress=progress)
@@ -91,6 +116,7 @@ def _queue(scenario: Scenario, done: list[int], write_jobs: str | None) -> dict[
         native.write(world.workload, text)
         write_text(write_jobs, text.getvalue())
     _tell_skipped(world.workload.skipped)
+    compile_kernels(scenario)
     with _progress("jobs", len(world.workload.jobs), done) as progress:
         result = replay(world, scenario.seeded(), progress)
     if result.stuck:
@@ -119,10 +145,10 @@ def _progress(what: str, total: int, done: list[int]) -> Iterator[Progress]:
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("warming up", total=total)
+        task = bar.add_task(what, total=total)
 
         def show(number: int) -> None:
             count(number)
-            bar.update(task, completed=number, description=what)
+            bar.update(task, completed=number)
 
         yield show

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from millpond.client.sdk.ssh import Ssh
     from millpond.specs.device_bodies import DeviceStatus
     from millpond.specs.event_bodies import DeliveryInfo, EventInfo
+    from millpond.specs.history_bodies import HistoryPage
     from millpond.specs.log_bodies import LogChunk
     from millpond.specs.node_bodies import NodeInfo
     from millpond.specs.plan_bodies import PlanInfo
@@ -424,6 +425,18 @@ class Client:
         from millpond.specs.event_bodies import DeliveryList
 
         return self._ask(DeliveryList, "GET", "/webhooks/deliveries", params={"limit": limit}).deliveries
+
+    def history(self, since: float = 0.0, until: float | None = None) -> Iterator[HistoryPage]:
+        """The jobs that were submitted between two instants (seconds since 1970) and have ended, part by part."""
+        from millpond.specs.history_bodies import HistoryPage
+
+        params: dict[str, str | float] = {"since": since} if until is None else {"since": since, "until": until}
+        while True:
+            page = self._ask(HistoryPage, "GET", "/history", params=params)
+            yield page
+            if not page.next:
+                return
+            params["after"] = page.next
 
     def server(self) -> ServerInfo:
         """The server itself."""

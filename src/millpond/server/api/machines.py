@@ -6,16 +6,19 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
+from millpond.model.workloads import LONGEST_JOB_ID
 from millpond.server.api.dependencies import ServiceOf
 from millpond.server.api.description import REFUSALS, api_router
 from millpond.server.api.permits import Access, ClusterKeeper, ClusterReader, may, open_to_all
 from millpond.server.audience import audience_of
 from millpond.server.auth.roles import Target, Verb
+from millpond.server.history_export import HistorySpan
 from millpond.server.inbox import wall_clock
 from millpond.server.telemetry.sampling import KEPT
 from millpond.specs.api import LATEST
 from millpond.specs.device_bodies import DeviceList
 from millpond.specs.event_bodies import DeliveryList, EventList
+from millpond.specs.history_bodies import HistoryPage
 from millpond.specs.node_bodies import CloseRequest, NodeInfo, NodeList, OpenRequest
 from millpond.specs.server_bodies import HealthInfo, ServerInfo
 from millpond.specs.usage_bodies import Grouping, UsageList
@@ -100,6 +103,19 @@ async def happenings(
 ) -> EventList:
     """What happened to jobs and machines: the latest, or the first behind a place in the log."""
     return EventList(events=await service.events.latest(after, limit, audience_of(access.caller)))
+
+
+@router.get("/history")
+async def history(
+    service: ServiceOf,
+    access: Annotated[Access, may(Verb.READ_JOBS)],
+    since: Annotated[float, Query(ge=0, le=LATEST, description="Seconds since 1970.")] = 0.0,
+    until: Annotated[float, Query(ge=0, le=LATEST, description="Seconds since 1970.")] = LATEST,
+    after: Annotated[str, Query(max_length=LONGEST_JOB_ID + 40, description="`next` of the answer before.")] = "",
+    limit: Annotated[int, Query(ge=1, le=1_000, description="How many jobs at most.")] = 500,
+) -> HistoryPage:
+    """Jobs that were submitted in a span and have ended, by submission, as rows of a trace that can be replayed."""
+    return await service.history.page(HistorySpan(since, until, after, limit), audience_of(access.caller))
 
 
 @router.get("/usage")

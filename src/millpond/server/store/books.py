@@ -74,6 +74,14 @@ def open_stretches(connection: sa.Connection) -> list[Stretch]:
     ]
 
 
+def computed_s(connection: sa.Connection, jobs: Sequence[str]) -> dict[str, float]:
+    """For how many seconds jobs that have ended held CPUs, all their runs together: not while they were suspended."""
+    seconds = sa.func.sum(usage.c.until - usage.c.since)
+    held = sa.and_(usage.c.job.in_(jobs), usage.c.until.is_not(None), usage.c.cpu_milli > 0)
+    query = sa.select(usage.c.job, seconds).where(held).group_by(usage.c.job)
+    return {row[0]: float(row[1]) for row in connection.execute(query)}
+
+
 def sums(connection: sa.Connection, by: str, since: float, until: float, share: Share | None = None) -> list[UsageSum]:
     """Usage by group and model between two instants, the largest first.
 

@@ -192,6 +192,26 @@ class JobStore:
         with self._engine.connect() as connection:
             return [JobInfo.model_validate_json(text) for text in connection.execute(query).scalars()]
 
+    def ended_between(
+        self, behind: tuple[float, str], until: float, limit: int, owners: Owners | None = None
+    ) -> list[JobInfo]:
+        """Jobs and members of arrays that have ended, by submission and id; all, or those of some owners.
+
+        Args:
+            behind: instant and id behind which the first one stands.
+            until: they were submitted before this instant.
+        """
+        table = schema.jobs
+        at, job = behind
+        later = sa.or_(table.c.submitted_at > at, sa.and_(table.c.submitted_at == at, table.c.id > job))
+        query = sa.select(table.c.info).where(table.c.info.is_not(None), table.c.members == 0)
+        query = query.where(later, table.c.submitted_at < until)
+        if owners is not None:
+            query = query.where(sa.or_(table.c.user == owners.user, table.c.group.in_(owners.groups)))
+        query = query.order_by(table.c.submitted_at, table.c.id).limit(limit)
+        with self._engine.connect() as connection:
+            return [JobInfo.model_validate_json(text) for text in connection.execute(query).scalars()]
+
     def latest_named(self, name: str, user: str) -> JobInfo | None:
         """The job of this name that a user submitted last, of those that have ended; None when there is none."""
         table = schema.jobs

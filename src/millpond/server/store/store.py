@@ -236,6 +236,11 @@ class Store:
         with self._engine.connect() as connection:
             return books.sums(connection, by, since, until, share)
 
+    def computed_s(self, jobs: Sequence[str]) -> dict[str, float]:
+        """How long jobs that have ended computed; see ``books.computed_s``."""
+        with self._engine.connect() as connection:
+            return books.computed_s(connection, jobs)
+
     def delete(self, job: str) -> bool:
         """Drop a job that has ended; see ``forgetting.delete``."""
         with self._engine.begin() as connection:

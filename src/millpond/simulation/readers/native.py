@@ -15,7 +15,7 @@ from millpond.simulation.trace import TraceJob, Workload, WorkloadBuilder, gang_
 NEEDED = ("submit_s", "duration_s", "gpus")
 OPTIONAL = (
     "gpu_milli", "job", "user", "queue", "name", "cpu_milli", "memory_mib", "gpu_models", "priority", "deadline_s",
-    "time_limit_s", "minimum_run_s", "preemptible",
+    "time_limit_s", "minimum_run_s", "preemptible", "tasks",
 )  # fmt: skip
 WRITTEN = ("submit_s", "duration_s", "gpus", "gpu_milli", "job", "user", "queue", "name")
 
@@ -69,6 +69,20 @@ def _optional(row: Row, column: str) -> float | None:
 
 
 def _roles(row: Row, cards_per_node: int) -> tuple[Role, ...]:
+    tasks = row.integer("tasks", least=1) if row.text("tasks") else None
+    cards, share = _cards_of_a_task(row, tasks or 1)
+    models = tuple(part for part in row.text("gpu_models").split("|") if part)
+    cpu_milli = row.integer("cpu_milli", least=0, default=0)
+    memory_mib = row.integer("memory_mib", least=0, default=0)
+    if tasks is None and share == CARD_MILLI:
+        return gang_roles(cards, cards_per_node, cpu_milli, memory_mib, models)
+    count = tasks or 1
+    piece = SliceRequest(share, limit_milli=share) if share < CARD_MILLI else SliceRequest()
+    return (Role.rigid(TaskRequest(cpu_milli // count, memory_mib // count, cards, piece, models), count),)
+
+
+def _cards_of_a_task(row: Row, tasks: int) -> tuple[int, int]:
+    """How many cards each of so many tasks asks for, and which share of each in thousandths."""
     gpus = row.number("gpus", least=0)
     share = row.integer("gpu_milli", least=0, default=CARD_MILLI)
     if 0 < gpus < 1 and not row.text("gpu_milli"):
@@ -77,15 +91,12 @@ def _roles(row: Row, cards_per_node: int) -> tuple[Role, ...]:
         raise row.error("gpus", "a whole number, or one fraction of a card below 1 with gpu_milli left empty")
     if gpus and not 0 < share <= CARD_MILLI:
         raise row.error("gpu_milli", f"a share of 1 to {CARD_MILLI} milli")
-    if gpus > 1 and share != CARD_MILLI:
+    cards, rest = divmod(int(gpus), tasks)
+    if rest:
+        raise row.error("tasks", f"a number by which {gpus:g} cards can be divided")
+    if cards > 1 and share != CARD_MILLI:
         raise InvalidInputError(
-            f"{row.where}: {share} milli of each of {gpus:g} cards",
-            "a fraction is taken of one card; ask for one card or for whole cards",
+            f"{row.where}: {share} milli of each of {cards} cards",
+            "a fraction is taken of one card for each task; ask for one card or for whole cards",
         )
-    cpu_milli = row.integer("cpu_milli", least=0, default=0)
-    memory_mib = row.integer("memory_mib", least=0, default=0)
-    models = tuple(part for part in row.text("gpu_models").split("|") if part)
-    if gpus == 1 and share < CARD_MILLI:
-        piece = SliceRequest(share, limit_milli=share)
-        return (Role.rigid(TaskRequest(cpu_milli, memory_mib, 1, piece, models), 1),)
-    return gang_roles(int(gpus), cards_per_node, cpu_milli, memory_mib, models)
+    return cards, share if cards else CARD_MILLI
