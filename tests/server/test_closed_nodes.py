@@ -49,7 +49,7 @@ def test_a_drained_machine_shows_what_it_still_waits_for(api: Api) -> None:
     (node,) = api.client.get("/api/v1/nodes").json()["nodes"]
     assert (node["draining"], node["jobs"]) == (True, [stays.id])
     history = [item["text"] for item in api.client.get(f"{JOBS}/{leaves.id}/events").json()["events"]]
-    assert "end all tasks within 30 s (drained)" in history
+    assert "end all tasks within 30s (drained)" in history
     assert api.job(leaves.id).preemptions == 0
 
 

@@ -7,6 +7,7 @@ import json
 import queue
 import threading
 from collections.abc import Iterator
+from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -374,6 +375,26 @@ def test_the_audit_log_tells_how_it_came_out_although_the_answer_began_well(
     assert refused[1].startswith(f"from {REFERENCE}: the registry registry.example.com does not give")
     assert added == (200, f"from {REFERENCE}: {registry.digest}")
     assert broken == (500, "fetched: a defect")
+
+
+def test_the_last_line_comes_when_the_audit_log_has_the_entry(api: Api) -> None:
+    heard, kept = threading.Event(), Future[None]()
+
+    def ended(*_how: object) -> Future[None]:
+        heard.set()
+        return kept
+
+    def work(_tell: Tell) -> CatalogueImage:
+        raise NotFoundError("none", "")
+
+    async def ask() -> None:
+        last = asyncio.ensure_future(anext(api.service.images.steps(work, ended)))
+        await asyncio.to_thread(heard.wait)
+        assert await asyncio.wait({last}, timeout=0.05) == (set(), {last})
+        kept.set_result(None)
+        assert (await last).error is not None
+
+    asyncio.run(ask())
 
 
 def test_what_was_left_by_whoever_asked_is_told_as_it_ended(api: Api, registry: PrivateRegistry) -> None:

@@ -65,7 +65,7 @@ def test_never_too_many_never_too_few_and_it_comes_to_its_end(target, before, su
 
 def test_what_is_not_ready_in_time_or_ends_is_withdrawn_and_the_present_one_gets_its_replicas_back() -> None:
     late = next_step(revision(), RULE, Side(1, 0), Side(3, 3), overdue=True)
-    assert late == Step(Phase.UNDOING, "no further replica was ready within 600 s")
+    assert late == Step(Phase.UNDOING, "no further replica was ready within 10m")
     assert next_step(revision(), RULE, GONE, Side(2, 2), overdue=False).phase is Phase.UNDOING
     undoing = revision(Phase.UNDOING)
     assert next_step(undoing, RULE, Side(2, 0), Side(2, 2), overdue=True) == Step(coming=1, present=2)

@@ -148,7 +148,7 @@ def test_a_swapped_task_that_is_told_to_end_does(bench: Bench) -> None:
     bench.stop("one", grace_s=30)
     warned, _, end = bench.events(3)
     assert isinstance(warned, Noted)
-    assert "what it asks of its device waits, and it is killed after 30 s" in warned.text
+    assert "what it asks of its device waits, and it is killed after 30s" in warned.text
     assert isinstance(end, Ended)
     assert end.outcome is Outcome.STOPPED
 

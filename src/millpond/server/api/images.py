@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from concurrent.futures import Future
 from typing import Annotated, Any
 
 from fastapi import Path
@@ -152,10 +153,10 @@ def _streamed(service: Service, access: Access, security: Security, work: Work) 
     act = access.act
     act.lasts = True
 
-    def ended(status: int, words: str) -> None:
+    def ended(status: int, words: str) -> Future[None] | None:
         act.after = f"{act.after}: {words}" if act.after else words
-        if (entry := act.entry(status)) is not None:
-            security.audit.add_now(entry)
+        entry = act.entry(status)
+        return None if entry is None else security.audit.add_now(entry)
 
     return StreamingResponse(_lines(service.images.steps(work, ended)), media_type="application/x-ndjson")
 

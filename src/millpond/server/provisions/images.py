@@ -8,6 +8,7 @@ import shutil
 import tempfile
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import Future, wait
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -41,8 +42,11 @@ from millpond.specs.images import LOCAL_REGISTRY, repository_of
 from millpond.specs.job_bodies import JobInfo
 
 Work = Callable[[Tell], CatalogueImage]
-Ended = Callable[[int, str], None]
-"""Hears how something came out: the status that its answer would have, and a few words."""
+Ended = Callable[[int, str], Future[None] | None]
+"""Hears how something came out: the status that its answer would have, and a few words. Done when that is kept."""
+
+_KEPT_WITHIN_S: Final = 10.0
+"""After that the answer ends all the same, as where a full disk keeps nothing."""
 
 BUILD_FILES: Final = ("Containerfile", "Dockerfile")
 _AT_ONCE: Final = 4
@@ -256,7 +260,8 @@ class ImageService:
         """Do it, line by line; the last line has the image, or why there is none.
 
         Args:
-            ended: hears how it came out, on another thread and before the last line; once, whatever happens.
+            ended: hears how it came out, on another thread, once, whatever happens. The last line waits for what it
+                returns.
         """
         lines: queue.SimpleQueue[ImageStep | None] = queue.SimpleQueue()
         left = threading.Event()
@@ -278,7 +283,8 @@ class ImageService:
                 (status, body), words = known, error.cause
                 last = ImageStep(error=body)
             finally:
-                ended(status, words)
+                if (kept := ended(status, words)) is not None:
+                    wait([kept], _KEPT_WITHIN_S)
                 for line in (last, None) if last is not None else (None,):
                     lines.put(line)
 
