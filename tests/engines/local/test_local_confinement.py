@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from local_bench import Bench, eventually
@@ -57,11 +58,12 @@ def end_of(bench: Bench, command: str | tuple[str, ...], **settings: object) -> 
     return confirmed, end
 
 
-def open_to_all(folder: Path) -> None:
-    """Let every account enter a folder of pytest's."""
-    for above in (folder, *folder.parents):
-        if "pytest" in str(above):
-            above.chmod(0o755)
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder that every account can enter, which pytest's own are not."""
+    with TemporaryDirectory(prefix="confinement-") as made:
+        Path(made).chmod(0o755)
+        yield Path(made)
 
 
 class TestWithControlGroups:
@@ -217,29 +219,27 @@ class TestAsSomebodyElse:
         assert "of max" not in log
         assert "Permission denied" in log
 
-    def test_no_program_of_its_path_makes_its_sandbox(self, bench: Bench, tmp_path: Path) -> None:
+    def test_no_program_of_its_path_makes_its_sandbox(self, bench: Bench, folder: Path) -> None:
         for name in ("setpriv", "env", "sh"):
-            (tmp_path / name).write_text(f'#!/bin/bash\nid -u >> {tmp_path}/run-by; exec /usr/bin/{name} "$@"\n')
-            (tmp_path / name).chmod(0o755)
-        open_to_all(tmp_path)
-        (tmp_path / "run-by").touch()
-        env = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+            (folder / name).write_text(f'#!/bin/bash\nid -u >> {folder}/run-by; exec /usr/bin/{name} "$@"\n')
+            (folder / name).chmod(0o755)
+        (folder / "run-by").touch()
+        env = {"PATH": f"{folder}:/usr/bin:/bin"}
         _, end = end_of(bench, ("/bin/true",), **(self.settings(bench) | {"env": env, "workdir": Path("/")}))
         assert end.outcome is Outcome.SUCCESS, bench.log("j")
-        assert (tmp_path / "run-by").read_text() == ""
+        assert (folder / "run-by").read_text() == ""
 
     def test_it_works_in_no_folder_that_its_user_could_not_enter_whether_it_is_there_or_not(
-        self, bench: Bench, tmp_path: Path
+        self, bench: Bench, folder: Path
     ) -> None:
-        closed = tmp_path / "closed"
+        closed = folder / "closed"
         (closed / "inner").mkdir(parents=True)
-        open_to_all(tmp_path)
         closed.chmod(0o700)
-        (tmp_path / "link").symlink_to(closed / "inner")
+        (folder / "link").symlink_to(closed / "inner")
         (closed / "inner" / "program").write_text("#!/bin/sh\n")
         (closed / "inner" / "program").chmod(0o755)
         reasons = []
-        for number, where in enumerate((closed / "inner", closed / "missing", tmp_path / "link")):
+        for number, where in enumerate((closed / "inner", closed / "missing", folder / "link")):
             settings = self.settings(bench) | {"workdir": where}
             bench.define(f"j{number}", ("./program",), **settings)
             bench.start(f"j{number}")
@@ -249,20 +249,19 @@ class TestAsSomebodyElse:
         assert "Permission denied" in reasons[0]
         assert reasons == [reasons[0]] * 3
 
-    def test_its_sandbox_shows_nothing_that_its_user_could_not_get_to(self, bench: Bench, tmp_path: Path) -> None:
-        for folder in ("closed/inner", "open/bin"):
-            (tmp_path / folder).mkdir(parents=True)
-        (tmp_path / "closed/inner/file").write_text("of root")
-        (tmp_path / "open/bin/file").write_text("of all")
-        (tmp_path / "laid-since").symlink_to(tmp_path / "closed/inner")
-        open_to_all(tmp_path)
-        (tmp_path / "closed").chmod(0o700)
+    def test_its_sandbox_shows_nothing_that_its_user_could_not_get_to(self, bench: Bench, folder: Path) -> None:
+        for below in ("closed/inner", "open/bin"):
+            (folder / below).mkdir(parents=True)
+        (folder / "closed/inner/file").write_text("of root")
+        (folder / "open/bin/file").write_text("of all")
+        (folder / "laid-since").symlink_to(folder / "closed/inner")
+        (folder / "closed").chmod(0o700)
         settings = self.settings(bench) | {"workdir": Path("/")}
-        env = {"PATH": f"{tmp_path}/open/bin:{tmp_path}/closed/inner:{tmp_path}/laid-since:/usr/bin:/bin"}
-        end_of(bench, f"cat {tmp_path}/*/bin/file {tmp_path}/*/inner/file {tmp_path}/*/file", **settings | {"env": env})
+        env = {"PATH": f"{folder}/open/bin:{folder}/closed/inner:{folder}/laid-since:/usr/bin:/bin"}
+        end_of(bench, f"cat {folder}/*/bin/file {folder}/*/inner/file {folder}/*/file", **settings | {"env": env})
         assert b"of all" in bench.log("j")
         assert b"of root" not in bench.log("j")
-        for data in (tmp_path / "laid-since", tmp_path / "closed/inner"):
+        for data in (folder / "laid-since", folder / "closed/inner"):
             workspace = Workspace(str(bench.state_dir / "blobs"), "", data=(DataMount("set", path=str(data)),))
             bench.define(data.name, "cat $MILLPOND_DATA_SET/file", **settings | {"workspace": workspace})
             bench.start(data.name)
@@ -296,15 +295,15 @@ class TestAsSomebodyElse:
         assert {(place / name).lstat().st_uid for name in ("plain", "link")} == {NUMBER}  # type: ignore[operator]
 
     def test_it_works_in_its_home_and_through_no_link_there_in_a_folder_of_others(
-        self, bench: Bench, tmp_path: Path
+        self, bench: Bench, folder: Path
     ) -> None:
         settings = self.settings(bench)
         home = bench.state_dir / "homes/mia"
         (home / "deep").mkdir()
         os.chown(home / "deep", NUMBER, NUMBER)
-        (tmp_path / "closed").mkdir(mode=0o700)
-        (tmp_path / "closed/file").write_text("of root")
-        (home / "link").symlink_to(tmp_path / "closed")
+        (folder / "closed").mkdir(mode=0o700)
+        (folder / "closed/file").write_text("of root")
+        (home / "link").symlink_to(folder / "closed")
         _, end = end_of(bench, "touch here; pwd", **settings | {"workdir": home / "deep"})
         assert (end.outcome, bench.log("j")) == (Outcome.SUCCESS, f"{home}/deep\n".encode())
         bench.define("k", "cat file", **settings | {"workdir": home / "link"})
@@ -313,13 +312,12 @@ class TestAsSomebodyElse:
         assert "Permission denied" in refused.reason  # type: ignore[attr-defined]
 
     def test_a_folder_of_the_machine_is_made_for_its_output_with_its_own_rights_only(
-        self, bench: Bench, tmp_path: Path
+        self, bench: Bench, folder: Path
     ) -> None:
-        for_all, closed = tmp_path / "for-all", tmp_path / "closed"
-        for folder, mode in ((for_all, 0o1777), (closed, 0o755)):
-            folder.mkdir()
-            folder.chmod(mode)
-        open_to_all(tmp_path)
+        for_all, closed = folder / "for-all", folder / "closed"
+        for made, mode in ((for_all, 0o1777), (closed, 0o755)):
+            made.mkdir()
+            made.chmod(mode)
         settings = self.settings(bench)
         workspace = Workspace(str(bench.state_dir / "blobs"), "", output=str(closed / "out"))
         bench.define("j", "true", workdir=Path("/"), identity=settings["identity"], workspace=workspace)

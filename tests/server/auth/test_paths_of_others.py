@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from auth_world import API, AuthWorld, error_of
@@ -17,20 +19,19 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can look at
 
 
 @pytest.fixture
-def place(world: AuthWorld, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def place(world: AuthWorld) -> Iterator[Path]:
     """``open/`` for everybody, ``closed/`` for root alone though what lies in it is open, and links into it."""
     world.isolation.apart = Apart(SandboxMode.AUTO, Sandbox("bwrap", ()), is_root=True)
-    place = tmp_path_factory.mktemp("place")
-    for folder in (place / "open", place / "closed/inner"):
-        folder.mkdir(parents=True)
-        folder.chmod(0o777)
-    (place / "closed/inner/file").write_text("of root")
-    (place / "closed").chmod(0o700)
-    (place / "link").symlink_to(place / "closed/inner")
-    for above in (place, *place.parents):
-        if "pytest" in str(above):
-            above.chmod(0o755)
-    return place
+    with TemporaryDirectory(prefix="paths-") as made:  # pytest's own are closed to others
+        place = Path(made)
+        place.chmod(0o755)
+        for folder in (place / "open", place / "closed/inner"):
+            folder.mkdir(parents=True)
+            folder.chmod(0o777)
+        (place / "closed/inner/file").write_text("of root")
+        (place / "closed").chmod(0o700)
+        (place / "link").symlink_to(place / "closed/inner")
+        yield place
 
 
 def answer_to(world: AuthWorld, user: str, path: Path, field: str) -> tuple[int, str]:
