@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 import threading
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import cloudpickle
@@ -18,8 +20,8 @@ from millpond.client.sdk import Client
 from millpond.client.sdk.environment import module_path
 from millpond.client.sdk.functions import job_of
 from millpond.client.sdk.outcomes import RemoteExceptionError, RemoteTracebackError, value_of
-from millpond.job.envelopes import pack, unpack
-from millpond.model.errors import InvalidInputError, UnavailableError
+from millpond.job.envelopes import pack, python_version, unpack
+from millpond.model.errors import InvalidInputError, NotAllowedError, UnavailableError
 from millpond.specs.files import digest_of
 
 
@@ -109,6 +111,40 @@ def test_a_lost_connection_while_a_file_is_sent_is_our_own_error(client: Client,
     server.will_fail(httpx2.ReadError("gone"))
     with pytest.raises(UnavailableError, match="broke"):
         millpond.submit(divided, 1, 2, client=client)
+
+
+def test_the_result_of_another_users_job_is_read_only_if_they_are_named(make_job: Any, tmp_path: Path) -> None:
+    opened, theirs = tmp_path / "opened", make_job("train-abcde", "succeeded", user="max")
+    planted = pack({"outcome": "returned", "python": python_version()}, cloudpickle.dumps(Planted(opened)))
+
+    def as_user(name: str) -> Any:
+        return SimpleNamespace(
+            find=lambda _job: theirs,
+            watch=lambda *_: [theirs],
+            accounts=SimpleNamespace(whoami=lambda: SimpleNamespace(user=name)),
+            files=SimpleNamespace(result=lambda *_: planted),
+        )
+
+    for trusted in ("", "mia"):
+        job = millpond.attach("train-abcde", as_user("ada"), trusted_user=trusted)
+        for read in (job.result, lambda job=job: asyncio.run(job.aresult())):
+            with pytest.raises(NotAllowedError, match="train-abcde is max's") as refused:
+                read()
+            assert "trusted_user='max'" in refused.value.remedy
+    assert not opened.exists()
+    millpond.attach("train-abcde", as_user("ada"), trusted_user="max").result()
+    assert opened.exists()
+    assert millpond.attach("train-abcde", as_user("max")).result() is None
+
+
+class Planted:
+    """What does something when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return (Path.touch, (self.path,))
 
 
 def test_an_exception_that_cannot_be_read_here_keeps_its_words_and_traceback() -> None:

@@ -21,6 +21,7 @@ from millpond.client.sdk.handles import InlineJob, Job, Jobs, PoolJob
 from millpond.job.envelopes import EACH, pack
 from millpond.model.errors import InvalidInputError
 from millpond.specs.job import check_job
+from millpond.specs.job_bodies import JobInfo
 from millpond.specs.job_ids import member_id
 
 T = TypeVar("T")
@@ -125,14 +126,19 @@ def submit_each(
     return jobs
 
 
-def attach(job_id: str, client: Client | None = None) -> Job[Any]:
+def attach(job_id: str, client: Client | None = None, *, trusted_user: str = "") -> Job[Any]:
     """The job of an id (or of its beginning), whoever submitted it and wherever.
+
+    Reading a result runs whatever code the job wrote into it, so another user's is refused unless they are named.
+
+    Args:
+        trusted_user: whose results may be read, besides one's own.
 
     Raises:
         NotFoundError, ConflictError: there is none, or there are several.
     """
     server = client or _default_client()
-    return PoolJob(server, server.find(job_id))
+    return PoolJob(server, server.find(job_id), trusted_user)
 
 
 def job_of(function: Callable[..., Any], python: str, payload: str, fields: JobFields) -> dict[str, Any]:
@@ -161,7 +167,7 @@ def _handed_in(
     client: Client, function: Callable[..., T], arguments: tuple[Any, ...], python: str, fields: JobFields
 ) -> PoolJob[T]:
     payload = client.files.put_content(_pickled(function, arguments))
-    return PoolJob(client, client.submit(job_of(function, python, payload, fields)))
+    return _own(client, client.submit(job_of(function, python, payload, fields)))
 
 
 def _array(client: Client, count: int, document: dict[str, Any]) -> Jobs[Any]:
@@ -171,7 +177,12 @@ def _array(client: Client, count: int, document: dict[str, Any]) -> Jobs[Any]:
     members = (
         array.model_copy(update=update | {"id": member_id(array.id, index), "index": index}) for index in range(count)
     )
-    return Jobs((PoolJob(client, member) for member in members), PoolJob(client, array))
+    return Jobs((_own(client, member) for member in members), _own(client, array))
+
+
+def _own(client: Client, info: JobInfo) -> PoolJob[Any]:
+    """A job that was handed in just now."""
+    return PoolJob(client, info, info.user)
 
 
 def _pickled(

@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeVar
 from millpond.client.sdk.client import ENDED, Client
 from millpond.client.sdk.outcomes import JobTimeoutError, value_of, without_result
 from millpond.client.sdk.patience import Patience
-from millpond.model.errors import NotFoundError, UnavailableError
+from millpond.model.errors import NotAllowedError, NotFoundError, UnavailableError
 from millpond.specs.file_bodies import MetricsInfo
 from millpond.specs.job_bodies import JobInfo
 from millpond.specs.reason_bodies import ReasonInfo
@@ -75,6 +75,7 @@ class Job(ABC, Generic[T]):
         Raises:
             Exception: what the function raised, with the remote traceback as its cause.
             JobFailedError: it ended without a result.
+            NotAllowedError: it is another user's, whom ``attach`` was not told to trust.
             JobTimeoutError: it has not ended within ``timeout`` seconds; it goes on.
         """
         return self.results(timeout)[0]
@@ -91,10 +92,12 @@ class PoolJob(Job[T]):
 
     Args:
         info: its look when it was submitted.
+        trusted: the one user, besides oneself, whose results are read: reading one runs what its job wrote into it.
     """
 
-    def __init__(self, client: Client, info: JobInfo) -> None:
+    def __init__(self, client: Client, info: JobInfo, trusted: str = "") -> None:
         self._client = client
+        self._trusted = trusted
         self.info = info
 
     @property
@@ -165,6 +168,12 @@ class PoolJob(Job[T]):
         return state
 
     def _value(self, task: int) -> T:
+        owner = self.info.user
+        if owner != self._trusted and owner != self._client.accounts.whoami().user:
+            raise NotAllowedError(
+                f"job {self.id} is {owner}'s, and reading its result runs whatever code it wrote into it",
+                f"if you trust them: millpond.attach({self.id!r}, trusted_user={owner!r})",
+            )
         try:
             data = self._client.files.result(self.id, task)
         except NotFoundError as error:
