@@ -64,6 +64,28 @@ def test_a_state_directory_whose_server_was_killed_is_had_when_what_that_was_sta
         assert lock.closed
 
 
+@pytest.mark.parametrize("mode", [0o755, 0o770, 0o701])
+def test_a_state_directory_that_others_may_enter_is_closed_to_them(tmp_path: Path, mode: int) -> None:
+    path = tmp_path / "state"
+    path.mkdir()
+    for _ in ("empty", "used before"):
+        path.chmod(mode)
+        with StateDir(path):
+            assert path.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_folder_with_something_else_in_it_is_no_state_directory_while_others_may_enter_it(tmp_path: Path) -> None:
+    (tmp_path / "shared/things").mkdir(parents=True)
+    (tmp_path / "shared").chmod(0o755)
+    with pytest.raises(UnavailableError, match="has mode 0755") as refused:
+        StateDir(tmp_path / "shared")
+    assert refused.value.remedy.startswith("chmod 700")
+    assert (tmp_path / "shared").stat().st_mode & 0o777 == 0o755
+    (tmp_path / "shared").chmod(0o700)
+    with StateDir(tmp_path / "shared"):
+        pass
+
+
 def test_a_state_directory_that_cannot_be_made_is_one_clear_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(UnavailableError, match="Not a directory"):

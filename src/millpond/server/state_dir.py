@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import logging
 import os
 import signal
+import stat
 import time
 from pathlib import Path
 from types import TracebackType
@@ -20,8 +22,11 @@ from millpond.node import procfs
 from millpond.node.files import read_json, write_json
 from millpond.specs.server_bodies import SERVER_FILE, ServerFile
 
+log = logging.getLogger(__name__)
+
 DATABASE_FILE: Final = "millpond.db"
 LOCK_FILE: Final = "lock"
+_OF_OTHERS: Final = 0o077
 IDENTITY_FILE: Final = "identity.json"
 """Whose state this is; see ``server.startup.identity``."""
 _ENDS_WITHIN_S: Final = 2.0
@@ -38,7 +43,7 @@ class StateDir:
         takes_over: this server leads by now, and whoever has the directory still does so no more.
 
     Raises:
-        UnavailableError: it cannot be made or written, or another server uses it.
+        UnavailableError: it cannot be made or written, other accounts may use it, or another server does.
     """
 
     def __init__(self, path: Path, takes_over: bool = False) -> None:
@@ -46,6 +51,7 @@ class StateDir:
         self._left: dict[str, Any] | None = None
         try:
             self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._close_to_others()
             self._lock = os.open(self.path / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise self._unusable(error) from error
@@ -72,6 +78,25 @@ class StateDir:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         os.close(self._lock)
+
+    def _close_to_others(self) -> None:
+        """Take the rights of other accounts away, which a folder that was made by other means gives them.
+
+        Raises:
+            UnavailableError: it is a folder that others may use for something else, or is not ours.
+        """
+        found = self.path.stat()
+        if not found.st_mode & _OF_OTHERS and found.st_uid == os.geteuid():
+            return
+        if found.st_uid == os.geteuid() and ((self.path / LOCK_FILE).exists() or not any(self.path.iterdir())):
+            self.path.chmod(stat.S_IMODE(found.st_mode) & ~_OF_OTHERS)
+            log.warning("the state directory %s was open to other accounts; now it is not", self.path)
+            return
+        raise UnavailableError(
+            f"the state directory {self.path} has mode {stat.S_IMODE(found.st_mode):04o} and belongs to user "
+            f"{found.st_uid}: other accounts could read what the server keeps in it",
+            f"chmod 700 {self.path} if it is for this server alone, or choose another with --state-dir",
+        )
 
     def announce(self, left: ServerFile) -> None:
         """Leave the address for clients to find."""
