@@ -42,3 +42,25 @@ def test_a_place_to_work_is_started_entered_extended_and_left_running(shared: Po
     shared("stop", name)
     missing = shared("dev", "--template", "code-server")
     assert (missing.returncode, "coder.com/docs/code-server" in missing.stderr) == (2, True)
+
+
+def test_the_jobs_of_a_file_are_taken_together_by_submit_and_by_apply(shared: Pond) -> None:
+    path = shared.state_dir.parent / "pipeline.yaml"
+    good = "name: Fetch_It\ncommand: echo fetched\n---\nname: fit-it\nafter: Fetch_It\ncommand: echo fitted\n"
+    path.write_text(good + "---\nname: never\ncommand: x\ngpus: 999\n")
+    before = shared("ps", "--all", "-o", "name").stdout
+    for way in (("submit",), ("apply", "-y")):
+        refused = shared(*way, str(path))
+        assert (refused.returncode, refused.stdout) == (2, "")
+        assert "999 GPUs" in refused.stderr
+        assert shared("ps", "--all", "-o", "name").stdout == before
+    path.write_text(good)
+    for way in (("submit",), ("apply", "-y")):
+        first, second = shared(*way, str(path)).stdout.split()
+        assert shared("wait", second).returncode == 0
+        assert shared("logs", first).stdout == "fetched\n"
+    assert shared("logs", "fit-").returncode == 5, "two begin so"
+    path.write_text("name: Only_One\ncommand: echo here\n")
+    shared("submit", str(path))
+    assert shared("wait", "Only_One").returncode == 0
+    assert shared("logs", "Only_O").stdout == "here\n"

@@ -46,8 +46,8 @@ def test_a_job_that_reached_its_time_limit_says_so_however_it_then_ended() -> No
     world.core.handle(Ended(90, "ignores", 1, Outcome.STOPPED, exit_code=137, detail="killed"))
     told = {name: world.core.jobs[name].tasks[0].detail for name in ("heeds", "ignores")}
     assert told == {
-        "heeds": "it reached its time limit of 60 s",
-        "ignores": "it reached its time limit of 60 s; killed",
+        "heeds": "it reached its time limit of 1m",
+        "ignores": "it reached its time limit of 1m; killed",
     }
 
 

@@ -25,6 +25,7 @@ from typing import Any
 
 import numpy as np
 
+from millpond.model.amounts import seconds_text
 from millpond.model.decisions import Decision
 from millpond.model.events import Event, PolicyChanged
 from millpond.model.reasons import Cause, Reason
@@ -171,7 +172,7 @@ class Scheduler:
             limit_s = record.job.time_limit_s or 0.0
             if record.service_s(state.now) + 1e-6 >= limit_s:
                 for task in record.tasks:
-                    task.detail = f"it reached its time limit of {limit_s:.12g} s"
+                    task.detail = f"it reached its time limit of {seconds_text(limit_s)}"
                 state.stop(record, Trigger.ENDED_BADLY, Cause.TIME_LIMIT)
             else:  # it was suspended for a while
                 state.watch_deadline(record)

@@ -13,7 +13,7 @@ import click
 from millpond.client.cli import needs, updating, wording
 from millpond.client.cli.complaints import say
 from millpond.client.cli.connection import asks_server, connect
-from millpond.client.cli.submit import read
+from millpond.client.cli.submit import read, submit_all
 from millpond.client.cli.why import start_text
 from millpond.client.sdk.client import Client
 from millpond.model.errors import InvalidInputError
@@ -45,6 +45,7 @@ def command(
 ) -> int:
     """Show where and when the jobs of FILE would run and at whose cost, ask, and hand them in; prints their ids.
 
+    The new jobs of a file are taken together or not at all.
     A service of the same name that runs already is updated: its changed fields are shown, and its replicas replaced.
     """
     _require_one(file, template)
@@ -62,6 +63,8 @@ def command(
         targets = [None if new else updating.target(client, spec, update) for spec in specs]
         if canary is not None and None in targets:
             raise InvalidInputError("--canary without a service to update", "submit the service first, without it")
+        new_jobs: list[dict[str, Any]] = []
+        updates: list[tuple[str, dict[str, Any]]] = []
         for spec, target in zip(specs, targets, strict=True):
             for warning in spec.warnings:
                 say(warning)
@@ -73,9 +76,13 @@ def command(
             if chosen is not None and waits:
                 _, document = needs.make_environment(chosen, client, document)
             if target is None:
-                click.echo(client.submit(document).id)
+                new_jobs.append(document)
             else:
-                click.echo(client.services.begin(target, document, canary).revisions[-1].job)
+                updates.append((target, document))
+        for job in submit_all(client, new_jobs):
+            click.echo(job.id)
+        for service, document in updates:
+            click.echo(client.services.begin(service, document, canary).revisions[-1].job)
     return 0
 
 

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,6 +15,10 @@ from millpond.client.cli.connection import asks_server, connect
 from millpond.model.errors import InvalidInputError, UnavailableError
 from millpond.specs.changing import Change
 from millpond.specs.job import JobSpec, read_jobs
+
+if TYPE_CHECKING:
+    from millpond.client.sdk import Client
+    from millpond.specs.job_bodies import JobInfo
 
 
 @click.command("submit")
@@ -40,9 +45,15 @@ def command(
     with connect(state_dir) as client:
         for warning in dict.fromkeys(warning for spec in specs for warning in spec.warnings):
             say(warning)
-        documents = [spec.document for spec in specs]
-        for job in [client.submit(documents[0])] if len(documents) == 1 else client.submit_together(documents):
+        for job in submit_all(client, [spec.document for spec in specs]):
             click.echo(job.id)
+
+
+def submit_all(client: Client, documents: Sequence[Mapping[str, Any]]) -> list[JobInfo]:
+    """Hand jobs in: all of them are taken, or none is."""
+    if len(documents) < 2:
+        return [client.submit(document) for document in documents]
+    return client.submit_together(documents)
 
 
 def read(

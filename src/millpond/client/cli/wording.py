@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from millpond.client.cli import instants
+from millpond.model.amounts import milli_text
 
 if TYPE_CHECKING:
     from millpond.specs.node_bodies import ClosureInfo, NodeInfo
@@ -32,7 +33,7 @@ def gib(mebibytes: int) -> str:
 
 def thousandth(milli: int) -> str:
     """Milli-units as the unit: 250 is ``0.25``."""
-    return f"{milli / 1000:.2f}".rstrip("0").rstrip(".")
+    return milli_text(milli)
 
 
 def card_number(index: int, instance: int | None) -> str:
