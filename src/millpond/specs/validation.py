@@ -62,6 +62,11 @@ JobName = Annotated[
 ]
 
 
+_MOST_BITS: Final = 128
+MOST_TOLD: Final = 100
+"""Faults of one document that are named: each takes a search for the name that was meant."""
+
+
 @dataclass(frozen=True, slots=True)
 class Unit:
     """How the amounts of a field are written; stands among the metadata of its type."""
@@ -105,28 +110,42 @@ def validate(
     """
     if not isinstance(located.value, dict):
         raise SpecError([located.problem((), "a list of 'name: value' fields is expected here", _fields_hint(model))])
-    odd = _no_text(located.value)
+    odd = _odd(located.value, _is_no_text)
     if odd is not None:
         raise SpecError([located.problem(written(odd), "characters that are no text", "write it in UTF-8")])
+    odd = _odd(located.value, _is_immense)
+    if odd is not None:
+        raise SpecError([located.problem(written(odd), "a number of too many digits", "write a smaller one")])
     try:
         return model.model_validate(located.value, context=context)
     except ValidationError as error:
         faults = error.errors(include_url=False)
-        problems = [_problem(model, located, fault, written) for fault in faults]
-        raise SpecError(sorted(problems, key=lambda problem: (problem.source, problem.line, problem.column))) from error
+        problems = [_problem(model, located, fault, written) for fault in faults[:MOST_TOLD]]
+        problems.sort(key=lambda problem: (problem.source, problem.line, problem.column))
+        if len(faults) > MOST_TOLD:
+            problems.append(Problem(f"{len(faults) - MOST_TOLD:,} faults more", "mend these first"))
+        raise SpecError(problems) from error
 
 
-def _no_text(value: Any, path: Path = ()) -> Path | None:
-    """Where a document holds half of a surrogate pair, which JSON and YAML can write and nothing can store or send."""
-    if isinstance(value, str):
-        return None if value.isascii() or not _SURROGATE.search(value) else path
+def _is_no_text(value: Any) -> bool:
+    """Whether it holds half of a surrogate pair, which JSON and YAML can write and nothing can store or send."""
+    return isinstance(value, str) and not value.isascii() and _SURROGATE.search(value) is not None
+
+
+def _is_immense(value: Any) -> bool:
+    """Whether it is a number that no field has room for, and that would take long to write or to compute with."""
+    return isinstance(value, int) and value.bit_length() > _MOST_BITS
+
+
+def _odd(value: Any, is_odd: Callable[[Any], bool], path: Path = ()) -> Path | None:
+    """Where a document holds such a value."""
     if isinstance(value, dict):
         parts = [*((name, path) for name in value), *((each, (*path, name)) for name, each in value.items())]
     elif isinstance(value, list):
         parts = [(each, (*path, number)) for number, each in enumerate(value)]
     else:
-        return None
-    return next((odd for part, where in parts if (odd := _no_text(part, where)) is not None), None)
+        return path if is_odd(value) else None
+    return next((odd for part, where in parts if (odd := _odd(part, is_odd, where)) is not None), None)
 
 
 def _fields_hint(model: type[BaseModel]) -> str:

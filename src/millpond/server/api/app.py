@@ -52,8 +52,12 @@ from millpond.server.service import Service
 from millpond.server.tenants import Tenants
 from millpond.server.version import VERSION
 from millpond.specs.api import ErrorBody, ErrorDetail, ErrorInfo
+from millpond.specs.validation import MOST_TOLD
 
 log = logging.getLogger(__name__)
+
+_LONGEST_NAME = 100
+"""Characters of the name of a field that a refusal repeats."""
 
 
 def make_app(
@@ -136,8 +140,8 @@ def _not_stored(request: Request, error: Exception) -> JSONResponse:
 def _malformed(_request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)
     details = [
-        ErrorDetail(loc=".".join(str(part) for part in fault["loc"]), message=_in_words(fault))
-        for fault in error.errors()
+        ErrorDetail(loc=".".join(str(part)[:_LONGEST_NAME] for part in fault["loc"]), message=_in_words(fault))
+        for fault in error.errors()[:MOST_TOLD]
     ]
     return _answer(
         422,
