@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from millpond.client.cli import terminal
+from millpond.client.cli.completing import job_argument
 from millpond.client.cli.connection import asks_server
 from millpond.client.cli.exec import run_beside, task_option
 from millpond.model.errors import InvalidInputError
@@ -15,7 +16,7 @@ SHELL = ("/bin/sh", "-c", 'exec "${SHELL:-/bin/sh}" -i')
 
 
 @click.command("attach")
-@click.argument("job", metavar="JOB")
+@job_argument("job", metavar="JOB")
 @task_option
 @asks_server
 def command(job: str, task: int, state_dir: Path | None) -> int:

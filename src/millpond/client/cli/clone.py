@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from millpond.client.cli.complaints import say
+from millpond.client.cli.completing import job_argument
 from millpond.client.cli.connection import asks_server, connect
 from millpond.client.sdk import Client
 from millpond.model.errors import ConflictError
@@ -19,7 +20,7 @@ from millpond.specs.members import only_members
 
 
 @click.command("clone")
-@click.argument("job")
+@job_argument("job")
 @click.option("--set", "changes", multiple=True, metavar="FIELD=VALUE", help="Change a field, such as gpus=2, env.A=b.")
 @click.option("--failed", is_flag=True, help="Of an array, the members that failed alone.")
 @asks_server

@@ -86,6 +86,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "backup": _here("backup:backup", "Write everything the server remembers to a file."),
         "restore": _here("backup:restore", "Put a backup back into an empty state directory."),
         "service": _here("service:command", "Run the server as a service of systemd."),
+        "completion": _here("completion:command", "Print the script by which a shell completes commands and jobs."),
         "webhooks": _here("webhooks:command", "List what was told to other programs."),
     },
     "Try policies on traces": {

@@ -10,13 +10,14 @@ import click
 from millpond.client.cli import wording
 from millpond.client.cli.acting import confirmed, require_attended
 from millpond.client.cli.complaints import complain
+from millpond.client.cli.completing import job_argument
 from millpond.client.cli.connection import asks_server, connect
 from millpond.model.errors import ConflictError, NotFoundError
 from millpond.specs.job_bodies import JobInfo
 
 
 @click.command("delete")
-@click.argument("jobs", nargs=-1, required=True, metavar="JOB...")
+@job_argument("jobs", nargs=-1, required=True, metavar="JOB...")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @asks_server
 def command(jobs: tuple[str, ...], yes: bool, state_dir: Path | None) -> int:

@@ -11,6 +11,7 @@ import click
 from millpond.client.cli import needs, terminal, wording
 from millpond.client.cli.attach import SHELL
 from millpond.client.cli.complaints import INTERRUPTED, say
+from millpond.client.cli.completing import job_argument
 from millpond.client.cli.connection import asks_server, connect
 from millpond.client.cli.dev_ssh import command as ssh_config
 from millpond.client.cli.dev_ssh import say_how_editors_open
@@ -86,7 +87,7 @@ def command(
 
 
 @command.command("open")
-@click.argument("job", metavar="JOB")
+@job_argument("job", metavar="JOB")
 @asks_server
 def open_job(job: str, state_dir: Path | None) -> int:
     """Print a link to what JOB serves. It works in one browser, once, for a minute.
@@ -98,7 +99,7 @@ def open_job(job: str, state_dir: Path | None) -> int:
 
 
 @command.command("extend")
-@click.argument("job", metavar="JOB")
+@job_argument("job", metavar="JOB")
 @click.argument("duration", metavar="DURATION")
 @asks_server
 def extend_job(job: str, duration: str, state_dir: Path | None) -> None:

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 import click
 
 from millpond.client.cli.complaints import say
+from millpond.client.cli.completing import job_argument
 from millpond.client.cli.connection import asks_server, connect
 from millpond.client.sdk import Client
 from millpond.client.sdk.client import ENDED
@@ -21,7 +22,7 @@ _EVERYWHERE = ("0.0.0.0", "::")
 
 
 @click.command("ssh-config")
-@click.argument("job", metavar="[JOB]", required=False)
+@job_argument("job", metavar="[JOB]", required=False)
 @click.option("--include", "includes", is_flag=True, help="Have ~/.ssh/config include the entries.")
 @asks_server
 def command(job: str | None, includes: bool, state_dir: Path | None) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from millpond.client.cli import instants
+from millpond.client.cli.completing import job_argument
 from millpond.client.cli.connection import asks_server, connect
 from millpond.client.cli.listing import Listing, listing_options, show_listing
 from millpond.client.cli.tables import Column, show
@@ -23,7 +24,7 @@ _AT_ONCE = 1_000
 
 
 @click.command("events")
-@click.argument("job", required=False)
+@job_argument("job", required=False)
 @click.option("--node", metavar="NODE", help="Of this machine.")
 @click.option("-f", "--follow", is_flag=True, help="Go on with what happens, to the end of the job or until Ctrl-C.")
 @click.option(

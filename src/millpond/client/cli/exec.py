@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from millpond.client.cli import terminal
+from millpond.client.cli.completing import job_argument
 from millpond.client.cli.connection import asks_server, connect
 from millpond.client.sdk.sessions import Order, Session
 
@@ -17,7 +18,7 @@ task_option = click.option(
 
 
 @click.command("exec")
-@click.argument("job", metavar="JOB")
+@job_argument("job", metavar="JOB")
 @task_option
 @click.option("-t/-T", "--tty/--no-tty", default=None, help="Give it a terminal or not [default: if this is one].")
 @click.option("-n", "--no-input", is_flag=True, help="Leave standard input alone.")

@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from millpond.client.cli.complaints import complain, say
+from millpond.client.cli.completing import job_argument
 from millpond.client.cli.connection import asks_server, connect
 from millpond.client.cli.exec import task_option
 from millpond.client.sdk.discovery import Address
@@ -22,7 +23,7 @@ _HIGHEST_PORT = 65_535
 
 
 @click.command("forward")
-@click.argument("job", metavar="JOB")
+@job_argument("job", metavar="JOB")
 @click.argument("ports", metavar="[LOCAL[:REMOTE]]", default="0")
 @task_option
 @asks_server

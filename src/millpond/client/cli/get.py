@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 
 from millpond.client.cli import arrays, instants, wording
+from millpond.client.cli.completing import job_argument
 from millpond.client.cli.connection import asks_server, connect
 from millpond.client.cli.failures import drawn, last_lines, told_of
 from millpond.client.cli.following import exit_code_of
@@ -36,7 +37,7 @@ class Step:
 
 
 @click.command("get")
-@click.argument("job")
+@job_argument("job")
 @click.option(
     "-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", help="Form of the answer."
 )

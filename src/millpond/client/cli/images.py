@@ -11,6 +11,7 @@ import click
 
 from millpond.client.cli import wording
 from millpond.client.cli.complaints import say
+from millpond.client.cli.completing import job_argument
 from millpond.client.cli.connection import asks_server, connect
 from millpond.client.cli.data import VISIBILITY
 from millpond.client.cli.listing import Listing, listing_options, show_listing
@@ -115,7 +116,7 @@ def build(image: str, folder: Path, state_dir: Path | None, **words: str | None)
 
 
 @group.command("save")
-@click.argument("job")
+@job_argument("job")
 @click.argument("image", metavar="NAME:TAG")
 @click.option("-t", "--task", type=click.IntRange(min=0), default=0, show_default=True, help="Which task of it.")
 @_with_words

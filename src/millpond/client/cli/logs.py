@@ -10,13 +10,14 @@ import click
 
 from millpond.client.cli import instants
 from millpond.client.cli.complaints import say
+from millpond.client.cli.completing import job_argument
 from millpond.client.cli.connection import asks_server, connect
 from millpond.client.cli.following import accounts_of, leave
 from millpond.client.cli.output import Output
 
 
 @click.command("logs")
-@click.argument("job")
+@job_argument("job")
 @click.option("-f", "--follow", is_flag=True, help="Go on until the job has ended.")
 @click.option("--task", type=click.IntRange(min=0), help="Only the task of this number.")
 @click.option("--attempt", type=click.IntRange(min=1), help="The run of this number [default: the last].")

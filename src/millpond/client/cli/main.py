@@ -10,6 +10,7 @@ import gc
 import importlib
 import os
 import sys
+from typing import TYPE_CHECKING
 
 import click
 
@@ -23,6 +24,9 @@ from millpond.client.cli.complaints import (
 )
 from millpond.client.cli.suggesting import SuggestingGroup
 from millpond.model.errors import InconsistentStateError, MillpondError
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 _ALLOCATIONS = 50_000
 """Between two searches for garbage. Imports make many objects and no garbage: with Python's own threshold, a fifth of a
@@ -42,6 +46,14 @@ class LazyGroup(SuggestingGroup):
         module, _, attribute = entry.target.partition(":")
         command: click.Command = getattr(importlib.import_module(module), attribute)
         return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Commands by the table: to import all of them would take longer than anybody waits for a key."""
+        from click.shell_completion import CompletionItem
+
+        names = [name for name in COMMANDS if name.startswith(incomplete)]
+        found = [CompletionItem(name, help=COMMANDS[name].help) for name in names]
+        return found + click.Command.shell_complete(self, ctx, incomplete)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         width = max(map(len, COMMANDS))

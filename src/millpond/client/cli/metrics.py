@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from millpond.client.cli.complaints import say
+from millpond.client.cli.completing import job_argument
 from millpond.client.cli.connection import asks_server, connect
 from millpond.client.cli.listing import Listing, listing_options, show_listing
 from millpond.client.cli.tables import Column, show
@@ -24,7 +25,7 @@ _COLUMNS = (
 
 
 @click.command("metrics")
-@click.argument("job")
+@job_argument("job")
 @click.option("--task", type=click.IntRange(min=0), help="Only the task of this number.")
 @click.option("--attempt", type=click.IntRange(min=1), help="The run of this number [default: the last].")
 @listing_options

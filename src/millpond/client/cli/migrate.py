@@ -8,13 +8,14 @@ from pathlib import Path
 import click
 
 from millpond.client.cli.acting import act_on
+from millpond.client.cli.completing import job_argument
 from millpond.client.cli.connection import asks_server
 from millpond.client.sdk import Client
 from millpond.specs.job_bodies import JobInfo
 
 
 @click.command("migrate")
-@click.argument("jobs", nargs=-1, required=True, metavar="JOB...")
+@job_argument("jobs", nargs=-1, required=True, metavar="JOB...")
 @click.option(
     "--to",
     multiple=True,

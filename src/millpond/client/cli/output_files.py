@@ -9,6 +9,7 @@ import click
 
 from millpond.client.cli import wording
 from millpond.client.cli.complaints import say
+from millpond.client.cli.completing import job_argument
 from millpond.client.cli.connection import asks_server, connect
 from millpond.client.cli.listing import Listing, listing_options, show_listing
 from millpond.client.cli.suggesting import SuggestingGroup
@@ -24,7 +25,7 @@ _attempt_option = click.option(
 
 
 @click.command("get-output")
-@click.argument("job")
+@job_argument("job")
 @click.argument("path", default="", metavar="[PATH]")
 @click.option("-o", "--into", type=click.Path(path_type=Path), metavar="DIR", help="Where to [default: ./JOB].")
 @_attempt_option
@@ -47,7 +48,7 @@ def group() -> None:
 
 
 @group.command("ls")
-@click.argument("job")
+@job_argument("job")
 @_attempt_option
 @listing_options
 @asks_server

@@ -7,12 +7,13 @@ from pathlib import Path
 import click
 
 from millpond.client.cli import wording
+from millpond.client.cli.completing import job_argument
 from millpond.client.cli.connection import asks_server, connect
 from millpond.model.errors import InvalidInputError
 
 
 @click.command("resize")
-@click.argument("job")
+@job_argument("job")
 @click.argument("size", metavar="[ROLE=]TASKS")
 @asks_server
 def command(job: str, size: str, state_dir: Path | None) -> None:

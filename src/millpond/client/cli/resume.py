@@ -7,13 +7,14 @@ from pathlib import Path
 import click
 
 from millpond.client.cli.acting import act_on
+from millpond.client.cli.completing import job_argument
 from millpond.client.cli.connection import asks_server
 from millpond.client.sdk import Client
 from millpond.specs.job_bodies import JobInfo
 
 
 @click.command("resume")
-@click.argument("jobs", nargs=-1, required=True, metavar="JOB...")
+@job_argument("jobs", nargs=-1, required=True, metavar="JOB...")
 @asks_server
 def command(jobs: tuple[str, ...], state_dir: Path | None) -> int:
     """Let each suspended JOB go on, as soon as there is room on its devices; of an array, all suspended members."""

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from millpond.client.cli import wording
+from millpond.client.cli.completing import job_argument
 from millpond.client.cli.connection import asks_server, connect
 from millpond.client.cli.listing import Listing, listing_options, show_listing
 from millpond.client.cli.suggesting import SuggestingGroup
@@ -32,7 +33,7 @@ def group() -> None:
 
 
 @group.command("status")
-@click.argument("job")
+@job_argument("job")
 @listing_options
 @asks_server
 def status(job: str, output: str, watch: bool, state_dir: Path | None) -> None:
@@ -49,7 +50,7 @@ def status(job: str, output: str, watch: bool, state_dir: Path | None) -> None:
 
 
 @group.command("undo")
-@click.argument("job")
+@job_argument("job")
 @asks_server
 def undo(job: str, state_dir: Path | None) -> None:
     """Withdraw the revision on its way; without one, go back to the revision before the present one."""
@@ -57,7 +58,7 @@ def undo(job: str, state_dir: Path | None) -> None:
 
 
 @group.command("pause")
-@click.argument("job")
+@job_argument("job")
 @asks_server
 def pause(job: str, state_dir: Path | None) -> None:
     """Leave both revisions as they are for now."""
@@ -65,7 +66,7 @@ def pause(job: str, state_dir: Path | None) -> None:
 
 
 @group.command("resume")
-@click.argument("job")
+@job_argument("job")
 @asks_server
 def resume(job: str, state_dir: Path | None) -> None:
     """Go on with a rollout that was paused."""
@@ -73,7 +74,7 @@ def resume(job: str, state_dir: Path | None) -> None:
 
 
 @group.command("promote")
-@click.argument("job")
+@job_argument("job")
 @asks_server
 def promote(job: str, state_dir: Path | None) -> None:
     """Have a canary take the place of the present revision."""

@@ -14,6 +14,7 @@ from typing import Any
 import click
 
 from millpond.client.cli.complaints import INTERRUPTED, say
+from millpond.client.cli.completing import complete_job
 from millpond.client.cli.connection import asks_server, connect
 from millpond.client.cli.feeding import InputFeeder, is_redirected
 from millpond.client.cli.following import Follower, leave
@@ -56,7 +57,13 @@ _ONE_TASK = {"tasks": 1, "kind": "train", "roles": None, "array": None, "sweep":
 @click.option("--output", type=click.Path(path_type=Path), help="Folder of the machine to write to.")
 @click.option("--array", metavar="COUNT|INDICES", help="Many such jobs: 100, or 0-99:2 with %8 for at most 8 at once.")
 @click.option("--image", help="Run in a container of this image: NAME:TAG of the catalogue, or a reference.")
-@click.option("--after", multiple=True, metavar="JOB", help="Start only when JOB has succeeded; may be repeated.")
+@click.option(
+    "--after",
+    multiple=True,
+    metavar="JOB",
+    shell_complete=complete_job,
+    help="Start only when JOB has succeeded; may be repeated.",
+)
 @click.option("--set", "changes", multiple=True, metavar="FIELD=VALUE", help="Any other field: share_class=online.")
 @click.option("--idempotency-key", help="Run again with the same key, it is the same job.")
 @click.option(

@@ -9,6 +9,7 @@ import click
 
 from millpond.client.cli import wording
 from millpond.client.cli.acting import act_on, act_with, confirmed, require_attended
+from millpond.client.cli.completing import job_argument
 from millpond.client.cli.connection import asks_server, connect
 from millpond.client.sdk import Client
 from millpond.client.sdk.client import MOST_JOBS
@@ -18,7 +19,7 @@ _NAMED_IN_QUESTION: Final = 5
 
 
 @click.command("stop")
-@click.argument("jobs", nargs=-1, metavar="[JOB...]")
+@job_argument("jobs", nargs=-1, metavar="[JOB...]")
 @click.option("--all", "everything", is_flag=True, help="All jobs of yours that wait or run.")
 @click.option("--name", default="", help="All of these of this name.")
 @click.option("--queue", default="", metavar="NAME", help="All of these in this queue.")

@@ -7,6 +7,32 @@ from difflib import get_close_matches
 import click
 
 _NO_LIMIT = 10_000
+_ELSEWHERE = {
+    **dict.fromkeys(("list", "ls", "jobs", "squeue", "qstat", "sacct", "status"), ("ps", "ls", "show")),
+    **dict.fromkeys(("describe", "inspect", "show", "info", "scontrol"), ("get", "show", "ls")),
+    **dict.fromkeys(("rm", "remove", "del", "delete"), ("delete", "rm")),
+    **dict.fromkeys(("cancel", "kill", "scancel", "qdel", "terminate"), ("stop", "undo")),
+    **dict.fromkeys(("create", "new"), ("submit", "add", "put", "create")),
+    **dict.fromkeys(("sbatch", "qsub", "batch"), ("submit",)),
+    **dict.fromkeys(("srun", "start", "launch"), ("run",)),
+    **dict.fromkeys(("salloc", "notebook", "jupyter"), ("dev",)),
+    **dict.fromkeys(("sinfo", "node", "cluster"), ("nodes",)),
+    **dict.fromkeys(("log", "tail", "output-log"), ("logs",)),
+    **dict.fromkeys(("shell", "bash", "ssh", "sh"), ("attach",)),
+    **dict.fromkeys(("port-forward", "proxy"), ("forward",)),
+    **dict.fromkeys(("cp", "download", "fetch", "pull"), ("get-output", "get")),
+    **dict.fromkeys(("upload", "push"), ("put",)),
+    **dict.fromkeys(("nvidia-smi", "smi", "gpus", "gpu"), ("top",)),
+    **dict.fromkeys(("history", "event"), ("events",)),
+    **dict.fromkeys(("pause", "hold", "freeze"), ("suspend",)),
+    **dict.fromkeys(("unpause", "release", "continue"), ("resume",)),
+    **dict.fromkeys(("scale",), ("resize",)),
+    **dict.fromkeys(("explain", "reason"), ("why",)),
+    **dict.fromkeys(("queues", "partition", "partitions", "quota"), ("queue",)),
+    **dict.fromkeys(("rerun", "retry", "requeue", "resubmit"), ("clone",)),
+    **dict.fromkeys(("account", "accounts", "users"), ("user",)),
+}
+"""Words of other tools (kubectl, docker, Slurm and its kin), each with our own, the first that a group has."""
 
 
 class SuggestingGroup(click.Group):
@@ -17,7 +43,8 @@ class SuggestingGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name, known = args[0], self.list_commands(ctx)
         if name not in known and not name.startswith("-"):
-            near = get_close_matches(name, known, n=1, cutoff=0.5)
+            near = [own for own in _ELSEWHERE.get(name, ()) if own in known]
+            near = near or get_close_matches(name, known, n=1, cutoff=0.5)
             hint = f"`{ctx.command_path} --help` lists the commands"
             if near:
                 hint = f"did you mean `{ctx.command_path} {near[0]}`?"

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from millpond.client.cli.acting import act_on
+from millpond.client.cli.completing import job_argument
 from millpond.client.cli.connection import asks_server
 from millpond.client.sdk import Client
 from millpond.model.errors import ConflictError, UnavailableError
@@ -20,7 +21,7 @@ _LOOK_EVERY_S = 0.05
 
 
 @click.command("suspend")
-@click.argument("jobs", nargs=-1, required=True, metavar="JOB...")
+@job_argument("jobs", nargs=-1, required=True, metavar="JOB...")
 @click.option("--swap", is_flag=True, help="Move its device memory to host memory: its cards are free for others.")
 @asks_server
 def command(jobs: tuple[str, ...], swap: bool, state_dir: Path | None) -> int:

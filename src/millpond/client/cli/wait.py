@@ -8,12 +8,13 @@ import click
 
 from millpond.client.cli.arrays import best_text
 from millpond.client.cli.complaints import say
+from millpond.client.cli.completing import job_argument
 from millpond.client.cli.connection import asks_server, connect
 from millpond.client.cli.following import exit_code_of
 
 
 @click.command("wait")
-@click.argument("jobs", nargs=-1, required=True, metavar="JOB...")
+@job_argument("jobs", nargs=-1, required=True, metavar="JOB...")
 @asks_server
 def command(jobs: tuple[str, ...], state_dir: Path | None) -> int:
     """Wait until each JOB has ended; exit with the exit code of the first named that did not succeed, or 0.

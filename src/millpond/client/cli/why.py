@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from millpond.client.cli import wording
+from millpond.client.cli.completing import job_argument
 from millpond.client.cli.connection import asks_server, connect
 from millpond.client.cli.harmless import json_text
 from millpond.specs.reason_bodies import ReasonInfo, StartInfo
@@ -34,7 +35,7 @@ _FILTERS = {
 
 
 @click.command("why")
-@click.argument("job")
+@job_argument("job")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="Form of the answer.")
 @asks_server
 def command(job: str, output: str, state_dir: Path | None) -> None:

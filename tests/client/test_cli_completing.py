@@ -1,0 +1,96 @@
+"""What the shell is offered to complete, and what stands for the words of other tools."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.shell_completion import BashComplete
+
+from millpond.client.cli.commands import COMMANDS
+from millpond.client.cli.completing import VARIABLE
+from millpond.client.cli.main import cli
+from millpond.client.cli.suggesting import _ELSEWHERE
+
+POND = Path(sys.executable).with_name("pond")
+
+
+@pytest.fixture
+def offered(client, monkeypatch):
+    """The words that are offered for the last one of a command line."""
+    monkeypatch.setattr("millpond.client.cli.completing._connect", lambda _: client)
+
+    def offer(*words):
+        return [
+            item.value for item in BashComplete(cli, {}, "pond", VARIABLE).get_completions(list(words[:-1]), words[-1])
+        ]
+
+    return offer
+
+
+def test_commands_are_offered_without_importing_them(offered, monkeypatch):
+    monkeypatch.setattr("millpond.client.cli.main.importlib.import_module", None)
+    assert offered("lo") == ["logs", "login", "logout"]
+    assert set(offered("")) == COMMANDS.keys()
+    assert "--version" in offered("--")
+
+
+def test_options_and_commands_of_groups_are_offered(offered):
+    assert offered("logs", "--ta") == ["--task", "--tail"]
+    assert offered("data", "g") == ["get"]
+
+
+@pytest.mark.parametrize(("begun", "found"), [("tr", ["train-a", "train-b"]), ("Bi", ["Big"]), ("x", [])])
+def test_jobs_are_offered_by_id_and_where_that_differs_by_name(offered, server, make_job, begun, found):
+    jobs = [make_job("train-b", name="train"), make_job("train-a", name="train"), make_job("big-1", name="Big")]
+    server.will(200, {"jobs": [job.model_dump() for job in jobs]})
+    assert offered("logs", begun) == found
+
+
+@pytest.mark.parametrize(
+    ("command", "ended"), [("logs", "true"), ("get", "true"), ("stop", "false"), ("exec", "false")]
+)
+def test_jobs_that_have_ended_are_offered_where_that_makes_sense(offered, server, command, ended):
+    server.will(200, {"jobs": []})
+    offered(command, "a")
+    assert server.requests[0].url.params["all"] == ended
+
+
+def test_without_a_server_nothing_is_offered_and_nothing_is_said(tmp_path):
+    words = {"COMP_WORDS": "pond logs tr", "COMP_CWORD": "2", VARIABLE: "bash_complete"}
+    done = subprocess.run(
+        [POND], env={"MILLPOND_STATE": str(tmp_path), "PATH": "", **words}, capture_output=True, text=True, check=False
+    )
+    assert (done.stdout.strip(), done.stderr) == ("", "")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_each_shell_gets_a_script(shell):
+    done = subprocess.run([POND, "completion", shell], capture_output=True, text=True, check=True)
+    assert f"{VARIABLE}={shell}_complete" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        *(("describe", "get"), ("rm", "delete"), ("list", "ps"), ("cancel", "stop"), ("kill", "stop")),
+        *(("status", "ps"), ("squeue", "ps"), ("sbatch", "submit"), ("sinfo", "nodes"), ("lgos", "logs")),
+        *(
+            ("data list", "data ls"),
+            ("data delete", "data rm"),
+            ("data download", "data get"),
+            ("queue ls", "queue show"),
+        ),
+    ],
+)
+def test_the_words_of_other_tools_are_answered_with_ours(typed, meant):
+    done = subprocess.run([POND, *typed.split(), "x"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr.splitlines()[0].partition("; ")[2]) == (2, f"did you mean `pond {meant}`?")
+
+
+def test_no_word_of_another_tool_leads_nowhere():
+    for typed, own in _ELSEWHERE.items():
+        assert typed not in COMMANDS or typed in ("delete", "start"), typed
+        assert any(name in COMMANDS for name in own) or typed in ("upload", "push"), typed
