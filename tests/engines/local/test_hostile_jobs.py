@@ -16,6 +16,7 @@ from millpond.node.launch import LaunchSpec
 from millpond.node.limiting import Limits
 from millpond.node.order import TaskStart, order_for
 from millpond.node.records import TaskFiles, TaskId
+from millpond.node.sandbox import Sandbox
 from millpond.node.sandbox_finding import SandboxMode, find_sandbox, trouble_with_identities
 from millpond.node.workspace import Workspace
 
@@ -28,6 +29,7 @@ ANOTHER = 65_533
 @pytest.fixture(params=["/tmp", "/var/lib"], ids=["in-tmp", "elsewhere"])
 def folder(request: pytest.FixtureRequest) -> Iterator[Path]:
     """A folder that every account can enter, in a directory that tasks have for themselves or beside it."""
+    the_sandbox()
     if not os.access(request.param, os.W_OK):
         pytest.skip(f"this account cannot write to {request.param}")
     made = Path(tempfile.mkdtemp(prefix="hostile-", dir=request.param))
@@ -36,11 +38,17 @@ def folder(request: pytest.FixtureRequest) -> Iterator[Path]:
     shutil.rmtree(made)
 
 
-def walked(folder: Path, mode: str, count: int, seed: int) -> dict[str, Any]:
-    """A walk; ``mode`` says whose tasks they are on what kind of server."""
+def the_sandbox() -> Sandbox:
+    """That of this machine; without one there is nothing to try."""
     sandbox, trouble = find_sandbox(SandboxMode.PREFERRED, ())
     if sandbox is None:
         pytest.skip(f"no sandbox here: {trouble}")
+    return sandbox
+
+
+def walked(folder: Path, mode: str, count: int, seed: int) -> dict[str, Any]:
+    """A walk; ``mode`` says whose tasks they are on what kind of server."""
+    sandbox = the_sandbox()
     if os.geteuid() != 0 and mode == "identity":
         pytest.skip("only root can start tasks as others")
     if os.geteuid() == 0 and mode in ("not root", "shared account"):
