@@ -1,12 +1,13 @@
 """What a task's user named for its sandbox, opened with their rights. Standard library only.
 
-Root makes the sandbox, and would find the way to each mount with its own rights. So the supervisor opens what the user
-named as the task's account, at the last moment, and the sandbox mounts what was opened: a link that is laid on the way
-meanwhile leads nowhere that this account could not go itself.
+The server's account makes the sandbox, and would find the way to each mount with its own rights. So the supervisor
+opens what the user named as the task's account, at the last moment, and the sandbox mounts what was opened. Where a
+link was put on the way since the path was checked, the task does not start.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
@@ -37,6 +38,7 @@ class NamedMounts:
     ) -> None:
         self.command = list(wrapped)
         self.handles: tuple[int, ...] = ()
+        self._paths: tuple[str, ...] = ()
         self._named = frozenset(named)
         self._identity = identity
         self._takes_open = takes_open
@@ -46,12 +48,15 @@ class NamedMounts:
         """Open them.
 
         Raises:
-            OSError: the task's account cannot get to one of them.
+            OSError: the task's account cannot get to one of them, or a link leads elsewhere now.
         """
-        if self._identity is not None:
-            with self._open, acting_as(self._identity):
+        with self._open:
+            with acting_as(self._identity):
                 self._open_each()
-                self._open = self._open.pop_all()
+            for path, handle in zip(self._paths, self.handles, strict=True):
+                if os.readlink(f"/proc/self/fd/{handle}") != path:  # noqa: PTH115 - no path like others
+                    raise OSError(errno.ELOOP, "a link was put there since it was checked", path)
+            self._open = self._open.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -87,4 +92,5 @@ class NamedMounts:
             return None
         self._open.callback(os.close, handle)
         self.handles += (handle,)
+        self._paths += (path,)
         return handle

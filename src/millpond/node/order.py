@@ -138,7 +138,7 @@ def order_for(
         "kill_counter": str(memory_cgroup.kill_counter() if container is None else memory_cgroup.WHOLE_MACHINE),
         # Only who is not root needs a user namespace to make a sandbox.
         "limits": start.limits.plain(apart=container is None and wrapped is not None and os.geteuid() != 0),
-        "named": [] if identity is None else _named(state_dir, launch),
+        "named": _named(state_dir, launch),
         "takes_open": sandbox is not None and sandbox.takes_open,
         "home": str(launch.home) if place.at_home else None,
         "identity": None if identity is None else identity.plain(),

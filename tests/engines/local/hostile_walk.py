@@ -106,9 +106,10 @@ class World:
         self.rules = MountRules(dict, self.state)
 
     def files(self) -> set[str]:
-        """All that lies in the home of the server's account but for what is the walk's own."""
+        """All that lies where the task may not write but for what is the walk's own."""
+        hidden = self.home if self.mode == "shared account" else self.state
         own = (self.state / "jobs" / "mine", self.state / HOMES / "eve")
-        return {str(path) for path in self.home.rglob("*") if not any(path.is_relative_to(place) for place in own)}
+        return {str(path) for path in hidden.rglob("*") if not any(path.is_relative_to(place) for place in own)}
 
     def leaks_of(self, case: Case, number: int) -> list[str] | None:
         """What a case got that it must not have; None: it was refused."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hostile_walk import World, as_account, walk
+from hostile_walk import CANARY, World, as_account, walk
 
 from millpond.node.launch import LaunchSpec
 from millpond.node.limiting import Limits
@@ -18,7 +18,7 @@ from millpond.node.order import TaskStart, order_for
 from millpond.node.records import TaskFiles, TaskId
 from millpond.node.sandbox import Sandbox
 from millpond.node.sandbox_finding import SandboxMode, find_sandbox, trouble_with_identities
-from millpond.node.workspace import Workspace
+from millpond.node.workspace import DataMount, Workspace
 
 pytestmark = pytest.mark.end_to_end
 
@@ -87,3 +87,25 @@ def test_on_a_server_that_is_not_root_a_task_that_forks_without_end_meets_a_boun
     found = as_account(ANOTHER, folder, bomb) if os.geteuid() == 0 else bomb()
     assert "fork" in found.lower()
     assert "reached the end" not in found
+
+
+@pytest.mark.parametrize("what", ["workdir", "data", "output", "VIRTUAL_ENV"])
+def test_a_link_that_is_put_in_place_of_a_folder_after_its_check_shows_nothing(folder: Path, what: str) -> None:
+    world, task = World(folder, "owner"), TaskId("mine", 1, 0)
+    assert world.sandbox is not None
+    if not world.sandbox.takes_open:
+        pytest.skip("this version of bubblewrap mounts paths only")
+    files, named = TaskFiles.of(world.state, task), world.project / "named"
+    (files.record.parent / "files").mkdir(parents=True)
+    named.mkdir()
+    data = (DataMount("d", str(named)),) if what == "data" else ()
+    workspace = Workspace("", "", data=data, output=str(named) if what == "output" else "")
+    env = {"PATH": "/usr/bin:/bin"} | ({what: str(named)} if what == "VIRTUAL_ENV" else {})
+    report = files.record.parent / "files" / "report"
+    launch = LaunchSpec(
+        f"cat {named}/token > {report}", named if what == "workdir" else Path("/usr"), workspace=workspace
+    )
+    order = order_for(world.state, TaskStart(task, "worker", "n", 1, (), env), launch, files, world.sandbox)
+    named.rmdir()
+    named.symlink_to(world.state)
+    assert CANARY not in world.run(order, files)
