@@ -28,6 +28,7 @@ _UNREACHED = (
     "ProxyError",
 )
 _LINES_KEPT = 500
+_QUIETLY = ("--disable-pip-version-check", "--progress-bar", "off")
 
 
 def main(folder: str, packages: list[str]) -> int:
@@ -63,17 +64,7 @@ def _make(place: Path, packages: list[str]) -> str:
     print(f"making {place} with {' '.join(packages)}", flush=True)
     if subprocess.run([sys.executable, "-m", "venv", str(place)], check=False).returncode != 0:
         return f"{sys.executable} cannot make one; install venv there (Debian: apt install python3-venv)"
-    command = [
-        str(place / "bin" / "python"),
-        "-m",
-        "pip",
-        "install",
-        "--progress-bar",
-        "off",
-        "--retries",
-        "2",
-        *packages,
-    ]
+    command = [str(place / "bin" / "python"), "-m", "pip", "install", *_QUIETLY, "--retries", "2", *packages]
     env = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
     last = collections.deque[str](maxlen=_LINES_KEPT)
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env) as pip:
