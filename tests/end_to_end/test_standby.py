@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import socket
 import subprocess
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import httpx2
 import pytest
+import sqlalchemy as sa
 from real_pond import FAKE_GPUS, PATIENCE_S, Pond, alive, until
 
 from millpond.client.sdk import Client
@@ -17,7 +21,7 @@ from millpond.client.sdk.discovery import read_server_file
 from millpond.model.errors import UnavailableError
 from millpond.specs.server_bodies import STANDBY_FILE, ServerFile
 
-Start = Callable[[], subprocess.Popen[str]]
+Start = Callable[..., subprocess.Popen[str]]
 
 
 @pytest.fixture
@@ -26,8 +30,8 @@ def start(tmp_path: Path, postgresql_url: str) -> Iterator[Start]:
     pond = Pond(tmp_path / "state")
     started: list[subprocess.Popen[str]] = []
 
-    def begin() -> subprocess.Popen[str]:
-        started.append(pond.start("up", "--standby", "--fake-gpus", FAKE_GPUS, "--store", postgresql_url))
+    def begin(url: str = postgresql_url) -> subprocess.Popen[str]:
+        started.append(pond.start("up", "--standby", "--fake-gpus", FAKE_GPUS, "--store", url))
         return started[-1]
 
     yield begin
@@ -130,3 +134,79 @@ def test_a_standby_without_postgresql_is_one_clear_error(pond: Pond) -> None:
     assert (
         done.stderr.strip() == "pond: a standby needs a database that both servers reach; name PostgreSQL with --store"
     )
+
+
+class Link:
+    """The way of one server to the database; while it is cut, nothing comes through and nothing is closed."""
+
+    def __init__(self, url: str) -> None:
+        self._target = sa.make_url(url)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._ends: list[socket.socket] = []
+        self.whole = threading.Event()
+        self.whole.set()
+        self.url = self._target.set(host="127.0.0.1", port=self._listener.getsockname()[1], query={}).render_as_string(
+            hide_password=False
+        )
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        self.whole.set()
+        self._listener.close()
+        for end in self._ends:
+            end.close()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                ours, _ = self._listener.accept()
+                theirs = self._connected()
+                self._ends += [ours, theirs]
+                for source, sink in ((ours, theirs), (theirs, ours)):
+                    threading.Thread(target=self._carry, args=(source, sink), daemon=True).start()
+
+    def _connected(self) -> socket.socket:
+        where = str(self._target.query.get("host", self._target.host))
+        if not where.startswith("/"):
+            return socket.create_connection((where, self._target.port or 5432))
+        theirs = socket.socket(socket.AF_UNIX)
+        theirs.connect(f"{where}/.s.PGSQL.{self._target.query.get('port', self._target.port or 5432)}")
+        return theirs
+
+    def _carry(self, source: socket.socket, sink: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while piece := source.recv(65_536):
+                self.whole.wait()
+                sink.sendall(piece)
+            self.whole.wait()
+            sink.shutdown(socket.SHUT_WR)
+
+
+def test_a_leader_that_is_cut_off_from_the_database_is_replaced_and_never_writes_again(
+    tmp_path: Path, start: Start, postgresql_url: str
+) -> None:
+    state, link = tmp_path / "state", Link(postgresql_url)
+    first = start(link.url)
+    until(lambda: leader(state) == first.pid)
+    former = read_server_file(state)
+    assert former is not None
+    token = Path(former.token_path).read_text().strip()
+    with Client(former.url, token) as client:
+        kept = client.submit({"command": "sleep 600"}).id
+        until(lambda: client.job(kept).state == "running")
+    second = start()
+    until(lambda: standing_by(state) is not None)
+    link.whole.clear()
+    try:
+        with led_by(state, second) as client:
+            assert works(client)
+            with Client(former.url, token, timeout_s=2.0) as cut_off, pytest.raises(UnavailableError):
+                cut_off.submit({"command": "true", "name": "lost"})
+            link.whole.set()
+            assert first.wait(PATIENCE_S) != 0
+            assert works(client)
+            assert client.job(kept).state == "running", "it was adopted, not started again"
+            assert client.job(kept).attempt == 1
+            assert [job.id for job in client.jobs(all=True).jobs if job.name == "lost"] == []
+    finally:
+        link.close()
