@@ -72,6 +72,13 @@ def test_standard_input_is_passed_on_where_the_task_reads_it(runtime: Runtime) -
     assert "--interactive" in runtime.run(replace(CONTAINER, reads_input=True))
 
 
+@pytest.mark.parametrize("runtime", [Podman("p"), Docker("d")], ids=lambda each: each.name)
+def test_the_number_of_processes_is_bounded_where_there_are_control_groups(runtime: Podman | Docker) -> None:
+    told = runtime.run(replace(CONTAINER, processes=100))
+    assert told[told.index("--pids-limit") + 1] == "100"
+    assert "--pids-limit" not in replace(runtime, limits=False).run(replace(CONTAINER, processes=100))
+
+
 @pytest.mark.parametrize("runtime", [Podman("p"), Docker("d"), Apptainer("a", Path("/i"))], ids=lambda each: each.name)
 def test_what_is_not_asked_for_is_not_said(runtime: Runtime) -> None:
     told = runtime.run(replace(CONTAINER, mounts=(), cards=(), memory_mib=0, cpu_milli=0, owner=None))

@@ -120,6 +120,10 @@ class LaunchSpec:
             base = {name: value for name, value in base.items() if name in _IN_CONTAINERS}
         return base if own is None else base | own.environment
 
+    def amounts_of(self, role: str) -> Amounts:
+        """What a role's tasks are kept to; nothing where it does not say."""
+        return self.role_amounts.get(role, Amounts(0, 0))
+
     def argv_of(self, role: str) -> list[str]:
         """Program and arguments of a role's tasks."""
         command = self.role_commands.get(role, self.command)

@@ -105,6 +105,7 @@ def order_for(
             start.devices,
             launch.reads_input,
             () if launch.account is None else launch.account.hidden,
+            launch.amounts_of(start.role).processes,
         )
         wrapped, container = order_of(launch.container, inmate)
     elif sandbox is not None:
@@ -114,7 +115,7 @@ def order_for(
             installed=with_rights_of(identity, lambda: _reachable(installed)) if identity else installed,
             identity=identity,
             account=launch.account,
-            memory_mib=_memory_mib(launch, start.role),
+            memory_mib=launch.amounts_of(start.role).memory_mib,
         )
         wrapped = sandbox.around(argv, request)
     return {
@@ -234,12 +235,6 @@ def _named(state_dir: Path, launch: LaunchSpec) -> list[str]:
 
 def _reachable(paths: Sequence[Path]) -> list[Path]:
     return [path for path in paths if os.path.exists(path)]  # noqa: PTH110 - Path's fails without rights
-
-
-def _memory_mib(launch: LaunchSpec, role: str) -> int:
-    """What its role's tasks are kept to; 0: to nothing."""
-    amounts = launch.role_amounts.get(role)
-    return 0 if amounts is None else amounts.memory_mib
 
 
 def _installed(program: str, env: Mapping[str, str]) -> list[Path]:

@@ -35,6 +35,7 @@ class Container:
         hidden: folders within a mount in which the container finds nothing, but for mounts within them.
         cards: UUIDs of the NVIDIA cards that it gets.
         memory_mib, cpu_milli: what it asked for; 0: nothing.
+        processes: the most that it may have; 0: as the runtime has it.
         owner: numbers of user and group that it runs as; None: the image's.
         reads_input: the program that starts it passes its standard input on.
     """
@@ -51,6 +52,7 @@ class Container:
     cards: Sequence[str] = ()
     memory_mib: int = 0
     cpu_milli: int = 0
+    processes: int = 0
     owner: tuple[int, int] | None = None
     reads_input: bool = False
 

@@ -73,6 +73,7 @@ class Inmate:
     cards: Sequence[str]
     reads_input: bool = False
     hidden: Sequence[Path] = ()
+    processes: int = 0
 
 
 def order_of(launch: ContainerLaunch, inmate: Inmate) -> tuple[list[str], dict[str, Any]]:
@@ -98,6 +99,7 @@ def order_of(launch: ContainerLaunch, inmate: Inmate) -> tuple[list[str], dict[s
         cards=[uuid for uuid in inmate.cards if not uuid.startswith(_NEVER_A_CARD)],
         memory_mib=bounds.memory_mib,
         cpu_milli=bounds.cpu_milli,
+        processes=inmate.processes,
         owner=launch.owner,
         reads_input=inmate.reads_input,
     )

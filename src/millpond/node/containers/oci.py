@@ -53,6 +53,8 @@ class OciProgram(ABC):
             options += ["--user", "{}:{}".format(*container.owner)]
         if self.limits and container.memory_mib:
             options += ["--memory", f"{container.memory_mib}m", "--memory-swap", f"{container.memory_mib}m"]
+        if self.limits and container.processes:
+            options += ["--pids-limit", str(container.processes)]
         if self.limits and container.cpu_milli:
             shares = max(_LEAST_SHARES, container.cpu_milli * _SHARES_OF_A_CPU // 1000)
             options += ["--cpu-shares", str(shares)]
