@@ -78,6 +78,16 @@ def test_a_failed_job_tells_its_exit_code_and_what_the_engine_saw(server, run_po
     assert run_pond("ps", "-a")[1].splitlines()[1].split(maxsplit=4)[-1] == "5s  out of memory"
 
 
+def test_a_failed_job_of_several_tasks_names_the_one_that_failed(server, run_pond, make_job):
+    tasks = [
+        {"task": 0, "role": "chief", "state": "failed", "detail": "exit code 143: ended by SIGTERM"},
+        {"task": 1, "role": "worker", "state": "failed", "exit_code": 3, "detail": "exit code 3"},
+    ]
+    job = make_job(state="failed", started_at=1000.0, ended_at=1005.0, exit_code=3, tasks=tasks)
+    server.will(200, {"jobs": [job.model_dump()]})
+    assert run_pond("ps", "-a")[1].splitlines()[1].endswith("5s  task 1 (worker): exit code 3")
+
+
 def test_a_cut_list_says_so(server, run_pond, make_job):
     server.will(200, {"jobs": [make_job().model_dump()], "truncated": True})
     assert run_pond("ps", "--limit", "1")[2] == "only the newest 1 job; --limit shows more\n"

@@ -49,7 +49,8 @@ def test_an_exception_comes_back_as_itself_with_where_it_was_raised(pool: Pond) 
         job.result(timeout=PATIENCE_S)
     assert isinstance(caught.value.__cause__, RemoteTracebackError)
     assert "in fails" in str(caught.value.__cause__)
-    assert "KeyError" in job.logs()
+    assert "KeyError" in job.logs("stderr")
+    assert "KeyError" not in job.logs("stdout")
     assert job.state == "failed"
 
 

@@ -17,6 +17,7 @@ from starlette.types import Message
 from millpond.model.errors import UnavailableError
 from millpond.node.records import TaskFiles, TaskId
 from millpond.server.api import body_limits
+from millpond.server.explaining import last_word
 from millpond.specs.job_bodies import JobInfo, JobList
 from millpond.specs.log_bodies import LogChunk
 
@@ -349,6 +350,14 @@ def test_jobs_are_listed_by_states_name_user_and_queue_ended_or_not(api: Api) ->
     assert listed(state="succeeded", name="train-1") == set()
     assert listed(all=True, user=ended.user, queue="default") == {running.id, ended.id, other.id}
     assert listed(all=True, user="nobody") == listed(all=True, queue="nowhere") == set()
+
+
+def test_the_last_word_about_a_job_of_several_tasks_names_the_one_that_failed(api: Api) -> None:
+    ended = api.job(api.submit(tasks=2).id)
+    ends = [{"detail": "exit code 143: ended by SIGTERM"}, {"detail": "exit code 3", "exit_code": 3}]
+    tasks = [task.model_copy(update=end) for task, end in zip(ended.tasks, ends, strict=True)]
+    failed = ended.model_copy(update={"state": "failed", "exit_code": 3, "tasks": tasks, "first_started_at": 1.0})
+    assert last_word(failed).summary == "it failed with exit code 3: task 1 (worker): exit code 3"
 
 
 def test_logs_are_lines_of_json_that_end_with_the_job(api: Api) -> None:

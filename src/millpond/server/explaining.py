@@ -46,8 +46,8 @@ def last_word(info: JobInfo) -> ReasonInfo:
     if info.state == JobState.FAILED:
         summary += " and never ran" if info.first_started_at is None else f" with exit code {info.exit_code}"
     if info.state != JobState.SUCCEEDED:
-        detail = next((task.detail for task in info.tasks if task.detail), "")
-        summary += f": {detail}" if detail else ""
+        task = info.culprit
+        summary += f": {info.naming(task)}{task.detail}" if task is not None else ""
     return ReasonInfo(job=info.id, state=info.state, cause=info.state, summary=summary)
 
 

@@ -152,6 +152,15 @@ class JobInfo(Body):
     share_class: str = "normal"
     requests_wait_until: float | None = None
 
+    @property
+    def culprit(self) -> TaskInfo | None:
+        """The task that it ended by, as far as any says something of its end: the first with an exit code."""
+        return next((task for task in sorted(self.tasks, key=lambda task: not task.exit_code) if task.detail), None)
+
+    def naming(self, task: TaskInfo) -> str:
+        """A task before what is said of it; nothing where the job has one task alone."""
+        return f"task {task.task} ({task.role}): " if len(self.tasks) > 1 else ""
+
     def ran_s(self, now: float) -> float | None:
         """Seconds that its present or last run has been at work, not suspended; None while it waits for one."""
         if self.started_at is None or self.state == "queued":

@@ -6,6 +6,8 @@ from typing import Literal
 
 from millpond.specs.api import Body
 
+LogStream = Literal["stdout", "stderr"]
+
 FIRST_CURSOR = "1:"
 """The one cursor that a client may make up: a log stream from here begins with a job's first run, not with its present
 one. All others are a server's, to be passed back as they came."""
@@ -30,7 +32,7 @@ class LogChunk(Body):
     offset: int
     next_offset: int
     data: str = ""
-    stream: Literal["stdout", "stderr"] = "stdout"
+    stream: LogStream = "stdout"
     written_at: float | None = None
     cursor: str = ""
     attempt_over: bool = False

@@ -9,36 +9,24 @@ import click
 
 from millpond.client.sdk import Client
 from millpond.model.errors import NotFoundError
-from millpond.specs.job_bodies import JobInfo, TaskInfo
+from millpond.specs.job_bodies import JobInfo
 
 LINES: Final = 10
 _INDENT: Final = " " * 4
 
 
-def culprit_of(job: JobInfo) -> TaskInfo | None:
-    """The task that a job ended by, as far as it says anything of its end: the first with an exit code of its own."""
-    return next((task for task in sorted(job.tasks, key=lambda task: not task.exit_code) if task.detail), None)
-
-
 def told_of(job: JobInfo) -> str:
-    """That task and the engine's word about its end, as far as they say more than the job's exit code."""
-    task = culprit_of(job)
+    """The task that a job failed by and the engine's word about its end, as far as they say more than its exit code."""
+    task = job.culprit
     if task is None:
         return ""
-    name = named(job, task)
+    name = job.naming(task)
     return name.removesuffix(": ") if task.detail == f"exit code {job.exit_code}" else f"{name}{task.detail}"
-
-
-def named(job: JobInfo, task: TaskInfo) -> str:
-    """The task before what is said of it; nothing where a job has one task alone."""
-    if len(job.tasks) < 2:
-        return ""
-    return f"task {task.task} ({task.role}): "
 
 
 def last_lines(client: Client, job: JobInfo) -> list[str]:
     """What that task of a failed job wrote last."""
-    task = culprit_of(job) or next(iter(job.tasks), None)
+    task = job.culprit or next(iter(job.tasks), None)
     if job.state != "failed" or task is None or job.attempt == 0:
         return []
     chunks = client.logs(job.id, task=task.task, attempt=job.attempt, tail=LINES)

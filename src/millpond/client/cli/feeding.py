@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import stat
 import sys
@@ -29,7 +31,11 @@ class InputFeeder:
         threading.Thread(target=self._run, args=(job,), name="standard-input", daemon=True).start()
 
     def _run(self, job: JobInfo) -> None:
+        from millpond.client.sdk.inputs import PIECE_BYTES
+
         file = sys.stdin.fileno()
+        with contextlib.suppress(OSError):  # it is no pipe, or one's pipes have all the room that they may have
+            fcntl.fcntl(file, fcntl.F_SETPIPE_SZ, PIECE_BYTES)
         try:
             self._client.inputs.feed(job.id, job.attempt, lambda most: os.read(file, most))
         except MillpondError as error:

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable
 
 from millpond.client.cli.complaints import say
-from millpond.client.cli.failures import named
 from millpond.client.cli.interrupts import held_back, silence
 from millpond.client.cli.output import Output
 from millpond.client.cli.waiting import WaitingLine
@@ -84,7 +83,7 @@ def accounts_of(job: JobInfo) -> list[str]:
         if task.detail and (len(job.tasks) > 1 or task.detail != f"exit code {task.exit_code}"):
             told.setdefault(task.detail, []).append(task)
     return [
-        f"{job.id} failed: {named(job, tasks[0]) if len(tasks) == 1 else ''}{detail}" for detail, tasks in told.items()
+        f"{job.id} failed: {job.naming(tasks[0]) if len(tasks) == 1 else ''}{detail}" for detail, tasks in told.items()
     ]
 
 

@@ -133,9 +133,8 @@ def _where(job: JobInfo) -> str:
     if job.array is not None:
         return arrays.where(job)
     if job.state == "failed":
-        told = [task for task in job.tasks if task.detail]
-        detail = next((task.detail for task in sorted(told, key=lambda task: not task.exit_code)), "")
-        return detail or f"exit code {job.exit_code}"
+        task = job.culprit
+        return f"exit code {job.exit_code}" if task is None else f"{job.naming(task)}{task.detail}"
     if job.reason:
         return job.reason
     nodes = ", ".join(nodes_of(job))

@@ -19,6 +19,7 @@ from millpond.client.sdk.patience import Patience
 from millpond.model.errors import NotAllowedError, NotFoundError, UnavailableError
 from millpond.specs.file_bodies import MetricsInfo
 from millpond.specs.job_bodies import JobInfo
+from millpond.specs.log_bodies import LogStream
 from millpond.specs.reason_bodies import ReasonInfo
 
 T = TypeVar("T")
@@ -58,8 +59,8 @@ class Job(ABC, Generic[T]):
         """``result`` for asynchronous programs; awaiting the job itself is the same."""
 
     @abstractmethod
-    def logs(self) -> str:
-        """What it wrote so far."""
+    def logs(self, stream: LogStream | None = None) -> str:
+        """What it wrote so far, to both streams or to one."""
 
     @abstractmethod
     def why(self) -> ReasonInfo:
@@ -137,8 +138,8 @@ class PoolJob(Job[T]):
             pause_s = min(pause_s * 1.5, _LOOK_EVERY_S)
         return await asyncio.to_thread(self._value, 0)
 
-    def logs(self) -> str:
-        return "".join(chunk.data for chunk in self._client.logs(self.id))
+    def logs(self, stream: LogStream | None = None) -> str:
+        return "".join(chunk.data for chunk in self._client.logs(self.id) if stream in (None, chunk.stream))
 
     def follow(self) -> Iterator[str]:
         """What it writes, piece by piece, up to its end."""
@@ -220,7 +221,7 @@ class InlineJob(Job[T]):
     async def aresult(self, timeout: float | None = None) -> T:
         return self.result()
 
-    def logs(self) -> str:
+    def logs(self, stream: LogStream | None = None) -> str:
         return ""
 
     def why(self) -> ReasonInfo:

@@ -14,7 +14,7 @@ from millpond.client.sdk.patience import Patience, Reconnecting
 from millpond.model.errors import UnavailableError
 from millpond.specs.job_requests import InputInfo
 
-PIECE_BYTES: Final = 2**18
+PIECE_BYTES: Final = 2**19
 _ANSWER_WITHIN_S: Final = 30.0
 """The server waits for room for a while before it answers."""
 
