@@ -19,7 +19,7 @@ _AT_ONCE = 1_000
 
 def fill(state_dir: Path, jobs: int) -> None:
     """Make a state directory with so many jobs that have ended, one task each."""
-    state_dir.mkdir(parents=True, exist_ok=True)
+    state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     store = Store(sqlite_url(state_dir / "millpond.db"))
     document = {"name": "old", "command": ["true"], "gpus": 1, "env": {"PATH": "/usr/bin:/bin"}}
     for begin in range(0, jobs, _AT_ONCE):

@@ -36,7 +36,7 @@ class ServedPond:
         self.state_dir = state_dir
         self._arguments = ["--state-dir", str(state_dir), "--port", "0", *options]
         self._process: subprocess.Popen[bytes] | None = None
-        state_dir.mkdir(parents=True, exist_ok=True)
+        state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
 
     def __enter__(self) -> Self:
         return self
