@@ -23,7 +23,7 @@ _ELSEWHERE = {
     **dict.fromkeys(("cp", "download", "fetch", "pull"), ("get-output", "get")),
     **dict.fromkeys(("upload", "push"), ("put",)),
     **dict.fromkeys(("nvidia-smi", "smi", "gpus", "gpu"), ("top",)),
-    **dict.fromkeys(("history", "event"), ("events",)),
+    "event": ("events",),
     **dict.fromkeys(("pause", "hold", "freeze"), ("suspend",)),
     **dict.fromkeys(("unpause", "release", "continue"), ("resume",)),
     **dict.fromkeys(("scale",), ("resize",)),
