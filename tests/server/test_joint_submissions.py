@@ -59,6 +59,12 @@ def test_a_member_of_an_array_of_the_same_submission_can_be_waited_for(api: Api)
     assert api.job(first.id).state == api.job(all_of.id).state == "queued"
 
 
+@pytest.mark.parametrize("array", ["0-3", None])
+def test_a_member_that_an_array_of_the_submission_does_not_have_is_not_waited_for(api: Api, array: str | None) -> None:
+    parts = job("parts") if array is None else job("parts", array=array)
+    assert "no job 'parts[4]' to wait for" in refused(api, parts, job("last", after="parts[4]"))
+
+
 def test_a_sweep_can_be_part_of_a_pipeline(api: Api) -> None:
     sweep = {"parameters": {"lr": [0.1, 0.2]}}
     prepare, tune = together(api, job("prepare"), job("tune", sweep=sweep, command="x {{lr}}", after="prepare"))

@@ -160,9 +160,7 @@ class Dependents:
         waiting = []
         for how, names in (("ok", after.ok), ("any", after.any), ("failed", after.failed)):
             for name in names:
-                state = self._state(name)
-                if state is None and _is_in(name, together):
-                    state = JobState.QUEUED
+                state = JobState.QUEUED if _is_in(name, together) else self._state(name)
                 if state is None:
                     return Standing(doomed=f"job {name}, which it waits for, is not known any more")
                 if not state.ended:

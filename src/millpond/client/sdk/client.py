@@ -55,6 +55,7 @@ _Answer = TypeVar("_Answer", bound=BaseModel)
 
 _FIRST_LOOK_S = 0.05
 _NOT_YET = 503
+_TAKEN_TOGETHER_WITHIN_S = 60.0
 _DELETED_WITHIN_S = 600.0
 """An array has as many folders as members."""
 
@@ -137,17 +138,18 @@ class Client:
             InvalidInputError: something in one is wrong, or the cluster could never run it.
         """
         documents = [self.shipped(job) for job in jobs]
-        return self._submit(JobList, "/jobs/batch", {"jobs": documents}, uuid.uuid4().hex).jobs
+        key = uuid.uuid4().hex
+        return self._submit(JobList, "/jobs/batch", {"jobs": documents}, key, timeout=_TAKEN_TOGETHER_WITHIN_S).jobs
 
-    def _submit(self, answer: type[_Answer], path: str, body: Mapping[str, Any], key: str) -> _Answer:
+    def _submit(self, answer: type[_Answer], path: str, body: Mapping[str, Any], key: str, **how: Any) -> _Answer:
         """Submit with a key, so that it can be repeated where the answer was lost."""
         headers = {IDEMPOTENCY_HEADER: key}
         try:
-            return self._ask(answer, "POST", path, json=body, headers=headers)
+            return self._ask(answer, "POST", path, json=body, headers=headers, **how)
         except UnavailableError as error:
             if not failures.lost_answer(error):
                 raise
-            return self._ask(answer, "POST", path, json=body, headers=headers)
+            return self._ask(answer, "POST", path, json=body, headers=headers, **how)
 
     def shipped(self, job: Mapping[str, Any]) -> dict[str, Any]:
         """A job file whose ``workdir`` has been sent, where it says so."""

@@ -79,12 +79,18 @@ def with_ids(spec: JobSpec, ids: Mapping[str, str]) -> JobSpec:
     return replace(spec, document=document, file=spec.file.model_copy(update={"after": after}))
 
 
-def check_order(ids: Sequence[str], awaited: Sequence[Mapping[str, str]]) -> None:
+def check_order(ids: Sequence[str], specs: Sequence[JobSpec], awaited: Sequence[Mapping[str, str]]) -> None:
     """Whether jobs that are submitted together can start one after the other.
 
     Raises:
-        InvalidInputError: some wait for each other.
+        InvalidInputError: some wait for each other, or for a member that an array does not have.
     """
+    members = {job: spec.members for job, spec in zip(ids, specs, strict=True)}
+    for name, found in ((name, split_member(job)) for each in awaited for name, job in each.items()):
+        if found is not None and found[0] in members:
+            array = members[found[0]]
+            if array is None or array.position(found[1]) is None:
+                raise no_job_to_wait_for(name)
     arrays = [{(split_member(job) or (job, 0))[0] for job in found.values()} | set(found.values()) for found in awaited]
     try:
         TopologicalSorter(dict(zip(ids, arrays, strict=True))).prepare()

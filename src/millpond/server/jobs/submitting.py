@@ -72,7 +72,7 @@ class Submissions:
             others = _by_name(specs, ids, number)
             with numbered(number, count, spec.file.name or ""):
                 awaited.append(await self._requirements.awaited(spec, caller, others))
-        check_order(ids, awaited)
+        check_order(ids, specs, awaited)
         prepared = []
         for number, (spec, job_id) in enumerate(zip(specs, ids, strict=True)):
             own = spec.file.idempotency_key if count > 1 else key
