@@ -44,6 +44,8 @@ def test_a_copy_adopts_ends_and_starts_nothing_of_the_original(running, tmp_path
     assert copy.job(waits)["state"] == "queued"
     assert "copy" in copy("why", job).stdout
     assert copy("logs", job).stdout == "begun\n"
+    assert "ask the original" in copy("wait", job).stderr
+    assert "ask the original" in copy("logs", "-f", job).stderr
     assert copy("run", "--", "true").returncode != 0
     assert copy("stop", job).returncode != 0
     down = copy("down")
@@ -72,6 +74,8 @@ def test_a_copy_that_takes_over_goes_on_with_the_jobs_of_the_original(pond, tmp_
     assert pid_of(copy, job) == pid
     copy.kill_server()
     copy.up()
+    assert "starts, ends and changes nothing" in pond("up", "--detach").stdout
+    assert pond("down").returncode == 0
     flag.touch()
     assert copy("wait", job).stdout.strip() == f"{job}: succeeded"
     assert copy("logs", job).stdout == "begun\nover\n"

@@ -7,11 +7,13 @@ import json
 from pathlib import Path
 
 import pytest
+from fresh_databases import fresh_sqlite
 
 from millpond.model.errors import ConflictError
 from millpond.server.recovery import recover
 from millpond.server.startup.identity import ServerIdentity, identify
 from millpond.server.state_dir import IDENTITY_FILE, LOCK_FILE
+from millpond.server.store.identity import DatabaseOwner
 from millpond.server.store.store import Store
 
 
@@ -66,6 +68,17 @@ def test_a_database_in_another_state_directory_is_a_copy_until_it_is_taken_over(
     assert taken.servers[1:] == original.servers
     assert start(store, elsewhere).servers == taken.servers
     assert start(store, state_dir).is_copy, "it was replaced for good"
+
+
+def test_an_original_that_is_started_again_after_it_was_replaced_is_the_copy(tmp_path):
+    places = [folder(tmp_path, name) for name in ("original", "restored")]
+    stores = [Store(fresh_sqlite(place)) for place in places]
+    owner = start(stores[0], places[0])
+    stores[1].identity.write(DatabaseOwner(owner.servers[0], places[0]))
+    assert start(stores[1], places[1], take_over=True).took_over
+    assert start(stores[0], places[0]).is_copy
+    for store in stores:
+        store.close()
 
 
 def test_a_state_directory_that_is_at_another_place_is_a_copy(store, state_dir, tmp_path):

@@ -14,6 +14,8 @@ from millpond.client.cli.completing import job_argument
 from millpond.client.cli.connection import asks_server, connect
 from millpond.client.cli.following import accounts_of, leave
 from millpond.client.cli.output import Output
+from millpond.client.sdk.client import require_known
+from millpond.model.states import JobState
 
 
 @click.command("logs")
@@ -54,7 +56,7 @@ def command(
                 found.id,
                 task=task,
                 attempt=attempt,
-                follow=follow,
+                follow=follow and found.state != JobState.UNKNOWN,
                 tail=tail,
                 since=start,
                 timestamps=timestamps,
@@ -66,6 +68,8 @@ def command(
                 leave(found)
             raise
         output.finish()
+        if follow:
+            require_known(found)
         if attempt is None:
             for account in accounts_of(client.job(found.id)):
                 say(account)

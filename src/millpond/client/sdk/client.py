@@ -23,7 +23,7 @@ from millpond.client.sdk.asking import segment
 from millpond.client.sdk.connection import Connection
 from millpond.client.sdk.discovery import Address
 from millpond.client.sdk.patience import Patience
-from millpond.model.errors import NotFoundError, UnavailableError
+from millpond.model.errors import ConflictError, NotFoundError, UnavailableError
 from millpond.model.states import JobState
 from millpond.specs.api import IDEMPOTENCY_HEADER
 from millpond.specs.job_bodies import JobDocument, JobInfo, JobList, LinkInfo
@@ -71,6 +71,16 @@ class Only(TypedDict, total=False):
     user: str
     queue: str
     name: str
+
+
+def require_known(job: JobInfo) -> None:
+    """Check that it can be followed what becomes of a job.
+
+    Raises:
+        ConflictError: it runs under another server, if at all.
+    """
+    if job.state == JobState.UNKNOWN:
+        raise ConflictError(f"job {job.id} cannot be followed: {job.reason}", "ask the original server")
 
 
 class Client:
@@ -490,6 +500,7 @@ class Client:
 
         Raises:
             UnavailableError: the server stayed away for too long.
+            ConflictError: what becomes of the job is not known there.
         """
         patience = Patience(self._connection)
         pause_s = min(_FIRST_LOOK_S, every_s)
@@ -503,6 +514,7 @@ class Client:
             yield job
             if job.state in ENDED:
                 return
+            require_known(job)
             time.sleep(pause_s)
             pause_s = min(pause_s * 1.5, every_s)
 

@@ -9,6 +9,7 @@ the original's tasks are its own.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import logging
 import secrets
@@ -20,6 +21,7 @@ from typing import Any, Final
 
 from millpond.model.errors import ConflictError, UnavailableError
 from millpond.node import running
+from millpond.node.door import door_of, folder_behind
 from millpond.node.files import read_json, write_json
 from millpond.node.records import TaskFiles, TaskId, attempt_dir, read_record
 from millpond.server.state_dir import IDENTITY_FILE, LOCK_FILE
@@ -90,6 +92,10 @@ def adopt_files(original: Path, state_dir: Path, tasks: Iterable[TaskId]) -> Non
             shutil.rmtree(folder, ignore_errors=True)
             folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             folder.symlink_to(attempt_dir(original, task.job, task.attempt))
+        for path in (door_of(state_dir, theirs.door), folder_behind(state_dir, theirs.door)) if theirs.door else ():
+            path.parent.mkdir(exist_ok=True, mode=0o700)
+            path.unlink(missing_ok=True)
+            path.symlink_to(original / path.relative_to(state_dir))
         running.make_room(state_dir)
         running.enter(TaskFiles.of(state_dir, task).record)
 
@@ -102,6 +108,9 @@ def _founded(store: Store, place: Path, server: str) -> ServerIdentity:
 
 def _taken_over(store: Store, owner: DatabaseOwner, original: Path | None) -> ServerIdentity:
     log.warning("taking over from %s", original or "a server whose state directory is not known")
+    if original is not None and (original / IDENTITY_FILE).exists():
+        with contextlib.suppress(OSError):  # should it be started once more all the same, it is the copy
+            write_json(original / IDENTITY_FILE, {"taken_over_by": str(owner.state_dir)}, durable=True)
     store.identity.write(owner)
     _write(owner.state_dir, owner.server)  # afterwards: until then it stays a copy, and can be told again
     return ServerIdentity((owner.server, *owner.formerly), original, took_over=True)
