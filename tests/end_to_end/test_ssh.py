@@ -72,6 +72,27 @@ def test_a_command_runs_in_the_place_of_the_task_and_its_exit_code_is_ours(place
     assert done.stdout.decode().splitlines() == [f"blue {place.job}", str(place.workdir)]
 
 
+def test_the_gateway_has_no_rights(place: Place) -> None:
+    def status(pid: int) -> dict[str, list[str]]:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+        return {name: value.split() for name, _, value in (line.partition(":") for line in lines)}
+
+    gateways = []
+    for folder in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            is_gateway = folder.name.isdecimal() and b"ssh.gateway" in (folder / "cmdline").read_bytes()
+            if is_gateway and status(int(folder.name))["PPid"] == [str(place.pond.server_pid)]:
+                gateways.append(int(folder.name))
+    (gateway,) = gateways
+    found = status(gateway)
+    assert {tuple(found[name]) for name in ("CapInh", "CapPrm", "CapEff", "CapAmb")} == {("0" * 16,)}
+    assert found["NoNewPrivs"] == ["1"]
+    if os.geteuid() == 0:
+        (uid,) = set(found["Uid"])
+        assert 200_000 <= int(uid) <= 265_535
+        assert (set(found["Gid"]), found["Groups"], found["CapBnd"]) == ({uid}, [], ["0" * 16])
+
+
 def test_standard_input_is_carried_to_its_end_and_a_shell_reads_commands_from_it(place: Place) -> None:
     data = os.urandom(2_000_000)
     assert place.ssh("cat", data=data).stdout == data

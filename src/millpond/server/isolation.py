@@ -34,6 +34,8 @@ from millpond.specs.confining import RunAs, UserKind
 from millpond.specs.job import JobFile
 from millpond.specs.paths import followed
 
+_GATEWAY: Final = "(ssh gateway)"
+"""No user can be called so."""
 _AGAIN: Final = "then start the server again; what runs goes on meanwhile"
 
 
@@ -175,6 +177,17 @@ class Isolation:
         return numbered(
             user, self._accounts.numbers.of(user, range(rule.first, rule.last + 1), is_taken), self._state_dir
         )
+
+    def gateway_uid(self) -> int | None:
+        """The account of the SSH gateway, of which nothing else runs; None where the server is not root.
+
+        Raises:
+            UnavailableError: the numbers are used up.
+        """
+        if not self.apart.is_root:
+            return None
+        rule = self._run_as()
+        return self._accounts.numbers.of(_GATEWAY, range(rule.first, rule.last + 1), is_taken)
 
     def account_of(self, user: str) -> SharedAccount | None:
         """What a user's tasks get of the server's account; None: all of it, or an account of their own.

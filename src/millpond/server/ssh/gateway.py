@@ -1,8 +1,9 @@
 """The gateway: a process that speaks SSH with people and asks the gatekeeper about everything.
 
-Started by the server (``keeper``) as ``python -m millpond.server.ssh.gateway LISTENER CONTROL`` with the host key on
-standard input; the two are descriptors. It is a process of its own because it reads what strangers send before they
-have shown who they are, and because encrypting would take time from the scheduler.
+Started by the server (``keeper``) as ``python -m millpond.server.ssh.gateway LISTENER CONTROL [UID]`` with the host
+key on standard input; the first two are descriptors. It is a process of its own because it reads what strangers send
+before they have shown who they are, and because encrypting would take time from the scheduler. It has no rights
+(``confinement``).
 
 A person's user name is the job they want to. Commands, shells and SFTP run beside the job's first task, by the very
 sessions of ``pond exec`` (``node.session``); ports are those of the task, as with ``pond forward``.
@@ -19,6 +20,7 @@ from typing import Any, Final
 import asyncssh
 
 from millpond.server.ssh.channels import TaskChannel
+from millpond.server.ssh.confinement import give_up_rights
 from millpond.server.ssh.control import Control, RefusalError, Visit
 from millpond.server.ssh.messages import Ask
 from millpond.server.ssh.ports import relay_port
@@ -148,11 +150,12 @@ async def serve(listener: socket.socket, control: Control, host_key: str) -> Non
 
 
 def main(argv: list[str]) -> int:
-    """Run the gateway; the two descriptors are arguments."""
+    """Run the gateway; the two descriptors are arguments, and the number of the account that it becomes, if any."""
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("asyncssh").setLevel(logging.ERROR)  # whatever strangers send would fill the log
     listener, control = (socket.socket(fileno=int(descriptor)) for descriptor in argv[1:3])
     host_key = sys.stdin.read()
+    give_up_rights(int(argv[3]) if argv[3:] else None)
 
     async def run() -> None:
         await serve(listener, Control(control), host_key)

@@ -33,12 +33,16 @@ class Gateway:
 
     Args:
         listener: where people connect.
+        uid: the account that the process becomes; None: it stays ours.
     """
 
-    def __init__(self, listener: socket.socket, host_key: HostKey, gatekeeper: Gatekeeper) -> None:
+    def __init__(
+        self, listener: socket.socket, host_key: HostKey, gatekeeper: Gatekeeper, uid: int | None = None
+    ) -> None:
         self._listener = listener
         self._host_key = host_key
         self._gatekeeper = gatekeeper
+        self._uid = uid
         self._closing = threading.Event()
         self._lock = threading.Lock()
         self._ours: socket.socket | None = None
@@ -80,8 +84,9 @@ class Gateway:
 
     def _spawn(self, theirs: socket.socket) -> subprocess.Popen[bytes]:
         descriptors = (self._listener.fileno(), theirs.fileno())
+        arguments = descriptors if self._uid is None else (*descriptors, self._uid)
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "millpond.server.ssh.gateway", *map(str, descriptors)],
+            [sys.executable, "-P", "-m", "millpond.server.ssh.gateway", *map(str, arguments)],
             stdin=subprocess.PIPE,
             pass_fds=descriptors,
             start_new_session=True,  # Ctrl-C is for the server, which ends it in its turn

@@ -24,9 +24,9 @@ class Doorway:
     host_key: HostKey
     info: SshInfo
 
-    def gateway(self, gatekeeper: Gatekeeper) -> Gateway:
-        """Who will answer."""
-        return Gateway(self.listener, self.host_key, gatekeeper)
+    def gateway(self, gatekeeper: Gatekeeper, uid: int | None = None) -> Gateway:
+        """Who will answer; ``uid`` as in ``Gateway``."""
+        return Gateway(self.listener, self.host_key, gatekeeper, uid)
 
 
 def open_doorway(rules: SshRules, state_dir: Path) -> Doorway:

@@ -55,7 +55,7 @@ def attended(options: ServerOptions, current: Current, base: Foundation, service
         for attendant in _of_work(current, base, service):
             attend(attendant)
         if base.doorway is not None:
-            attend(base.doorway.gateway(Gatekeeper(service, base.security)))
+            attend(base.doorway.gateway(Gatekeeper(service, base.security), base.ground.isolation.gateway_uid()))
         yield
 
 
