@@ -62,7 +62,7 @@ def walked(folder: Path, mode: str, count: int, seed: int) -> dict[str, Any]:
 
 @pytest.mark.parametrize("mode", ["owner", "identity", "not root", "shared account"])
 @pytest.mark.parametrize(
-    ("count", "seed"), [(20, 1), pytest.param(500, 2, marks=pytest.mark.long)], ids=["short", "thorough"]
+    ("count", "seed"), [(20, 1), pytest.param(250, 2, marks=pytest.mark.long)], ids=["short", "thorough"]
 )
 def test_no_job_reads_or_changes_what_is_hidden_whatever_it_names(
     folder: Path, mode: str, count: int, seed: int, monkeypatch: pytest.MonkeyPatch
