@@ -65,10 +65,9 @@ class Output:
 
     def restore(self) -> None:
         """Leave the terminal without the colours of a task."""
-        if any(known.has_colours for known in self._filters.values()):
-            for stream in self._filtered:
-                stream.write(RESET)
-                stream.flush()
+        for stream in {self._stream(key[2]) for key, known in self._filters.items() if known.has_colours}:
+            stream.write(RESET)
+            stream.flush()
 
     def _stream(self, name: str) -> TextIO:
         return self._streams[name == "stderr"]
