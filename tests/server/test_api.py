@@ -98,6 +98,19 @@ def test_a_job_is_expected_to_take_as_long_as_the_like_of_it_did_also_after_a_re
     again.close()
 
 
+def test_a_job_without_a_name_of_its_own_is_not_expected_to_take_as_long_as_others_of_its_program(api: Api) -> None:
+    def foretold(*words: str) -> bool:
+        job = api.submit(command=list(words), name="sleep")
+        assert api.job(job.id).state == "running"
+        told = api.client.get(f"{JOBS}/{job.id}/events").json()["events"]
+        api.clock.now += 1
+        api.engine.finish(TaskId(job.id, 1, 0))
+        api.job(job.id)
+        return any(item["what"] == "DurationPredicted" for item in told)
+
+    assert [foretold("/bin/sleep", "1"), foretold("sleep", "200"), foretold("train.sh")] == [False, False, True]
+
+
 def test_a_waiting_job_says_why_in_lists_and_in_full(api: Api) -> None:
     api.submit(gpus=4, time_limit="1h")
     waiting = api.submit(gpus=4)

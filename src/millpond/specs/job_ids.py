@@ -7,6 +7,8 @@ revision of ``chat-abcde`` is ``chat-abcde.r2``, and its first is ``chat-abcde``
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Final
 
 REVISION_MARK: Final = ".r"
@@ -34,3 +36,9 @@ def service_of(job: str) -> str:
 def revision_job(service: str, number: int) -> str:
     """The id of the job that is a revision of a service, from the second on."""
     return f"{service}{REVISION_MARK}{number}"
+
+
+def name_of_program(command: str | Sequence[str]) -> str:
+    """What a job is called that was given no name: its program, in letters, digits and dashes."""
+    words = command.split() if isinstance(command, str) else command
+    return re.sub(r"[^a-z0-9]+", "-", Path(words[0]).stem.lower()).strip("-")[:40] or "job"

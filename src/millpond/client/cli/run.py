@@ -7,7 +7,6 @@ standard input comes from here, and is not all there, is ended too: the rest of 
 from __future__ import annotations
 
 import os
-import re
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from millpond.client.sdk import Client
 from millpond.client.sdk.environment import carried_environment
 from millpond.model.errors import ConflictError, InvalidInputError
 from millpond.specs.changing import Change
+from millpond.specs.job_ids import name_of_program
 from millpond.specs.locate import Located
 from millpond.specs.mounts import DATASET_PREFIX
 from millpond.specs.paths import followed
@@ -173,8 +173,7 @@ def job_from(
     spec.update({name: value for name, value in named.items() if value is not None})
     if "cpus" in spec:
         spec["cpus"] = _number(spec["cpus"])
-    program = words[0] if isinstance(spec["command"], list) else words[0].split()[0]
-    spec.setdefault("name", _name(program))
+    spec.setdefault("name", name_of_program(spec["command"]))
     return spec
 
 
@@ -211,11 +210,6 @@ def _environment(variables: tuple[str, ...]) -> dict[str, str]:
             raise InvalidInputError(f"--env {name}: no such variable is set here", f"write --env {name}=VALUE")
         environment[name] = value if given else os.environ[name]
     return environment
-
-
-def _name(program: str) -> str:
-    """A job name from the program's: letters, digits and dashes."""
-    return re.sub(r"[^a-z0-9]+", "-", Path(program).stem.lower()).strip("-")[:40] or "job"
 
 
 def _stop(client: Client, follower: Follower) -> int:

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from millpond.forecasting.durations import Forecast
+from millpond.model.workloads import Job
 from millpond.server.asking import Asking
 from millpond.server.auth.queues import settle_place
 from millpond.server.auth.roles import Caller
@@ -23,6 +25,7 @@ from millpond.server.jobs.requirements import Requirements
 from millpond.specs.errors import Problem, SpecError
 from millpond.specs.job import JobFile, JobSpec, check_job
 from millpond.specs.job_bodies import JobInfo
+from millpond.specs.job_ids import name_of_program
 from millpond.specs.origins import LONGEST_JOB_NAME, slug_of
 
 _ID_LETTERS: Final = "abcdefghijklmnopqrstuvwxyz234567"
@@ -91,13 +94,21 @@ class Submissions:
         await self._requirements.check_means(spec.file, place, caller)
         settled = await self._requirements.admit(spec.file, spec.document, caller)
         job = place.of(spec.to_job(job_id))
-        predict = self._forecaster.predict
-        forecast = predict(job) if self._forecaster.ready else await asyncio.to_thread(predict, job)
+        forecast = None if _is_called_by_its_program(spec.file) else await self._forecast(job)
         if settled.document is spec.document:  # nothing was found for it, so what was checked is what is stored
             self._ground.job_files.note(job.id, Accepted(spec, job.user, job.group))
         own_key, digest = keyed.own_key(caller, spec.file), keyed.digest
         submission = Submission(job, settled.document, own_key, digest, forecast, settled.waits)
         return _Prepared(submission, (*spec.warnings, *settled.warnings))
+
+    async def _forecast(self, job: Job) -> Forecast | None:
+        predict = self._forecaster.predict
+        return predict(job) if self._forecaster.ready else await asyncio.to_thread(predict, job)
+
+
+def _is_called_by_its_program(file: JobFile) -> bool:
+    """Whether nobody gave it a name: other jobs of that program tell nothing of how long it takes."""
+    return file.command is not None and file.name == name_of_program(file.command)
 
 
 @dataclass(frozen=True, slots=True)
