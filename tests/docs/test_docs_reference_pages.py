@@ -74,6 +74,7 @@ def test_the_schema_that_editors_read_describes_every_field_and_refuses_others(k
     assert done.exit_code == 0
     schema = json.loads(done.output)
     assert all(field.get("description") for field in schema["properties"].values())
+    assert "Attributes:" not in done.output, "what a field means stands with the field"
     with pytest.raises(ValidationError):
         validator_for(schema).validate({"gpsu": 1})
     assert not OF_THE_SERVER & set(schema["properties"])

@@ -59,9 +59,11 @@ def schema_of(reference: Reference) -> dict[str, Any]:
     models = {model.__name__: model for model in models_in(reference.model)}
     for name, part in parts.items():
         if (model := models.get(name)) is None:
+            del schema["$defs"][name]  # of a field that programs fill in
             continue
         told = meanings(model)
         fields = part if "properties" in part else part["anyOf"][-1]
+        fields["description"] = _summary(model)
         for field in list(fields["properties"]):
             if field in OF_THE_SERVER:
                 del fields["properties"][field]
