@@ -90,6 +90,29 @@ def test_a_copy_is_what_the_original_was_and_is_made_once(shelf: Shelf, far: Pat
     assert (only.key, only.size, only.path) == (key, 600, str(far / "one"))
 
 
+def test_a_folder_that_was_closed_is_closed_in_the_copy(shelf: Shelf, far: Path) -> None:
+    (far / "one/deep").chmod(0o700)
+    (far / "one/empty").mkdir(mode=0o750)
+    copied = shelf.cache.place(shelf.fetch(far / "one"))
+    assert [(copied / name).stat().st_mode & 0o777 for name in ("deep", "empty")] == [0o700, 0o750]
+    (far / "one/deep").chmod(0o755)
+    assert shelf.cache.place(shelf.fetch(far / "one")) != copied
+
+
+def test_a_file_that_was_replaced_after_it_was_listed_is_not_copied(shelf: Shelf, far: Path, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_bytes(b"s" * 600)
+    words = far / "one/deep/words"
+    entries = copying.listing(far / "one")
+    words.unlink()
+    words.symlink_to(tmp_path / "secret")
+    with pytest.raises(OSError, match=r"symbolic links|changed"):
+        copying.copy(far / "one", entries, tmp_path / "copy", lambda _: None)
+    words.unlink()
+    words.write_bytes(b"s" * 600)
+    with pytest.raises(OSError, match="changed"):
+        copying.copy(far / "one", entries, tmp_path / "copy", lambda _: None)
+
+
 def test_a_file_by_itself_can_be_copied(shelf: Shelf, far: Path) -> None:
     assert shelf.cache.place(shelf.fetch(far / "two/deep/words")).read_bytes() == b"w" * 500
 

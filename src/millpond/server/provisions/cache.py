@@ -143,7 +143,16 @@ class DataCache:
         checksum = copying.copy(path, entries, part / _DATA, tell)
         if copying.listing(path) != entries:
             raise OSError(errno.ESTALE, "it changed while it was copied", str(path))
-        write_json(told, {"path": str(path), "size": size, "files": len(entries), "checksum": checksum}, durable=True)
+        write_json(
+            told,
+            {
+                "path": str(path),
+                "size": size,
+                "files": sum(not entry.is_folder for entry in entries),
+                "checksum": checksum,
+            },
+            durable=True,
+        )
         part.rename(self._folder / key)
         return key
 

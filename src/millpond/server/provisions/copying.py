@@ -27,8 +27,9 @@ class Entry:
     """Something in a tree.
 
     Attributes:
-        path: below the root; empty for the root itself when that is a file.
+        path: below the root; empty for the root itself.
         link: where it leads, for a symbolic link; otherwise empty.
+        is_folder: then it has neither size nor time.
     """
 
     path: str
@@ -38,16 +39,17 @@ class Entry:
     user: int
     group: int
     link: str = ""
+    is_folder: bool = False
 
 
 def listing(root: Path) -> list[Entry]:
-    """The files and links of a tree, in a fixed order; sockets, pipes and devices are left out.
+    """What is in a tree, in a fixed order, each folder before what is in it; sockets, pipes and devices are left out.
 
     Raises:
         OSError: something in it cannot be looked at.
     """
     if root.is_dir():
-        return list(_walk(root, ""))
+        return [_folder("", root.stat()), *_walk(root, "")]
     return [_entry(root, "", root.stat())]
 
 
@@ -71,16 +73,18 @@ def copy(root: Path, entries: list[Entry], place: Path, tell: Tell) -> str:
     checksum = hashlib.sha256()
     for entry in entries:
         source, target = root / entry.path, place / entry.path
-        if entry.path:
-            target.parent.mkdir(parents=True, exist_ok=True)
-        if entry.link:
+        if entry.is_folder:
+            target.mkdir(mode=0o700, exist_ok=True)
+            target.chmod(0o700)
+            checksum.update(json.dumps([entry.path, entry.mode]).encode())
+        elif entry.link:
             target.unlink(missing_ok=True)
             target.symlink_to(entry.link)
             checksum.update(json.dumps([entry.path, entry.link]).encode())
         else:
             checksum.update(json.dumps([entry.path, _copied(entry, source, target, tell)]).encode())
-    if not entries:
-        place.mkdir(exist_ok=True)
+    for entry in reversed([entry for entry in entries if entry.is_folder]):  # the inner first, as it may close a way
+        _give_rights(entry, place / entry.path)
     return checksum.hexdigest()
 
 
@@ -90,9 +94,14 @@ def _walk(folder: Path, below: str) -> Iterator[Entry]:
     for each in listed:
         path, status = below + each.name, each.stat(follow_symlinks=False)
         if each.is_dir(follow_symlinks=False):
+            yield _folder(path, status)
             yield from _walk(Path(each.path), f"{path}/")
         elif each.is_symlink() or stat.S_ISREG(status.st_mode):
             yield _entry(Path(each.path), path, status)
+
+
+def _folder(path: str, status: os.stat_result) -> Entry:
+    return Entry(path, 0, 0, stat.S_IMODE(status.st_mode), status.st_uid, status.st_gid, is_folder=True)
 
 
 def _entry(file: Path, path: str, status: os.stat_result) -> Entry:
@@ -108,7 +117,7 @@ def _copied(entry: Entry, source: Path, target: Path, tell: Tell) -> str:
         if (status.st_size, status.st_mtime_ns) == (entry.size, entry.time_ns):
             tell(entry.size)
             return _hash_of(target)
-    with target.open("ab") as written, source.open("rb") as read:
+    with target.open("ab") as written, _opened(entry, source) as read:
         begun = written.tell() if written.tell() <= entry.size else 0
         written.truncate(begun)
         tell(begun)
@@ -126,11 +135,32 @@ def _copied(entry: Entry, source: Path, target: Path, tell: Tell) -> str:
     if _hash_of(target) != seen.hexdigest():
         target.unlink()
         raise OSError(errno.EIO, "the copy is not what was read", str(target))
-    if os.geteuid() == 0:  # who may read the original may read the copy, and nobody else
-        os.chown(target, entry.user, entry.group)
-    target.chmod(entry.mode)
+    _give_rights(entry, target)
     os.utime(target, ns=(entry.time_ns, entry.time_ns))
     return seen.hexdigest()
+
+
+def _opened(entry: Entry, source: Path) -> BinaryIO:
+    """The file that was listed: another, put in its place meanwhile, could be one that its owner may not read.
+
+    Raises:
+        OSError: it is another.
+    """
+    file = os.fdopen(os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb")
+    found = os.fstat(file.fileno())
+    if not stat.S_ISREG(found.st_mode) or _entry(source, entry.path, found) != entry:
+        file.close()
+        raise OSError(errno.ESTALE, "it changed while it was copied", str(source))
+    return file
+
+
+def _give_rights(entry: Entry, target: Path) -> None:
+    """Who may read the original may read the copy, and nobody else."""
+    if os.geteuid() == 0:
+        os.chown(target, entry.user, entry.group)
+        target.chmod(entry.mode)
+    else:
+        target.chmod(entry.mode | (0o500 if entry.is_folder else 0o400))
 
 
 def _hash_of(path: Path) -> str:
