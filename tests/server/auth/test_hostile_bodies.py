@@ -8,10 +8,10 @@ import pytest
 from auth_world import AuthWorld, error_of
 
 BOMBS = {
-    "nested lists": b"[" * 100_000,
-    "nested objects": b'{"a":' * 100_000,
+    "nested lists": b"[" * 20_000,
+    "nested objects": b'{"a":' * 20_000,
     "nested and closed": b"[" * 900 + b"]" * 900,
-    "a number of many digits": b'{"gpus": ' + b"9" * 100_000 + b', "name": ' + b"9" * 100_000 + b"}",
+    "a number of many digits": b'{"gpus": ' + b"9" * 10_000 + b', "name": ' + b"9" * 10_000 + b"}",
     "numbers of some digits": b"{"
     + b",".join(
         b'"%s": %s' % (name, b"9" * 400)
@@ -32,10 +32,10 @@ BOMBS = {
     "a large number": b'{"gpus": 9e300, "cpus": 9e300, "priority": 99999999999999999999, "limits": {"jobs": 9e300}}',
     "half a character": b'{"name": "\\ud800", "command": "\\udfff", "role": "\\ud800", "subject": "\\ud800"}',
     "zeros": b'{"name": "\\u0000", "command": "\\u0000", "user": "\\u0000", "subject": "\\u0000"}',
-    "one key many times": b"{" + b'"a": 1,' * 50_000 + b'"a": 1}',
-    "many keys": b"{" + b",".join(b'"k%d": 1' % number for number in range(50_000)) + b"}",
+    "one key many times": b"{" + b'"a": 1,' * 5_000 + b'"a": 1}',
+    "many keys": b"{" + b",".join(b'"k%d": 1' % number for number in range(5_000)) + b"}",
     "no text": b"\xff\xfe\x00" * 1_000,
-    "a list": b"[" + b"{}," * 50_000 + b"{}]",
+    "a list": b"[" + b"{}," * 5_000 + b"{}]",
     "nothing": b"null",
 }
 
