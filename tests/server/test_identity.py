@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
 from pathlib import Path
 
 import pytest
 from fresh_databases import fresh_sqlite
 
 from millpond.model.errors import ConflictError
+from millpond.node import procfs
+from millpond.node.door import door_of, folder_behind
+from millpond.node.files import write_json
+from millpond.node.records import TaskFiles, TaskId, running_records
 from millpond.server.recovery import recover
-from millpond.server.startup.identity import ServerIdentity, identify
+from millpond.server.startup.identity import ServerIdentity, adopt_files, identify
 from millpond.server.state_dir import IDENTITY_FILE, LOCK_FILE
 from millpond.server.store.identity import DatabaseOwner
 from millpond.server.store.store import Store
@@ -105,3 +110,24 @@ def test_nothing_is_taken_over_from_a_server_that_runs(store, state_dir, tmp_pat
         with pytest.raises(ConflictError, match="down --keep-jobs"):
             start(store, elsewhere, take_over=True)
     assert start(store, elsewhere, take_over=True).took_over
+
+
+def test_what_living_tasks_go_on_to_write_is_found_in_the_copy_and_dead_ones_stay_as_they_were(tmp_path):
+    original, copy = folder(tmp_path, "original"), folder(tmp_path, "copy")
+    living, dead = TaskId("living", 1, 0), TaskId("dead", 1, 0)
+    for task, ticks in ((living, procfs.start_ticks(os.getpid())), (dead, -1)):
+        for state_dir in (original, copy):
+            record = TaskFiles.of(state_dir, task).record
+            record.parent.mkdir(parents=True)
+            process = {"boot_id": procfs.boot_id(), "supervisor_pid": os.getpid(), "supervisor_start": ticks}
+            identity = {"job": task.job, "attempt": 1, "task": 0, "role": "worker", "node": "n", "decision": 1}
+            rest = {"devices": [], "notice_signal": "SIGTERM", "saves": False, "door": "ab12"}
+            write_json(record, {**identity, **process, **rest})
+    folder_behind(copy, "ab12").mkdir(parents=True)  # a copy made by hand has it
+    adopt_files(original, copy, [living, dead])
+    adopt_files(original, copy, [living, dead])
+    assert [record.id for record in running_records(copy)] == [living]
+    TaskFiles.of(original, living).log.write_text("said since")
+    assert TaskFiles.of(copy, living).log.read_text() == "said since"
+    assert door_of(copy, "ab12").readlink() == door_of(original, "ab12")
+    assert not TaskFiles.of(copy, dead).record.parent.is_symlink()

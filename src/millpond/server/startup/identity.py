@@ -87,17 +87,22 @@ def adopt_files(original: Path, state_dir: Path, tasks: Iterable[TaskId]) -> Non
         theirs = read_record(TaskFiles.of(original, task))
         if theirs is None or not theirs.alive:
             continue
-        folder = attempt_dir(state_dir, task.job, task.attempt)
-        if not folder.is_symlink():
-            shutil.rmtree(folder, ignore_errors=True)
-            folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            folder.symlink_to(attempt_dir(original, task.job, task.attempt))
-        for path in (door_of(state_dir, theirs.door), folder_behind(state_dir, theirs.door)) if theirs.door else ():
-            path.parent.mkdir(exist_ok=True, mode=0o700)
-            path.unlink(missing_ok=True)
-            path.symlink_to(original / path.relative_to(state_dir))
+        paths = [attempt_dir(state_dir, task.job, task.attempt)]
+        if theirs.door:
+            paths += [door_of(state_dir, theirs.door), folder_behind(state_dir, theirs.door)]
+        for path in paths:
+            _lead(path, original / path.relative_to(state_dir))
         running.make_room(state_dir)
         running.enter(TaskFiles.of(state_dir, task).record)
+
+
+def _lead(path: Path, target: Path) -> None:
+    """Have a path lead to another, whatever was there."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    path.unlink(missing_ok=True)
+    path.symlink_to(target)
 
 
 def _founded(store: Store, place: Path, server: str) -> ServerIdentity:
