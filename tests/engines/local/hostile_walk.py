@@ -247,16 +247,21 @@ def as_account(account: int, folder: Path, work: Callable[[], Any]) -> Any:
     pid = os.fork()
     if pid == 0:
         try:
+            signal.set_wakeup_fd(-1)  # whatever other tests of this process left there
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             os.setgroups([])
             os.setresgid(account, account, account)
             os.setresuid(account, account, account)
-            os.write(tell, json.dumps(work()).encode())
+            answer = {"found": work()}
         except BaseException:
-            traceback.print_exc()
-        finally:
-            os._exit(0)
+            answer = {"trouble": traceback.format_exc()}
+        os.write(tell, json.dumps(answer).encode())
+        os._exit(0)
     os.close(tell)
-    with os.fdopen(told, "rb") as answer:
-        found = json.loads(answer.read())
-    os.waitpid(pid, 0)
-    return found
+    with os.fdopen(told, "rb") as end:
+        said = end.read()
+    _, status = os.waitpid(pid, 0)
+    assert said, f"the other account's process ended without a word (status {status})"
+    answer = json.loads(said)
+    assert "found" in answer, answer["trouble"]
+    return answer["found"]
