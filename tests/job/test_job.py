@@ -142,8 +142,9 @@ def test_a_notice_amid_a_print_is_heeded_once_it_is_printed(tmp_path: Path) -> N
 
 def test_a_notice_amid_a_print_that_nobody_reads_is_heeded_all_the_same(tmp_path: Path) -> None:
     with stuck(tmp_path, 0.05) as process:
-        while not (tmp_path / "saved").exists():
-            assert process.poll() is None
+        while not (tmp_path / "saved").exists() and process.poll() is None:
+            pass
+        assert (tmp_path / "saved").exists()
         process.kill()
         process.communicate()
 

@@ -27,8 +27,10 @@ MOST_PARAMETERS: Final = 50
 MOST_VALUES: Final = 10_000
 LONGEST_VALUE: Final = 1_000
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
-NUMBER: Final = r"[-+]?+(?:(?:\d{1,40}+(?:\.\d{1,40}+)?+|\.\d{1,40}+)(?:[eE][-+]?+\d{1,4}+)?+|nan|inf|NaN|Infinity)"
-"""A number in a printed line; it takes what it can and gives nothing back, so that no line takes long."""
+NUMBER: Final = r"[-+]?+(?:(?:\d{1,40}+(?>\.\d{1,40}+|)|\.\d{1,40}+)(?>[eE][-+]?+\d{1,4}+|)|nan|inf|NaN|Infinity)"
+"""A number in a printed line; it takes what it can and gives nothing back, so that no line takes long.
+
+Without possessive groups, which do not match nothing with Python before 3.11.5 (Debian 12 has 3.11.2)."""
 _CONTINUES_NUMBER: Final = re.compile(r"\d|\.\d|[eE][-+]?\d")
 _LARGEST: Final = 1e300
 """A bound for bounds: their difference is a number too."""
