@@ -223,7 +223,7 @@ def test_an_update_that_does_not_come_up_is_withdrawn_and_nobody_notices(site: S
     assert set(load.answers) == {"fine"}
     told = site.pond("rollout", "status", job, "-o", "json").stdout
     whys = [each["told"] for each in json.loads(told)["revisions"]]
-    assert whys[1:] == ["no further replica was ready within 1 s", "its job has ended: exit code 1"]
+    assert whys[1:] == ["no further replica was ready within 1s", "its job has ended: exit code 1"]
     site.pond("stop", job)
 
 
