@@ -57,6 +57,6 @@ def test_somebody_without_an_account_logs_in_by_a_code_and_runs_a_job(pond: Pond
     assert login.returncode == 0, complaints
     assert "as ada" in told
     assert "member of vision" in elsewhere("whoami").stdout
-    ran = elsewhere("run", "--", "echo", "hello")
+    ran = elsewhere("run", "--workdir", "/", "--", "echo", "hello")
     assert (ran.returncode, ran.stdout) == (0, "hello\n"), ran.stderr
     assert SECRET not in (pond.state_dir / "server.log").read_text()

@@ -35,7 +35,7 @@ def test_a_server_that_cannot_start_by_its_configuration_tells_all_faults(pond, 
     faults = "dev: {idle_after: 5s}\npools: [{name: a, turn: 2d}]\nqueues: [{name: a, weight: 0}]\n"
     (tmp_path / "pond.yaml").write_text(faults)
     done = pond("up", "--port", "0", "--config", "pond.yaml", *way)
-    checked = pond("config", "check", "pond.yaml")
+    checked = pond("config", "check", str(tmp_path / "pond.yaml"))
     assert done.returncode == checked.returncode == 2
     assert [line.strip() for line in done.stderr.splitlines()] == [line.strip() for line in checked.stderr.splitlines()]
     assert len(done.stderr.splitlines()) == 3
