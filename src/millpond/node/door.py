@@ -17,11 +17,13 @@ import ctypes
 import errno
 import hashlib
 import os
+import resource
 import signal
 import socket
 import stat
 import struct
 import threading
+import time
 import traceback
 from pathlib import Path
 from typing import Any
@@ -42,6 +44,9 @@ _BLOCK = 65_536
 _ANSWER_WITHIN_S = 5.0
 _BACKLOG = 128
 _PORT = struct.Struct("!H")
+_TIMEVAL = struct.Struct("@ll")
+_NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.ECONNABORTED)
+_ROOM_WITHIN_S = 0.1
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -124,9 +129,10 @@ def _keep(listener: socket.socket, order: dict[str, Any], identity: dict[str, An
             os.write(tell, f"{error.errno or 0} {error.strerror or error}".encode())
             os._exit(1)
         os.close(tell)
+        _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))  # two for each connection
         while True:
-            visitor, _ = listener.accept()
-            threading.Thread(target=_let_in, args=(visitor, order, behind), daemon=True).start()
+            _accept(listener, order, behind)
     except BaseException:
         traceback.print_exc()
     finally:
@@ -143,6 +149,21 @@ def _let_go_of_all_but(*kept: int) -> None:
         os.closerange(last + 1, number)
         last = number
     os.closerange(last + 1, os.sysconf("SC_OPEN_MAX"))
+
+
+def _accept(listener: socket.socket, order: dict[str, Any], behind: int) -> None:
+    """Let one visitor in; one for whom there is no file or no thread is left waiting, or sent away."""
+    try:
+        visitor, _ = listener.accept()
+    except OSError as error:
+        if error.errno not in _NO_ROOM:
+            raise
+        time.sleep(_ROOM_WITHIN_S)  # who waits in the backlog would be announced at once again
+        return
+    try:
+        threading.Thread(target=_let_in, args=(visitor, order, behind), daemon=True).start()
+    except RuntimeError:  # the account, or the control group, may have no more threads
+        visitor.close()
 
 
 def _let_in(visitor: socket.socket, order: dict[str, Any], behind: int) -> None:
@@ -194,7 +215,10 @@ def _program(port: int, order: dict[str, Any], behind: int) -> socket.socket:
             raise FileNotFoundError(order["program"])
         program = socket.socket(socket.AF_UNIX)
         try:
+            # A timeout of Python's would not wait for room in the backlog: the kernel waits only where connect blocks.
+            program.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIMEVAL.pack(int(_ANSWER_WITHIN_S), 0))
             program.connect(f"/proc/self/fd/{handle}")
+            program.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIMEVAL.pack(0, 0))
         except OSError:
             program.close()
             raise

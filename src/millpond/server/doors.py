@@ -87,9 +87,27 @@ class Way:
         return connection
 
     async def connect(self, within_s: float) -> socket.socket:
-        """The same without blocking; the connection does not block either."""
-        connection = await asyncio.to_thread(self.connect_now, within_s)
+        """The same without blocking; the connection does not block either.
+
+        No thread waits for the program meanwhile: it may take its time, for any number of connections.
+        """
+        record, loop = self.record(), asyncio.get_running_loop()
+        is_behind_door = _is_behind_door(record, self.port)
+        connection = socket.socket(socket.AF_UNIX if is_behind_door else socket.AF_INET)
         connection.setblocking(False)
+        try:
+            async with asyncio.timeout(within_s):
+                if not is_behind_door:
+                    await loop.sock_connect(connection, (ADDRESS, self.port))
+                    await asyncio.to_thread(_require_own, connection, record, self.state_dir)
+                    return connection
+                await loop.sock_connect(connection, _name_of(self.state_dir, record))
+                await loop.sock_sendall(connection, _knock(record, self.port))
+                if await loop.sock_recv(connection, len(OPEN)) != OPEN:
+                    raise ConnectionRefusedError("nobody listens behind the door")
+        except BaseException:  # also when nobody waits for it any longer
+            connection.close()
+            raise
         return connection
 
     def record(self) -> RunRecord:
@@ -126,19 +144,22 @@ class TaskNetwork(httpcore2.AsyncNetworkBackend):
             record = Way(host, port, self._state_dir).record()
         except ConnectionRefusedError as error:
             raise httpcore2.ConnectError(str(error)) from error
-        if _is_behind_door(record, port):
+        if behind_door := _is_behind_door(record, port):
             stream = await self._network.connect_unix_socket(_name_of(self._state_dir, record), timeout)
+        else:
+            stream = await self._network.connect_tcp(ADDRESS, port, timeout, local_address, socket_options)
+        try:
+            if not behind_door:
+                await asyncio.to_thread(_require_own, stream.get_extra_info("socket"), record, self._state_dir)
+                return stream
             await stream.write(_knock(record, port), timeout)
             if await stream.read(len(OPEN), timeout) != OPEN:
-                await stream.aclose()
                 raise httpcore2.ConnectError("nobody listens behind the door")
-            return stream
-        stream = await self._network.connect_tcp(ADDRESS, port, timeout, local_address, socket_options)
-        try:
-            await asyncio.to_thread(_require_own, stream.get_extra_info("socket"), record, self._state_dir)
-        except OSError as error:
+        except BaseException as error:  # also when nobody waits for it any longer
             await stream.aclose()
-            raise _for_pool(error) from error
+            if isinstance(error, (OSError, *UNREACHED)):
+                raise _for_pool(error) from error
+            raise
         return stream
 
     async def sleep(self, seconds: float) -> None:
@@ -166,17 +187,18 @@ class TaskNetworkNow(httpcore2.NetworkBackend):
             record = Way(host, port, self._state_dir).record()
         except ConnectionRefusedError as error:
             raise httpcore2.ConnectError(str(error)) from error
-        if _is_behind_door(record, port):
+        if behind_door := _is_behind_door(record, port):
             stream = self._network.connect_unix_socket(_name_of(self._state_dir, record), timeout)
+        else:
+            stream = self._network.connect_tcp(ADDRESS, port, timeout, local_address, socket_options)
+        try:
+            if not behind_door:
+                _require_own(stream.get_extra_info("socket"), record, self._state_dir)
+                return stream
             stream.write(_knock(record, port), timeout)
             if stream.read(len(OPEN), timeout) != OPEN:
-                stream.close()
                 raise httpcore2.ConnectError("nobody listens behind the door")
-            return stream
-        stream = self._network.connect_tcp(ADDRESS, port, timeout, local_address, socket_options)
-        try:
-            _require_own(stream.get_extra_info("socket"), record, self._state_dir)
-        except OSError as error:
+        except (OSError, *UNREACHED) as error:
             stream.close()
             raise _for_pool(error) from error
         return stream
@@ -230,8 +252,9 @@ def _processes_of(record: RunRecord, state_dir: Path) -> list[int]:
     return own
 
 
-def _for_pool(error: OSError) -> httpcore2.ConnectError:
-    return error if isinstance(error, ForeignListenerError) else httpcore2.ConnectError(str(error))
+def _for_pool(error: Exception) -> httpcore2.ConnectError:
+    """What was wrong before a connection stood, as what it is: nothing was asked yet."""
+    return error if isinstance(error, httpcore2.ConnectError) else httpcore2.ConnectError(str(error))
 
 
 def _name_of(state_dir: Path, record: RunRecord) -> str:

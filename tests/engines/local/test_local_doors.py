@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import resource
 import socket
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -13,13 +16,13 @@ import pytest
 from local_bench import Bench, eventually
 
 from millpond.model.events import Confirmed, Ended
-from millpond.node import private_network
+from millpond.node import private_network, procfs
 from millpond.node.door import DOORS
 from millpond.node.identities import Identity, numbered
 from millpond.node.launch import Listening
 from millpond.node.records import RunRecord, TaskFiles, TaskId, read_record
 from millpond.node.sandbox_finding import SandboxMode, find_sandbox
-from millpond.server.doors import ADDRESS, ForeignListenerError, TaskNetworkNow, Way
+from millpond.server.doors import ADDRESS, ForeignListenerError, TaskNetwork, TaskNetworkNow, Way
 
 ON_PORT = """
 import os, socket
@@ -137,6 +140,68 @@ def test_a_program_on_a_socket_is_reached_and_has_no_port(bench: Bench) -> None:
     bench.stop("socket")
     bench.events(1)
     assert eventually(lambda: not folder.exists())
+
+
+DEAF = """
+import os, socket, time
+listener = socket.socket(socket.AF_UNIX)
+listener.bind(os.environ["MILLPOND_SOCKET"])
+listener.listen(0)
+print("deaf", flush=True)
+time.sleep(1000)
+"""
+
+
+def start_deaf(bench: Bench, program: str) -> Way:
+    """A job whose program listens and takes nobody in; the way to it."""
+    bench.define("deaf", ("python3", "-c", program), serves=True, listening=Listening.SOCKET)
+    bench.start("deaf")
+    bench.events(1)
+    assert eventually(lambda: b"deaf" in bench.log("deaf"))
+    return Way.to(record_of(bench, "deaf"), bench.state_dir)
+
+
+@pytest.mark.end_to_end
+@pytest.mark.parametrize("bench", ["bare"], indirect=True)
+def test_a_program_that_takes_no_connections_holds_up_no_thread_and_its_visitors_are_told(bench: Bench) -> None:
+    way = start_deaf(bench, DEAF)
+
+    async def visit() -> list[socket.socket | BaseException]:
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+        visits = [asyncio.ensure_future(way.connect(WITHIN_S)) for _ in range(4)]
+        await asyncio.sleep(0)
+        await asyncio.wait_for(asyncio.to_thread(int), WITHIN_S / 2)
+        pool = httpcore2.AsyncConnectionPool(network_backend=TaskNetwork(bench.state_dir))
+        with pytest.raises(httpcore2.ConnectError):
+            await pool.request("GET", way.url, extensions={"timeout": {"connect": 0.1}})
+        return await asyncio.gather(*visits, return_exceptions=True)
+
+    # One has room to wait for the program; the others hear that it does not take them.
+    taken = [each for each in asyncio.run(visit()) if not isinstance(each, ConnectionRefusedError)]
+    assert len(taken) == 1
+    assert isinstance(taken[0], socket.socket)
+    taken[0].close()
+
+
+@pytest.mark.end_to_end
+@pytest.mark.parametrize("bench", ["bare"], indirect=True)
+def test_a_door_without_room_for_more_visitors_stays_and_lets_them_in_later(bench: Bench) -> None:
+    way = start_deaf(bench, DEAF.replace("listen(0)", "listen()"))
+    way.connect_now(WITHIN_S).close()
+    supervisor = record_of(bench, "deaf").supervisor_pid
+    # Forked, and nothing else: what the task runs has another command line.
+    (door,) = (pid for pid in procfs.descendants(supervisor) if command_line(pid) == command_line(supervisor))
+    usual = resource.prlimit(door, resource.RLIMIT_NOFILE)
+    resource.prlimit(door, resource.RLIMIT_NOFILE, (1, usual[1]))
+    for _ in range(2):  # the kernel has a number ready for the first one; the second one has to wait
+        with pytest.raises(OSError, match=r"nobody listens|timed out|reset"):
+            way.connect_now(0.1)
+    resource.prlimit(door, resource.RLIMIT_NOFILE, usual)
+    way.connect_now(WITHIN_S).close()
+
+
+def command_line(pid: int) -> bytes:
+    return Path(f"/proc/{pid}/cmdline").read_bytes()
 
 
 @pytest.mark.end_to_end
