@@ -6,6 +6,7 @@ that holds for ``pond exec``, at the moment at which it begins.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import re
 import socket
@@ -55,7 +56,7 @@ class Gatekeeper:
         self._security = security
         self._connect = connect
         self._visits: dict[int, tuple[str, ExitStack]] = {}
-        self._numbers = 0
+        self._numbers = itertools.count(1)
 
     def answer(self, question: dict[str, Any]) -> tuple[dict[str, Any], socket.socket | None]:
         """What to answer, and the connection to hand over with it, which the caller closes."""
@@ -159,11 +160,11 @@ class Gatekeeper:
         return begun[0] if begun else None
 
     def _begin(self, job: str) -> int:
-        self._numbers += 1
         stay = ExitStack()
         stay.enter_context(self._service.activity.visit(job))
-        self._visits[self._numbers] = (job, stay)
-        return self._numbers
+        number = next(self._numbers)
+        self._visits[number] = (job, stay)
+        return number
 
     def _write_down(self, question: dict[str, Any], caller: Caller | None, after: str, status: int) -> None:
         act = Act(self._security.clock(), question["address"], caller, "log-in", Target("job", question["job"]))

@@ -12,12 +12,13 @@ import struct
 import subprocess
 import sys
 import threading
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
-from typing import Final
+from typing import Any, Final
 
 from millpond.server.ssh.gatekeeper import Gatekeeper
 from millpond.server.ssh.host_key import HostKey
-from millpond.server.ssh.messages import receive, send
+from millpond.server.ssh.messages import Ask, receive, send
 
 log = logging.getLogger(__name__)
 
@@ -25,6 +26,8 @@ _FIRST_PAUSE_S: Final = 0.5
 _LONGEST_PAUSE_S: Final = 60.0
 _HEARS_WITHIN_S: Final = 10
 _ENDS_WITHIN_S: Final = 5.0
+_MOST_FORWARDS: Final = 64
+"""So many programs are connected to at once; whoever logs in does not wait for them."""
 _TIMEVAL: Final = "ll"
 
 
@@ -45,6 +48,7 @@ class Gateway:
         self._uid = uid
         self._closing = threading.Event()
         self._lock = threading.Lock()
+        self._sending = threading.Lock()
         self._ours: socket.socket | None = None
         self._thread = threading.Thread(target=self._run, name="ssh-gateway", daemon=True)
 
@@ -101,20 +105,36 @@ class Gateway:
         # What it does not take for so long, it never will.
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack(_TIMEVAL, _HEARS_WITHIN_S, 0))
         asked = False
+        forwards = ThreadPoolExecutor(_MOST_FORWARDS, "ssh-forward")
         try:
             while (received := receive(ours)) is not None:
                 question, _ = received
                 asked = True
-                answer, handed = self._gatekeeper.answer(question)
-                with ExitStack() as stack:
-                    if handed is not None:
-                        stack.enter_context(handed)
-                    if "id" in question:
-                        send(ours, answer | {"id": question["id"]}, handed)
+                if question.get("ask") == Ask.FORWARD:  # a program may take its time to let somebody in
+                    forwards.submit(self._answer, ours, question).add_done_callback(_tell_trouble)
+                else:
+                    self._answer(ours, question)
         except (OSError, ValueError, KeyError) as error:
             if not self._closing.is_set():
                 log.error("the SSH gateway does not understand or is not understood (%r)", error)
+        finally:
+            forwards.shutdown(cancel_futures=True)  # nobody begins a visit after the gatekeeper has ended them all
         return asked
+
+    def _answer(self, ours: socket.socket, question: dict[str, Any]) -> None:
+        """Answer one question, if it wants an answer."""
+        answer, handed = self._gatekeeper.answer(question)
+        with ExitStack() as stack:
+            if handed is not None:
+                stack.enter_context(handed)
+            if "id" in question:
+                with self._sending:
+                    send(ours, answer | {"id": question["id"]}, handed)
+
+
+def _tell_trouble(answered: Future[None]) -> None:
+    if not answered.cancelled() and (error := answered.exception()) is not None:
+        log.warning("a forwarded port was not answered (%r)", error)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

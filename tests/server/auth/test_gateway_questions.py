@@ -1,0 +1,57 @@
+"""How what the gateway asks is answered: a program that lets nobody in holds up nobody else's question."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import threading
+from typing import Any, cast
+
+import pytest
+
+from millpond.server.ssh.gatekeeper import Gatekeeper
+from millpond.server.ssh.host_key import HostKey
+from millpond.server.ssh.keeper import Gateway
+from millpond.server.ssh.messages import receive, send
+
+WITHIN_S = 30.0
+
+
+class SlowProgram:
+    """A gatekeeper; the program that somebody wants to reach takes its time."""
+
+    def __init__(self) -> None:
+        self.lets_in = threading.Event()
+
+    def answer(self, question: dict[str, Any]) -> tuple[dict[str, Any], socket.socket | None]:
+        if question["ask"] == "forward":
+            self.lets_in.wait(WITHIN_S)
+        return {"said": question["ask"]}, None
+
+    def close(self) -> None:
+        """Nobody is there."""
+
+
+def test_whoever_logs_in_does_not_wait_for_a_program_that_others_connect_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    ends: list[socket.socket] = []
+
+    def spawn(_gateway: Gateway, theirs: socket.socket) -> subprocess.Popen[bytes]:
+        ends.append(theirs.dup())
+        spawned.set()
+        return subprocess.Popen(["true"])
+
+    spawned = threading.Event()
+    monkeypatch.setattr(Gateway, "_spawn", spawn)
+    keeper = SlowProgram()
+    gateway = Gateway(socket.socket(), cast(HostKey, None), cast(Gatekeeper, keeper))
+    gateway.start()
+    assert spawned.wait(WITHIN_S)
+    with ends[0] as asking:
+        asking.settimeout(WITHIN_S / 2)
+        send(asking, {"id": 1, "ask": "forward"})
+        send(asking, {"id": 2, "ask": "know"})
+        answers = [receive(asking)]
+        keeper.lets_in.set()
+        answers.append(receive(asking))
+        gateway.close()
+    assert answers == [({"said": "know", "id": 2}, []), ({"said": "forward", "id": 1}, [])]
