@@ -56,6 +56,17 @@ def test_whoever_is_invited_accepts_once_or_declines(world: AuthWorld) -> None:
     assert max_.post(MEMBERSHIP).status_code == 404
 
 
+def test_an_older_invitation_does_not_bring_back_a_member_who_was_taken_out(world: AuthWorld) -> None:
+    sue, max_, admin = world.client("sue"), world.client("max"), world.client("amy")
+    sue.put(INVITATION, json={"role": "lead"})
+    assert admin.put(f"{API}/groups/speech/members/max", json={"role": "viewer"}).status_code == 200
+    assert max_.post(MEMBERSHIP).status_code == 404, "an admin has decided otherwise"
+    assert groups_of(world, "max")["speech"] == "viewer"
+    assert sue.delete(f"{API}/groups/speech/members/max").status_code == 200
+    assert max_.post(MEMBERSHIP).status_code == 404
+    assert groups_of(world, "max") == {"vision": "member"}
+
+
 def test_members_do_not_see_who_is_invited(world: AuthWorld) -> None:
     world.client("sue").put(INVITATION, json={"role": "viewer"})
     for user, seen in (("sue", True), ("amy", True), ("sam", False)):

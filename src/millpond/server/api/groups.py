@@ -76,6 +76,7 @@ def put_member(group: str, user: str, wish: Membership, access: MemberChanger, s
         cause = f"{user!r} is not in group {group!r}, and a lead takes nobody in unasked"
         raise NotAllowedError(cause, f"invite them with `pond group invite {group} {user}`")
     member = accounts.put_member(group, user, Role(wish.role))
+    security.invitations.forget(group, user)
     access.tell(f"{user} is {member.role.value}", f"{user} is {known.role.value if known else 'no member'}")
     return _group_info(security, access, group)
 
@@ -85,6 +86,7 @@ def drop_member(group: str, user: str, access: MemberChanger, security: Security
     """Let a user leave a group; their jobs stay the group's."""
     accounts = security.accounts
     member = accounts.drop_member(group, user)
+    security.invitations.forget(group, user)
     access.tell(f"{user} is no member", f"{user} is {member.role.value}")
     return _group_info(security, access, group)
 

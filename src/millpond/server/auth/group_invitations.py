@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError
@@ -68,6 +69,11 @@ class GroupInvitations:
             self._store.drop(invitation)
             del self._open[group, user]
         return invitation
+
+    def forget(self, group: str, user: str) -> None:
+        """Their membership was decided otherwise: an older offer, if any, neither changes it nor brings it back."""
+        with suppress(NotFoundError):
+            self.withdraw(group, user)
 
     def accept(self, group: str, user: str) -> Member:
         """Make a user who was invited a member.
