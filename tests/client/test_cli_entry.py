@@ -68,10 +68,18 @@ def test_every_command_of_the_table_is_listed_with_its_line(run_pond):
 def test_every_command_of_the_table_explains_itself_in_80_columns(run_pond, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     for name in COMMANDS:
-        code, out, _ = run_pond(name, "--help")
-        assert code == 0
-        assert "Usage: pond" in out
-        assert [line for line in out.splitlines() if len(line) > 80] == []
+        below = [words.split()[0] for words in _listed(run_pond(name, "--help")[1])]
+        for words in [(name,), *((name, command) for command in below)]:
+            code, out, _ = run_pond(*words, "--help")
+            assert code == 0
+            assert f"Usage: pond {' '.join(words)}" in out
+            assert [line for line in out.splitlines() if len(line) > 80] == []
+
+
+def _listed(help_text):
+    """The lines with which a group begins to tell of its commands."""
+    lines = help_text.partition("\nCommands:\n")[2].splitlines()
+    return [line for line in lines if line.startswith("  ") and line[2:3].strip()]
 
 
 def test_a_group_lists_its_commands_with_their_whole_first_sentence(run_pond, monkeypatch):
@@ -98,6 +106,17 @@ def test_a_wrong_option_points_to_the_commands_help(run_pond):
     assert code == 2
     assert "--foo" in err.splitlines()[0]
     assert err.splitlines()[1].strip() == "`pond ps --help` explains it"
+
+
+def test_a_missing_argument_is_named_with_its_choices(run_pond):
+    assert run_pond("schema")[2].splitlines()[0] == "pond: missing argument KIND; write one of job, config"
+    assert run_pond("get")[2].splitlines()[0] == "pond: missing argument JOB"
+
+
+def test_a_word_in_place_of_a_whole_number_is_called_no_whole_number(run_pond):
+    assert run_pond("logs", "job", "--tail", "x")[2].splitlines()[0] == (
+        "pond: invalid value for '--tail': 'x' is not a whole number"
+    )
 
 
 def test_a_mistyped_option_names_those_like_it(run_pond):

@@ -18,7 +18,7 @@ def test_the_jobs_of_a_server_are_replayed_by_the_simulator(running: Pond, tmp_p
     done = running("history", "export", "jobs.csv")
     assert done.returncode == 0, done.stderr
     assert "3 jobs in jobs.csv; left out: 1 wait or run still" in done.stderr
-    command = done.stderr.splitlines()[-1].removeprefix("pond: ")
+    command = done.stderr.splitlines()[-1].split("`")[1]
     assert command == "pond replay --format native --jobs jobs.csv --cluster 2x4:V100"
     running.env["NUMBA_DISABLE_JIT"] = "1"  # to compile them takes longer than to replay three jobs
     replayed = running(*command.split()[1:], "--json", "-")
@@ -26,6 +26,7 @@ def test_the_jobs_of_a_server_are_replayed_by_the_simulator(running: Pond, tmp_p
     result = json.loads(replayed.stdout)
     assert (result["jobs"], result["unfinished"]) == (3, 0)
     assert running("history", "export", "-", "--since", "2099-01-01").returncode == 4
+    assert "3 jobs in -" in running("history", "export", "-", "--since", "1h").stderr
     rows = list(csv.DictReader(running("history", "export", "-").stdout.splitlines()))
     assert [(row["gpus"], row["gpu_milli"], row["tasks"]) for row in rows] == [
         ("1", "1000", ""),

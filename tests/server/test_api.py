@@ -370,7 +370,19 @@ def test_the_last_word_about_a_job_of_several_tasks_names_the_one_that_failed(ap
     ends = [{"detail": "exit code 143: ended by SIGTERM"}, {"detail": "exit code 3", "exit_code": 3}]
     tasks = [task.model_copy(update=end) for task, end in zip(ended.tasks, ends, strict=True)]
     failed = ended.model_copy(update={"state": "failed", "exit_code": 3, "tasks": tasks, "first_started_at": 1.0})
-    assert last_word(failed).summary == "it failed with exit code 3: task 1 (worker): exit code 3"
+    assert last_word(failed).summary == "it failed with exit code 3: task 1 (worker)"
+
+
+def test_the_last_word_tells_an_exit_code_once(api: Api) -> None:
+    ended = api.job(api.submit().id).model_copy(update={"state": "failed", "first_started_at": 1.0})
+
+    def told(code: int, detail: str) -> str:
+        tasks = [ended.tasks[0].model_copy(update={"detail": detail, "exit_code": code})]
+        return last_word(ended.model_copy(update={"exit_code": code, "tasks": tasks})).summary
+
+    assert told(3, "exit code 3") == "it failed with exit code 3"
+    assert told(139, "exit code 139: ended by SIGSEGV") == "it failed with exit code 139: ended by SIGSEGV"
+    assert told(137, "out of memory") == "it failed with exit code 137: out of memory"
 
 
 def test_logs_are_lines_of_json_that_end_with_the_job(api: Api) -> None:

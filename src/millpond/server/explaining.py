@@ -46,8 +46,7 @@ def last_word(info: JobInfo) -> ReasonInfo:
     if info.state == JobState.FAILED:
         summary += " and never ran" if info.first_started_at is None else f" with exit code {info.exit_code}"
     if info.state != JobState.SUCCEEDED:
-        task = info.culprit
-        summary += f": {info.naming(task)}{task.detail}" if task is not None else ""
+        summary += f": {info.blamed}" if info.blamed else ""
     return ReasonInfo(job=info.id, state=info.state, cause=info.state, summary=summary)
 
 

@@ -14,6 +14,7 @@ from millpond.server.settings_told import settings_text
 from millpond.server.store.histories import DecisionEntry, LogEntry, node_of
 from millpond.server.wording import counted, local_time
 from millpond.specs.event_bodies import EventInfo
+from millpond.specs.job_bodies import beyond_exit_code
 
 
 def story(happened: list[LogEntry], decided: list[DecisionEntry]) -> list[EventInfo]:
@@ -150,7 +151,8 @@ def _refused_text(decision: Decision | None) -> str:
 def _ended_text(event: events.Ended) -> str:
     who = "all tasks" if event.task == events.ALL_TASKS else f"task {event.task}"
     code = "" if event.exit_code is None else f", exit code {event.exit_code}"
-    detail = f": {event.detail}" if event.detail else ""
+    beyond = beyond_exit_code(event.detail, event.exit_code)
+    detail = f": {beyond}" if beyond else ""
     return f"{who} ended ({event.outcome.value}{code}){detail}"
 
 

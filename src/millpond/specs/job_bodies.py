@@ -24,6 +24,12 @@ class DeviceGrant(Body):
     fake: bool = False
 
 
+def beyond_exit_code(detail: str, code: int | None) -> str:
+    """What the engine said about an end, without the exit code where that is told already."""
+    told = f"exit code {code}"
+    return "" if detail == told else detail.removeprefix(f"{told}: ")
+
+
 class TaskInfo(Body):
     """One task of a job in its present (or last) attempt.
 
@@ -156,6 +162,14 @@ class JobInfo(Body):
     def culprit(self) -> TaskInfo | None:
         """The task that it ended by, as far as any says something of its end: the first with an exit code."""
         return next((task for task in sorted(self.tasks, key=lambda task: not task.exit_code) if task.detail), None)
+
+    @property
+    def blamed(self) -> str:
+        """That task and the engine's word about its end, as far as they say more than the job's exit code."""
+        task = self.culprit
+        if task is None:
+            return ""
+        return f"{self.naming(task)}{beyond_exit_code(task.detail, self.exit_code)}".removesuffix(": ")
 
     def naming(self, task: TaskInfo) -> str:
         """A task before what is said of it; nothing where the job has one task alone."""

@@ -42,9 +42,18 @@ def complain_about_usage(error: click.ClickException) -> None:
     if isinstance(error, click.NoSuchOption):
         near = " or ".join(sorted(error.possibilities or ()))
         message = f"no such option {error.option_name!r}" + (f"; did you mean {near}?" if near else "")
+    if isinstance(error, click.MissingParameter) and error.param is not None:
+        message = _missing(error.param)
+    message = message.replace("not a valid integer range", "not a whole number")
     say(f"{message[:1].lower()}{message[1:].rstrip('.')}")
     if isinstance(error, click.UsageError) and error.ctx is not None and error.ctx.parent is not None:
         click.echo(f"{' ' * len(_MARK)}`{error.ctx.command_path} --help` explains it", err=True)
+
+
+def _missing(param: click.Parameter) -> str:
+    name = f"argument {param.human_readable_name}" if isinstance(param, click.Argument) else param.opts[0]
+    choices = param.type.choices if isinstance(param.type, click.Choice) else ()
+    return f"missing {name}" + (f"; write one of {', '.join(choices)}" if choices else "")
 
 
 def _trace(error: Exception) -> None:

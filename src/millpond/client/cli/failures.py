@@ -1,4 +1,4 @@
-"""Which task a job failed by, and what that task wrote last."""
+"""What the task that a job failed by wrote last."""
 
 from __future__ import annotations
 
@@ -15,17 +15,8 @@ LINES: Final = 10
 _INDENT: Final = " " * 4
 
 
-def told_of(job: JobInfo) -> str:
-    """The task that a job failed by and the engine's word about its end, as far as they say more than its exit code."""
-    task = job.culprit
-    if task is None:
-        return ""
-    name = job.naming(task)
-    return name.removesuffix(": ") if task.detail == f"exit code {job.exit_code}" else f"{name}{task.detail}"
-
-
 def last_lines(client: Client, job: JobInfo) -> list[str]:
-    """What that task of a failed job wrote last."""
+    """What the task that a job failed by wrote last; of any other job nothing."""
     task = job.culprit or next(iter(job.tasks), None)
     if job.state != "failed" or task is None or job.attempt == 0:
         return []

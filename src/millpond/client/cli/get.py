@@ -13,7 +13,7 @@ import click
 from millpond.client.cli import arrays, instants, wording
 from millpond.client.cli.completing import job_argument
 from millpond.client.cli.connection import asks_server, connect
-from millpond.client.cli.failures import drawn, last_lines, told_of
+from millpond.client.cli.failures import drawn, last_lines
 from millpond.client.cli.following import exit_code_of
 from millpond.client.cli.harmless import json_text, yaml_text
 from millpond.client.cli.ps import nodes_of
@@ -183,8 +183,7 @@ def _ended(job: JobInfo) -> Step:
     at = "" if job.ended_at is None else f"{instants.told(job.ended_at, seconds=True)}, "
     started = job.started_at or job.first_started_at
     ran = "" if started is None or job.ended_at is None else f", {wording.span(job.ended_at - started)} after its start"
-    told = told_of(job)
-    detail = f": {told}" if told else ""
+    detail = f": {job.blamed}" if job.blamed else ""
     code = "it never ran" if job.state == "failed" and started is None else f"exit code {exit_code_of(job)}"
     return Step(job.state, True, f"{at}{code}{ran}{detail}")
 

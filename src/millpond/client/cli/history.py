@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import sys
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -25,7 +26,7 @@ def group() -> None:
 
 @group.command("export")
 @click.argument("file")
-@click.option("--since", metavar="DATE", help="Submitted from this day, such as 2026-11-01, or instant on.")
+@click.option("--since", metavar="DATE", help="Submitted since then, such as 2026-11-01, or of late, such as 7d.")
 @click.option("--until", metavar="DATE", help="Submitted before this day, or this instant.")
 @asks_server
 def export(file: str, since: str | None, until: str | None, state_dir: Path | None) -> None:
@@ -33,10 +34,10 @@ def export(file: str, since: str | None, until: str | None, state_dir: Path | No
 
     \b
     pond history export jobs.csv --since 2026-11-01
-    pond compare --format native --jobs jobs.csv --cluster 4x8 --policies fifo,default
+    pond compare --format native --jobs jobs.csv --cluster 4x8
     """
     require_writable(file)
-    begin = 0.0 if since is None else instants.of_date(since, "--since")
+    begin = 0.0 if since is None else instants.of_past(since, "--since", time.time())
     end = None if until is None else instants.of_date(until, "--until")
     rows: list[TraceRow] = []
     left_out: Counter[str] = Counter()
@@ -53,7 +54,8 @@ def export(file: str, since: str | None, until: str | None, state_dir: Path | No
     write_text(file, _trace(rows))
     say(f"{wording.count(len(rows), 'job')} in {file}" + (f"; left out: {missing}" if missing else ""))
     if sys.stderr.isatty() or file != "-":
-        say(f"pond replay --format native --jobs {file} --cluster {cluster or 'NxG'}")
+        command = f"pond replay --format native --jobs {file} --cluster {cluster or 'NxG'}"
+        say(f"play them with `{command}`")
 
 
 def _trace(rows: list[TraceRow]) -> str:

@@ -26,7 +26,7 @@ from millpond.model.states import JobState
 @click.option("--tail", type=click.IntRange(min=0), metavar="N", help="Only the last N lines of each task.")
 @click.option("--since", metavar="TIME", help="Only the last so long (such as 10m), or since 2026-01-31T08:00.")
 @click.option("--timestamps", is_flag=True, help="Begin each line with when it was written.")
-@click.option("--raw", is_flag=True, help="To a terminal too, exactly what was written: see below.")
+@click.option("--raw", is_flag=True, help="To a terminal too, exactly what was written.")
 @asks_server
 def command(
     job: str,

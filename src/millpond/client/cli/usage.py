@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import datetime
 import sys
+import time
 from pathlib import Path
 from typing import get_args
 
@@ -37,7 +38,7 @@ _FIELDS = ("name", "model", "jobs", "gpu_hours", "cpu_hours", "memory_gib_hours"
     help="What to add up by.",
 )
 @click.option("--month", metavar="YYYY-MM", help="A calendar month.")
-@click.option("--since", metavar="DATE", help="From this day, such as 2026-11-01, or instant on.")
+@click.option("--since", metavar="DATE", help="From then on, such as 2026-11-01, or of late, such as 7d.")
 @click.option("--until", metavar="DATE", help="Up to the beginning of this day, or this instant [default: now].")
 @listing_options_with("csv")
 @asks_server
@@ -53,7 +54,7 @@ def command(
     """Tell who held how much of the pool [default: of all time]. Days begin at midnight of this machine's time."""
     if month is not None and (since is not None or until is not None):
         raise InvalidInputError("both --month and a span of time", "leave one of them out")
-    begin = instants.of_date(since, "--since") if since is not None else 0.0
+    begin = instants.of_past(since, "--since", time.time()) if since is not None else 0.0
     end = instants.of_date(until, "--until") if until is not None else None
     if month is not None:
         begin, end = span_of_month(month)
