@@ -21,6 +21,11 @@ _ENCRYPTED: Final = "connection.start_tls.complete"
 """Events of httpcore, as it tells them to a ``trace`` (an extension of a request)."""
 
 
+_TRANSLATED: Final = ipaddress.IPv6Network("64:ff9b::/96")
+_TRANSLATED_HERE: Final = ipaddress.IPv6Network("64:ff9b:1::/48")
+"""What is meant by these is each network's own affair (RFC 8215)."""
+
+
 class Reach(StrEnum):
     """From where an address is reached."""
 
@@ -39,12 +44,19 @@ def reach_of(address: str) -> Reach:
     """
     parsed = ipaddress.ip_address(address.partition("%")[0])
     if isinstance(parsed, ipaddress.IPv6Address):
-        parsed = parsed.ipv4_mapped or parsed.sixtofour or parsed
+        if parsed in _TRANSLATED_HERE:
+            return Reach.PRIVATE
+        parsed = parsed.ipv4_mapped or parsed.sixtofour or _translated(parsed) or parsed
     if parsed.is_loopback or parsed.is_unspecified:
         return Reach.MACHINE
     if parsed.is_link_local or parsed.is_multicast:
         return Reach.LINK
     return Reach.WORLD if parsed.is_global else Reach.PRIVATE
+
+
+def _translated(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
+    """What a network that speaks IPv6 alone makes of an address (NAT64, RFC 6052)."""
+    return ipaddress.IPv4Address(address.packed[-4:]) if address in _TRANSLATED else None
 
 
 @contextmanager
