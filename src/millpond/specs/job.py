@@ -125,7 +125,7 @@ class JobFile(Strict):
     Attributes:
         kind: ``train`` runs to an end, ``dev`` is a place to work, ``service`` answers requests until it is
             stopped.
-        queue: the leaf of the tenant tree that it joins; left out: that of the submitter's group.
+        queue: the one that it joins, with none below it; left out: that of the submitter's group, else `default`.
         pool: the set of machines that it runs on.
         priority: class of urgency; what a user may ask for is up to their role.
         gpus: cards of one task: a number, a part of one card, or the fields of ``Gpus``.

@@ -154,7 +154,8 @@ def _summary(model: type[Strict]) -> str:
 
 def _entry(model: type[Strict], field: str, kind: str, told: str, level: str) -> list[str]:
     info = model.model_fields[field]
-    default = "required" if info.is_required() else _default(model, field)
+    explained = "left out:" in told
+    default = "required" if info.is_required() else "" if explained else _default(model, field)
     facts = [kind, *_bounds(info), *([default if info.is_required() else f"default `{default}`"] if default else [])]
     text = told.replace("``", "`")
     example = EXAMPLES[model.__name__][field]
