@@ -180,14 +180,17 @@ def _named(names: Iterable[Path], bound: Sequence[Path], hidden: Sequence[Path])
     Args:
         bound: what is mounted besides.
     """
-    private, found = private_directories(), dict[Path, _Layer]()
-    for tree in filter(None, map(_followed, names)):
-        if any(tree.is_relative_to(place) or place.is_relative_to(tree) for place in hidden):
+    private, found, by_links = private_directories(), dict[Path, _Layer](), list[Path]()
+    for name in names:
+        tree = _followed(name)
+        if tree != name:
+            by_links.append(name)
+        if tree is None or tree in private or not _lies_in(tree, private):
             continue
-        if _lies_in(tree, private) and tree not in private:
+        if not any(tree.is_relative_to(place) or place.is_relative_to(tree) for place in hidden):
             found[tree] = _Layer.of(tree, _READ_ONLY_TRY, "--ro-bind-try", str(tree), str(tree))
     around = [path for path in (*bound, *found) if path not in private]
-    on_the_ways = {each for name in names for each in (name, *name.parents)}
+    on_the_ways = {each for name in by_links for each in (name, *name.parents)}
     # Path.is_symlink() fails where a name has more letters than a path can have.
     for link in (each for each in on_the_ways if os.path.islink(each)):  # noqa: PTH114
         folder, target = _followed(link.parent), _followed(link)
@@ -201,13 +204,16 @@ def _named(names: Iterable[Path], bound: Sequence[Path], hidden: Sequence[Path])
 def _followed(path: Path) -> Path | None:
     """Where a path leads after all links; None where one cannot be read, as of a process of somebody else."""
     try:
-        return Path(os.path.realpath(path))
+        target = os.path.realpath(path)
     except OSError:
         return None
+    return path if target == str(path) else Path(target)
 
 
 def _lies_in(path: Path, places: Iterable[Path]) -> bool:
-    return any(path.is_relative_to(place) for place in places)
+    """As ``Path.is_relative_to``, which takes ten times as long."""
+    inside = f"{path}/"
+    return any(inside.startswith(f"{place}/".replace("//", "/")) for place in places)
 
 
 def _outermost(places: Iterable[Path]) -> tuple[Path, ...]:
