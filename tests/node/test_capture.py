@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -39,12 +37,7 @@ class Scene:
             return [(mark.offset, mark.stream) for mark in index.marks_from(0)]
 
 
-@pytest.fixture(autouse=True)
-def _deaf_to_announcements() -> Iterator[None]:
-    """What a supervisor waits for would end this process."""
-    before = signal.signal(signal.SIGIO, signal.SIG_IGN)
-    yield
-    signal.signal(signal.SIGIO, before)
+pytestmark = pytest.mark.usefixtures("ignored_sigio")
 
 
 @pytest.fixture

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,13 +12,7 @@ from millpond.node import input_ring
 from millpond.node.input_ring import InputRing
 from millpond.node.task_input import TaskInput
 
-
-@pytest.fixture(autouse=True)
-def _deaf_to_announcements() -> Iterator[None]:
-    """What a supervisor waits for would end this process."""
-    before = signal.signal(signal.SIGIO, signal.SIG_IGN)
-    yield
-    signal.signal(signal.SIGIO, before)
+pytestmark = pytest.mark.usefixtures("ignored_sigio")
 
 
 @pytest.fixture
