@@ -11,6 +11,7 @@ from server_world import Clock, KilledError, Server, World, submission_of
 
 from millpond.client.sdk.finding import meant_by, the_one_meant
 from millpond.model.errors import ConflictError, InvalidInputError
+from millpond.server.store.jobs import JobStore
 from millpond.specs.job_bodies import JobInfo
 
 BATCH = f"{JOBS}/batch"
@@ -109,6 +110,26 @@ def test_the_callers_own_jobs_are_found_by_name_the_living_before_the_last(api: 
     api.job(third.id)
     last = api.submit(name="next", after={"any": ["prep"]})
     assert document(api, last.id)["after"] == {"any": [third.id]}
+
+
+def test_a_name_that_several_jobs_of_a_submission_wait_for_is_looked_up_once(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = api.submit(name="prep")
+    api.client.post(f"{JOBS}/{first.id}/stop")
+    api.job(first.id)
+    sought: list[str] = []
+    look_up = JobStore.latest_named
+
+    def counted(store: JobStore, name: str, user: str) -> JobInfo | None:
+        sought.append(name)
+        return look_up(store, name, user)
+
+    monkeypatch.setattr(JobStore, "latest_named", counted)
+    after = {"any": ["prep"]}
+    jobs = together(api, job("one", after=after), job("two", after=after), job("three", after=after))
+    assert [document(api, each.id)["after"] for each in jobs] == [{"any": [first.id]}] * 3
+    assert sought == ["prep"]
 
 
 def test_a_repeated_submission_gives_the_same_jobs(api: Api) -> None:

@@ -80,6 +80,8 @@ def test_a_database_of_every_earlier_revision_is_upgraded_and_gone_on_with(datab
     store = Store(database_url)
     assert {info.id: info.state for info in store.jobs.ended_jobs(10)} == {"done": "succeeded", "failed": "failed"}
     assert store.jobs.repeated("done") is not None
+    assert store.jobs.latest_named("failed", "ada") == store.jobs.ended_job("failed")
+    assert store.jobs.latest_named("running", "ada") is None
     known = REVISIONS.index(revision)
     assert [user.name for user in store.accounts.users()] == (
         ["ada", "bob"] if known >= REVISIONS.index("accounts") else []

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from fastapi import Query
 
+from millpond.server.api.dependencies import Word
 from millpond.server.api.description import api_router
 from millpond.server.api.permits import Access, SecurityOf, may
 from millpond.server.auth.roles import Verb
@@ -14,8 +15,6 @@ from millpond.server.store.audit import AuditQuestion
 from millpond.specs.accounts import AuditInfo, AuditList
 
 router = api_router(tags=["audit"])
-
-Word = Annotated[str, Query(max_length=200, pattern=r"^[^\x00]*$")]
 
 
 @router.get("/audit")

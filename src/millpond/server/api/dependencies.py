@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import Depends
+from fastapi import Depends, Query
 from starlette.requests import HTTPConnection
 
 from millpond.server.proxy.passes import Passes
@@ -36,3 +36,5 @@ async def _tenants(connection: HTTPConnection) -> Tenants:
 PassesOf = Annotated[Passes, Depends(_passes)]
 ServiceOf = Annotated[Service, Depends(_service)]
 TenantsOf = Annotated[Tenants, Depends(_tenants)]
+Word = Annotated[str, Query(max_length=200, pattern=r"^[^\x00]*$")]
+"""What a list is narrowed by; PostgreSQL refuses to look for a zero byte."""

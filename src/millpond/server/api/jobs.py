@@ -12,7 +12,7 @@ from fastapi.responses import StreamingResponse
 
 from millpond.model.states import JobState
 from millpond.model.workloads import LONGEST_JOB_ID
-from millpond.server.api.dependencies import ServiceOf
+from millpond.server.api.dependencies import ServiceOf, Word
 from millpond.server.api.description import JOB_FILE_BODY, JOB_FILES_BODY, api_router
 from millpond.server.api.permits import Access, job_in_path, may
 from millpond.server.audience import audience_of
@@ -35,7 +35,6 @@ _AUDITED = 10
 
 router = api_router(prefix="/jobs", tags=["jobs"])
 
-ShortText = Annotated[str, Query(max_length=200)]
 Submitter = Annotated[Access, may(Verb.SUBMIT_JOBS)]
 Key = Annotated[str, Header(alias=IDEMPOTENCY_HEADER, max_length=200)]
 Lister = Annotated[Access, may(Verb.READ_JOBS)]
@@ -77,9 +76,9 @@ async def plan(request: Request, service: ServiceOf, access: Submitter) -> PlanI
 
 async def _wanted(
     state: Annotated[tuple[JobState, ...], Query()] = (),
-    user: ShortText = "",
-    queue: ShortText = "",
-    name: ShortText = "",
+    user: Word = "",
+    queue: Word = "",
+    name: Word = "",
 ) -> JobFilter:
     return JobFilter(tuple(each.value for each in state), user, queue, unicodedata.normalize("NFC", name))
 

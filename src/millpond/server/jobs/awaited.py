@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 
 from millpond.model.errors import InvalidInputError
@@ -23,14 +25,16 @@ _NAMED_IN_DOUBT = 4
 
 
 class AwaitedJobs:
-    """Finds the jobs that others wait for. Any thread; may wait for the store."""
+    """Finds the jobs that those of one submission wait for: each name is looked up in the history once."""
 
-    def __init__(self, board: Board, lookup: Lookup, store: Store) -> None:
+    def __init__(self, board: Board, lookup: Lookup, store: Store, caller: Caller) -> None:
         self._board = board
         self._lookup = lookup
         self._store = store
+        self._caller = caller
+        self._ended: dict[str, JobInfo | None] = {}
 
-    def resolve(self, spec: JobSpec, caller: Caller, together: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    async def resolve(self, spec: JobSpec, together: Mapping[str, Sequence[str]]) -> dict[str, str]:
         """The id of each job that ``after`` names.
 
         Args:
@@ -39,9 +43,13 @@ class AwaitedJobs:
         Raises:
             InvalidInputError: there is no such job for the caller, or there are several.
         """
-        return {name: self._id_of(name, caller, together) for name in spec.file.after.jobs}
+        names = spec.file.after.jobs
+        return await asyncio.to_thread(self._ids_of, names, together) if names else {}
 
-    def _id_of(self, written: str, caller: Caller, together: Mapping[str, Sequence[str]]) -> str:
+    def _ids_of(self, names: Sequence[str], together: Mapping[str, Sequence[str]]) -> dict[str, str]:
+        return {name: self._id_of(name, together) for name in names}
+
+    def _id_of(self, written: str, together: Mapping[str, Sequence[str]]) -> str:
         text = unicodedata.normalize("NFC", written)
         member = split_member(text)
         if text not in together and member is not None and (array := together.get(member[0])):
@@ -49,25 +57,32 @@ class AwaitedJobs:
         if named := together.get(text):
             return _only(text, named)
         info = self._lookup.find(text)
-        if info is not None and audience_of(caller).sees(info):
+        if info is not None and audience_of(self._caller).sees(info):
             return info.id
-        own = self._own(text, caller.user)
-        if own is None and member is not None and (array_info := self._own(member[0], caller.user)) is not None:
+        own = self._own(text)
+        if own is None and member is not None and (array_info := self._own(member[0])) is not None:
             own = self._lookup.find(member_id(array_info.id, member[1]))
         if own is None:
             raise no_job_to_wait_for(text)
         return own.id
 
-    def _own(self, name: str, user: str) -> JobInfo | None:
-        """The user's job of this name: the one that lives, else the one that was submitted last."""
-        living = [
-            info
-            for info in self._board.newest_first()
-            if info.name == name and info.user == user and not info.parent and not JobState(info.state).ended
-        ]
-        if living:
+    def _own(self, name: str) -> JobInfo | None:
+        """The caller's job of this name: the one that lives, else the one that was submitted last."""
+        if living := self._living.get(name):
             _only(name, [info.id for info in living])
-        return living[0] if living else self._store.jobs.latest_named(name, user)
+            return living[0]
+        if name not in self._ended and name.isprintable():  # no other name can be, and a database may refuse it
+            self._ended[name] = self._store.jobs.latest_named(name, self._caller.user)
+        return self._ended.get(name)
+
+    @cached_property
+    def _living(self) -> dict[str, list[JobInfo]]:
+        """The caller's jobs that have not ended, by name, the newest first; members of arrays left out."""
+        found: dict[str, list[JobInfo]] = {}
+        for info in self._board.newest_first():
+            if info.user == self._caller.user and not info.parent and not JobState(info.state).ended:
+                found.setdefault(info.name, []).append(info)
+        return found
 
 
 def with_ids(spec: JobSpec, ids: Mapping[str, str]) -> JobSpec:

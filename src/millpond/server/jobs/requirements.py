@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 from millpond.model.workloads import Job
@@ -16,7 +15,7 @@ from millpond.server.doors import require_listening
 from millpond.server.ground import Ground
 from millpond.server.jobs.awaited import AwaitedJobs
 from millpond.server.provisions.admission import Settled
-from millpond.specs.job import JobFile, JobSpec
+from millpond.specs.job import JobFile
 
 
 class Requirements:
@@ -30,7 +29,6 @@ class Requirements:
         self._ground = ground
         self._asking = asking
         self._disk = disk
-        self._awaited = AwaitedJobs(ground.loop.board, ground.loop.lookup, ground.store)
 
     async def check_means(self, file: JobFile, place: Place, caller: Caller) -> None:
         """Whether the server can give a job what it needs of it: a place apart from others, room on disk, its secrets.
@@ -62,11 +60,10 @@ class Requirements:
         if reason is not None:
             raise refusal(reason)
 
-    async def awaited(self, spec: JobSpec, caller: Caller, together: Mapping[str, Sequence[str]]) -> dict[str, str]:
-        """The ids of the jobs that ``after`` names; see ``AwaitedJobs.resolve``."""
-        if not spec.file.after.jobs:
-            return {}
-        return await asyncio.to_thread(self._awaited.resolve, spec, caller, together)
+    def awaited_jobs(self, caller: Caller) -> AwaitedJobs:
+        """Finds the jobs that ``after`` names in one submission."""
+        loop = self._ground.loop
+        return AwaitedJobs(loop.board, loop.lookup, self._ground.store, caller)
 
     async def admit(self, file: JobFile, document: dict[str, Any], caller: Caller) -> Settled:
         """What a job refers to, checked, and how its file is kept."""

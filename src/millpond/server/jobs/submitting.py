@@ -70,11 +70,11 @@ class Submissions:
         count = len(documents)
         specs = _checked(documents)
         ids = [_new_id(spec) for spec in specs]
-        awaited = []
+        awaited_jobs, awaited = self._requirements.awaited_jobs(caller), []
         for number, spec in enumerate(specs):
             others = _by_name(specs, ids, number)
             with numbered(number, count, spec.file.name or ""):
-                awaited.append(await self._requirements.awaited(spec, caller, others))
+                awaited.append(await awaited_jobs.resolve(spec, others))
         check_order(ids, specs, awaited)
         prepared = []
         for number, (spec, job_id) in enumerate(zip(specs, ids, strict=True)):

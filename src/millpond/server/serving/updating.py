@@ -118,7 +118,7 @@ class Updating:
                 f"queue {place.queue} is not of the group of {present.id}", "leave the queue as it is"
             )
         await self._requirements.check_means(spec.file, place, caller)
-        spec = with_ids(spec, await self._requirements.awaited(spec, caller, {}))
+        spec = with_ids(spec, await self._requirements.awaited_jobs(caller).resolve(spec, {}))
         await self._requirements.check_possible(place.of(spec.to_job("plan")))
         settled = await self._requirements.admit(spec.file, spec.document, caller)
         return JobSpec(settled.document, spec.file, (*spec.warnings, *settled.warnings))

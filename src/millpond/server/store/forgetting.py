@@ -60,7 +60,7 @@ def delete(connection: sa.Connection, job: str) -> bool:
     """
     jobs, keys = schema.jobs, schema.idempotency_keys
     gone = jobs.update().where(sa.or_(jobs.c.id == job, jobs.c.parent == job), jobs.c.info.is_not(None))
-    found = connection.execute(gone.values(state=DELETED, info=None, document="{}"))
+    found = connection.execute(gone.values(state=DELETED, info=None, name=None, document="{}"))
     connection.execute(keys.delete().where(keys.c.job == job))
     connection.execute(schema.trials.delete().where(schema.trials.c.parent == job))
     return found.rowcount > 0

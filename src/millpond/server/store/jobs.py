@@ -29,7 +29,19 @@ _REPEATED: Final = sa.select(schema.idempotency_keys.c.job, schema.idempotency_k
 _ENDED: Final = (
     schema.jobs.update()
     .where(schema.jobs.c.id == sa.bindparam("job"), schema.jobs.c.state != forgetting.DELETED)
-    .values(state=sa.bindparam("as"), ended_at=sa.bindparam("at"), info=sa.bindparam("look"))
+    .values(
+        state=sa.bindparam("as"), ended_at=sa.bindparam("at"), info=sa.bindparam("look"), name=sa.bindparam("called")
+    )
+)
+_LATEST_NAMED: Final = (
+    sa.select(schema.jobs.c.info)
+    .where(
+        schema.jobs.c.name == sa.bindparam("called"),
+        schema.jobs.c.parent == "",
+        schema.jobs.c.user == sa.bindparam("of"),
+    )
+    .order_by(schema.jobs.c.submitted_at.desc(), schema.jobs.c.id)
+    .limit(1)
 )
 
 
@@ -180,9 +192,10 @@ class JobStore:
             query = query.where(table.c.state.in_(wanted.states))
         if wanted.user:
             query = query.where(table.c.user == wanted.user)
-        for field, value in (("queue", wanted.queue), ("name", wanted.name)):
-            if value:
-                query = query.where(_says(field, value))
+        if wanted.name:
+            query = query.where(table.c.name == wanted.name)
+        if wanted.queue:
+            query = query.where(_is_in(wanted.queue))
         if owners is not None:
             query = query.where(sa.or_(table.c.user == owners.user, table.c.group.in_(owners.groups)))
         if of:  # indices rise with time, and those of one instant with their ids, the shorter first
@@ -214,12 +227,9 @@ class JobStore:
 
     def latest_named(self, name: str, user: str) -> JobInfo | None:
         """The job of this name that a user submitted last, of those that have ended; None when there is none."""
-        table = schema.jobs
-        query = sa.select(table.c.info).where(table.c.user == user, table.c.parent == "", _says("name", name))
-        query = query.order_by(table.c.submitted_at.desc(), table.c.id)
         with self._engine.connect() as connection:
-            found = (JobInfo.model_validate_json(text) for text in connection.execute(query).scalars())
-            return next((info for info in found if info.name == name), None)
+            text = connection.execute(_LATEST_NAMED, {"called": name, "of": user}).scalar_one_or_none()
+        return None if text is None else JobInfo.model_validate_json(text)
 
     def ended_counts(self) -> dict[str, int]:
         """How many jobs ended in which state; of arrays, their members count."""
@@ -293,14 +303,23 @@ class JobStore:
 
 def write_ended(connection: sa.Connection, ended: Sequence[JobInfo]) -> None:
     """Keep the last looks of jobs that have ended, but of those that were deleted meanwhile."""
-    rows = [{"job": info.id, "as": info.state, "at": info.ended_at, "look": info.model_dump_json()} for info in ended]
+    rows = [
+        {
+            "job": info.id,
+            "as": info.state,
+            "at": info.ended_at,
+            "look": info.model_dump_json(),
+            "called": info.name,
+        }
+        for info in ended
+    ]
     if rows:
         connection.execute(_ENDED, rows)
 
 
-def _says(field: str, value: str) -> sa.ColumnElement[bool]:
-    """Whether the last look of a job has this value; letters that differ in case alone may count as the same."""
-    return schema.jobs.c.info.contains(f'"{field}":{json.dumps(value, ensure_ascii=False)},', autoescape=True)
+def _is_in(queue: str) -> sa.ColumnElement[bool]:
+    """Whether the last look of a job has this queue; letters that differ in case alone may count as the same."""
+    return schema.jobs.c.info.contains(f'"queue":{json.dumps(queue, ensure_ascii=False)},', autoescape=True)
 
 
 def job_row(job: NewJob) -> dict[str, Any]:
@@ -317,4 +336,5 @@ def job_row(job: NewJob) -> dict[str, Any]:
         "info": None if ended is None else ended.model_dump_json(),
         "parent": job.parent,
         "members": job.members,
+        "name": None if ended is None else ended.name,
     }

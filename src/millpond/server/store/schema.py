@@ -62,12 +62,14 @@ jobs = Table(
     Column("info", Text, nullable=True),
     Column("parent", _JOB, nullable=False, server_default=""),
     Column("members", Integer, nullable=False, server_default="0"),
+    Column("name", Text, nullable=True),
     Index("jobs_by_time", "submitted_at"),
     Index("jobs_by_state", "state", "submitted_at"),
     Index("jobs_by_group", "group", "submitted_at"),
     Index("jobs_by_parent", "parent", "submitted_at"),
+    Index("jobs_by_name", "name", "parent", "user", "submitted_at"),
 )
-"""Every job ever submitted; ``state`` is ``live`` until it ends, ``info`` is what it looked like then.
+"""Every job ever submitted; ``state`` is ``live`` until it ends, ``info`` and ``name`` are those that it had then.
 
 An array is one row with the number of its ``members``; a member has a row from when it is handed to the scheduler on,
 with its array as ``parent`` and no document of its own.
