@@ -144,6 +144,17 @@ def test_a_wrong_input_is_told_with_its_remedy_below(capsys):
     assert capsys.readouterr().err == "pond: a fault\n      another\n      mend both\n"
 
 
+def test_on_a_terminal_an_error_is_wrapped_between_words_and_no_link_is_cut(capsys, monkeypatch):
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "40")
+    complain(UnavailableError("the server at http://pool-of-the-group.example:8080/ does not answer", "try again"))
+    assert capsys.readouterr().err.splitlines() == [
+        "pond: the server at",
+        "      http://pool-of-the-group.example:8080/",
+        "      does not answer; try again",
+    ]
+
+
 def test_the_traceback_is_for_those_who_ask(capsys, monkeypatch):
     monkeypatch.setenv("MILLPOND_DEBUG", "1")
     complain(MillpondError("broken"))

@@ -6,6 +6,9 @@
 from __future__ import annotations
 
 import os
+import shutil
+import sys
+import textwrap
 import traceback
 
 import click
@@ -23,7 +26,7 @@ _MARK = "pond: "
 def complain(error: MillpondError) -> None:
     """Print an error to standard error: its cause, then its remedy.
 
-    What cannot be reached or used is told in exactly one line, so that scripts and logs keep it together.
+    What cannot be reached or used is one line outside a terminal, so that scripts and logs keep it together.
     """
     _trace(error)
     lines = [str(error)] if isinstance(error, UnavailableError) else [error.cause, error.remedy]
@@ -62,6 +65,14 @@ def _trace(error: Exception) -> None:
 
 
 def say(text: str) -> None:
-    """Tell a person something on standard error: further lines stand under the first."""
-    first, *rest = text.splitlines()
-    click.echo("\n".join([f"{_MARK}{first}", *(f"{' ' * len(_MARK)}{line}" for line in rest)]), err=True)
+    """Print a message to standard error: further lines stand under the first, on a terminal wrapped between words."""
+    lines = text.splitlines()
+    if sys.stderr.isatty():
+        width = shutil.get_terminal_size().columns - len(_MARK)
+        lines = [part for line in lines for part in wrapped(line, width)]
+    click.echo(_MARK + f"\n{' ' * len(_MARK)}".join(lines), err=True)
+
+
+def wrapped(text: str, width: int) -> list[str]:
+    """One line of text as lines of ``width`` characters, at least 20; words (paths, links, ids) are not cut."""
+    return textwrap.wrap(text, max(width, 20), break_long_words=False, break_on_hyphens=False) or [""]

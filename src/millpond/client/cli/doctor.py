@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import textwrap
 from dataclasses import asdict
 from pathlib import Path
 from shutil import get_terminal_size
 
 import click
 
+from millpond.client.cli.complaints import wrapped
 from millpond.client.cli.connection import state_dir_option
 from millpond.client.sdk import default_state_dir
 
@@ -41,6 +41,5 @@ def command(output: str, state_dir: Path | None) -> int:
 
 def _say(head: str, text: str) -> None:
     """Wrapped to the terminal, the words beside the head."""
-    width = max(get_terminal_size().columns, len(head) + 20)
-    lines = textwrap.wrap(text, width - len(head), break_long_words=False, break_on_hyphens=False)
-    click.echo("\n".join([head + lines[0], *(" " * len(head) + line for line in lines[1:])]))
+    lines = wrapped(text, get_terminal_size().columns - len(head))
+    click.echo(head + f"\n{' ' * len(head)}".join(lines))
