@@ -71,6 +71,12 @@ def test_jobs_are_listed_with_where_they_run_or_why_they_wait(server, run_pond, 
     ]
 
 
+def test_the_wide_list_has_names_as_they_were_written(server, run_pond, make_job):
+    server.will(200, {"jobs": [make_job("grosse-abcde", name="Größe").model_dump()]})
+    heads, row = (line.split() for line in run_pond("ps", "-o", "wide")[1].splitlines())
+    assert row[heads.index("NAME")] == "Größe"
+
+
 def test_a_failed_job_tells_its_exit_code_and_what_the_engine_saw(server, run_pond, make_job):
     tasks = [{"task": 0, "role": "worker", "state": "failed", "exit_code": 137, "detail": "out of memory"}]
     job = make_job(state="failed", started_at=1000.0, ended_at=1005.0, exit_code=137, tasks=tasks)

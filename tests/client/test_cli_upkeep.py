@@ -109,6 +109,11 @@ def test_a_job_is_shown_up_to_the_first_step_that_is_not_done(server, run_pond, 
     assert (code, told) == (0, steps)
 
 
+def test_a_name_is_shown_as_it_was_written_where_the_id_does_not_have_it(server, run_pond, make_job):
+    will_tell(server, make_job("grosse-abcde", name="Größe").model_dump())
+    assert run_pond("get", "grosse-abcde")[1].splitlines()[1] == "        name       Größe"
+
+
 def test_the_tasks_of_each_role_are_counted(server, run_pond, make_job):
     states = [
         ("chief", "running", "n1"),

@@ -83,6 +83,8 @@ def _told(account: JobAccount, now: float) -> Iterator[str]:
     """The job in a line, its steps up to the first that is not done, and what stands in its way."""
     job = account.job
     yield f"{job.id}: {job.state} ({job.kind} of {job.user or 'somebody'} in queue {job.queue}, GPUs: {job.gpus})"
+    if job.name and not job.id.startswith(f"{job.name}-"):
+        yield _line("", "name", job.name)
     for step in _steps(job, now):
         yield _line("done" if step.is_done else "now", step.name, step.text)
         if not step.is_done:

@@ -27,6 +27,7 @@ _NARROW = (
 )
 _WIDE = (
     *_NARROW[:-1],
+    Column("NAME"),
     Column("USER"),
     Column("QUEUE"),
     Column("PRIORITY"),
@@ -110,7 +111,7 @@ def _row(job: JobInfo, now: float, wide: bool) -> list[str]:
     code = "" if job.exit_code is None else str(job.exit_code)
     return [
         *head,
-        *(job.user, job.queue, job.priority, job.kind, str(job.attempt), str(job.preemptions), code),
+        *(job.name, job.user, job.queue, job.priority, job.kind, str(job.attempt), str(job.preemptions), code),
         "" if job.requests_wait_until is None else wording.span(max(job.requests_wait_until - now, 0.0)),
         _where(job),
     ]
