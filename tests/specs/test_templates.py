@@ -76,6 +76,15 @@ def test_a_wrong_own_template_is_skipped_with_a_warning_and_breaks_no_other(own:
         find_template("bad")
 
 
+def test_a_wrong_own_template_is_told_where_it_is_meant_and_nowhere_else(own: Path) -> None:
+    (own / "shell.yaml").write_text("about: wrong\n")
+    warnings: list[str] = []
+    find_template("jupyterlab", warnings.append)
+    assert warnings == []
+    assert not find_template("shell", warnings.append).own
+    assert len(warnings) == 1
+
+
 def test_an_unknown_template_is_answered_with_the_nearest() -> None:
     with pytest.raises(NotFoundError, match="jupyterlab"):
         find_template("jupiterlab")

@@ -121,39 +121,53 @@ def all_templates(warn: Callable[[str], None] = lambda text: None) -> list[Templ
     Args:
         warn: told why a file of the user's is skipped: it is wrong or cannot be read.
     """
-    ours = importlib.resources.files("millpond") / "templates"
-    found = {path.stem: _read(path, own=False) for path in Path(str(ours)).glob(f"*{_SUFFIX}")}
-    for path in sorted(own_folder().glob(f"*{_SUFFIX}")):
-        try:
-            own = _read(path, own=True)
-            own.job(Path.cwd())
-        except MillpondError as error:
-            warn(f"the template {path} is skipped:\n{error}")
-        else:
-            found[own.name] = own
-    return [found[name] for name in sorted(found)]
+    found = (_first_usable(paths, warn) for _, paths in sorted(_paths().items()))
+    return [template for template in found if template is not None]
 
 
 def find_template(name: str, warn: Callable[[str], None] = lambda text: None) -> Template:
-    """A template by its name; ``warn`` as in ``all_templates``.
+    """A template by its name; ``warn`` as in ``all_templates``, of files of this name alone.
 
     Raises:
         NotFoundError: there is none.
     """
-    templates = {template.name: template for template in all_templates(warn)}
-    if name not in templates:
-        raise NotFoundError(f"no template {name!r}", suggest(name, list(templates)))
-    return templates[name]
+    paths = _paths()
+    template = _first_usable(paths.pop(name, []), warn)
+    if template is None:
+        raise NotFoundError(f"no template {name!r}", suggest(name, list(paths)))
+    return template
 
 
-def _read(path: Path, own: bool) -> Template:
+def _paths() -> dict[str, list[Path]]:
+    """The files of each name, the user's own before ours."""
+    ours = Path(str(importlib.resources.files("millpond") / "templates"))
+    found: dict[str, list[Path]] = {}
+    for folder in (own_folder(), ours):
+        for path in folder.glob(f"*{_SUFFIX}"):
+            found.setdefault(path.stem, []).append(path)
+    return found
+
+
+def _first_usable(paths: Sequence[Path], warn: Callable[[str], None]) -> Template | None:
+    for path in paths:
+        try:
+            template = _read(path)
+            template.job(Path.cwd())
+        except MillpondError as error:
+            warn(f"the template {path} is skipped:\n{error}")
+        else:
+            return template
+    return None
+
+
+def _read(path: Path) -> Template:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise UnavailableError(f"cannot read {path} ({reason})", "mend it or remove it") from error
     header, _ = _parts(text, str(path))
-    return Template(path.stem, validate(Header, header), text, str(path), own)
+    return Template(path.stem, validate(Header, header), text, str(path), own=path.parent == own_folder())
 
 
 def _parts(text: str, source: str) -> tuple[Located, Located]:
