@@ -106,7 +106,7 @@ def test_the_table_shows_means_spreads_and_the_best() -> None:
         ("100 s", "14.1 s", False),
         ("80.0 s", "", True),
     ]
-    assert [(cell.text, cell.best) for cell in share.cells] == [("50.00 %", True), ("-", False)]
+    assert [(cell.text, cell.best) for cell in share.cells] == [("50.00 %", True), ("n/a", False)]
 
 
 def test_axes_end_at_round_numbers_or_where_the_data_ends() -> None:

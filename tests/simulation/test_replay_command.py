@@ -67,6 +67,14 @@ def test_muri_preempts_for_nothing_unless_told_otherwise() -> None:
     assert figures(*muri, "--preemption-cost", "30")["parameters"]["costs"]["preemption"]["large_s"] == 30
 
 
+def test_where_no_job_asks_for_a_gpu_none_counts_as_fragmented(tmp_path: Path) -> None:
+    trace = tmp_path / "cpu.csv"
+    trace.write_text("job,submit_s,duration_s,gpus,cpu_milli\na,0,60,0,1000\nb,5,60,0,1000\n")
+    replayed = ("--format", "native", "--jobs", str(trace), "--cluster", "1x4")
+    assert figures(*replayed)["fragmentation_percent"] is None
+    assert [line.split()[-1] for line in pond(*replayed).stdout.splitlines() if "fragmented" in line] == ["n/a"]
+
+
 def test_json_to_a_file_leaves_the_table_on_the_terminal_within_80_columns(tmp_path: Path) -> None:
     target = tmp_path / "result.json"
     result = pond(*CASE, "--json", str(target))

@@ -123,9 +123,12 @@ def fragmentation_at(history: History, workload: Workload, instants: Iterable[fl
 
 
 def mean_fragmentation_percent(history: History, workload: Workload) -> float:
-    """Fragmented compute in percent of the cluster's, averaged over evenly spaced instants of the replay."""
+    """Fragmented compute in percent of the cluster's, averaged over evenly spaced instants of the replay.
+
+    Not a number where it means nothing: no job has ended, or none asks for a GPU.
+    """
     done = history.ended_at[history.finished]
-    if not len(done) or not history.capacity_milli:
+    if not len(done) or not history.capacity_milli or not history.gpu_milli.any():
         return float("nan")
     instants = np.linspace(float(history.submit_at.min()), float(done.max()), SAMPLES, endpoint=False)
     return 100 * float(fragmentation_at(history, workload, instants).mean()) / history.capacity_milli

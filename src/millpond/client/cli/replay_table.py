@@ -62,7 +62,8 @@ def _print_queueing(console: Console, summary: dict[str, Any]) -> None:
     facts.add_row("makespan", duration(summary["makespan_s"]))
     facts.add_row("throughput", f"{number(summary['jobs_per_hour'])} jobs/h")
     for label, key in (("allocated", "allocation"), ("useful work", "utilisation"), ("fragmented", "fragmentation")):
-        facts.add_row(f"GPU time {label}", f"{number(summary[f'{key}_percent'])} %")
+        percent = summary[f"{key}_percent"]
+        facts.add_row(f"GPU time {label}", "n/a" if percent is None else f"{number(percent)} %")
     facts.add_row("Jain index, worst rho", f"{number(summary['jain_index'])}, {number(summary['worst_rho'])}")
     if summary["deadlines"]:
         facts.add_row("deadlines missed", f"{summary['deadline_misses']:,} of {summary['deadlines']:,}")

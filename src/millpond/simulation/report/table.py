@@ -126,7 +126,7 @@ def _spread(values: list[float | None], form: str) -> str:
 
 def _show(value: float, form: str) -> str:
     if math.isnan(value):
-        return "-"
+        return "n/a"
     if form == "percent":
         return f"{value:.2f} %"
     if form == "index":
