@@ -246,6 +246,19 @@ def test_tokens_that_still_work_are_listed(server, run_pond):
     assert len(out.splitlines()) == 2
 
 
+@pytest.mark.parametrize("job", ["train-abcde", "long-" * 10 + "abcde"])
+def test_a_narrow_terminal_is_shown_whole_ids_in_the_audit_log_and_less_of_the_change(
+    server, run_pond, monkeypatch, job
+):
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    entry = {"at": 0.0, "user": "amy", "address": "::1", "how": "token", "verb": "change-jobs", "kind": "job"}
+    change = {"before": "gpus=1", "after": "gpus=2, cpus=8, memory=64 GiB"}
+    server.will(200, {"entries": [entry | change | {"object": job, "group": "", "status": 200}]})
+    line = run_pond("audit")[1].splitlines()[1]
+    assert f"job {job}  gpus=1 " in line
+    assert line.endswith("…     200")
+
+
 def test_the_audit_log_is_asked_for_by_who_when_and_what(server, run_pond):
     entry = {"at": 0.0, "user": "amy", "address": "::1", "how": "token", "verb": "change-users", "kind": "user"}
     server.will(200, {"entries": [entry | {"object": "max", "group": "", "before": "a", "after": "b", "status": 200}]})

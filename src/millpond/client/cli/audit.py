@@ -21,7 +21,7 @@ _COLUMNS = (
     Column("WHO"),
     Column("FROM"),
     Column("VERB"),
-    Column("OBJECT", gives_way=True),
+    Column("OBJECT", whole=True),
     Column("CHANGE", gives_way=True),
     Column("ANSWER", right=True),
 )

@@ -19,11 +19,13 @@ class Column:
         right: numbers stand at the right.
         gives_way: is shortened first when the terminal is narrow. Others are shortened only where they are very wide,
             and in the middle: names that begin alike tend to end differently.
+        whole: is never shortened, as people copy it; the table is wider than a terminal that is too narrow for it.
     """
 
     title: str
     right: bool = False
     gives_way: bool = False
+    whole: bool = False
 
 
 def show(columns: Sequence[Column], rows: Sequence[Sequence[str]], fitted: bool = True, empty: str = "") -> None:
@@ -70,10 +72,12 @@ def _draw(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, _GAP, 0, 0))
     rows = [[_bounded(cell, column) for cell, column in zip(row, columns, strict=True)] for row in rows]
+    narrowest = 0
     for index, column in enumerate(columns):
         widest = max(_cells(text) for text in (column.title, *(row[index] for row in rows)))
+        narrowest += (_cells(column.title) if column.gives_way else widest) + _GAP
         table.add_column(
             column.title,
             justify="right" if column.right else "left",
@@ -82,13 +86,17 @@ def _draw(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> None:
         )
     for row in rows:
         table.add_row(*(Text(cell, style=_STYLES.get(cell, ""), no_wrap=True, overflow="ellipsis") for cell in row))
-    Console().print(table)
+    console = Console()
+    if any(column.whole for column in columns):
+        console.width = max(console.width, narrowest)
+    console.print(table)
 
 
 def _bounded(cell: str, column: Column) -> str:
-    return cell if column.gives_way else middle_cut(cell, _WIDEST_UNCUT, _WIDEST_UNCUT // 2)
+    return cell if column.gives_way or column.whole else middle_cut(cell, _WIDEST_UNCUT, _WIDEST_UNCUT // 2)
 
 
+_GAP = 2
 _WIDEST_UNCUT = 32
 """A column wider than this would leave nothing for those that give way."""
 _STYLES = {
