@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 from millpond.model.errors import InvalidInputError, NotFoundError
 from millpond.node.log_index import Mark, Stream
 from millpond.node.records import TaskFiles, TaskId
-from millpond.server import logs
+from millpond.server import log_parts, logs
 from millpond.server.logs import LogReader, Wish
 from millpond.specs.job_bodies import JobInfo, TaskInfo
 from millpond.specs.log_bodies import FIRST_CURSOR, LogChunk
@@ -253,6 +254,27 @@ def test_a_log_of_an_earlier_version_is_standard_output_of_an_unknown_time(scene
 def test_tail_begins_with_the_last_lines(scene: Scene, written: bytes, tail: int, left: str) -> None:
     scene.write(written)
     assert text(scene.read(Wish(tail=tail))) == left
+
+
+def test_tail_looks_at_a_bounded_end_of_the_output_and_begins_with_a_whole_line(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_parts, "MOST_TAIL_BYTES", 400_000)
+    scene.set("running", tasks=2)
+    for task in range(2):
+        scene.write("".join(f"{number:99}\n" for number in range(10_000)).encode(), task=task)
+    chunks = scene.read(Wish(tail=1_000_000))
+    assert [text(chunks, task).split() for task in range(2)] == [[str(number) for number in range(8_001, 10_000)]] * 2
+
+
+def test_tail_of_a_line_without_an_end_shows_its_last_part(scene: Scene) -> None:
+    scene.write(b"")
+    files = TaskFiles.of(scene.state_dir, TaskId("j", 1, 0))
+    os.truncate(files.log, 10 * 1024**3)
+    assert log_parts.begin_of(files, 1, None) == 10 * 1024**3 - log_parts.MOST_TAIL_BYTES
+    os.truncate(files.log, 200_000)
+    scene.write(b"\n")
+    assert log_parts.begin_of(files, 1, None, tasks=1_000) == 200_001 - 131_072
 
 
 def test_tail_is_of_each_task_and_follow_goes_on_from_there(scene: Scene) -> None:

@@ -10,6 +10,8 @@ from typing import BinaryIO, Final
 from millpond.node.log_index import LogIndex, Mark, Stream
 from millpond.node.records import TaskFiles
 
+MOST_TAIL_BYTES: Final = 16 * 1024 * 1024
+"""Of the ends of a job's logs together, searched for the last lines of its tasks."""
 _BLOCK: Final = 65_536
 _US: Final = 1_000_000
 
@@ -49,11 +51,13 @@ def parts_of(files: TaskFiles, offset: int, length: int, *, by_time: bool) -> It
     yield Part(length, stream, written_at, False)
 
 
-def begin_of(files: TaskFiles, tail: int | None, since: float | None) -> int:
+def begin_of(files: TaskFiles, tail: int | None, since: float | None, tasks: int = 1) -> int:
     """Where a reader begins who wants so many last lines, and nothing that was written before a time.
 
     Args:
+        tail: fewer lines where these are longer than the task's share of ``MOST_TAIL_BYTES``.
         since: in seconds since 1970.
+        tasks: number of logs that are read together.
     """
     try:
         file = files.log.open("rb")
@@ -61,7 +65,7 @@ def begin_of(files: TaskFiles, tail: int | None, since: float | None) -> int:
         return 0
     with file:
         begin = 0 if since is None else _offset_since(files, since, os.fstat(file.fileno()))
-        return begin if tail is None else max(begin, _offset_of_tail(file, tail))
+        return begin if tail is None else max(begin, _offset_of_tail(file, tail, MOST_TAIL_BYTES // tasks))
 
 
 def _marks(files: TaskFiles, offset: int) -> Iterator[Mark]:
@@ -84,16 +88,21 @@ def _offset_since(files: TaskFiles, since: float, log: os.stat_result) -> int:
     return log.st_size if found is None else found
 
 
-def _offset_of_tail(file: BinaryIO, lines: int) -> int:
-    """Where the last lines of a file begin; one without a line end counts too. Read from the end, in blocks."""
+def _offset_of_tail(file: BinaryIO, lines: int, most: int) -> int:
+    """Where the last lines of a file begin; one without a line end counts too. Read from the end, in blocks.
+
+    Args:
+        most: number of bytes to look at; where they do not hold all the lines, the first whole line in them is taken.
+    """
     end = file.seek(0, os.SEEK_END)
     if lines == 0 or end == 0:
         return end
     file.seek(end - 1)
     wanted = lines + (file.read(1) == b"\n")  # line ends up to and with that before the first line wanted
-    at = end
-    while at > 0:
-        begin = max(at - _BLOCK, 0)
+    limit = max(end - max(most, 2 * _BLOCK), 0)  # so that the last line end is not in the first block
+    at, block = end, b""
+    while at > limit:
+        begin = max(at - _BLOCK, limit)
         file.seek(begin)
         block = file.read(at - begin)
         ends = block.count(b"\n")
@@ -104,4 +113,4 @@ def _offset_of_tail(file: BinaryIO, lines: int) -> int:
             return begin + position + 1
         wanted -= ends
         at = begin
-    return 0
+    return limit and limit + block.find(b"\n") + 1

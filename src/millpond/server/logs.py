@@ -137,8 +137,9 @@ class LogReader:
             if wish.task is not None:
                 self._position.offsets[wish.task] = wish.offset
             if wish.tail is not None or wish.since is not None:
-                for task in [wish.task] if wish.task is not None else range(len(info.tasks)):
-                    begin = log_parts.begin_of(self._files(info.id, task), wish.tail, wish.since)
+                tasks = [wish.task] if wish.task is not None else range(len(info.tasks))
+                for task in tasks:
+                    begin = log_parts.begin_of(self._files(info.id, task), wish.tail, wish.since, len(tasks))
                     self._position.offsets[task] = max(self._position.offsets.get(task, 0), begin)
 
     async def chunks(self) -> AsyncIterator[LogChunk]:

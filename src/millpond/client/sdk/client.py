@@ -473,7 +473,7 @@ class Client:
         caller has; what comes is what stands behind it.
 
         Args:
-            tail: begin with so many last lines of each task.
+            tail: begin with so many last lines of each task, found within the last 16 MiB of the output of all.
             since: begin with what was written then or later, in seconds since 1970.
             timestamps: pieces say when they were written (``written_at``).
 

@@ -199,8 +199,8 @@ async def logs(
     """A job's output, one JSON chunk per line; with ``follow`` until the job is over, through all its attempts.
 
     A chunk is of one stream, standard output or standard error. ``tail`` begins with so many last lines of each task,
-    ``since`` with what was written at this time or later (seconds since 1970); with ``timestamps`` each chunk says when
-    it was written.
+    found within the last 16 MiB of the logs together, ``since`` with what was written at this time or later (seconds
+    since 1970); with ``timestamps`` each chunk says when it was written.
     """
     wish = Wish(task, attempt, offset, follow, cursor, tail, since, timestamps)
     chunks = await service.logs.read(job, wish)
