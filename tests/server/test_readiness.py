@@ -22,7 +22,7 @@ class Asked:
         self.now = 0.0
         self.readiness = Readiness(state_dir, lambda: self.now)
         self.say: dict[int, bool | asyncio.Future[bool | None] | None] = {0: True, 1: True}
-        monkeypatch.setattr(self.readiness, "_ask", self._ask)
+        monkeypatch.setattr(self.readiness, "ask", self._ask)
 
     async def _ask(self, place: Place, path: str) -> bool | None:
         said = self.say[place.task.task]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,14 @@ from api_world import JOBS, Api
 
 from millpond.model.states import Outcome
 from millpond.node.records import TaskId
+from millpond.server.doors import Way
+from millpond.server.proxy.places import Place
 from millpond.server.serving import rollouts
+from millpond.server.serving.probing import Probe
 from millpond.specs.errors import Problem, SpecError
 from millpond.specs.job import JobSpec, stored_job
+from millpond.specs.job_bodies import JobInfo
+from millpond.specs.serving import Serve
 
 FILE: dict[str, Any] = {"kind": "service", "name": "web", "command": "old", "tasks": 2}
 
@@ -132,6 +138,26 @@ def test_a_revision_that_cannot_be_read_any_more_keeps_no_other_service_waiting(
     assert TaskId(f"{broken}.r2", 1, 0) not in api.world.running
     told = [record.getMessage() for record in caplog.records if "rollout of" in record.getMessage()]
     assert told == [f"the rollout of {broken} waits: unknown field 'gone'"], "once, not at every look"
+
+
+def test_the_replicas_of_all_services_that_change_are_asked_together(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    def places_of(info: JobInfo, state_dir: Path) -> list[Place]:
+        return [Place(TaskId(info.id, 1, each.task), Way(info.id, 1, state_dir), "") for each in info.tasks]
+
+    asked: list[set[str]] = []
+
+    def ready_ones(_probe: Probe, replicas: Sequence[tuple[Place, Serve]]) -> list[Place]:
+        asked.append({place.task.job for place, _ in replicas})
+        return [place for place, _ in replicas if not place.task.job.startswith(silent)]
+
+    monkeypatch.setattr(rollouts, "places_of", places_of)
+    monkeypatch.setattr(Probe, "ready_ones", ready_ones)
+    (silent, _), (other, _) = begun(api), begun(api)
+    look(api, 6)
+    assert {silent, f"{silent}.r2", other, f"{other}.r2"} in asked
+    assert len(asked) == 6
+    assert phases(api, silent) == ["current", "rolling"]
+    assert phases(api, other) == ["retired", "current"]
 
 
 def test_to_stop_a_service_ends_all_its_revisions(api: Api) -> None:

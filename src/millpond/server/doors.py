@@ -167,43 +167,6 @@ class TaskNetwork(httpcore2.AsyncNetworkBackend):
         await self._network.sleep(seconds)
 
 
-class TaskNetworkNow(httpcore2.NetworkBackend):
-    """The same for a pool that blocks."""
-
-    def __init__(self, state_dir: Path) -> None:
-        self._state_dir = state_dir
-        self._network = httpcore2.SyncBackend()
-
-    def connect_tcp(
-        self,
-        host: str,
-        port: int,
-        timeout: float | None = None,
-        local_address: str | None = None,
-        socket_options: Iterable[Any] | None = None,
-    ) -> httpcore2.NetworkStream:
-        """A connection to a port of a task."""
-        try:
-            record = Way(host, port, self._state_dir).record()
-        except ConnectionRefusedError as error:
-            raise httpcore2.ConnectError(str(error)) from error
-        if behind_door := _is_behind_door(record, port):
-            stream = self._network.connect_unix_socket(_name_of(self._state_dir, record), timeout)
-        else:
-            stream = self._network.connect_tcp(ADDRESS, port, timeout, local_address, socket_options)
-        try:
-            if not behind_door:
-                _require_own(stream.get_extra_info("socket"), record, self._state_dir)
-                return stream
-            stream.write(_knock(record, port), timeout)
-            if stream.read(len(OPEN), timeout) != OPEN:
-                raise httpcore2.ConnectError("nobody listens behind the door")
-        except (OSError, *UNREACHED) as error:
-            stream.close()
-            raise _for_pool(error) from error
-        return stream
-
-
 def require_listening(file: JobFile, state_dir: Path) -> None:
     """Check that a job can have the network, and its program the place to listen, that its file names.
 

@@ -22,7 +22,7 @@ from millpond.node.identities import Identity, numbered
 from millpond.node.launch import Listening
 from millpond.node.records import RunRecord, TaskFiles, TaskId, read_record
 from millpond.node.sandbox_finding import SandboxMode, find_sandbox
-from millpond.server.doors import ADDRESS, ForeignListenerError, TaskNetwork, TaskNetworkNow, Way
+from millpond.server.doors import ADDRESS, ForeignListenerError, TaskNetwork, Way
 
 ON_PORT = """
 import os, socket
@@ -241,9 +241,13 @@ def test_a_port_that_another_job_took_leads_nowhere_and_that_job_gets_nothing(be
     assert eventually(lambda: b"mine" in bench.log("thief"))
     with pytest.raises(ForeignListenerError, match=f"not the job's own listens on port {way.port}"):
         way.connect_now(WITHIN_S)
-    pool = httpcore2.ConnectionPool(network_backend=TaskNetworkNow(bench.state_dir))
-    with pool, pytest.raises(ForeignListenerError, match="not the job's own"):
-        pool.request("GET", way.url, headers={"Authorization": "Bearer key"})
+
+    async def ask() -> None:
+        async with httpcore2.AsyncConnectionPool(network_backend=TaskNetwork(bench.state_dir)) as pool:
+            await pool.request("GET", way.url, headers={"Authorization": "Bearer key"})
+
+    with pytest.raises(ForeignListenerError, match="not the job's own"):
+        asyncio.run(ask())
     assert eventually(lambda: bench.log("thief").count(b"got b''") == 2)
     assert b"Bearer" not in bench.log("thief")
 

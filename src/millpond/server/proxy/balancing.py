@@ -127,7 +127,7 @@ class Readiness:
         # Others ask, and forget, while this one waits: it goes by what it has seen.
         known = {task: answer for task, answer in self._answers.items() if answer.until >= now}
         unknown = [place for place in places if place.task not in known]
-        said = await asyncio.gather(*(self._ask(place, path) for place in unknown))
+        said = await asyncio.gather(*(self.ask(place, path) for place in unknown))
         for place, ready in zip(unknown, said, strict=True):
             known[place.task] = self._answers[place.task] = self._judge(place.task, ready, now)
         return [place for place in places if known[place.task].ready]
@@ -142,8 +142,8 @@ class Readiness:
             well_at = before.well_at
         return _Answer(now - well_at < SILENT_FOR_S, now + (READY_FOR_S if ready else UNREADY_FOR_S), well_at)
 
-    async def _ask(self, place: Place, path: str) -> bool | None:
-        """Whether a replica says that it is ready; None when it says nothing in time."""
+    async def ask(self, place: Place, path: str) -> bool | None:
+        """Whether a replica says that it is ready, asked afresh; None when it says nothing in time."""
         try:
             async with asyncio.timeout(ANSWER_WITHIN_S):
                 response = await self._pool.request("GET", place.way.url + path, headers=question_headers(place))
@@ -152,6 +152,10 @@ class Readiness:
         except UNREACHED:
             return False
         return response.status // 100 == 2
+
+    async def aclose(self) -> None:
+        """Close the connections that are kept open."""
+        await self._pool.aclose()
 
 
 def question_headers(place: Place) -> list[tuple[bytes | str, bytes | str]]:

@@ -1,45 +1,52 @@
-"""Whether a replica takes requests, asked from a thread; the proxy asks by itself (``proxy.balancing``)."""
+"""Whether replicas take requests, asked afresh from a thread; the proxy remembers answers (``proxy.balancing``)."""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-import httpcore2
-
-from millpond.server.doors import UNREACHED, TaskNetworkNow
-from millpond.server.proxy.balancing import question_headers
+from millpond.server.proxy.balancing import ANSWER_WITHIN_S, Readiness
 from millpond.server.proxy.places import Place
 from millpond.specs.serving import Serve
 
-ANSWER_WITHIN_S: Final = 2.0
-_TIMEOUTS: Final = dict.fromkeys(("connect", "read", "write", "pool"), ANSWER_WITHIN_S)
+MOST_AT_ONCE: Final = 200
+"""Replicas that are asked at the same time; each may take ``ANSWER_WITHIN_S``, and a connection."""
 
 
 class Probe:
-    """Asks replicas; for one thread."""
+    """Asks replicas; for one thread, which has no event loop."""
 
     def __init__(self, state_dir: Path) -> None:
-        self._pool = httpcore2.ConnectionPool(network_backend=TaskNetworkNow(state_dir))
+        self._readiness = Readiness(state_dir)
+        self._runner = asyncio.Runner()
 
     def close(self) -> None:
         """No more questions."""
-        self._pool.close()
+        self._runner.run(self._readiness.aclose())
+        self._runner.close()
 
-    def is_ready(self, place: Place, serve: Serve) -> bool:
-        """Whether a replica answers as its job file says; without a word there, whether it takes connections."""
-        path = serve.ready_path(place.task.job)
-        if path is None:
-            try:
-                place.way.connect_now(ANSWER_WITHIN_S).close()
-            except OSError:
-                return False
-            return True
-        address = f"{place.way.url}{path}"
-        try:
-            asked = self._pool.request(
-                "GET", address, headers=question_headers(place), extensions={"timeout": _TIMEOUTS}
-            )
-        except UNREACHED:
-            return False
-        return asked.status // 100 == 2
+    def ready_ones(self, replicas: Sequence[tuple[Place, Serve]]) -> list[Place]:
+        """Those of some replicas that answer as their job files say; where these say nothing, that take connections."""
+        return self._runner.run(self._ready_ones(replicas)) if replicas else []
+
+    async def _ready_ones(self, replicas: Sequence[tuple[Place, Serve]]) -> list[Place]:
+        turns = asyncio.Semaphore(MOST_AT_ONCE)
+
+        async def is_ready(place: Place, serve: Serve) -> bool:
+            path = serve.ready_path(place.task.job)
+            async with turns:
+                return await takes_connections(place) if path is None else bool(await self._readiness.ask(place, path))
+
+        said = await asyncio.gather(*(is_ready(place, serve) for place, serve in replicas))
+        return [place for (place, _), ready in zip(replicas, said, strict=True) if ready]
+
+
+async def takes_connections(place: Place) -> bool:
+    """Whether a program listens there."""
+    try:
+        (await place.way.connect(ANSWER_WITHIN_S)).close()
+    except OSError:
+        return False
+    return True

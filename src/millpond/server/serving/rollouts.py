@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -23,7 +25,7 @@ from millpond.model.workloads import Kind
 from millpond.server.inbox import Submission
 from millpond.server.loop import Loop
 from millpond.server.provisions.admission import NEEDED
-from millpond.server.proxy.places import places_of
+from millpond.server.proxy.places import Place, places_of
 from millpond.server.serving.front import ServiceFront
 from millpond.server.serving.probing import Probe
 from millpond.server.serving.registry import Revisions
@@ -69,6 +71,7 @@ class Rollouts:
         self._state_dir = state_dir
         self._clock = clock
         self._probe = Probe(state_dir)
+        self._ready: Counter[str] = Counter()
         self._progress: dict[str, tuple[int, float]] = {}
         self._troubles: dict[str, str] = {}
         self._unsettled = set(revisions.services)
@@ -105,7 +108,10 @@ class Rollouts:
 
     def look(self) -> None:
         """Do the next step of each service; one that cannot be done now keeps no other waiting."""
-        for service in list(self._unsettled):
+        services = list(self._unsettled)
+        replicas = [replica for service in services for replica in self._replicas(service)]
+        self._ready = Counter(place.task.job for place in self._probe.ready_ones(replicas))
+        for service in services:
             try:
                 self._step(service)
             except MillpondError as error:
@@ -124,6 +130,22 @@ class Rollouts:
             self._changed.wait(LOOK_EVERY_S if self._unsettled else None)
             self._changed.clear()
         self._probe.close()
+
+    def _replicas(self, service: str) -> list[tuple[Place, Serve]]:
+        """The running replicas of the revisions between which a service changes."""
+        coming, present = self._revisions.coming(service), self._revisions.present(service)
+        if coming is None or present is None:
+            return []
+        found = []
+        for revision in (coming, present):
+            info = self._loop.board.get(revision.job)
+            if info is not None:
+                # Nothing of it runs now, or its file cannot be read, which its step tells.
+                with suppress(MillpondError):
+                    places = places_of(info, self._state_dir)
+                    serve = stored_job(revision.document).file.serve or Serve()
+                    found += [(place, serve) for place in places]
+        return found
 
     def _step(self, service: str) -> None:
         self._end_leftovers(service)
@@ -208,15 +230,7 @@ class Rollouts:
         if info is None or desired is None:
             return GONE
         waiting = sum(task.state == TaskState.QUEUED for task in info.tasks)
-        return Side(desired, self._ready(revision, info), waiting=min(waiting, desired))
-
-    def _ready(self, revision: Revision, info: JobInfo) -> int:
-        serve = stored_job(revision.document).file.serve or Serve()
-        try:
-            places = places_of(info, self._state_dir)
-        except MillpondError:  # nothing of it runs now
-            return 0
-        return sum(self._probe.is_ready(place, serve) for place in places)
+        return Side(desired, self._ready[revision.job], waiting=min(waiting, desired))
 
     def _is_known(self, job: str) -> bool:
         return self._loop.board.get(job) is not None or self._store.jobs.is_job(job)

@@ -11,9 +11,10 @@ from millpond.model.errors import ConflictError, MillpondError
 from millpond.model.states import JobState, TaskState
 from millpond.model.workloads import Kind
 from millpond.server.jobs.showing import Jobs
-from millpond.server.proxy.balancing import ANSWER_WITHIN_S, Readiness
+from millpond.server.proxy.balancing import Readiness
 from millpond.server.proxy.places import Place, places_of
 from millpond.server.serving.front import ServiceFront
+from millpond.server.serving.probing import takes_connections
 from millpond.server.serving.registry import Revisions
 from millpond.server.serving.revisions import Phase, Revision
 from millpond.specs.job_bodies import JobInfo
@@ -86,13 +87,8 @@ class Services:
 
     async def _is_ready(self, place: Place, serve: Serve) -> bool:
         """Whether a replica answers as its job file says; without a word there, whether it takes connections."""
-        if serve.ready is not None:
-            return bool(await self._readiness.ready_ones([place], serve.ready_path(place.task.job)))
-        try:
-            (await place.way.connect(ANSWER_WITHIN_S)).close()
-        except OSError:
-            return False
-        return True
+        path = serve.ready_path(place.task.job)
+        return await takes_connections(place) if path is None else bool(await self._readiness.ready_ones([place], path))
 
     async def require(self, job: str) -> JobInfo:
         """A job that is a service.

@@ -1,0 +1,62 @@
+"""Rollouts ask many replicas at once, and not too many."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from millpond.node.records import TaskId
+from millpond.server.doors import ADDRESS, Way
+from millpond.server.proxy.balancing import Readiness
+from millpond.server.proxy.places import Place
+from millpond.server.serving import probing
+from millpond.server.serving.probing import Probe
+from millpond.specs.serving import Serve
+
+PLACES = [Place(TaskId("web", 1, number), Way(ADDRESS, 20_000 + number, Path("/nowhere")), "") for number in range(5)]
+ASKED = [(place, Serve(ready="/ready")) for place in PLACES]
+
+
+@pytest.fixture
+def probe(tmp_path: Path) -> Iterator[Probe]:
+    with closing(Probe(tmp_path)) as made:
+        yield made
+
+
+def test_a_replica_that_does_not_answer_delays_no_other(probe: Probe, monkeypatch: pytest.MonkeyPatch) -> None:
+    others: list[TaskId] = []
+
+    async def ask(_readiness: Readiness, place: Place, _path: str) -> bool | None:
+        if place is not PLACES[0]:
+            others.append(place.task)
+            return place is not PLACES[3]
+        async with asyncio.timeout(60):
+            while len(others) < 4:
+                await asyncio.sleep(0)
+        return None
+
+    monkeypatch.setattr(Readiness, "ask", ask)
+    assert probe.ready_ones(ASKED) == [PLACES[1], PLACES[2], PLACES[4]]
+
+
+def test_no_more_replicas_are_asked_at_once_than_the_bound_allows(
+    probe: Probe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, most = 0, 0
+
+    async def ask(_readiness: Readiness, _place: Place, _path: str) -> bool | None:
+        nonlocal asked, most
+        asked += 1
+        most = max(most, asked)
+        await asyncio.sleep(0)
+        asked -= 1
+        return True
+
+    monkeypatch.setattr(probing, "MOST_AT_ONCE", 2)
+    monkeypatch.setattr(Readiness, "ask", ask)
+    assert probe.ready_ones(ASKED) == PLACES
+    assert most == 2
