@@ -114,6 +114,16 @@ def test_a_name_is_shown_as_it_was_written_where_the_id_does_not_have_it(server,
     assert run_pond("get", "grosse-abcde")[1].splitlines()[1] == "        name       Größe"
 
 
+@pytest.mark.parametrize(
+    ("network", "told"),
+    [("host", ["the machine's"]), ("private", ["private, shared by its tasks alone"]), ("", [])],
+)
+def test_the_network_of_a_run_is_shown_where_it_is_known(server, run_pond, make_job, network, told):
+    will_tell(server, make_job(tasks=[TASK], network=network).model_dump())
+    lines = run_pond("get", "train-abcde")[1].splitlines()
+    assert [line[19:] for line in lines if line[8:17].strip() == "network"] == told
+
+
 def test_the_tasks_of_each_role_are_counted(server, run_pond, make_job):
     states = [
         ("chief", "running", "n1"),

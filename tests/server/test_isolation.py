@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from api_world import JOBS, Api, error_of
 
-from millpond.model.confinement import Confinement, LimitKind
+from millpond.model.confinement import Confinement, LimitKind, NetworkScope
 from millpond.model.errors import InvalidInputError, NotFoundError, UnavailableError
 from millpond.node import identities
 from millpond.node.sandbox import Sandbox
@@ -87,10 +87,10 @@ def test_with_a_sandbox_a_second_person_changes_nothing(api: Api) -> None:
 
 def test_a_run_without_a_sandbox_is_marked_wherever_it_is_shown(api: Api) -> None:
     without_sandbox(api, mode=SandboxMode.OFF)
-    api.world.confinement = Confinement(False, LimitKind.PROCESS)
+    api.world.confinement = Confinement(False, LimitKind.PROCESS, network=NetworkScope.HOST)
     job = api.submit()
     shown = api.job(job.id)
-    assert (shown.unsandboxed, shown.limited_by) == (True, "process")
+    assert (shown.unsandboxed, shown.limited_by, shown.network) == (True, "process", "host")
     assert "unsandboxed" in api.client.get(f"{JOBS}/{job.id}/why").json()["summary"]
     assert api.client.get("/api/v1/nodes").json()["nodes"][0]["unsandboxed"] == "bubblewrap is not installed"
     (task,) = api.world.running

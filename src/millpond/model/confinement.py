@@ -20,6 +20,17 @@ class LimitKind(StrEnum):
     """The kernel, for each of its processes by itself."""
 
 
+class NetworkScope(StrEnum):
+    """Whose network a task is in; ``network`` of job files has the same words."""
+
+    UNKNOWN = ""
+    """The engine does not tell."""
+    HOST = "host"
+    """The machine's."""
+    PRIVATE = "private"
+    """One that the tasks of its run share with nobody else."""
+
+
 @dataclass(frozen=True, slots=True)
 class Confinement:
     """What one run may reach beyond itself.
@@ -29,12 +40,14 @@ class Confinement:
         limits: what keeps them to their amounts.
         slices: what keeps them to their parts of devices.
         slices_reason: why nothing does.
+        network: whose network they are in.
     """
 
     sandboxed: bool = True
     limits: LimitKind = LimitKind.UNKNOWN
     slices: SliceHold = SliceHold.UNKNOWN
     slices_reason: str = ""
+    network: NetworkScope = NetworkScope.UNKNOWN
 
 
 UNTOLD = Confinement()
@@ -49,4 +62,6 @@ def loosest(of: Sequence[Confinement]) -> Confinement:
     firmness = (SliceHold.NOTHING, SliceHold.GATE, SliceHold.MPS, SliceHold.MIG, SliceHold.UNKNOWN)
     slices = min((each.slices for each in of), key=firmness.index, default=SliceHold.UNKNOWN)
     reason = next((each.slices_reason for each in of if each.slices is slices), "")
-    return Confinement(all(each.sandboxed for each in of), limits, slices, reason)
+    scopes = (NetworkScope.HOST, NetworkScope.PRIVATE, NetworkScope.UNKNOWN)
+    network = min((each.network for each in of), key=scopes.index, default=NetworkScope.UNKNOWN)
+    return Confinement(all(each.sandboxed for each in of), limits, slices, reason, network)

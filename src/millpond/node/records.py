@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from millpond.model.confinement import Confinement, LimitKind
+from millpond.model.confinement import Confinement, LimitKind, NetworkScope
 from millpond.model.decisions import Grant
 from millpond.model.sharing import EscapePolicy, ShareClass, SliceHold
 from millpond.node import procfs, running
@@ -192,7 +192,8 @@ class RunRecord:
     @property
     def confinement(self) -> Confinement:
         """How well it is kept apart, and kept to its amounts."""
-        return Confinement(self.sandboxed, LimitKind(self.limited_by), self.held_by, self.hold_reason)
+        network = NetworkScope.PRIVATE if self.private else NetworkScope.HOST
+        return Confinement(self.sandboxed, LimitKind(self.limited_by), self.held_by, self.hold_reason, network)
 
     @property
     def over(self) -> bool:

@@ -95,6 +95,7 @@ def picture(
         limited_by=confinement.limits.value,
         held_by=confinement.slices.value,
         hold_reason=confinement.slices_reason,
+        network=confinement.network.value,
         resting="" if record.state.ended else record.resting,
         suspension=_suspension(record),
         leaving=record.state is JobState.SUSPENDED and is_leaving(record),

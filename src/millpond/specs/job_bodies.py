@@ -107,6 +107,7 @@ class JobInfo(Body):
         held_by: what keeps that run to its parts of cards: ``gate``, ``mps``, ``mig`` or ``nothing``; empty: it has
             whole cards, none, or pretended ones.
         hold_reason: why nothing does.
+        network: that of that run: ``host`` (the machine's) or ``private`` (shared by its tasks alone); empty: unknown.
         resting: why a service has no replicas for now; empty when it has, or waits for them.
         suspension: how it is suspended, and why; of one that runs, why it could not be suspended; of one that is
             queued, that it waits to be resumed, as its run ended while people kept it suspended; else empty.
@@ -149,6 +150,7 @@ class JobInfo(Body):
     limited_by: str = ""
     held_by: str = ""
     hold_reason: str = ""
+    network: str = ""
     resting: str = ""
     suspension: str = ""
     leaving: bool = False

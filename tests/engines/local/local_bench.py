@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from millpond.engines.local.engine import EngineOptions, LocalEngine
-from millpond.model.confinement import Confinement
+from millpond.model.confinement import Confinement, NetworkScope
 from millpond.model.decisions import Decision, Grant, Placement, Start, Stop
 from millpond.model.errors import NotFoundError
 from millpond.model.events import Event
@@ -25,7 +25,7 @@ from millpond.node.sharing.agent_lock import AgentLock
 from millpond.node.sharing.backend import Hold
 
 LONGEST_WAIT_S = 60.0
-UNSANDBOXED = Confinement(sandboxed=False)
+UNSANDBOXED = Confinement(sandboxed=False, network=NetworkScope.HOST)
 
 
 def eventually(condition: Callable[[], bool]) -> bool:

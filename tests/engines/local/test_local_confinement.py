@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 import pytest
 from local_bench import Bench, eventually
 
-from millpond.model.confinement import Confinement, LimitKind
+from millpond.model.confinement import Confinement, LimitKind, NetworkScope
 from millpond.model.events import Confirmed, Ended
 from millpond.model.states import Outcome
 from millpond.node.cgroups import Amounts, Controllers, GroupMode, find_controllers
@@ -73,7 +73,7 @@ class TestWithControlGroups:
         with_limits(bench, Limiter(controllers))
         command = ("sh", "-c", f'python3 -c "{HUNGRY}"; exit 7')  # whatever its main process makes of it
         confirmed, end = end_of(bench, command, role_amounts={"worker": Amounts(1000, 64)})
-        assert confirmed.confinement == Confinement(False, LimitKind.CONTROL_GROUP)
+        assert confirmed.confinement == Confinement(False, LimitKind.CONTROL_GROUP, network=NetworkScope.HOST)
         assert (end.outcome, end.exit_code) == (Outcome.OUT_OF_MEMORY, 7)
         assert "more than the 64 MiB of memory that it asked for" in end.detail
 

@@ -15,6 +15,7 @@ import httpcore2
 import pytest
 from local_bench import Bench, eventually
 
+from millpond.model.confinement import NetworkScope
 from millpond.model.events import Confirmed, Ended
 from millpond.node import private_network, procfs
 from millpond.node.door import DOORS
@@ -98,8 +99,10 @@ def listens(port: int) -> bool:
 @pytest.mark.end_to_end
 def test_a_program_in_a_network_of_its_own_is_reached_through_its_door_alone(bench: Bench) -> None:
     way = serve(bench, "open", ON_PORT)
+    assert record_of(bench, "open").confinement.network is NetworkScope.HOST
     assert listens(way.port)
     way = serve(bench, "private", ON_PORT, private_network=True)
+    assert record_of(bench, "private").confinement.network is NetworkScope.PRIVATE
     assert answer(way) == b"HELLO"
     assert not listens(way.port)
 

@@ -96,6 +96,8 @@ def _told(account: JobAccount, now: float) -> Iterator[str]:
             yield _line("", "best", best)
     for title, text in _tasks(job, account.service):
         yield _line("", title, text)
+    if job.network:
+        yield _line("", "network", _NETWORKS[job.network])
     for text in _confinement(job):
         yield _line("", "isolation", text)
     if job.state in ("queued", "suspended"):
@@ -124,6 +126,7 @@ def _tasks(job: JobInfo, service: ServiceInfo | None) -> Iterator[tuple[str, str
         yield f"  {role}", counts + (f" on {nodes}" if nodes else "")
 
 
+_NETWORKS = {"host": "the machine's", "private": "private, shared by its tasks alone"}
 _HOLDS = {"gate": "the gate", "mps": "NVIDIA's multi-process service", "mig": "the card itself (MIG)"}
 
 
