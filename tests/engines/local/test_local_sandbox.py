@@ -257,8 +257,8 @@ class TestATaskInAnAccountThatIsAnothers:
         monkeypatch.setenv("HOME", str(tmp_path / "home"))
         return shared_account("eve", apart.state_dir)
 
-    def log_of(self, bench: Bench, account: SharedAccount, script: str) -> str:
-        bench.define("apart", script, account=account)
+    def log_of(self, bench: Bench, account: SharedAccount, script: str, **settings: object) -> str:
+        bench.define("apart", script, account=account, **settings)
         bench.start("apart")
         bench.events(2)
         return bench.log("apart").decode()
@@ -299,6 +299,12 @@ class TestATaskInAnAccountThatIsAnothers:
             shared.unlink()
         assert "of another" not in log
         assert log.splitlines()[-1] == "0"
+
+    def test_has_no_more_shared_memory_than_it_asked_for_memory(self, apart: Bench, account: SharedAccount) -> None:
+        script = "head -c 20M /dev/zero > /dev/shm/x; stat -c %s /dev/shm/x"
+        log = self.log_of(apart, account, script, role_amounts={"worker": Amounts(1000, 16)})
+        assert "No space left on device" in log
+        assert log.splitlines()[-1] == str(16 * 2**20)
 
     def test_reaches_no_service_that_would_give_it_more(
         self, apart: Bench, account: SharedAccount, tmp_path: Path
