@@ -32,6 +32,7 @@ def copied(original: Pond, folder: Path) -> Pond:
 def test_a_copy_adopts_ends_and_starts_nothing_of_the_original(running, tmp_path, copy_of):
     job = running("run", "-d", "--", "echo begun; sleep 600").stdout.strip()
     waits = running("run", "-d", "--after", job, "--", "true").stdout.strip()
+    array = running("run", "-d", "--after", job, "--array", "0-1", "--", "true").stdout.strip()
     until(lambda: running("logs", job).stdout)
     pid = pid_of(running, job)
     copy = copy_of(running, tmp_path)
@@ -44,8 +45,10 @@ def test_a_copy_adopts_ends_and_starts_nothing_of_the_original(running, tmp_path
     assert copy.job(waits)["state"] == "queued"
     assert "copy" in copy("why", job).stdout
     assert copy("logs", job).stdout == "begun\n"
-    assert "ask the original" in copy("wait", job).stderr
-    assert "ask the original" in copy("logs", "-f", job).stderr
+    for each in (job, waits, array, f"{array}.1"):
+        assert "ask the original server; if that is gone" in copy("wait", each).stderr
+    for each in (job, waits):
+        assert "pond up --take-over" in copy("logs", "-f", each).stderr
     assert copy("run", "--", "true").returncode != 0
     assert copy("stop", job).returncode != 0
     down = copy("down")

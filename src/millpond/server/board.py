@@ -183,10 +183,10 @@ def picture_cancelled(before: JobInfo, at: float, account: str) -> JobInfo:
 
 def picture_apart(info: JobInfo) -> JobInfo:
     """A living job in a copy of its server's state: what has become of it since is not known here."""
-    if info.array is not None or info.state == JobState.QUEUED:
-        return info.model_copy(update={"reason": "this server has a copy of another's state, and starts no job"})
-    text = f"it was {info.state} under the original of this copy, and is left alone"
-    return info.model_copy(update={"state": JobState.UNKNOWN.value, "reason": text})
+    state, reason = info.state, "this server has a copy of another's state, and starts no job"
+    if info.array is None and info.state != JobState.QUEUED:
+        state, reason = JobState.UNKNOWN, f"it was {info.state} under the original of this copy, and is left alone"
+    return info.model_copy(update={"state": str(state), "reason": reason, "apart": True})
 
 
 def gpus_text(job: Job) -> str:

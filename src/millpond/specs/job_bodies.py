@@ -119,6 +119,8 @@ class JobInfo(Body):
         share_class: who goes first where it shares a device: ``online``, ``normal``, ``backfill``.
         requests_wait_until: when the first of the requests that wait for a replica of a service is answered with an
             error; None where none waits.
+        apart: the server has a copy of another server's state: it starts and ends nothing, and does not know what
+            becomes of the job.
     """
 
     id: str
@@ -159,6 +161,7 @@ class JobInfo(Body):
     suspended_s: float = 0.0
     share_class: str = "normal"
     requests_wait_until: float | None = None
+    apart: bool = False
 
     @property
     def culprit(self) -> TaskInfo | None:

@@ -15,7 +15,6 @@ from millpond.client.cli.connection import asks_server, connect
 from millpond.client.cli.following import accounts_of, leave
 from millpond.client.cli.output import Output
 from millpond.client.sdk.client import require_known
-from millpond.model.states import JobState
 
 
 @click.command("logs")
@@ -56,7 +55,7 @@ def command(
                 found.id,
                 task=task,
                 attempt=attempt,
-                follow=follow and found.state != JobState.UNKNOWN,
+                follow=follow and not found.apart,
                 tail=tail,
                 since=start,
                 timestamps=timestamps,

@@ -79,8 +79,11 @@ def require_known(job: JobInfo) -> None:
     Raises:
         ConflictError: it runs under another server, if at all.
     """
-    if job.state == JobState.UNKNOWN:
-        raise ConflictError(f"job {job.id} cannot be followed: {job.reason}", "ask the original server")
+    if job.apart:
+        raise ConflictError(
+            f"job {job.id} cannot be followed: {job.reason}",
+            "ask the original server; if that is gone for good, start this one with `pond up --take-over`",
+        )
 
 
 class Client:

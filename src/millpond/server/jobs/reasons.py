@@ -9,6 +9,7 @@ from typing import Final
 from millpond.model.states import JobState
 from millpond.server.asking import Asking
 from millpond.server.audience import Audience
+from millpond.server.board import picture_apart
 from millpond.server.core import Core
 from millpond.server.explaining import Explainer
 from millpond.server.loop import Loop
@@ -37,7 +38,7 @@ class Reasons:
     async def explained(self, info: JobInfo, audience: Audience) -> JobInfo:
         """A job that waited a moment ago, as it is now, with the reason if it still waits: both of one instant."""
         if self._loop.apart is not None:
-            return info
+            return picture_apart(info)
         now, reason = await self._asking.ask(
             lambda core: (self._loop.board.get(info.id), self._explain(core, info.id, briefly=True))
         )
