@@ -120,6 +120,6 @@ def test_a_slice_with_more_memory_than_any_card_is_told_how_much_there_is() -> N
     world = World(machine("a", 1, card_mib=40_000), machine("b", 1, card_mib=80_000))
     refusal = world.core.check(gang("j", 1, asks(0.5, card_mib=90_000)))
     assert refusal is not None
-    assert refusal.summary == "a task asks for 90000 MiB of a card's memory; the largest card has 80000"
+    assert refusal.summary == "a task asks for 90000 MiB of a card's memory; the largest card has 80000 MiB"
     assert refusal.remedy is not None
     assert refusal.remedy.change == "ask for at most 80000 MiB of memory, or for whole cards"

@@ -353,7 +353,7 @@ def test_the_running_members_of_an_array_are_suspended_and_resumed_at_once(api: 
     assert error_of(api.client.post(f"{JOBS}/{array.id}/resume")).cause.endswith("is suspended")
     assert api.client.post(f"{JOBS}/{array.id}/suspend").status_code == 202
     assert states() == {"suspended"}
-    assert api.job(f"{array.id}[3]").suspension == "frozen (suspend-requested)"
+    assert api.job(f"{array.id}[3]").suspension == "frozen (suspend-requested by ada)"
     assert api.client.post(f"{JOBS}/{array.id}/resume").status_code == 202
     assert states() == {"running"}
 

@@ -227,6 +227,18 @@ def test_where_the_rule_says_so_an_idle_place_is_stopped(tmp_path: Path) -> None
     scene.server.loop.close()
 
 
+def test_an_idle_place_that_was_suspended_names_the_rule_and_its_memory_in_one_unit(scene: Scene) -> None:
+    scene.after(3_000)
+    assert scene.after(600) == "suspended"
+    loop = scene.server.loop
+    info, reason = loop.board.get("lab"), loop.ask(lambda core: core.scheduler.explain("lab", core.now)).result(60)
+    assert info is not None
+    assert info.suspension == "swapped to host memory (suspend-requested by the rule for idle places)"
+    assert (
+        "by the rule for idle places, 32 GiB of device memory in host memory; it goes on when asked" in reason.summary
+    )
+
+
 def test_processor_time_below_a_process_counts_its_ended_children_too() -> None:
 
     before = procfs.cpu_s_below(os.getpid())

@@ -105,8 +105,8 @@ def _no_such_queue(state: State, queue: str) -> Obstacle:
 
 def _too_large_to_swap(needed_mib: int, most_mib: int) -> Obstacle:
     return Obstacle(
-        f"it wants to be swapped (suspend: swap, or rest: swap), and the {needed_mib} MiB of device memory of a task "
-        f"fit into no node's host memory: the most that one sets aside for that is {most_mib} MiB",
+        f"it wants to be swapped (suspend: swap, or rest: swap), and the {memory_text(needed_mib)} of device memory of "
+        f"a task fit into no node's host memory: the most that one sets aside for that is {memory_text(most_mib)}",
         "ask for less device memory, or have it ended instead (suspend: never)",
         "suspend",
         "never",

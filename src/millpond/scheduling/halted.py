@@ -8,6 +8,7 @@ from itertools import islice
 from typing import Final
 
 from millpond.model import windows
+from millpond.model.amounts import memory_text
 from millpond.model.decisions import SuspendMode
 from millpond.model.devices import Health
 from millpond.model.reasons import Cause, Reason, Remedy
@@ -29,12 +30,13 @@ def why_suspended(state: State, record: JobRecord) -> Reason:
     where = f" on {', '.join(nodes)}" if nodes else ""
     memory = sum(sum(task.holding.memory_mib) for task in record.tasks if task.holding is not None)
     swapped = record.suspend_mode is SuspendMode.SWAP
-    holds = f", {memory} MiB of device memory {'in host memory' if swapped else 'on the card'}"
+    by = f" by {record.suspend_requester}" if record.suspended_by == BY_REQUEST and record.suspend_requester else ""
+    holds = f", {memory_text(memory)} of device memory {'in host memory' if swapped else 'on the card'}"
     cause, until, opens_at = _until(state, record)
     leaves = "being suspended" if is_suspending(state, record) else "suspended"
     return Reason(
         cause,
-        f"{leaves}{where}{holds if memory else ''}; it goes on {until}{_failed_cards(state, record)}",
+        f"{leaves}{where}{by}{holds if memory else ''}; it goes on {until}{_failed_cards(state, record)}",
         (("device_memory_mib", 0 if swapped else memory), ("swapped_mib", memory if swapped else 0)),
         opens_at=opens_at,
     )

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from millpond.model.amounts import memory_text
 from millpond.model.workloads import Suspendable
 from millpond.scheduling.cluster import Cluster
 from millpond.scheduling.holdings import Holding
@@ -40,8 +41,8 @@ def short_of_host_memory(cluster: Cluster, holdings: Sequence[Holding]) -> str:
         return f"node {where} can keep no device memory in host memory (`pond doctor` there says why, or swap_memory)"
     free = int(cluster.arrays.swap_free_mib[index])
     return (
-        f"its {asked} MiB of device memory do not fit into host memory: node {node.name} sets {node.swap_mib} MiB "
-        f"aside (swap_memory), and {free} MiB of it are free"
+        f"its {memory_text(asked)} of device memory do not fit into host memory: node {node.name} sets "
+        f"{memory_text(node.swap_mib)} aside (swap_memory), and {memory_text(free)} of it are free"
         + ("" if asked > free else ", which others on their way there need")
     )
 

@@ -160,6 +160,7 @@ class Intake:
         goes_further = event.swap and record.state is JobState.SUSPENDED and record.suspend_mode is SuspendMode.FREEZE
         if record.id in self.state.suspended and by_itself and not goes_further:
             record.suspended_by, record.suspended_why = BY_REQUEST, Cause.SUSPEND_REQUESTED
+            record.suspend_requester = event.by
             return  # it has left its devices already, and does not go on by itself any more
         if goes_further and suspending.is_leaving(record):
             raise ConflictError(f"job {record.id!r} is being halted", "ask again when it is")
@@ -168,7 +169,7 @@ class Intake:
         mode = SuspendMode.SWAP if event.swap else SuspendMode.FREEZE
         if event.swap and (hindrance := suspending.why_not_vacated(self.state, record)):
             raise ConflictError(f"job {record.id!r} cannot be swapped: {hindrance}", "freeze it, or stop it")
-        record.suspended_by = BY_REQUEST
+        record.suspended_by, record.suspend_requester = BY_REQUEST, event.by
         suspending.suspend(self.state, record, mode, Cause.SUSPEND_REQUESTED)
 
     def _resume_requested(self, event: events.ResumeRequested) -> None:

@@ -122,6 +122,7 @@ class JobRecord:
         suspended_at: when it was last suspended.
         suspended_by: who keeps it suspended; empty when it may go on. People do so even when its run is lost meanwhile.
         suspended_why, suspend_mode: why and how it was suspended last.
+        suspend_requester: who asked for that last, where anybody did.
         ready_at: since when it may go on, were there room.
         leave_s, return_s: how long leaving its devices, and coming back to them, took the last time.
         migration: the latest of this run, or the one that led to it.
@@ -135,7 +136,7 @@ class JobRecord:
         "first_started_at", "gpu_milli", "id", "job", "key", "leave_s", "line", "migration", "out_of_memory_failures",
         "preemptions", "queue", "ready_at", "rekey_at", "requeued_at", "resting", "retry_at", "return_s", "sequence",
         "size_class", "slot", "started_at", "state", "stop_cause", "stop_trigger", "submitted_at", "suspend_mode",
-        "suspended_at", "suspended_by", "suspended_why", "tasks",
+        "suspend_requester", "suspended_at", "suspended_by", "suspended_why", "tasks",
     )  # fmt: skip
 
     def __init__(self, job: Job, demand: Demand, sequence: int, submitted_at: float) -> None:
@@ -176,6 +177,7 @@ class JobRecord:
         self.suspended_by = ""
         self.suspended_why: Cause | None = None
         self.suspend_mode = SuspendMode.FREEZE
+        self.suspend_requester = ""
         self.ready_at = 0.0
         self.leave_s = self.return_s = 0.0
         self.migration: Migration | None = None

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from millpond.model.amounts import memory_text
 from millpond.model.devices import Health
 from millpond.model.reasons import Cause, Filter, Reason
 from millpond.model.resources import CARD_MILLI
@@ -177,7 +178,7 @@ class Shortage:
             for device, mib in cluster.swapped.kept_mib.items()
             if (found := cluster.device(device)) is not None and found[0].pool == pool
         )
-        told = f"; {kept_mib} MiB of device memory are kept for work that was swapped off (memory_overcommit)"
+        told = f"; {memory_text(kept_mib)} of device memory are kept for work that was swapped off (memory_overcommit)"
         return told if kept_mib else ""
 
     def _free_milli(self, pool: int) -> int:

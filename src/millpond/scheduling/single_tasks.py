@@ -31,7 +31,7 @@ def task_obstacle(request: TaskRequest, nodes: Sequence[Node], *, exclusive: boo
         wanted = " or ".join(map(repr, request.models))
         return Obstacle(f"no node has a GPU model {wanted}", offer, "gpu_models", near[0] if near else "")
     if exclusive and request.devices and request.slice.compute_milli < CARD_MILLI:
-        part = f"{request.gpu_milli} milli" if request.gpu_milli else f"{request.slice.memory_mib} MiB"
+        part = f"{request.gpu_milli} milli" if request.gpu_milli else memory_text(request.slice.memory_mib)
         return Obstacle(f"{part} of a card in a pool of whole cards", "ask for whole GPUs", "gpus", "1")
     if any(holds(node, request) for node in nodes):
         return None
@@ -131,8 +131,8 @@ def _card_obstacle(request: TaskRequest, nodes: Sequence[Node]) -> Obstacle:
     if most == 0:
         return Obstacle("how much memory the cards have is unknown, so none is cut", "ask for whole cards", "gpus", "1")
     return Obstacle(
-        f"a task asks for {asked} MiB of a card's memory; the largest card has {most}",
-        f"ask for at most {most} MiB of memory, or for whole cards",
+        f"a task asks for {memory_text(asked)} of a card's memory; the largest card has {memory_text(most)}",
+        f"ask for at most {memory_text(most)} of memory, or for whole cards",
         "gpus.memory",
         f"{most}MiB",
         (("asked", asked), ("largest", most)),

@@ -234,6 +234,7 @@ def _record_plain(state: State, record: JobRecord) -> dict[str, Any]:
     plain["job"] = to_plain(record.job)
     plain["resting"] = record.resting
     plain["retry_at"] = record.retry_at
+    plain["suspend_requester"] = record.suspend_requester
     plain["suspended"] = [to_plain(record.suspended_why), record.suspend_mode.value, record.ready_at, record.clings]
     moved = record.migration
     plain["migration"] = moved and [moved.live, moved.source, moved.target, moved.stage.value, moved.reason]
@@ -273,6 +274,7 @@ def _record(state: State, plain: dict[str, Any]) -> JobRecord:
         setattr(record, name, plain[name])
     record.retry_at = plain.get("retry_at", 0.0)
     record.resting = plain.get("resting", "")  # not in those of earlier versions
+    record.suspend_requester = plain.get("suspend_requester", "")
     if "suspended" in plain:
         why, mode, record.ready_at, record.clings = plain["suspended"]
         record.leave_s, record.return_s = plain["switching_s"]

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from millpond.model.amounts import memory_text
 from millpond.model.decisions import SuspendMode
 from millpond.model.nodes import Pool
 from millpond.model.reasons import Cause
@@ -135,9 +136,9 @@ class Turns:
         if cluster.has_swap_space((holding, holding)):
             return ""
         return (
-            f"it gets no turn with its equals there, as that takes {2 * sum(holding.memory_mib)} MiB of host memory: "
-            f"node {node.name} sets {node.swap_mib} MiB aside (swap_memory), and "
-            f"{int(cluster.arrays.swap_free_mib[holding.node])} MiB of it are free"
+            f"it gets no turn with its equals there, as that takes {memory_text(2 * sum(holding.memory_mib))} of host "
+            f"memory: node {node.name} sets {memory_text(node.swap_mib)} aside (swap_memory), and "
+            f"{memory_text(int(cluster.arrays.swap_free_mib[holding.node]))} of it are free"
         )
 
     def _is_equal(self, record: JobRecord, other: JobRecord) -> bool:

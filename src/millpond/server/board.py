@@ -11,6 +11,7 @@ from millpond.model.amounts import memory_text, milli_text
 from millpond.model.confinement import UNTOLD, Confinement
 from millpond.model.decisions import Placement, SuspendMode
 from millpond.model.devices import Device
+from millpond.model.reasons import Cause
 from millpond.model.resources import CARD_MILLI
 from millpond.model.states import JobState, Outcome
 from millpond.model.workloads import Job
@@ -149,7 +150,10 @@ def _suspension(record: JobRecord) -> str:
         how = "on its way to host memory" if is_leaving(record) else "swapped to host memory"
     else:
         how = "being halted" if is_leaving(record) else f"frozen, and {clings}" if clings else "frozen"
-    return f"{how} ({record.suspended_why.value})" if record.suspended_why is not None else how
+    if record.suspended_why is None:
+        return how
+    asked = record.suspended_why is Cause.SUSPEND_REQUESTED and record.suspend_requester
+    return f"{how} ({record.suspended_why.value}{f' by {asked}' if asked else ''})"
 
 
 def picture_before(job: Job, submitted_at: float) -> JobInfo:

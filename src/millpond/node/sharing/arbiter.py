@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from millpond.model.amounts import memory_text
 from millpond.model.errors import InconsistentStateError
 from millpond.node.records import TaskId
 from millpond.node.sharing.backend import DONE, HAS_ENDED, STAYS, Answer, Mover, Outcome
@@ -199,8 +200,8 @@ class Arbiter:
         if entry.total_mib <= free:
             return self._shortage_on_host(entry)
         reason = (
-            f"its {entry.total_mib} MiB of device memory do not fit into host memory: node {entry.node} sets "
-            f"{all_of_it} MiB aside for swapped work, and {max(free, 0)} MiB of it are free"
+            f"its {memory_text(entry.total_mib)} of device memory do not fit into host memory: node {entry.node} sets "
+            f"{memory_text(all_of_it)} aside for swapped work, and {memory_text(max(free, 0))} of it are free"
         )
         return Answer(Outcome.UNSUPPORTED, reason)
 
@@ -210,8 +211,8 @@ class Arbiter:
         if entry.total_mib <= available:
             return None
         reason = (
-            f"its {entry.total_mib} MiB of device memory do not fit into host memory: {available} MiB of node "
-            f"{entry.node} are available at this moment"
+            f"its {memory_text(entry.total_mib)} of device memory do not fit into host memory: "
+            f"{memory_text(available)} of node {entry.node} are available at this moment"
         )
         return Answer(Outcome.TIMEOUT, reason)
 
