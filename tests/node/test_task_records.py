@@ -43,7 +43,7 @@ def test_a_file_for_which_room_was_kept_takes_no_new_blocks(tmp_path: Path) -> N
     path = tmp_path / "record.json"
     write_json(path, {"running": True})
     keep_room(path)
-    kept = room_for(path).stat()
+    kept = Path(room_for(path)).stat()
     write_json(path, {"ended": True}, durable=True, in_room=True)
     assert read_json(path) == {"ended": True}
     assert path.stat().st_ino == kept.st_ino

@@ -11,7 +11,6 @@ import os
 import resource
 import signal
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from millpond.node import cgroups, private_network
@@ -20,7 +19,8 @@ _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _FIRST_VICTIM = 500
 """The least that a task's ``oom_score_adj`` is (proc(5)): when memory runs out, tasks go before all else."""
 
-_SCORE = Path("/proc/self/oom_score_adj")
+_SCORE = "/proc/self/oom_score_adj"
+_SCORE_BYTES = 16
 _ANSWERED = tuple(map(int, signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD}))
 """Put together once, as whoever has just been forked pays for each page that it touches."""
 
@@ -52,7 +52,9 @@ def become_task(limits: dict[str, Any], network: int | None = None, answer: sign
         resource.setrlimit(resource.RLIMIT_NPROC, (processes, processes))
     libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     with contextlib.suppress(OSError):  # a read-only /proc in a container: the kernel chooses as it likes
-        _raise_score()
+        score = os.open(_SCORE, os.O_RDWR)
+        _raise_score(score)
+        os.close(score)
     if network is not None:
         private_network.enter_that_of(network)
     for number in _ANSWERED:
@@ -98,22 +100,24 @@ def spawn_sandbox(command: list[str], env: Mapping[str, str], handles: Sequence[
 @contextlib.contextmanager
 def _first_victim() -> Iterator[None]:
     """What is started meanwhile is the kernel's first choice when memory runs out."""
-    before = None
-    with contextlib.suppress(OSError):
-        before = _raise_score()
-    try:
+    with contextlib.ExitStack() as afterwards:
+        with contextlib.suppress(OSError):
+            score = os.open(_SCORE, os.O_RDWR)
+            afterwards.callback(os.close, score)
+            afterwards.callback(_set_score, score, _raise_score(score))
         yield
-    finally:
-        if before is not None:
-            with contextlib.suppress(OSError):
-                _SCORE.write_text(before)
 
 
-def _raise_score() -> str:
+def _raise_score(score: int) -> bytes:
     """Have the kernel end this process first; returns how it stood before."""
-    before = _SCORE.read_text()
-    _SCORE.write_text(str(max(_FIRST_VICTIM, int(before))))
+    before = os.read(score, _SCORE_BYTES)
+    _set_score(score, b"%d" % max(_FIRST_VICTIM, int(before)))
     return before
+
+
+def _set_score(score: int, text: bytes) -> None:
+    with contextlib.suppress(OSError):
+        os.pwrite(score, text, 0)
 
 
 @contextlib.contextmanager

@@ -21,6 +21,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from millpond.node.files import write_all
 from millpond.node.log_index import MARK_BYTES, Mark, Stream
 
 MARK_EVERY_US = 10_000
@@ -107,9 +108,7 @@ class OutputCapture:
         """What a full disk has no room for is lost: the program goes on all the same."""
         with contextlib.suppress(OSError):
             self._mark(stream)
-            rest = memoryview(data)
-            while rest:
-                rest = rest[os.write(self._log, rest) :]
+            write_all(self._log, data)
 
     def _mark(self, stream: Stream) -> None:
         """Before the text, so that no reader takes it for another stream's."""

@@ -27,6 +27,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from millpond.node.files import read_file
 from millpond.node.procfs import descendants
 
 CGROUPS = Path("/sys/fs/cgroup")
@@ -203,10 +204,10 @@ def remove(folders: Sequence[str]) -> None:
 def kill_count(counter: Path) -> int:
     """Kills for want of memory so far, by the kernel's ``oom_kill`` line; 0 when it keeps none."""
     try:
-        lines = counter.read_text().splitlines()
+        lines = read_file(counter).splitlines()
     except OSError:
         return 0
-    return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)
+    return next((int(line.split()[1]) for line in lines if line.startswith(b"oom_kill ")), 0)
 
 
 def _removed(folder: Path) -> bool:

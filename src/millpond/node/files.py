@@ -1,14 +1,21 @@
-"""Small JSON files that are the old or the new one, never half of it. Imported by the supervisor, hence light."""
+"""Small files, those of JSON such that they are the old or the new one, never half of it.
+
+Imported by the supervisor, hence light: what ``open`` makes around a descriptor, with its buffers and five more system
+calls for each file, would be a good part of what a short task costs.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from pathlib import Path
 from typing import Any, Final
 
-_ROOM_BYTES: Final = 8192
+_ROOM: Final = b" " * 8192
 """Two blocks, as file systems give them; a record is smaller."""
+_READ_BYTES: Final = 8192
+_FRESH: Final = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
 
 
 def write_json(path: Path, value: Any, durable: bool = False, in_room: bool = False) -> None:
@@ -22,24 +29,31 @@ def write_json(path: Path, value: Any, durable: bool = False, in_room: bool = Fa
         OSError: the disk is full, and there is no room kept.
     """
     text = json.dumps(value).encode()  # ``json.dump`` would go round the encoder in C
-    room = room_for(path)
-    fresh = room if in_room and room.exists() else path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as file:
-        file.write(text)
-        file.truncate()  # afterwards, as it would give the blocks of its room away
+    fresh, file = room_for(path), None
+    if in_room:
+        with contextlib.suppress(FileNotFoundError):
+            file = os.open(fresh, os.O_WRONLY)
+    if file is None:
+        fresh = f"{path}.{os.getpid()}.tmp"
+        file = os.open(fresh, _FRESH, 0o600)
+    try:
+        write_all(file, text)
+        if in_room:  # afterwards, as it would give the blocks of its room away
+            os.ftruncate(file, len(text))
         if durable:
-            file.flush()
-            os.fsync(file.fileno())
-    fresh.replace(path)
+            os.fsync(file)
+    finally:
+        os.close(file)
+    os.replace(fresh, path)  # noqa: PTH105 - a path of pathlib costs more than the system call
     if durable:
         directory = os.open(path.parent, os.O_RDONLY)
         os.fsync(directory)
         os.close(directory)
 
 
-def room_for(path: Path) -> Path:
+def room_for(path: Path) -> str:
     """Where ``keep_room`` keeps room for a file."""
-    return path.with_name(f"{path.name}.room")
+    return f"{path}.room"
 
 
 def keep_room(path: Path) -> None:
@@ -50,8 +64,11 @@ def keep_room(path: Path) -> None:
     Raises:
         OSError: it is full already.
     """
-    with os.fdopen(os.open(room_for(path), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-        file.write(b" " * _ROOM_BYTES)
+    file = os.open(room_for(path), _FRESH, 0o600)
+    try:
+        write_all(file, _ROOM)
+    finally:
+        os.close(file)
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
@@ -60,7 +77,39 @@ def read_json(path: Path) -> dict[str, Any] | None:
     A file that is no JSON object counts as absent: only a power cut leaves one, and it ended all tasks as well.
     """
     try:
-        value = json.loads(path.read_bytes())
+        value = json.loads(read_file(path))
     except (FileNotFoundError, NotADirectoryError, ValueError):
         return None
     return value if isinstance(value, dict) else None
+
+
+def read_file(path: Path | str) -> bytes:
+    """All of a file, as ``Path.read_bytes``.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    file = os.open(path, os.O_RDONLY)
+    try:
+        return read_all(file)
+    finally:
+        os.close(file)
+
+
+def read_all(file: int) -> bytes:
+    """All of an open file from where it stands."""
+    parts = []
+    while part := os.read(file, _READ_BYTES):
+        parts.append(part)
+    return b"".join(parts)
+
+
+def write_all(file: int, data: bytes) -> None:
+    """Write all of it, where ``os.write`` writes what there is room for.
+
+    Raises:
+        OSError: there is no room.
+    """
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(file, rest) :]

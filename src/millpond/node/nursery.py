@@ -20,7 +20,7 @@ import socket
 import sys
 import traceback
 
-from millpond.node import supervisor
+from millpond.node import procfs, supervisor
 from millpond.node.becoming import libc
 
 PATH_BYTES = 4_096
@@ -38,6 +38,7 @@ def main(argv: list[str]) -> int:
     signal.signal(signal.SIGCHLD, _note)
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
+    procfs.boot_id()  # read once for all children
     gc.freeze()  # what is loaded now is shared with all children
     poll = select.poll()
     for file in (orders.fileno(), wakes):

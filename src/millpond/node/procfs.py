@@ -13,14 +13,17 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
+from millpond.node.files import read_file
+
 _DEAD = ("Z", "X")
 _STOPPED = ("T", "t")
 _WAITS_IN_KERNEL = "D"
 
 
+@cache
 def boot_id() -> str:
     """Changes with each start of the machine."""
-    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return read_file("/proc/sys/kernel/random/boot_id").decode().strip()
 
 
 def start_ticks(pid: int) -> int | None:
@@ -116,7 +119,7 @@ def with_variable(name: str, value: str) -> list[int]:
     found = []
     for pid in _pids():
         try:
-            if wanted in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+            if wanted in read_file(f"/proc/{pid}/environ").split(b"\0"):
                 found.append(pid)
         except OSError:
             continue  # ended meanwhile, or another user's
@@ -158,6 +161,6 @@ def _stat(pid: int) -> list[str] | None:
 
 def _fields(stat: str) -> list[str] | None:
     try:
-        return Path(stat).read_bytes().decode(errors="replace").rpartition(")")[2].split()
+        return read_file(stat).decode(errors="replace").rpartition(")")[2].split()
     except OSError:
         return None

@@ -7,6 +7,7 @@ library only.
 from __future__ import annotations
 
 import contextlib
+import os
 from pathlib import Path
 
 _FOLDER = "running"
@@ -20,12 +21,13 @@ def make_room(state_dir: Path) -> None:
 def enter(record: Path) -> None:
     """Note that a task runs from now on."""
     with contextlib.suppress(FileExistsError):  # an earlier supervisor of it was killed
-        _entry_of(record).symlink_to(record)
+        os.symlink(record, _entry_of(record))  # noqa: PTH211 - the supervisor's, see ``files``
 
 
 def leave(record: Path) -> None:
     """Note that a task runs no more."""
-    _entry_of(record).unlink(missing_ok=True)
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(_entry_of(record))  # noqa: PTH108
 
 
 def entered(state_dir: Path) -> list[Path]:
@@ -37,6 +39,6 @@ def entered(state_dir: Path) -> list[Path]:
     return [state_dir / "jobs" / job / attempt / f"{task}.json" for job, attempt, task in entries]
 
 
-def _entry_of(record: Path) -> Path:
-    attempt = record.parent
-    return record.parents[3] / _FOLDER / f"{attempt.parent.name}@{attempt.name}@{record.stem}"
+def _entry_of(record: Path) -> str:
+    state_dir, _jobs, job, attempt, task = str(record).rsplit("/", 4)
+    return f"{state_dir}/{_FOLDER}/{job}@{attempt}@{task.removesuffix('.json')}"

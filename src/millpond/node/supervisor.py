@@ -23,6 +23,7 @@ While it lives, ``STATE/running`` holds a link to its record (``node.running``).
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import json
@@ -40,7 +41,7 @@ from millpond.node import cgroups, freezer, procfs, running
 from millpond.node.becoming import become_task, libc
 from millpond.node.beginning import Beginning
 from millpond.node.containers import supervised
-from millpond.node.files import keep_room, read_json, room_for, write_json
+from millpond.node.files import keep_room, read_all, read_json, room_for, write_json
 from millpond.node.visits import Visits
 
 BLOCKED = frozenset(
@@ -63,14 +64,13 @@ def main(argv: list[str]) -> int:
     """Supervise one task from its start to its end."""
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))
     path = Path(argv[1])
-    with os.fdopen(0, "rb", closefd=False) as given:
-        order = json.load(given)
-    with path.with_suffix(".lock").open("a") as lock:
-        decision = order["record"]["decision"]
-        if not _locked(lock.fileno()):
-            _await_settled(path, decision)
-        elif not _carried_out(path, decision):
-            _Supervisor(path, order).run()
+    order = json.loads(read_all(0))
+    lock = os.open(path.with_suffix(".lock"), os.O_WRONLY | os.O_CREAT, 0o600)  # until this process ends
+    decision = order["record"]["decision"]
+    if not _locked(lock):
+        _await_settled(path, decision)
+    elif not _carried_out(path, decision):
+        _Supervisor(path, order).run()
     return 0
 
 
@@ -134,7 +134,7 @@ class _Supervisor:
             cgroups.remove(self._folders())
             self._write_for_good()
             return False
-        self._record.update(pid=self._main, pid_start=procfs.start_ticks(self._main), started_at=time.time())
+        self._record.update(pid=self._main, started_at=time.time())
         write_json(self._path, self._record)
         return True
 
@@ -275,6 +275,8 @@ class _Supervisor:
             self._beginning.output.close()
         if self._beginning.input is not None:
             self._beginning.input.close()
+        if self._visits is not None:
+            self._visits.end()
         code = os.waitstatus_to_exitcode(self._status)
         code = code if code >= 0 else 128 - code
         # In a control group of its own every kill is one of its own, whatever its main process made of it.
@@ -303,7 +305,8 @@ class _Supervisor:
                     raise
                 time.sleep(_FULL_DISK_PAUSE_S)
             else:
-                room_for(self._path.with_suffix(".stop")).unlink(missing_ok=True)
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(room_for(self._path.with_suffix(".stop")))  # noqa: PTH108
                 running.leave(self._path)
                 return
 

@@ -15,10 +15,13 @@ import shutil
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from millpond.node.files import write_all
+
 LOG_VARIABLE: Final = "MILLPOND_LOG"
 """Names the task's log to itself; no two tasks share one, so it also marks all processes of a task."""
 
 _SCRIPT_VARIABLE: Final = "MILLPOND_SETS"
+_ENV: Final = shutil.which("env") or "/usr/bin/env"
 _FROM_THE_SHELL: Final = ("_", "OLDPWD", "PWD", "SHLVL")
 _FOR_SHELLS: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _MEANS_SOMETHING_TO_SHELLS: Final = re.compile(
@@ -40,8 +43,7 @@ def open_script(env: Mapping[str, str], workdir: str, processes: int | None = No
     """
     handle = os.memfd_create("environment")
     try:
-        with os.fdopen(os.dup(handle), "wb") as file:
-            file.write(os.fsencode(_script(env, workdir, handle, processes)))
+        write_all(handle, os.fsencode(_script(env, workdir, handle, processes)))
     except BaseException:
         os.close(handle)
         raise
@@ -69,10 +71,9 @@ def _script(env: Mapping[str, str], workdir: str, handle: int, processes: int | 
     if any("\0" in text for pair in env.items() for text in pair):
         raise ValueError("a variable has a NUL in it")
     plain = {name for name in env if _FOR_SHELLS.fullmatch(name) and not _MEANS_SOMETHING_TO_SHELLS.fullmatch(name)}
-    program = shutil.which("env") or "/usr/bin/env"
     others = [f"{name}={env[name]}" for name in env if name not in plain]
     dropped = [f"--unset={name}" for name in _FROM_THE_SHELL if name not in env]
-    last = [program, "--default-signal", f"--chdir={workdir}", *dropped, "--", *others]
+    last = [_ENV, "--default-signal", f"--chdir={workdir}", *dropped, "--", *others]
     lines = [f"unset {_SCRIPT_VARIABLE}"]
     if handle < 10:  # what a shell need not know more of
         lines.append(f"exec {handle}<&-")
