@@ -86,8 +86,8 @@ class AuthWorld:
 
     @property
     def routes(self) -> Any:
-        """The routes behind the counting, the guard and the proxy."""
-        return self.app._app._app._routes._app._app  # type: ignore[attr-defined]
+        """The routes behind the counting, the guard, the proxy and the fast path."""
+        return self.app._app._app._routes._app._app._app  # type: ignore[attr-defined]
 
     def populate(self) -> AuthWorld:
         """Make the groups and the people."""

@@ -39,6 +39,7 @@ from millpond.server.api import (
 from millpond.server.api import secrets as secret_routes
 from millpond.server.api.body_limits import BodyLimits, RefusedBodyError, refuse_body
 from millpond.server.api.description import DescribedApi
+from millpond.server.api.fast_path import FastPath
 from millpond.server.api.permits import check_permits, open_to_all
 from millpond.server.api.reference import reference_page
 from millpond.server.auth.guard import Guard
@@ -72,7 +73,7 @@ def make_app(
     """
     passes = Passes(secret, wall_clock)
     routes = make_routes(service, security, tenants, passes)
-    front = Front(Proxy(service, passes, security.accounts), HarmlessAnswers(BodyLimits(routes)))
+    front = Front(Proxy(service, passes, security.accounts), HarmlessAnswers(BodyLimits(FastPath(routes))))
     guarded = Guard(front, security, bound_to, names, service.origins)
     return Measured(guarded, service.instruments)
 

@@ -10,7 +10,6 @@ import asyncio
 from dataclasses import dataclass
 from typing import Final
 
-from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse
@@ -52,15 +51,16 @@ class BodyLimits:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or refuse it here."""
-        headers = Headers(scope=scope)
-        if scope["type"] != "http" or not ("content-length" in headers or "transfer-encoding" in headers):
+        headers = dict(scope["headers"])
+        size = headers.get(b"content-length", b"0")
+        if scope["type"] != "http" or (size == b"0" and b"transfer-encoding" not in headers):
             await self._app(scope, receive, send)
             return
         if scope["path"].startswith(_BLOBS) and scope["path"] != _MISSING_BLOBS:
             await self._app(scope, _Content(receive).receive, send)
             return
         largest = LARGEST_BODY if scope["state"]["act"].caller else LARGEST_BODY_OF_UNKNOWN
-        if int(headers.get("content-length", "0")) > largest:  # digits alone: the parser has seen to that
+        if int(size) > largest:  # digits alone: the parser has seen to that
             await refuse_body(Request(scope), _too_large(largest))(scope, receive, send)
             return
         body = _Body(receive, largest, self._unfinished)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 from fastapi import Depends, FastAPI, WebSocketException
@@ -124,7 +124,7 @@ async def job_in_path(request: HTTPConnection) -> Target:
             info = await asyncio.to_thread(service.lookup.look, name)
     except NotFoundError:
         return Target("job", name)
-    return replace(job_target(info), name=name)
+    return job_target(info, name)
 
 
 async def user_in_path(request: HTTPConnection) -> Target:

@@ -15,7 +15,7 @@ from typing import Final
 from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError
 from millpond.server.absent import absent
 from millpond.server.auth import secrets
-from millpond.server.auth.records import AccountLimits, Group, Identity, Member, TokenKind, User
+from millpond.server.auth.records import AccountLimits, Group, Identity, Member, Token, TokenKind, User
 from millpond.server.auth.roles import Caller, Role, Target, Verb, allows
 from millpond.server.auth.tokens import Tokens
 from millpond.server.auth.user_numbers import UserNumbers
@@ -48,7 +48,7 @@ class Accounts:
         self._members = {(member.group, member.user): member for member in store.members()}
         self.tokens = Tokens(store, clock)
         self.numbers = UserNumbers(store)
-        self._callers: dict[str, Caller] = {}
+        self._callers: dict[str, dict[tuple[str, str], Caller]] = {}
         self._owner = owner
         self._owner_digest = secrets.digest_of(owner_token)
         if owner not in self._users:
@@ -64,7 +64,7 @@ class Accounts:
         """
         digest = secrets.digest_of(secret)
         if not session and secrets.is_same(digest, self._owner_digest):
-            return replace(self._known(self._owner), admin=True, how=OWNER)
+            return self._known(self._owner, OWNER)
         token = self.tokens.find(secret, digest)
         if token is None:
             return None
@@ -72,14 +72,12 @@ class Accounts:
         wrong_door = session != (token.kind is TokenKind.SESSION) or token.kind is TokenKind.INVITATION
         if wrong_door or user is None or user.disabled or not token.is_valid(self._clock()):
             return None
-        return replace(
-            self._known(token.user), verbs=token.verbs or None, how="session" if session else "token", token=token.id
-        )
+        return self._known(token.user, "session" if session else "token", token)
 
     def caller_named(self, name: str) -> Caller | None:
         """The owner of an account whom somebody else vouches for, such as a signed cookie; None when it is disabled."""
         user = self._users.get(name)
-        return None if user is None or user.disabled else replace(self._known(name), how="pass")
+        return None if user is None or user.disabled else self._known(name, "pass")
 
     def pass_epoch(self, name: str) -> int:
         """The present one of an account; -1 where there is none of this name."""
@@ -114,13 +112,15 @@ class Accounts:
             user = self.user(name)
             self._save_user(replace(user, pass_epoch=user.pass_epoch + 1))
 
-    def _known(self, name: str) -> Caller:
-        """The caller without the way they came in; kept until anything about them changes."""
-        found = self._callers.get(name)
+    def _known(self, name: str, how: str, token: Token | None = None) -> Caller:
+        """The caller as they came in; kept until anything about them changes."""
+        callers, way = self._callers.setdefault(name, {}), (how, token.id if token else "")
+        found = callers.get(way)
         if found is None:
             with self._lock:
                 roles = tuple((member.group, member.role) for member in self.memberships(name))
-                found = self._callers[name] = Caller(name, self._users[name].admin, roles)
+                admin, verbs = how == OWNER or self._users[name].admin, (token.verbs or None) if token else None
+                found = callers[way] = Caller(name, admin, roles, verbs, *way)
         return found
 
     # ---- looking ------------------------------------------------------------------------------------------------

@@ -7,9 +7,13 @@ from millpond.server.auth.roles import Target, Verb
 from millpond.specs.job_bodies import JobInfo
 
 
-def job_target(info: JobInfo) -> Target:
-    """A job as what a verb is applied to."""
-    return Target("job", info.id, info.user, frozenset({info.group} - {""}))
+def job_target(info: JobInfo, name: str = "") -> Target:
+    """A job as what a verb is applied to.
+
+    Args:
+        name: as it was asked for; empty: by its id.
+    """
+    return Target("job", name or info.id, info.user, frozenset((info.group,)) if info.group else frozenset())
 
 
 def entrance(info: JobInfo) -> tuple[Verb, Target]:

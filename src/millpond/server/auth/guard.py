@@ -7,6 +7,7 @@ by the permit that each route declares.
 from __future__ import annotations
 
 import asyncio
+import functools
 import ipaddress
 import socket
 from collections.abc import Iterable
@@ -38,6 +39,7 @@ _OIDC_PATHS: Final = ("/oidc/", f"{API_PREFIX}/oidc/")
 _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _SECRET_IN_URL: Final = frozenset({"token", "access_token", "api_key", "apikey", "auth", "authorization", "password"})
 
+_HOSTS_REMEMBERED: Final = 64
 _JOB: Final = "job_addressed"
 _UNKNOWN_NAME: Final = ErrorBody(
     cause="this server is not known by that name", code="request", remedy="use its address or localhost"
@@ -67,6 +69,7 @@ class Guard:
         self._security = security
         own = ("localhost", bound_to, socket.gethostname(), socket.getfqdn())
         self._names = {name.lower() for name in (*own, *names)}
+        self._is_our_name = functools.lru_cache(_HOSTS_REMEMBERED)(self._names_us)
         self._origins = origins
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -160,7 +163,7 @@ class Guard:
             )
         return None
 
-    def _is_our_name(self, host: str) -> bool:
+    def _names_us(self, host: str) -> bool:
         """An address is always ours (nobody can rebind it); a name must be one we know."""
         try:
             name = (urlsplit(f"//{host}").hostname or "").lower()
@@ -201,7 +204,9 @@ def _session_in(scope: Scope, headers: Headers) -> str:
     Over HTTPS the name that others cannot set is the only one that counts. Where a proxy speaks plain HTTP to us and is
     not trusted to say so, that name comes as well.
     """
-    found = cookie_parser(headers.get("cookie", ""))
+    if "cookie" not in headers:
+        return ""
+    found = cookie_parser(headers["cookie"])
     session = found.get(HOST_COOKIE, "")
     return session if session or scope["scheme"] in ("https", "wss") else found.get(COOKIE, "")
 

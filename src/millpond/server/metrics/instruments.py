@@ -6,6 +6,7 @@ Labels come from fixed sets and from what admins name (queues), so that nobody c
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cache
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics
@@ -42,6 +43,8 @@ class Instruments:
             registry=registry,
             buckets=_REQUEST_BUCKETS_S,
         )
+        self._requests_of = cache(self._requests.labels)
+        self._request_s_of = cache(self._request_s.labels)
         self._cycle_s = Histogram(
             "millpond_scheduler_cycle_seconds",
             "Time in which the scheduler decides what happens next",
@@ -63,8 +66,8 @@ class Instruments:
         Args:
             route: the path as it was declared, parameters in braces; of what is no route, a word.
         """
-        self._requests.labels(method if method in _METHODS else _OTHER, route, str(status)).inc()
-        self._request_s.labels(route).observe(after_s)
+        self._requests_of(method if method in _METHODS else _OTHER, route, status).inc()
+        self._request_s_of(route).observe(after_s)
 
     def cycled(self, took_s: float) -> None:
         """The scheduler has decided."""

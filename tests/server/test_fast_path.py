@@ -1,0 +1,68 @@
+"""The fast path in front of FastAPI answers as FastAPI does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from api_world import JOBS, Api, error_of
+
+_REQUESTS = (
+    ("GET", JOBS),
+    ("GET", f"{JOBS}?limit=1&state=running&state=queued&user=ada"),
+    ("GET", f"{JOBS}?limit=0&all=perhaps"),
+    ("GET", f"{JOBS}?members=unknown"),
+    ("GET", f"{JOBS}/{{job}}"),
+    ("GET", f"{JOBS}/{{job}}/why"),
+    ("GET", f"{JOBS}/{{job}}/events"),
+    ("GET", f"{JOBS}/{{job}}/logs"),
+    ("GET", f"{JOBS}/unknown"),
+    ("GET", f"{JOBS}/a%2Fb"),
+    ("GET", "/api/v1/server"),
+    ("GET", "/api/v1/nodes"),
+    ("GET", "/api/v1/unknown"),
+    ("PUT", JOBS),
+    ("HEAD", JOBS),
+    ("POST", JOBS),
+    ("POST", f"{JOBS}/{{job}}/resume"),
+    ("POST", f"{JOBS}/{{job}}/suspend?swap=perhaps"),
+    ("POST", f"{JOBS}/{{job}}/extend"),
+)
+
+
+@pytest.fixture
+def limits(api: Api) -> Any:
+    """What passes requests to the fast path."""
+    return api.client.app._app._app._routes._app  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(("method", "path"), _REQUESTS)
+def test_a_request_is_answered_by_the_fast_path_as_by_fastapi(api: Api, limits: Any, method: str, path: str) -> None:
+    job = api.submit(gpus=1).id
+    assert api.job(job).state == "running"
+    fast = limits._app
+    answers = []
+    for routes in (fast, fast._app):
+        limits._app = routes
+        answers.append(api.client.request(method, path.format(job=job)))
+    first, second = answers
+    assert (first.status_code, first.content) == (second.status_code, second.content)
+    assert sorted(first.headers.items()) == sorted(second.headers.items())
+
+
+def test_a_defect_is_answered_by_the_fast_path_as_by_fastapi(
+    api: Api, limits: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fast = limits._app
+    job = api.submit().id
+    monkeypatch.delattr(type(api.service.jobs), "show")
+    for routes in (fast, fast._app):
+        limits._app = routes
+        answer = api.client.get(f"{JOBS}/{job}")
+        assert (answer.status_code, error_of(answer).code) == (500, "defect")
+
+
+def test_what_many_clients_ask_for_takes_the_fast_path(limits: Any) -> None:
+    planned = {route.name for routes in limits._app._routes.values() for route, plan in routes if plan is not None}
+    assert {"submit", "list_jobs", "show", "why", "stop", "events"} <= planned
+    assert "logs" not in planned
