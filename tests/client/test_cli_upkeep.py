@@ -44,6 +44,17 @@ def will_tell(server, job, reason=None, wrote=()):
         server.will(200, stream=iter([b"".join(json.dumps(piece).encode() + b"\n" for piece in pieces)]))
 
 
+def test_daemons_of_a_job_that_has_succeeded_are_shown_as_stopped_and_not_blamed(server, run_pond, make_job):
+    worker = TASK | {"state": "succeeded", "exit_code": 0}
+    daemon = worker | {"task": 1, "role": "ps", "exit_code": None, "detail": "stopped when the work was done"}
+    job = make_job(state="succeeded", tasks=[worker, daemon], exit_code=0, started_at=1000.0, ended_at=1060.0)
+    will_tell(server, job.model_dump())
+    out = run_pond("get", "train-abcde")[1]
+    assert "worker   1 succeeded on n1\n" in out
+    assert "ps       1 stopped when the work was done on n1\n" in out
+    assert out.count("stopped when") == 1
+
+
 @pytest.mark.parametrize(
     ("fields", "steps"),
     [

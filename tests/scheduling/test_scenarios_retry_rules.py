@@ -127,7 +127,9 @@ def test_a_job_is_done_when_its_workers_are_and_its_parameter_servers_are_ended(
     (stop,) = world.of_kind(Stop)
     assert stop.cause is Cause.WORK_DONE
     assert world.state("j") is SUCCEEDED
-    assert all(task.state is TaskState.SUCCEEDED for task in world.core.jobs["j"].tasks)
+    tasks = world.core.jobs["j"].tasks
+    assert all(task.state is TaskState.SUCCEEDED for task in tasks)
+    assert [task.detail for task in tasks] == ["", "", *["stopped when the work was done"] * 2]
 
 
 def test_a_parameter_server_that_ends_by_itself_ends_nothing() -> None:

@@ -12,7 +12,7 @@ from millpond.scheduling.lifecycle import OWN_FAILURES, Trigger, is_retried
 from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.state import ACTIVE, State
 
-_TOLD_BEFORE = frozenset({Cause.TIME_LIMIT, Cause.DEVICE_FAILED})
+_TOLD_BEFORE = frozenset({Cause.TIME_LIMIT, Cause.DEVICE_FAILED, Cause.WORK_DONE})
 """Decisions to end a run that come with a word about it for its tasks."""
 
 
@@ -117,6 +117,9 @@ class Endings:
         states = {task.state for task in record.tasks}
         if not ACTIVE.isdisjoint(states):
             if record.stop_trigger is None and _only_daemons_run(record):
+                for task in record.tasks:
+                    if task.state in ACTIVE:
+                        task.detail = "stopped when the work was done"
                 state.stop(record, Trigger.ENDED_WELL, Cause.WORK_DONE)
             record.refresh()
             if record.slot >= 0:

@@ -166,7 +166,8 @@ class JobInfo(Body):
     @property
     def culprit(self) -> TaskInfo | None:
         """The task that it ended by, as far as any says something of its end: the first with an exit code."""
-        return next((task for task in sorted(self.tasks, key=lambda task: not task.exit_code) if task.detail), None)
+        unfinished = [task for task in self.tasks if task.detail and task.state != "succeeded"]
+        return next(iter(sorted(unfinished, key=lambda task: not task.exit_code)), None)
 
     @property
     def blamed(self) -> str:

@@ -120,7 +120,8 @@ def _tasks(job: JobInfo, service: ServiceInfo | None) -> Iterator[tuple[str, str
         return
     yield "tasks", wording.count(len(job.tasks), "task")
     for role in roles:
-        states = [task.state for task in job.tasks if task.role == role]
+        # A task that was ended as its job needed it no more (a daemon) counts as succeeded, and says so itself.
+        states = [(task.state == "succeeded" and task.detail) or task.state for task in job.tasks if task.role == role]
         counts = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
         nodes = ", ".join(dict.fromkeys(task.node for task in job.tasks if task.role == role and task.node))
         yield f"  {role}", counts + (f" on {nodes}" if nodes else "")

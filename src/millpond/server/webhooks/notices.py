@@ -91,7 +91,7 @@ def notices_of(
     for info in ended:
         if info.parent:
             continue
-        detail = next((task.detail for task in info.tasks if task.detail), info.array.summary if info.array else "")
+        detail = info.array.summary if info.array else info.culprit.detail if info.culprit else ""
         found.append(_notice(Topic(f"job.{info.state}"), at, info, exit_code=info.exit_code, detail=detail))
     return found
 
