@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from millpond.client.cli import dev
+from millpond.model.errors import ConflictError
 
 
 @pytest.mark.parametrize(
@@ -21,11 +22,20 @@ def test_that_a_link_is_waited_for_is_told_once(monkeypatch, answers, said):
     monkeypatch.setattr(dev, "say", told.append)
     monkeypatch.setattr(dev, "say_how_editors_open", lambda client, job: None)
     monkeypatch.setattr(dev, "_LOOK_EVERY_S", 0.0)
-    job = SimpleNamespace(id="a-1", state="running")
+    job = SimpleNamespace(id="a-1", state="running", kind="dev")
     client = SimpleNamespace(
         serves=lambda _: answers.pop(0),
+        document=lambda _: {"serve": {"path": "whole"}},
         job=lambda _: job,
         link=lambda _, alone: SimpleNamespace(open_url="http://a-1", open_path=""),
     )
     assert dev._show_link(client, job) == 0
     assert told == said
+
+
+def test_a_place_that_is_to_serve_nothing_is_not_waited_for():
+    job = SimpleNamespace(id="a-1", state="running", kind="dev")
+    client = SimpleNamespace(serves=lambda _: False, job=lambda _: job, document=lambda _: {"kind": "dev"})
+    with pytest.raises(ConflictError, match="a-1 serves nothing") as caught:
+        dev._show_link(client, job)
+    assert "pond attach a-1" in caught.value.remedy

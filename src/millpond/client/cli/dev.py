@@ -21,7 +21,7 @@ from millpond.client.cli.suggesting import SuggestingGroup
 from millpond.client.cli.waiting import WaitingLine
 from millpond.client.sdk import Client
 from millpond.client.sdk.client import ENDED
-from millpond.model.errors import InvalidInputError
+from millpond.model.errors import ConflictError, InvalidInputError
 from millpond.specs.errors import BadValueError
 from millpond.specs.job_bodies import JobInfo
 from millpond.specs.job_ids import service_of
@@ -125,6 +125,20 @@ def _await_start(client: Client, job: JobInfo) -> JobInfo:
     return seen
 
 
+def _require_serve(client: Client, job: JobInfo) -> None:
+    """Check that a place to work that does not answer is to serve anything.
+
+    Raises:
+        ConflictError: its job file says nothing of that.
+    """
+    if job.kind == "dev" and client.document(job.id).get("serve") is None:
+        raise ConflictError(
+            f"{job.id} serves nothing: its job file has no `serve`, and nothing listens at its port",
+            f"go there with `pond attach {job.id}`; what listens at $MILLPOND_PORT there can be opened, "
+            "or use a template that serves (`pond template ls`)",
+        )
+
+
 def _show_link(client: Client, job: JobInfo, alone: bool = False) -> int:
     """Print the link as soon as there is something to see behind it, and how editors open it."""
     give_up_at, told = time.monotonic() + SERVES_WITHIN_S, False
@@ -137,6 +151,7 @@ def _show_link(client: Client, job: JobInfo, alone: bool = False) -> int:
             say(f"{job.id} is suspended; `pond resume {job.id}` has it go on")
             return 1
         if not told:
+            _require_serve(client, job)
             say(f"waiting until {job.id} answers")
             told = True
         if time.monotonic() > give_up_at:
