@@ -31,6 +31,7 @@ _ELSEWHERE = {
     **dict.fromkeys(("queues", "partition", "partitions", "quota"), ("queue",)),
     **dict.fromkeys(("rerun", "retry", "requeue", "resubmit"), ("clone",)),
     **dict.fromkeys(("account", "accounts", "users"), ("user",)),
+    **{word: (f"nodes {word}",) for word in ("cordon", "drain", "uncordon")},
 }
 """Words of other tools (kubectl, docker, Slurm and its kin), each with our own, the first that a group has."""
 
@@ -43,7 +44,7 @@ class SuggestingGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name, known = args[0], self.list_commands(ctx)
         if name not in known and not name.startswith("-"):
-            near = [own for own in _ELSEWHERE.get(name, ()) if own in known]
+            near = [own for own in _ELSEWHERE.get(name, ()) if own.split()[0] in known]
             near = near or get_close_matches(name, known, n=1, cutoff=0.5)
             hint = f"`{ctx.command_path} --help` lists the commands"
             if near:
