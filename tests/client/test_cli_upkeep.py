@@ -179,6 +179,19 @@ def test_everything_about_a_job_comes_in_one_piece(server, run_pond, make_job, f
     assert found["events"][0]["text"] == "submitted"
 
 
+# ---- history ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("file", ["jobs.csv", "-"])
+def test_a_trace_in_a_file_is_followed_by_the_command_that_plays_it(server, run_pond, monkeypatch, tmp_path, file):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    row = {"submit_s": 5.0, "duration_s": 1.0, "gpus": 0, "gpu_milli": 1000}
+    server.will(200, {"rows": [row | {"job": "a-abcde", "user": "ada", "name": "a", "queue": "default"}]})
+    code, _, err = run_pond("history", "export", file)
+    assert (code, "pond replay" in err) == (0, file != "-")
+
+
 # ---- events -----------------------------------------------------------------------------------------------------
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import sys
 import time
 from collections import Counter
 from pathlib import Path
@@ -53,7 +52,7 @@ def export(file: str, since: str | None, until: str | None, state_dir: Path | No
         raise NotFoundError(f"no job that ended is there to be written{told}", "see `pond ps --all`")
     write_text(file, _trace(rows))
     say(f"{wording.count(len(rows), 'job')} in {file}" + (f"; left out: {missing}" if missing else ""))
-    if sys.stderr.isatty() or file != "-":
+    if file != "-":
         command = f"pond replay --format native --jobs {file} --cluster {cluster or 'NxG'}"
         say(f"play them with `{command}`")
 
