@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import replace
 
 from millpond.model.amounts import seconds_text
 from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError
@@ -136,8 +135,12 @@ class Changes:
             if not may_rest:
                 raise InvalidInputError(f"job {record.id!r} cannot go without tasks", "only a service with min: 0 can")
             role = _role(record.job, wish.role)
-            if wish.tasks:
-                replace(role, desired=wish.tasks)  # outside its bounds this raises, so that nothing wrong is stored
+            if wish.tasks and not role.minimum <= wish.tasks <= role.maximum:
+                raise InvalidInputError(
+                    f"{wish.tasks} is not a number of tasks of role {role.name!r} of job {record.id!r} "
+                    f"(min {role.minimum}, max {role.maximum})",
+                    "stay within the bounds, which its job file lays down, such as tasks: {min: 1, max: 3}",
+                )
             return DesiredCountChanged(now, record.id, role.name, wish.tasks, f"{by or 'somebody'} asked for it")
 
         return await self._change_each(job, change, _has_not_ended, "waits or runs")
