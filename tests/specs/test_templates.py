@@ -90,6 +90,12 @@ def test_an_unknown_template_is_answered_with_the_nearest() -> None:
         find_template("jupiterlab")
 
 
+def test_where_no_template_has_a_like_name_all_are_listed_in_order() -> None:
+    with pytest.raises(NotFoundError) as refused:
+        find_template("zzz")
+    assert refused.value.remedy == f"use one of {', '.join(template.name for template in all_templates())}"
+
+
 def test_what_is_not_installed_is_named_with_the_way_to_it(own: Path) -> None:
     (own / "mine.yaml").write_text(OWN)
     with pytest.raises(UnavailableError, match=r"needs no-such-program.*ask ada"):

@@ -134,7 +134,7 @@ def find_template(name: str, warn: Callable[[str], None] = lambda text: None) ->
     paths = _paths()
     template = _first_usable(paths.pop(name, []), warn)
     if template is None:
-        raise NotFoundError(f"no template {name!r}", suggest(name, list(paths)))
+        raise NotFoundError(f"no template {name!r}", suggest(name, sorted(paths)))
     return template
 
 
