@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from types import SimpleNamespace
+
 import pytest
 
-from millpond.client.sdk import patience
+from millpond.client.cli.feeding import InputFeeder
+from millpond.client.sdk import inputs, patience
 from millpond.client.sdk.inputs import Inputs
 from millpond.model.errors import ConflictError, UnavailableError
 from millpond.specs.job_requests import InputInfo
@@ -53,8 +58,41 @@ def test_everything_arrives_once_and_then_the_end(trouble):
     assert (server.taken, server.ended) == (b"abcdefghijklm", True)
 
 
+def test_a_sender_that_has_nothing_for_now_says_so_with_an_empty_piece():
+    server = Server([])
+    sent = []
+
+    def ask(answer, method, path, *, content, **rest):
+        sent.append(content)
+        return server.ask(answer, method, path, content=content, **rest)
+
+    Inputs(ask, server).feed("j", 4, pieces(None, b"ab", None, b"c"))
+    assert sent == [b"", b"ab", b"", b"c", b""]
+    assert (server.taken, server.ended) == (b"abc", True)
+
+
 def test_a_refusal_ends_it():
     server = Server([])
     server.refusal = ConflictError("no", "")
     with pytest.raises(ConflictError):
         Inputs(server.ask, server).feed("j", 4, pieces(b"abc"))
+
+
+def test_what_is_piped_into_a_command_is_waited_for_in_turns(monkeypatch):
+    reader, writer = os.pipe()
+    monkeypatch.setattr(inputs, "HEARD_EVERY_S", 0.0)
+    found = []
+
+    def feed(_job, _attempt, read):
+        found.append(read(10))
+        os.write(writer, b"abc")
+        found.append(read(10))
+        os.close(writer)
+        found.append(read(10))
+
+    with os.fdopen(reader) as stdin:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        feeder = InputFeeder(SimpleNamespace(inputs=SimpleNamespace(feed=feed)))
+        feeder._run(SimpleNamespace(id="j", attempt=1))
+    assert found == [None, b"abc", b""]
+    assert feeder.done

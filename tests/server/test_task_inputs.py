@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,7 +13,9 @@ from millpond.model.errors import ConflictError
 from millpond.node.input_ring import ROOM_BYTES, InputRing
 from millpond.node.records import TaskFiles, TaskId
 from millpond.server import task_inputs
-from millpond.server.task_inputs import InputPiece, TaskInputs
+from millpond.server.board import Board
+from millpond.server.input_watch import InputWatch
+from millpond.server.task_inputs import SILENT_S, InputPiece, TaskInputs
 from millpond.specs.job_bodies import JobInfo, TaskInfo
 from millpond.specs.job_requests import InputInfo
 
@@ -24,7 +27,18 @@ class Scene:
         self.path = TaskFiles.of(state_dir, TaskId("j", 1, 0)).input
         self.path.parent.mkdir(parents=True)
         self.live: JobInfo | None = self.job()
-        self.inputs = TaskInputs(state_dir, lambda _: self.live, threading.Event())
+        self.now = 0.0
+        self.state_dir = state_dir
+        self.restart()
+
+    def restart(self) -> None:
+        """Another server goes on."""
+        self.inputs = TaskInputs(self.state_dir, lambda _: self.live, threading.Event(), lambda: self.now)
+
+    def ended_after(self, seconds: float) -> list[str]:
+        """Jobs whose input the server ends at the look that it takes then."""
+        self.now += seconds
+        return self.inputs.end_silent([] if self.live is None else [self.live])
 
     def job(self, state: str = "running") -> JobInfo:
         return JobInfo(
@@ -73,6 +87,66 @@ def test_a_task_that_reads_no_more_and_a_run_that_is_over_take_nothing(scene: Sc
         scene.live = scene.job()
         ring.close_reader()
         assert not scene.send(b"x").open
+
+
+def test_the_input_of_a_sender_that_is_gone_is_ended_and_it_is_told_so_should_it_come_back(scene: Scene) -> None:
+    with InputRing.create(scene.path) as ring:
+        assert scene.ended_after(0) == []
+        scene.send(b"abc")
+        assert scene.ended_after(SILENT_S - 1) == []
+        assert scene.ended_after(1) == ["j"]
+        assert (ring.next(100), ring.ended) == (b"abc", True)
+        assert scene.ended_after(SILENT_S) == [], "it is ended once"
+        for closed in (False, True):
+            for data, end in ((b"d", False), (b"", False), (b"d", True)):
+                with pytest.raises(ConflictError, match="has ended at byte 3"):
+                    scene.send(data, 3, end=end)
+            if not closed:
+                ring.close_reader()
+        assert scene.send(b"c", 2, end=True) == InputInfo(received=3, open=False), "nothing of it is missing"
+
+
+def test_the_history_of_a_job_tells_that_its_input_was_ended(scene: Scene) -> None:
+    board, told = Board(), []
+    assert scene.live is not None
+    board.put(scene.live)
+    watch = InputWatch(SimpleNamespace(board=board, note=lambda job, text: told.append((job, text))), scene.inputs)  # type: ignore[arg-type]
+    InputRing.create(scene.path).close()
+    watch.look()
+    scene.now += SILENT_S
+    watch.look()
+    assert told == [("j", "its standard input was ended: its sender was not heard of for 10m")]
+
+
+def test_the_input_of_a_run_that_is_over_is_left_as_it_was(scene: Scene) -> None:
+    with InputRing.create(scene.path) as ring:
+        scene.live = scene.job("queued")
+        scene.ended_after(0)
+        assert scene.ended_after(SILENT_S) == []
+        assert not ring.ended
+
+
+def test_a_sender_that_never_came_is_waited_for_as_long(scene: Scene) -> None:
+    InputRing.create(scene.path).close()
+    assert scene.ended_after(0) == []
+    assert scene.ended_after(SILENT_S) == ["j"]
+
+
+def test_a_sender_that_says_that_more_will_come_is_waited_for(scene: Scene) -> None:
+    InputRing.create(scene.path).close()
+    for _ in range(5):
+        scene.send(b"")
+        assert scene.ended_after(SILENT_S - 1) == []
+
+
+def test_after_a_restart_of_the_server_a_sender_has_all_the_time_to_come_back(scene: Scene) -> None:
+    InputRing.create(scene.path).close()
+    scene.send(b"abc")
+    scene.now += SILENT_S
+    scene.restart()
+    assert scene.ended_after(0) == []
+    assert scene.ended_after(SILENT_S - 1) == []
+    assert scene.send(b"def", 3, end=True) == InputInfo(received=6, open=False)
 
 
 def test_a_job_without_standard_input_says_so(scene: Scene) -> None:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import errno
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -24,6 +25,8 @@ from millpond.specs.job_bodies import JobInfo
 from millpond.specs.job_requests import InputInfo
 
 WAIT_S: Final = 5.0
+SILENT_S: Final = 600.0
+"""A sender that has not been heard of for so long is gone: five times as long as clients look for a lost server."""
 _FIRST_LOOK_S: Final = 0.005
 _LONGEST_LOOK_S: Final = 0.2
 
@@ -50,23 +53,35 @@ class TaskInputs:
     Args:
         live: a job that has not ended; does not block.
         closing: set when the server is about to stop, so that nobody waits for room any longer.
+        clock: seconds, from any instant.
     """
 
-    def __init__(self, state_dir: Path, live: Callable[[str], JobInfo | None], closing: threading.Event) -> None:
+    def __init__(
+        self,
+        state_dir: Path,
+        live: Callable[[str], JobInfo | None],
+        closing: threading.Event,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._state_dir = state_dir
         self._live = live
         self._closing = closing
+        self._clock = clock
+        self._heard_at: dict[TaskId, float] = {}
 
     async def receive(self, job: JobInfo, piece: InputPiece) -> InputInfo:
         """Take as much of a piece as there is room for by now or in a moment.
 
         Raises:
-            ConflictError: the job reads no standard input, or does not run yet, or lacks what stands before the piece.
+            ConflictError: the job reads no standard input, or does not run yet, or lacks what stands before the piece,
+                or its input has ended before it.
             UnavailableError: the disk is full.
         """
         if JobState(job.state).ended or job.attempt != piece.attempt:
             return InputInfo(received=piece.offset, open=False)
-        task = TaskFiles.of(self._state_dir, TaskId(job.id, job.attempt, 0))
+        run = TaskId(job.id, job.attempt, 0)
+        self._heard_at[run] = self._clock()
+        task = TaskFiles.of(self._state_dir, run)
         try:
             ring = InputRing(task.input)
         except FileNotFoundError as error:
@@ -77,7 +92,40 @@ class TaskInputs:
                     f"byte {piece.offset} of standard input comes before byte {ring.received}",
                     "go on where it ended",
                 )
+            if ring.ended and not (piece.end and piece.offset + len(piece.data) == ring.received):
+                raise ConflictError(
+                    f"the standard input of job {job.id} has ended at byte {ring.received}",
+                    "submit the job again; a sender of input is heard of every ten minutes, if with an empty piece",
+                )
             return await self._put(job.id, task, ring, piece)
+
+    def end_silent(self, jobs: Iterable[JobInfo]) -> list[str]:
+        """End the standard input of running jobs whose sender has not been heard of for ``SILENT_S``; returns them.
+
+        Before its first piece, and after a start of the server, the time counts from the first call on.
+
+        Raises:
+            OSError: what is known of a task's input cannot be read or written.
+        """
+        now, ended, waiting = self._clock(), [], set()
+        for job in jobs:
+            run = TaskId(job.id, job.attempt, 0)
+            task = TaskFiles.of(self._state_dir, run)
+            if job.state not in (JobState.RUNNING, JobState.SUSPENDED) or not task.input.exists():
+                continue
+            with InputRing(task.input) as ring:
+                if ring.ended or ring.closed:
+                    continue
+                waiting.add(run)
+                if now < self._heard_at.setdefault(run, now) + SILENT_S:
+                    continue
+                ring.end()
+            ended.append(job.id)
+            if (record := read_record(task)) is not None:
+                runner.wake(record)
+        for run in self._heard_at.keys() - waiting:
+            del self._heard_at[run]
+        return ended
 
     async def _put(self, job: str, task: TaskFiles, ring: InputRing, piece: InputPiece) -> InputInfo:
         loop = asyncio.get_running_loop()

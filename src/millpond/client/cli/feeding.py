@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import select
 import stat
 import sys
 import threading
@@ -31,13 +32,19 @@ class InputFeeder:
         threading.Thread(target=self._run, args=(job,), name="standard-input", daemon=True).start()
 
     def _run(self, job: JobInfo) -> None:
-        from millpond.client.sdk.inputs import PIECE_BYTES
+        from millpond.client.sdk.inputs import HEARD_EVERY_S, PIECE_BYTES
 
         file = sys.stdin.fileno()
+        ready = select.poll()
+        ready.register(file, select.POLLIN)
+
+        def read(most: int) -> bytes | None:
+            return os.read(file, most) if ready.poll(HEARD_EVERY_S * 1000) else None
+
         with contextlib.suppress(OSError):  # it is no pipe, or one's pipes have all the room that they may have
             fcntl.fcntl(file, fcntl.F_SETPIPE_SZ, PIECE_BYTES)
         try:
-            self._client.inputs.feed(job.id, job.attempt, lambda most: os.read(file, most))
+            self._client.inputs.feed(job.id, job.attempt, read)
         except MillpondError as error:
             complain(error)
             return

@@ -15,6 +15,8 @@ from millpond.model.errors import UnavailableError
 from millpond.specs.job_requests import InputInfo
 
 PIECE_BYTES: Final = 2**19
+HEARD_EVERY_S: Final = 60.0
+"""A sender says this often that it is there; the server takes one that is silent for ten minutes for gone."""
 _ANSWER_WITHIN_S: Final = 30.0
 """The server waits for room for a while before it answers."""
 
@@ -44,18 +46,23 @@ class Inputs:
         path = f"/jobs/{segment(job_id)}/stdin"
         return self._ask(InputInfo, "PUT", path, params=params, content=data, timeout=_ANSWER_WITHIN_S)
 
-    def feed(self, job_id: str, attempt: int, read: Callable[[int], bytes]) -> None:
+    def feed(self, job_id: str, attempt: int, read: Callable[[int], bytes | None]) -> None:
         """Send all that ``read`` gives, up to its end (no bytes); returns early when the task takes nothing more.
+
+        Args:
+            read: gives at most so many bytes, and None after ``HEARD_EVERY_S`` without any: the server is told that
+                more will come.
 
         Raises:
             UnavailableError: the server stayed away for too long.
+            ConflictError: it has ended the input meanwhile.
         """
         patience = Patience(self._connection)
         offset, data, is_open, end = 0, b"", True, False
         while is_open:
             if not data and not end:
-                data = read(PIECE_BYTES)
-                end = not data
+                found = read(PIECE_BYTES)
+                data, end = found or b"", found == b""
             try:
                 info = self.send(job_id, attempt, offset, data, end=end)
             except UnavailableError as error:

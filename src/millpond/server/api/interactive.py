@@ -77,7 +77,8 @@ async def send_input(
     """Send a piece of standard input to the task of a running job that was submitted with ``stdin: true``.
 
     The body is the piece. Less of it may be taken than was sent, while the task reads slowly; the answer says up to
-    where to go on. A piece that comes again is taken once.
+    where to go on. A piece that comes again is taken once. After ten minutes without any piece, if an empty one, the
+    input ends.
     """
     access.act.continues = offset > 0
     info = await service.jobs.find(job)

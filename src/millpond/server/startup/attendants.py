@@ -9,6 +9,7 @@ from typing import Protocol
 from millpond.server.disk_watch import DiskWatch
 from millpond.server.idling import IdleWatch, cpu_s_of
 from millpond.server.inbox import wall_clock
+from millpond.server.input_watch import InputWatch
 from millpond.server.local import pretend
 from millpond.server.options import ServerOptions
 from millpond.server.power.keeping import Policy, PowerKeeper
@@ -86,6 +87,7 @@ def _of_work(current: Current, base: Foundation, service: Service) -> list[Atten
     scaler = Autoscaler(ground.loop, sizing, ground.job_files.file_of, front.meter, use_milli, wall_clock)
     scaler.is_spoken_for = service.rollouts.speaks_for
     return [
+        InputWatch(ground.loop, service.inputs),
         IdleWatch(ground.loop, service.activity, ground.state_dir, current.config.dev, wall_clock, cpu_s_of),
         scaler,
         service.rollouts,
