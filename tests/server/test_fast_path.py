@@ -53,13 +53,17 @@ def test_a_request_is_answered_by_the_fast_path_as_by_fastapi(api: Api, limits: 
 def test_a_defect_is_answered_by_the_fast_path_as_by_fastapi(
     api: Api, limits: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    async def nothing(*_: object) -> None:
+        return None
+
     fast = limits._app
     job = api.submit().id
-    monkeypatch.delattr(type(api.service.jobs), "show")
-    for routes in (fast, fast._app):
-        limits._app = routes
-        answer = api.client.get(f"{JOBS}/{job}")
-        assert (answer.status_code, error_of(answer).code) == (500, "defect")
+    for show in (None, nothing):
+        monkeypatch.setattr(type(api.service.jobs), "show", show)
+        for routes in (fast, fast._app):
+            limits._app = routes
+            answer = api.client.get(f"{JOBS}/{job}")
+            assert (answer.status_code, error_of(answer).code) == (500, "defect")
 
 
 def test_what_many_clients_ask_for_takes_the_fast_path(limits: Any) -> None:

@@ -74,12 +74,12 @@ class FastPath:
             if errors:
                 raise RequestValidationError(errors)
             result = await plan.call(**arguments)
+            if isinstance(result, Response):
+                return result
+            assert type(result) is route.response_model, f"{route.path} answers with a {type(result).__name__}"
+            content = result.model_dump_json(by_alias=True)
         except Exception as error:
             return self._refusal(request, error)
-        if isinstance(result, Response):
-            return result
-        assert type(result) is route.response_model, f"{route.path} answers with a {type(result).__name__}"
-        content = result.model_dump_json(by_alias=True)
         return Response(content, route.status_code or 200, media_type="application/json")
 
     def _refusal(self, request: Request, error: Exception) -> Response:
