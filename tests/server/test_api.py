@@ -111,6 +111,25 @@ def test_a_job_without_a_name_of_its_own_is_not_expected_to_take_as_long_as_othe
     assert [foretold("/bin/sleep", "1"), foretold("sleep", "200"), foretold("train.sh")] == [False, False, True]
 
 
+def test_a_list_shows_each_job_as_it_is_now_although_unchanged_ones_are_not_encoded_again(api: Api) -> None:
+    first, second = api.submit(name="first", gpus=1), api.submit(name="second", gpus=1)
+
+    def listed() -> dict[str, JobInfo]:
+        answer = api.client.get(JOBS)
+        return {info.id: info for info in JobList.model_validate_json(answer.content).jobs}
+
+    before = {job.id: api.job(job.id) for job in (first, second)}
+    assert listed() == listed() == before
+    api.client.post(f"{JOBS}/{first.id}/suspend")
+    suspended = api.job(first.id)
+    assert suspended.state == "suspended"
+    assert listed() == {first.id: suspended, second.id: before[second.id]}
+    api.client.post(f"{JOBS}/{first.id}/stop")
+    assert api.job(first.id).state == "cancelled"
+    assert list(listed()) == [second.id]
+    assert list(api.loop.board._encoded) == [second.id]
+
+
 def test_a_waiting_job_says_why_in_lists_and_in_full(api: Api) -> None:
     api.submit(gpus=4, time_limit="1h")
     waiting = api.submit(gpus=4)

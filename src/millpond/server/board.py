@@ -38,6 +38,7 @@ class Board:
         self.on_first_start: Callable[[JobInfo], None] = lambda _: None
         self._lock = threading.Lock()
         self._jobs: dict[str, JobInfo] = {}
+        self._encoded: dict[str, tuple[JobInfo, bytes]] = {}
 
     def put(self, info: JobInfo) -> None:
         """Show a job, or its new look."""
@@ -51,10 +52,21 @@ class Board:
         """No longer show a job (it has ended, and the store has it)."""
         with self._lock:
             self._jobs.pop(job, None)
+            self._encoded.pop(job, None)
 
     def get(self, job: str) -> JobInfo | None:
         """A job's latest look; None when it is not here."""
         return self._jobs.get(job)
+
+    def encoded(self, info: JobInfo) -> bytes:
+        """A job as JSON; that of its latest look is kept."""
+        look, encoded = self._encoded.get(info.id, (None, b""))
+        if look is not info:
+            encoded = info.model_dump_json().encode()
+            with self._lock:
+                if self._jobs.get(info.id) is info:
+                    self._encoded[info.id] = info, encoded
+        return encoded
 
     def newest_first(self) -> list[JobInfo]:
         """All of them."""

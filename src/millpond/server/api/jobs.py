@@ -96,8 +96,7 @@ async def list_jobs(
     ``members`` it is its members that are listed."""
     wish = ListWish(wanted, everything, limit, members)
     found = await service.jobs.listed(wish, audience_of(access.caller))
-    # Written here: given the model, the framework would build and check it all once more.
-    return Response(found.model_dump_json(), media_type="application/json")
+    return Response(service.jobs.encoded(found), media_type="application/json")
 
 
 @router.get("/{job}")

@@ -116,6 +116,11 @@ class Jobs:
         jobs = [self._front.look(info) for info in shown if wanted.matches(info)]
         return JobList(jobs=jobs, truncated=len(newest) > limit)
 
+    def encoded(self, found: JobList) -> bytes:
+        """A list as JSON; a job that looks as it did in an earlier list is not encoded again."""
+        jobs = b",".join(map(self._board.encoded, found.jobs))
+        return b'{"jobs":[%b],"truncated":%b}' % (jobs, b"true" if found.truncated else b"false")
+
     async def why(self, job: str, audience: Audience) -> ReasonInfo:
         """Why a job waits, or runs, or how it ended."""
         info = await self.find(job)

@@ -93,9 +93,9 @@ class JobFilter:
         """Whether a job is one of them."""
         return (
             (not self.states or info.state in self.states)
-            and self.user in ("", info.user)
-            and self.queue in ("", info.queue)
-            and self.name in ("", info.name)
+            and (not self.user or info.user == self.user)
+            and (not self.queue or info.queue == self.queue)
+            and (not self.name or info.name == self.name)
         )
 
 
