@@ -99,6 +99,8 @@ class DiskBooks:
 
     def excess(self, user: str, group: str) -> str:
         """Whose limit is exceeded, in words; empty when none is."""
+        if self.limit_of_user(user) is None and self.limit_of_group(group) is None:
+            return ""
         for held in (self.of_user(user), self.of_group(group)):
             if held.limit_bytes is not None and held.used_bytes > held.limit_bytes:
                 used, most = size_text(held.used_bytes), size_text(held.limit_bytes)

@@ -139,7 +139,7 @@ class Isolation:
         """
         if self.hindrance:
             raise UnavailableError(self.hindrance, self.advice)
-        if self._is_another(user) and self._run_as().kind is UserKind.UNIX:
+        if self.is_another(user) and self._run_as().kind is UserKind.UNIX:
             account_named(user)
 
     def working_folder(self, workdir: str, user: str) -> Path:
@@ -169,7 +169,7 @@ class Isolation:
             UnavailableError: the numbers are used up.
             OSError: a home cannot be made.
         """
-        if not self._is_another(user):
+        if not self.is_another(user):
             return None
         rule = self._run_as()
         if rule.kind is UserKind.UNIX:
@@ -237,7 +237,7 @@ class Isolation:
             return [StartsHeld(self._clock(), Cause.NOT_ISOLATED, text)]
         return [StartsFreed(self._clock(), Cause.NOT_ISOLATED)]
 
-    def _is_another(self, user: str) -> bool:
+    def is_another(self, user: str) -> bool:
         """Whether a user's tasks run as somebody else than the server."""
         if not self.apart.is_root or self.apart.sandbox is None or self.apart.trouble:
             return False

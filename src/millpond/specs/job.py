@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path as FilePath
 from typing import Annotated, Any, Final, Literal
 
@@ -294,16 +294,18 @@ class JobSpec:
 
     Attributes:
         document: the file as plain data, as a client sends it; ``workdir`` in it is absolute.
+        job: for the scheduler, under no id of its own yet.
         warnings: what was accepted and has no effect here.
     """
 
     document: dict[str, Any]
     file: JobFile
+    job: Job
     warnings: tuple[str, ...] = ()
 
     def to_job(self, job_id: str, user: str = "") -> Job:
         """The job for the scheduler."""
-        return build_job(self.file, job_id, user)
+        return replace(self.job, id=job_id, user=user)
 
     @property
     def checkpoint(self) -> workloads.Checkpoint:
@@ -393,15 +395,13 @@ def _read_one(located: Located, base: FilePath | None, context: object = None) -
         located.value = {"workdir": ".", **located.value}
         _make_absolute(located.value, base)
     file = validate(JobFile, located, written, context)
-    problems = _cross_checks(file, located, written)
-    if not problems:
-        try:
-            build_job(file, "check", "")
-        except InvalidInputError as error:
-            problems = [located.problem((), error.cause, error.remedy)]
-    if problems:
+    if problems := _cross_checks(file, located, written):
         raise SpecError(problems)
-    return JobSpec(located.value, file, (*warnings, *unfilled(file)))
+    try:
+        job = build_job(file, "check", "")
+    except InvalidInputError as error:
+        raise SpecError([located.problem((), error.cause, error.remedy)]) from error
+    return JobSpec(located.value, file, job, (*warnings, *unfilled(file)))
 
 
 def _make_absolute(document: dict[str, Any], base: FilePath) -> None:
@@ -427,8 +427,9 @@ def _cross_checks(file: JobFile, located: Located, written: Callable[[Path], Pat
         problems.append(located.problem(written(("tasks",)), "both tasks and roles", hint, at_key=True))
     for field, message, hint in array_faults(file):
         problems.append(located.problem(written((field,)), message, hint, at_key=True))
+    roles = file.all_roles()
     seen: set[str] = set()
-    for index, role in enumerate(file.all_roles()):
+    for index, role in enumerate(roles):
         at: Path = ("roles", index) if file.roles is not None else ()
         if role.command is None:
             problems.append(located.problem(written(at), "the field 'command' is missing", "say what to run"))
@@ -440,10 +441,10 @@ def _cross_checks(file: JobFile, located: Located, written: Callable[[Path], Pat
             problems.append(
                 located.problem(written((*at, "retry_on")), "retry_on without retries", _TIMES, at_key=True)
             )
-    if all(role.daemon for role in file.all_roles()):
+    if all(role.daemon for role in roles):
         hint = "leave daemon out of the role that does the work"
         problems.append(located.problem(written(("roles",)), "all roles are daemons", hint, at_key=True))
-    if (count := sum(role.tasks.max for role in file.all_roles() if role.tasks)) > MOST_TASKS:
+    if (count := sum(role.tasks.max for role in roles if role.tasks)) > MOST_TASKS:
         problems.append(located.problem((), f"{count} tasks in all", f"use at most {MOST_TASKS}"))
     variables: set[str] = set()
     for name in file.data:

@@ -68,6 +68,7 @@ class Requirements:
     async def admit(self, file: JobFile, document: dict[str, Any], caller: Caller) -> Settled:
         """What a job refers to, checked, and how its file is kept."""
         isolation = self._ground.isolation
-        identity = await asyncio.to_thread(isolation.identity_of, caller.user) if isolation.apart.is_root else None
+        is_another = isolation.is_another(caller.user)
+        identity = await asyncio.to_thread(isolation.identity_of, caller.user) if is_another else None
         document = await self._ground.files.admit(file, document, caller, identity)
         return await self._ground.outfit.provisions.admit(file, document, caller, identity)

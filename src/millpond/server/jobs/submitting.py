@@ -97,7 +97,8 @@ class Submissions:
         forecast = None if _is_called_by_its_program(spec.file) else await self._forecast(job)
         if settled.document is spec.document:  # nothing was found for it, so what was checked is what is stored
             self._ground.job_files.note(job.id, Accepted(spec, job.user, job.group))
-        own_key, digest = keyed.own_key(caller, spec.file), keyed.digest
+        own_key = keyed.own_key(caller, spec.file)
+        digest = keyed.digest if own_key else ""
         submission = Submission(job, settled.document, own_key, digest, forecast, settled.waits)
         return _Prepared(submission, (*spec.warnings, *settled.warnings))
 
@@ -156,4 +157,5 @@ def _by_name(specs: Sequence[JobSpec], ids: Sequence[str], number: int) -> dict[
 
 def _new_id(spec: JobSpec) -> str:
     """The job's name as far as it fits into ids, paths and host names, and five letters by chance."""
-    return f"{slug_of(spec.file.name or '') or _UNNAMED}-{''.join(secrets.choice(_ID_LETTERS) for _ in range(5))}"
+    letters = "".join(_ID_LETTERS[byte % len(_ID_LETTERS)] for byte in secrets.token_bytes(5))  # 256 is 8 times 32
+    return f"{slug_of(spec.file.name or '') or _UNNAMED}-{letters}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, Final
 
 from millpond.model.errors import ConflictError, InvalidInputError, NotAllowedError
@@ -121,7 +122,7 @@ class Updating:
         spec = with_ids(spec, await self._requirements.awaited_jobs(caller).resolve(spec, {}))
         await self._requirements.check_possible(place.of(spec.to_job("plan")))
         settled = await self._requirements.admit(spec.file, spec.document, caller)
-        return JobSpec(settled.document, spec.file, (*spec.warnings, *settled.warnings))
+        return replace(spec, document=settled.document, warnings=(*spec.warnings, *settled.warnings))
 
 
 def target_of(file: JobFile, now: int) -> int:
