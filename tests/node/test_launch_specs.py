@@ -7,7 +7,11 @@ from pathlib import Path
 import pytest
 
 from millpond.model.errors import InvalidInputError
+from millpond.model.sharing import SliceHold
 from millpond.node.launch import LaunchSpec, base_environment
+from millpond.node.order import TaskStart, order_for
+from millpond.node.records import TaskFiles, TaskId
+from millpond.node.sandbox import Sandbox
 
 
 def test_a_line_goes_to_the_shell_and_words_are_taken_as_they_are() -> None:
@@ -44,3 +48,14 @@ def test_tasks_inherit_paths_and_language_but_no_secrets(monkeypatch: pytest.Mon
     assert environment["LC_TIME"] == "C"
     assert "PATH" in environment
     assert "DATABASE_PASSWORD" not in environment
+
+
+@pytest.mark.parametrize(("held_by", "own"), [(SliceHold.GATE, True), (SliceHold.MPS, False)])
+def test_a_task_under_mps_meets_its_daemon_in_the_machines_shared_memory(
+    tmp_path: Path, held_by: SliceHold, own: bool
+) -> None:
+    task = TaskId("j", 1, 0)
+    start = TaskStart(task, "worker", "n", 1, (), {"PATH": "/usr/bin:/bin"}, held_by=held_by)
+    launch = LaunchSpec("work", Path("/usr"), own_shared_memory=True)
+    order = order_for(tmp_path, start, launch, TaskFiles.of(tmp_path, task), Sandbox("bwrap", ()))
+    assert ("/dev/shm" in order["wrapped"]) == own

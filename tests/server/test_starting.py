@@ -255,6 +255,25 @@ def test_a_job_is_launched_as_its_file_says(tmp_path: Path) -> None:
     assert launch.role_amounts == {"ps": Amounts(2_000, 1_024, 4_096), "worker": Amounts(2_000, 2_048, 4_096)}
     assert launch.said_memory == {"worker"}
     assert launch.identity is None
+    assert not launch.own_shared_memory
+
+
+@pytest.mark.parametrize(
+    ("fields", "own"),
+    [
+        ({"memory": "2GiB"}, True),
+        ({"memory": "2GiB", "gpus": 1}, True),
+        ({"roles": [{"name": "one", "memory": "2GiB"}]}, True),
+        ({"gpus": 1}, False),
+        ({"memory": "2GiB", "tasks": 2}, False),
+        ({"memory": "2GiB", "tasks": {"min": 1, "max": 2}}, False),
+        ({"memory": "2GiB", "roles": [{"name": "a"}, {"name": "b"}]}, False),
+    ],
+)
+def test_a_single_task_that_names_its_memory_shares_none_with_others(tmp_path: Path, fields: Any, own: bool) -> None:
+    store = Store(fresh_sqlite(tmp_path))
+    store.append([], [NewJob("j", "ada", 1.0, {"command": "work", **fields})])
+    assert launcher_on(store, tmp_path).launch_of("j").own_shared_memory == own
 
 
 def test_a_provider_without_the_package_that_checks_its_signatures_is_one_clear_error(

@@ -116,6 +116,8 @@ def order_for(
             identity=identity,
             account=launch.account,
             memory_mib=launch.amounts_of(start.role).memory_mib,
+            # Who computes through NVIDIA's multi-process service meets it in the machine's.
+            own_shared_memory=launch.own_shared_memory and start.held_by is not SliceHold.MPS,
         )
         wrapped = sandbox.around(argv, request)
     return {

@@ -8,8 +8,8 @@ What is mounted is found at its own path, after all links, and nowhere else. Hid
 that may be around them is mounted; only what the server itself gives a task is then put into them. So nothing that a
 job names shows what is hidden, whatever way its path takes.
 
-The network is that of whoever makes the sandbox (``private_network``), and so is ``/dev/shm`` where the account is the
-user's own (``SandboxRequest.account``): the tasks of a gang speak over both.
+The network is that of whoever makes the sandbox (``private_network``), and so is ``/dev/shm`` unless a request says
+otherwise: the tasks of a gang speak over both.
 
 Source of the options: bwrap(1).
 """
@@ -52,6 +52,7 @@ class SandboxRequest:
         identity: whom it runs as; None: as whoever makes the sandbox. Only root can make it for others.
         account: how it shares the account of whoever makes the sandbox; None: the account is its user's own.
         memory_mib: the most that each of its private directories holds; 0: as the kernel has it.
+        own_shared_memory: ``/dev/shm`` is one of its private directories; it always is in another's account.
     """
 
     mounts: Sequence[Mount] = ()
@@ -59,6 +60,7 @@ class SandboxRequest:
     identity: Identity | None = None
     account: SharedAccount | None = None
     memory_mib: int = 0
+    own_shared_memory: bool = False
 
 
 _MADE, _EMPTIED, _LINKED, _READ_ONLY_TRY, _READ_ONLY, _WRITABLE = range(-1, 5)
@@ -112,7 +114,8 @@ class Sandbox:
         inside = [_bound(mount) for mount in mounts if _lies_in(mount.path, hidden)]
         outside = [*private, *(_bound(mount) for mount in mounts if not _lies_in(mount.path, hidden))]
         if request.account is None:
-            outside += _named(request.installed, [layer.path for layer in outside], hidden)
+            own = [layer.path for layer in private]
+            outside += _named(request.installed, own, [layer.path for layer in outside], hidden)
         emptied = [_Layer.of(path, _EMPTIED, "--tmpfs", str(path)) for path in hidden]
         if request.identity is not None:
             empty = {*hidden, *(layer.path for layer in private)}
@@ -150,7 +153,7 @@ class Sandbox:
     def _private(self, request: SandboxRequest) -> list[_Layer]:
         """The directories that a task has for itself."""
         found = private_directories()
-        if request.account is not None and _SHARED_MEMORY.is_dir():
+        if (request.own_shared_memory or request.account is not None) and _SHARED_MEMORY.is_dir():
             found.append(_SHARED_MEMORY)
         # Older versions know no --perms, and need none where the task is whoever makes the sandbox.
         options = [] if request.identity is None else ["--perms", "1777"]
@@ -171,7 +174,9 @@ def _root(request: SandboxRequest) -> list[str]:
     return ["--ro-bind", "/", "/", "--dev-bind", "/dev", "/dev", "--unshare-ipc"]
 
 
-def _named(names: Iterable[Path], bound: Sequence[Path], hidden: Sequence[Path]) -> list[_Layer]:
+def _named(
+    names: Iterable[Path], private: Sequence[Path], bound: Sequence[Path], hidden: Sequence[Path]
+) -> list[_Layer]:
     """What a job's variables name in private directories; what lies elsewhere is visible anyhow.
 
     Each is found where it lies after all links; where a link was named, there is one again. A job chooses the names:
@@ -180,7 +185,7 @@ def _named(names: Iterable[Path], bound: Sequence[Path], hidden: Sequence[Path])
     Args:
         bound: what is mounted besides.
     """
-    private, found, by_links = private_directories(), dict[Path, _Layer](), list[Path]()
+    found, by_links = dict[Path, _Layer](), list[Path]()
     for name in names:
         tree = _followed(name)
         if tree != name:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -103,6 +103,7 @@ class Launcher:
         self.isolation.check(user)
         self.isolation.check_paths(spec.file, user, self.files.is_listed)
         identity = self.isolation.identity_of(user)
+        said_memory = [role for role in roles if _said_memory(spec.file, role)]
         return LaunchSpec(
             command=next(iter(launch.commands.values())),
             workdir=self._workdir(job, accepted),
@@ -119,7 +120,8 @@ class Launcher:
             listening=_listening(spec.file),
             private_network=self._has_private_network(spec.file),
             role_amounts={role.name: self._amounts(role) for role in roles},
-            said_memory=frozenset(role.name for role in roles if _said_memory(spec.file, role)),
+            said_memory=frozenset(role.name for role in said_memory if not _uses_cards(role)),
+            own_shared_memory=_is_one_task(roles) and bool(said_memory),
             identity=identity,
             account=self.isolation.account_of(user),
             container=self.provisions.launch(spec.file, identity),
@@ -164,10 +166,17 @@ class Launcher:
 
 
 def _said_memory(file: JobFile, role: RoleFile) -> bool:
-    """Whether a role named its memory, and uses no cards."""
+    """Whether a role named its memory."""
     written = next((each for each in file.roles or () if each.name == role.name), None)
-    said = "memory" in file.model_fields_set or (written is not None and written.memory is not None)
-    return said and (role.gpus is None or role.gpus.cards == 0)
+    return "memory" in file.model_fields_set or (written is not None and written.memory is not None)
+
+
+def _uses_cards(role: RoleFile) -> bool:
+    return role.gpus is not None and role.gpus.cards > 0
+
+
+def _is_one_task(roles: Sequence[RoleFile]) -> bool:
+    return len(roles) == 1 and (roles[0].tasks is None or roles[0].tasks.max == 1)
 
 
 def _listening(file: JobFile) -> Listening:

@@ -132,6 +132,26 @@ class TestASandboxedTask:
         assert b"No space left on device" in apart.log("apart")
         assert apart.log("apart").decode().splitlines()[-1] == str(16 * 2**20)
 
+    def test_has_shared_memory_of_its_own_as_large_as_its_memory_and_sees_what_it_names_there(
+        self, apart: Bench, tmp_path: Path
+    ) -> None:
+        shared = Path("/dev/shm") / tmp_path.name
+        (shared / "venv").mkdir(parents=True)
+        (shared / "venv" / "marker").write_text("here\n")
+        command = f"cat {shared}/venv/marker; head -c 20M /dev/zero > /dev/shm/x; stat -c %s /dev/shm/x; ls {shared}"
+        settings = {"role_amounts": {"worker": Amounts(1000, 16)}, "env": {"VIRTUAL_ENV": str(shared / "venv")}}
+        try:
+            apart.define("apart", command, own_shared_memory=True, **settings)
+            (shared / "of-another").touch()
+            apart.start("apart")
+            apart.events(2)
+        finally:
+            shutil.rmtree(shared)
+        assert b"No space left on device" in apart.log("apart")
+        lines = apart.log("apart").decode().splitlines()
+        assert [line for line in lines if ":" not in line] == ["here", str(16 * 2**20), "venv"]
+        assert not Path("/dev/shm/x").exists()
+
     def test_reads_its_virtual_environment_through_links_to_it(self, apart: Bench, tmp_path: Path) -> None:
         environment = tmp_path / "real" / "venv"
         environment.mkdir(parents=True)
