@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import queue
+import socket
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
@@ -16,7 +17,7 @@ from typing import Any
 import pytest
 from api_world import Api
 
-from millpond.model.errors import InvalidInputError, NotFoundError, UnavailableError
+from millpond.model.errors import InvalidInputError, MillpondError, NotFoundError, UnavailableError
 from millpond.node.containers.finding import Containers
 from millpond.node.containers.images import LocalImage, OciImages, PodmanImages, Tell
 from millpond.node.containers.logins import Login, login_file
@@ -24,12 +25,15 @@ from millpond.node.containers.podman import Podman
 from millpond.node.containers.pulling import pull_error, push_error
 from millpond.server.auth.roles import Caller
 from millpond.server.provisions import host
+from millpond.server.provisions.cache import Progress
 from millpond.server.provisions.catalogue import CatalogueImage
 from millpond.server.provisions.image_rules import ImageRules
 from millpond.server.provisions.images import ImageService
+from millpond.server.provisions.staging import Item
 from millpond.server.store.audit import AuditEntry
 from millpond.specs.cluster import read_cluster
 from millpond.specs.image_bodies import ImageAdd, ImagePush
+from millpond.specs.job import check_job
 from millpond.specs.provisioning import Provisioning
 
 REFERENCE = "registry.example.com/team/torch:1"
@@ -468,3 +472,59 @@ def test_nobody_but_an_admin_has_the_servers_own_machine_asked_for_images(refere
             rules.check(reference, "open")
     else:
         rules.check(reference, "open")
+
+
+@pytest.fixture
+def addresses(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What the name of the registry stands for."""
+    found: list[str] = []
+
+    def look_up(host: str, *_: object, **__: object) -> list[tuple[object, ...]]:
+        assert host == "registry.example.com"
+        if not found:
+            raise socket.gaierror(socket.EAI_NONAME, "unknown")
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, 0)) for address in found]
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    return found
+
+
+@pytest.mark.parametrize("inner", [["127.0.0.1"], ["93.184.216.34", "169.254.169.254"], ["::1"]])
+def test_a_registry_whose_name_leads_to_the_servers_own_machine_is_not_asked(
+    api: Api, registry: PrivateRegistry, addresses: list[str], inner: list[str]
+) -> None:
+    add(api.service.images, WISH)  # without a rule, as an admin does
+    (entry,) = api.outfit.catalogue.all()
+    asked, images, provisions = list(registry.pulled), api.service.images, api.outfit.provisions
+    push = ImagePush(reference=REFERENCE, login="REGISTRY")
+    addresses += inner
+    for act in (
+        lambda: images.add(WISH, ADA, "default")(lambda line: None),
+        lambda: images.push(entry, push, ADA, "default")(lambda line: None),
+        lambda: provisions.base(REFERENCE, ADA, "default", lambda line: None),
+        lambda: provisions.fetch(Item("image", REFERENCE), Progress(), lambda: None),
+    ):
+        with pytest.raises(InvalidInputError, match="own machine or of its link"):
+            act()
+    assert (registry.pulled, registry.pushed) == (asked, [])
+
+
+@pytest.mark.parametrize("outer", [["93.184.216.34", "10.0.0.5"], []])
+def test_a_registry_elsewhere_or_behind_a_proxy_that_knows_its_name_is_asked(
+    api: Api, registry: PrivateRegistry, addresses: list[str], outer: list[str]
+) -> None:
+    addresses += outer
+    api.service.images.add(WISH, ADA, "default")(lambda line: None)
+    assert registry.pulled == [REFERENCE]
+
+
+def test_the_job_of_an_admin_may_have_an_image_of_the_servers_own_machine(
+    api: Api, registry: PrivateRegistry, addresses: list[str]
+) -> None:
+    addresses.append("127.0.0.1")
+    provisions = api.outfit.provisions
+    spec = check_job({"command": "x", "image": REFERENCE})
+    for admin, refusal in ((False, "own machine"), (True, "not for everybody")):
+        document = provisions.settle(spec.file, spec.document, Caller("ada", admin=admin)).document
+        with pytest.raises(MillpondError, match=refusal):
+            provisions.fetch(provisions.items(document)["image"], Progress(), lambda: None)

@@ -383,7 +383,7 @@ def test_where_nothing_runs_containers_the_submission_is_refused_with_what_was_l
 def test_an_image_is_pinned_by_its_digest_whatever_somebody_wrote(api: Api, runtime: Runtime) -> None:
     job = api.submit(image="nvcr.io/nvidia/here:1", pinned={"image": "sha256:" + "0" * 64, "data": {"x": "nfs/y"}})
     pinned = api.client.get(f"{JOBS}/{job.id}/document").json()["pinned"]
-    assert pinned == {"image": "sha256:" + "1" * 64, "data": {}}
+    assert pinned == {"image": "sha256:" + "1" * 64, "data": {}, "within": False}
     plain = api.submit(pinned={"image": "sha256:" + "0" * 64, "data": {}})
     assert "pinned" not in api.client.get(f"{JOBS}/{plain.id}/document").json()
 

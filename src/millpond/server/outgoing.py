@@ -54,6 +54,18 @@ def reach_of(address: str) -> Reach:
     return Reach.WORLD if parsed.is_global else Reach.PRIVATE
 
 
+def reaches_of(host: str) -> frozenset[Reach]:
+    """From where the addresses are reached that a name, or an address, stands for at this moment; none: not known.
+
+    It waits for the machine's resolver.
+    """
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return frozenset()
+    return frozenset(reach_of(str(address[0])) for *_, address in found)
+
+
 def _translated(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
     """What a network that speaks IPv6 alone makes of an address (NAT64, RFC 6052)."""
     return ipaddress.IPv4Address(address.packed[-4:]) if address in _TRANSLATED else None

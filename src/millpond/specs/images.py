@@ -78,10 +78,12 @@ class Pinned(Strict):
     Attributes:
         image: digest of its image.
         data: by the name of the data, which copy in the cache is read; empty: the source itself.
+        within: the registry of its image may be on the server's own machine, or on its link.
     """
 
     image: Annotated[str, Field(pattern=_DIGEST_PATTERN)] | None = None
     data: dict[Name, str] = Field(default={})
+    within: bool = False
 
 
 def catalogued(text: str) -> tuple[str, str] | None:

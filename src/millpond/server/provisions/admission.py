@@ -21,7 +21,7 @@ from millpond.server.auth.roles import Caller, Verb, allows
 from millpond.server.provisions.cache import READ_IN_PLACE, DataCache, Progress
 from millpond.server.provisions.catalogue import Catalogue, CatalogueImage
 from millpond.server.provisions.host import ContainerHost
-from millpond.server.provisions.image_rules import ImageRules
+from millpond.server.provisions.image_rules import ImageRules, require_outside
 from millpond.server.provisions.staging import Item
 from millpond.server.store.store import Store
 from millpond.specs.images import LOCAL_REGISTRY, OURS, ImageWish, Pinned, catalogued, whole
@@ -107,6 +107,8 @@ class Provisions:
         digest, is_here = self._resolve(file, caller)
         if digest:
             stored["pinned"] = Pinned(image=digest).model_dump(mode="json")
+        elif self._rules.may_be_within(file.queue, file.pool, by_admin=caller.admin):
+            stored["pinned"] = Pinned(within=True).model_dump(mode="json")
         return Settled(stored, waits=not is_here or bool(self._far(file, identity)))
 
     def launch(self, file: JobFile, identity: Identity | None) -> ContainerLaunch | None:
@@ -138,8 +140,9 @@ class Provisions:
         """What a job needs, by the field that names it."""
         found: dict[str, Item] = {}
         if "image" in document:
-            pinned = (document.get("pinned") or {}).get("image") or ""
-            found["image"] = Item("image", ImageWish.model_validate(document["image"]).name, pinned)
+            pinned = document.get("pinned") or {}
+            name, digest = ImageWish.model_validate(document["image"]).name, pinned.get("image") or ""
+            found["image"] = Item("image", name, digest, not digest and pinned.get("within", False))
         for name, source in document.get("data", {}).items():
             try:
                 path = Path(os.path.realpath(source))
@@ -217,6 +220,15 @@ class Provisions:
             raise InvalidInputError(f"{name!r} has a digest, which a registry works out itself", "leave it out")
         return reference
 
+    def check_place(self, queue: str, reference: str) -> None:
+        """Check, right before a registry is asked, where its name leads; see ``require_outside``.
+
+        Args:
+            queue: as in ``check_reference``, which has checked how the registry is named.
+        """
+        if not self._rules.may_be_within(queue):
+            require_outside(reference)
+
     def here(self, entry: CatalogueImage, tell: Callable[[str], None]) -> LocalImage:
         """An image of the catalogue, fetched where it is not here; see ``fetch_catalogued``."""
         return self._host.containers().images.find(entry.digest) or self.fetch_catalogued(entry, tell)
@@ -231,7 +243,10 @@ class Provisions:
                 raise InvalidInputError(f"the image {item.name} was replaced or removed", "hand the job in again")
             return self.fetch_catalogued(entry, tell)
         reference = whole(item.name)
-        return images.find(reference) or images.pull(reference, tell)
+        here = images.find(reference)
+        if here is None and not item.within:
+            require_outside(reference)
+        return here or images.pull(reference, tell)
 
     def fetch_catalogued(self, entry: CatalogueImage, tell: Callable[[str], None]) -> LocalImage:
         """Have an image of the catalogue here again.
@@ -273,7 +288,9 @@ class Provisions:
         """
         entry = self._entry(name)
         if entry is None or not allows(caller, Verb.READ_IMAGES, entry.seen):
-            return self.check_reference(queue, name)
+            reference = self.check_reference(queue, name)
+            self.check_place(queue, reference)
+            return reference
         images = self._host.containers().images
         images.name(self.here(entry, tell), entry.held_as)
         return entry.held_as

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 from urllib.parse import urlsplit
 
 from millpond.model.errors import InvalidInputError
 from millpond.node.containers.logins import Login
 from millpond.server.files.mounts import MountRules
-from millpond.server.outgoing import Reach, reach_of
+from millpond.server.outgoing import Reach, reach_of, reaches_of
 from millpond.server.vault.secrets import Vault
 from millpond.specs.images import LOCAL_REGISTRY, is_below
 from millpond.specs.provisioning import Provisioning
+
+_INNER: Final = frozenset({Reach.MACHINE, Reach.LINK})
 
 
 class ImageRules:
@@ -53,31 +56,56 @@ class ImageRules:
         Raises:
             InvalidInputError: not.
         """
-        rules = (
-            (f"of queue {queue!r}", self._queues.images(queue) if queue else None),
-            (f"in pool {pool!r}", self._provisioning().images.get(pool)),
-        )
-        for whose, allowed in rules:
+        for whose, allowed in self._lists(queue, pool):
             if allowed is not None and not is_below(reference, allowed):
                 raise InvalidInputError(
                     f"jobs {whose} may not have the image {reference}",
                     "they may have those of the catalogue (`pond image ls`), and from: "
                     f"{', '.join(allowed) or 'no registry'}",
                 )
-        is_listed = any(allowed is not None for _, allowed in rules)
-        if queue and not by_admin and not is_listed and _is_within(reference):
-            raise InvalidInputError(
-                f"the registry of {reference} is at an address of the server's own machine or of its link",
-                "an admin adds the image to the catalogue, or lists the registry in `images` of the queue",
-            )
+        if _is_named_within(reference) and not self.may_be_within(queue, pool, by_admin=by_admin):
+            raise _within(reference)
+
+    def may_be_within(self, queue: str, pool: str = "", *, by_admin: bool = False) -> bool:
+        """Whether a registry that ``check`` allows may be on the server's own machine, or on its link."""
+        return not queue or by_admin or any(allowed is not None for _, allowed in self._lists(queue, pool))
+
+    def _lists(self, queue: str, pool: str) -> tuple[tuple[str, tuple[str, ...] | None], ...]:
+        return (
+            (f"of queue {queue!r}", self._queues.images(queue) if queue else None),
+            (f"in pool {pool!r}", self._provisioning().images.get(pool)),
+        )
 
 
-def _is_within(reference: str) -> bool:
+def require_outside(reference: str) -> None:
+    """Check, right before a registry is asked, where its name leads. It waits for the machine's resolver.
+
+    What fetches images looks the name up once more, so a name that changes at that very moment is not noticed.
+
+    Raises:
+        InvalidInputError: to the server's own machine, or to its link.
+    """
+    if not _INNER.isdisjoint(reaches_of(_host_of(reference))):
+        raise _within(reference)
+
+
+def _within(reference: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"the registry of {reference} is at an address of the server's own machine or of its link",
+        "an admin adds the image to the catalogue, or lists the registry in `images` of the queue",
+    )
+
+
+def _is_named_within(reference: str) -> bool:
     """Whether a registry is named by an address that others than the server's machine cannot reach."""
-    host = urlsplit(f"//{reference.partition('/')[0]}").hostname or ""
+    host = _host_of(reference)
     if host == LOCAL_REGISTRY:
         return ":" in reference.partition("/")[0]  # without a port these are the images that are there already
     try:
-        return reach_of(host) in (Reach.MACHINE, Reach.LINK)
+        return reach_of(host) in _INNER
     except ValueError:
         return False
+
+
+def _host_of(reference: str) -> str:
+    return urlsplit(f"//{reference.partition('/')[0]}").hostname or ""

@@ -152,6 +152,7 @@ class ImageService:
             return self._add_local(wish, caller, reference)
 
         def work(tell: Tell) -> CatalogueImage:
+            self._provisions.check_place(queue, reference)
             with self._provisions.fetched(reference, login, tell) as image:
                 return self._put(wish, caller, image, reference, secret)
 
@@ -203,6 +204,7 @@ class ImageService:
 
         def work(tell: Tell) -> CatalogueImage:
             image = self._provisions.here(entry, tell)
+            self._provisions.check_place(queue, reference)
             exact = self._host.containers().images.push(image, reference, tell, login)
             # One that came from no registry can be had again from there, where its owner's secrets let us in.
             if not entry.sources and caller.user == entry.user:

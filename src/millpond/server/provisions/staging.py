@@ -39,11 +39,13 @@ class Item:
         kind: ``image``, ``data`` or ``dataset``.
         name: reference, path, or digest of a snapshot.
         digest: of an image, when that is settled.
+        within: the registry of an image may be on the server's own machine, or on its link.
     """
 
     kind: str
     name: str
     digest: str = ""
+    within: bool = False
 
     def __str__(self) -> str:
         return f"{self.kind} {self.name}"
