@@ -23,6 +23,7 @@ from typing import Any
 
 from millpond.model.confinement import LimitKind
 from millpond.node.cgroups import Amounts, Controllers
+from millpond.node.files import read_file
 
 REMEDY = (
     "run the server as a service that is given its control group (`pond service install`), or where its group is its "
@@ -131,5 +132,5 @@ def _counts_by_namespace() -> bool:
 
 def _of_account(processes: int) -> int:
     """The bound of all tasks of an account together: a task on each CPU may have its own, the machine keeps half."""
-    most = [int(Path("/proc/sys/kernel", name).read_text()) for name in ("pid_max", "threads-max")]
+    most = [int(read_file(f"/proc/sys/kernel/{name}")) for name in ("pid_max", "threads-max")]
     return max(min(processes * (os.cpu_count() or 1), min(most) // 2), processes)

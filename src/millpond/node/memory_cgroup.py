@@ -7,6 +7,7 @@ Both hierarchies are read: version 2 (``memory.max``, ``memory.events``) and ver
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -44,6 +45,12 @@ def kill_counter(cgroups: Path = _CGROUPS, membership: Path = _MEMBERSHIP) -> Pa
         if "oom_kill " in _read(directory / name):
             return directory / name
     return WHOLE_MACHINE
+
+
+@functools.cache
+def own_kill_counter() -> Path:
+    """That of this process, which stays in the groups in which it began to start tasks."""
+    return kill_counter()
 
 
 def _places(cgroups: Path, membership: Path, version_2: str, version_1: str) -> list[tuple[Path, str]]:

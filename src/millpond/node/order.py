@@ -138,7 +138,7 @@ def order_for(
         "workdir": str(place.workdir),
         "workspace": None if workspace is None or workspace.empty else workspace.plain(),
         "env": place.env,
-        "kill_counter": str(memory_cgroup.kill_counter() if container is None else memory_cgroup.WHOLE_MACHINE),
+        "kill_counter": str(memory_cgroup.own_kill_counter() if container is None else memory_cgroup.WHOLE_MACHINE),
         # Only who is not root needs a user namespace to make a sandbox.
         "limits": start.limits.plain(apart=container is None and wrapped is not None and os.geteuid() != 0),
         "named": _named(state_dir, launch),

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from millpond.model.errors import UnavailableError
-from millpond.node import cgroups, procfs, running
+from millpond.node import cgroups, procfs
 from millpond.node.containers.container import NAME_VARIABLE
 from millpond.node.devices.vendor import Ours
 from millpond.node.files import write_json
@@ -83,7 +83,6 @@ def spawn(
     """
     files = TaskFiles.of(state_dir, start.id)
     files.record.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    running.make_room(state_dir)
     if launch.workspace is not None and launch.workspace.empty:
         make_output(files.record.parent)  # here, where it costs less than the import that the supervisor would need
     with contextlib.ExitStack() as always, contextlib.ExitStack() as on_failure:

@@ -154,7 +154,7 @@ class Sandbox:
         """The directories that a task has for itself."""
         found = private_directories()
         if (request.own_shared_memory or request.account is not None) and _SHARED_MEMORY.is_dir():
-            found.append(_SHARED_MEMORY)
+            found = (*found, _SHARED_MEMORY)
         # Older versions know no --perms, and need none where the task is whoever makes the sandbox.
         options = [] if request.identity is None else ["--perms", "1777"]
         if self.bounds_size and request.memory_mib:
@@ -162,9 +162,10 @@ class Sandbox:
         return [_Layer.of(path, _EMPTIED, *options, "--tmpfs", str(path)) for path in found]
 
 
-def private_directories() -> list[Path]:
-    """Where tasks find only what is their own."""
-    return [path.resolve() for path in _PRIVATE if path.is_dir()]
+@functools.cache
+def private_directories() -> tuple[Path, ...]:
+    """Where tasks find only what is their own; free of links."""
+    return tuple(path.resolve() for path in _PRIVATE if path.is_dir())
 
 
 def _root(request: SandboxRequest) -> list[str]:
@@ -186,8 +187,9 @@ def _named(
         bound: what is mounted besides.
     """
     found, by_links = dict[Path, _Layer](), list[Path]()
+    known: dict[str, str | None] = {}
     for name in names:
-        tree = _followed(name)
+        tree = _followed(name, known)
         if tree != name:
             by_links.append(name)
         if tree is None or tree in private or not _lies_in(tree, private):
@@ -196,9 +198,8 @@ def _named(
             found[tree] = _Layer.of(tree, _READ_ONLY_TRY, "--ro-bind-try", str(tree), str(tree))
     around = [path for path in (*bound, *found) if path not in private]
     on_the_ways = {each for name in by_links for each in (name, *name.parents)}
-    # Path.is_symlink() fails where a name has more letters than a path can have.
-    for link in (each for each in on_the_ways if os.path.islink(each)):  # noqa: PTH114
-        folder, target = _followed(link.parent), _followed(link)
+    for link in (each for each in on_the_ways if os.path.islink(each)):  # noqa: PTH114 - see ``_step``
+        folder, target = _followed(link.parent, known), _followed(link, known)
         if folder is None or target is None or not _lies_in(folder, private):
             continue
         if not _lies_in(place := folder / link.name, (*around, *hidden)):
@@ -206,13 +207,33 @@ def _named(
     return list(found.values())
 
 
-def _followed(path: Path) -> Path | None:
-    """Where a path leads after all links; None where one cannot be read, as of a process of somebody else."""
+def _followed(path: Path, known: dict[str, str | None]) -> Path | None:
+    """Where a path leads after all links; None where one cannot be read, as of a process of somebody else.
+
+    Args:
+        known: what was found out about others, as what a job names has most folders in common; added to.
+    """
+    way, target = "", "/"
+    for name in path.parts[1:]:
+        way = f"{way}/{name}"
+        if way not in known:
+            known[way] = _step(target, name)
+        found = known[way]
+        if found is None:
+            return None
+        target = found
+    return path if target == str(path) else Path(target)
+
+
+def _step(folder: str, name: str) -> str | None:
+    """Where a name leads in a folder that is free of links."""
+    place = f"{folder.rstrip('/')}/{name}"
+    if name != os.pardir and not os.path.islink(place):  # noqa: PTH114 - Path's fails for names that are too long
+        return place
     try:
-        target = os.path.realpath(path)
+        return os.path.realpath(place)
     except OSError:
         return None
-    return path if target == str(path) else Path(target)
 
 
 def _lies_in(path: Path, places: Iterable[Path]) -> bool:

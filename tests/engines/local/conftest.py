@@ -17,7 +17,7 @@ def _nobody_elses_kills(tmp_path_factory: pytest.TempPathFactory, monkeypatch: p
     others on this machine."""
     counter = tmp_path_factory.mktemp("kills") / "memory.events"
     counter.write_text("oom_kill 0\n")
-    monkeypatch.setattr(memory_cgroup, "kill_counter", lambda: counter)
+    monkeypatch.setattr(memory_cgroup, "own_kill_counter", lambda: counter)
 
 
 @pytest.fixture

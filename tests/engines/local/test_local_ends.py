@@ -53,7 +53,7 @@ def test_exit_codes_are_those_of_a_shell(
 def test_a_task_killed_by_the_kernel_for_want_of_memory_says_so(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     counter = bench.workdir / "memory.events"
     counter.write_text("oom_kill 4\n")
-    monkeypatch.setattr(memory_cgroup, "kill_counter", lambda: counter)
+    monkeypatch.setattr(memory_cgroup, "own_kill_counter", lambda: counter)
     bench.start("hungry", "echo oom_kill 5 > memory.events; kill -KILL $$")
     bench.events(1)
     end = end_of(bench)

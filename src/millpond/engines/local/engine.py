@@ -20,7 +20,7 @@ from millpond.model.engine import Inventory, Observed
 from millpond.model.errors import InconsistentStateError
 from millpond.model.events import Event
 from millpond.model.telemetry import SliceReading
-from millpond.node import runner
+from millpond.node import runner, running
 from millpond.node.devices.failed import FailedDevices
 from millpond.node.launch import LaunchSpec
 from millpond.node.limiting import Limiter
@@ -86,6 +86,7 @@ class LocalEngine:
         runner.require_pidfd()
         self._state_dir = state_dir.resolve()
         self._state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        running.make_room(self._state_dir)
         self._failed_devices = FailedDevices(self._state_dir)
         self._failed_devices.begin()
         self._outbox = Outbox(options.clock, options.wake)

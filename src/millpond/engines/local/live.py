@@ -51,10 +51,17 @@ class LiveTasks:
     def attach(self, record: RunRecord, expected: bool = True) -> Live | None:
         """Watch a task that an earlier engine started; None when it runs no more."""
         handle = runner.attach(record)
-        return None if handle is None else self.watch(record, handle, expected)
+        if handle is None:
+            return None
+        meeting = recall(attempt_dir(self._state_dir, record.id.job, record.id.attempt))
+        return self.watch(record, handle, 0 if meeting is None else meeting.port, expected)
 
-    def watch(self, record: RunRecord, handle: int, expected: bool = True) -> Live:
-        """Watch a task through this handle, which is ours from now on; one that is watched already stays so."""
+    def watch(self, record: RunRecord, handle: int, port: int, expected: bool = True) -> Live:
+        """Watch a task through this handle, which is ours from now on; one that is watched already stays so.
+
+        Args:
+            port: where its gang meets; 0: nowhere.
+        """
         known = self._tasks.get(record.id)
         if known is not None and known.record.decision == record.decision:
             runner.reap(handle)
@@ -62,8 +69,7 @@ class LiveTasks:
                 known = self._tasks[record.id]
                 self._tasks[record.id] = replace(known, expected=known.expected or expected)
             return self._tasks[record.id]
-        meeting = recall(attempt_dir(self._state_dir, record.id.job, record.id.attempt))
-        live = Live(record, handle, 0 if meeting is None else meeting.port, expected)
+        live = Live(record, handle, port, expected)
         self._tasks[record.id] = live
         self._loop.add_reader(handle, self._over, record.id)
         return live

@@ -7,7 +7,7 @@ import hashlib
 import os
 import secrets
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum, auto
 from pathlib import Path
 
@@ -98,6 +98,7 @@ class PendingStart:
         self._site = site
         self._on_answer = on_answer
         self._on_settled: Callable[[], None] = lambda: None
+        self._port = 0
         self._settling = set(self.tasks)
         self._devices = _granted_devices(decision, site.machine)
 
@@ -155,10 +156,12 @@ class PendingStart:
             on_settled: called once each of them runs, or cannot.
         """
         self._on_settled = on_settled
+        self._port = meeting.port
         for placed in self.decision.placements:
             task = TaskId(self.decision.job, self.decision.attempt, placed.task)
             try:
-                spawned = self._spawn(self._task_start(task, placed, meeting), envs.get(task, _UNSLICED))
+                start = self._task_start(task, placed, meeting, envs.get(task, _UNSLICED))
+                spawned = runner.spawn(self._site.nurse, self._site.state_dir, start, self._launch, self._site.sandbox)
             except OSError as error:
                 self._settle(task, Refusal(f"node {placed.node} cannot start processes: {error}", True))
             else:
@@ -170,7 +173,7 @@ class PendingStart:
         if self.state is StartState.REFUSED:
             self._on_answer(self)
 
-    def _task_start(self, task: TaskId, placed: Placement, meeting: Rendezvous) -> TaskStart:
+    def _task_start(self, task: TaskId, placed: Placement, meeting: Rendezvous, sliced: TaskEnv) -> TaskStart:
         devices = tuple(self._devices[grant.device] for grant in placed.grants)
         env = {
             **self._launch.inherited,
@@ -191,11 +194,26 @@ class PendingStart:
             env |= {"MILLPOND_ACCESS_KEY": key, "MILLPOND_BASE_PATH": base_path(service_of(task.job))}
             if self._launch.listening is not Listening.SOCKET:
                 env["MILLPOND_PORT"] = str(port)
-        limits = self._limits(task, placed.role)
-        start = TaskStart(
-            task, placed.role, placed.node, self.decision.id, uuids, env, limits, port, key, placed.grants
+        env |= sliced.env
+        if sliced.preload:
+            env["LD_PRELOAD"] = os.pathsep.join(filter(None, (sliced.preload, env.get("LD_PRELOAD", ""))))
+        return TaskStart(
+            task,
+            placed.role,
+            placed.node,
+            self.decision.id,
+            uuids,
+            env,
+            self._limits(task, placed.role),
+            port,
+            key,
+            placed.grants,
+            sliced.hold,
+            sliced.reason,
+            sliced.mounts,
+            self._site.server,
+            meeting.private,
         )
-        return replace(start, private_network=meeting.private)
 
     def _limits(self, task: TaskId, role: str) -> Limits:
         """What the task is kept to, and by what."""
@@ -210,15 +228,6 @@ class PendingStart:
         self._pinned.append(limits.cpus)
         return limits
 
-    def _spawn(self, start: TaskStart, sliced: TaskEnv) -> runner.Spawned:
-        site = self._site
-        env = {**start.env, **sliced.env}
-        if sliced.preload:
-            env["LD_PRELOAD"] = os.pathsep.join(filter(None, (sliced.preload, env.get("LD_PRELOAD", ""))))
-        start = replace(start, env=env, held_by=sliced.hold, hold_reason=sliced.reason, mounts=sliced.mounts)
-        start = replace(start, server=site.server)
-        return runner.spawn(site.nurse, site.state_dir, start, self._launch, site.sandbox)
-
     def _look(self, task: TaskId, spawned: runner.Spawned) -> None:
         """A supervisor closed its end of the pipe: the record tells how the start went."""
         self._site.loop.remove_reader(spawned.settled)
@@ -232,7 +241,7 @@ class PendingStart:
         if record is not None and ours:
             self._confinements.append(record.confinement)
         if record is not None and ours and record.error is None and record.supervisor_pid == spawned.pid:
-            self._site.live.watch(record, spawned.handle)
+            self._site.live.watch(record, spawned.handle, self._port)
             return None
         self._site.loop.add_reader(spawned.handle, self._collect, spawned.handle)
         if record is None or not ours:
