@@ -219,6 +219,7 @@ def test_a_wrong_job_file_is_answered_with_every_fault(api: Api) -> None:
     details = {detail.loc: detail for detail in error_of(answer).details}
     assert "did you mean 'command'?" in details["comand"].hint
     assert "negative" in details["gpus"].message
+    assert error_of(answer).cause == "the job is not valid"  # it need not have been a file
     assert error_of(answer).remedy == "mend what is named, then send it again"
 
 
