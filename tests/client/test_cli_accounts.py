@@ -206,11 +206,17 @@ def test_a_new_user_gets_an_invitation_on_standard_output(server, run_pond):
     assert (sent["name"], sent["group"], sent["role"], sent["limits"]["jobs"]) == ("eve", "vision", "lead", 2)
 
 
+def test_a_limit_below_nothing_is_refused(server, run_pond):
+    server.will(200, {"users": [USER]})
+    code, _, err = run_pond("user", "set", "eve", "--jobs", "-1")
+    assert (code, err.splitlines()[0]) == (2, "pond: --jobs: '-1' is not a whole number of 0 or more")
+
+
 def test_limits_that_are_not_given_stay_and_none_lifts_one(server, run_pond):
     server.will(200, {"users": [USER | {"limits": {"jobs": 2, "gpu_milli": 1000}}]})
     server.will(200, USER | {"limits": {"gpu_milli": 1000, "dev_s": 28800}})
     code, out, _ = run_pond("user", "set", "eve", "--jobs", "none", "--dev-time", "8h")
-    assert (code, out) == (0, "eve: user, at most 1 cards, dev jobs of 8h00m\n")
+    assert (code, out) == (0, "eve: user, at most 1 card, dev jobs of 8h00m\n")
     sent = body_of(server.requests[1])
     assert sent["limits"] == {"gpu_milli": 1000, "dev_s": 28800}
 

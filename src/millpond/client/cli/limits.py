@@ -68,9 +68,9 @@ def limits_text(limits: LimitsBody) -> str:
     parts = [
         text
         for value, text in (
-            (limits.jobs, f"{limits.jobs} running jobs"),
-            (limits.gpu_milli, f"{wording.thousandth(limits.gpu_milli or 0)} cards"),
-            (limits.cpu_milli, f"{wording.thousandth(limits.cpu_milli or 0)} CPUs"),
+            (limits.jobs, wording.count(limits.jobs or 0, "running job")),
+            (limits.gpu_milli, _units(limits.gpu_milli or 0, "card")),
+            (limits.cpu_milli, _units(limits.cpu_milli or 0, "CPU")),
             (limits.dev_s, f"dev jobs of {wording.span(limits.dev_s or 0)}"),
             (limits.disk_bytes, f"{quantities.size_text(limits.disk_bytes or 0)} on disk"),
         )
@@ -85,9 +85,13 @@ def disk_text(held: DiskInfo) -> str:
     return f"{held.kind} {held.name} holds {quantities.size_text(held.used_bytes)}{most} on the server's disk"
 
 
+def _units(milli: int, noun: str) -> str:
+    return f"{wording.thousandth(milli)} {noun}" + ("" if milli == 1_000 else "s")
+
+
 def _whole(text: str) -> int:
     if not text.isascii() or not text.isdigit():
-        raise BadValueError(f"{text!r} is not a whole number", "write digits")
+        raise BadValueError(f"{text!r} is not a whole number of 0 or more", "write digits")
     return int(text)
 
 
