@@ -435,3 +435,13 @@ def test_what_is_no_text_is_refused_as_nothing_can_store_it(text: str, place: st
 def test_text_beyond_the_basic_plane_is_text() -> None:
     (spec,) = read_jobs('command: "echo \U0001f986"\n', "job.yaml")
     assert spec.launch.commands == {"worker": "echo \U0001f986"}
+
+
+@pytest.mark.parametrize(
+    "extra", [{}, {"queue": "default", "after": "prepare"}, {"roles": [{"name": "a", "command": "x"}], "command": None}]
+)
+def test_a_job_put_into_another_queue_is_as_if_its_file_had_named_that_queue(extra: dict[str, Any]) -> None:
+    document = {name: value for name, value in ({"command": "run"} | extra).items() if value is not None}
+    moved, named = check_job(document).in_queue("nlp"), check_job({**document, "queue": "nlp"})
+    assert moved == named
+    assert moved.file.model_fields_set == named.file.model_fields_set

@@ -307,6 +307,11 @@ class JobSpec:
         """The job for the scheduler."""
         return replace(self.job, id=job_id, user=user)
 
+    def in_queue(self, queue: str) -> JobSpec:
+        """As if its file named this queue, which is there; nothing is checked again."""
+        document, file = {**self.document, "queue": queue}, self.file.model_copy(update={"queue": queue})
+        return replace(self, document=document, file=file, job=replace(self.job, queue=queue))
+
     @property
     def checkpoint(self) -> workloads.Checkpoint:
         """How it is told to save its work."""

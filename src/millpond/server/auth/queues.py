@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 from millpond.model.amounts import seconds_text
 from millpond.model.errors import InvalidInputError, NotAllowedError
@@ -62,20 +61,18 @@ def settle_place(accounts: Accounts, caller: Caller, spec: JobSpec) -> tuple[Job
     """
     file = spec.file
     place = place_for(accounts, caller, file.queue if "queue" in file.model_fields_set else None)
-    settled: dict[str, Any] = {}
     if file.queue != place.queue:
-        settled["queue"] = place.queue
+        spec = spec.in_queue(place.queue)
     longest = longest_dev_s(accounts, place.user, place.group) if file.kind == Kind.DEV.value else None
     if longest is not None and file.time_limit is None:
-        settled["time_limit"] = seconds_text(longest)
-    elif longest is not None and file.time_limit is not None and file.time_limit > longest:
+        settled = {**spec.document, "time_limit": seconds_text(longest)}
+        return replace(check_job(settled), warnings=spec.warnings), place
+    if longest is not None and file.time_limit is not None and file.time_limit > longest:
         most = seconds_text(longest)
         raise InvalidInputError(
             f"a dev job of {seconds_text(file.time_limit)}; {place.user} may have {most}",
             f"ask for a time_limit of at most {most}",
         )
-    if settled:
-        spec = replace(check_job({**spec.document, **settled}), warnings=spec.warnings)
     return spec, place
 
 
