@@ -10,7 +10,7 @@ from worlds import CARD_MIB, World, asks, elastic, gang, machine, queue, single
 
 from millpond.model.decisions import Stop, Suspend, SuspendMode
 from millpond.model.errors import ConflictError
-from millpond.model.events import ResumeRequested, StopRequested, SuspendRequested
+from millpond.model.events import DurationPredicted, ResumeRequested, StopRequested, SuspendRequested
 from millpond.model.nodes import Pool
 from millpond.model.reasons import Cause
 from millpond.model.states import JobState
@@ -42,6 +42,18 @@ def test_a_job_waits_for_its_window_and_starts_when_it_opens() -> None:
     assert "20:00-08:00 UTC" in reason.summary
     world.go_to(OPENS_S - 1)
     assert world.state("j") is JobState.QUEUED
+    world.go_to(OPENS_S)
+    assert world.running() == {"j"}
+
+
+def test_a_forecast_that_comes_as_its_window_closes_leaves_a_job_in_no_line() -> None:
+    world = place()
+    world.submit(single("busy"), single("j", windows=NIGHT))
+    world.now = CLOSES_S
+    world.tell(DurationPredicted(world.now, "j", 60.0, 60.0))
+    check_everything(world.core)
+    world.end("busy")
+    assert world.running() == set()
     world.go_to(OPENS_S)
     assert world.running() == {"j"}
 

@@ -193,6 +193,7 @@ class State:
         """Its place in the order may have changed (a forecast came, its spec changed)."""
         if record.line:
             self.waiting.remove(record)
+            record.line = ()  # out of its hours it joins none
             self.enqueue(record)
 
     # ---- what queues and users may hold -------------------------------------------------------------------------
