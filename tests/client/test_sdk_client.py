@@ -51,6 +51,13 @@ def test_an_awaited_job_outlasts_a_server_that_is_restarted(client, server, make
     assert asyncio.run(handles.PoolJob(client, make_job()).aresult()) == "succeeded"
 
 
+def test_what_has_failed_is_not_waited_for_while_its_place_is_kept(client, server, make_job):
+    for _ in range(2):
+        server.will(200, make_job(kept_until=99.0, exit_code=3).model_dump())
+    assert handles.PoolJob(client, make_job()).wait() == "failed"
+    assert client.wait("train-abcde").exit_code == 3
+
+
 def test_an_id_with_a_slash_stays_one_segment_of_the_path(client, server, make_job):
     server.will(200, make_job().model_dump())
     client.job("../x")

@@ -122,3 +122,22 @@ def test_a_port_that_nobody_listens_on_says_so(shared: Pond, job: str) -> None:
     assert "nobody listens on port 1" in forward.stderr.readline()
     forward.send_signal(signal.SIGINT)
     assert forward.wait(PATIENCE_S) == 130
+
+
+def test_what_has_failed_is_kept_for_a_look_inside_and_ends_by_its_own_exit_code(shared: Pond) -> None:
+    done = shared("run", "--keep", "30m", "--", "sh", "-c", "echo model > /tmp/left; exit 3")
+    job = done.stderr.split()[2]
+    assert done.returncode == 3
+    assert f"`pond attach {job}` looks inside, `pond stop {job}` gives it back" in done.stderr
+    assert shared("exec", job, "cat", "/tmp/left").stdout == "model\n"
+    row = next(line for line in shared("ps").stdout.splitlines() if line.startswith(job))
+    assert "failed (exit code 3), kept until" in row
+    assert "its place on" in shared("why", job).stdout
+    assert "its place is kept until" in " ".join(shared("get", job).stdout.split())
+    waited = shared("wait", job)
+    assert (waited.returncode, waited.stdout) == (3, f"{job}: failed\n")
+    refused = shared("suspend", job)
+    assert "its place is kept for a look inside" in refused.stderr
+    shared("stop", job)
+    until(lambda: shared.job(job)["state"] == "failed")
+    assert shared.job(job)["exit_code"] == 3

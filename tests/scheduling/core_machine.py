@@ -72,6 +72,7 @@ class CoreMachine(RuleBasedStateMachine):
         self._asked: list[Decision] = []
         self._ended: dict[str, JobState] = {}
         self._came_from: dict[str, Placement] = {}
+        self._kept: set[str] = set()
 
     # ---- telling and deciding -----------------------------------------------------------------------------------
 
@@ -113,6 +114,9 @@ class CoreMachine(RuleBasedStateMachine):
                 run.update({placement.task: placement for placement in decision.placements})
             case Migrate(placement=placed) | Resume(placement=Placement() as placed):
                 self._check_move(record, placed, run)
+            case Stop(tasks=tasks) if any(record.tasks[task].kept_until is not None for task in tasks):
+                assert len(tasks) == 1
+                assert decision.grace_s == 0.0
             case Stop(cause=Cause.PREEMPTED | Cause.RECLAIMED):
                 assert record.job.preemptible
                 assert record.preemptions < record.job.preemption_budget
@@ -322,6 +326,18 @@ class CoreMachine(RuleBasedStateMachine):
         self.tell(events.Ended(self.now, job, attempt, outcome, which, exit_code=0))
 
     @precondition(lambda self: self._alive)
+    @rule(number=PICK, task=PICK, outcome=st.sampled_from((Outcome.USER_ERROR, Outcome.OUT_OF_MEMORY)))
+    def keep(self, number: int, task: int, outcome: Outcome) -> None:
+        """A program fails, and its place is kept: if the core leaves it so, its job has failed for good."""
+        job, attempt = pick(list(self._alive), number)
+        which = pick(list(self._alive[job, attempt]), task)
+        self.tell(events.Kept(self.now, job, attempt, which, outcome, self.now + 100.0, 3))
+        record = self.core.jobs[job]
+        assert record.kept is None or record.job.keep_s
+        if record.kept is not None and record.kept.number == which:
+            self._kept.add(job)
+
+    @precondition(lambda self: self._alive)
     @rule(number=PICK)
     def end_what_was_stopped(self, number: int) -> None:
         stopping = [key for key in self._alive if self.core.jobs[key[0]].state is JobState.STOPPING]
@@ -489,7 +505,7 @@ class CoreMachine(RuleBasedStateMachine):
         Tasks count that are there, that have done their work, or that somebody ended for good behind our back.
         """
         for record in self.core._state.running.values():
-            if record.state is JobState.RUNNING and record.job.gang_rule is GangRule.ALL:
+            if record.kept is None and record.state is JobState.RUNNING and record.job.gang_rule is GangRule.ALL:
                 done = (TaskState.SUCCEEDED, TaskState.CANCELLED)
                 tasks = [task for task in record.tasks if task.state in ACTIVE or task.state in done]
                 assert is_enough(record.job, [task for task in tasks if not task.surplus]), f"{record.id} is too small"
@@ -510,6 +526,8 @@ class CoreMachine(RuleBasedStateMachine):
             assert self._ended.get(job, state) is state, f"{job} came back to life"
             if state.ended:
                 self._ended[job] = state
+            assert job not in self._kept or not state.ended or state is JobState.FAILED, f"{job} had failed"
+            assert job not in self._kept or state is not JobState.QUEUED, f"{job} had failed, and runs again"
 
     def _check_nobody_is_passed_over(self) -> None:
         """Nobody who fits waits unless the reason names reservation, quota, room being made, or trouble."""

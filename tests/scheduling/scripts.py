@@ -177,5 +177,6 @@ def jobs(draw: st.DrawFn, id_: str, **fixed: Any) -> Job:
         checkpoint=draw(st.sampled_from((Checkpoint(), Checkpoint(CheckpointMode.SIGNAL)))),
         failures=draw(st.sampled_from((FailureRule(), FailureRule(), *RULES))),
         retry_delay=draw(st.sampled_from((RetryDelay(), RetryDelay(60.0)))),
+        keep_s=draw(st.sampled_from((0.0, 100.0))),
     )
     return replace(job, **fixed)

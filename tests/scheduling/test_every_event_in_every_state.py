@@ -44,6 +44,7 @@ JOBS = {
         suspendable=Suspendable.SWAP,
     ),
 }
+JOBS = {name: replace(job, keep_s=100.0) for name, job in JOBS.items()}
 OUTCOMES = (Outcome.SUCCESS, Outcome.USER_ERROR, Outcome.NODE_LOST, Outcome.STOPPED, Outcome.TIME_LIMIT)
 MOST_ROUNDS = 40
 
@@ -366,6 +367,21 @@ def second_run(bench: Bench) -> None:
     bench.tick()
 
 
+def kept(bench: Bench) -> None:
+    """Its first task has failed once more than it may, its place is kept, and its mates have been told to end."""
+    second_run(bench)
+    bench.confirm()
+    bench.tell(events.Kept(bench.now, "j", bench.job.attempt, 0, Outcome.USER_ERROR, bench.now + 100.0, 3))
+    bench.tick()
+
+
+def kept_alone(bench: Bench) -> None:
+    """The same, and its mates have ended."""
+    kept(bench)
+    for task in bench.job.tasks[1:]:
+        bench.tell(events.Ended(bench.now, "j", bench.job.attempt, Outcome.STOPPED, task.number))
+
+
 def ended(bench: Bench) -> None:
     """It has succeeded."""
     running(bench)
@@ -377,7 +393,7 @@ STATES = (
     migrating_by_restart, stopping, stopping_before_it_ran,
     preempted, leaving_for_others, left_for_others, out_of_its_hours, drained, missing_one, joining, shrinking,
     shrinking_and_growing, shrinking_before_it_ran, shrinking_while_suspended, going_to_rest, resting,
-    resting_swapped, coming_back, woken_early, partly_done, second_run, ended,
+    resting_swapped, coming_back, woken_early, partly_done, second_run, kept, kept_alone, ended,
 )  # fmt: skip
 
 
@@ -402,6 +418,9 @@ def happenings(bench: Bench) -> list[events.Event]:
         *(events.Ended(now, "j", job.attempt, outcome) for outcome in OUTCOMES),
         *(events.Ended(now, "j", job.attempt, outcome, task.number) for outcome in OUTCOMES for task in job.tasks[:2]),
     ]
+    failed = (Outcome.USER_ERROR, Outcome.OUT_OF_MEMORY)
+    said += [events.Kept(now, "j", job.attempt, number, how, now + 50.0, 3) for how in failed for number in (0, 1)]
+    said.append(events.Kept(now, "j", job.attempt - 1, 0, Outcome.USER_ERROR, now + 50.0, 3))
     for decision in (each for each in bench.decisions if each.job == "j"):
         said.append(events.Confirmed(now, decision.id))
         said += [events.Refused(now, decision.id, "no", fault) for fault in (False, True)]

@@ -15,7 +15,7 @@ from millpond.model.confinement import UNTOLD, Confinement
 from millpond.model.decisions import Decision, Start, Stop
 from millpond.model.devices import Device
 from millpond.model.engine import Inventory, Observed
-from millpond.model.events import Confirmed, Ended, Event
+from millpond.model.events import Confirmed, Ended, Event, Kept
 from millpond.model.nodes import Node
 from millpond.model.states import Outcome
 from millpond.node.records import TaskId
@@ -127,6 +127,12 @@ class WorldEngine:
     def finish(self, task: TaskId, outcome: Outcome = Outcome.SUCCESS, exit_code: int = 0) -> None:
         """A task ends by itself, and this engine notices."""
         self.outbox.append(self.world.end(task, outcome, exit_code, self.clock()))
+        self.wake()
+
+    def keep(self, task: TaskId, until: float, exit_code: int = 1) -> None:
+        """A program fails, and this engine keeps its place."""
+        failure = Outcome.USER_ERROR, until, exit_code, f"exit code {exit_code}"
+        self.outbox.append(Kept(self.clock(), task.job, task.attempt, task.task, *failure))
         self.wake()
 
     def _start(self, decision: Start) -> None:

@@ -30,13 +30,19 @@ class Scene:
         monkeypatch.setattr(logs.asyncio, "sleep", self._next)
 
     def set(
-        self, state: str, attempt: int = 1, tasks: int = 1, task_state: str = "", exit_code: int | None = None
+        self,
+        state: str,
+        attempt: int = 1,
+        tasks: int = 1,
+        task_state: str = "",
+        exit_code: int | None = None,
+        kept_until: float | None = None,
     ) -> None:
         """The job looks so from now on."""
         infos = [TaskInfo(task=number, role="worker", state=task_state or state) for number in range(tasks)]
         self.info = JobInfo(
             id="j", name="", queue="default", pool="default", user="ada", kind="train", priority="normal", state=state,
-            attempt=attempt, submitted_at=0.0, tasks=infos, exit_code=exit_code,
+            attempt=attempt, submitted_at=0.0, tasks=infos, exit_code=exit_code, kept_until=kept_until,
         )  # fmt: skip
 
     def write(self, data: bytes, attempt: int = 1, task: int = 0) -> None:
@@ -291,3 +297,14 @@ def test_since_leaves_out_what_was_written_before(scene: Scene, since: float, le
     scene.write(b"a\nb\nc\n")
     index(scene, (0, OUT, 1.0), (2, ERR, 2.0), (4, OUT, 3.0))
     assert text(scene.read(Wish(since=since))) == left
+
+
+def test_a_follower_is_not_held_while_the_place_of_what_has_failed_is_kept(scene: Scene) -> None:
+    def fails() -> None:
+        scene.write(b"last words\n")
+        scene.set(state="running", exit_code=3, kept_until=99.0)
+
+    scene.script = [fails]
+    chunks = scene.read(Wish(follow=True))
+    assert text(chunks) == "last words\n"
+    assert (chunks[-1].job_over, chunks[-1].exit_code) == (True, 3)

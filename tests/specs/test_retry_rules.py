@@ -39,6 +39,11 @@ def test_a_delay_is_a_length_of_time_or_says_how_it_grows(written: str, delay: R
     assert spec.to_job("j").retry_delay == delay
 
 
+def test_how_long_the_place_of_a_failed_task_is_kept_is_a_length_of_time() -> None:
+    (spec,) = read_jobs("command: x\nkeep: 30m\n")
+    assert spec.to_job("j").keep_s == 1_800.0
+
+
 def test_daemons_are_roles_like_others() -> None:
     (spec,) = read_jobs("command: x\nroles: [{name: worker, tasks: 4}, {name: ps, tasks: 2, daemon: true}]\n")
     assert [role.daemon for role in spec.to_job("j").roles] == [False, True]
@@ -57,6 +62,11 @@ def test_daemons_are_roles_like_others() -> None:
         ("retries: 1\nretry_delay: 30", "30 has no unit"),
         ("retries: 1\nretry_delay: {first: 30s, factor: 0.5}", "use at least 1"),
         ("roles: [{name: ps, daemon: true}]", "all roles are daemons"),
+        ("keep: 30", "30 has no unit"),
+        ("keep: 0s", "use more than 0s"),
+        ("keep: 25h", "use at most 1d"),
+        ("kind: service\nkeep: 1h", "a single job of kind train"),
+        ("array: 10\nkeep: 1h", "run the member that fails by itself"),
     ],
 )
 def test_what_makes_no_sense_is_refused(text: str, words: str) -> None:

@@ -303,3 +303,22 @@ class Ended(Event):
     exit_code: int | None = None
     detail: str = ""
     service_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Kept(Event):
+    """A task's program has failed, and its engine keeps the task's place with all that it holds, for a look inside.
+
+    Its end is reported when the place is given back: when the core decides that, or at the instant ``until``.
+
+    Attributes:
+        job, attempt, task, outcome, exit_code, detail: as of ``Ended``.
+    """
+
+    job: str
+    attempt: int
+    task: int
+    outcome: Outcome
+    until: float
+    exit_code: int | None = None
+    detail: str = ""

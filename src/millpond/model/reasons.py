@@ -45,6 +45,10 @@ class Cause(StrEnum):
     """All tasks that keep its job running have ended."""
     SUSPENDED_TOO_LONG = "suspended-too-long"
     """It had left its cards for others, and there was no room on them again for long."""
+    KEPT = "kept"
+    """It has failed, and its place is kept for a look inside."""
+    NOT_KEPT = "not-kept"
+    """A task of it has failed, and its place is not kept, as the job goes on or is tried again."""
 
     # waiting
     NOT_CONSIDERED = "not-considered"

@@ -176,6 +176,7 @@ class Job:
         suspendable: how it may leave its cards for others without ending.
         failures: which failures are tried again.
         retry_delay: how long it waits before that.
+        keep_s: the place of a task with which it fails for good is kept this long for a look inside; 0: it is not.
     """
 
     id: str
@@ -202,6 +203,7 @@ class Job:
     suspendable: Suspendable = Suspendable.AUTO
     failures: FailureRule = FailureRule()
     retry_delay: RetryDelay = RetryDelay()
+    keep_s: float = 0.0
 
     def __post_init__(self) -> None:
         if not self.id or len(self.id) > LONGEST_JOB_ID:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from millpond.node import cgroups
 from millpond.node.becoming import (
@@ -30,6 +30,9 @@ from millpond.node.named_mounts import NamedMounts
 from millpond.node.task_environment import open_script, outer_environment, script_path
 from millpond.node.task_input import TaskInput
 
+if TYPE_CHECKING:
+    from millpond.node.keeping import FailureReport
+
 
 class Beginning:
     """The start of one task.
@@ -42,6 +45,7 @@ class Beginning:
         door: the process that is the task's door; None where it has none.
         output: takes what the command writes; None until it runs.
         input: gives it what it reads; None where it reads nothing, and until it runs.
+        failure: hears that it has failed; None where its place is not kept then, and until it runs.
     """
 
     def __init__(self, path: Path, order: dict[str, Any]) -> None:
@@ -51,6 +55,7 @@ class Beginning:
         self.door: int | None = None
         self.output: OutputCapture | None = None
         self.input: TaskInput | None = None
+        self.failure: FailureReport | None = None
 
     def start(self) -> int:
         """Start the command, in a session of its own; returns its process, a child of ours.
@@ -59,15 +64,16 @@ class Beginning:
             OSError, ValueError, subprocess.SubprocessError: it cannot be started; ``account`` tells the record why.
         """
         order = self._order
-        wrapped, container = order["wrapped"], order["container"]
+        wrapped, container, keep = order["wrapped"], order["container"], order["keep"]
         self._prepare()
         cgroups.make(order["limits"]["groups"])
-        if wrapped is not None and container is None:
+        if container is None and (wrapped is not None or keep is not None):
             self._require_place()
         if order["door"] is not None:
             self.door = open_door(order["door"], order["identity"])
         if wrapped is None:
-            return self._launch(partial(self._fork, order["command"], order["workdir"], order["env"]))
+            command = order["command"] if keep is None else keep["held"]
+            return self._launch(partial(self._fork, command, order["workdir"], order["env"]))
         if container is not None:
             return self._launch(partial(self._fork, wrapped, container["scratch"], container["env"]))
         with ExitStack() as opened:
@@ -128,7 +134,7 @@ class Beginning:
         return child.pid
 
     def _require_place(self) -> None:
-        """Check what whoever starts the command in a sandbox would find out too late, with the task's own rights.
+        """Check what whoever starts the command for us would find out too late, with the task's own rights.
 
         What the server made for the task is reached in the sandbox alone.
 
@@ -167,11 +173,16 @@ class Beginning:
                 _give_to(order["identity"], folder)
         if order["container"] is not None:
             supervised.lay_out(order["container"])
+        if order["keep"] is not None:
+            # Here, as most tasks keep nothing and would pay for the import.
+            from millpond.node.keeping import FailureReport
+
+            self.failure = FailureReport(Path(order["keep"]["report"]), order["identity"])
         self._prepared = True
 
 
 def _require_program(program: str, env: dict[str, str]) -> None:
-    """Check that a program is there, which whoever starts it in a sandbox would find out too late.
+    """Check that a program is there.
 
     Raises:
         OSError: it is not, or cannot be executed.

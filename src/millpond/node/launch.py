@@ -63,6 +63,8 @@ class LaunchSpec:
         share_class: who goes first where it shares a device.
         slice_rules: how its tasks are held to their parts of devices.
         reads_input: its task is given a client's standard input.
+        keep_s: the place of a task whose program has failed is kept this long for a look inside; 0: it is not. Takes a
+            workspace.
     """
 
     command: Command
@@ -84,6 +86,7 @@ class LaunchSpec:
     share_class: ShareClass = ShareClass.NORMAL
     slice_rules: SliceRules = LENIENT
     reads_input: bool = False
+    keep_s: float = 0.0
 
     def __post_init__(self) -> None:
         for command in (self.command, *self.role_commands.values()):

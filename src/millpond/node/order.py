@@ -19,6 +19,7 @@ from millpond.node.containers.container import container_name
 from millpond.node.containers.launching import Inmate, order_of
 from millpond.node.door import PROGRAM_SOCKET, door_name, door_of, folder_behind
 from millpond.node.file_rights import with_rights_of
+from millpond.node.keeping import held
 from millpond.node.launch import LaunchSpec, Listening
 from millpond.node.limiting import NO_LIMITS, Limits
 from millpond.node.records import FILES, TaskFiles, TaskId
@@ -88,6 +89,7 @@ def order_for(
         OSError: that folder cannot be made.
     """
     argv, identity, workspace = launch.argv_of(start.role), launch.identity, launch.workspace
+    inside = held(argv, files.failure, launch.notice_signal) if launch.keep_s else argv
     door = _door(state_dir, start, launch, files)
     place = _place(state_dir, start, launch, files, door)
     wrapped, container = None, None
@@ -98,7 +100,7 @@ def order_for(
             start.id.job,
             start.role,
             files.record,
-            argv,
+            inside,
             place.workdir,
             place.mounts,
             place.env,
@@ -119,7 +121,7 @@ def order_for(
             # Who computes through NVIDIA's multi-process service meets it in the machine's.
             own_shared_memory=launch.own_shared_memory and start.held_by is not SliceHold.MPS,
         )
-        wrapped = sandbox.around(argv, request)
+        wrapped = sandbox.around(inside, request)
     return {
         "record": _record(start, launch)
         | {
@@ -148,6 +150,7 @@ def order_for(
         "own_folder": place.workdir.is_relative_to(state_dir),
         "owned": [str(folder) for folder in place.owned if identity is not None],
         "door": door,
+        "keep": {"report": str(files.failure), "for_s": launch.keep_s, "held": inside} if launch.keep_s else None,
     }
 
 

@@ -91,6 +91,11 @@ class TaskFiles:
         return self.record.parent / FILES / f"{self.record.stem}.result"
 
     @property
+    def failure(self) -> Path:
+        """Where the shell above its program reports that this has failed (``keeping``); few tasks have one."""
+        return self.record.parent / FILES / f"{self.record.stem}.failure"
+
+    @property
     def socket(self) -> Path:
         """Where its supervisor takes commands to be run beside it."""
         return self.record.with_suffix(".sock")
@@ -134,6 +139,7 @@ class RunRecord:
         notice_at: when it was told to end; None when it was not.
         stop_wished: told so by an engine, not by somebody from outside.
         exit_code: as a shell shows it; None while it runs and when it never ran.
+        kept_at, kept_until: since when, and up to when, its place is kept although its program has failed.
         forced: it had to be killed when the grace was over.
         limited_by: what keeps it to its amounts (``model.confinement.LimitKind``).
         memory_limit_mib: the most memory that all its processes together may have; 0: no bound.
@@ -164,6 +170,8 @@ class RunRecord:
     stop_wished: bool = False
     ended_at: float | None = None
     exit_code: int | None = None
+    kept_at: float | None = None
+    kept_until: float | None = None
     forced: bool = False
     out_of_memory: bool = False
     error: StartError | None = None

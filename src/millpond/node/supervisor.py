@@ -15,7 +15,8 @@ any), ``limits`` (``node.limiting``), ``identity`` (whom the command runs as, se
 ``stdin`` (where the ring of its standard input is made, see ``node.task_input``; null: it reads none), ``owned``
 (folders that are to be theirs), ``own_folder`` (whether it runs in a folder that the server made),
 ``farewell_s`` (its grace where nobody says another), ``container`` (see ``node.containers.supervised``; null without
-one) and ``door`` (see ``node.door``; null where it has the machine's network, and listens on no Unix socket).
+one), ``door`` (see ``node.door``; null where it has the machine's network, and listens on no Unix socket) and ``keep``
+(``report``, ``for_s``, ``held``: see ``node.keeping``; null where its place is not kept when its command fails).
 Standard output is closed as soon as the record tells whether the command runs. Standard library only.
 
 While it lives, ``STATE/running`` holds a link to its record (``node.running``).
@@ -84,6 +85,7 @@ class _Supervisor:
         self._kills_before = self._kills()
         self._status: int | None = None
         self._deadline: float | None = None
+        self._kept_until: float | None = None
         self._main = 0
         self._beginning = Beginning(path, order)
         self._visits: Visits | None = None
@@ -111,9 +113,11 @@ class _Supervisor:
         _close_standard_output()  # which says that the start is settled: from now on it can be visited
         if started:
             self._wait()
-            self._record["forced"] = self._status is None
+            self._record["forced"] = self._status is None and self._kept_until is None
             self._end_everything()
             self._write_end()
+        if self._beginning.failure is not None:
+            self._beginning.failure.close()
         if self._container is not None:
             supervised.tidy_up(self._container)
         if self._order["door"] is not None:
@@ -175,8 +179,14 @@ class _Supervisor:
             self._take_output()
             self._pass_input_on()
             childless = self._reap()
+            if self._kept_until is not None:
+                if told or self._status is not None or time.monotonic() >= self._kept_until:
+                    return
+                continue
             if self._counts(told):
                 self._give_notice()
+            elif (code := self._failure()) is not None:
+                self._keep(code)
             if self._status is not None and (childless or self._deadline is None):
                 return
             if self._deadline is not None and time.monotonic() >= self._deadline:
@@ -194,9 +204,10 @@ class _Supervisor:
         return told or signal.sigtimedwait((signal.SIGTERM,), TOLD_TOO_WITHIN_S) is not None
 
     def _await_signal(self) -> int:
-        if self._deadline is None and not self._output_waits:
+        until = self._deadline if self._kept_until is None else self._kept_until
+        if until is None and not self._output_waits:
             return signal.sigwaitinfo(_AWAITED).si_signo
-        within_s = 0.0 if self._deadline is None or self._output_waits else self._deadline - time.monotonic()
+        within_s = 0.0 if until is None or self._output_waits else until - time.monotonic()
         got = signal.sigtimedwait(_AWAITED, max(0.0, within_s))
         return 0 if got is None else got.si_signo
 
@@ -207,6 +218,30 @@ class _Supervisor:
     def _take_output(self) -> None:
         if self._beginning.output is not None:
             self._output_waits = self._beginning.output.drain()
+
+    def _failure(self) -> int | None:
+        """The exit code with which the command has failed, if its place can be kept for that; else None."""
+        if self._beginning.failure is None or self._deadline is not None or self._status is not None:
+            return None
+        return self._beginning.failure.take()
+
+    def _keep(self, code: int) -> None:
+        """The command has failed: its place stays for a while, or until we are told to end."""
+        from millpond.node.keeping import announce  # its failure is the only one to pay for it
+
+        keep_s = self._order["keep"]["for_s"]
+        now = time.time()
+        self._take_output()  # all of what it wrote: a pipe holds less than one round takes
+        if self._beginning.input is not None:
+            self._beginning.input.close()
+        self._kept_until = time.monotonic() + keep_s
+        self._record.update(self._end_by(code), kept_at=now, kept_until=now + keep_s)
+        try:
+            write_json(self._path, self._record)
+        except OSError:  # a full disk: nobody would learn of it
+            self._kept_until = time.monotonic()
+        else:
+            announce(self._path, self._record)
 
     def _give_notice(self) -> None:
         """Tell the task to end; told again, only shorten the grace."""
@@ -277,13 +312,18 @@ class _Supervisor:
             self._beginning.input.close()
         if self._visits is not None:
             self._visits.end()
-        code = os.waitstatus_to_exitcode(self._status)
-        code = code if code >= 0 else 128 - code
-        # In a control group of its own every kill is one of its own, whatever its main process made of it.
-        by_kernel = (code == _KILLED or (code != 0 and bool(self._groups))) and self._deadline is None
-        self._record.update(exit_code=code, ended_at=time.time(), out_of_memory=by_kernel and self._was_out_of_memory())
+        if self._kept_until is None:
+            code = os.waitstatus_to_exitcode(self._status)
+            self._record.update(self._end_by(code if code >= 0 else 128 - code))
+        self._record["ended_at"] = time.time()
         cgroups.remove(self._folders())
         self._write_for_good()
+
+    def _end_by(self, code: int) -> dict[str, Any]:
+        """How the command ended, for the record."""
+        # In a control group of its own every kill is one of its own, whatever its main process made of it.
+        by_kernel = (code == _KILLED or (code != 0 and bool(self._groups))) and self._deadline is None
+        return {"exit_code": code, "out_of_memory": by_kernel and self._was_out_of_memory()}
 
     def _was_out_of_memory(self) -> bool:
         if self._container is not None and supervised.was_out_of_memory(self._container):

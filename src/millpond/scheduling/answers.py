@@ -7,7 +7,7 @@ over.
 from __future__ import annotations
 
 from millpond.model.decisions import Decision, Migrate, Resume, Start, Suspend
-from millpond.model.events import ALL_TASKS, Confirmed, Ended, Refused
+from millpond.model.events import ALL_TASKS, Confirmed, Ended, Kept, Refused
 from millpond.model.reasons import Cause
 from millpond.model.states import Outcome, TaskState
 from millpond.scheduling import suspending
@@ -65,10 +65,19 @@ class Answers:
             case _:  # a stop that is refused concerns what is not there: the engine reports its end itself
                 pass
 
+    def kept(self, event: Kept) -> None:
+        """A task's program has failed, and its place is kept; an engine that has begun anew says so again."""
+        record = self._running(event.job, event.attempt)
+        if record is None:
+            return
+        for task in record.tasks[event.task : event.task + 1]:
+            if task.state in ACTIVE and task.kept_until is None:
+                self._endings.keep(record, task, event)
+
     def ended(self, event: Ended) -> None:
         """A task is over, or all that a job has there."""
-        record = self._state.jobs.get(event.job)
-        if record is None or record.attempt != event.attempt or record.id not in self._state.running:
+        record = self._running(event.job, event.attempt)
+        if record is None:
             return
         if event.task == ALL_TASKS:
             named = record.tasks
@@ -77,6 +86,11 @@ class Answers:
         tasks = [task for task in named if task.state in ACTIVE]
         if tasks:
             self._endings.end(record, tasks, event.outcome, event.exit_code, event.detail, event.service_s)
+
+    def _running(self, job: str, attempt: int) -> JobRecord | None:
+        """A job, if this is its run and goes on."""
+        record = self._state.running.get(job)
+        return record if record is not None and record.attempt == attempt else None
 
     def _answered(self, number: int) -> tuple[JobRecord, Decision] | tuple[None, None]:
         """The decision of this number, which waits no longer, and its job; none if its run is over."""

@@ -62,7 +62,7 @@ def follow_closures(state: State) -> None:
     index = state.cluster.node_index
     nodes = {index[name] for name in drained if name in index}
     for record in list(state.running.values()):
-        if not record.job.preemptible or record.stop_trigger is not None:
+        if record.is_ending or not (record.job.preemptible or record.kept is not None):
             continue
         there = [task for task in record.tasks if task.holding is not None and task.holding.node in nodes]
         there = [task for task in there if task.state is not TaskState.STOPPING]

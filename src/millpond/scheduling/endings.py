@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from millpond.model.decisions import Stop
+from millpond.model.events import Kept
 from millpond.model.reasons import Cause
 from millpond.model.states import Outcome, TaskState
 from millpond.model.workloads import GangRule
@@ -33,16 +35,56 @@ class Endings:
     ) -> None:
         """Tasks of a run are over: give back what they held, and decide what becomes of the job."""
         for task in tasks:
+            self._state.release(record, task)
+            if task.kept_until is not None:  # its failure is what it has ended by, whatever ended its place
+                task.move(Trigger.ENDED_BADLY)
+                continue
             task.outcome, task.exit_code = outcome, exit_code
             why = task.detail if task.device_failed or record.stop_cause in _TOLD_BEFORE else ""
             task.detail = f"{why}; {detail}" if why and detail else why or detail
-            self._state.release(record, task)
+        rest = [task for task in tasks if task.kept_until is None]
         if outcome is Outcome.SUCCESS:
-            for task in tasks:
+            for task in rest:
                 task.move(Trigger.ENDED_WELL)
-        else:
-            self._ended_unfinished(record, tasks, outcome)
+        elif rest:
+            self._ended_unfinished(record, rest, outcome)
         self._settle(record, service_s)
+
+    def keep(self, record: JobRecord, task: TaskRecord, failure: Kept) -> None:
+        """A task's program has failed, and its engine keeps its place.
+
+        If the job has failed with it for good, the place stays, and its mates end. Else it is given back, and its end
+        is told as ever.
+        """
+        if task.state is TaskState.STOPPING:
+            return  # the engine has been told
+        state = self._state
+        if not self._is_kept(record, task, failure):
+            number = state.next_id()
+            state.emit(Stop(number, record.id, record.attempt, Cause.NOT_KEPT, (task.number,), grace_s=0.0))
+            return
+        record.failures, record.out_of_memory_failures = _failures(record, failure.outcome)
+        task.outcome, task.exit_code, task.detail = failure.outcome, failure.exit_code, failure.detail
+        mates = [mate for mate in record.tasks if mate.state in ACTIVE and mate is not task]
+        state.decide_fate(record, Trigger.ENDED_BADLY, Cause.GANG_BROKEN if mates else Cause.KEPT)
+        self._fail_idle(record, again=False)
+        if mates:
+            state.stop(record, Trigger.ENDED_BADLY, Cause.GANG_BROKEN, tasks=mates)
+        task.kept_until = failure.until
+        state.kept[record.id] = record
+        record.refresh()
+
+    def _is_kept(self, record: JobRecord, task: TaskRecord, failure: Kept) -> bool:
+        """Whether a failure of a task is the end of its job, which wants to be looked at then."""
+        outcome = failure.outcome
+        if not record.job.keep_s or outcome not in (Outcome.USER_ERROR, Outcome.OUT_OF_MEMORY):
+            return False
+        if task.state is not TaskState.RUNNING or task.vacating is not None or record.stop_trigger is not None:
+            return False
+        if self._is_retried(record, task, outcome, failure.exit_code, _failures(record, outcome)):
+            return False
+        mates = [mate for mate in _wanted(record, ACTIVE) if mate is not task]
+        return record.job.gang_rule is not GangRule.SHRINK or not mates or not _goes_on(record, mates)
 
     def start_refused(self, record: JobRecord, tasks: list[TaskRecord], outcome: Outcome, reason: str) -> None:
         """The engine could not start a run: it is over before it began, and counts as a failure by its outcome."""
@@ -75,6 +117,9 @@ class Endings:
         """
         hit = [task for task in details if task.state is not TaskState.STOPPING]
         if not hit:
+            return
+        if record.kept is not None:
+            self._state.stop(record, Trigger.ENDED_FOR_RETRY, Cause.DEVICE_FAILED)
             return
         rest = [task for task in _wanted(record, ACTIVE) if task not in hit]
         if not rest or not _goes_on(record, rest):
@@ -143,11 +188,8 @@ class Endings:
 
     def _failed(self, record: JobRecord, tasks: list[TaskRecord], outcome: Outcome) -> None:
         """Tasks failed by themselves: by their gang's rule the others stop, and all run again if that is allowed."""
-        if outcome is Outcome.OUT_OF_MEMORY:
-            record.out_of_memory_failures += 1
-        elif outcome in (Outcome.USER_ERROR, Outcome.START_FAILED):
-            record.failures += 1
-        again = all(self._is_retried(record, task, outcome) for task in tasks)
+        counts = record.failures, record.out_of_memory_failures = _failures(record, outcome)
+        again = all(self._is_retried(record, task, outcome, task.exit_code, counts) for task in tasks)
         if again and outcome in OWN_FAILURES:
             failed = record.failures + record.out_of_memory_failures
             record.retry_at = self._state.now + record.job.retry_delay.after(failed)
@@ -167,13 +209,16 @@ class Endings:
             self._state.stop(record, trigger, Cause.GANG_BROKEN)
             self._fail_idle(record, again)
 
-    def _is_retried(self, record: JobRecord, task: TaskRecord, outcome: Outcome) -> bool:
+    def _is_retried(
+        self, record: JobRecord, task: TaskRecord, outcome: Outcome, exit_code: int | None, counts: tuple[int, int]
+    ) -> bool:
+        failures, out_of_memory_failures = counts
         return is_retried(
             outcome,
-            task.exit_code,
+            exit_code,
             record.job.failure_rule(task.role_index),
-            failures=record.failures,
-            out_of_memory_failures=record.out_of_memory_failures,
+            failures=failures,
+            out_of_memory_failures=out_of_memory_failures,
             retries=record.job.retries,
         )
 
@@ -193,6 +238,13 @@ class Endings:
             record.attained_s = record.service_s(self._state.now)
         else:
             record.attained_s = record.attained_before_s
+
+
+def _failures(record: JobRecord, outcome: Outcome) -> tuple[int, int]:
+    """How often the program itself has failed, and for want of memory, with one more run that ended so."""
+    for_want_of_memory = outcome is Outcome.OUT_OF_MEMORY
+    by_itself = outcome in OWN_FAILURES and not for_want_of_memory
+    return record.failures + by_itself, record.out_of_memory_failures + for_want_of_memory
 
 
 def _wanted(record: JobRecord, states: frozenset[TaskState] | set[TaskState]) -> list[TaskRecord]:

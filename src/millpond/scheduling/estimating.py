@@ -56,7 +56,9 @@ def start_of(state: State, placer: Placer, record: JobRecord) -> StartEstimate |
 
 
 def _is_foretold(record: JobRecord, now: float) -> bool:
-    """Whether a time limit, or a forecast that it has not outrun, says when a running job ends."""
+    """Whether a time limit, a forecast that it has not outrun, or how long it is kept says when a running job ends."""
+    if record.kept is not None:
+        return True
     forecast = record.cautious_s if record.cautious_s is not None else record.expected_s
     return record.job.time_limit_s is not None or (forecast is not None and record.service_s(now) < forecast)
 
@@ -109,7 +111,9 @@ class _Course:
                 continue  # it ends only after people have resumed it, and nobody knows when
             held = [task.holding for task in running.tasks if task.holding is not None]
             if held:
-                self._end(min(self._end_of(running, state.now), self._asked_to_leave(running)), held)
+                kept = running.kept
+                ends_at = self._end_of(running, state.now) if kept is None else kept.kept_until or NEVER
+                self._end(min(ends_at, self._asked_to_leave(running)), held)
         self._flips.reverse()
         self._mark = state.journal.begin()
         return self

@@ -21,7 +21,7 @@ from millpond.scheduling.halted import behind_frozen, frozen_in_the_way, why_par
 from millpond.scheduling.obstacles import Obstacle
 from millpond.scheduling.placing import Placer
 from millpond.scheduling.quota_reasons import quota_in_the_way
-from millpond.scheduling.records import JobRecord
+from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.shortage import Shortage
 from millpond.scheduling.shut_out import closed_for
 from millpond.scheduling.state import State
@@ -138,6 +138,8 @@ class Explainer:
             return why_suspended(self._state, record)
         nodes = sorted({task.placement.node for task in record.tasks if task.placement is not None})
         where = f" on {', '.join(nodes)}" if nodes else ""
+        if (kept := record.kept) is not None:
+            return _kept(record, kept)
         if record.state is JobState.STOPPING:
             cause = record.stop_cause or Cause.STOP_REQUESTED
             moves = f", {record.migration.text}" if cause is Cause.MIGRATED and record.migration is not None else ""
@@ -216,6 +218,16 @@ class Explainer:
     def _remedy(self, record: JobRecord) -> Remedy | None:
         rooms = [need.total for need in self._shortage.needs(record)]
         return self._trying.remedy(record, rooms, self._claims.mask(record))
+
+
+def _kept(record: JobRecord, kept: TaskRecord) -> Reason:
+    which = f" --task {kept.number}" if len(record.tasks) > 1 else ""
+    where = f" on {kept.placement.node}" if kept.placement is not None else ""
+    attach, stop = f"pond attach{which} {record.id}", f"pond stop {record.id}"
+    remedy = Remedy(f"`{attach}` looks inside, `{stop}` gives the place back", "", "")
+    return Reason(
+        Cause.KEPT, f"failed ({kept.detail}); its place{where} is kept", remedy=remedy, opens_at=kept.kept_until
+    )
 
 
 def _impossible(obstacle: Obstacle) -> Reason:

@@ -20,7 +20,7 @@ from millpond.scheduling.fleet import Fleet
 from millpond.scheduling.lifecycle import Trigger
 from millpond.scheduling.migrating import Migrations
 from millpond.scheduling.placing import Placer
-from millpond.scheduling.records import BY_REQUEST, JobRecord
+from millpond.scheduling.records import BY_REQUEST, JobRecord, refuse_kept
 from millpond.scheduling.resizing import resize, rest
 from millpond.scheduling.skipping import skip
 from millpond.scheduling.state import State
@@ -63,6 +63,7 @@ class Intake:
             events.Noted: self._noted,
             events.Confirmed: answers.confirmed,
             events.Refused: answers.refused,
+            events.Kept: answers.kept,
             events.Ended: answers.ended,
         }
 
@@ -164,6 +165,7 @@ class Intake:
             return  # it has left its devices already, and does not go on by itself any more
         if goes_further and suspending.is_leaving(record):
             raise ConflictError(f"job {record.id!r} is being halted", "ask again when it is")
+        refuse_kept(record)
         if record.state is not JobState.RUNNING and not (goes_further and not record.resting):
             raise ConflictError(f"job {record.id!r} is {record.state.value}", "only a running job can be suspended")
         mode = SuspendMode.SWAP if event.swap else SuspendMode.FREEZE
@@ -212,6 +214,7 @@ class Intake:
         record = self.state.jobs.get(event.job)
         if record is None or record.state.ended:
             raise NotFoundError(f"no job {event.job!r} that could change its size")
+        refuse_kept(record)
         if event.desired == 0:
             rest(self.state, record, event.role, event.why, swap=event.swap)
         else:

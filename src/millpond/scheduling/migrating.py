@@ -28,7 +28,7 @@ from millpond.scheduling.destinations import Target, devices_of, holders, resolv
 from millpond.scheduling.holdings import Hold, Holding
 from millpond.scheduling.lifecycle import Trigger
 from millpond.scheduling.placing import Placed, Placer
-from millpond.scheduling.records import BY_REQUEST, JobRecord, Migration, MigrationStage, TaskRecord
+from millpond.scheduling.records import BY_REQUEST, JobRecord, Migration, MigrationStage, TaskRecord, refuse_kept
 from millpond.scheduling.state import State
 from millpond.scheduling.suspending import can_swap, give_back, given_up, goes_on
 
@@ -71,6 +71,7 @@ class Migrations:
         if record.state is not JobState.RUNNING:
             resume = "; resume it first" if record.state is JobState.SUSPENDED else ""
             raise ConflictError(f"job {job!r} is {record.state.value}", f"only a running job can be migrated{resume}")
+        refuse_kept(record)
         if any(task.vacating is not None for task in record.tasks):
             raise ConflictError(f"job {job!r} is on its way from one card to another", "try again when it has arrived")
         if not any(task.holding.devices for task in holders(record) if task.holding is not None):
@@ -250,7 +251,7 @@ class Migrations:
             return True  # it is on its way off some card; what is still to be done follows its arrival
         if record.suspended_by in ("", BY_REQUEST) and self._could_come_back(record):
             return True
-        if record.state is not JobState.RUNNING or _was_refused(record):
+        if record.state is not JobState.RUNNING or record.kept is not None or _was_refused(record):
             return False
         task, holding, _ = self._alone(record)
         found = None if task is None or holding is None else self._found(holding)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from millpond.model.decisions import Placement, SuspendMode
+from millpond.model.errors import ConflictError
 from millpond.model.reasons import Cause
 from millpond.model.resources import Amount
 from millpond.model.states import JobState, Outcome, TaskState
@@ -64,11 +65,12 @@ class TaskRecord:
         outcome, exit_code: how it ended in the present or last run; None while it has not.
         surplus: its role was made smaller; its end says nothing about the job.
         device_failed: it was told to end because a device failed under it.
+        kept_until: it has failed for good, and its place is kept up to this instant; None: that is not so.
     """
 
     __slots__ = (
-        "detail", "device_failed", "exit_code", "holding", "number", "outcome", "placement", "role", "role_index",
-        "state", "surplus", "vacating",
+        "detail", "device_failed", "exit_code", "holding", "kept_until", "number", "outcome", "placement", "role",
+        "role_index", "state", "surplus", "vacating",
     )  # fmt: skip
 
     def __init__(self, number: int, role: str, role_index: int) -> None:
@@ -84,6 +86,7 @@ class TaskRecord:
         self.detail = ""
         self.surplus = False
         self.device_failed = False
+        self.kept_until: float | None = None
 
     def dismiss(self) -> None:
         """It waits and is not missed: the job is done without it."""
@@ -193,6 +196,19 @@ class JobRecord:
         """Whether it lost its run while people kept it suspended: it stands in no line until they resume it."""
         return self.suspended_by == BY_REQUEST and self.state is JobState.QUEUED
 
+    @property
+    def kept(self) -> TaskRecord | None:
+        """The task with which it has failed for good, while its place is kept; its mates, if any, are being ended."""
+        if not self.job.keep_s:
+            return None
+        running = (task for task in self.tasks if task.state is TaskState.RUNNING)
+        return next((task for task in running if task.kept_until is not None), None)
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether all that is left of its run has been told to end."""
+        return self.stop_trigger is not None and self.kept is None
+
     def refresh(self) -> None:
         """Derive the job's state from its tasks."""
         tasks = self.tasks
@@ -225,6 +241,19 @@ class JobRecord:
         if self.started_at is None:
             return self.attained_s
         return self.attained_s + max(now - self.started_at - self.debt_s, 0.0)
+
+
+def refuse_kept(record: JobRecord) -> None:
+    """Refuse what can be asked of work that runs alone.
+
+    Raises:
+        ConflictError: the job has failed, and its place is kept.
+    """
+    if record.kept is not None:
+        raise ConflictError(
+            f"job {record.id!r} has failed, and its place is kept for a look inside",
+            f"look inside with `pond attach {record.id}`, or give the place back with `pond stop {record.id}`",
+        )
 
 
 _SINGLE = {state: job_state((state,)) for state in TaskState}

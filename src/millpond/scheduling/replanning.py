@@ -84,9 +84,10 @@ class Replanner:
             self._choose(active)
 
     def _is_protected(self, record: JobRecord) -> bool:
-        """Whether running work may not be asked to leave now."""
-        slots = self._state.roster.slots
-        return record.slot >= 0 and bool(slots[SLOT_PROTECTED_UNTIL, record.slot] > self._state.now)
+        """Whether running work may not be asked to leave now; kept places are not asked here."""
+        if record.slot < 0:
+            return record.kept is not None
+        return bool(self._state.roster.slots[SLOT_PROTECTED_UNTIL, record.slot] > self._state.now)
 
     # ---- where a preemption costs nothing -----------------------------------------------------------------------
 

@@ -16,6 +16,8 @@ def skip(state: State, seconds: float) -> None:
         if record.id in state.suspended:
             record.suspended_at += seconds
             record.ready_at += seconds
+        if record.kept is not None and record.kept.kept_until is not None:
+            record.kept.kept_until += seconds
         if record.slot >= 0:
             state.enroll(record)
     state.usage.skip(seconds)

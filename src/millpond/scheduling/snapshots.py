@@ -187,6 +187,7 @@ def _give_jobs(plain: dict[str, Any], state: State) -> None:
         state.jobs[record.id] = record
     state.running = {job: state.jobs[job] for job in plain["running"]}
     state.elastic = {job: record for job, record in state.running.items() if record.elastic}
+    state.kept = {job: record for job, record in state.running.items() if record.kept is not None}
     state.suspended = {job: state.jobs[job] for job in plain["suspended"]}
     state.growing = {job: state.jobs[job] for job in plain["growing"]}
     state.fresh = [state.jobs[job] for job in plain["fresh"] if job in state.jobs]
@@ -265,6 +266,7 @@ def _task_plain(state: State, task: TaskRecord) -> dict[str, Any]:
         "detail": task.detail,
         "surplus": task.surplus,
         "device_failed": task.device_failed,
+        "kept_until": task.kept_until,
     }
 
 
@@ -306,6 +308,7 @@ def _task(state: State, record: JobRecord, number: int, plain: dict[str, Any]) -
     task.outcome = Outcome(plain["outcome"]) if plain["outcome"] else None
     for name in ("exit_code", "detail", "surplus", "device_failed"):
         setattr(task, name, plain[name])
+    task.kept_until = plain.get("kept_until")  # not in those of earlier versions
     if plain["hold"] is not None:
         hold, node, devices = plain["hold"]
         cluster = state.cluster

@@ -54,6 +54,7 @@ class State:
         running: jobs that hold something, by id, in order of their start.
         roster: the running work that victim rules look at.
         suspended: jobs that may go on when there is room, by id.
+        kept: jobs that have failed and whose place is kept, by id.
         elastic: those of the running jobs that can run with fewer or more tasks, by id.
         growing: running jobs some of whose tasks wait to join them, by id.
         outbox: decisions taken between cycles, handed out by the next one.
@@ -85,6 +86,7 @@ class State:
         self.roster = Roster()
         self.running: dict[str, JobRecord] = {}
         self.suspended: dict[str, JobRecord] = {}
+        self.kept: dict[str, JobRecord] = {}
         self.elastic: dict[str, JobRecord] = {}
         self.growing: dict[str, JobRecord] = {}
         self.outbox: list[Decision] = []
@@ -330,21 +332,25 @@ class State:
         chosen = [
             task for task in (tasks or record.tasks) if task.state in ACTIVE and task.state is not TaskState.STOPPING
         ]
-        whole = not tasks
+        whole, kept = not tasks, record.kept
         if whole:
-            if record.stop_trigger is None or trigger is not Trigger.ENDED_FOR_RETRY:
-                record.stop_trigger, record.stop_cause = trigger, cause
-            self.roster.remove(record)
-            self.growing.pop(record.id, None)
-            self.suspended.pop(record.id, None)
+            self.decide_fate(record, trigger, cause)
         if not chosen:
             return
         for task in chosen:
             task.move(Trigger.STOP_DECIDED)
         record.refresh()
-        numbers = () if whole else tuple(task.number for task in chosen)
-        grace = record.job.checkpoint.grace_s
+        numbers = () if whole and kept is None else tuple(task.number for task in chosen)
+        grace = record.job.checkpoint.grace_s if kept is None else 0.0
         self.emit(Stop(self.next_id(), record.id, record.attempt, cause, numbers, grace, for_job))
+
+    def decide_fate(self, record: JobRecord, trigger: Trigger, cause: Cause) -> None:
+        """Decide what becomes of the tasks of a run once they have ended: nothing joins it, or is asked of it, now."""
+        if record.stop_trigger is None or trigger is not Trigger.ENDED_FOR_RETRY:
+            record.stop_trigger, record.stop_cause = trigger, cause
+        self.roster.remove(record)
+        for jobs in (self.growing, self.suspended, self.kept):
+            jobs.pop(record.id, None)
 
     def release(self, record: JobRecord, task: TaskRecord) -> None:
         """A task holds nothing any more."""
@@ -363,11 +369,9 @@ class State:
         """No task of the job holds anything any more: the run is over; the job waits again or has ended."""
         if record.started_at is not None or record.id in self.suspended:
             record.failed_starts = 0  # what was refused was growth, not this run
-        self.running.pop(record.id, None)
         self.limits.count(record, -1)
-        self.suspended.pop(record.id, None)
-        self.elastic.pop(record.id, None)
-        self.growing.pop(record.id, None)
+        for jobs in (self.running, self.suspended, self.kept, self.elastic, self.growing):
+            jobs.pop(record.id, None)
         self.roster.remove(record)
         record.started_at = None
         displaced = record.stop_cause in (Cause.PREEMPTED, Cause.RECLAIMED, Cause.SUSPENDED_TOO_LONG)

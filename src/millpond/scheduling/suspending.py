@@ -36,7 +36,7 @@ def leaves_by(state: State, record: JobRecord) -> tuple[SuspendMode, ...]:
     can say what fits beside work that is frozen there.
     """
     pool, job = state.cluster.pools.get(record.job.pool), record.job
-    if pool is None or not pool.suspends or record.clings or not job.may_freeze:
+    if pool is None or not pool.suspends or record.clings or not job.may_freeze or record.kept is not None:
         return ()
     tasks = record.wanted()
     if any(task.state is not TaskState.RUNNING or task.holding is None for task in tasks):

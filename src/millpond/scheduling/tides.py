@@ -70,7 +70,7 @@ def _turn(state: State, record: JobRecord) -> None:
     elif record.id in state.suspended:
         if record.suspended_by not in (BY_REQUEST, BY_REST):
             record.suspended_by, record.suspended_why = BY_WINDOW, Cause.WINDOW_CLOSED
-    elif record.id in state.running and record.stop_trigger is None:
+    elif record.id in state.running and not record.is_ending:
         _leave(state, record, Cause.WINDOW_CLOSED, BY_WINDOW)
 
 
@@ -119,7 +119,7 @@ def _borrowed(state: State, pool: str) -> list[JobRecord]:
     runs = [
         record
         for record in state.running.values()
-        if record.job.pool == pool and record.gpu_milli and record.job.preemptible and record.stop_trigger is None
+        if record.job.pool == pool and record.gpu_milli and record.job.preemptible and not record.is_ending
         and record.id not in state.suspended
     ]  # fmt: skip
     found = []

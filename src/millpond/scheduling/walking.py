@@ -221,7 +221,7 @@ class Walk:
     def _lowest_class(self) -> float:
         """The lowest class of priority among all work that holds something; infinite when there is none."""
         lowest = self._state.roster.least_priority()
-        for record in self._state.suspended.values():
+        for record in (*self._state.suspended.values(), *self._state.kept.values()):
             lowest = min(lowest, float(record.job.priority))
         return lowest
 

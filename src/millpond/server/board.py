@@ -104,6 +104,7 @@ def picture(
         preemptions=record.preemptions,
         failures=record.failures,
         exit_code=_exit_code(record),
+        kept_until=next((task.kept_until for task in record.tasks if task.kept_until is not None), None),
         unsandboxed=not confinement.sandboxed,
         limited_by=confinement.limits.value,
         held_by=confinement.slices.value,
@@ -261,7 +262,7 @@ def _grants(placement: Placement, devices: Mapping[str, Device]) -> list[DeviceG
 def _exit_code(record: JobRecord) -> int | None:
     """One code for the job: of the task whose own fault it was, else of the first that did not return 0."""
     if not record.state.ended:
-        return None
+        return None if record.kept is None else record.kept.exit_code
     if record.state is JobState.SUCCEEDED:
         return 0
     guilty = [task for task in record.tasks if task.outcome in _OWN_FAULT] or record.tasks

@@ -100,6 +100,8 @@ def _event_text(event: events.Event, decisions: dict[int, Decision]) -> str:
             return _confirmed_text(decisions.get(number), event.confinement)
         case events.Refused(decision=number, reason=reason):
             return f"{_refused_text(decisions.get(number))}: {reason}"
+        case events.Kept():
+            return f"{_ended_text(event)}; its place is kept until {local_time(event.until)}"
         case events.Ended():
             return _ended_text(event)
         case _:
@@ -148,7 +150,7 @@ def _refused_text(decision: Decision | None) -> str:
             return "could not be done"
 
 
-def _ended_text(event: events.Ended) -> str:
+def _ended_text(event: events.Ended | events.Kept) -> str:
     who = "all tasks" if event.task == events.ALL_TASKS else f"task {event.task}"
     code = "" if event.exit_code is None else f", exit code {event.exit_code}"
     beyond = beyond_exit_code(event.detail, event.exit_code)
@@ -166,6 +168,8 @@ def _decision_text(decision: Decision) -> str:
         case Start(placements=placements, attempt=attempt):
             nodes = ", ".join(dict.fromkeys(placement.node for placement in placements))
             return f"start {counted(len(placements), 'task')} on {nodes} (attempt {attempt}, {decision.cause.value})"
+        case Stop(cause=Cause.NOT_KEPT, tasks=tasks):
+            return f"give the place of task {tasks[0]} back, as the job is tried again or goes on without it"
         case Stop(tasks=tasks, grace_s=grace, for_job=successor):
             which = "all tasks" if not tasks else f"task {', '.join(map(str, tasks))}"
             room = f" for {successor}" if successor else ""

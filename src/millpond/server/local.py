@@ -128,6 +128,7 @@ class Launcher:
             slice_rules=self.rules.slices(spec.file.pool),
             share_class=spec.share_class,
             reads_input=spec.file.stdin,
+            keep_s=spec.file.keep or 0.0,
         )
 
     def _origin(self, job: str, file: JobFile) -> dict[str, str]:

@@ -164,7 +164,7 @@ class LogReader:
                     self._position = Position(attempt + 1)
                     told.clear()
                     continue
-                if JobState(info.state).ended:
+                if info.settled:
                     last = self._wish.task or 0
                     yield self._chunk(info.id, last, job_over=True, exit_code=info.exit_code)
                     return
@@ -244,5 +244,7 @@ def _is_over(info: JobInfo, attempt: int, task: int) -> bool:
         return True
     if info.attempt < attempt or task >= len(info.tasks):
         return False
+    if info.kept_task is not None and info.kept_task.task == task:
+        return True
     state = TaskState(info.tasks[task].state)
     return state.ended or (state is TaskState.QUEUED and info.state == JobState.QUEUED)

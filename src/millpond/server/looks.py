@@ -24,6 +24,7 @@ class Looks:
     Attributes:
         ended: last looks that are not stored yet, by id.
         used: stretches of use that are not stored yet.
+        kept: looks of jobs that have failed and whose place is kept from now on, until what is told of that is stored.
     """
 
     def __init__(self, core: Core, board: Board, arrays: Arrays, meter: Meter) -> None:
@@ -34,6 +35,7 @@ class Looks:
         self._confinements: dict[str, Confinement] = {}
         self.ended: dict[str, JobInfo] = {}
         self.used: list[Change] = []
+        self.kept: list[JobInfo] = []
 
     def begin(self, tasks: Iterable[Observed], waiting: Iterable[Dependent], now: float) -> None:
         """Draw everything, after a start.
@@ -70,7 +72,10 @@ class Looks:
         records = [known[name] for name in jobs if name in known]
         for record in sorted(records, key=lambda record: record.sequence):
             confinement = self._confinements.get(record.id, UNTOLD)
-            info = picture(record, self._core.devices, confinement, self._board.get(record.id))
+            before = self._board.get(record.id)
+            info = picture(record, self._core.devices, confinement, before)
+            if info.is_kept and before is not None and not before.is_kept:
+                self.kept.append(info)
             self._board.put(info)
             change = self._meter.look(record, self._core.devices, self._core.now)
             if change is not None:
@@ -107,7 +112,7 @@ class Looks:
     def stored(self) -> list[JobInfo]:
         """What has ended and was used is stored; returns the last looks."""
         looks = list(self.ended.values())
-        self.ended, self.used = {}, []
+        self.ended, self.used, self.kept = {}, [], []
         return looks
 
     def _before(self, dependent: Dependent) -> JobInfo:

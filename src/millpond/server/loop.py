@@ -276,7 +276,8 @@ class Loop:
         if (skipped := self.skipped()) > 0.0:  # before all that came in since
             batch.add_event(events.ClockSetForward(batch.now, skipped))
         for event in (*self._unstored, *self.engine.events(), *told_in(messages)):
-            batch.add_event(event)
+            if not recovery.is_known(self.core, event):
+                batch.add_event(event)
         for message in messages:
             self._add(batch, message)
         self._release_dependents(batch)
@@ -411,7 +412,7 @@ class Loop:
     def _flush(self) -> bool:
         """Store what was decided and what has ended, then let the engine have it; false when it cannot be stored."""
         looks = self._looks
-        if (self._decided or looks.ended or looks.used) and not self._store_decided():
+        if (self._decided or looks.ended or looks.used or looks.kept) and not self._store_decided():
             return False
         decisions: list[Decision] = [entry.decision for entry in self._decided]
         ended = looks.stored()
@@ -431,7 +432,7 @@ class Loop:
         looks = self._looks
         ended_now = list(looks.ended.values())
         decided = [entry.decision for entry in self._decided]
-        told = self.address(notices_of(self.core.now, decided, ended_now, self.board.get))
+        told = self.address(notices_of(self.core.now, decided, [*looks.kept, *ended_now], self.board.get))
         try:
             self.store.record(self._decided, ended_now, looks.used, told)
         except DBAPIError as error:

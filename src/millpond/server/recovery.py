@@ -96,6 +96,14 @@ def node_changes(core: Core, nodes: Sequence[Node], now: float) -> list[events.E
     ]
 
 
+def is_known(core: Core, event: events.Event) -> bool:
+    """Whether the core knows already what an engine that has begun anew says again: that a place is kept."""
+    if not isinstance(event, events.Kept):
+        return False
+    record = core.scheduler.jobs.get(event.job)
+    return record is not None and record.kept is not None
+
+
 def running_jobs(core: Core) -> list[Job]:
     """Jobs that hold something, by the core's account."""
     return [

@@ -152,6 +152,8 @@ class JobFile(Strict):
         on_task_lost: when a task fails: all end and run again, it alone is started again beside the others, or the
             others go on without it as long as the minimum is there.
         time_limit: it is ended after this long.
+        keep: when a task has failed and no retry is left, its place is kept this long, with its cards, files and
+            ``/tmp``, for a look inside (``pond exec``); ``pond stop`` gives it back before. At most a day.
         min_run_time: it is not preempted before it has run this long.
         window: the hours in which it may run; it leaves its cards at their end and goes on when they come again.
         suspend: how it may be asked to leave its cards without ending, in a pool that suspends: not at all, by halting
@@ -197,6 +199,7 @@ class JobFile(Strict):
     retry_delay: RetryDelay = RetryDelay()
     on_task_lost: Literal["all", "restart-task", "shrink"] = "all"
     time_limit: Annotated[Duration, Field(gt=0)] | None = None
+    keep: Annotated[Duration, Field(gt=0, le=86_400)] | None = None
     checkpoint: Checkpoint = Checkpoint()
     min_run_time: Duration = 0.0
     preemptible: bool = True
@@ -471,6 +474,10 @@ def _cross_checks(file: JobFile, located: Located, written: Callable[[Path], Pat
     elif file.stdin and file.retries:
         message = "retries of a job that reads standard input, which comes once only"
         problems.append(located.problem(written(("retries",)), message, "leave one of them out", at_key=True))
+    if file.keep is not None and (file.kind != "train" or file.array or file.sweep):
+        message = "the place of a failed task is kept for a single job of kind train"
+        hint = "leave keep out" + (", and run the member that fails by itself" if file.array or file.sweep else "")
+        problems.append(located.problem(written(("keep",)), message, hint, at_key=True))
     if file.workdir is not None and not FilePath(file.workdir).is_absolute():
         message = f"the working directory {file.workdir!r} is relative"
         problems.append(located.problem(written(("workdir",)), message, "write an absolute path"))

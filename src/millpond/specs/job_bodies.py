@@ -6,10 +6,13 @@ from typing import Any, Final
 
 from pydantic import Field, RootModel
 
+from millpond.model.states import JobState, TaskState
 from millpond.specs.api import Body
 
 MOST_TOGETHER: Final = 1_000
 """Jobs of one submission."""
+
+_FINAL: Final = frozenset(state.value for state in JobState if state.ended)
 
 
 class DeviceGrant(Body):
@@ -95,7 +98,7 @@ class JobInfo(Body):
         attempt: its present run, from 1; 0 before the first.
         started_at: when its present or last run started.
         gpus: what it asks for, for people: ``2``, ``0.25``, ``4 x 2`` (tasks x cards), ``0``.
-        exit_code: of an ended job: 0, or the code of the first task that failed.
+        exit_code: of an ended job: 0, or the code of the first task that failed; of one whose place is kept, that.
         reason: while it waits, why, in one sentence.
         warnings: what was ignored in its job file; only in the answer to a submission.
         group: the group of users it belongs to; empty when none.
@@ -117,6 +120,8 @@ class JobInfo(Body):
         suspended_at: since when that run is suspended, or was until its end; None when it is not.
         suspended_s: how long it was suspended before that, in seconds.
         share_class: who goes first where it shares a device: ``online``, ``normal``, ``backfill``.
+        kept_until: of one that has failed: up to when the place of its failed task is kept for a look inside, unless it
+            is given back before; None: it is not.
         requests_wait_until: when the first of the requests that wait for a replica of a service is answered with an
             error; None where none waits.
         apart: the server has a copy of another server's state: it starts and ends nothing, and does not know what
@@ -160,8 +165,26 @@ class JobInfo(Body):
     suspended_at: float | None = None
     suspended_s: float = 0.0
     share_class: str = "normal"
+    kept_until: float | None = None
     requests_wait_until: float | None = None
     apart: bool = False
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether it has failed and goes on only in that the place of the failed task is kept."""
+        return self.kept_until is not None and self.state in (JobState.RUNNING, JobState.STOPPING)
+
+    @property
+    def settled(self) -> str:
+        """How its work has ended: a final ``model.states.JobState``, also while its place is kept; empty before."""
+        if self.is_kept:
+            return JobState.FAILED.value
+        return self.state if self.state in _FINAL else ""
+
+    @property
+    def kept_task(self) -> TaskInfo | None:
+        """The task whose place is kept."""
+        return next((task for task in self.tasks if self.is_kept and task.state == TaskState.RUNNING), None)
 
     @property
     def culprit(self) -> TaskInfo | None:

@@ -13,7 +13,7 @@ from local_bench import Bench, eventually
 from test_local_visits import Visitor
 
 from millpond.model.decisions import Resume, Suspend
-from millpond.model.events import Confirmed, Ended
+from millpond.model.events import Confirmed, Ended, Kept
 from millpond.model.reasons import Cause
 from millpond.model.states import Outcome
 from millpond.node import procfs
@@ -188,6 +188,21 @@ def test_it_is_frozen_and_goes_on(yard: Yard) -> None:
     frozen = ticks.stat().st_size
     yard.bench.apply(Resume(yard.bench.next_id(), "job", 1, Cause.RESUME_REQUESTED))
     assert eventually(lambda: ticks.stat().st_size > frozen)
+
+
+def test_the_container_of_a_program_that_has_failed_is_kept_for_a_look_inside(yard: Yard, tmp_path: Path) -> None:
+    workspace = Workspace(f"{tmp_path}/state/blobs", f"{tmp_path}/state/datasets")
+    yard.start("echo model > /tmp/left; exit 3", keep_s=600.0, workspace=workspace)
+    _, event = yard.bench.events(2)
+    assert isinstance(event, Kept)
+    assert (event.exit_code, event.detail) == (3, "exit code 3")
+    streams, _ = Visitor(yard.bench, "job", argv=["cat", "/tmp/left"]).hear()
+    assert streams[1] == b"model\n"
+    yard.bench.stop("job")
+    *_, end = yard.bench.events(2)
+    assert isinstance(end, Ended)
+    assert (end.outcome, end.exit_code) == (Outcome.USER_ERROR, 3)
+    assert eventually(lambda: not yard.inside())
 
 
 def test_commands_beside_it_run_in_its_container_and_go_with_their_visitor(yard: Yard) -> None:

@@ -12,7 +12,7 @@ import pytest
 from local_bench import Bench, eventually
 
 from millpond.model.decisions import Resume, Suspend
-from millpond.model.events import Confirmed, Ended
+from millpond.model.events import Confirmed, Ended, Kept
 from millpond.model.reasons import Cause
 from millpond.model.states import Outcome
 from millpond.node import procfs
@@ -20,6 +20,7 @@ from millpond.node.containers.finding import RuntimeChoice, find_containers
 from millpond.node.containers.launching import ContainerLaunch, default_owner
 from millpond.node.records import TaskFiles, TaskId, read_record
 from millpond.node.runner import running_under
+from millpond.node.workspace import Workspace
 from standin_docker import calls, install
 
 pytestmark = pytest.mark.end_to_end
@@ -105,3 +106,19 @@ def test_it_is_frozen_counted_as_ours_and_ends_with_its_supervisor(harbour: Harb
     os.kill(record.supervisor_pid, signal.SIGKILL)
     assert harbour.end().outcome is Outcome.NODE_LOST
     assert harbour.bench.gone(pid)
+
+
+def test_its_place_is_kept_when_it_has_failed_and_not_when_it_was_told_to_end(harbour: Harbour, tmp_path: Path) -> None:
+    workspace = Workspace(f"{tmp_path}/state/blobs", f"{tmp_path}/state/datasets")
+    script = "trap 'exit 5' TERM; touch ready; until test -e go; do sleep 0.05; done; exit 3"
+    harbour.start(script, keep_s=600.0, workspace=workspace)
+    assert harbour.bench.appears("ready")
+    harbour.bench.stop("job")
+    harbour.bench.events(1)
+    end = harbour.end()
+    assert (end.outcome, end.exit_code) == (Outcome.STOPPED, 5)
+    (harbour.bench.workdir / "go").touch()
+    harbour.bench.start("job", attempt=2)
+    _, event = harbour.bench.events(2)
+    assert isinstance(event, Kept)
+    assert event.exit_code == 3

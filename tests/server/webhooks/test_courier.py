@@ -202,3 +202,22 @@ def test_a_redirect_is_not_followed_to_where_nobody_configured(bench: Bench) -> 
     bench.courier.deliver_due()
     assert len(bench.receiver.requests) == 1
     assert bench.states() == ["waiting"]
+
+
+def test_a_failure_whose_place_is_kept_is_told_once_and_at_once(bench: Bench) -> None:
+    bench.hook((*ENDS, "job.preempted"))
+    bench.server.submit("a", keep="30m")
+    bench.server.turn(2)
+    bench.server.engine.keep(TaskId("a", 1, 0), until=2_800.0, exit_code=3)
+    bench.server.turn(2)
+    info = bench.server.loop.board.get("a")
+    assert info is not None
+    assert (info.state, info.exit_code, info.kept_until, info.settled) == ("running", 3, 2_800.0, "failed")
+    bench.server.engine.keep(TaskId("a", 1, 0), until=2_800.0, exit_code=3)  # as after a restart
+    bench.server.loop.stop_job("a", "ada")
+    bench.server.turn(3)
+    assert bench.server.loop.core.scheduler.jobs == {}
+    bench.courier.deliver_due()
+    (told,) = bench.receiver.bodies
+    assert (told["topic"], told["exit_code"]) == ("job.failed", 3)
+    assert told["text"].startswith("a of ada failed: exit code 3; its place is kept until ")

@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable
 
+from millpond.client.cli import wording
 from millpond.client.cli.complaints import say
 from millpond.client.cli.interrupts import held_back, silence
 from millpond.client.cli.output import Output
@@ -35,7 +36,10 @@ class Follower:
         self._cursor = FIRST_CURSOR
 
     def follow(self) -> int:
-        """Print up to the job's end; returns the exit code that it stands for. Of an array: how far it is."""
+        """Print up to the job's end, or its failure where its place is kept; returns the exit code that it stands for.
+
+        Of an array: how far it is.
+        """
         if self.job.array is not None:
             return self._follow_array()
         self._await_start()
@@ -70,25 +74,26 @@ class Follower:
 
 
 def accounts_of(job: JobInfo) -> list[str]:
-    """What has to be said about a job's end beyond its output and exit code, a line for each different account."""
+    """What has to be said about the end of a job's work beyond its output and exit code, a line for each account."""
     if job.array is not None:
         return [f"{job.id}: {job.array.summary}"]
     if job.state == "cancelled":
         why = job.tasks[0].detail if job.attempt == 0 and job.tasks else ""
         return [f"{job.id} was cancelled: {why}" if why else f"{job.id} was cancelled"]
-    if job.state != "failed":
+    if job.settled != "failed":
         return []
     told: dict[str, list[TaskInfo]] = {}
     for task in sorted(job.tasks, key=lambda task: not task.exit_code):
         if task.detail and (len(job.tasks) > 1 or task.detail != f"exit code {task.exit_code}"):
             told.setdefault(task.detail, []).append(task)
-    return [
+    failed = [
         f"{job.id} failed: {job.naming(tasks[0]) if len(tasks) == 1 else ''}{detail}" for detail, tasks in told.items()
     ]
+    return [*failed, f"{job.id}: {wording.kept(job)}"] if job.is_kept else failed
 
 
 def exit_code_of(job: JobInfo) -> int:
-    """What a command should exit with that stands for an ended job."""
+    """What a command should exit with that stands for a job whose work has ended."""
     if job.state == "succeeded":
         return 0
     if job.state == "cancelled":

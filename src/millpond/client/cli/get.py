@@ -177,6 +177,8 @@ def _present(job: JobInfo, now: float) -> str:
     since = "" if ran_s is None else f" for {wording.span(ran_s)}"
     moved = f", {job.migration}" if job.migration else ""
     clings = f"; it {job.suspension}" if job.suspension else ""
+    if job.is_kept:
+        return f"failed with {job.blamed or f'exit code {job.exit_code}'}; {wording.kept(job)}"
     known = {
         "running": f"runs{since}{moved}{clings}",
         "suspended": job.suspension or "halted where it is",

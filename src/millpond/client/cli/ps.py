@@ -9,7 +9,7 @@ from typing import Unpack
 
 import click
 
-from millpond.client.cli import arrays, wording
+from millpond.client.cli import arrays, instants, wording
 from millpond.client.cli.connection import asks_server, connect
 from millpond.client.cli.listing import Listing, listing_options, show_listing
 from millpond.client.cli.tables import Column, show
@@ -136,6 +136,8 @@ def _where(job: JobInfo) -> str:
     if job.state == "failed":
         task = job.culprit
         return f"exit code {job.exit_code}" if task is None else f"{job.naming(task)}{task.detail}"
+    if job.is_kept and job.kept_until is not None:
+        return f"failed ({job.blamed or f'exit code {job.exit_code}'}), kept until {instants.told(job.kept_until)}"
     if job.reason:
         return job.reason
     nodes = ", ".join(nodes_of(job))

@@ -50,6 +50,7 @@ _ONE_TASK = {"tasks": 1, "kind": "train", "roles": None, "array": None, "sweep":
 @click.option("--priority", type=click.Choice(["low", "normal", "high", "critical"]), help="Class of urgency.")
 @click.option("--retries", type=click.IntRange(min=0), help="How often a failed run is tried again.")
 @click.option("--time-limit", help="End it after this long, such as 2h.")
+@click.option("--keep", help="If it fails, keep its place this long for a look inside, such as 30m.")
 @click.option("-e", "--env", "variables", multiple=True, metavar="NAME[=VALUE]", help="Set or pass on a variable.")
 @click.option("-w", "--workdir", type=click.Path(path_type=Path), help="Directory to run in [default: this one].")
 @click.option("--ship", is_flag=True, default=None, help="Send the directory and run in a copy of it.")

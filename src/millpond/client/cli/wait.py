@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from millpond.client.cli import wording
 from millpond.client.cli.arrays import best_text
 from millpond.client.cli.complaints import say
 from millpond.client.cli.completing import job_argument
@@ -19,13 +20,15 @@ from millpond.client.cli.following import exit_code_of
 def command(jobs: tuple[str, ...], state_dir: Path | None) -> int:
     """Wait until each JOB has ended; exit with the exit code of the first named that did not succeed, or 0.
 
-    Of a sweep, tell the best trial.
+    One that has failed is not waited for while its place is kept. Of a sweep, tell the best trial.
     """
     code = 0
     with connect(state_dir) as client:
         for name in [client.find(job).id for job in jobs]:
             ended = client.wait(name)
-            click.echo(f"{ended.id}: {ended.state}")
+            click.echo(f"{ended.id}: {ended.settled}")
+            if ended.is_kept:
+                say(f"{ended.id}: {wording.kept(ended)}")
             if ended.array is not None and ended.array.sweep and (best := best_text(client.trials(ended.id, 1))):
                 say(f"the best is {best}")
             code = code or exit_code_of(ended)

@@ -8,6 +8,7 @@ from millpond.client.cli import instants
 from millpond.model.amounts import milli_text
 
 if TYPE_CHECKING:
+    from millpond.specs.job_bodies import JobInfo
     from millpond.specs.node_bodies import ClosureInfo, NodeInfo
 
 
@@ -39,6 +40,16 @@ def thousandth(milli: int) -> str:
 def card_number(index: int, instance: int | None) -> str:
     """A card's number; of a part that the hardware cut out of it, both: ``3.1``."""
     return str(index) if instance is None else f"{index}.{instance}"
+
+
+def kept(job: JobInfo) -> str:
+    """Up to when the place of a job that has failed is kept, and what can be done with it."""
+    if job.kept_until is None or job.kept_task is None:
+        return ""
+    which = f" --task {job.kept_task.task}" if len(job.tasks) > 1 else ""
+    until = instants.told(job.kept_until)
+    look, release = f"pond attach{which} {job.id}", f"pond stop {job.id}"
+    return f"its place is kept until {until}: `{look}` looks inside, `{release}` gives it back"
 
 
 def count(number: int, noun: str) -> str:

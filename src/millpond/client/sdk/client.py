@@ -522,9 +522,8 @@ class Client:
             pause_s = min(pause_s * 1.5, every_s)
 
     def wait(self, job_id: str) -> JobInfo:
-        """The job once it has ended."""
-        *_, job = self.watch(job_id)
-        return job
+        """The job once it has ended, or has failed and its place is kept."""
+        return next(job for job in self.watch(job_id) if job.settled)
 
     @property
     def inputs(self) -> Inputs:

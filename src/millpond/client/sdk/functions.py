@@ -52,6 +52,7 @@ class JobFields(TypedDict, total=False):
     env: Mapping[str, str]
     retries: int
     time_limit: float | str
+    keep: str
     checkpoint: str | Mapping[str, Any]
     min_run_time: float | str
     preemptible: bool

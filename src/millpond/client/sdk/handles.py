@@ -116,9 +116,11 @@ class PoolJob(Job[T]):
         every_s = _LOOK_EVERY_S if timeout is None else min(_LOOK_EVERY_S, max(timeout / 4, _FIRST_LOOK_S))
         for info in self._client.watch(self.id, every_s):
             self.info = info
-            if self.info.state not in ENDED and give_up_at is not None and time.monotonic() >= give_up_at:
+            if info.settled:
+                break
+            if give_up_at is not None and time.monotonic() >= give_up_at:
                 raise self._too_late(timeout)
-        return self.info.state
+        return self.info.settled
 
     def results(self, timeout: float | None = None) -> list[T]:
         self.wait(timeout)
@@ -131,7 +133,7 @@ class PoolJob(Job[T]):
     async def aresult(self, timeout: float | None = None) -> T:
         give_up_at = None if timeout is None else time.monotonic() + timeout
         pause_s, patience = _FIRST_LOOK_S, Patience(self._client)
-        while await asyncio.to_thread(self._look, patience) not in ENDED:
+        while not await asyncio.to_thread(self._look, patience):
             if give_up_at is not None and time.monotonic() >= give_up_at:
                 raise self._too_late(timeout)
             await asyncio.sleep(pause_s)
@@ -159,14 +161,14 @@ class PoolJob(Job[T]):
             self.info = self._client.stop(self.id)
 
     def _look(self, patience: Patience) -> str:
-        """Its state now, or the last that is known while the server is away."""
+        """How its work has ended, as far as that is known."""
         try:
-            state = self.state
+            _ = self.state
         except UnavailableError as error:
             patience.lost(error)
-            return self.info.state
-        patience.found()
-        return state
+        else:
+            patience.found()
+        return self.info.settled
 
     def _value(self, task: int) -> T:
         owner = self.info.user

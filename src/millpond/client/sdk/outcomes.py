@@ -46,7 +46,7 @@ def value_of(data: bytes) -> Any:
 def without_result(info: JobInfo, last_lines: str) -> JobFailedError:
     """The error for a job that ended and left no result."""
     detail = "" if info.culprit is None else info.culprit.detail
-    cause = f"job {info.id} {'was cancelled' if info.state == 'cancelled' else info.state}"
+    cause = f"job {info.id} {'was cancelled' if info.settled == 'cancelled' else info.settled}"
     cause += f": {detail}" if detail else ""
     return JobFailedError(cause + (f"\n{last_lines.rstrip()}" if last_lines.strip() else ""), "")
 

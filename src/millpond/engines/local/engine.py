@@ -158,6 +158,7 @@ class LocalEngine:
             return
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
+        self._executor.announcements.close()
         self._executor.live.release()
         self._executor.desk.close()
         self._executor.nurse.close()

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from millpond.engines.local.announcements import Announcements
 from millpond.engines.local.desk import Callers, Desk, Room
 from millpond.engines.local.live import Live, LiveTasks
 from millpond.engines.local.moves import Moves
@@ -80,8 +81,10 @@ class Executor:
     ) -> None:
         self.live = LiveTasks(state_dir, loop, self._task_ended)
         self._ending: dict[TaskId, StopWish] = {}
+        self._kept: set[TaskId] = set()
         callers = Callers(self._lost, self._escaped, self._displaced, means.on_unmappable, self._ending.__contains__)
         self.desk = Desk(machine, state_dir, self.live, loop, callers, means.holds, means.lock)
+        self.announcements = Announcements(state_dir, loop, self._task_kept)
         self._moves = Moves(self.live, self.desk, outbox, self._dispatch_all)
         self.nurse = Nurse(means.limiter.supervisors)
         self._servers = frozenset(("", *means.servers))  # tasks of earlier versions carry none
@@ -127,6 +130,9 @@ class Executor:
         moved = {decision.job for decision in unanswered if isinstance(decision, (Suspend, Resume, Migrate))}
         living = [record for record in found if self.live.get(record.id) is not None]
         tasks = [record.id for record in living]
+        for record in living:
+            if record.kept_at is not None:
+                self._task_kept(record.id)
         self.desk.recover(living, lambda task: task.job in moved, lambda: self._recovered(tasks))
 
     def own_records(self) -> Iterator[RunRecord]:
@@ -211,6 +217,9 @@ class Executor:
         for task in pending.tasks:  # of a repeated start, some may be over that no engine saw alive
             if self.live.get(task) is None:
                 self.desk.release(task)
+        if pending.keeps_places:
+            for live in self.live.of_run(pending.decision.job, pending.decision.attempt):
+                self._task_kept(live.record.id)
         for decision in pending.deferred:
             self._dispatch(decision)
 
@@ -272,10 +281,24 @@ class Executor:
             case EscapePolicy.KILL:
                 self._end(live, 0.0, f"{escape.text}; it was ended, as its pool has it", Outcome.USER_ERROR)
 
+    def _task_kept(self, task: TaskId) -> None:
+        """Say once that a place is kept, if its record does; of a start on its way, when that is answered."""
+        live = self.live.get(task)
+        if live is None or not live.expected or task.job in self._pending or task in self._kept:
+            return
+        record = read_record(TaskFiles.of(self._site.state_dir, task))
+        if record is None or record.kept_at is None or record.kept_until is None:
+            return
+        self._kept.add(task)
+        verdict = verdict_on(record)
+        self._tell_pack(task, verdict.detail)
+        self._outbox.kept(task, verdict, record.kept_until)
+
     def _task_ended(self, live: Live, record: RunRecord) -> None:
         self._ending.pop(record.id, None)
+        self._kept.discard(record.id)
         verdict = verdict_on(record)
-        if verdict.outcome is Outcome.USER_ERROR:
+        if verdict.outcome is Outcome.USER_ERROR and record.kept_at is None:
             self._tell_pack(record.id, verdict.detail)
         self.desk.release(record.id)
         pending, _ = self._pending.get(record.id.job, (None, 0))

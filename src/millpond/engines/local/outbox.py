@@ -16,6 +16,7 @@ from millpond.model.events import (
     DeviceHealthChanged,
     Ended,
     Event,
+    Kept,
     NodeJoined,
     Noted,
     Refused,
@@ -53,6 +54,11 @@ class Outbox:
     def refuse(self, decision: Decision, refusal: Refusal) -> None:
         """A decision could not be carried out, and nothing of it remains."""
         self._put(lambda at: Refused(at, decision.id, refusal.reason, refusal.device_fault))
+
+    def kept(self, task: TaskId, verdict: Verdict, until: float) -> None:
+        """A task's program has failed, and its place is kept up to an instant."""
+        outcome, code = verdict.outcome, verdict.exit_code
+        self._put(lambda at: Kept(at, task.job, task.attempt, task.task, outcome, until, code, verdict.detail))
 
     def ended(self, task: TaskId, verdict: Verdict) -> None:
         """A task is over."""

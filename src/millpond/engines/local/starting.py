@@ -117,6 +117,11 @@ class PendingStart:
         return [TaskId(self.decision.job, self.decision.attempt, placed.task) for placed in self.decision.placements]
 
     @property
+    def keeps_places(self) -> bool:
+        """Whether the place of a task that fails is kept."""
+        return self._launch.keep_s > 0
+
+    @property
     def confinement(self) -> Confinement:
         """That of its tasks: of several, what holds for all of them."""
         return loosest(self._confinements)

@@ -56,13 +56,15 @@ NEVER_STARTED = Verdict(Outcome.NODE_LOST, None, "no trace of it is left on this
 
 
 def verdict_on(record: RunRecord) -> Verdict:
-    """How an ended task ended.
+    """How an ended task ended; one whose place is or was kept, by the failure that this was for.
 
     Args:
-        record: of a task whose supervisor is gone.
+        record: of a task whose supervisor is gone, or whose place is kept.
     """
     if record.error is not None:
         return Verdict(Outcome.START_FAILED, None, record.error.text)
+    if record.kept_at is not None:
+        return _own_end(record)
     if not record.over:
         return Verdict(Outcome.NODE_LOST, None, "its supervisor was killed, or the machine went down")
     code = record.exit_code
@@ -73,6 +75,12 @@ def verdict_on(record: RunRecord) -> Verdict:
     if record.notice_at is not None:
         detail = f"killed, as it was not over within the grace after {record.notice_signal}" if record.forced else ""
         return Verdict(Outcome.STOPPED, code, detail, _saved_s(record))
+    return _own_end(record)
+
+
+def _own_end(record: RunRecord) -> Verdict:
+    """What the exit code of a program says that nobody had told to end."""
+    code = record.exit_code
     if code == 0:
         return Verdict(Outcome.SUCCESS, 0)
     if record.out_of_memory:

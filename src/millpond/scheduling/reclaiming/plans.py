@@ -161,7 +161,7 @@ class Planner:
 
     def _parts(self, may_ask: Callable[[JobRecord], bool]) -> list[Part]:
         """What can be had without ending running work."""
-        if not self.state.suspended and not self.state.elastic:
+        if not self.state.suspended and not self.state.elastic and not self.state.kept:
             return []
         return self._yielding.candidates(may_ask, self._leaving)
 

@@ -1,8 +1,10 @@
-"""What can be had without ending running work: tasks of elastic gangs beyond their minimum, and suspended jobs.
+"""What can be had without ending running work: tasks that elastic gangs can spare, suspended jobs, and kept places.
 
 An elastic gang goes on without its last tasks, and gets them back when there is room again. A suspended job uses no
 card, but it still holds device memory (frozen) or host memory (swapped); asked to leave, it ends and waits for another
-run. Both are asked before anybody is ended who runs, by the same rules about who may be asked at all.
+run. A place that is kept for a look inside holds cards for work that has failed; nothing that its job was promised
+stands against giving it back. All are asked before anybody is ended who runs, by the same rules about who may be asked
+at all.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ class Part:
     """Tasks that leave together.
 
     Attributes:
-        tasks: all of a suspended job, or one of an elastic gang.
+        tasks: all of a suspended job or of one whose place is kept, or one of an elastic gang.
         holds: how each counted before it was released.
     """
 
@@ -36,7 +38,7 @@ class Part:
     @property
     def is_whole(self) -> bool:
         """Whether the job ends by it."""
-        return self.record.state is JobState.SUSPENDED
+        return _leaves_whole(self.record)
 
 
 class Yielding:
@@ -55,11 +57,12 @@ class Yielding:
         stretched = [record for record in state.elastic.values() if record.state is JobState.RUNNING]
         jobs = [
             record
-            for record in (*state.suspended.values(), *stretched)
+            for record in (*state.suspended.values(), *state.kept.values(), *stretched)
             if record.id not in leaving and self._is_open(record) and may_ask(record)
         ]
         jobs.sort(
             key=lambda record: (
+                record.kept is not None,
                 -record.job.priority,
                 record.started_at is not None,
                 record.started_at or 0.0,
@@ -71,6 +74,8 @@ class Yielding:
     def _is_open(self, record: JobRecord) -> bool:
         """Whether nothing that was promised to the job forbids to ask it."""
         job, state = record.job, self._state
+        if record.kept is not None:
+            return record.state is JobState.RUNNING  # else its mates are being ended still
         if record.state is JobState.RUNNING and record.slot >= 0:
             return bool(state.roster.slots[SLOT_PROTECTED_UNTIL, record.slot] <= state.now)
         return (
@@ -82,7 +87,7 @@ class Yielding:
         )
 
     def _parts_of(self, record: JobRecord) -> Iterator[Part]:
-        if record.state is JobState.SUSPENDED:
+        if _leaves_whole(record):
             holders = tuple(task for task in record.tasks if task.holding is not None)
             yield Part(record, holders, _holds(holders))
             return
@@ -143,6 +148,10 @@ class Yielding:
                 continue
             state.journal.commit()
         return needed
+
+
+def _leaves_whole(record: JobRecord) -> bool:
+    return record.state is JobState.SUSPENDED or record.kept is not None
 
 
 def _holds(tasks: tuple[TaskRecord, ...]) -> tuple[Hold, ...]:

@@ -1,5 +1,6 @@
-"""What there is to tell: a job started, was preempted, or ended. Of arrays the end alone, of their members nothing: ten
-thousand of them would be as many messages."""
+"""What there is to tell: a job started, was preempted, or ended. One that has failed and whose place is kept is told of
+at once, and not again when the place is given back. Of arrays the end alone, of their members nothing: ten thousand of
+them would be as many messages."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from typing import Any
 
 from millpond.model.decisions import Decision, Start, Stop
 from millpond.model.reasons import Cause
+from millpond.server.wording import local_time
 from millpond.specs.job_bodies import JobInfo
 
 _PREEMPTING = (Cause.PREEMPTED, Cause.RECLAIMED, Cause.DRAINED)
@@ -69,11 +71,12 @@ class Notice:
 
 
 def notices_of(
-    at: float, decisions: Iterable[Decision], ended: Sequence[JobInfo], jobs: Callable[[str], JobInfo | None]
+    at: float, decisions: Iterable[Decision], settled: Sequence[JobInfo], jobs: Callable[[str], JobInfo | None]
 ) -> list[Notice]:
     """What one turn gives to tell.
 
     Args:
+        settled: what has ended, and what has failed and is kept from now on.
         jobs: looks up a job's latest look by its id; None when there is none.
     """
     found = []
@@ -88,11 +91,13 @@ def notices_of(
                 found.append(_notice(Topic.PREEMPTED, at, info, for_job=decision.for_job))
             case _:
                 continue
-    for info in ended:
-        if info.parent:
+    for info in settled:
+        if info.parent or (info.kept_until is not None and not info.is_kept):
             continue
         detail = info.array.summary if info.array else info.culprit.detail if info.culprit else ""
-        found.append(_notice(Topic(f"job.{info.state}"), at, info, exit_code=info.exit_code, detail=detail))
+        if info.kept_until is not None:
+            detail = f"{detail}; its place is kept until {local_time(info.kept_until)}"
+        found.append(_notice(Topic(f"job.{info.settled}"), at, info, exit_code=info.exit_code, detail=detail))
     return found
 
 
