@@ -114,7 +114,7 @@ def test_a_program_killed_by_the_kernel_for_want_of_memory_says_so(
 ) -> None:
     counter = place.workdir / "memory.events"
     counter.write_text("oom_kill 4\n")
-    monkeypatch.setattr(memory_cgroup, "kill_counter", lambda: counter)
+    monkeypatch.setattr(memory_cgroup, "own_kill_counter", lambda: counter)
     event = kept(place, "echo oom_kill 5 > memory.events; kill -KILL $$")
     assert (event.outcome, event.exit_code) == (Outcome.OUT_OF_MEMORY, 137)
 
