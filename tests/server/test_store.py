@@ -77,6 +77,7 @@ EVENTS: tuple[events.Event, ...] = (
     events.Noted(1.0, "j", "nobody has used it"),
     events.Confirmed(1.0, 7, Confinement(False, LimitKind.CONTROL_GROUP)),
     events.Refused(1.0, 7, "no such folder", True),
+    events.Kept(1.0, "j", 1, 0, Outcome.USER_ERROR, 1_801.0, 3, "exit code 3"),
     events.Ended(1.0, "j", 1, Outcome.OUT_OF_MEMORY, 2, 137, "killed", 3.5),
 )
 DECISIONS: tuple[decisions.Decision, ...] = (

@@ -92,7 +92,7 @@ def test_host_memory_that_does_not_suffice_is_told_in_numbers(bench: Bench) -> N
     (refused,) = bench.events(1)
     assert isinstance(refused, Refused)
     assert refused.reason == (
-        "its 32768 MiB of device memory do not fit into host memory: node fake-1 sets 1000 MiB aside for swapped "
+        "its 32 GiB of device memory do not fit into host memory: node fake-1 sets 1000 MiB aside for swapped "
         "work, and 1000 MiB of it are free"
     )
     assert not procfs.is_halted(pid(bench, "one"))
