@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from millpond.client.cli import replay
-from millpond.client.cli.simulation_options import scenario_of
+from millpond.client.cli.commands.simulation import replay
+from millpond.client.cli.commands.simulation.simulation_options import scenario_of
 from millpond.model.errors import InvalidInputError
 from millpond.simulation.scenario import Scenario
 

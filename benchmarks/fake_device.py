@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from random import Random
 
 from millpond.model.decisions import Grant
-from millpond.node.records import TaskId
-from millpond.node.sharing.away import Wish
 from millpond.node.sharing.checkpoint import DriverError, DriverHungError, ProcessState
+from millpond.node.sharing.desired_state import DesiredState
+from millpond.node.task.records import TaskId
 
 CONTEXT_MIB = 500
 _MIB_PER_S = 10_000.0
@@ -62,7 +62,7 @@ class FakeNode:
     faults: Mapping[str, float] = field(default_factory=dict)
     now: float = 0.0
     processes: dict[int, FakeProcess] = field(default_factory=dict)
-    wishes: dict[TaskId, Wish] = field(default_factory=dict)
+    wishes: dict[TaskId, DesiredState] = field(default_factory=dict)
     homes: dict[TaskId, tuple[tuple[Grant, ...], tuple[str, ...]]] = field(default_factory=dict)
     fault_count: dict[str, int] = field(default_factory=dict)
     next_pid: int = 1000
@@ -125,12 +125,12 @@ class FakeNode:
     def hold_launches(self, task: TaskId, held: bool) -> None:
         """See ``Trees``. Nothing here launches by itself."""
 
-    def bear_device_memory(self, task: TaskId, mib: int) -> None:
+    def hold_device_memory(self, task: TaskId, mib: int) -> None:
         """See ``Trees``. The host is not part of this."""
 
     def stays_halted(self, task: TaskId) -> bool:
         """See ``Trees``."""
-        return self.wishes.get(task) is Wish.FROZEN
+        return self.wishes.get(task) is DesiredState.FROZEN
 
     # ---- driver -----------------------------------------------------------------------------------------------------
 

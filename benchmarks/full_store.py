@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from millpond.node import procfs
-from millpond.node.records import TaskFiles, TaskId
-from millpond.server.store.connecting import sqlite_url
+from millpond.node.host import procfs
+from millpond.node.task.records import TaskFiles, TaskId
+from millpond.server.store.database import sqlite_url
 from millpond.server.store.jobs import NewJob
 from millpond.server.store.store import Store
-from millpond.specs.job_bodies import JobInfo, TaskInfo
+from millpond.specs.api.jobs import JobInfo, TaskInfo
 
 _BEGAN = 1_700_000_000.0
 _APART_S = 20.0

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from calibration import calibration_rate
-from millpond.specs.api import API_PREFIX
+from millpond.specs.api.base import API_PREFIX
 from reporting import Table, command_line, emit, note, program, verdict
 from served import ServedPond
 
@@ -185,22 +185,22 @@ def _hold_half_open(port: int, count: int, beginning: bytes) -> None:
     """Keep connections open on which a request has only begun."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    looks = selectors.DefaultSelector()
+    job_views = selectors.DefaultSelector()
     while True:
-        while len(looks.get_map()) < count:
+        while len(job_views.get_map()) < count:
             connection = socket.socket()
             connection.setblocking(False)
             connection.connect_ex(("127.0.0.1", port))
-            looks.register(connection, selectors.EVENT_WRITE)
-        for key, _ in looks.select(1.0):
+            job_views.register(connection, selectors.EVENT_WRITE)
+        for key, _ in job_views.select(1.0):
             connection = key.fileobj  # type: ignore[assignment]
             is_open = key.data is None
             with contextlib.suppress(OSError):
                 is_open = is_open and connection.send(beginning) == len(beginning)
             if is_open:
-                looks.modify(connection, selectors.EVENT_READ, "begun")
+                job_views.modify(connection, selectors.EVENT_READ, "begun")
             else:
-                looks.unregister(connection)
+                job_views.unregister(connection)
                 connection.close()
         time.sleep(0.01)
 

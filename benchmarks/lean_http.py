@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urlsplit
 
-from millpond.specs.api import API_PREFIX
+from millpond.specs.api.base import API_PREFIX
 
 
 class LeanClient:

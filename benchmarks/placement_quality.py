@@ -27,12 +27,12 @@ import numpy as np
 from calibration import calibration_rate
 from cases import find
 from millpond.scheduling.placement.arrays import ClusterArrays
+from millpond.scheduling.placement.kernel_warmup import warm
 from millpond.scheduling.placement.kernels import KernelSet, interpreted
 from millpond.scheduling.placement.mix import TypicalMix
 from millpond.scheduling.placement.selector import Selector
 from millpond.scheduling.placement.shapes import ANY_MODEL, Shape
 from millpond.scheduling.placement.tables import Scorer, ScoreTables, build_tables
-from millpond.scheduling.placement.warming import warm
 from packing_bound import CARD_MILLI, most_allocated_milli
 from reporting import Table, command_line, emit, note, program, verdict
 

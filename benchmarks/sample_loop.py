@@ -25,10 +25,10 @@ from pathlib import Path
 from typing import Any
 
 from millpond.model.errors import InvalidInputError
-from millpond.node.devices.finding import FoundVendors
+from millpond.node.devices.discovery import FoundVendors
 from millpond.node.devices.nvidia import NvidiaVendor
-from millpond.node.machine import describe_machine
-from millpond.server.telemetry.sampling import Telemetry
+from millpond.node.host.machine import describe_machine
+from millpond.server.monitoring.telemetry.sampling import Telemetry
 from reporting import Table, command_line, emit, program, verdict
 
 CARDS = 8

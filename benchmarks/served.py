@@ -19,7 +19,7 @@ from millpond.client.sdk import Client
 from millpond.client.sdk.discovery import Address, read_server_file
 from millpond.client.sdk.trust import trust
 from millpond.model.errors import ConflictError
-from millpond.specs.server_bodies import STANDBY_FILE
+from millpond.specs.api.server import STANDBY_FILE
 
 READY_WITHIN_S = 120.0
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")

@@ -28,14 +28,14 @@ from typing import Any
 from fake_device import CONTEXT_MIB, AgentKilledError, FakeNode, FakeProcess
 from millpond.model.decisions import Grant
 from millpond.model.sharing import ShareClass
-from millpond.node.records import TaskId
-from millpond.node.sharing.arbiter import Surroundings
-from millpond.node.sharing.away import Wish
-from millpond.node.sharing.backend import Answer, Outcome
+from millpond.node.sharing.arbiter import NodeContext
+from millpond.node.sharing.backend import MoveOutcome, MoveResult
 from millpond.node.sharing.checkpoint import CheckpointMover, ProcessState
-from millpond.node.sharing.ledger import Entry, Ledger, Residence
-from millpond.node.sharing.moving import VendorMover
-from millpond.node.sharing.steward import Means, Steward
+from millpond.node.sharing.desired_state import DesiredState
+from millpond.node.sharing.ledger import Ledger, LedgerEntry, Residence
+from millpond.node.sharing.movers import VendorMover
+from millpond.node.sharing.residency import ResidencyDependencies, ResidencyManager
+from millpond.node.task.records import TaskId
 from reporting import Table, command_line, emit, program
 
 FAULTS = {
@@ -64,11 +64,11 @@ class FakeWishes:
 
     node: FakeNode
 
-    def of(self, task: TaskId) -> Wish:
+    def of(self, task: TaskId) -> DesiredState:
         """See ``Wishes``."""
-        return self.node.wishes.get(task, Wish.RUNNING)
+        return self.node.wishes.get(task, DesiredState.RUNNING)
 
-    def want(self, task: TaskId, wish: Wish) -> None:
+    def want(self, task: TaskId, wish: DesiredState) -> None:
         """See ``Wishes``."""
         self.node.wishes[task] = wish
 
@@ -99,9 +99,9 @@ class Walk:
     random: Random
     faults: dict[str, float]
     node: FakeNode = field(init=False)
-    steward: Steward = field(init=False)
-    entries: dict[TaskId, Entry] = field(default_factory=dict)
-    expected: dict[TaskId, Wish] = field(default_factory=dict)
+    residency: ResidencyManager = field(init=False)
+    entries: dict[TaskId, LedgerEntry] = field(default_factory=dict)
+    expected: dict[TaskId, DesiredState] = field(default_factory=dict)
     lost: set[TaskId] = field(default_factory=set)
     counts: Counter[str] = field(default_factory=Counter)
     host_mib: int = 0
@@ -110,7 +110,7 @@ class Walk:
         devices = {f"gpu-{number}": _CARD_MIB for number in range(self.random.randint(1, 3))}
         self.node = FakeNode(devices, self.random, self.faults)
         self.host_mib = self.random.choice([0, _CARD_MIB, 4 * _CARD_MIB])
-        self.steward = self._new_steward()
+        self.residency = self._new_steward()
 
     def step(self) -> None:
         """Something happens; then everything must be in order."""
@@ -126,14 +126,14 @@ class Walk:
         for pid in [pid for pid, process in self.node.processes.items() if process.task is None]:
             del self.node.processes[pid]
         for task in sorted(self.expected, key=lambda each: each.job):
-            if self.expected[task] is not Wish.RUNNING and task in self.expected:
+            if self.expected[task] is not DesiredState.RUNNING and task in self.expected:
                 self._resume(task)
                 self._notice_ends()
         while self.expected:
-            self.steward.bring_back(DEADLINE_S)
+            self.residency.bring_back(DEADLINE_S)
             self._notice_ends()
             self.check()
-            waiting = [entry for entry in self.steward.ledger if entry.residence is Residence.SWAPPED]
+            waiting = [entry for entry in self.residency.ledger if entry.residence is Residence.SWAPPED]
             present = [task for task in self.expected if task not in {entry.task for entry in waiting}]
             for process in (process for task in present for process in self.node.of(task)):
                 assert not process.halted
@@ -152,22 +152,22 @@ class Walk:
             sorted(self.node.capacity_mib), self.random.choice([1, 1, 1, len(self.node.capacity_mib)])
         )
         mib = self.random.choice([4_000, 20_000, 40_000, 70_000, _CARD_MIB])
-        entry = Entry(task, _NODE, dict.fromkeys(cards, mib), self.random.choice(list(ShareClass)))
+        entry = LedgerEntry(task, _NODE, dict.fromkeys(cards, mib), self.random.choice(list(ShareClass)))
         answer = self._insist(lambda: self._arrive(entry))
         assert answer.ok or answer.reason, "a refusal without a reason"
         self.counts["admitted" if answer.ok else "refused"] += 1
         if answer.ok:
-            self.entries[task], self.expected[task] = entry, Wish.RUNNING
+            self.entries[task], self.expected[task] = entry, DesiredState.RUNNING
             self.node.homes[task] = _grants(entry.memory_mib), ()
             self._settle_in(task, entry)
 
-    def _arrive(self, entry: Entry) -> Answer:
+    def _arrive(self, entry: LedgerEntry) -> MoveResult:
         asked_at = self.node.now
-        answer = self.steward.arrive(entry, DEADLINE_S)
+        answer = self.residency.arrive(entry, DEADLINE_S)
         assert self.node.now <= asked_at + DEADLINE_S + UNDOING_S, "an arrival waited beyond its deadline"
         return answer
 
-    def _settle_in(self, task: TaskId, entry: Entry) -> None:
+    def _settle_in(self, task: TaskId, entry: LedgerEntry) -> None:
         moves = self.random.random() < 0.9
         self.node.begin(FakeProcess(task))
         for card, granted in entry.memory_mib.items():
@@ -179,32 +179,32 @@ class Walk:
 
     def freeze(self) -> None:
         """The core wants somebody halted."""
-        task = self._some(Wish.RUNNING)
+        task = self._some(DesiredState.RUNNING)
         if task is not None:
-            answer = self._insist(lambda: self.steward.freeze(task, DEADLINE_S))
-            self._answered(task, answer, Wish.FROZEN)
+            answer = self._insist(lambda: self.residency.freeze(task, DEADLINE_S))
+            self._answered(task, answer, DesiredState.FROZEN)
 
     def swap(self) -> None:
         """The core wants somebody off the device."""
-        task = self._some(Wish.RUNNING)
+        task = self._some(DesiredState.RUNNING)
         if task is not None:
-            answer = self._insist(lambda: self.steward.swap_out(task, DEADLINE_S), task)
-            self._answered(task, answer, Wish.SWAPPED)
+            answer = self._insist(lambda: self.residency.swap_out(task, DEADLINE_S), task)
+            self._answered(task, answer, DesiredState.SWAPPED)
 
     def migrate(self) -> None:
         """The core wants somebody on other devices, as it runs."""
-        task = self._some(Wish.RUNNING)
+        task = self._some(DesiredState.RUNNING)
         grants = () if task is None else self._elsewhere(task)
         if task is not None and grants:
             home = self.node.homes[task][0]
-            answer = self._insist(lambda: self.steward.migrate(task, grants, DEADLINE_S), task)
-            self._answered(task, answer, Wish.RUNNING, "migrated")
-            if answer.outcome is not Outcome.LOST:
+            answer = self._insist(lambda: self.residency.migrate(task, grants, DEADLINE_S), task)
+            self._answered(task, answer, DesiredState.RUNNING, "migrated")
+            if answer.outcome is not MoveOutcome.LOST:
                 assert self.node.homes[task] == (grants if answer.ok else home, ())
 
     def _elsewhere(self, task: TaskId) -> tuple[Grant, ...]:
         """The same amounts of other devices, if there are enough."""
-        own = self.steward.ledger.get(task)
+        own = self.residency.ledger.get(task)
         assert own is not None
         others = sorted(set(self.node.capacity_mib) - set(own.memory_mib))
         if len(others) < len(own.memory_mib):
@@ -214,28 +214,28 @@ class Walk:
 
     def resume(self) -> None:
         """The core wants somebody to go on, where it was or on other devices; it counts the room as free."""
-        task = self._some(Wish.FROZEN, Wish.SWAPPED)
+        task = self._some(DesiredState.FROZEN, DesiredState.SWAPPED)
         if task is not None:
-            moves = self.expected[task] is Wish.SWAPPED and self.random.random() < 0.3
+            moves = self.expected[task] is DesiredState.SWAPPED and self.random.random() < 0.3
             self._resume(task, self._elsewhere(task) if moves else ())
 
     def _resume(self, task: TaskId, grants: tuple[Grant, ...] = ()) -> None:
-        answer = self._insist(lambda: self.steward.resume(task, DEADLINE_S, grants), task)
+        answer = self._insist(lambda: self.residency.resume(task, DEADLINE_S, grants), task)
         if answer.ok:
-            self.expected[task] = Wish.RUNNING
+            self.expected[task] = DesiredState.RUNNING
         else:
             self.counts["not resumed"] += 1
             self.node.kill(task)  # the core ends what cannot go on
 
     def end(self) -> None:
         """A task ends, or is killed."""
-        task = self._some(*Wish)
+        task = self._some(*DesiredState)
         if task is not None:
             self.node.kill(task)
 
     def change(self) -> None:
         """A task that runs uses more or less, within what it was granted, or starts another process."""
-        task = self._some(Wish.RUNNING)
+        task = self._some(DesiredState.RUNNING)
         for process in self.node.of(task) if task is not None else ():
             if process.device and process.state is ProcessState.RUNNING and not process.halted:
                 process.used_mib = self.random.randint(min(CONTEXT_MIB, process.used_mib), process.used_mib)
@@ -255,7 +255,7 @@ class Walk:
 
     def return_some(self) -> None:
         """The agent looks whether somebody can return."""
-        self._insist(lambda: self.steward.bring_back(DEADLINE_S))
+        self._insist(lambda: self.residency.bring_back(DEADLINE_S))
 
     def agent_restarts(self) -> None:
         """Between two steps."""
@@ -263,12 +263,12 @@ class Walk:
 
     # ---- the agent and the core -------------------------------------------------------------------------------------
 
-    def _new_steward(self) -> Steward:
+    def _new_steward(self) -> ResidencyManager:
         ledger = Ledger(self.node.capacity_mib, {_NODE: self.host_mib})
         checkpoints = CheckpointMover(self.node, self.node, lambda task: 0, self.node.clock)
         mover = VendorMover(self.node, checkpoints, lambda task: "nvidia")
-        means = Means(ledger, mover, self.node, FakeWishes(self.node), FakeHomes(self.node))
-        return Steward(means, Surroundings(self.node.clock, lambda task, reason: self.lost.add(task)))
+        means = ResidencyDependencies(ledger, mover, self.node, FakeWishes(self.node), FakeHomes(self.node))
+        return ResidencyManager(means, NodeContext(self.node.clock, lambda task, reason: self.lost.add(task)))
 
     def _insist(self, act: Callable[[], Any], about: TaskId | None = None) -> Any:
         """Do something; when the agent is killed meanwhile, its successor takes over and does it again."""
@@ -278,31 +278,31 @@ class Walk:
             except AgentKilledError:
                 self._take_over(about)
                 if about is not None and not self.node.pids(about):
-                    return Answer(Outcome.LOST, "it has ended")
+                    return MoveResult(MoveOutcome.LOST, "it has ended")
         raise AssertionError("the agent never survived")
 
     def _take_over(self, about: TaskId | None) -> None:
         for _ in range(_MOST_LIVES):
             self.counts["lives"] += 1
-            self.steward = self._new_steward()
+            self.residency = self._new_steward()
             living = [self._as_recorded(task) for task in self.expected]
             try:
-                self.steward.recover(living, lambda task: task == about, DEADLINE_S)
+                self.residency.recover(living, lambda task: task == about, DEADLINE_S)
             except AgentKilledError:
                 continue
             return
         raise AssertionError("no successor survived")
 
-    def _as_recorded(self, task: TaskId) -> Entry:
+    def _as_recorded(self, task: TaskId) -> LedgerEntry:
         grants, left = self.node.homes[task]
         return replace(self.entries[task], memory_mib={each.device: each.memory_mib for each in grants}, left=left)
 
-    def _answered(self, task: TaskId, answer: Answer, wish: Wish, what: str = "") -> None:
+    def _answered(self, task: TaskId, answer: MoveResult, wish: DesiredState, what: str = "") -> None:
         self.counts[f"{what or wish.value} {answer.outcome.value}"] += 1
         assert answer.ok or answer.reason
         if answer.ok:
             self.expected[task] = wish
-        elif answer.outcome is Outcome.LOST:
+        elif answer.outcome is MoveOutcome.LOST:
             self.lost.add(task)
 
     def _notice_ends(self) -> None:
@@ -313,9 +313,9 @@ class Walk:
         self.lost.clear()
         for task in [task for task in self.expected if not self.node.pids(task)]:
             del self.expected[task]
-            self.steward.release(task)
+            self.residency.release(task)
 
-    def _some(self, *wishes: Wish) -> TaskId | None:
+    def _some(self, *wishes: DesiredState) -> TaskId | None:
         tasks = sorted((task for task, wish in self.expected.items() if wish in wishes), key=lambda task: task.job)
         return self.random.choice(tasks) if tasks else None
 
@@ -323,7 +323,7 @@ class Walk:
 
     def check(self) -> None:
         """The books, the device, the processes and the core agree."""
-        ledger = self.steward.ledger
+        ledger = self.residency.ledger
         assert {entry.task for entry in ledger} == set(self.expected)
         for entry in ledger:
             self._check_task(entry, self.expected[entry.task])
@@ -333,19 +333,19 @@ class Walk:
             assert self.node.used_mib(card) <= capacity, "more is used than there is"
         assert ledger.host_free_mib(_NODE) >= 0 or not self.host_mib
 
-    def _check_task(self, entry: Entry, wish: Wish) -> None:
+    def _check_task(self, entry: LedgerEntry, wish: DesiredState) -> None:
         processes = self.node.of(entry.task)
         on_device = [process for process in processes if process.device]
         assert entry.residence in (Residence.RESIDENT, Residence.SWAPPED), "something is still on its way"
         if entry.residence is Residence.SWAPPED:
-            assert wish is Wish.SWAPPED or entry.displaced
+            assert wish is DesiredState.SWAPPED or entry.displaced
             assert all(process.state is ProcessState.CHECKPOINTED for process in on_device)
             assert all(process.halted for process in processes)
         else:
-            assert wish is not Wish.SWAPPED
+            assert wish is not DesiredState.SWAPPED
             assert {process.device for process in on_device} <= set(entry.memory_mib), "it is where it does not belong"
             assert all(process.state is ProcessState.RUNNING for process in on_device)
-            assert all(process.halted is (wish is Wish.FROZEN) for process in processes)
+            assert all(process.halted is (wish is DesiredState.FROZEN) for process in processes)
 
 
 _HAPPENINGS: tuple[Callable[[Walk], None], ...] = (

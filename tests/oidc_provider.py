@@ -21,7 +21,7 @@ import httpx2
 from joserfc import jwt
 from joserfc.jwk import Key, RSAKey
 
-from millpond.specs.oidc import OidcRules
+from millpond.specs.config.oidc import OidcRules
 
 ISSUER = "https://login.test/realm"
 CLIENT = "millpond"

@@ -19,7 +19,7 @@ import psutil
 from gpu import guard
 from gpu.children import Child
 from gpu.results import Place, Verdict
-from millpond.model.devices import Device, Health
+from millpond.model.devices import Device, DeviceHealth
 from millpond.model.errors import UnavailableError
 from millpond.node.devices.nvidia import NvidiaVendor
 from millpond.node.devices.nvml import Nvml, text
@@ -165,7 +165,7 @@ def find_card(wait_s: float = 0.0) -> tuple[Device, Nvml]:
     while True:
         found = [device for device in vendor.discover() if _is_ours(device)]
         for device in found:
-            if device.health is Health.OK and not device.parent:
+            if device.health is DeviceHealth.OK and not device.parent:
                 return device, nvml
         if not found or time.monotonic() >= until:
             break

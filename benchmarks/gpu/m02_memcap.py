@@ -10,7 +10,7 @@ from gpu.children import Child
 from gpu.gated import Slice, cut
 from gpu.results import Verdict, held
 from gpu.working import Kind
-from millpond.node.sharing.gating import CONTEXT_MIB
+from millpond.node.sharing.gate_enforcer import CONTEXT_MIB
 
 SLICES = 8
 _CAP_MIB = 4096

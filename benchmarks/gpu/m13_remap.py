@@ -12,7 +12,7 @@ from gpu.bench import Bench, Measurement
 from gpu.children import Child
 from gpu.results import Verdict, held
 from gpu.swapping import OUT, STEP_S, helper, move, state
-from millpond.model.devices import Health
+from millpond.model.devices import DeviceHealth
 from millpond.node.devices.nvidia import NvidiaVendor
 from millpond.node.devices.nvml import text
 from millpond.node.sharing.checkpoint import DriverError, ProcessState
@@ -48,7 +48,7 @@ def measure(bench: Bench) -> dict[str, Any]:
 def _elsewhere(bench: Bench, driver: CheckpointHelper, child: Child, before: Any) -> str | None:
     """As a live migration does it: onto another idle card of the model; None where there is none."""
     own = bench.device
-    others = [each for each in NvidiaVendor().discover() if each.uuid != own.uuid and each.health is Health.OK]
+    others = [each for each in NvidiaVendor().discover() if each.uuid != own.uuid and each.health is DeviceHealth.OK]
     other = next((each for each in others if each.model == own.model and not each.parent), None)
     if other is None:
         return None

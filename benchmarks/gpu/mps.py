@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 
 from gpu.bench import Bench
 from millpond.model.errors import UnavailableError
-from millpond.node.records import TaskId
 from millpond.node.sharing.backend import Slice
-from millpond.node.sharing.mps import MpsHold
+from millpond.node.sharing.mps import MpsEnforcer
+from millpond.node.task.records import TaskId
 
 BELOW_NORMAL = {"CUDA_MPS_CLIENT_PRIORITY": "1"}
 
@@ -23,7 +23,7 @@ class Pack:
     """Clients that share the card under one daemon, which is there while there are any."""
 
     bench: Bench
-    hold: MpsHold
+    hold: MpsEnforcer
     numbers: Iterator[int] = field(default_factory=itertools.count)
     tasks: list[TaskId] = field(default_factory=list)
 
@@ -51,7 +51,7 @@ def pack(bench: Bench) -> Iterator[Pack]:
     Raises:
         UnavailableError: the service is not installed.
     """
-    hold = MpsHold(bench.folder)
+    hold = MpsEnforcer(bench.folder)
     usable = hold.probe()
     if not usable.usable:
         raise UnavailableError(usable.reason)

@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from millpond.client.sdk.functions import attach as attach
     from millpond.client.sdk.functions import submit as submit
     from millpond.client.sdk.functions import submit_each as map  # noqa: A004, F401
-    from millpond.client.sdk.handles import Job as Job
+    from millpond.client.sdk.handles import JobHandle as Job  # noqa: F401
     from millpond.client.sdk.outcomes import JobFailedError as JobFailedError
     from millpond.client.sdk.outcomes import JobTimeoutError as JobTimeoutError
 
 _PLACES = {
     "Client": ("millpond.client.sdk.client", "Client"),
-    "Job": ("millpond.client.sdk.handles", "Job"),
+    "Job": ("millpond.client.sdk.handles", "JobHandle"),
     "JobFailedError": ("millpond.client.sdk.outcomes", "JobFailedError"),
     "JobTimeoutError": ("millpond.client.sdk.outcomes", "JobTimeoutError"),
     "attach": ("millpond.client.sdk.functions", "attach"),

@@ -10,8 +10,8 @@ import httpx2
 import pytest
 
 from millpond.client.sdk import Client
-from millpond.specs.job_bodies import JobInfo
-from millpond.specs.log_bodies import LogChunk
+from millpond.specs.api.jobs import JobInfo
+from millpond.specs.api.logs import LogChunk
 
 
 @pytest.fixture(autouse=True)

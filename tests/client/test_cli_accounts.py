@@ -13,7 +13,7 @@ import pytest
 
 from millpond.client.cli import main
 from millpond.client.sdk import find_server
-from millpond.client.sdk.credentials import Login, config_dir, keep_login, kept_login
+from millpond.client.sdk.credentials import StoredLogin, config_dir, keep_login, kept_login
 from millpond.model.errors import UnavailableError
 
 USER = {"name": "eve", "groups": [{"group": "vision", "queue": "vision", "role": "lead"}], "limits": {"jobs": 2}}
@@ -22,15 +22,15 @@ USER = {"name": "eve", "groups": [{"group": "vision", "queue": "vision", "role":
 @pytest.fixture
 def run_pond(client, server, capsys, monkeypatch):
     for name in ("users", "groups", "tokens", "audit", "login"):
-        monkeypatch.setattr(f"millpond.client.cli.{name}.connect", lambda state_dir: client)
-    monkeypatch.setattr("millpond.client.cli.tokens.time.time", lambda: 1000.0)
+        monkeypatch.setattr(f"millpond.client.cli.commands.accounts.{name}.connect", lambda state_dir: client)
+    monkeypatch.setattr("millpond.client.cli.commands.accounts.tokens.time.time", lambda: 1000.0)
 
     def log_in(url, request, transport=None, authority=""):
-        from millpond.client.sdk.logging_in import log_in
+        from millpond.client.sdk.login import log_in
 
         return log_in(url, request, httpx2.MockTransport(server))
 
-    monkeypatch.setattr("millpond.client.cli.login.log_in", log_in)
+    monkeypatch.setattr("millpond.client.cli.commands.accounts.login.log_in", log_in)
 
     def run(*arguments, stdin=""):
         monkeypatch.setattr("sys.stdin", io.StringIO(stdin))
@@ -79,11 +79,11 @@ def signing_on(server, monkeypatch):
     """What asks openly asks the test's server."""
 
     def ask(kind, url, path, request, transport=None, authority=""):
-        from millpond.client.sdk.logging_in import ask_openly
+        from millpond.client.sdk.login import ask_openly
 
         return ask_openly(kind, url, path, request, httpx2.MockTransport(server), authority)
 
-    monkeypatch.setattr("millpond.client.sdk.signing_on.ask_openly", ask)
+    monkeypatch.setattr("millpond.client.sdk.oidc_login.ask_openly", ask)
 
 
 def test_without_a_screen_a_login_in_a_browser_shows_a_link_and_a_code(server, run_pond, signing_on, without_screen):
@@ -97,7 +97,7 @@ def test_without_a_screen_a_login_in_a_browser_shows_a_link_and_a_code(server, r
     began, *proofs = map(body_of, server.requests)
     assert began.keys() == {"challenge", "label"}
     assert [hashlib.sha256(proof["secret"].encode()).hexdigest() for proof in proofs] == [began["challenge"]] * 2
-    assert kept_login("https://pool") == Login("https://pool", "eve", "pond_a_b")
+    assert kept_login("https://pool") == StoredLogin("https://pool", "eve", "pond_a_b")
 
 
 def test_with_a_screen_a_browser_opens_and_comes_back_to_a_port_here(server, run_pond, signing_on, monkeypatch):
@@ -109,8 +109,8 @@ def test_with_a_screen_a_browser_opens_and_comes_back_to_a_port_here(server, run
         with httpx2.Client(trust_env=False) as browser:
             assert browser.get(f"http://127.0.0.1:{port}/?login=l1&code=half").status_code == 200
 
-    monkeypatch.setattr("millpond.client.cli.login.has_browser", lambda: True)
-    monkeypatch.setattr("millpond.client.cli.login.webbrowser.open", open_browser)
+    monkeypatch.setattr("millpond.client.cli.commands.accounts.login.has_browser", lambda: True)
+    monkeypatch.setattr("millpond.client.cli.commands.accounts.login.webbrowser.open", open_browser)
     server.will(201, BEGUN | {"link": "https://pool/oidc/login?login=l1"})
     server.will(200, {"state": "granted", "user": "eve", "token": "pond_a_b"})
     assert run_pond("login", "https://pool", "--oidc")[0] == 0
@@ -177,7 +177,7 @@ def test_a_wrong_password_is_one_clear_error_and_nothing_is_kept(server, run_pon
 
 @pytest.mark.parametrize("status", [204, 401])
 def test_logging_out_forgets_the_login_whether_or_not_the_server_knows_it(server, run_pond, status):
-    keep_login(Login("http://pool:1", "eve", "secret"))
+    keep_login(StoredLogin("http://pool:1", "eve", "secret"))
     server.will(status, {"error": {"cause": "the token is expired"}})
     assert run_pond("logout")[0] == 0
     assert kept_login("http://pool:1") is None
@@ -295,7 +295,7 @@ def test_the_token_of_the_server_here_is_sent_to_no_other(tmp_path, monkeypatch)
 
 
 def test_a_state_directory_that_is_named_beats_the_last_login(tmp_path):
-    keep_login(Login("http://pool:1", "eve", "secret"))
+    keep_login(StoredLogin("http://pool:1", "eve", "secret"))
     with pytest.raises(UnavailableError, match="pond up"):
         find_server(state_dir=tmp_path)
     with pytest.raises(UnavailableError, match="pond up"):
@@ -303,7 +303,7 @@ def test_a_state_directory_that_is_named_beats_the_last_login(tmp_path):
 
 
 def test_a_broken_file_of_logins_is_named():
-    keep_login(Login("http://pool:1", "eve", "secret"))
+    keep_login(StoredLogin("http://pool:1", "eve", "secret"))
     (path,) = config_dir().iterdir()
     path.write_text('{"servers": 1}')
     with pytest.raises(UnavailableError, match=r"logins\.json cannot be read"):

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from millpond.client.cli import instants, main
+from millpond.client.cli import main, timestamps
 
 NOW = 1_000_000.0
 MACHINE = {
@@ -23,7 +23,7 @@ CLOSED = MACHINE | {"schedulable": False}
 @pytest.fixture
 def run_pond(client, capsys, monkeypatch):
     monkeypatch.setattr("millpond.client.cli.connection.Client", lambda **_: client)
-    monkeypatch.setattr("millpond.client.cli.closing.time.time", lambda: NOW)
+    monkeypatch.setattr("millpond.client.cli.commands.cluster.cordon.time.time", lambda: NOW)
 
     def run(*arguments):
         code = main._run(list(arguments))
@@ -78,7 +78,7 @@ def test_a_time_that_is_none_is_told_before_anything_is_asked(server, run_pond, 
 @pytest.mark.parametrize(
     ("fields", "state"),
     [
-        ({"closure": {"begin": 1.0, "until": NOW, "reason": "disks"}}, f"closed until {instants.told(NOW)}: disks"),
+        ({"closure": {"begin": 1.0, "until": NOW, "reason": "disks"}}, f"closed until {timestamps.told(NOW)}: disks"),
         ({"closure": {"begin": 1.0}, "draining": True}, "drained"),
         (
             {"closure": {"begin": 1.0, "reason": "disks"}, "draining": True, "jobs": ["x", "y"]},
@@ -86,7 +86,7 @@ def test_a_time_that_is_none_is_told_before_anything_is_asked(server, run_pond, 
         ),
         (
             {"planned": [{"begin": NOW, "reason": "disks"}], "schedulable": True},
-            f"open, closes {instants.told(NOW)}: disks",
+            f"open, closes {timestamps.told(NOW)}: disks",
         ),
         ({"unschedulable_reason": "its engine says so"}, "closed: its engine says so"),
     ],

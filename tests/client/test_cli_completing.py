@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from click.shell_completion import BashComplete
 
-from millpond.client.cli.commands import COMMANDS
-from millpond.client.cli.completing import VARIABLE
+from millpond.client.cli.command_suggestions import _ELSEWHERE
+from millpond.client.cli.command_table import COMMANDS
+from millpond.client.cli.job_completion import VARIABLE
 from millpond.client.cli.main import cli
-from millpond.client.cli.suggesting import _ELSEWHERE
 
 POND = Path(sys.executable).with_name("pond")
 
@@ -20,7 +20,7 @@ POND = Path(sys.executable).with_name("pond")
 @pytest.fixture
 def offered(client, monkeypatch):
     """The words that are offered for the last one of a command line."""
-    monkeypatch.setattr("millpond.client.cli.completing._connect", lambda _: client)
+    monkeypatch.setattr("millpond.client.cli.job_completion._connect", lambda _: client)
 
     def offer(*words):
         return [

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from millpond.client.cli import background, down
-from millpond.specs.job_bodies import JobList
-from millpond.specs.server_bodies import STANDBY_FILE, HealthInfo, ServerFile
+from millpond.client.cli.commands.server import background, down
+from millpond.specs.api.jobs import JobList
+from millpond.specs.api.server import STANDBY_FILE, HealthInfo, ServerFile
 
 
 @pytest.fixture

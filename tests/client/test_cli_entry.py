@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from millpond.client.cli import main
-from millpond.client.cli.commands import COMMANDS
-from millpond.client.cli.complaints import complain
+from millpond.client.cli.command_table import COMMANDS
+from millpond.client.cli.error_output import complain
 from millpond.model.errors import InvalidInputError, MillpondError, UnavailableError
 
 HEAVY = ("pydantic", "httpx2", "rich", "numpy", "yaml", "sqlalchemy", "fastapi")
@@ -50,10 +50,10 @@ def test_version_and_help_load_click_and_nothing_heavy(loaded, argument):
 
 @pytest.mark.parametrize("command", [["ps"], ["logs", "job"]])
 def test_a_daily_command_loads_the_bodies_of_jobs_and_no_other_subject(loaded, tmp_path, command):
-    others = ("accounts", "job", "node_bodies", "event_bodies", "service_bodies", "fields")
+    others = ("api.accounts", "job.job_file", "api.nodes", "api.events", "api.services", "job.fields")
     names = [*(f"millpond.specs.{other}" for other in others), "millpond.model.workloads", "yaml", "rich", "numpy"]
-    assert loaded(["millpond.specs.job_bodies", *names], *command, "--state-dir", str(tmp_path)) == [
-        "millpond.specs.job_bodies"
+    assert loaded(["millpond.specs.api.jobs", *names], *command, "--state-dir", str(tmp_path)) == [
+        "millpond.specs.api.jobs"
     ]
 
 

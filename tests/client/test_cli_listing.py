@@ -45,7 +45,7 @@ MACHINE = {
 @pytest.fixture
 def run_pond(client, capsys, monkeypatch):
     monkeypatch.setattr("millpond.client.cli.connection.Client", lambda **_: client)
-    monkeypatch.setattr("millpond.client.cli.ps.time.time", lambda: 1070.0)
+    monkeypatch.setattr("millpond.client.cli.commands.jobs.ps.time.time", lambda: 1070.0)
 
     def run(*arguments):
         code = main._run(list(arguments))
@@ -189,7 +189,7 @@ def test_cards_are_listed_with_who_holds_them(server, run_pond):
 
 
 def test_why_tells_the_numbers_the_remedy_and_the_start_within_80_columns(server, run_pond, make_job, monkeypatch):
-    monkeypatch.setattr("millpond.client.cli.why.time.time", lambda: 1000.0)
+    monkeypatch.setattr("millpond.client.cli.commands.jobs.why.time.time", lambda: 1000.0)
     server.will(200, make_job(state="queued").model_dump())
     reason = {
         "job": "train-abcde",
@@ -279,8 +279,8 @@ def test_one_queue_is_shown_alone(server, run_pond, queue, answer):
 
 def test_all_jobs_of_ones_own_are_stopped_after_a_yes(server, run_pond, make_job, monkeypatch):
     asked = []
-    monkeypatch.setattr("millpond.client.cli.acting._is_attended", lambda: True)
-    monkeypatch.setattr("millpond.client.cli.acting.click.confirm", lambda text, **_: asked.append(text) or True)
+    monkeypatch.setattr("millpond.client.cli.bulk_actions._is_attended", lambda: True)
+    monkeypatch.setattr("millpond.client.cli.bulk_actions.click.confirm", lambda text, **_: asked.append(text) or True)
     server.will(200, WHO)
     server.will(200, {"jobs": [make_job(job).model_dump() for job in "abcdef"]})
     for job in "abcdef":
@@ -365,7 +365,7 @@ SERVICE = {
 
 
 def test_the_revisions_of_a_service_are_listed_with_their_states(server, run_pond, make_job, monkeypatch):
-    monkeypatch.setattr("millpond.client.cli.rollout.time.time", lambda: 1070.0)
+    monkeypatch.setattr("millpond.client.cli.commands.jobs.rollout.time.time", lambda: 1070.0)
     job = make_job("web-abcde", kind="service").model_dump()
     server.will(200, job)
     server.will(200, SERVICE)

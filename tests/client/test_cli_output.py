@@ -9,10 +9,10 @@ import click
 import pytest
 
 from millpond.client.cli import wording
-from millpond.client.cli.instants import precise
 from millpond.client.cli.output import Output
 from millpond.client.cli.tables import Column, show
-from millpond.client.cli.waiting import WaitingLine
+from millpond.client.cli.timestamps import precise
+from millpond.client.cli.waiting_line import WaitingLine
 
 
 def printed(chunks, labelled):

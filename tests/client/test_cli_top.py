@@ -7,8 +7,8 @@ import json
 import pytest
 
 from millpond.client.cli import main
-from millpond.client.cli.top import fitted, picture
-from millpond.specs.device_bodies import DeviceStatus, SamplePoint, SliceStatus
+from millpond.client.cli.commands.cluster.top import fitted, picture
+from millpond.specs.api.devices import DeviceStatus, SamplePoint, SliceStatus
 
 SLICE = SliceStatus(
     job="resnet50-abcde", attempt=1, task=0, role="worker", user="ada", state="running", share_class="backfill",
@@ -101,7 +101,7 @@ def test_ctrl_c_ends_a_live_view_quietly(server, run_pond, monkeypatch) -> None:
 
     server.will(200, {"devices": [DEVICE.model_dump()]})
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    monkeypatch.setattr("millpond.client.cli.top.time.sleep", interrupted)
+    monkeypatch.setattr("millpond.client.cli.commands.cluster.top.time.sleep", interrupted)
     code, out, err = run_pond("top", "--watch", "5")
     assert (code, err) == (0, "")
     assert "H200" in out

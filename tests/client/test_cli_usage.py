@@ -7,9 +7,9 @@ import time
 import pytest
 from click.testing import CliRunner
 
-from millpond.client.cli import usage
+from millpond.client.cli.commands.cluster import usage
 from millpond.model.errors import InvalidInputError
-from millpond.specs.usage_bodies import UsageList, UsageRow
+from millpond.specs.api.usage import UsageList, UsageRow
 
 ROW = UsageRow(name="ada", model="A100", jobs=3, gpu_hours=1.5, cpu_hours=12.0, memory_gib_hours=48.0, cost=3.0)
 

@@ -164,6 +164,8 @@ def test_parameters_are_written_as_httpx_writes_them(params):
 
 
 def test_a_command_that_asks_a_local_server_does_not_load_httpx():
-    check = f"import sys, {LocalHttp.__module__}, millpond.client.cli.ps; assert 'httpx2' not in sys.modules"
+    check = (
+        f"import sys, {LocalHttp.__module__}, millpond.client.cli.commands.jobs.ps; assert 'httpx2' not in sys.modules"
+    )
 
     subprocess.run([sys.executable, "-c", check], check=True)

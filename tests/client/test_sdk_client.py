@@ -9,7 +9,7 @@ import httpx2
 import pytest
 
 from millpond.client.sdk import connection, handles
-from millpond.client.sdk.patience import Patience
+from millpond.client.sdk.reconnecting import Patience
 from millpond.model.errors import (
     ConflictError,
     InvalidInputError,

@@ -22,7 +22,7 @@ from millpond.client.sdk.functions import job_of
 from millpond.client.sdk.outcomes import RemoteExceptionError, RemoteTracebackError, value_of
 from millpond.job.envelopes import pack, python_version, unpack
 from millpond.model.errors import InvalidInputError, NotAllowedError, UnavailableError
-from millpond.specs.files import digest_of
+from millpond.specs.job.snapshots import digest_of
 
 
 def divided(a: int, b: int) -> float:

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from millpond.client.sdk.images import Images
+from millpond.client.sdk.images import ImagesClient
 from millpond.model.errors import InvalidInputError, UnavailableError
-from millpond.specs.api import ErrorBody
-from millpond.specs.image_bodies import ImageInfo, ImageStep
+from millpond.specs.api.base import ErrorBody
+from millpond.specs.api.images import ImageInfo, ImageStep
 
 TORCH = ImageInfo(
     name="torch",
@@ -27,14 +27,14 @@ TORCH = ImageInfo(
 )
 
 
-def images(*steps: ImageStep) -> Images:
+def images(*steps: ImageStep) -> ImagesClient:
     """A catalogue whose server answers so, in pieces that keep to no line."""
     text = "".join(step.model_dump_json() + "\n" for step in steps).encode()
 
     def post(path: str, body: Any, silence_s: float) -> Iterator[bytes]:
         return (text[at : at + 7] for at in range(0, len(text), 7))
 
-    return Images(None, post, None)  # type: ignore[arg-type]
+    return ImagesClient(None, post, None)  # type: ignore[arg-type]
 
 
 def test_lines_are_told_signs_of_life_are_not_and_the_last_step_is_the_image() -> None:

@@ -8,11 +8,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from millpond.client.cli.feeding import InputFeeder
-from millpond.client.sdk import inputs, patience
+from millpond.client.cli.input_feeder import InputFeeder
+from millpond.client.sdk import inputs, reconnecting
 from millpond.client.sdk.inputs import Inputs
 from millpond.model.errors import ConflictError, UnavailableError
-from millpond.specs.job_requests import InputInfo
+from millpond.specs.api.job_requests import InputInfo
 
 
 class Server:
@@ -43,7 +43,7 @@ class Server:
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch):
-    monkeypatch.setattr(patience, "_FIRST_PAUSE_S", 0.0)
+    monkeypatch.setattr(reconnecting, "_FIRST_PAUSE_S", 0.0)
 
 
 def pieces(*data):

@@ -9,7 +9,7 @@ import pytest
 
 from millpond.client.sdk.discovery import Address
 from millpond.client.sdk.logs import follow, read
-from millpond.client.sdk.patience import PATIENCE_S, Patience
+from millpond.client.sdk.reconnecting import PATIENCE_S, Patience
 from millpond.model.errors import MillpondError, NotFoundError, UnavailableError
 
 

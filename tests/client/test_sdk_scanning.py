@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from millpond.client.sdk.scanning import scan
+from millpond.client.sdk.folder_scan import scan
 from millpond.model.errors import InvalidInputError
-from millpond.specs.files import digest_of, read_snapshot
+from millpond.specs.job.snapshots import digest_of, read_snapshot
 
 
 def write(root: Path, **files: str) -> None:

@@ -11,12 +11,12 @@ from urllib.parse import unquote
 import httpx2
 import pytest
 
-from millpond.client.sdk.files import Files
+from millpond.client.sdk.files import FilesClient
 from millpond.client.sdk.uploads import WORTH_ASKING, Upload
 from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
-from millpond.specs.batches import LARGEST_BATCHED, read_batch
-from millpond.specs.file_bodies import BlobInfo, BlobList, BlobProgress, DatasetList, OutputFile, OutputList
-from millpond.specs.files import FileEntry, LinkEntry, Snapshot, digest_of
+from millpond.specs.api.blob_batches import LARGEST_BATCHED, read_batch
+from millpond.specs.api.files import BlobInfo, BlobList, BlobProgress, DatasetList, OutputFile, OutputList
+from millpond.specs.job.snapshots import FileEntry, FolderSnapshot, LinkEntry, digest_of
 
 
 class Recipient:
@@ -76,8 +76,8 @@ class Recipient:
         self.contents[digest] = part
         return BlobInfo(digest=digest)
 
-    def files(self) -> Files:
-        return Files(self.ask, lambda *_: iter(()), self.told.append)
+    def files(self) -> FilesClient:
+        return FilesClient(self.ask, lambda *_: iter(()), self.told.append)
 
 
 @pytest.fixture
@@ -217,8 +217,8 @@ class Giver:
             raise UnavailableError("the connection broke", "try again")
         yield left[10:]
 
-    def files(self) -> Files:
-        return Files(lambda *given, **params: self.ask(*given), self.stream, print)
+    def files(self) -> FilesClient:
+        return FilesClient(lambda *given, **params: self.ask(*given), self.stream, print)
 
 
 def test_output_that_was_fetched_before_the_connection_broke_is_not_fetched_again(tmp_path: Path) -> None:
@@ -250,14 +250,14 @@ class Shelf:
             FileEntry(path=path, digest=digest_of(data), size=len(data), executable=data.startswith(b"#!"))
             for path, data in contents.items()
         ]
-        self.snapshot = Snapshot(
+        self.snapshot = FolderSnapshot(
             files=tuple(files), links=tuple(LinkEntry(path=path, target=target) for path, target in links.items())
         )
 
-    def files(self) -> Files:
-        return Files(lambda _answer, _method, path: self.ask(path), self.stream, print)
+    def files(self) -> FilesClient:
+        return FilesClient(lambda _answer, _method, path: self.ask(path), self.stream, print)
 
-    def ask(self, path: str) -> DatasetList | Snapshot:
+    def ask(self, path: str) -> DatasetList | FolderSnapshot:
         self.asked.append(path)
         if path != "/datasets":
             return self.snapshot

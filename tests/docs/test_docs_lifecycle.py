@@ -12,12 +12,12 @@ from millpond.model.nodes import Node
 from millpond.model.resources import SliceRequest, TaskRequest
 from millpond.model.states import JobState, Outcome, TaskState
 from millpond.scheduling.cluster import Cluster
-from millpond.scheduling.holdings import Hold
+from millpond.scheduling.holdings import HoldState
 from millpond.scheduling.journal import Journal
 from millpond.scheduling.lifecycle import TRANSITIONS, is_retried, job_state
 
 PAGE = DOCS / "lifecycle.md"
-HOLDS = {"starting, running": Hold.RUNNING, "frozen": Hold.FROZEN, "swapped": Hold.SWAPPED}
+HOLDS = {"starting, running": HoldState.RUNNING, "frozen": HoldState.FROZEN, "swapped": HoldState.SWAPPED}
 MANY = 1_000
 
 
@@ -74,7 +74,7 @@ def test_a_task_holds_what_the_table_says(row):
 def test_every_hold_has_a_row():
     rows = [row[0] for row in table(PAGE, "What a task holds")]
 
-    assert [HOLDS[state] for state in rows] == [hold for hold in Hold if hold is not Hold.NOTHING]
+    assert [HOLDS[state] for state in rows] == [hold for hold in HoldState if hold is not HoldState.NOTHING]
 
 
 @pytest.mark.parametrize("outcome", Outcome)

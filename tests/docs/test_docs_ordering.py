@@ -9,10 +9,16 @@ import pytest
 from pages import DOCS, PACKAGE, table
 
 from millpond.scheduling.ordering import base, default, guard, survival
-from millpond.scheduling.tenancy import standing
+from millpond.scheduling.tenancy import queue_rank
 
 PAGE = DOCS / "ordering.md"
-MODULES = {"base.py": base, "default.py": default, "survival.py": survival, "guard.py": guard, "standing.py": standing}
+MODULES = {
+    "base.py": base,
+    "default.py": default,
+    "survival.py": survival,
+    "guard.py": guard,
+    "queue_rank.py": queue_rank,
+}
 LIMITS = {"LAST_EDGE_S", "EDGES", "BINS", "NEVER"}
 """Bounds and tables that no schedule depends on."""
 

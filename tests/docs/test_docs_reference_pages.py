@@ -10,12 +10,12 @@ import yaml
 from click.testing import CliRunner
 from jsonschema_rs import ValidationError, validator_for
 
-from millpond.client.cli.schema import command
-from millpond.specs.cluster import read_cluster
-from millpond.specs.job import read_jobs
-from millpond.specs.locate import read_documents
+from millpond.client.cli.commands.library.schema import command
+from millpond.specs.config.cluster import read_cluster
+from millpond.specs.job.job_file import read_jobs
 from millpond.specs.reference import OF_THE_SERVER, REFERENCES, models_in, page_of, schema_of
 from millpond.specs.reference_examples import EXAMPLES
+from millpond.specs.source_positions import read_documents
 
 PAGES = Path(__file__).parents[2] / "docs" / "reference"
 NAMES = {"job": "job-file.md", "config": "configuration.md"}
@@ -50,7 +50,7 @@ def test_each_example_is_read_and_uses_its_field(
     kind: str, model: str, field: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = example(kind, model, field)
-    assert field in text or model in ("Space", "ArrayFile") or (model, field) == ("Metric", "name"), (
+    assert field in text or model in ("Space", "ArrayFile") or (model, field) == ("SweepMetric", "name"), (
         "it shows another field"
     )
     for name in ("server.pem", "server.key", "client-secret", "chat-key"):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pages import DOCS, block, table
 
-from millpond.server.auth.roles import RIGHTS, Role
+from millpond.server.auth.roles import RIGHTS, UserRole
 
 PAGE = DOCS / "security.md"
 
 
 def test_the_roles_are_those_of_the_code():
-    code = [(verb.value, *(rights[role].name.lower() for role in Role)) for verb, rights in RIGHTS.items()]
+    code = [(verb.value, *(rights[role].name.lower() for role in UserRole)) for verb, rights in RIGHTS.items()]
 
     assert table(PAGE, "Roles") == code
 
@@ -31,7 +31,7 @@ def test_the_numbers_are_those_of_the_code():
 
 
 def test_the_section_on_a_provider_is_one_that_a_server_takes(tmp_path):
-    from millpond.specs.cluster import read_cluster
+    from millpond.specs.config.cluster import read_cluster
 
     (tmp_path / "secret").write_text("between us")
     lines = "\n".join(block(PAGE, "Logging in elsewhere: OpenID Connect"))

@@ -14,7 +14,7 @@ import pytest
 from real_pond import Pond, alive, until
 
 from millpond.client.sdk import Client
-from millpond.node.records import TaskFiles, TaskId
+from millpond.node.task.records import TaskFiles, TaskId
 
 PYTHON = sys.executable
 LONG_LINE = 30_000_000

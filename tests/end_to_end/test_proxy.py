@@ -13,7 +13,7 @@ from real_pond import PATIENCE_S, Pond, until
 from serving_site import PROGRAM, Site, connect, get
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from millpond.node import private_network
+from millpond.node.sandbox import private_network
 
 
 @pytest.fixture(scope="module")

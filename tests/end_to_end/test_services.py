@@ -65,7 +65,7 @@ def test_a_service_at_rest_is_woken_by_requests_and_loses_none(site: Site) -> No
     fields = "gpus: 1\ntasks: {min: 0, max: 2}\nserve: {ready: /ready, scale: {idle_after: 1s}, hold: {requests: 8}}"
     job = site.submit("one", fields)
     assert site.get(job).text == "one", "the first request waits for the first replica"
-    until(lambda: site.info(job)["resting"] and site.info(job)["state"] == "queued")
+    until(lambda: site.info(job)["scaled_to_zero"] and site.info(job)["state"] == "queued")
     assert "scaled to zero: no request for 1 second; the next one wakes it" in site.pond("why", job).stdout
     assert all(task["state"] == "queued" for task in site.info(job)["tasks"]), "it holds no card"
     with ThreadPoolExecutor(12) as pool:

@@ -226,7 +226,9 @@ def test_a_gateway_that_was_killed_is_replaced_and_a_server_takes_its_gateway_al
     def gateways() -> list[int]:
         children = Path(f"/proc/{place.pond.server_pid}/task/{place.pond.server_pid}/children")
         every = [int(each) for path in children.parent.parent.glob("*/children") for each in path.read_text().split()]
-        return [pid for pid in every if b"millpond.server.ssh.gateway" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+        return [
+            pid for pid in every if b"millpond.server.sessions.ssh.gateway" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        ]
 
     (killed,) = gateways()
     os.kill(killed, signal.SIGKILL)

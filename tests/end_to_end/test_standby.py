@@ -19,7 +19,7 @@ from real_pond import FAKE_GPUS, PATIENCE_S, Pond, alive, until
 from millpond.client.sdk import Client
 from millpond.client.sdk.discovery import read_server_file
 from millpond.model.errors import UnavailableError
-from millpond.specs.server_bodies import STANDBY_FILE, ServerFile
+from millpond.specs.api.server import STANDBY_FILE, ServerFile
 
 Start = Callable[..., subprocess.Popen[str]]
 

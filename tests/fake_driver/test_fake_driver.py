@@ -14,7 +14,7 @@ import pytest
 
 from fake_driver.driver import MIB, Action, FakeDriver, ProcessState, Use
 from fake_driver.program import Program
-from millpond.node import procfs
+from millpond.node.host import procfs
 
 OUT_OF_MEMORY, ILLEGAL_STATE, NOT_READY, NOT_SUPPORTED, ILLEGAL_ADDRESS = 2, 401, 600, 801, 700
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from millpond.node.becoming import spawn_sandbox
+from millpond.node.task.child_setup import spawn_sandbox
 
 FACTS = """
 import json, os, signal, sys

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from millpond.model.errors import InvalidInputError, UnavailableError
-from millpond.node.containers import finding
+from millpond.node.containers import detection
 from millpond.node.containers.apptainer import Apptainer
 from millpond.node.containers.container import Container, Runtime, variables_text
+from millpond.node.containers.container_launch import outer_first
+from millpond.node.containers.detection import RuntimeChoice, find_containers
 from millpond.node.containers.docker import Docker
-from millpond.node.containers.finding import RuntimeChoice, find_containers
-from millpond.node.containers.launching import outer_first
 from millpond.node.containers.podman import Podman
-from millpond.node.sandbox import Mount
+from millpond.node.sandbox.sandbox import Mount
 
 CONTAINER = Container(
     name="millpond-1",
@@ -136,7 +136,7 @@ def test_the_first_that_works_is_taken_and_another_can_be_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    monkeypatch.setattr(finding, "_INITS", ("/bin/sh",))
+    monkeypatch.setattr(detection, "_INITS", ("/bin/sh",))
     info = '{"host": {"cgroupControllers": ["cpu"], "security": {"rootless": true}}, "version": {"Version": "5.0"}}'
     program(tmp_path, "podman", f"echo '{info}'")
     program(tmp_path, "docker", "echo 27.1")

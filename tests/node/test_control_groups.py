@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from millpond.node import cgroups, memory_cgroup, procfs
-from millpond.node.cgroups import SERVER_GROUP, TASKS_UNIT, Amounts, Controllers, GroupMode, find_controllers
-from millpond.node.limiting import Limiter
-from millpond.node.nurse import Nurse
+from millpond.node.host import cgroups, memory_cgroup, procfs
+from millpond.node.host.cgroups import SERVER_GROUP, TASKS_UNIT, Amounts, Controllers, GroupMode, find_controllers
+from millpond.node.task.forkserver_client import ForkserverClient
+from millpond.node.task.limits import Limiter
 
 
 @pytest.fixture
@@ -100,10 +100,10 @@ def test_supervisors_live_where_their_server_does_not_find_them_left_over(tmp_pa
     assert leaf == tmp_path / SERVER_GROUP
     leaf.mkdir()
     (leaf / "cgroup.procs").touch()
-    nurse = Nurse(leaf)
+    forkserver = ForkserverClient(leaf)
     born = int((leaf / "cgroup.procs").read_text())
     assert born in procfs.descendants(os.getpid())
-    nurse.close()
+    forkserver.close()
     assert Controllers({"memory": (1, tmp_path)}).leaf is None
 
 

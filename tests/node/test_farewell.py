@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from millpond.node import farewell
-from millpond.node.cgroups import SERVER_GROUP, TASKS_UNIT
-from millpond.node.nursery import SUPERVISOR
+from millpond.node.host.cgroups import SERVER_GROUP, TASKS_UNIT
+from millpond.node.task import shutdown_hook
+from millpond.node.task.forkserver import SUPERVISOR
 
 Unit = tuple[Path, Path, "subprocess.Popen[bytes]", "subprocess.Popen[bytes]"]
 
@@ -37,12 +37,12 @@ def unit(tmp_path: Path) -> Iterator[Unit]:
 
 def test_supervisors_are_told_and_waited_for_and_nobody_else(unit: Unit) -> None:
     cgroups, membership, supervisor, keeper = unit
-    assert farewell.main({"MAINPID": str(keeper.pid)}, cgroups, membership) == 0
+    assert shutdown_hook.main({"MAINPID": str(keeper.pid)}, cgroups, membership) == 0
     assert supervisor.wait(0) == -signal.SIGTERM
     assert keeper.poll() is None
 
 
 def test_no_task_ends_when_merely_the_process_that_keeps_the_group_was_killed(unit: Unit) -> None:
     cgroups, membership, supervisor, _ = unit
-    assert farewell.main({}, cgroups, membership) == 0
+    assert shutdown_hook.main({}, cgroups, membership) == 0
     assert supervisor.poll() is None

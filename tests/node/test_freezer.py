@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from millpond.node import freezer, memory_cgroup
+from millpond.node.host import freezer, memory_cgroup
 
 
 def group(folder: Path, **files: str) -> list[str]:

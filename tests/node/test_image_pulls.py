@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from millpond.model.errors import InvalidInputError, MillpondError, NotFoundError, UnavailableError
-from millpond.node.containers.pulling import pull_error
+from millpond.node.containers.pull_errors import pull_error
 
 IMAGE = "127.0.0.1:5055/team/busy:1"
 SOURCE = f"initializing source docker://{IMAGE}"

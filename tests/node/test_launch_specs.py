@@ -8,10 +8,10 @@ import pytest
 
 from millpond.model.errors import InvalidInputError
 from millpond.model.sharing import SliceHold
-from millpond.node.launch import LaunchSpec, base_environment
-from millpond.node.order import TaskStart, order_for
-from millpond.node.records import TaskFiles, TaskId
-from millpond.node.sandbox import Sandbox
+from millpond.node.sandbox.sandbox import Sandbox
+from millpond.node.task.launch import LaunchSpec, base_environment
+from millpond.node.task.records import TaskFiles, TaskId
+from millpond.node.task.supervisor_spec import TaskStart, order_for
 
 
 def test_a_line_goes_to_the_shell_and_words_are_taken_as_they_are() -> None:

@@ -8,10 +8,10 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from millpond.model.devices import SWAP_SHARE
-from millpond.node import memory_cgroup
-from millpond.node.devices.finding import FoundVendors
+from millpond.node.devices.discovery import FoundVendors
 from millpond.node.devices.nvidia import NvidiaVendor
-from millpond.node.machine import describe_machine
+from millpond.node.host import memory_cgroup
+from millpond.node.host.machine import describe_machine
 
 
 def no_driver() -> SimpleNamespace:

@@ -10,15 +10,16 @@ import subprocess
 import sys
 from pathlib import Path
 
-from millpond.node import nursery, open_files
-from millpond.node.nurse import Nurse
+from millpond.node.host import open_files
+from millpond.node.task import forkserver
+from millpond.node.task.forkserver_client import ForkserverClient
 
 
 def test_a_nursery_whose_server_was_killed_ends_without_a_word(tmp_path: Path) -> None:
     ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with its:
         process = subprocess.Popen(
-            [sys.executable, "-m", nursery.__name__, str(its.fileno())],
+            [sys.executable, "-m", forkserver.__name__, str(its.fileno())],
             pass_fds=(its.fileno(),),
             stderr=subprocess.PIPE,
             start_new_session=True,
@@ -40,9 +41,9 @@ def test_a_server_takes_all_open_files_it_may_and_its_tasks_keep_the_usual_numbe
         resource.setrlimit(resource.RLIMIT_NOFILE, usual)
         open_files.raise_limit()
         assert open_files.limit() > 512
-        nurse = Nurse()
-        assert nurse._process is not None
-        assert resource.prlimit(nurse._process.pid, resource.RLIMIT_NOFILE) == usual
-        nurse.close()
+        forkserver = ForkserverClient()
+        assert forkserver._process is not None
+        assert resource.prlimit(forkserver._process.pid, resource.RLIMIT_NOFILE) == usual
+        forkserver.close()
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from millpond.node import procfs
+from millpond.node.host import procfs
 
 TREE = "sleep 600 & (sleep 600 & sleep 600 & echo ready; wait) & wait"
 """Below the shell: a child, and a shell with two children, which has its word last."""

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from millpond.node import sftp, sftp_wire
-from millpond.node.sftp_inside import command_inside, program
-from millpond.node.sftp_wire import Answer, Ask, number, text
+from millpond.node.sessions import sftp, sftp_wire
+from millpond.node.sessions.sftp_inside import command_inside, program
+from millpond.node.sessions.sftp_wire import SftpAnswer, SftpRequest, number, text
 
-HELLO = text(bytes([Ask.INIT]) + number(3))
-WHERE = text(bytes([Ask.REALPATH]) + number(1) + text(b"."))
+HELLO = text(bytes([SftpRequest.INIT]) + number(3))
+WHERE = text(bytes([SftpRequest.REALPATH]) + number(1) + text(b"."))
 LONGEST_ARGUMENT = 131_072
 """Of a command on Linux (MAX_ARG_STRLEN)."""
 
@@ -29,7 +29,7 @@ def test_it_serves_with_nothing_of_ours_installed(tmp_path: Path) -> None:
     assert len(program()) < LONGEST_ARGUMENT
     command = [sys.executable, "-I", "-S", "-c", program()]
     done = subprocess.run(command, input=HELLO + WHERE, capture_output=True, cwd=tmp_path, timeout=120, check=True)
-    assert done.stdout[4] == Answer.VERSION
+    assert done.stdout[4] == SftpAnswer.VERSION
     assert text(str(tmp_path.resolve()).encode()) in done.stdout
     assert done.stderr == b""
 
@@ -37,7 +37,7 @@ def test_it_serves_with_nothing_of_ours_installed(tmp_path: Path) -> None:
 def test_an_image_with_a_python_serves_by_that(tmp_path: Path) -> None:
     (tmp_path / "python3").symlink_to(sys.executable)
     done = subprocess.run(_in_image(tmp_path), input=HELLO, capture_output=True, timeout=120)
-    assert done.stdout[4] == Answer.VERSION, done.stderr
+    assert done.stdout[4] == SftpAnswer.VERSION, done.stderr
 
 
 def test_an_image_with_nothing_that_serves_says_what_it_lacks(tmp_path: Path) -> None:

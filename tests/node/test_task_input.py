@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from millpond.node import input_ring
-from millpond.node.input_ring import InputRing
-from millpond.node.task_input import TaskInput
+from millpond.node.task import input_ring
+from millpond.node.task.input import TaskInput
+from millpond.node.task.input_ring import InputRing
 
 pytestmark = pytest.mark.usefixtures("ignored_sigio")
 

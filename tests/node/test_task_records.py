@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from millpond.node.files import keep_room, read_json, room_for, write_json
-from millpond.node.records import TaskFiles, TaskId, attempt_dir, read_record
+from millpond.node.host.files import keep_room, read_json, room_for, write_json
+from millpond.node.task.records import TaskFiles, TaskId, attempt_dir, read_record
 
 
 def test_the_log_lies_where_the_documentation_says(tmp_path: Path) -> None:

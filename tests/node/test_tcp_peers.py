@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from millpond.node.tcp_peers import is_held_by
+from millpond.node.host.tcp_peers import is_held_by
 
 LISTENER = """
 import socket, sys

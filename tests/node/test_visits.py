@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from millpond.node import visits
-from millpond.node.visits import Visits, short_name
+from millpond.node.sessions import exec_sessions
+from millpond.node.sessions.exec_sessions import ExecSessions, short_name
 
 
 class Impatient(socket.socket):
@@ -52,8 +52,8 @@ def test_whoever_finds_the_socket_is_heard_however_early(
 ) -> None:
     Impatient.path, Impatient.visitors = tmp_path / "task-0.sock", []
     with monkeypatch.context() as patched:
-        patched.setattr(visits.socket, "socket", Impatient)
-        opened = Visits(Impatient.path, {}, lambda: None)
+        patched.setattr(exec_sessions.socket, "socket", Impatient)
+        opened = ExecSessions(Impatient.path, {}, lambda: None)
     assert Impatient.visitors == []
     Impatient._visit()
     assert len(Impatient.visitors) == 1

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from millpond.node.workspace import DataMount, Workspace, blob_path, prepare
-from millpond.specs.files import FileEntry, LinkEntry, Snapshot, digest_of
+from millpond.node.task.workspace import DataMount, Workspace, blob_path, prepare
+from millpond.specs.job.snapshots import FileEntry, FolderSnapshot, LinkEntry, digest_of
 
 
 class Contents:
@@ -31,7 +31,9 @@ class Contents:
             FileEntry(path=path, digest=self.put(data), size=len(data), executable=path.endswith(".sh"))
             for path, data in files.items()
         )
-        found = Snapshot(files=entries, links=tuple(LinkEntry(path=a, target=b) for a, b in (links or {}).items()))
+        found = FolderSnapshot(
+            files=entries, links=tuple(LinkEntry(path=a, target=b) for a, b in (links or {}).items())
+        )
         return self.put(found.encoded())
 
     def attempt(self, name: str = "1", **parts: object) -> Path:

@@ -21,23 +21,23 @@ from worlds import machine
 
 from millpond.model import events
 from millpond.model.decisions import Decision, Migrate, Placement, Resume, Start, Stop, Suspend, SuspendMode
-from millpond.model.devices import Health
+from millpond.model.devices import DeviceHealth
 from millpond.model.errors import InconsistentStateError, MillpondError
-from millpond.model.nodes import Closure, Node
+from millpond.model.nodes import Cordon, Node
 from millpond.model.reasons import Cause, Remedy
 from millpond.model.states import JobState, Outcome, TaskState
 from millpond.model.tenants import Limit
 from millpond.model.windows import is_open
 from millpond.model.workloads import GangRule, Job
-from millpond.scheduling.gang_sizes import is_enough
-from millpond.scheduling.nearness import required_groups
+from millpond.scheduling.elastic.gang_sizes import is_enough
+from millpond.scheduling.explaining.remedies import variants
+from millpond.scheduling.nodes.topology_groups import required_groups
 from millpond.scheduling.placement.kernels import compiled, interpreted
 from millpond.scheduling.records import JobRecord
-from millpond.scheduling.remedies import variants
 from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.settings import Settings
 from millpond.scheduling.state import ACTIVE
-from millpond.scheduling.tenancy.standing import Standing
+from millpond.scheduling.tenancy.queue_rank import QueueRank
 
 T = TypeVar("T")
 PICK = st.integers(0, 255)
@@ -66,7 +66,7 @@ class CoreMachine(RuleBasedStateMachine):
         self.submitted: list[str] = []
         self.nodes: dict[str, Node] = {}
         self.lost: dict[str, Node] = {}
-        self.closures: dict[str, list[Closure]] = {}
+        self.cordons: dict[str, list[Cordon]] = {}
         self._emptied: set[str] = set()
         self._alive: dict[tuple[str, int], dict[int, Placement]] = {}
         self._asked: list[Decision] = []
@@ -179,22 +179,22 @@ class CoreMachine(RuleBasedStateMachine):
                 assert len({grant.device for grant in placement.grants}) == role.request.devices
                 for grant in placement.grants:
                     device = models[grant.device]
-                    assert device.health is Health.OK
+                    assert device.health is DeviceHealth.OK
                     assert not role.request.models or device.model in role.request.models
                     piece = role.request.slice
                     assert (grant.compute_milli, grant.limit_milli) == (piece.compute_milli, piece.limit_milli)
         if job.together_required:
             self._check_together([*start.placements, *run.values()], job)
 
-    def _covering(self, node: str) -> list[Closure]:
-        return [each for each in self.closures.get(node, ()) if each.covers(self.now)]
+    def _covering(self, node: str) -> list[Cordon]:
+        return [each for each in self.cordons.get(node, ()) if each.covers(self.now)]
 
     def _check_it_is_out_in_time(self, job: Job, node: str) -> None:
         """Work that cannot be asked to leave starts on a node only if its time limit ends before the node closes."""
         record = self.core.jobs[job.id]
         if job.preemptible or self._replans() or record.cautious_s is not None:
             return
-        for each in self.closures.get(node, ()):
+        for each in self.cordons.get(node, ()):
             if each.begin > self.now:
                 assert job.time_limit_s is not None
                 assert self.now + job.time_limit_s - record.service_s(self.now) <= each.begin + 1e-6
@@ -385,18 +385,18 @@ class CoreMachine(RuleBasedStateMachine):
     @rule(number=PICK, lasting=st.sampled_from((None, 60.0, 2_000.0)), drain=st.booleans())
     def close_node(self, number: int, lasting: float | None, drain: bool) -> None:
         until = None if lasting is None else self.now + lasting
-        self._close(pick(list(self.nodes), number), Closure(self.now, until, "r", drain))
+        self._close(pick(list(self.nodes), number), Cordon(self.now, until, "r", drain))
 
     @rule(number=PICK, ahead=st.sampled_from((30.0, 500.0)), lasting=st.sampled_from((60.0, 2_000.0)))
     def plan_closing(self, number: int, ahead: float, lasting: float) -> None:
         begin = self.now + ahead
-        self._close(pick(list(self.nodes), number), Closure(begin, begin + lasting, "r", drain=True, planned=True))
+        self._close(pick(list(self.nodes), number), Cordon(begin, begin + lasting, "r", drain=True, planned=True))
 
     @precondition(lambda self: self.submitted)
     @rule(held=st.booleans(), cause=st.sampled_from((Cause.DISK_FULL, Cause.NOT_ISOLATED)))
     def hold_starts(self, held: bool, cause: Cause) -> None:
         """Something is wrong with the whole place, or no longer is."""
-        trouble = events.StartsHeld(self.now, cause, "no") if held else events.StartsFreed(self.now, cause)
+        trouble = events.SchedulingPaused(self.now, cause, "no") if held else events.SchedulingResumed(self.now, cause)
         assert self.tell(trouble)
 
     @rule(seconds=st.floats(0.5, 5_000.0))
@@ -404,7 +404,7 @@ class CoreMachine(RuleBasedStateMachine):
         """Nothing that runs has run any longer for it."""
         ran = {record.id: record.service_s(self.now) for record in self.core.jobs.values()}
         self.now += seconds
-        self.tell(events.ClockSetForward(self.now, seconds))
+        self.tell(events.ClockJumped(self.now, seconds))
         for record in self.core.jobs.values():
             assert record.service_s(self.now) == pytest.approx(ran[record.id])
 
@@ -412,8 +412,8 @@ class CoreMachine(RuleBasedStateMachine):
     def open_node(self, number: int, planned: bool) -> None:
         self._open(pick(list(self.nodes), number), planned)
 
-    def _close(self, node: str, closure: Closure) -> None:
-        others = self.closures.setdefault(node, [])
+    def _close(self, node: str, closure: Cordon) -> None:
+        others = self.cordons.setdefault(node, [])
         key = (closure.planned, closure.begin if closure.planned else None)
         others[:] = [each for each in others if (each.planned, each.begin if each.planned else None) != key]
         others.append(closure)
@@ -422,12 +422,12 @@ class CoreMachine(RuleBasedStateMachine):
         assert self.tell(events.NodeClosed(self.now, node, closure))
 
     def _open(self, node: str, planned: bool) -> None:
-        there = self.closures.get(node, [])
+        there = self.cordons.get(node, [])
         there[:] = [] if planned else [each for each in there if each not in self._covering(node)]
         self.tell(events.NodeOpened(self.now, node, planned))
 
-    @rule(number=PICK, which=PICK, health=st.sampled_from((*Health, Health.OK)))
-    def change_health(self, number: int, which: int, health: Health) -> None:
+    @rule(number=PICK, which=PICK, health=st.sampled_from((*DeviceHealth, DeviceHealth.OK)))
+    def change_health(self, number: int, which: int, health: DeviceHealth) -> None:
         node = pick(list(self.nodes.values()), number)
         self.tell(events.LoadSampled(self.now, node.name, 3 * number))
         if node.devices:
@@ -542,7 +542,7 @@ class CoreMachine(RuleBasedStateMachine):
     def _check_remedy(self, record: JobRecord, remedy: Remedy) -> None:
         """The changed job, handed in instead of the one that waits, starts at once."""
         fork = self.core.fork()
-        rooms = [need.total for need in self.core._explainer._shortage.needs(record)]
+        rooms = [need.total for need in self.core._explainer._capacity_gap.needs(record)]
         changed = next(job for offered, job in variants(record.job, rooms) if offered == remedy)
         fork.handle(events.StopRequested(self.now, record.id))
         fork.handle(events.JobSubmitted(self.now, replace(changed, id="changed")))
@@ -560,7 +560,7 @@ class CoreMachine(RuleBasedStateMachine):
         if not state.ordering.strict:
             return list(state.waiting)
         first: dict[str, JobRecord] = {}
-        for record in state.waiting.ranked(Standing(state).rank):
+        for record in state.waiting.ranked(QueueRank(state).rank):
             first.setdefault(record.job.pool, record)
         return list(first.values())
 
@@ -582,7 +582,7 @@ class CoreMachine(RuleBasedStateMachine):
         for name in self.nodes:
             self._open(name, planned=True)
         for cause in self.core.holds:
-            self.tell(events.StartsFreed(self.now, cause))
+            self.tell(events.SchedulingResumed(self.now, cause))
         self._drain()
         for record in self._waiting_by_their_own_fault():
             reason = self.core.explain(record.id, self.now)

@@ -194,10 +194,12 @@ def check_states(core: Scheduler) -> None:
         active = any(task.state in ACTIVE for task in record.tasks)
         assert (record.id in state.running) == active, record.id
         if record.job.windows and not record.state.ended:
-            assert record.id in {each.id for _, _, each in state.tides}, f"nobody watches the window of {record.id}"
+            assert record.id in {each.id for _, _, each in state.window_changes}, (
+                f"nobody watches the window of {record.id}"
+            )
         shut = record.id not in waiting and bool(record.job.windows)
         paused = record.id in {each.id for _, _, each in state.paused} and record.id not in waiting
-        shut = shut or bool(record.resting) or record.is_parked
+        shut = shut or bool(record.scaled_to_zero) or record.is_parked
         in_line = record.state is JobState.QUEUED and not active and not paused and not shut
         assert (record.id in waiting) == in_line, record.id
         assert bool(record.line) == (record.id in waiting), record.id

@@ -15,9 +15,9 @@ from worlds import asks, elastic, gang, machine, single
 
 from millpond.model import events
 from millpond.model.decisions import Decision, Placement, Start
-from millpond.model.devices import Health
+from millpond.model.devices import DeviceHealth
 from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError
-from millpond.model.nodes import DEFAULT_POOL, Closure, Node, Pool
+from millpond.model.nodes import DEFAULT_POOL, Cordon, Node, Pool
 from millpond.model.reasons import Cause
 from millpond.model.states import JobState, Outcome, TaskState
 from millpond.model.windows import Window
@@ -123,7 +123,7 @@ class Bench:
             self.tell(events.NodeJoined(self.now, node))
             self.tell(events.NodeOpened(self.now, node.name, planned=True))
         for cause in self.core.holds:
-            self.tell(events.StartsFreed(self.now, cause))
+            self.tell(events.SchedulingResumed(self.now, cause))
         for _ in range(MOST_ROUNDS):
             wake = self.core.next_wakeup(self.now)
             is_busy = self.alive and self.job.state is not JobState.SUSPENDED
@@ -137,7 +137,7 @@ class Bench:
             for record in self.core.jobs.values():
                 if record.is_parked:
                     self.tell(events.ResumeRequested(self.now, record.id))
-                if record.resting:
+                if record.scaled_to_zero:
                     self.tell(events.DesiredCountChanged(self.now, record.id, "worker", 1))
             for name, attempt, number in list(self.alive):
                 state = self.core.jobs[name].tasks[number].state
@@ -264,7 +264,7 @@ def out_of_its_hours(bench: Bench) -> None:
 def drained(bench: Bench) -> None:
     """It has to leave one of its nodes, or its only one."""
     running(bench)
-    bench.tell(events.NodeClosed(bench.now, "a", Closure(bench.now, drain=True)))
+    bench.tell(events.NodeClosed(bench.now, "a", Cordon(bench.now, drain=True)))
     bench.tick()
 
 
@@ -321,13 +321,13 @@ def going_to_rest(bench: Bench) -> None:
     bench.tick()
 
 
-def resting(bench: Bench) -> None:
+def scaled_to_zero(bench: Bench) -> None:
     """Nobody wants it for now, and its tasks have ended."""
     going_to_rest(bench)
     bench.tell(events.Ended(bench.now, "j", 1, Outcome.STOPPED))
 
 
-def resting_swapped(bench: Bench) -> None:
+def scaled_to_zero_swapped(bench: Bench) -> None:
     """Nobody wants it for now, and it has left its devices for host memory if it can."""
     bench.tell(events.PoolChanged(bench.now, Pool(DEFAULT_POOL, suspends=True)))
     running(bench)
@@ -338,7 +338,7 @@ def resting_swapped(bench: Bench) -> None:
 
 def coming_back(bench: Bench) -> None:
     """The same, and it is wanted again while others of a lower class use its cards."""
-    resting_swapped(bench)
+    scaled_to_zero_swapped(bench)
     low = (single(f"low{number}", 1, priority=Priority.LOW) for number in range(3))
     for job in low:
         bench.tell(events.JobSubmitted(bench.now, job))
@@ -392,8 +392,8 @@ STATES = (
     waiting, starting, running, paused, suspending, suspended, swapped, resuming, migrating,
     migrating_by_restart, stopping, stopping_before_it_ran,
     preempted, leaving_for_others, left_for_others, out_of_its_hours, drained, missing_one, joining, shrinking,
-    shrinking_and_growing, shrinking_before_it_ran, shrinking_while_suspended, going_to_rest, resting,
-    resting_swapped, coming_back, woken_early, partly_done, second_run, kept, kept_alone, ended,
+    shrinking_and_growing, shrinking_before_it_ran, shrinking_while_suspended, going_to_rest, scaled_to_zero,
+    scaled_to_zero_swapped, coming_back, woken_early, partly_done, second_run, kept, kept_alone, ended,
 )  # fmt: skip
 
 
@@ -405,8 +405,8 @@ def happenings(bench: Bench) -> list[events.Event]:
     now, job = bench.now, bench.job
     said: list[events.Event] = [
         events.PoolChanged(now, Pool(DEFAULT_POOL, suspends=True)),
-        events.StartsHeld(now, Cause.DISK_FULL, "no room"),
-        events.ClockSetForward(now, 20.0),
+        events.SchedulingPaused(now, Cause.DISK_FULL, "no room"),
+        events.ClockJumped(now, 20.0),
         events.DurationPredicted(now, "j", 50.0, 60.0),
         events.StopRequested(now, "j"),
         events.SuspendRequested(now, "j"),
@@ -430,10 +430,10 @@ def happenings(bench: Bench) -> list[events.Event]:
             events.NodeJoined(now, node),
             events.NodeJoined(now, with_other_cards(node)),
             events.NodeJoined(now, replace(node, schedulable=False)),
-            events.NodeClosed(now, node.name, Closure(now)),
-            events.NodeClosed(now, node.name, Closure(now, now + 50.0, drain=True)),
+            events.NodeClosed(now, node.name, Cordon(now)),
+            events.NodeClosed(now, node.name, Cordon(now, now + 50.0, drain=True)),
             events.NodeOpened(now, node.name),
-            *(events.DeviceHealthChanged(now, node.name, node.devices[0].uuid, health) for health in Health),
+            *(events.DeviceHealthChanged(now, node.name, node.devices[0].uuid, health) for health in DeviceHealth),
         ]
     return said
 
@@ -444,7 +444,7 @@ def with_other_cards(node: Node) -> Node:
 
 HOURLY = {out_of_its_hours}
 ELASTIC = {joining, missing_one, shrinking, shrinking_and_growing, shrinking_before_it_ran, shrinking_while_suspended}
-SERVICE = {going_to_rest, resting, resting_swapped, coming_back, woken_early}
+SERVICE = {going_to_rest, scaled_to_zero, scaled_to_zero_swapped, coming_back, woken_early}
 CASES = [
     (kind, state)
     for kind in JOBS

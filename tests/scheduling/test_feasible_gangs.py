@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from layouts_by_hand import fits
 from worlds import World, asks, gang, machine, single
 
-from millpond.model.devices import Device, Health
+from millpond.model.devices import Device, DeviceHealth
 from millpond.model.events import NodeJoined
 from millpond.model.nodes import DEFAULT_POOL, Node, Pool, SharingPolicy
 from millpond.model.reasons import Cause
@@ -100,7 +100,7 @@ def test_what_is_faulty_cordoned_or_taken_now_does_not_make_a_gang_impossible(se
         replace(
             node,
             schedulable=rng.random() < 0.5,
-            devices=tuple(replace(d, health=rng.choice([Health.OK, Health.FAULTY])) for d in node.devices),
+            devices=tuple(replace(d, health=rng.choice([DeviceHealth.OK, DeviceHealth.FAULTY])) for d in node.devices),
         )
         for node in nodes
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ledgers import check_everything
 from worlds import CARD_MIB, World, machine, single
 
-from millpond.model.events import ClockSetForward, SuspendRequested
+from millpond.model.events import ClockJumped, SuspendRequested
 from millpond.model.nodes import Pool
 from millpond.model.states import JobState
 from millpond.model.workloads import Priority
@@ -15,7 +15,7 @@ DAY_S = 86_400.0
 
 def set_forward(world: World, seconds: float = DAY_S) -> None:
     world.now += seconds
-    world.tell(ClockSetForward(world.now, seconds))
+    world.tell(ClockJumped(world.now, seconds))
     world.settle()
 
 

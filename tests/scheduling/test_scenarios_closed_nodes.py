@@ -21,23 +21,23 @@ from millpond.model.events import (
     StopRequested,
     SuspendRequested,
 )
-from millpond.model.nodes import Closure
+from millpond.model.nodes import Cordon
 from millpond.model.reasons import Cause
 from millpond.model.states import JobState
 from millpond.model.workloads import Checkpoint, CheckpointMode, GangRule, Priority
+from millpond.scheduling.nodes.views import NodeView
 from millpond.scheduling.scheduler import Scheduler
-from millpond.scheduling.views import NodeView
 
 
 def close(world: World, node: str, until: float | None = None, **fields: Any) -> None:
     """The node takes nothing new from now on."""
-    world.tell(NodeClosed(world.now, node, Closure(world.now, until, **fields)))
+    world.tell(NodeClosed(world.now, node, Cordon(world.now, until, **fields)))
     world.settle()
 
 
 def plan(world: World, node: str, begin: float, until: float | None, **fields: Any) -> None:
     """The node will be emptied and closed for a while."""
-    closure = Closure(begin, until, drain=True, planned=True, **fields)
+    closure = Cordon(begin, until, drain=True, planned=True, **fields)
     world.tell(NodeClosed(world.now, node, closure))
     world.settle()
 
@@ -142,10 +142,10 @@ def test_other_policies_leave_nodes_closed() -> None:
 @pytest.mark.parametrize(
     ("event", "error"),
     [
-        (NodeClosed(50.0, "z", Closure(50.0)), NotFoundError),
-        (NodeClosed(50.0, "a", Closure(50.0, until=50.0)), InvalidInputError),
-        (NodeClosed(50.0, "a", Closure(90.0, until=80.0, planned=True)), InvalidInputError),
-        (NodeClosed(50.0, "a", Closure(90.0)), InvalidInputError),
+        (NodeClosed(50.0, "z", Cordon(50.0)), NotFoundError),
+        (NodeClosed(50.0, "a", Cordon(50.0, until=50.0)), InvalidInputError),
+        (NodeClosed(50.0, "a", Cordon(90.0, until=80.0, planned=True)), InvalidInputError),
+        (NodeClosed(50.0, "a", Cordon(90.0)), InvalidInputError),
         (NodeOpened(50.0, "z"), NotFoundError),
         (NodeOpened(50.0, "a"), ConflictError),
         (NodeOpened(50.0, "b"), ConflictError),
@@ -314,7 +314,7 @@ def test_growing_work_does_not_grow_into_a_window() -> None:
     world = World(machine("a", 1))
     world.submit(elastic("g", (1, 2, 2), asks(1), time_limit_s=500.0))
     world.tell(NodeJoined(world.now, machine("b", 1)))
-    world.tell(NodeClosed(world.now, "b", Closure(100.0, 200.0, drain=True, planned=True)))
+    world.tell(NodeClosed(world.now, "b", Cordon(100.0, 200.0, drain=True, planned=True)))
     world.settle()
     assert world.nodes_of("g") == ["a"]
     world.go_to(201.0)

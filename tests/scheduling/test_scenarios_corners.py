@@ -7,7 +7,7 @@ from ledgers import check_everything
 from worlds import World, asks, elastic, gang, machine, queue, single
 
 from millpond.model.decisions import Stop
-from millpond.model.devices import Health
+from millpond.model.devices import DeviceHealth
 from millpond.model.errors import InvalidInputError
 from millpond.model.events import (
     DesiredCountChanged,
@@ -181,10 +181,10 @@ def test_suspended_work_does_not_go_on_on_a_card_that_others_use() -> None:
     world.submit(single("x"))
     world.tell(SuspendRequested(world.now, "x"))
     world.settle()
-    world.tell(DeviceHealthChanged(world.now, "a", "a-0", Health.BUSY_ELSEWHERE))
+    world.tell(DeviceHealthChanged(world.now, "a", "a-0", DeviceHealth.BUSY_ELSEWHERE))
     world.tell(ResumeRequested(world.now, "x"))
     assert world.settle() == []
-    world.tell(DeviceHealthChanged(world.now, "a", "a-0", Health.OK))
+    world.tell(DeviceHealthChanged(world.now, "a", "a-0", DeviceHealth.OK))
     world.settle()
     assert world.state("x") is JobState.RUNNING
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import pytest
 from worlds import World, asks, elastic, gang, machine, queue, single
 
-from millpond.model.devices import Health
+from millpond.model.devices import DeviceHealth
 from millpond.model.errors import NotFoundError
 from millpond.model.events import Confirmed, DeviceHealthChanged, DurationPredicted, JobSubmitted, SuspendRequested
 from millpond.model.nodes import Pool, SharingPolicy
@@ -125,7 +125,7 @@ def test_a_job_is_told_how_many_nodes_fail_on_what_and_how_much_is_free() -> Non
 def test_a_job_is_told_which_cards_are_out_of_use_and_what_is_wrong_with_them() -> None:
     world = World(machine("n", 2), machine("other", 1, model="V100"))
     for node in ("n", "other"):
-        world.tell(DeviceHealthChanged(world.now, node, f"{node}-0", Health.FAULTY, "it has fallen off the bus"))
+        world.tell(DeviceHealthChanged(world.now, node, f"{node}-0", DeviceHealth.FAULTY, "it has fallen off the bus"))
     world.submit(single("runs"), gang("waits", 1, asks(1, models=["A100"])))
     summary = world.why("waits").summary
     assert "card 0 of n is faulty (it has fallen off the bus)" in summary

@@ -8,7 +8,7 @@ import pytest
 from worlds import World, asks, elastic, gang, machine, single
 
 from millpond.model.decisions import Start, Stop
-from millpond.model.devices import Health
+from millpond.model.devices import DeviceHealth
 from millpond.model.events import (
     Confirmed,
     DeviceHealthChanged,
@@ -173,14 +173,14 @@ def test_a_job_that_was_stopped_although_nobody_asked_for_it_runs_again() -> Non
 def test_a_gang_whose_device_fails_goes_by_its_rule(rule: GangRule, stopped: tuple[int, ...], attempt: int) -> None:
     world = spread_gang(rule)
     node = world.nodes_of("g")[1]
-    world.tell(DeviceHealthChanged(world.now, node, f"{node}-0", Health.FAULTY, "it fell off the bus"))
+    world.tell(DeviceHealthChanged(world.now, node, f"{node}-0", DeviceHealth.FAULTY, "it fell off the bus"))
     world.settle()
     (stop,) = world.of_kind(Stop)
     assert (stop.cause, stop.tasks) == (Cause.DEVICE_FAILED, stopped)
     record = world.core.jobs["g"]
     assert (record.attempt, len(world.nodes_of("g")), record.failures) == (attempt, 2, 0)
     assert record.tasks[1].detail == "it fell off the bus"
-    world.tell(DeviceHealthChanged(world.now, node, f"{node}-0", Health.OK))
+    world.tell(DeviceHealthChanged(world.now, node, f"{node}-0", DeviceHealth.OK))
     world.settle()
     assert len(world.nodes_of("g")) == 3
 
@@ -190,7 +190,7 @@ def test_work_leaves_a_device_that_its_node_reports_as_faulty_when_it_registers_
     world.submit(single("j"))
     (name,) = world.nodes_of("j")
     node = machine(name, 1)
-    broken = replace(node.devices[0], health=Health.FAULTY)
+    broken = replace(node.devices[0], health=DeviceHealth.FAULTY)
     world.tell(NodeJoined(world.now, replace(node, devices=(broken,))))
     world.settle()
     assert world.state("j") is RUNNING

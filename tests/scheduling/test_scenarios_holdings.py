@@ -10,7 +10,7 @@ from scenes import Scene, play
 from worlds import World, asks, gang, machine, single
 
 from millpond.model.decisions import Resume, Suspend, SuspendMode
-from millpond.model.devices import Health
+from millpond.model.devices import DeviceHealth
 from millpond.model.errors import ConflictError
 from millpond.model.events import Confirmed, DeviceHealthChanged, Ended, NodeJoined, ResumeRequested, SuspendRequested
 from millpond.model.nodes import Pool, SharingPolicy
@@ -239,14 +239,14 @@ def test_work_on_a_device_that_fails_runs_again_elsewhere_and_nothing_starts_the
     world = World(machine("n", 2))
     world.submit(single("a"))
     broken = device_of(world, "a")
-    world.tell(DeviceHealthChanged(world.now, "n", broken, Health.FAULTY, "it fell off the bus"))
+    world.tell(DeviceHealthChanged(world.now, "n", broken, DeviceHealth.FAULTY, "it fell off the bus"))
     world.settle()
     assert world.running() == {"a"}
     assert device_of(world, "a") != broken
     assert (world.core.jobs["a"].attempt, world.core.jobs["a"].failures) == (2, 0)
     world.submit(single("b"))
     assert world.state("b") is JobState.QUEUED
-    world.tell(DeviceHealthChanged(world.now, "n", broken, Health.OK))
+    world.tell(DeviceHealthChanged(world.now, "n", broken, DeviceHealth.OK))
     world.settle()
     assert device_of(world, "b") == broken
 
@@ -255,7 +255,7 @@ def test_a_device_that_others_use_is_not_handed_out_and_what_runs_on_it_goes_on(
     world = World(machine("n", 2))
     world.submit(single("a"))
     for device in ("n-0", "n-1"):
-        world.tell(DeviceHealthChanged(world.now, "n", device, Health.BUSY_ELSEWHERE))
+        world.tell(DeviceHealthChanged(world.now, "n", device, DeviceHealth.BUSY_ELSEWHERE))
     world.submit(single("b"))
     assert world.running() == {"a"}
 

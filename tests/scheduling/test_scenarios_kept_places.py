@@ -10,7 +10,7 @@ from ledgers import check_everything
 from worlds import World, asks, elastic, gang, machine, queue, single
 
 from millpond.model.decisions import Start, Stop
-from millpond.model.devices import Health
+from millpond.model.devices import DeviceHealth
 from millpond.model.errors import ConflictError
 from millpond.model.events import (
     DesiredCountChanged,
@@ -22,7 +22,7 @@ from millpond.model.events import (
     StopRequested,
     SuspendRequested,
 )
-from millpond.model.nodes import Closure, Pool
+from millpond.model.nodes import Cordon, Pool
 from millpond.model.reasons import Cause
 from millpond.model.states import JobState, Outcome, TaskState
 from millpond.model.windows import Window
@@ -137,9 +137,11 @@ def test_a_lost_node_takes_the_place_with_it() -> None:
 
 def test_a_failed_card_a_drained_node_and_closing_hours_end_it() -> None:
     card = kept()
-    card.tell(DeviceHealthChanged(card.now, "n", card.core._state.cluster.nodes[0].devices[0].uuid, Health.FAULTY))
+    card.tell(
+        DeviceHealthChanged(card.now, "n", card.core._state.cluster.nodes[0].devices[0].uuid, DeviceHealth.FAULTY)
+    )
     drained = kept(preemptible=False)
-    drained.tell(NodeClosed(drained.now, "n", Closure(drained.now, drain=True)))
+    drained.tell(NodeClosed(drained.now, "n", Cordon(drained.now, drain=True)))
     closed = kept(windows=(Window(0, 5),))
     closed.go_to(301.0)
     for world in (card, drained, closed):

@@ -10,7 +10,7 @@ from ledgers import check_everything
 from worlds import CARD_MIB, World, asks, gang, machine, single
 
 from millpond.model.decisions import Migrate, Resume, Start, Stop
-from millpond.model.devices import Health
+from millpond.model.devices import DeviceHealth
 from millpond.model.errors import ConflictError, InvalidInputError, MillpondError, NotFoundError
 from millpond.model.events import (
     DeviceHealthChanged,
@@ -23,7 +23,7 @@ from millpond.model.events import (
     StopRequested,
     SuspendRequested,
 )
-from millpond.model.nodes import Closure, Pool
+from millpond.model.nodes import Cordon, Pool
 from millpond.model.reasons import Cause
 from millpond.model.states import JobState, Outcome
 from millpond.model.workloads import Checkpoint, CheckpointMode
@@ -146,10 +146,10 @@ def test_what_cannot_be_is_refused_with_one_answer_and_nothing_changes(
     world.submit(single("a"), single("b"))
     for other in (machine("m"), machine("v", model="V100"), machine("s", pool="shared"), machine("c")):
         world.tell(NodeJoined(world.now, other))
-    world.tell(NodeClosed(0.0, "c", Closure(0.0)))
+    world.tell(NodeClosed(0.0, "c", Cordon(0.0)))
     for job, card in (("a", "n-0"), ("b", "n-1")):
         assert cards_of(world, job) == [card]
-    world.tell(DeviceHealthChanged(0.0, "n", "n-3", Health.FAULTY, "gone"))
+    world.tell(DeviceHealthChanged(0.0, "n", "n-3", DeviceHealth.FAULTY, "gone"))
     before = json.dumps(world.core.snapshot())
     with pytest.raises(kind, match=words) as refused:
         world.tell(MigrateRequested(world.now, "a", to))
@@ -221,11 +221,11 @@ def test_a_job_that_is_on_its_way_can_be_stopped_suspended_and_lost() -> None:
 def test_work_leaves_a_card_that_fails_for_another_of_its_node_and_ends_only_if_that_cannot_be() -> None:
     world = place(2)
     world.submit(single("a"))
-    world.tell(DeviceHealthChanged(world.now, "n", "n-0", Health.FAULTY, "ECC"))
+    world.tell(DeviceHealthChanged(world.now, "n", "n-0", DeviceHealth.FAULTY, "ECC"))
     world.settle()
     (move,) = world.of_kind(Migrate)
     assert (move.cause, cards_of(world, "a"), world.of_kind(Stop)) == (Cause.DEVICE_FAILED, ["n-1"], [])
-    world.tell(DeviceHealthChanged(world.now, "n", "n-1", Health.FAULTY, "ECC"))
+    world.tell(DeviceHealthChanged(world.now, "n", "n-1", DeviceHealth.FAULTY, "ECC"))
     world.settle()
     assert world.state("a") is JobState.QUEUED  # there is no third card
     check_everything(world.core)
@@ -235,7 +235,7 @@ def test_work_that_cannot_be_moved_off_a_failed_card_is_ended_and_tried_again() 
     world = place(2)
     world.submit(single("a"))
     world.clinging.add("a")
-    world.tell(DeviceHealthChanged(world.now, "n", "n-0", Health.FAULTY, "ECC"))
+    world.tell(DeviceHealthChanged(world.now, "n", "n-0", DeviceHealth.FAULTY, "ECC"))
     world.settle()
     assert [stop.cause for stop in world.of_kind(Stop)] == [Cause.DEVICE_FAILED]
     assert (cards_of(world, "a"), world.core.jobs["a"].failures) == (["n-1"], 0)
@@ -247,7 +247,7 @@ def test_swapped_work_outlives_its_card_and_comes_back_on_another_when_asked(ref
     world.submit(single("a"))
     world.tell(SuspendRequested(world.now, "a", swap=True))
     world.settle()
-    world.tell(DeviceHealthChanged(world.now, "n", "n-0", Health.FAULTY, "XID 79"))
+    world.tell(DeviceHealthChanged(world.now, "n", "n-0", DeviceHealth.FAULTY, "XID 79"))
     world.settle()
     assert (world.state("a"), world.of_kind(Stop)) == (JobState.SUSPENDED, [])
     assert "on another card, as n/0 has failed" in world.why("a").summary
@@ -264,7 +264,7 @@ def test_swapped_work_ends_with_its_card_where_its_node_has_no_other() -> None:
     world.submit(single("a"))
     world.tell(SuspendRequested(world.now, "a", swap=True))
     world.settle()
-    world.tell(DeviceHealthChanged(world.now, "n", "n-0", Health.FAULTY, "XID 79"))
+    world.tell(DeviceHealthChanged(world.now, "n", "n-0", DeviceHealth.FAULTY, "XID 79"))
     world.settle()
     assert [stop.cause for stop in world.of_kind(Stop)] == [Cause.DEVICE_FAILED]
 

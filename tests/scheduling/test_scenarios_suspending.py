@@ -9,7 +9,7 @@ from ledgers import check_everything
 from worlds import CARD_MIB, World, asks, gang, machine, queue, single
 
 from millpond.model.decisions import Resume, Stop, Suspend, SuspendMode
-from millpond.model.devices import Health
+from millpond.model.devices import DeviceHealth
 from millpond.model.errors import ConflictError
 from millpond.model.events import (
     DeviceHealthChanged,
@@ -381,7 +381,7 @@ def test_one_that_is_resumed_while_its_run_is_being_ended_has_another_at_once() 
     world.settle()
     world.lingering.add("j")
     (grant,) = world.core.jobs["j"].tasks[0].placement.grants
-    world.tell(DeviceHealthChanged(world.now, "n", grant.device, Health.FAULTY))
+    world.tell(DeviceHealthChanged(world.now, "n", grant.device, DeviceHealth.FAULTY))
     world.settle()
     assert world.state("j") is JobState.STOPPING
     world.tell(ResumeRequested(world.now, "j"))

@@ -13,7 +13,7 @@ from millpond.model.reasons import Cause
 from millpond.model.states import JobState
 from millpond.model.workloads import Priority, Suspendable
 from millpond.scheduling.settings import Settings
-from millpond.scheduling.turns import MOST_SWITCHING
+from millpond.scheduling.suspension.time_slicing import MOST_SWITCHING
 
 QUANTUM_S = Pool().turn_s
 SWAPPING = machine("n", 1, swap_mib=2 * CARD_MIB)

@@ -141,12 +141,6 @@ def test_a_restored_scheduler_keeps_limits_and_what_counts_against_them() -> Non
     assert world.running() == {"a1"}
 
 
-def test_a_snapshot_from_before_there_were_limits_is_read() -> None:
-    plain = World(machine("n")).core.snapshot()
-    del plain["limits"]
-    assert Scheduler.restore(plain).limit_of("ada", "") == Limit("ada")
-
-
 def test_a_guaranteed_queue_takes_nothing_back_for_a_job_that_its_users_limit_keeps_out() -> None:
     queues = (
         queue("top", limit=2),

@@ -10,30 +10,30 @@ from fresh_databases import fresh_sqlite
 from one_loop import client_of
 from server_world import Clock, World, WorldEngine, cheap_passwords
 
-from millpond.node.sandbox_finding import SandboxMode
-from millpond.server.about import Identity
+from millpond.node.sandbox.detection import SandboxMode
 from millpond.server.api.app import make_app
-from millpond.server.auth.security import open_security
-from millpond.server.board import Board
-from millpond.server.files.service import Files
-from millpond.server.ground import Ground
-from millpond.server.isolation import Apart, Isolation
-from millpond.server.job_files import JobFiles
-from millpond.server.loop import Loop
-from millpond.server.provisions.outfit import Means, Outfit
-from millpond.server.recovery import recover
+from millpond.server.auth.components import open_security
+from millpond.server.auth.vault.ciphers import Cipher
+from millpond.server.auth.vault.secrets import Vault
+from millpond.server.jobs.job_files import JobFiles
+from millpond.server.runtime.loop import Loop
+from millpond.server.runtime.recovery import recover
+from millpond.server.runtime.tenants import Tenants
 from millpond.server.service import Service
+from millpond.server.startup.isolation import Isolation, IsolationLevel
+from millpond.server.startup.server_components import ServerComponents
+from millpond.server.storage.files.service import FileService
+from millpond.server.storage.provisioning.components import Provisioning, ProvisioningDependencies
 from millpond.server.store.store import Store
-from millpond.server.tenants import Tenants
-from millpond.server.vault.ciphers import Cipher
-from millpond.server.vault.secrets import Vault
-from millpond.specs.api import ErrorBody, ErrorInfo
-from millpond.specs.job_bodies import JobInfo
-from millpond.specs.provisioning import Provisioning
-from millpond.specs.queues import QueuePaths
+from millpond.server.views.about import ServerFacts
+from millpond.server.views.job_cache import JobCache
+from millpond.specs.api.base import ErrorBody, ErrorInfo
+from millpond.specs.api.jobs import JobInfo
+from millpond.specs.config.provisioning import ProvisioningRules
+from millpond.specs.config.queues import QueuePaths
 
 TOKEN = "secret"
-_PLAIN = Provisioning()
+_PLAIN = ProvisioningRules()
 Paths = Callable[[], Mapping[str, QueuePaths]]
 JOBS = "/api/v1/jobs"
 
@@ -41,7 +41,7 @@ JOBS = "/api/v1/jobs"
 class Api:
     """A running server without a socket."""
 
-    def __init__(self, state_dir: Path, provisioning: Provisioning = _PLAIN, paths: Paths = dict) -> None:
+    def __init__(self, state_dir: Path, provisioning: ProvisioningRules = _PLAIN, paths: Paths = dict) -> None:
         state_dir.mkdir(exist_ok=True)
         self.state_dir = state_dir
         self.clock = Clock()
@@ -49,23 +49,23 @@ class Api:
         self.engine = WorldEngine(self.world, self.clock)
         self.store = Store(fresh_sqlite(state_dir))
         self.vault = Vault(self.store.secrets, state_dir, lambda: Cipher.AES_256_GCM, self.clock)
-        means = Means(paths, lambda: provisioning, lambda: self.loop.wake(), nodes=("n1",))
-        self.outfit = Outfit(self.store, state_dir, self.vault, means)
-        self.loop = Loop(self.store, recover(self.store), Board(), self.clock, self.outfit.staging)
+        means = ProvisioningDependencies(paths, lambda: provisioning, lambda: self.loop.wake(), nodes=("n1",))
+        self.provisioning = Provisioning(self.store, state_dir, self.vault, means)
+        self.loop = Loop(self.store, recover(self.store), JobCache(), self.clock, self.provisioning.staging)
         self.engine.wake = self.loop.wake
         self.loop.settle(self.engine)
         self.loop.start()
-        identity = Identity("1", "http://testserver", "local", 1, state_dir, 0.0, "default", "default")
-        files = Files(state_dir, self.store, self.outfit.rules, self.outfit.cache.copy_of)
+        identity = ServerFacts("1", "http://testserver", "local", 1, state_dir, 0.0, "default", "default")
+        files = FileService(state_dir, self.store, self.provisioning.rules, self.provisioning.cache.copy_of)
         self.security = open_security(self.store, "ada", TOKEN, self.clock, cheap_passwords())
-        apart = Apart(SandboxMode.AUTO)
+        apart = IsolationLevel(SandboxMode.AUTO)
         self.isolation = Isolation(apart, self.security.accounts, "ada", state_dir, clock=self.clock)
         accounts = self.security.accounts
         job_files = JobFiles(self.store)
-        ground = Ground(
-            state_dir, self.store, self.loop, accounts, self.isolation, self.vault, files, job_files, self.outfit
+        components = ServerComponents(
+            state_dir, self.store, self.loop, accounts, self.isolation, self.vault, files, job_files, self.provisioning
         )
-        self.service = Service(ground, identity)
+        self.service = Service(components, identity)
         self.tenants = Tenants(self.security.accounts, self.isolation, self.loop, self.clock)
         app = make_app(self.service, self.security, self.tenants, "testserver", TOKEN)
         self.client = client_of(app, headers={"Authorization": f"Bearer {TOKEN}"}, raise_server_exceptions=False)
@@ -82,7 +82,7 @@ class Api:
         return JobInfo.model_validate_json(self.client.get(f"{JOBS}/{name}").content)
 
     def close(self) -> None:
-        self.outfit.staging.close()
+        self.provisioning.staging.close()
         self.loop.close()
         self.security.close()
         self.store.close()

@@ -14,7 +14,7 @@ from fresh_databases import fresh_sqlite
 from one_loop import one_loop
 from server_world import Clock, Server, World
 
-from millpond.server.store.connecting import sqlite_url
+from millpond.server.store.database import sqlite_url
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -18,15 +18,15 @@ from millpond.model.engine import Inventory, Observed
 from millpond.model.events import Confirmed, Ended, Event, Kept
 from millpond.model.nodes import Node
 from millpond.model.states import Outcome
-from millpond.node.records import TaskId
+from millpond.node.task.records import TaskId
 from millpond.server.auth.secrets import Passwords
-from millpond.server.board import Board
-from millpond.server.inbox import Submission
-from millpond.server.loop import Loop
-from millpond.server.policies import UNCHANGED, Policies
-from millpond.server.recovery import recover
+from millpond.server.runtime.inbox import Submission
+from millpond.server.runtime.loop import Loop
+from millpond.server.runtime.policies import UNCHANGED, Policies
+from millpond.server.runtime.recovery import recover
 from millpond.server.store.store import Store
-from millpond.specs.job import check_job
+from millpond.server.views.job_cache import JobCache
+from millpond.specs.job.job_file import check_job
 
 
 class KilledError(Exception):
@@ -171,7 +171,7 @@ class Server:
         self.world = world
         self.store = TrippingStore(fresh_sqlite(state_dir), trip)
         self.engine = TrippingEngine(world, clock, trip)
-        self.loop = Loop(self.store, recover(self.store, policies), Board(), clock)
+        self.loop = Loop(self.store, recover(self.store, policies), JobCache(), clock)
         self.loop.settle(self.engine, policies.change(self.loop.core.scheduler.settings, clock()))
 
     def submit(self, job_id: str, key: str = "", **fields: Any) -> Submission:
@@ -180,9 +180,9 @@ class Server:
         self.loop.submit(submission)
         return submission
 
-    def turn(self, turns: int = 1) -> None:
+    def turn(self, time_slicing: int = 1) -> None:
         """Some turns, a second apart."""
-        for _ in range(turns):
+        for _ in range(time_slicing):
             self.clock.now += 1.0
             self.loop.turn(0.0)
 

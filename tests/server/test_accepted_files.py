@@ -8,11 +8,11 @@ import pytest
 from fresh_databases import fresh_sqlite
 
 from millpond.model.errors import NotFoundError
-from millpond.server.job_files import Accepted, JobFiles
+from millpond.server.jobs.job_files import Accepted, JobFiles
 from millpond.server.store.jobs import NewJob
 from millpond.server.store.store import Store
-from millpond.specs.job import check_job
-from millpond.specs.job_ids import member_id
+from millpond.specs.job.job_file import check_job
+from millpond.specs.job.job_ids import member_id
 
 
 @pytest.fixture

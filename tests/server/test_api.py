@@ -15,11 +15,11 @@ from api_world import JOBS, TOKEN, Api, error_of
 from starlette.types import Message
 
 from millpond.model.errors import UnavailableError
-from millpond.node.records import TaskFiles, TaskId
+from millpond.node.task.records import TaskFiles, TaskId
 from millpond.server.api import body_limits
-from millpond.server.explaining import last_word
-from millpond.specs.job_bodies import JobInfo, JobList
-from millpond.specs.log_bodies import LogChunk
+from millpond.server.views.reasons import last_word
+from millpond.specs.api.jobs import JobInfo, JobList
+from millpond.specs.api.logs import LogChunk
 
 
 def test_a_submitted_job_is_shown_listed_explained_stopped_and_told(api: Api) -> None:
@@ -127,7 +127,7 @@ def test_a_list_shows_each_job_as_it_is_now_although_unchanged_ones_are_not_enco
     api.client.post(f"{JOBS}/{first.id}/stop")
     assert api.job(first.id).state == "cancelled"
     assert list(listed()) == [second.id]
-    assert list(api.loop.board._encoded) == [second.id]
+    assert list(api.loop.job_cache._encoded) == [second.id]
 
 
 def test_a_waiting_job_says_why_in_lists_and_in_full(api: Api) -> None:

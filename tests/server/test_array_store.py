@@ -9,8 +9,8 @@ import pytest
 from millpond.model.events import Noted
 from millpond.server.store.histories import LogEntry
 from millpond.server.store.jobs import CLOSED, LIVE, NewJob
-from millpond.server.store.store import Snapshot, Store
-from millpond.specs.job_bodies import JobInfo
+from millpond.server.store.store import Store, StoredSnapshot
+from millpond.specs.api.jobs import JobInfo
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def store(database_url: str) -> Iterator[Store]:
     made.append([LogEntry(1, Noted(1.0, "a", "submitted"), "a")], [array, NewJob("b", "ada", 1.0, {"command": "x"})])
     made.append([], [NewJob(f"a.{index}", "ada", 2.0, {}, parent="a") for index in (0, 1)])
     made.record([], [ended("a.0", "succeeded", 3.0), ended("a.1", "failed", 4.0), ended("b", "succeeded", 2.0)])
-    made.save_snapshot(Snapshot(1, 4.0, "v", {}))
+    made.save_snapshot(StoredSnapshot(1, 4.0, "v", {}))
     yield made
     made.close()
 

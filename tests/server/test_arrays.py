@@ -11,10 +11,10 @@ from server_world import Clock, KilledError, Server, World
 from sqlalchemy.exc import OperationalError
 
 from millpond.model.states import JobState, Outcome
-from millpond.node.records import TaskId
-from millpond.server.arrays.array import FEWEST_WAITING
-from millpond.server.retention import Janitor, Limits
-from millpond.specs.job_bodies import ArrayInfo, JobInfo
+from millpond.node.task.records import TaskId
+from millpond.server.jobs.arrays.array import FEWEST_WAITING
+from millpond.server.operations.retention import RetentionLimits, RetentionWorker
+from millpond.specs.api.jobs import ArrayInfo, JobInfo
 
 
 def submit(server: Server, name: str, **fields: Any) -> JobInfo:
@@ -24,7 +24,7 @@ def submit(server: Server, name: str, **fields: Any) -> JobInfo:
 
 
 def look(server: Server, job: str) -> JobInfo:
-    info = server.loop.board.get(job) or server.store.jobs.ended_job(job)
+    info = server.loop.job_cache.get(job) or server.store.jobs.ended_job(job)
     assert info is not None
     return info
 
@@ -53,7 +53,7 @@ def run_out(server: Server, array: str) -> None:
 def test_every_member_runs_once_and_few_are_in_line_at_a_time(server: Server) -> None:
     accepted = submit(server, "a", gpus=1, array=300)
     assert accepted.array is not None
-    assert (accepted.state, accepted.array.unfed) == ("queued", 300)
+    assert (accepted.state, accepted.array.unsubmitted) == ("queued", 300)
     most = 0
     while server.store.jobs.ended_job("a") is None:
         finish(server, *server.world.running)
@@ -107,7 +107,7 @@ def test_a_stopped_array_ends_what_runs_and_starts_no_more(server: Server) -> No
     server.turn(3)
     ended = look(server, "a")
     assert (ended.state, ended.exit_code) == ("cancelled", 143)
-    assert (counts(server, "a").cancelled, counts(server, "a").unfed) == (100, 0)
+    assert (counts(server, "a").cancelled, counts(server, "a").unsubmitted) == (100, 0)
     assert server.world.running == []
     assert len(server.world.starts) == 4
 
@@ -212,7 +212,7 @@ def test_jobs_wait_for_arrays_and_arrays_for_jobs(server: Server) -> None:
     submit(server, "a", array=3, after="first")
     submit(server, "last", after="a")
     server.turn(3)
-    assert (look(server, "a").state, counts(server, "a").unfed) == ("queued", 3)
+    assert (look(server, "a").state, counts(server, "a").unsubmitted) == ("queued", 3)
     finish(server, TaskId("first", 1, 0))
     assert counts(server, "a").running == 3
     assert look(server, "last").state == "queued"
@@ -266,7 +266,7 @@ def test_members_that_an_array_still_counts_are_not_forgotten(server: Server) ->
     server.turn(2)
     finish(server, TaskId("a.0", 1, 0))
     server.loop._keep_snapshot()
-    later = Janitor(server.store, server.state_dir, Limits(job_days=1.0), lambda: server.clock() + 1e6)
+    later = RetentionWorker(server.store, server.state_dir, RetentionLimits(job_days=1.0), lambda: server.clock() + 1e6)
     assert later.look() == (0, 0)
     run_out(server, "a")
     for _ in range(2):

@@ -12,9 +12,9 @@ from server_world import Clock, Server, World
 from sqlalchemy.exc import OperationalError
 
 from millpond.model.events import NodeClosed
-from millpond.model.nodes import Closure
-from millpond.server.wording import local_time
-from millpond.specs.node_bodies import NodeInfo
+from millpond.model.nodes import Cordon
+from millpond.server.views.wording import local_time
+from millpond.specs.api.nodes import NodeInfo
 
 NODE = "/api/v1/nodes/n1"
 
@@ -112,7 +112,7 @@ def test_who_closes_a_machine_while_the_store_cannot_be_written_is_told(tmp_path
 
 
 def _closing(until: float | None = None) -> Callable[[float], NodeClosed]:
-    return lambda now: NodeClosed(now, "n1", Closure(now, until))
+    return lambda now: NodeClosed(now, "n1", Cordon(now, until))
 
 
 def _full(where: str) -> None:

@@ -6,7 +6,13 @@ import pytest
 from server_world import Clock
 
 from millpond.server.auth.throttle import network_of
-from millpond.server.connections import HEAD_WITHIN_S, MOST_UNFINISHED_BYTES, STALLED_S, ConnectionLimits, Connections
+from millpond.server.http.connections import (
+    HEAD_WITHIN_S,
+    MOST_UNFINISHED_BYTES,
+    STALLED_S,
+    ConnectionLimits,
+    Connections,
+)
 
 
 class Client:

@@ -11,9 +11,9 @@ from server_world import Clock, KilledError, Server, World
 
 from millpond.model.errors import ConflictError, InvalidInputError
 from millpond.model.states import Outcome
-from millpond.node.records import TaskId
-from millpond.server.inbox import Submission
-from millpond.specs.job import stored_job
+from millpond.node.task.records import TaskId
+from millpond.server.runtime.inbox import Submission
+from millpond.specs.job.job_file import stored_job
 
 
 def submit(server: Server, name: str, **fields: Any) -> None:
@@ -23,7 +23,7 @@ def submit(server: Server, name: str, **fields: Any) -> None:
 
 
 def state(server: Server, job: str) -> str:
-    info = server.loop.board.get(job) or server.store.jobs.ended_job(job)
+    info = server.loop.job_cache.get(job) or server.store.jobs.ended_job(job)
     assert info is not None
     return info.state
 

@@ -6,13 +6,13 @@ from pathlib import Path
 
 from api_world import JOBS, Api, error_of
 
-from millpond.node.records import TaskFiles, TaskId
+from millpond.node.task.records import TaskFiles, TaskId
 from millpond.server.auth.records import AccountLimits, Group, User
-from millpond.server.auth.roles import Role
-from millpond.server.disk_use import DiskBooks
-from millpond.server.disk_watch import DiskWatch
-from millpond.server.files.datasets import Dataset, Datasets
-from millpond.specs.server_bodies import HealthInfo
+from millpond.server.auth.roles import UserRole
+from millpond.server.operations.disk_use import DiskBooks
+from millpond.server.operations.disk_watch import DiskWatch
+from millpond.server.storage.files.datasets import Dataset, Datasets
+from millpond.specs.api.server import HealthInfo
 
 MIB = 2**20
 MNIST = Dataset("mnist", 1, "ab" * 32, 2, 5 * MIB, "bob", 1.0)
@@ -46,7 +46,7 @@ def limit(api: Api, **limits: int) -> None:
 def test_what_jobs_wrote_and_datasets_count_for_whoever_they_belong_to(api: Api) -> None:
     accounts = api.security.accounts
     accounts.add_group(Group("vision", "vision"))
-    accounts.add_user(User("bob"), "vision", Role.MEMBER)
+    accounts.add_user(User("bob"), "vision", UserRole.MEMBER)
     job = api.submit()
     write(api, job.id, 3)
     Datasets(api.store).add(MNIST)
@@ -90,7 +90,7 @@ def test_a_group_has_a_limit_of_its_own(api: Api) -> None:
     accounts = api.security.accounts
     accounts.add_group(Group("vision", "vision", limits=AccountLimits(disk_bytes=MIB)))
     Datasets(api.store).add(MNIST)
-    accounts.add_user(User("bob"), "vision", Role.MEMBER)
+    accounts.add_user(User("bob"), "vision", UserRole.MEMBER)
     api.service.disk.look()
     assert api.service.disk.excess("eve", "vision").startswith("group vision holds 5.0 MiB")
     assert api.service.disk.excess("bob", "") == ""

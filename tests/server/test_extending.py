@@ -10,9 +10,9 @@ from server_world import Clock, Server, World
 from millpond.model.errors import NotFoundError
 from millpond.model.events import TimeLimitChanged
 from millpond.scheduling.records import JobRecord
-from millpond.server.inbox import ChangeJob
-from millpond.specs.cluster import read_cluster
-from millpond.specs.dev_rules import DevRules
+from millpond.server.runtime.inbox import ChangeJob
+from millpond.specs.config.cluster import read_cluster
+from millpond.specs.config.dev_rules import DevRules
 from millpond.specs.errors import SpecError
 
 

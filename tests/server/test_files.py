@@ -12,13 +12,13 @@ import pytest
 from api_world import JOBS, Api, error_of
 
 from millpond.model.errors import InvalidInputError
-from millpond.node.records import TaskFiles, TaskId, attempt_dir
-from millpond.node.workspace import OUTPUT, blob_path
-from millpond.server.files.mounts import MountRules
-from millpond.specs.batches import LARGEST_BATCH, LARGEST_BATCHED, MOST_BATCHED, batch_of, batches, read_batch
-from millpond.specs.cluster import read_cluster
-from millpond.specs.files import FileEntry, Snapshot, digest_of
-from millpond.specs.job import check_job
+from millpond.node.task.records import TaskFiles, TaskId, attempt_dir
+from millpond.node.task.workspace import OUTPUT, blob_path
+from millpond.server.storage.files.mounts import MountRules
+from millpond.specs.api.blob_batches import LARGEST_BATCH, LARGEST_BATCHED, MOST_BATCHED, batch_of, batches, read_batch
+from millpond.specs.config.cluster import read_cluster
+from millpond.specs.job.job_file import check_job
+from millpond.specs.job.snapshots import FileEntry, FolderSnapshot, digest_of
 
 BLOBS = "/api/v1/blobs"
 DATASETS = "/api/v1/datasets"
@@ -32,7 +32,7 @@ def put(api: Api, data: bytes) -> str:
 
 def send(api: Api, files: dict[str, bytes]) -> str:
     entries = tuple(FileEntry(path=path, digest=put(api, data), size=len(data)) for path, data in files.items())
-    return put(api, Snapshot(files=entries).encoded())
+    return put(api, FolderSnapshot(files=entries).encoded())
 
 
 def missing(api: Api, *digests: str) -> list[str]:
@@ -93,7 +93,7 @@ def test_a_content_is_named_by_a_digest_and_nothing_else(api: Api, name: str) ->
 
 def test_a_job_whose_folder_was_not_wholly_sent_is_refused_by_file(api: Api) -> None:
     entry = FileEntry(path="train.py", digest=digest_of(b"never sent"), size=10)
-    answer = api.client.post(JOBS, json={"command": "x", "ship": put(api, Snapshot(files=(entry,)).encoded())})
+    answer = api.client.post(JOBS, json={"command": "x", "ship": put(api, FolderSnapshot(files=(entry,)).encoded())})
     assert answer.status_code == 422
     assert "train.py" in error_of(answer).cause
 
@@ -138,7 +138,7 @@ def test_a_version_of_a_dataset_is_given_out_file_by_file(api: Api) -> None:
     contents = {"a": b"1", "deep/b": b"22", "deep/ä b": b"3"}
     api.client.post(f"{DATASETS}/mini", json={"snapshot": send(api, contents)})
     files = f"{DATASETS}/mini/1/files"
-    listed = Snapshot.model_validate_json(api.client.get(files).content)
+    listed = FolderSnapshot.model_validate_json(api.client.get(files).content)
     assert {entry.path: api.client.get(f"{files}/{quote(entry.path)}").content for entry in listed.files} == contents
     part = api.client.get(f"{files}/deep/b", headers={"Range": "bytes=1-"})
     assert (part.status_code, part.content) == (206, b"2")

@@ -7,10 +7,10 @@ from server_world import Clock
 
 from millpond.forecasting.durations import Forecast
 from millpond.model.workloads import Job
-from millpond.server.board import picture_before
-from millpond.server.forecasts import Forecaster
-from millpond.specs.job import check_job
-from millpond.specs.job_bodies import JobInfo
+from millpond.server.jobs.forecasts import Forecaster
+from millpond.server.views.job_cache import picture_before
+from millpond.specs.api.jobs import JobInfo
+from millpond.specs.job.job_file import check_job
 
 
 def job(name: str = "", kind: str = "train", user: str = "ada") -> Job:

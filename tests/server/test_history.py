@@ -7,7 +7,7 @@ import pytest
 from millpond.model.confinement import Confinement
 from millpond.model.decisions import Placement, Start
 from millpond.model.events import (
-    ClockSetForward,
+    ClockJumped,
     Confirmed,
     Event,
     LimitChanged,
@@ -23,9 +23,9 @@ from millpond.model.resources import Amount
 from millpond.model.sharing import SliceHold
 from millpond.model.tenants import Limit, Queue
 from millpond.model.windows import Window
-from millpond.server.history import account
 from millpond.server.store.histories import LogEntry
-from millpond.specs.queues import UNLIMITED
+from millpond.server.views.job_history import account
+from millpond.specs.config.queues import UNLIMITED
 
 LIMIT = Amount(4_000, UNLIMITED, UNLIMITED)
 TOLD = [
@@ -54,7 +54,7 @@ TOLD = [
     ),
     (LimitChanged(1.0, Limit("ann", jobs=1, gpu_milli=500)), "user ann may run at most 1 job, 0.5 GPUs at once"),
     (LimitChanged(1.0, Limit(queue="nlp")), "queue nlp may run as much as its queues allow"),
-    (ClockSetForward(1.0, 7_200.0), "the clock was set forward by 2 hours; time limits and usage do not count them"),
+    (ClockJumped(1.0, 7_200.0), "the clock was set forward by 2 hours; time limits and usage do not count them"),
     (LoadSampled(1.0, "n1", 125), "devices of n1 used to 12.5 %"),
     (Tick(1.0), "the scheduler looked at everything"),
 ]

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from api_world import Api, error_of
 
-from millpond.client.cli.history import _trace
-from millpond.node.records import TaskId
+from millpond.client.cli.commands.simulation.history import _trace
+from millpond.node.task.records import TaskId
 from millpond.simulation.readers import native, read_workload
-from millpond.specs.history_bodies import HistoryPage, TraceRow
-from millpond.specs.job_bodies import JobInfo
+from millpond.specs.api.history import HistoryPage, TraceRow
+from millpond.specs.api.jobs import JobInfo
 
 
 def page(api: Api, **params: Any) -> HistoryPage:

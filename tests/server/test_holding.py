@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from millpond.server.proxy.holding import Client, WaitingRoom
-from millpond.server.proxy.places import NotRunningError
-from millpond.specs.serving import Hold
+from millpond.server.serving.proxy.endpoints import NotRunningError
+from millpond.server.serving.proxy.request_queue import RequestQueue, WaitingClient
+from millpond.specs.job.serving import RequestHold
 
 
 class Door:
@@ -22,7 +22,7 @@ class Door:
         self.wakes = 0
         self.ready_after = ready_after
         self.woken: list[tuple[str, float, int]] = []
-        self.room = WaitingRoom(self.wake, lambda *told: self.woken.append(told), self.clock)
+        self.room = RequestQueue(self.wake, lambda *told: self.woken.append(told), self.clock)
 
     def clock(self) -> float:
         self.now += 1.0
@@ -41,7 +41,7 @@ class Door:
         return True
 
 
-def client(*messages: dict[str, Any]) -> Client:
+def client(*messages: dict[str, Any]) -> WaitingClient:
     """One that sends these, and then nothing."""
     left = list(messages)
 
@@ -50,7 +50,7 @@ def client(*messages: dict[str, Any]) -> Client:
             await asyncio.Event().wait()
         return left.pop(0)
 
-    return Client(receive)
+    return WaitingClient(receive)
 
 
 WHOLE = {"type": "http.request", "body": b"x", "more_body": False}
@@ -62,12 +62,12 @@ LEFT = {"type": "http.disconnect"}
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Between two tries, others have a turn, and no time passes."""
     real: Callable[[float], Any] = asyncio.sleep
-    monkeypatch.setattr("millpond.server.proxy.holding.asyncio.sleep", lambda _: real(0))
+    monkeypatch.setattr("millpond.server.serving.proxy.request_queue.asyncio.sleep", lambda _: real(0))
 
 
 def test_a_request_wakes_a_service_once_and_is_answered_when_it_is_ready() -> None:
     door = Door(ready_after=3)
-    asyncio.run(door.room.hold("web", Hold(), client(WHOLE), door.attempt))
+    asyncio.run(door.room.hold("web", RequestHold(), client(WHOLE), door.attempt))
     assert door.tries == 3
     ((job, after_s, waited),) = door.woken
     assert (job, waited) == ("web", 1)
@@ -77,7 +77,7 @@ def test_a_request_wakes_a_service_once_and_is_answered_when_it_is_ready() -> No
 def test_it_waits_no_longer_than_it_may() -> None:
     door = Door(ready_after=1_000)
     with pytest.raises(NotRunningError, match="no ready replica within 10 seconds"):
-        asyncio.run(door.room.hold("web", Hold(longest="10s"), client(WHOLE), door.attempt))
+        asyncio.run(door.room.hold("web", RequestHold(longest="10s"), client(WHOLE), door.attempt))
     assert door.woken == []
 
 
@@ -89,7 +89,7 @@ def test_until_when_the_first_of_those_that_wait_does_is_told() -> None:
         seen.append(door.room.waits_for_s("web"))
         return len(seen) == 3
 
-    asyncio.run(door.room.hold("web", Hold(longest="60s"), client(WHOLE), look))
+    asyncio.run(door.room.hold("web", RequestHold(longest="60s"), client(WHOLE), look))
     assert [left_s is not None and 0 < left_s < 60 for left_s in seen] == [True] * 3
     assert seen == sorted(seen, reverse=True)
     assert door.room.waits_for_s("web") is None
@@ -103,11 +103,11 @@ def test_a_request_whose_answer_has_begun_waits_no_more_and_its_seat_is_free() -
         seen.append(door.room.waits_for_s("web"))
         begins()
         seen.append(door.room.waits_for_s("web"))
-        await door.room.hold("web", Hold(requests=1), client(WHOLE), door.attempt)
+        await door.room.hold("web", RequestHold(requests=1), client(WHOLE), door.attempt)
         begins()  # with every part of the answer
         return True
 
-    asyncio.run(door.room.hold("web", Hold(requests=1), client(WHOLE), long_answer))
+    asyncio.run(door.room.hold("web", RequestHold(requests=1), client(WHOLE), long_answer))
     assert seen[0] is not None
     assert seen[1] is None
     assert door.tries == 1
@@ -115,7 +115,7 @@ def test_a_request_whose_answer_has_begun_waits_no_more_and_its_seat_is_free() -
 
 def test_a_client_that_leaves_waits_no_more() -> None:
     door = Door(ready_after=1_000)
-    asyncio.run(door.room.hold("web", Hold(), client(WHOLE, LEFT), door.attempt))
+    asyncio.run(door.room.hold("web", RequestHold(), client(WHOLE, LEFT), door.attempt))
     assert door.tries < 10
 
 
@@ -123,7 +123,7 @@ def test_further_requests_than_may_wait_are_turned_away_and_seats_become_free() 
     door = Door(ready_after=4)
 
     async def all_at_once() -> list[Any]:
-        rule = Hold(requests=2)
+        rule = RequestHold(requests=2)
         waits = (door.room.hold("web", rule, client(WHOLE), door.attempt) for _ in range(3))
         found = await asyncio.gather(*waits, return_exceptions=True)
         await door.room.hold("web", rule, client(WHOLE), door.attempt)

@@ -13,11 +13,12 @@ import pytest
 from websockets.sync.client import connect
 
 from certificates import make_certificate
-from millpond.server import connections, http
-from millpond.server.connections import Connections
-from millpond.server.http import PLAIN, HttpOptions, HttpServer, listen
-from millpond.server.http_protocol import LARGEST_HEAD, LARGEST_LEFTOVER
-from millpond.server.tls import Encryption
+from millpond.server.http import connections
+from millpond.server.http import server as http
+from millpond.server.http.connections import Connections
+from millpond.server.http.protocol import LARGEST_HEAD, LARGEST_LEFTOVER
+from millpond.server.http.server import PLAIN, HttpOptions, HttpServer, listen
+from millpond.server.http.tls import Encryption
 
 T = TypeVar("T")
 SOON_S = 30.0

@@ -11,11 +11,11 @@ import pytest
 from fresh_databases import fresh_sqlite
 
 from millpond.model.errors import ConflictError
-from millpond.node import procfs
-from millpond.node.door import door_of, folder_behind
-from millpond.node.files import write_json
-from millpond.node.records import TaskFiles, TaskId, running_records
-from millpond.server.recovery import recover
+from millpond.node.host import procfs
+from millpond.node.host.files import write_json
+from millpond.node.sessions.task_socket import door_of, folder_behind
+from millpond.node.task.records import TaskFiles, TaskId, running_records
+from millpond.server.runtime.recovery import recover
 from millpond.server.startup.identity import ServerIdentity, adopt_files, identify
 from millpond.server.state_dir import IDENTITY_FILE, LOCK_FILE
 from millpond.server.store.identity import DatabaseOwner

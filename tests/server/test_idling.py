@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from server_world import Clock, Server, World, node
 
 from millpond.model.events import NodeJoined
-from millpond.node import procfs
-from millpond.node.files import write_json
-from millpond.node.records import TaskFiles, TaskId
-from millpond.server.activity import Activity
-from millpond.server.history import story
-from millpond.server.idling import LOOK_EVERY_S, IdleWatch, Verdict, judge
-from millpond.specs.dev_rules import DevRules
+from millpond.node.host import procfs
+from millpond.node.host.files import write_json
+from millpond.node.task.records import TaskFiles, TaskId
+from millpond.server.jobs.activity import Activity
+from millpond.server.jobs.idle_jobs import LOOK_EVERY_S, IdleVerdict, IdleWatch, judge
+from millpond.server.views.job_history import story
+from millpond.specs.config.dev_rules import DevRules
 
 HOUR = 3_600.0
 RULES = DevRules(idle_after_s=HOUR, warn_before_s=600.0)
@@ -31,19 +31,19 @@ instants = st.floats(0, 1e6)
 @pytest.mark.parametrize(
     ("idle_s", "warned_s_ago", "verdict"),
     [
-        (0, None, Verdict.REST),
-        (2_999, None, Verdict.REST),
-        (3_000, None, Verdict.WARN),
-        (3_599, 599, Verdict.REST),
-        (3_600, 600, Verdict.ACT),
-        (9_000, None, Verdict.WARN),
-        (9_000, 599, Verdict.REST),
-        (9_000, 600, Verdict.ACT),
-        (3_300, 4_000, Verdict.WARN),
+        (0, None, IdleVerdict.REST),
+        (2_999, None, IdleVerdict.REST),
+        (3_000, None, IdleVerdict.WARN),
+        (3_599, 599, IdleVerdict.REST),
+        (3_600, 600, IdleVerdict.ACT),
+        (9_000, None, IdleVerdict.WARN),
+        (9_000, 599, IdleVerdict.REST),
+        (9_000, 600, IdleVerdict.ACT),
+        (3_300, 4_000, IdleVerdict.WARN),
     ],
 )
 def test_a_warning_comes_first_and_stands_for_its_whole_time(
-    idle_s: float, warned_s_ago: float | None, verdict: Verdict
+    idle_s: float, warned_s_ago: float | None, verdict: IdleVerdict
 ) -> None:
     now = 100_000.0
     warned_at = None if warned_s_ago is None else now - warned_s_ago
@@ -52,7 +52,7 @@ def test_a_warning_comes_first_and_stands_for_its_whole_time(
 
 @given(now=instants, used_at=instants, warned_at=st.none() | instants)
 def test_nobody_loses_a_place_that_was_used_lately_or_without_a_standing_warning(now, used_at, warned_at) -> None:
-    if judge(RULES, now, used_at, warned_at)[0] is Verdict.ACT:
+    if judge(RULES, now, used_at, warned_at)[0] is IdleVerdict.ACT:
         assert now - used_at >= HOUR
         assert warned_at is not None
         assert warned_at >= used_at
@@ -60,7 +60,7 @@ def test_nobody_loses_a_place_that_was_used_lately_or_without_a_standing_warning
 
 
 def test_without_a_rule_nothing_is_ever_idle() -> None:
-    assert judge(DevRules(), 1e9, 0.0, 0.0)[0] is Verdict.REST
+    assert judge(DevRules(), 1e9, 0.0, 0.0)[0] is IdleVerdict.REST
 
 
 class Scene:
@@ -91,7 +91,7 @@ class Scene:
         loop = self.server.loop
         for _ in range(3):
             loop.ask(lambda core: None).result(60)
-        info = loop.board.get("lab") or self.server.store.jobs.ended_job("lab")
+        info = loop.job_cache.get("lab") or self.server.store.jobs.ended_job("lab")
         assert info is not None
         return info.state
 
@@ -134,7 +134,7 @@ def test_an_idle_place_is_warned_in_its_log_and_history_and_then_gives_its_card_
     scene.server.submit("next", gpus=1)
     assert scene.after(599) == "running"
     assert scene.after(1) == "suspended"
-    next_job = scene.server.loop.board.get("next")
+    next_job = scene.server.loop.job_cache.get("next")
     assert next_job is not None
     assert next_job.state == "running"
 
@@ -231,7 +231,7 @@ def test_an_idle_place_that_was_suspended_names_the_rule_and_its_memory_in_one_u
     scene.after(3_000)
     assert scene.after(600) == "suspended"
     loop = scene.server.loop
-    info, reason = loop.board.get("lab"), loop.ask(lambda core: core.scheduler.explain("lab", core.now)).result(60)
+    info, reason = loop.job_cache.get("lab"), loop.ask(lambda core: core.scheduler.explain("lab", core.now)).result(60)
     assert info is not None
     assert info.suspension == "swapped to host memory (suspend-requested by the rule for idle places)"
     assert (

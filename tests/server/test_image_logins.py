@@ -18,23 +18,23 @@ import pytest
 from api_world import Api
 
 from millpond.model.errors import InvalidInputError, MillpondError, NotFoundError, UnavailableError
-from millpond.node.containers.finding import Containers
+from millpond.node.containers.detection import Containers
 from millpond.node.containers.images import LocalImage, OciImages, PodmanImages, Tell
-from millpond.node.containers.logins import Login, login_file
+from millpond.node.containers.logins import RegistryLogin, login_file
 from millpond.node.containers.podman import Podman
-from millpond.node.containers.pulling import pull_error, push_error
+from millpond.node.containers.pull_errors import pull_error, push_error
 from millpond.server.auth.roles import Caller
-from millpond.server.provisions import host
-from millpond.server.provisions.cache import Progress
-from millpond.server.provisions.catalogue import CatalogueImage
-from millpond.server.provisions.image_rules import ImageRules
-from millpond.server.provisions.images import ImageService
-from millpond.server.provisions.staging import Item
+from millpond.server.storage.provisioning import host
+from millpond.server.storage.provisioning.cache import CopyProgress
+from millpond.server.storage.provisioning.catalogue import CatalogueImage
+from millpond.server.storage.provisioning.image_rules import ImageRules
+from millpond.server.storage.provisioning.images import ImageService
+from millpond.server.storage.provisioning.staging import Item
 from millpond.server.store.audit import AuditEntry
-from millpond.specs.cluster import read_cluster
-from millpond.specs.image_bodies import ImageAdd, ImagePush
-from millpond.specs.job import check_job
-from millpond.specs.provisioning import Provisioning
+from millpond.specs.api.images import ImageAdd, ImagePush
+from millpond.specs.config.cluster import read_cluster
+from millpond.specs.config.provisioning import ProvisioningRules
+from millpond.specs.job.job_file import check_job
 
 REFERENCE = "registry.example.com/team/torch:1"
 FIRST = "sha256:" + "1" * 64
@@ -60,8 +60,8 @@ class PrivateRegistry:
     def digests(self) -> frozenset[str]:
         return frozenset(self.names.values())
 
-    def pull(self, reference: str, tell: Tell, login: Login | None = None) -> LocalImage:
-        if login != Login("ann", "hush"):
+    def pull(self, reference: str, tell: Tell, login: RegistryLogin | None = None) -> LocalImage:
+        if login != RegistryLogin("ann", "hush"):
             raise pull_error(reference, "unauthorized: authentication required")
         self.pulled.append(reference)
         if reference not in self.has:
@@ -70,8 +70,8 @@ class PrivateRegistry:
         self.names[reference] = digest
         return LocalImage(digest, 1, digest, (EXACT,) if digest == FIRST else ())
 
-    def push(self, image: LocalImage, reference: str, _tell: Tell, login: Login | None) -> str:
-        if login != Login("ann", "hush"):
+    def push(self, image: LocalImage, reference: str, _tell: Tell, login: RegistryLogin | None) -> str:
+        if login != RegistryLogin("ann", "hush"):
             raise push_error(reference, "unauthorized: authentication required")
         self.pushed.append((reference, image.digest))
         return EXACT
@@ -107,7 +107,7 @@ def test_a_secret_lets_the_registry_give_an_image_that_others_cannot_have_by_its
 ) -> None:
     add(api.service.images, WISH)
     assert registry.names == {"localhost/millpond/torch:latest": registry.digest}
-    (entry,) = api.outfit.catalogue.all()
+    (entry,) = api.provisioning.catalogue.all()
     assert (entry.origin, entry.login, entry.digest) == (REFERENCE, "REGISTRY", registry.digest)
     with pytest.raises(InvalidInputError, match="not for everybody"):
         add(api.service.images, WISH.model_copy(update={"login": None}))
@@ -172,13 +172,13 @@ def test_an_image_of_the_machine_takes_no_login(api: Api) -> None:
 def test_the_runtime_reads_a_login_from_a_file_that_is_gone_afterwards(
     tmp_path: Path, registry_name: str, key: str
 ) -> None:
-    with login_file(Login("ann", "hu:sh"), registry_name, tmp_path) as variables:
+    with login_file(RegistryLogin("ann", "hu:sh"), registry_name, tmp_path) as variables:
         file = Path(variables["REGISTRY_AUTH_FILE"])
         assert file == Path(variables["DOCKER_CONFIG"]) / "config.json"
         assert file.parent.stat().st_mode & 0o077 == 0, "others of the machine cannot get there"
         assert json.loads(file.read_text()) == {"auths": {key: {"auth": "YW5uOmh1OnNo"}}}
     assert list(tmp_path.iterdir()) == []
-    assert "hush" not in repr(Login("ann", "hush"))
+    assert "hush" not in repr(RegistryLogin("ann", "hush"))
 
 
 def test_what_a_killed_server_left_of_its_logins_and_builds_is_removed(api: Api) -> None:
@@ -192,7 +192,7 @@ def test_what_a_killed_server_left_of_its_logins_and_builds_is_removed(api: Api)
 
 def test_who_may_use_an_image_of_the_catalogue_may_build_upon_it_and_nobody_else(api: Api) -> None:
     add(api.service.images, WISH)
-    base = api.outfit.provisions.base
+    base = api.provisioning.provisions.base
     assert base("torch", ADA, "", print) == "localhost/millpond/torch:latest"
     assert base("torch", Caller("mia"), "", print) == "docker.io/library/torch:latest"
     with pytest.raises(InvalidInputError, match="goes round the catalogue"):
@@ -233,7 +233,7 @@ def pushed(api: Api, registry: PrivateRegistry, **wish: str) -> dict[str, Any]:
 def test_what_was_built_here_goes_to_a_registry_and_is_had_again_from_there(
     api: Api, registry: PrivateRegistry
 ) -> None:
-    api.outfit.catalogue.put(MADE)
+    api.provisioning.catalogue.put(MADE)
     refused = pushed(api, registry)["error"]
     assert "does not take" in refused["cause"]
     assert "--login" in refused["remedy"]
@@ -249,18 +249,18 @@ def test_what_was_built_here_goes_to_a_registry_and_is_had_again_from_there(
 
 
 def test_what_another_pushes_is_not_fetched_with_the_secrets_of_its_owner(api: Api, registry: PrivateRegistry) -> None:
-    api.outfit.catalogue.put(replace(MADE, user="mia"))
+    api.provisioning.catalogue.put(replace(MADE, user="mia"))
     assert pushed(api, registry, login="REGISTRY")["image"]["exact"] == EXACT
-    (entry,) = api.outfit.catalogue.all()
+    (entry,) = api.provisioning.catalogue.all()
     assert (entry.exact, entry.login) == ("", "")
 
 
 def test_where_an_image_came_from_is_not_forgotten_when_it_goes_elsewhere_too(
     api: Api, registry: PrivateRegistry
 ) -> None:
-    api.outfit.catalogue.put(replace(MADE, origin="quay.io/team/torch:1", exact=""))
+    api.provisioning.catalogue.put(replace(MADE, origin="quay.io/team/torch:1", exact=""))
     pushed(api, registry, login="REGISTRY")
-    (entry,) = api.outfit.catalogue.all()
+    (entry,) = api.provisioning.catalogue.all()
     assert (entry.exact, entry.sources) == ("", ("quay.io/team/torch:1",))
 
 
@@ -279,7 +279,7 @@ def test_where_an_image_came_from_is_not_forgotten_when_it_goes_elsewhere_too(
 def test_an_image_goes_to_a_registry_that_is_named_and_nowhere_else(
     api: Api, registry: PrivateRegistry, reference: str, words: str
 ) -> None:
-    api.outfit.catalogue.put(MADE)
+    api.provisioning.catalogue.put(MADE)
     answer = api.client.post(PUSH, json={"reference": reference, "login": "REGISTRY"})
     assert answer.status_code == 422
     assert words in answer.text
@@ -290,7 +290,7 @@ def test_what_is_not_in_the_catalogue_or_lets_nobody_in_is_refused_before_anythi
     api: Api, registry: PrivateRegistry
 ) -> None:
     assert api.client.post(PUSH, json={"reference": REFERENCE}).status_code == 404
-    api.outfit.catalogue.put(MADE)
+    api.provisioning.catalogue.put(MADE)
     assert api.client.post(PUSH, json={"reference": REFERENCE, "login": "NONE"}).status_code == 404
     assert registry.pushed == []
 
@@ -324,7 +324,7 @@ def test_podman_sends_an_image_as_nobody_unless_a_login_is_given(tmp_path: Path)
     image = LocalImage(FIRST, 1, FIRST)
     images = PodmanImages(str(program), {}, tmp_path)
     assert images.push(image, REFERENCE, print, None) == f"registry.example.com/team/torch@{DIGEST}"
-    images.push(image, REFERENCE, print, Login("ann", "hush"))
+    images.push(image, REFERENCE, print, RegistryLogin("ann", "hush"))
     first, nobody, _, ann = (tmp_path / "calls").read_text().splitlines()
     assert first.split()[0] == "push"
     assert first.endswith(f" {FIRST} docker://{REFERENCE}")
@@ -464,7 +464,7 @@ def test_what_was_left_before_its_turn_came_is_told_too(api: Api) -> None:
 def test_nobody_but_an_admin_has_the_servers_own_machine_asked_for_images(reference: str, is_within: bool) -> None:
     lists: dict[str, tuple[str, ...] | None] = {"open": None, "listed": (reference.partition("/")[0],)}
     queues = SimpleNamespace(images=lists.__getitem__)
-    rules = ImageRules(queues, Provisioning, None)  # type: ignore[arg-type]
+    rules = ImageRules(queues, ProvisioningRules, None)  # type: ignore[arg-type]
     for whose, by_admin in (("listed", False), ("open", True), ("", False)):
         rules.check(reference, whose, by_admin=by_admin)
     if is_within:
@@ -494,15 +494,15 @@ def test_a_registry_whose_name_leads_to_the_servers_own_machine_is_not_asked(
     api: Api, registry: PrivateRegistry, addresses: list[str], inner: list[str]
 ) -> None:
     add(api.service.images, WISH)  # without a rule, as an admin does
-    (entry,) = api.outfit.catalogue.all()
-    asked, images, provisions = list(registry.pulled), api.service.images, api.outfit.provisions
+    (entry,) = api.provisioning.catalogue.all()
+    asked, images, provisions = list(registry.pulled), api.service.images, api.provisioning.provisions
     push = ImagePush(reference=REFERENCE, login="REGISTRY")
     addresses += inner
     for act in (
         lambda: images.add(WISH, ADA, "default")(lambda line: None),
         lambda: images.push(entry, push, ADA, "default")(lambda line: None),
         lambda: provisions.base(REFERENCE, ADA, "default", lambda line: None),
-        lambda: provisions.fetch(Item("image", REFERENCE), Progress(), lambda: None),
+        lambda: provisions.fetch(Item("image", REFERENCE), CopyProgress(), lambda: None),
     ):
         with pytest.raises(InvalidInputError, match="own machine or of its link"):
             act()
@@ -522,9 +522,9 @@ def test_the_job_of_an_admin_may_have_an_image_of_the_servers_own_machine(
     api: Api, registry: PrivateRegistry, addresses: list[str]
 ) -> None:
     addresses.append("127.0.0.1")
-    provisions = api.outfit.provisions
+    provisions = api.provisioning.provisions
     spec = check_job({"command": "x", "image": REFERENCE})
     for admin, refusal in ((False, "own machine"), (True, "not for everybody")):
         document = provisions.settle(spec.file, spec.document, Caller("ada", admin=admin)).document
         with pytest.raises(MillpondError, match=refusal):
-            provisions.fetch(provisions.items(document)["image"], Progress(), lambda: None)
+            provisions.fetch(provisions.items(document)["image"], CopyProgress(), lambda: None)

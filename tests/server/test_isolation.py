@@ -11,16 +11,16 @@ from api_world import JOBS, Api, error_of
 
 from millpond.model.confinement import Confinement, LimitKind, NetworkScope
 from millpond.model.errors import InvalidInputError, NotFoundError, UnavailableError
-from millpond.node import identities
-from millpond.node.sandbox import Sandbox
-from millpond.node.sandbox_finding import SandboxMode
+from millpond.node.host import identities
+from millpond.node.sandbox.detection import SandboxMode
+from millpond.node.sandbox.sandbox import Sandbox
 from millpond.server.auth.records import User
-from millpond.server.isolation import Apart, Isolation
-from millpond.specs.confining import RunAs, UserKind
-from millpond.specs.job import JobFile
+from millpond.server.startup.isolation import Isolation, IsolationLevel
+from millpond.specs.config.tasks import RunAs, UserKind
+from millpond.specs.job.job_file import JobFile
 
-NO_BWRAP = Apart(SandboxMode.AUTO, None, "bubblewrap is not installed", "install bubblewrap")
-AS_ROOT = Apart(SandboxMode.AUTO, Sandbox("bwrap", ()), is_root=True)
+NO_BWRAP = IsolationLevel(SandboxMode.AUTO, None, "bubblewrap is not installed", "install bubblewrap")
+AS_ROOT = IsolationLevel(SandboxMode.AUTO, Sandbox("bwrap", ()), is_root=True)
 
 
 def without_sandbox(api: Api, **changes: Any) -> None:
@@ -132,7 +132,7 @@ def test_everybody_but_the_owner_runs_under_a_number_of_their_own_for_good(api: 
 def test_the_number_of_an_account_of_the_machine_is_never_given(
     api: Api, chowned: dict[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("millpond.server.isolation.is_taken", lambda number: number == 300_001)
+    monkeypatch.setattr("millpond.server.startup.isolation.is_taken", lambda number: number == 300_001)
     bob = isolation_of(api, RunAs(UserKind.RANGE, 300_001, 300_002)).identity_of("bob")
     assert bob is not None
     assert bob.uid == 300_002
@@ -158,7 +158,7 @@ def one_account(api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
     home = tmp_path / "home-of-ada"
     home.mkdir()
     monkeypatch.setenv("HOME", str(home))
-    api.isolation.apart = Apart(SandboxMode.AUTO, Sandbox("bwrap", ()))
+    api.isolation.apart = IsolationLevel(SandboxMode.AUTO, Sandbox("bwrap", ()))
     add_user(api, "bob")
     return home
 

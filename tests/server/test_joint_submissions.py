@@ -9,10 +9,10 @@ import pytest
 from api_world import JOBS, Api, error_of
 from server_world import Clock, KilledError, Server, World, submission_of
 
-from millpond.client.sdk.finding import meant_by, the_one_meant
+from millpond.client.sdk.job_matching import meant_by, the_one_meant
 from millpond.model.errors import ConflictError, InvalidInputError
 from millpond.server.store.jobs import JobStore
-from millpond.specs.job_bodies import JobInfo
+from millpond.specs.api.jobs import JobInfo
 
 BATCH = f"{JOBS}/batch"
 

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from millpond.model.errors import InvalidInputError, NotFoundError
-from millpond.node.log_index import Mark, Stream
-from millpond.node.records import TaskFiles, TaskId
-from millpond.server import log_parts, logs
-from millpond.server.logs import LogReader, Wish
-from millpond.specs.job_bodies import JobInfo, TaskInfo
-from millpond.specs.log_bodies import FIRST_CURSOR, LogChunk
+from millpond.node.task.log_index import Mark, Stream
+from millpond.node.task.records import TaskFiles, TaskId
+from millpond.server.views import log_parts, logs
+from millpond.server.views.logs import LogReader, LogRequest
+from millpond.specs.api.jobs import JobInfo, TaskInfo
+from millpond.specs.api.logs import FIRST_CURSOR, LogChunk
 
 OUT, ERR = Stream.STDOUT, Stream.STDERR
 
@@ -52,7 +52,7 @@ class Scene:
         with path.open("ab") as file:
             file.write(data)
 
-    def read(self, wish: Wish, most: int | None = None) -> list[LogChunk]:
+    def read(self, wish: LogRequest, most: int | None = None) -> list[LogChunk]:
         """What a reader gets, at most so many pieces."""
 
         async def collect() -> list[LogChunk]:
@@ -82,7 +82,7 @@ def text(chunks: list[LogChunk], task: int = 0) -> str:
 
 def test_without_follow_what_is_there_is_sent_and_the_stream_ends(scene: Scene) -> None:
     scene.write(b"hello\n")
-    chunks = scene.read(Wish())
+    chunks = scene.read(LogRequest())
     assert text(chunks) == "hello\n"
     assert not chunks[-1].job_over
 
@@ -93,7 +93,7 @@ def test_follow_sends_what_comes_and_ends_with_the_job(scene: Scene) -> None:
         lambda: scene.write(b"two "),
         lambda: (scene.write(b"three"), scene.set("failed", exit_code=3)),
     ]
-    chunks = scene.read(Wish(follow=True))
+    chunks = scene.read(LogRequest(follow=True))
     assert text(chunks) == "one two three"
     assert (chunks[-1].job_over, chunks[-1].exit_code) == (True, 3)
     assert sum(chunk.attempt_over for chunk in chunks) == 1
@@ -106,7 +106,7 @@ def test_follow_goes_on_into_the_next_attempt(scene: Scene) -> None:
         lambda: (scene.set("running", attempt=2), scene.write(b"second", attempt=2)),
         lambda: scene.set("succeeded", attempt=2, exit_code=0),
     ]
-    chunks = scene.read(Wish(follow=True))
+    chunks = scene.read(LogRequest(follow=True))
     assert [(chunk.attempt, chunk.data) for chunk in chunks if chunk.data] == [(1, "first"), (2, "second")]
     assert chunks[-1].job_over
 
@@ -114,7 +114,7 @@ def test_follow_goes_on_into_the_next_attempt(scene: Scene) -> None:
 def test_following_one_attempt_ends_with_it(scene: Scene) -> None:
     scene.write(b"first")
     scene.script = [lambda: scene.set("running", attempt=2)]
-    chunks = scene.read(Wish(follow=True, attempt=1))
+    chunks = scene.read(LogRequest(follow=True, attempt=1))
     assert text(chunks) == "first"
     assert chunks[-1].attempt_over
 
@@ -125,12 +125,12 @@ def test_following_a_waiting_job_waits_for_its_first_attempt(scene: Scene) -> No
         lambda: (scene.set("running"), scene.write(b"x")),
         lambda: scene.set("succeeded", exit_code=0),
     ]
-    assert text(scene.read(Wish(follow=True))) == "x"
+    assert text(scene.read(LogRequest(follow=True))) == "x"
 
 
 def test_following_a_job_that_was_withdrawn_ends(scene: Scene) -> None:
     scene.set("cancelled", attempt=0, exit_code=143)
-    chunks = scene.read(Wish(follow=True))
+    chunks = scene.read(LogRequest(follow=True))
     assert (chunks[-1].job_over, chunks[-1].exit_code) == (True, 143)
 
 
@@ -140,11 +140,11 @@ def test_a_cursor_goes_on_behind_any_chunk_without_gap_or_repetition(scene: Scen
     scene.write(b"a0", task=0)
     scene.write(b"b0", task=1)
     scene.script = [lambda: (scene.write(b"a1", task=0), scene.write(b"b1", task=1))]
-    first = scene.read(Wish(follow=True), most=taken)
+    first = scene.read(LogRequest(follow=True), most=taken)
     scene.set("succeeded", tasks=2, exit_code=0)
     scene.write(b"" if taken > 2 else b"a1", task=0)
     scene.write(b"" if taken > 2 else b"b1", task=1)
-    rest = scene.read(Wish(follow=True, cursor=first[-1].cursor))
+    rest = scene.read(LogRequest(follow=True, cursor=first[-1].cursor))
     assert text(first, 0) + text(rest, 0) == "a0a1"
     assert text(first, 1) + text(rest, 1) == "b0b1"
 
@@ -153,7 +153,7 @@ def test_a_character_is_never_cut_in_two(scene: Scene) -> None:
     euro = "€".encode()
     scene.write(b"price " + euro[:2])
     scene.script = [lambda: scene.write(euro[2:]), lambda: scene.set("succeeded", exit_code=0)]
-    chunks = scene.read(Wish(follow=True))
+    chunks = scene.read(LogRequest(follow=True))
     assert text(chunks) == "price €"
     assert chunks[0].next_offset == 6
 
@@ -161,7 +161,7 @@ def test_a_character_is_never_cut_in_two(scene: Scene) -> None:
 def test_bytes_that_are_no_text_are_replaced_and_counted(scene: Scene) -> None:
     scene.write(b"\xff\xfe ok \xe2\x82")
     scene.set("succeeded", exit_code=0)
-    chunks = scene.read(Wish())
+    chunks = scene.read(LogRequest())
     assert text(chunks) == "�� ok �"
     assert chunks[-1].next_offset == 8
 
@@ -169,33 +169,35 @@ def test_bytes_that_are_no_text_are_replaced_and_counted(scene: Scene) -> None:
 def test_a_long_log_comes_in_pieces(scene: Scene) -> None:
     scene.write(b"x" * (logs.CHUNK_BYTES * 20 + 5))
     scene.set("succeeded", exit_code=0)
-    chunks = scene.read(Wish())
+    chunks = scene.read(LogRequest())
     assert len(text(chunks)) == logs.CHUNK_BYTES * 20 + 5
     assert max(len(chunk.data) for chunk in chunks) == logs.CHUNK_BYTES
 
 
 def test_an_offset_begins_in_the_middle_of_one_task(scene: Scene) -> None:
     scene.write(b"0123456789")
-    assert text(scene.read(Wish(task=0, offset=7))) == "789"
+    assert text(scene.read(LogRequest(task=0, offset=7))) == "789"
 
 
 def test_a_silent_stream_shows_that_it_lives(scene: Scene) -> None:
     most = round(logs.KEEP_ALIVE_S / logs.LONGEST_POLL_S) + 20
     scene.script = [lambda: None] * most
-    (chunk,) = scene.read(Wish(follow=True), most=1)
+    (chunk,) = scene.read(LogRequest(follow=True), most=1)
     assert (chunk.data, chunk.job_over) == ("", False)
 
 
 @pytest.mark.parametrize(
     ("wish", "kind"),
     [
-        (Wish(task=5), NotFoundError),
-        (Wish(attempt=2), NotFoundError),
-        (Wish(cursor="1:0=x"), InvalidInputError),
-        (Wish(cursor="../etc"), InvalidInputError),
+        (LogRequest(task=5), NotFoundError),
+        (LogRequest(attempt=2), NotFoundError),
+        (LogRequest(cursor="1:0=x"), InvalidInputError),
+        (LogRequest(cursor="../etc"), InvalidInputError),
     ],
 )
-def test_what_does_not_exist_is_said_before_anything_is_sent(scene: Scene, wish: Wish, kind: type[Exception]) -> None:
+def test_what_does_not_exist_is_said_before_anything_is_sent(
+    scene: Scene, wish: LogRequest, kind: type[Exception]
+) -> None:
     with pytest.raises(kind):
         scene.read(wish)
 
@@ -204,7 +206,7 @@ def test_the_first_cursor_of_the_contract_stands_before_the_first_run(scene: Sce
     scene.write(b"one\n")
     scene.set("running", attempt=2)
     scene.write(b"two\n", attempt=2)
-    assert text(scene.read(Wish(cursor=FIRST_CURSOR), most=1)) == "one\n"
+    assert text(scene.read(LogRequest(cursor=FIRST_CURSOR), most=1)) == "one\n"
 
 
 def index(scene: Scene, *marks: tuple[int, Stream, float], rest: bytes = b"") -> None:
@@ -221,7 +223,7 @@ def told(chunks: list[LogChunk]) -> list[tuple[str, str]]:
 def test_each_chunk_is_of_one_stream(scene: Scene) -> None:
     scene.write(b"out\nerr\nerr\nout\n")
     index(scene, (0, OUT, 1.0), (4, ERR, 2.0), (8, ERR, 3.0), (12, OUT, 4.0), rest=b"half a ma")
-    chunks = scene.read(Wish())
+    chunks = scene.read(LogRequest())
     assert told(chunks) == [("stdout", "out\n"), ("stderr", "err\nerr\n"), ("stdout", "out\n")]
     assert [(chunk.offset, chunk.next_offset) for chunk in chunks] == [(0, 4), (4, 12), (12, 16)]
 
@@ -229,19 +231,19 @@ def test_each_chunk_is_of_one_stream(scene: Scene) -> None:
 def test_after_a_lost_connection_a_stream_is_known_in_the_midst_of_it(scene: Scene) -> None:
     scene.write(b"out\nerr\nout\n")
     index(scene, (0, OUT, 1.0), (4, ERR, 2.0), (8, OUT, 4.0))
-    assert told(scene.read(Wish(cursor="1:0=6"))) == [("stderr", "r\n"), ("stdout", "out\n")]
+    assert told(scene.read(LogRequest(cursor="1:0=6"))) == [("stderr", "r\n"), ("stdout", "out\n")]
 
 
 def test_with_timestamps_each_chunk_says_when_it_was_written(scene: Scene) -> None:
     scene.write("aä".encode() * 2)
     index(scene, (0, OUT, 1.5), (2, OUT, 2.5), (4, OUT, 3.25))  # the second in the midst of a letter
-    found = [(chunk.data, chunk.written_at) for chunk in scene.read(Wish(timestamps=True))]
+    found = [(chunk.data, chunk.written_at) for chunk in scene.read(LogRequest(timestamps=True))]
     assert found == [("a", 1.5), ("äa", 2.5), ("ä", 3.25)]
 
 
 def test_a_log_of_an_earlier_version_is_standard_output_of_an_unknown_time(scene: Scene) -> None:
     scene.write(b"old\n")
-    [chunk] = scene.read(Wish(timestamps=True))
+    [chunk] = scene.read(LogRequest(timestamps=True))
     assert (chunk.data, chunk.stream, chunk.written_at) == ("old\n", "stdout", None)
 
 
@@ -259,7 +261,7 @@ def test_a_log_of_an_earlier_version_is_standard_output_of_an_unknown_time(scene
 )
 def test_tail_begins_with_the_last_lines(scene: Scene, written: bytes, tail: int, left: str) -> None:
     scene.write(written)
-    assert text(scene.read(Wish(tail=tail))) == left
+    assert text(scene.read(LogRequest(tail=tail))) == left
 
 
 def test_tail_looks_at_a_bounded_end_of_the_output_and_begins_with_a_whole_line(
@@ -269,7 +271,7 @@ def test_tail_looks_at_a_bounded_end_of_the_output_and_begins_with_a_whole_line(
     scene.set("running", tasks=2)
     for task in range(2):
         scene.write("".join(f"{number:99}\n" for number in range(10_000)).encode(), task=task)
-    chunks = scene.read(Wish(tail=1_000_000))
+    chunks = scene.read(LogRequest(tail=1_000_000))
     assert [text(chunks, task).split() for task in range(2)] == [[str(number) for number in range(8_001, 10_000)]] * 2
 
 
@@ -288,7 +290,7 @@ def test_tail_is_of_each_task_and_follow_goes_on_from_there(scene: Scene) -> Non
     for task in range(2):
         scene.write(f"old {task}\nlast {task}\n".encode(), task=task)
     scene.script = [lambda: (scene.write(b"new\n", task=1), scene.set("succeeded", tasks=2))]
-    chunks = scene.read(Wish(tail=1, follow=True))
+    chunks = scene.read(LogRequest(tail=1, follow=True))
     assert (text(chunks, 0), text(chunks, 1)) == ("last 0\n", "last 1\nnew\n")
 
 
@@ -296,7 +298,7 @@ def test_tail_is_of_each_task_and_follow_goes_on_from_there(scene: Scene) -> Non
 def test_since_leaves_out_what_was_written_before(scene: Scene, since: float, left: str) -> None:
     scene.write(b"a\nb\nc\n")
     index(scene, (0, OUT, 1.0), (2, ERR, 2.0), (4, OUT, 3.0))
-    assert text(scene.read(Wish(since=since))) == left
+    assert text(scene.read(LogRequest(since=since))) == left
 
 
 def test_a_follower_is_not_held_while_the_place_of_what_has_failed_is_kept(scene: Scene) -> None:
@@ -305,6 +307,6 @@ def test_a_follower_is_not_held_while_the_place_of_what_has_failed_is_kept(scene
         scene.set(state="running", exit_code=3, kept_until=99.0)
 
     scene.script = [fails]
-    chunks = scene.read(Wish(follow=True))
+    chunks = scene.read(LogRequest(follow=True))
     assert text(chunks) == "last words\n"
     assert (chunks[-1].job_over, chunks[-1].exit_code) == (True, 3)

@@ -19,26 +19,26 @@ from millpond.model.events import DesiredCountChanged, Event, PoolChanged, Resum
 from millpond.model.nodes import Pool
 from millpond.model.states import Outcome
 from millpond.model.windows import Window
-from millpond.node.records import TaskId
-from millpond.server import loop as loop_module
-from millpond.server.history import story
-from millpond.server.inbox import ChangeJob, Submission
-from millpond.server.policies import Policies
-from millpond.specs.job_bodies import JobInfo
+from millpond.node.task.records import TaskId
+from millpond.server.runtime import loop as loop_module
+from millpond.server.runtime.inbox import ChangeJob, Submission
+from millpond.server.runtime.policies import Policies
+from millpond.server.views.job_history import story
+from millpond.specs.api.jobs import JobInfo
 
 
 def test_a_submitted_job_starts_runs_and_ends(server: Server) -> None:
     answer = server.submit("a", gpus=2, tasks=2).answer
     server.turn()
     assert answer.result(0).state == "queued"
-    assert server.loop.board.get("a").state == "starting"
+    assert server.loop.job_cache.get("a").state == "starting"
     server.turn()
-    assert server.loop.board.get("a").state == "running"
+    assert server.loop.job_cache.get("a").state == "running"
     for task in server.world.running:
         server.engine.finish(task)
     server.turn()
     server.turn()
-    assert server.loop.board.get("a") is None
+    assert server.loop.job_cache.get("a") is None
     ended = server.store.jobs.ended_job("a")
     assert (ended.state, ended.exit_code, ended.attempt) == ("succeeded", 0, 1)
     assert ended.started_at is not None
@@ -200,7 +200,7 @@ def test_what_a_run_lacked_of_a_sandbox_is_told_by_the_next_server_too(tmp_path:
     first = Server(tmp_path, world, clock)
     first.submit("a", gpus=1)
     first.turn(2)
-    shown = Server(tmp_path, world, clock).loop.board.get("a")
+    shown = Server(tmp_path, world, clock).loop.job_cache.get("a")
     assert shown is not None
     assert (shown.state, shown.unsandboxed, shown.limited_by) == ("running", True, "process")
 
@@ -301,7 +301,7 @@ def test_a_job_is_suspended_resumed_and_made_smaller_on_request(server: Server) 
     with pytest.raises(ConflictError, match="only a running job"):
         ask(SuspendRequested(0.0, "a"))
     ask(ResumeRequested(0.0, "a"))
-    assert loop.board.get("a").state == "running"
+    assert loop.job_cache.get("a").state == "running"
     ask(DesiredCountChanged(0.0, "a", "worker", 1))
     assert server.world.running == [TaskId("a", 1, 0)]
     with pytest.raises(InvalidInputError, match="between 1 and 3"):
@@ -322,7 +322,7 @@ def test_the_time_in_which_a_job_was_suspended_is_not_time_that_it_ran(tmp_path:
         if event is not None:
             server.loop.change_job(ChangeJob("a", lambda _record, now: replace(event, at=now)))
         server.turn(2)
-        return server.loop.board.get("a")
+        return server.loop.job_cache.get("a")
 
     server.submit("a", gpus=1)
     began = at(1_000.0)

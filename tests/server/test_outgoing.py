@@ -10,17 +10,17 @@ from hostile_server import HEAD, Pieces, answering, endless_body, endless_head, 
 from server_world import Clock, Server, World
 
 from millpond.model.errors import UnavailableError
-from millpond.server import outgoing
 from millpond.server.auth.oidc import provider
-from millpond.server.auth.oidc.provider import Provider
-from millpond.server.inbox import wall_clock
-from millpond.server.outgoing import Reach, reach_of
-from millpond.server.vault.ciphers import Cipher
-from millpond.server.vault.secrets import Vault
-from millpond.server.webhooks import courier
-from millpond.server.webhooks.courier import Courier
-from millpond.specs.oidc import OidcRules
-from millpond.specs.webhooks import Webhook
+from millpond.server.auth.oidc.provider import OidcProvider
+from millpond.server.auth.vault.ciphers import Cipher
+from millpond.server.auth.vault.secrets import Vault
+from millpond.server.http import outgoing
+from millpond.server.http.outgoing import AddressScope, reach_of
+from millpond.server.operations.webhooks import delivery_worker
+from millpond.server.operations.webhooks.delivery_worker import WebhookDeliveryWorker
+from millpond.server.runtime.inbox import wall_clock
+from millpond.specs.config.oidc import OidcRules
+from millpond.specs.config.webhooks import Webhook
 from oidc_provider import FakeProvider, served
 
 
@@ -29,35 +29,35 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(provider, "TIMEOUT_S", 0.2)
 
 
-def provider_at(port: int) -> Provider:
-    return Provider(OidcRules(f"http://127.0.0.1:{port}", "us", "secret", "http://testserver"), wall_clock)
+def provider_at(port: int) -> OidcProvider:
+    return OidcProvider(OidcRules(f"http://127.0.0.1:{port}", "us", "secret", "http://testserver"), wall_clock)
 
 
 @pytest.mark.parametrize(
     ("address", "reach"),
     [
-        ("127.0.0.1", Reach.MACHINE),
-        ("127.9.9.9", Reach.MACHINE),
-        ("0.0.0.0", Reach.MACHINE),
-        ("::1", Reach.MACHINE),
-        ("::ffff:127.0.0.1", Reach.MACHINE),
-        ("169.254.169.254", Reach.LINK),
-        ("fe80::1%eth0", Reach.LINK),
-        ("224.0.0.1", Reach.LINK),
-        ("10.1.2.3", Reach.PRIVATE),
-        ("192.168.0.1", Reach.PRIVATE),
-        ("100.64.0.1", Reach.PRIVATE),
-        ("fd00::1", Reach.PRIVATE),
-        ("2002:0a01:0203::1", Reach.PRIVATE),
-        ("64:ff9b::a9fe:a9fe", Reach.LINK),
-        ("64:ff9b::7f00:1", Reach.MACHINE),
-        ("64:ff9b:1::a9fe:a9fe", Reach.PRIVATE),
-        ("64:ff9b::101:101", Reach.WORLD),
-        ("1.1.1.1", Reach.WORLD),
-        ("2606:4700::1111", Reach.WORLD),
+        ("127.0.0.1", AddressScope.MACHINE),
+        ("127.9.9.9", AddressScope.MACHINE),
+        ("0.0.0.0", AddressScope.MACHINE),
+        ("::1", AddressScope.MACHINE),
+        ("::ffff:127.0.0.1", AddressScope.MACHINE),
+        ("169.254.169.254", AddressScope.LINK),
+        ("fe80::1%eth0", AddressScope.LINK),
+        ("224.0.0.1", AddressScope.LINK),
+        ("10.1.2.3", AddressScope.PRIVATE),
+        ("192.168.0.1", AddressScope.PRIVATE),
+        ("100.64.0.1", AddressScope.PRIVATE),
+        ("fd00::1", AddressScope.PRIVATE),
+        ("2002:0a01:0203::1", AddressScope.PRIVATE),
+        ("64:ff9b::a9fe:a9fe", AddressScope.LINK),
+        ("64:ff9b::7f00:1", AddressScope.MACHINE),
+        ("64:ff9b:1::a9fe:a9fe", AddressScope.PRIVATE),
+        ("64:ff9b::101:101", AddressScope.WORLD),
+        ("1.1.1.1", AddressScope.WORLD),
+        ("2606:4700::1111", AddressScope.WORLD),
     ],
 )
-def test_it_is_known_from_where_an_address_is_reached(address: str, reach: Reach) -> None:
+def test_it_is_known_from_where_an_address_is_reached(address: str, reach: AddressScope) -> None:
     assert reach_of(address) is reach
 
 
@@ -97,27 +97,27 @@ def test_a_hostile_provider_is_given_up_in_time_and_in_words(pieces) -> None:
 def test_a_provider_that_describes_itself_wrongly_is_refused(name: str, value: object) -> None:
     fake = FakeProvider(wall_clock)
     fake.described = lambda said: said.update({name: value})
-    asked = Provider(OidcRules(fake.issuer, "us", "secret", "http://testserver"), wall_clock, fake)
+    asked = OidcProvider(OidcRules(fake.issuer, "us", "secret", "http://testserver"), wall_clock, fake)
     with pytest.raises(UnavailableError):
         asked.description()
 
 
 def test_a_provider_out_in_the_world_sends_the_server_to_no_inner_address(monkeypatch: pytest.MonkeyPatch) -> None:
     fake = FakeProvider(wall_clock)
-    where = {"127.0.0.1": Reach.MACHINE}
+    where = {"127.0.0.1": AddressScope.MACHINE}
     monkeypatch.setattr(outgoing, "reach_of", where.__getitem__)
     with served(fake):
         rules = OidcRules(fake.issuer, "us", "secret", "http://testserver")
         inner = fake.issuer.replace("127.0.0.1", "localhost")
         fake.described = lambda said: said.update({"jwks_uri": f"{inner}/keys"})
-        beside = Provider(rules, wall_clock)
-        where["127.0.0.1"] = Reach.LINK
+        beside = OidcProvider(rules, wall_clock)
+        where["127.0.0.1"] = AddressScope.LINK
         with pytest.raises(UnavailableError, match="answers with 404"):
             beside.keys()  # as near as the issuer, so it is asked: it knows nothing of that name
-        far = Provider(rules, wall_clock)
-        where["127.0.0.1"] = Reach.WORLD
+        far = OidcProvider(rules, wall_clock)
+        where["127.0.0.1"] = AddressScope.WORLD
         far.description()
-        where["127.0.0.1"] = Reach.MACHINE
+        where["127.0.0.1"] = AddressScope.MACHINE
         before = len(fake.asked)
         with pytest.raises(UnavailableError, match="inner address"):
             far.keys()
@@ -129,12 +129,12 @@ def test_a_hostile_receiver_of_webhooks_is_given_up_in_time(
     tmp_path: Path, pieces, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if pieces in (endless_head, silence):
-        monkeypatch.setattr(courier, "ANSWER_WITHIN_S", 0.2)
+        monkeypatch.setattr(delivery_worker, "ANSWER_WITHIN_S", 0.2)
     server = Server(tmp_path, World(), Clock())
     vault = Vault(server.store.secrets, tmp_path, lambda: Cipher.AES_256_GCM, server.clock)
     with answering(pieces) as port:
         hook = Webhook("team", f"http://127.0.0.1:{port}/", ("job.cancelled",))
-        telling = Courier(server.store, lambda: {"team": hook}, vault, server.clock)
+        telling = WebhookDeliveryWorker(server.store, lambda: {"team": hook}, vault, server.clock)
         server.loop.address = telling.address
         server.submit("a")
         server.turn(1)

@@ -15,12 +15,12 @@ from api_world import JOBS, Api, error_of
 
 from millpond.model.errors import ConflictError, InvalidInputError, UnavailableError
 from millpond.server.auth.records import Group, User
-from millpond.server.auth.roles import Role
-from millpond.server.files import service as file_service
-from millpond.server.files.partials import KEPT_S, SILENT_S, SMALLEST_KEPT, Growing, Partials
-from millpond.server.files.service import Span
-from millpond.server.operating.backup import back_up
-from millpond.specs.files import digest_of
+from millpond.server.auth.roles import UserRole
+from millpond.server.operations.backup import back_up
+from millpond.server.storage.files import service as file_service
+from millpond.server.storage.files.partials import KEPT_S, SILENT_S, SMALLEST_KEPT, GrowingPart, Partials
+from millpond.server.storage.files.service import Span
+from millpond.specs.job.snapshots import digest_of
 
 BLOBS = "/api/v1/blobs"
 CONTENT = os.urandom(3 * SMALLEST_KEPT)
@@ -140,7 +140,7 @@ def test_nobody_sees_or_spoils_the_part_of_another(api: Api) -> None:
 def test_a_part_counts_for_whoever_sends_it_until_it_is_forgotten(api: Api) -> None:
     accounts = api.security.accounts
     accounts.add_group(Group("vision", "vision"))
-    accounts.add_user(User("bob"), "vision", Role.MEMBER)
+    accounts.add_user(User("bob"), "vision", UserRole.MEMBER)
     cut_off(api, CONTENT[:HALF], "bob")
     cut_off(api, CONTENT[:HALF], "ada")
     use = api.service.disk.look()
@@ -175,7 +175,7 @@ def test_a_full_disk_leaves_no_part_behind(api: Api, monkeypatch: pytest.MonkeyP
     cut_off(api, CONTENT[:HALF])
     (part,) = parts(api)
     with Path("/dev/full").open("r+b", buffering=0) as full:
-        monkeypatch.setattr(Growing, "_open", lambda self: (full, part))
+        monkeypatch.setattr(GrowingPart, "_open", lambda self: (full, part))
         answer = api.client.put(f"{BLOBS}/{DIGEST}", content=CONTENT)
     assert answer.status_code == 503
     assert "disk is full" in error_of(answer).cause

@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 from server_world import Clock, Server, World, node
 
-from millpond.client.cli.apply import told
+from millpond.client.cli.commands.jobs.apply import told
 from millpond.model.events import PoolChanged, QueueChanged
 from millpond.model.nodes import Node, Pool
 from millpond.model.resources import Amount
 from millpond.model.tenants import Queue
 from millpond.scheduling.scheduler import Scheduler
-from millpond.server.planning import plan, plan_apart
-from millpond.specs.job import check_job
-from millpond.specs.plan_bodies import PlanInfo
+from millpond.server.jobs.what_if import plan, plan_apart
+from millpond.specs.api.plans import PlanInfo
+from millpond.specs.job.job_file import check_job
 
 
 def real_node(vendor: str) -> Node:
@@ -61,7 +61,7 @@ def test_a_job_that_fits_is_told_where_it_runs(tmp_path: Path) -> None:
     assert planner.told(gpus=2) == ["starts now: task 0 on n1 (2 cards)", "queue default: 1 -> 3 cards in use"]
     planned = planner.plan(gpus=2)
     planner.submit("real", gpus=2)
-    info = planner.server.loop.board.get("real")
+    info = planner.server.loop.job_cache.get("real")
     assert info is not None
     assert [[grant.uuid for grant in task.devices] for task in info.tasks] == [task.devices for task in planned.tasks]
 

@@ -9,15 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from millpond.node.records import TaskId
-from millpond.server.doors import ADDRESS, Way
-from millpond.server.proxy.balancing import Readiness
-from millpond.server.proxy.places import Place
-from millpond.server.serving import probing
-from millpond.server.serving.probing import Probe
-from millpond.specs.serving import Serve
+from millpond.node.task.records import TaskId
+from millpond.server.serving import probes
+from millpond.server.serving.probes import Probe
+from millpond.server.serving.proxy.balancing import Readiness
+from millpond.server.serving.proxy.endpoints import TaskEndpoint
+from millpond.server.sessions.task_sockets import ADDRESS, TaskRoute
+from millpond.specs.job.serving import Serve
 
-PLACES = [Place(TaskId("web", 1, number), Way(ADDRESS, 20_000 + number, Path("/nowhere")), "") for number in range(5)]
+PLACES = [
+    TaskEndpoint(TaskId("web", 1, number), TaskRoute(ADDRESS, 20_000 + number, Path("/nowhere")), "")
+    for number in range(5)
+]
 ASKED = [(place, Serve(ready="/ready")) for place in PLACES]
 
 
@@ -30,7 +33,7 @@ def probe(tmp_path: Path) -> Iterator[Probe]:
 def test_a_replica_that_does_not_answer_delays_no_other(probe: Probe, monkeypatch: pytest.MonkeyPatch) -> None:
     others: list[TaskId] = []
 
-    async def ask(_readiness: Readiness, place: Place, _path: str) -> bool | None:
+    async def ask(_readiness: Readiness, place: TaskEndpoint, _path: str) -> bool | None:
         if place is not PLACES[0]:
             others.append(place.task)
             return place is not PLACES[3]
@@ -48,7 +51,7 @@ def test_no_more_replicas_are_asked_at_once_than_the_bound_allows(
 ) -> None:
     asked, most = 0, 0
 
-    async def ask(_readiness: Readiness, _place: Place, _path: str) -> bool | None:
+    async def ask(_readiness: Readiness, _place: TaskEndpoint, _path: str) -> bool | None:
         nonlocal asked, most
         asked += 1
         most = max(most, asked)
@@ -56,7 +59,7 @@ def test_no_more_replicas_are_asked_at_once_than_the_bound_allows(
         asked -= 1
         return True
 
-    monkeypatch.setattr(probing, "MOST_AT_ONCE", 2)
+    monkeypatch.setattr(probes, "MOST_AT_ONCE", 2)
     monkeypatch.setattr(Readiness, "ask", ask)
     assert probe.ready_ones(ASKED) == PLACES
     assert most == 2

@@ -6,7 +6,7 @@ from api_world import Api
 from prometheus_client.parser import text_string_to_metric_families
 
 from millpond.model.states import Outcome
-from millpond.node.records import TaskId
+from millpond.node.task.records import TaskId
 
 
 class Page:

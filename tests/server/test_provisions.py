@@ -14,25 +14,25 @@ from api_world import JOBS, Api, error_of
 
 from millpond.model.errors import InvalidInputError, UnavailableError
 from millpond.node.containers.container import Runtime
-from millpond.node.containers.finding import Containers
+from millpond.node.containers.detection import Containers
 from millpond.node.containers.images import LocalImage, Tell
-from millpond.node.containers.logins import Login
+from millpond.node.containers.logins import RegistryLogin
 from millpond.node.containers.podman import Podman
 from millpond.server.auth.roles import Caller
-from millpond.server.job_files import JobFiles
-from millpond.server.local import Launcher
-from millpond.server.provisions import copying, host
-from millpond.server.provisions.building import bases_of
-from millpond.server.provisions.cache import READ_IN_PLACE, DataCache, Progress
-from millpond.server.provisions.catalogue import CatalogueImage, held_as
-from millpond.server.provisions.staging import Item, Staging
-from millpond.specs.cluster import read_cluster
+from millpond.server.jobs.job_files import JobFiles
+from millpond.server.startup.local_engine import Launcher
+from millpond.server.storage.provisioning import copying, host
+from millpond.server.storage.provisioning.building import bases_of
+from millpond.server.storage.provisioning.cache import READ_IN_PLACE, CopyProgress, DataCache
+from millpond.server.storage.provisioning.catalogue import CatalogueImage, held_as
+from millpond.server.storage.provisioning.staging import Item, Staging
+from millpond.specs.api.images import ImageAdd
+from millpond.specs.config.cluster import read_cluster
+from millpond.specs.config.provisioning import DataSource, ProvisioningRules
+from millpond.specs.config.queues import QueuePaths
 from millpond.specs.errors import SpecError
-from millpond.specs.image_bodies import ImageAdd
-from millpond.specs.images import OURS
-from millpond.specs.job import check_job
-from millpond.specs.provisioning import Provisioning, Source
-from millpond.specs.queues import QueuePaths
+from millpond.specs.job.images import OURS
+from millpond.specs.job.job_file import check_job
 from real_containers import IMAGE, RealPodman
 
 PATIENCE_S = 60.0
@@ -66,10 +66,10 @@ class Shelf:
     def __init__(self, folder: Path, far: Path) -> None:
         self.in_use: set[str] = set()
         self.folder = folder
-        self.cache = DataCache(folder, lambda: (Source("nfs", far, 1_000),), lambda: frozenset(self.in_use))
+        self.cache = DataCache(folder, lambda: (DataSource("nfs", far, 1_000),), lambda: frozenset(self.in_use))
 
     def fetch(self, path: Path, stop: Callable[[], None] = lambda: None) -> str:
-        return self.cache.fetch(path, Progress(), stop)
+        return self.cache.fetch(path, CopyProgress(), stop)
 
 
 @pytest.fixture
@@ -193,7 +193,7 @@ class Gate:
     def items(self, document: Mapping[str, Any]) -> dict[str, Item]:
         return {name: Item("data", path) for name, path in document["data"].items()}
 
-    def fetch(self, item: Item, progress: Progress, stop: Callable[[], None]) -> str:
+    def fetch(self, item: Item, progress: CopyProgress, stop: Callable[[], None]) -> str:
         progress.total, progress.done = 3 * 2**30, 2**30
         while not self.open.wait(0.01):
             stop()
@@ -268,7 +268,7 @@ def test_what_can_never_be_had_ends_its_job_and_what_fails_now_is_tried_again(ga
     staging.begin("b", {"data": {"train": "/far/two"}})  # somebody comes, and the threads look at the clock
     for _ in range(2):
         assert gate.woken.acquire(timeout=PATIENCE_S)
-    assert staging.look("a").doomed == "it is gone for good"
+    assert staging.look("a").unsatisfiable == "it is gone for good"
     staging.close()
 
 
@@ -285,7 +285,9 @@ def test_what_nobody_wants_any_more_is_stopped(gate: Gate, staging: Staging) -> 
 def api(tmp_path: Path, far: Path) -> Iterator[Api]:
     """A server with a source whose data is not fetched before somebody says so."""
     queues = {"default": QueuePaths("root", images=("nvcr.io/nvidia",))}
-    provisioning = Provisioning(sources=(Source("nfs", far, 10_000),), images={"gold": ("nvcr.io/nvidia/cuda",)})
+    provisioning = ProvisioningRules(
+        sources=(DataSource("nfs", far, 10_000),), images={"gold": ("nvcr.io/nvidia/cuda",)}
+    )
     made = Api(tmp_path / "state", provisioning, lambda: queues)
     yield made
     made.close()
@@ -299,16 +301,16 @@ def test_a_job_holds_nothing_until_its_data_is_near_and_then_reads_the_copy(api:
     assert (why["cause"], why["state"]) == ("waiting-for-data", "queued")
     assert str(far / "one") in why["summary"]
     api.client.post(f"{JOBS}/{other.id}/stop")
-    api.outfit.staging.start()
+    api.provisioning.staging.start()
     assert eventually(lambda: api.job(job.id).state == "running")
-    service, provisions = api.service, api.outfit.provisions
+    service, provisions = api.service, api.provisioning.provisions
     launcher = Launcher(JobFiles(api.store), service.files, api.isolation, api.vault, provisions, api.state_dir)
     launch = launcher.launch_of(job.id)
     assert launch.workspace is not None
     (mount,) = launch.workspace.data
     assert Path(mount.path).is_relative_to(api.state_dir / "cache")
     assert (Path(mount.path) / "deep/words").read_bytes() == b"w" * 600
-    (copy,) = api.outfit.cache.copies()
+    (copy,) = api.provisioning.cache.copies()
     assert copy.key in api.store.jobs.pinned_copies(), "it is not removed while the job lives"
 
 
@@ -319,7 +321,7 @@ def test_a_job_that_waits_for_data_can_be_stopped(api: Api, far: Path) -> None:
 
 
 def test_a_restarted_server_goes_on_with_what_a_job_waits_for(tmp_path: Path, far: Path) -> None:
-    provisioning = Provisioning(sources=(Source("nfs", far, 10_000),))
+    provisioning = ProvisioningRules(sources=(DataSource("nfs", far, 10_000),))
     killed = Api(tmp_path / "state", provisioning)
     waiting = killed.submit(data={"train": str(far / "one")})
     after = killed.submit(after=waiting.id)
@@ -327,7 +329,7 @@ def test_a_restarted_server_goes_on_with_what_a_job_waits_for(tmp_path: Path, fa
     api = Api(tmp_path / "state", provisioning)
     assert api.client.get(f"{JOBS}/{waiting.id}/why").json()["cause"] == "waiting-for-data"
     assert api.client.get(f"{JOBS}/{after.id}/why").json()["cause"] == "dependency"
-    api.outfit.staging.start()
+    api.provisioning.staging.start()
     assert eventually(lambda: api.job(waiting.id).state == "running")
     api.close()
 
@@ -351,7 +353,7 @@ class NoRegistry:
     def at(self, digest: str) -> LocalImage:
         return LocalImage(digest, 1, digest)
 
-    def pull(self, reference: str, tell: Tell, login: Login | None = None) -> LocalImage:
+    def pull(self, reference: str, tell: Tell, login: RegistryLogin | None = None) -> LocalImage:
         raise UnavailableError(f"{reference} cannot be fetched", "")
 
 
@@ -392,7 +394,7 @@ def test_an_image_comes_from_where_the_queue_may_have_it_from_or_from_the_catalo
     assert "may not have the image docker.io/library/here:1" in refused(api, image="here:1")
     assert "goes round the catalogue" in refused(api, image="localhost/millpond/here:1")
     entry = CatalogueImage("here", "1", "built", "sha256:" + "1" * 64, 1, "ada", "", "private", "", 0.0)
-    api.outfit.catalogue.put(entry)
+    api.provisioning.catalogue.put(entry)
     assert api.submit(image="here:1").state in ("queued", "starting", "running")
 
 
@@ -400,9 +402,9 @@ def test_an_image_has_to_be_allowed_in_the_pool_too(api: Api, runtime: Runtime) 
     assert "jobs of queue 'default' may not have" in refused(api, image="quay.io/here:1", pool="gold")
     assert "jobs in pool 'gold' may not have" in refused(api, image="nvcr.io/nvidia/here:1", pool="gold")
     entry = CatalogueImage("here", "1", "built", "sha256:" + "1" * 64, 1, "ada", "", "private", "", 0.0)
-    api.outfit.catalogue.put(entry)
+    api.provisioning.catalogue.put(entry)
     document = check_job({"command": "x", "image": "here:1", "pool": "gold"})
-    assert api.outfit.provisions.settle(document.file, document.document, Caller("ada")).waits is False
+    assert api.provisioning.provisions.settle(document.file, document.document, Caller("ada")).waits is False
 
 
 def test_the_catalogue_is_filled_from_where_ones_queue_may_have_images_from(api: Api, runtime: Runtime) -> None:
@@ -438,7 +440,7 @@ def test_an_array_waits_for_its_image_as_one_and_all_members_run_in_the_same(api
     array = api.submit(image=far_image, array="0-2", gpus=1)
     assert why(api, array.id) == ("queued", "waiting-for-image")
     assert not api.world.running
-    api.outfit.staging.start()
+    api.provisioning.staging.start()
     assert eventually(lambda: bool(api.job(array.id)) and len(api.world.running) == 3)
     members = [api.service.job_files.latest(f"{array.id}.{index}") for index in range(3)]
     assert {member.spec.file.pinned.image for member in members if member.spec.file.pinned} == {"sha256:" + "1" * 64}
@@ -462,7 +464,7 @@ def test_a_revision_waits_for_its_image_while_the_one_before_goes_on(api: Api, f
         api.job(job)
     assert why(api, f"{job}.r2") == ("queued", "waiting-for-image")
     assert api.job(job).state == "running"
-    api.outfit.staging.start()
+    api.provisioning.staging.start()
     assert eventually(lambda: api.job(f"{job}.r2").state == "running")
 
 
@@ -502,16 +504,16 @@ def test_a_build_upon_what_is_not_written_out_is_refused() -> None:
 def test_images_that_left_the_catalogue_go_when_no_container_is_made_of_them_any_more(
     api: Api, real_podman: RealPodman
 ) -> None:
-    images = api.outfit.host.containers().images
+    images = api.provisioning.host.containers().images
     busy = images.find(IMAGE)
     assert busy is not None
     kept = CatalogueImage("kept", "1", IMAGE, busy.digest, 1, "ada", "", "group", "", 0.0)
-    api.outfit.catalogue.put(kept)
+    api.provisioning.catalogue.put(kept)
     left = held_as("left", "1")
     for name in (kept.held_as, left):
         images.name(busy, name)
     assert {kept.held_as, left} <= set(images.names(OURS))
-    api.outfit.tidy(0.0)
+    api.provisioning.tidy(0.0)
     names = images.names(OURS)  # among them what other tests keep containers of
     assert kept.held_as in names
     assert left not in names

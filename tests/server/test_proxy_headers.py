@@ -6,10 +6,10 @@ import pytest
 
 from millpond.server.auth.guard import COOKIE
 from millpond.server.auth.oidc.sign_on import COOKIE as SIGN_ON_COOKIE
-from millpond.server.proxy.browsers import COOKIE as PASS_COOKIE
-from millpond.server.proxy.headers import Caller, to_client, to_program
+from millpond.server.serving.proxy.browsers import COOKIE as PASS_COOKIE
+from millpond.server.serving.proxy.headers import ProxyCaller, to_client, to_program
 
-CALLER = Caller("192.0.2.1", "https", "pool.test")
+CALLER = ProxyCaller("192.0.2.1", "https", "pool.test")
 
 
 def test_no_cookie_of_the_platform_reaches_a_program() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from api_world import JOBS, Api
 
-from millpond.server.proxy.places import NotRunningError, places_of
+from millpond.server.serving.proxy.endpoints import NotRunningError, places_of
 
 
 def test_who_looks_for_a_suspended_place_to_work_is_told_how_it_goes_on(tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ import pytest
 from httpcore2 import AnyIOBackend
 from starlette.types import Message, Scope
 
-from millpond.server.doors import ADDRESS, Way
-from millpond.server.proxy.requests import RequestRelay, Target
+from millpond.server.serving.proxy.requests import ProxiedRequest, RequestRelay
+from millpond.server.sessions.task_sockets import ADDRESS, TaskRoute
 
 ANSWER = b"HTTP/1.1 201 Created\r\nContent-Length: 2\r\nX-Own: yes\r\n\r\nok"
 
@@ -42,7 +42,7 @@ async def passed_on(
 
     scope: Scope = {"type": "http", "method": "POST", "headers": headers}
     kept = [(name, value) for name, value in headers if name != b"transfer-encoding"]
-    target = Target(Way(ADDRESS, port, state_dir), b"/a%2Fb?x", kept, "/proxy/j", False)
+    target = ProxiedRequest(TaskRoute(ADDRESS, port, state_dir), b"/a%2Fb?x", kept, "/proxy/j", False)
     async with listener:
         await RequestRelay(AnyIOBackend()).relay(scope, receive, send, target)
     return seen, got

@@ -7,12 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from millpond.node.records import TaskId
-from millpond.server.doors import ADDRESS, Way
-from millpond.server.proxy.balancing import READY_FOR_S, SILENT_FOR_S, UNREADY_FOR_S, Readiness
-from millpond.server.proxy.places import Place
+from millpond.node.task.records import TaskId
+from millpond.server.serving.proxy.balancing import READY_FOR_S, SILENT_FOR_S, UNREADY_FOR_S, Readiness
+from millpond.server.serving.proxy.endpoints import TaskEndpoint
+from millpond.server.sessions.task_sockets import ADDRESS, TaskRoute
 
-PLACES = [Place(TaskId("web", 1, number), Way(ADDRESS, 20_000 + number, Path("/nowhere")), "") for number in range(2)]
+PLACES = [
+    TaskEndpoint(TaskId("web", 1, number), TaskRoute(ADDRESS, 20_000 + number, Path("/nowhere")), "")
+    for number in range(2)
+]
 
 
 class Asked:
@@ -24,7 +27,7 @@ class Asked:
         self.say: dict[int, bool | asyncio.Future[bool | None] | None] = {0: True, 1: True}
         monkeypatch.setattr(self.readiness, "ask", self._ask)
 
-    async def _ask(self, place: Place, path: str) -> bool | None:
+    async def _ask(self, place: TaskEndpoint, path: str) -> bool | None:
         said = self.say[place.task.task]
         return await said if isinstance(said, asyncio.Future) else said
 

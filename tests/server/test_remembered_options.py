@@ -8,7 +8,7 @@ import pytest
 
 from millpond.model.errors import UnavailableError
 from millpond.server.options import ServerOptions, parse_options
-from millpond.server.startup.remembered import remember, with_remembered
+from millpond.server.startup.saved_options import remember, with_remembered
 
 
 def started(state_dir: Path, *arguments: str) -> tuple[ServerOptions, str]:

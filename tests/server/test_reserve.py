@@ -13,8 +13,8 @@ from sqlalchemy.exc import OperationalError
 
 from millpond.model.events import Ended, StopRequested
 from millpond.model.states import Outcome
-from millpond.server.disk_use import KEPT_FOR_ENDS_BYTES
-from millpond.server.disk_watch import DiskWatch
+from millpond.server.operations.disk_use import KEPT_FOR_ENDS_BYTES
+from millpond.server.operations.disk_watch import DiskWatch
 from millpond.server.store.histories import LogEntry
 from millpond.server.store.jobs import NewJob
 from millpond.server.store.reserve import RESERVE_BYTES, Reserve
@@ -113,7 +113,7 @@ def test_the_servers_log_tells_of_the_reserve_and_of_the_full_disk(api: Api, cap
     free = [10 * KEPT_FOR_ENDS_BYTES]
     api.service.disk.free = lambda path: free[0]
     watch = DiskWatch(api.loop, api.service.disk, api.state_dir, 1.0, api.clock)
-    caplog.set_level("INFO", "millpond.server.disk_watch")
+    caplog.set_level("INFO", "millpond.server.operations.disk_watch")
     for free[0] in (10 * KEPT_FOR_ENDS_BYTES, 0, 0, 10 * KEPT_FOR_ENDS_BYTES):
         watch.look_at_full_disk()
         watch.look_at_reserve()

@@ -8,9 +8,9 @@ import pytest
 from server_world import Clock, Server, World
 
 from millpond.model.errors import NotFoundError
-from millpond.node.records import TaskFiles, TaskId, job_dir
-from millpond.server.logs import LogReader, Wish
-from millpond.server.retention import Janitor, Limits
+from millpond.node.task.records import TaskFiles, TaskId, job_dir
+from millpond.server.operations.retention import RetentionLimits, RetentionWorker
+from millpond.server.views.logs import LogReader, LogRequest
 
 DAY_S = 86_400.0
 
@@ -36,8 +36,8 @@ class Scene:
         log.parent.mkdir(parents=True)
         log.write_bytes(b"x" * size)
 
-    def look(self, limits: Limits) -> tuple[int, int]:
-        return Janitor(self.server.store, self.state_dir, limits, self.clock).look()
+    def look(self, limits: RetentionLimits) -> tuple[int, int]:
+        return RetentionWorker(self.server.store, self.state_dir, limits, self.clock).look()
 
     def snapshot(self) -> None:
         """Two snapshots later no restart replays what has been."""
@@ -59,7 +59,7 @@ def scene(tmp_path: Path) -> Scene:
 
 def test_jobs_that_ended_long_ago_are_forgotten_with_all_they_left(scene: Scene) -> None:
     scene.snapshot()
-    assert scene.look(Limits(job_days=1.5)) == (2, 0)
+    assert scene.look(RetentionLimits(job_days=1.5)) == (2, 0)
     store = scene.server.store
     assert scene.there() == "clives"
     assert [store.jobs.is_job(name) for name in ("a", "b", "c", "lives")] == [False, False, True, True]
@@ -67,26 +67,26 @@ def test_jobs_that_ended_long_ago_are_forgotten_with_all_they_left(scene: Scene)
     assert store.jobs.repeated("a") is None
     assert store.history("c")[0]
     again = Server(scene.state_dir, scene.world, scene.clock)
-    assert again.loop.board.get("lives").state == "running"
+    assert again.loop.job_cache.get("lives").state == "running"
 
 
 def test_what_a_restart_would_replay_stays(scene: Scene) -> None:
-    assert scene.look(Limits(job_days=0)) == (0, 0)
+    assert scene.look(RetentionLimits(job_days=0)) == (0, 0)
     assert scene.there() == "abclives"
     Server(scene.state_dir, scene.world, scene.clock)
 
 
 def test_too_much_output_goes_from_the_oldest_end_and_readers_are_told(scene: Scene) -> None:
-    assert scene.look(Limits(log_gib=250_000 / 2**30)) == (0, 2)
+    assert scene.look(RetentionLimits(log_gib=250_000 / 2**30)) == (0, 2)
     assert scene.there() == "clives"
     info = scene.server.store.jobs.ended_job("a")
     assert info is not None
     with pytest.raises(NotFoundError, match="removed to make room"):
-        LogReader(scene.state_dir, lambda: info, Wish(), lambda: False)
-    assert scene.look(Limits(log_gib=250_000 / 2**30)) == (0, 0)
+        LogReader(scene.state_dir, lambda: info, LogRequest(), lambda: False)
+    assert scene.look(RetentionLimits(log_gib=250_000 / 2**30)) == (0, 0)
 
 
 def test_work_that_lives_keeps_its_output_however_large(scene: Scene) -> None:
-    scene.look(Limits(log_gib=0))
+    scene.look(RetentionLimits(log_gib=0))
     assert scene.there() == "lives"
     assert job_dir(scene.state_dir, "lives").exists()

@@ -6,12 +6,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millpond.server.serving.revisions import GONE, TO_BE_SUBMITTED, Phase, Revision, Side, Step, next_step, sizes
+from millpond.server.serving.revisions import (
+    GONE,
+    TO_BE_SUBMITTED,
+    Phase,
+    Revision,
+    RolloutStep,
+    Side,
+    next_step,
+    sizes,
+)
 from millpond.server.serving.routing import Routes, Split
 from millpond.specs.errors import SpecError
-from millpond.specs.job import check_job
-from millpond.specs.job_ids import revision_job, service_of
-from millpond.specs.serving import Rollout
+from millpond.specs.job.job_file import check_job
+from millpond.specs.job.job_ids import revision_job, service_of
+from millpond.specs.job.serving import Rollout
 
 RULE = Rollout()
 
@@ -65,22 +74,22 @@ def test_never_too_many_never_too_few_and_it_comes_to_its_end(target, before, su
 
 def test_what_is_not_ready_in_time_or_ends_is_withdrawn_and_the_present_one_gets_its_replicas_back() -> None:
     late = next_step(revision(), RULE, Side(1, 0), Side(3, 3), overdue=True)
-    assert late == Step(Phase.UNDOING, "no further replica was ready within 10m")
+    assert late == RolloutStep(Phase.UNDOING, "no further replica was ready within 10m")
     assert next_step(revision(), RULE, GONE, Side(2, 2), overdue=False).phase is Phase.UNDOING
     undoing = revision(Phase.UNDOING)
-    assert next_step(undoing, RULE, Side(2, 0), Side(2, 2), overdue=True) == Step(coming=1, present=2)
-    assert next_step(undoing, RULE, Side(1, 0), Side(2, 2), overdue=True) == Step(coming=1, present=3)
-    assert next_step(undoing, RULE, Side(1, 0), Side(3, 3), overdue=True) == Step(coming=0, present=3)
+    assert next_step(undoing, RULE, Side(2, 0), Side(2, 2), overdue=True) == RolloutStep(coming=1, present=2)
+    assert next_step(undoing, RULE, Side(1, 0), Side(2, 2), overdue=True) == RolloutStep(coming=1, present=3)
+    assert next_step(undoing, RULE, Side(1, 0), Side(3, 3), overdue=True) == RolloutStep(coming=0, present=3)
     assert next_step(undoing, RULE, GONE, Side(3, 1), overdue=True).phase is Phase.UNDONE
 
 
 def test_a_canary_and_one_that_is_paused_wait_for_people() -> None:
     for waiting in (revision(Phase.CANARY, percent=10.0), revision(paused=True)):
-        assert next_step(waiting, RULE, Side(1, 1), Side(3, 3), overdue=False) == Step()
+        assert next_step(waiting, RULE, Side(1, 1), Side(3, 3), overdue=False) == RolloutStep()
     begin = next_step(revision(Phase.CANARY, percent=40.0), RULE, TO_BE_SUBMITTED, Side(3, 3), overdue=False)
-    assert begin == Step(coming=2), "so many begin as its part of the requests asks for"
+    assert begin == RolloutStep(coming=2), "so many begin as its part of the requests asks for"
     at_rest = next_step(revision(Phase.CANARY, percent=40.0), RULE, Side(0, 0), Side(3, 3), overdue=False)
-    assert at_rest == Step(), "its own load wakes it"
+    assert at_rest == RolloutStep(), "its own load wakes it"
 
 
 def test_whoever_is_left_alone_stays() -> None:

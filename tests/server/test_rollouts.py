@@ -11,15 +11,15 @@ import pytest
 from api_world import JOBS, Api
 
 from millpond.model.states import Outcome
-from millpond.node.records import TaskId
-from millpond.server.doors import Way
-from millpond.server.proxy.places import Place
+from millpond.node.task.records import TaskId
 from millpond.server.serving import rollouts
-from millpond.server.serving.probing import Probe
+from millpond.server.serving.probes import Probe
+from millpond.server.serving.proxy.endpoints import TaskEndpoint
+from millpond.server.sessions.task_sockets import TaskRoute
+from millpond.specs.api.jobs import JobInfo
 from millpond.specs.errors import Problem, SpecError
-from millpond.specs.job import JobSpec, stored_job
-from millpond.specs.job_bodies import JobInfo
-from millpond.specs.serving import Serve
+from millpond.specs.job.job_file import JobSpec, stored_job
+from millpond.specs.job.serving import Serve
 
 FILE: dict[str, Any] = {"kind": "service", "name": "web", "command": "old", "tasks": 2}
 
@@ -141,12 +141,14 @@ def test_a_revision_that_cannot_be_read_any_more_keeps_no_other_service_waiting(
 
 
 def test_the_replicas_of_all_services_that_change_are_asked_together(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    def places_of(info: JobInfo, state_dir: Path) -> list[Place]:
-        return [Place(TaskId(info.id, 1, each.task), Way(info.id, 1, state_dir), "") for each in info.tasks]
+    def places_of(info: JobInfo, state_dir: Path) -> list[TaskEndpoint]:
+        return [
+            TaskEndpoint(TaskId(info.id, 1, each.task), TaskRoute(info.id, 1, state_dir), "") for each in info.tasks
+        ]
 
     asked: list[set[str]] = []
 
-    def ready_ones(_probe: Probe, replicas: Sequence[tuple[Place, Serve]]) -> list[Place]:
+    def ready_ones(_probe: Probe, replicas: Sequence[tuple[TaskEndpoint, Serve]]) -> list[TaskEndpoint]:
         asked.append({place.task.job for place, _ in replicas})
         return [place for place, _ in replicas if not place.task.job.startswith(silent)]
 

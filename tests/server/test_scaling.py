@@ -10,16 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from server_world import Clock, Server, World
 
-from millpond.node.records import TaskId
-from millpond.server.doors import ADDRESS, Way
-from millpond.server.proxy.balancing import Balancer
-from millpond.server.proxy.metering import Meter
-from millpond.server.proxy.places import Place
-from millpond.server.serving.scaling import Autoscaler, Load, Wish, desired, wish
-from millpond.server.serving.sizing import Sizing
+from millpond.node.task.records import TaskId
+from millpond.server.serving.autoscaler import Autoscaler, Load, ReplicaTarget, desired, wish
+from millpond.server.serving.proxy.balancing import Balancer
+from millpond.server.serving.proxy.endpoints import TaskEndpoint
+from millpond.server.serving.proxy.metering import ProxyMeter
+from millpond.server.serving.replica_counts import Sizing
+from millpond.server.sessions.task_sockets import ADDRESS, TaskRoute
 from millpond.specs.errors import SpecError
-from millpond.specs.job import check_job
-from millpond.specs.serving import Scale
+from millpond.specs.job.job_file import check_job
+from millpond.specs.job.serving import Scale
 
 SCALE = Scale(requests_per_s=10.0, open_requests=4.0, latency="500ms")
 
@@ -49,7 +49,7 @@ def test_the_use_of_cards_counts_where_it_is_measured() -> None:
 
 
 wishes = st.lists(st.tuples(st.floats(0, 100), st.integers(1, 50)), min_size=1).map(
-    lambda pairs: [Wish(at, replicas) for at, replicas in sorted(pairs)]
+    lambda pairs: [ReplicaTarget(at, replicas) for at, replicas in sorted(pairs)]
 )
 
 
@@ -62,9 +62,9 @@ def test_it_goes_up_at_once_down_only_after_a_while_and_never_out_of_bounds(wish
     assert wanted >= min(max(each.replicas for each in wishes if each.at >= now - 30.0), bounds[1])
 
 
-def place(number: int) -> Place:
+def place(number: int) -> TaskEndpoint:
     """Where one replica would serve."""
-    return Place(TaskId("web", 1, number), Way(ADDRESS, 20_000 + number, Path("/nowhere")), "")
+    return TaskEndpoint(TaskId("web", 1, number), TaskRoute(ADDRESS, 20_000 + number, Path("/nowhere")), "")
 
 
 class Measures:
@@ -180,9 +180,9 @@ def test_a_service_nobody_asks_goes_to_zero_unless_somebody_comes_at_the_last_mo
     assert service.running_after(31) == 1
     service.measures.open, service.measures.used_at = 0, None
     assert service.running_after(1) == 0
-    info = service.server.loop.board.get("web")
+    info = service.server.loop.job_cache.get("web")
     assert info is not None
-    assert (info.state, info.resting) == ("queued", "no request for 1 minute; the next one wakes it")
+    assert (info.state, info.scaled_to_zero) == ("queued", "no request for 1 minute; the next one wakes it")
     service.server.loop.close()
 
 
@@ -256,7 +256,7 @@ def test_requests_go_to_the_replica_with_the_fewest_open_ones_and_idle_ones_take
 
 
 def test_the_meter_tells_what_happened_since_it_was_last_asked() -> None:
-    meter = Meter()
+    meter = ProxyMeter()
     assert meter.load("web", 100.0) == Load(0.0, 0.0, 0)
     with meter.request("web"):
         assert meter.load("web", 102.0).open_requests == 1

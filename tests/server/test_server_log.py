@@ -6,12 +6,12 @@ import json
 import logging
 import sys
 
-from millpond.server.server_log import JsonLines
+from millpond.server.operations.server_log import JsonLines
 
 
 def line_of(message: str, *arguments: object, error: BaseException | None = None) -> str:
     trace = None if error is None else (type(error), error, error.__traceback__)
-    record = logging.LogRecord("millpond.server.loop", logging.WARNING, "f", 1, message, arguments, trace)
+    record = logging.LogRecord("millpond.server.runtime.loop", logging.WARNING, "f", 1, message, arguments, trace)
     record.created = 1_000.25
     return JsonLines().format(record)
 
@@ -20,7 +20,7 @@ def test_a_line_is_one_object_with_instant_level_and_origin() -> None:
     assert json.loads(line_of("job %s is lost", "a")) == {
         "at": "1970-01-01T00:16:40.250+00:00",
         "level": "warning",
-        "logger": "millpond.server.loop",
+        "logger": "millpond.server.runtime.loop",
         "message": "job a is lost",
     }
 

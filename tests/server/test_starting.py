@@ -14,30 +14,30 @@ import pytest
 from fresh_databases import fresh_sqlite
 
 from millpond.model.errors import InvalidInputError, UnavailableError
-from millpond.node import private_network
-from millpond.node.cgroups import Amounts
-from millpond.node.sandbox_finding import SandboxMode
+from millpond.node.host.cgroups import Amounts
+from millpond.node.sandbox import private_network
+from millpond.node.sandbox.detection import SandboxMode
 from millpond.server import state_dir
 from millpond.server.auth.accounts import Accounts
 from millpond.server.auth.owner import token_in
 from millpond.server.auth.records import User
-from millpond.server.files.service import Files
-from millpond.server.http import listen, url_of
-from millpond.server.isolation import Apart, Isolation
-from millpond.server.job_files import JobFiles
-from millpond.server.local import Launcher, Rules, describe
+from millpond.server.auth.vault.ciphers import Cipher
+from millpond.server.auth.vault.secrets import Vault
+from millpond.server.http.server import listen, url_of
+from millpond.server.jobs.job_files import JobFiles
 from millpond.server.options import ServerOptions, parse_options
-from millpond.server.process import run
-from millpond.server.provisions.outfit import Outfit
+from millpond.server.startup.isolation import Isolation, IsolationLevel
+from millpond.server.startup.local_engine import Launcher, Rules, describe
+from millpond.server.startup.process import run
 from millpond.server.state_dir import StateDir
+from millpond.server.storage.files.service import FileService
+from millpond.server.storage.provisioning.components import Provisioning
 from millpond.server.store.jobs import NewJob
 from millpond.server.store.store import Store
-from millpond.server.vault.ciphers import Cipher
-from millpond.server.vault.secrets import Vault
-from millpond.specs.cluster import ClusterConfig, read_cluster
-from millpond.specs.confining import NetworkRule, TaskRules
-from millpond.specs.job_ids import member_id
-from millpond.specs.server_bodies import ServerFile
+from millpond.specs.api.server import ServerFile
+from millpond.specs.config.cluster import ClusterConfig, read_cluster
+from millpond.specs.config.tasks import NetworkRule, TaskRules
+from millpond.specs.job.job_ids import member_id
 
 
 def test_a_state_directory_is_made_for_its_owner_and_used_by_one_server_at_a_time(tmp_path: Path) -> None:
@@ -184,12 +184,12 @@ def test_a_member_of_an_array_is_launched_as_its_array_says_and_for_its_user(tmp
 
 def launcher_on(store: Store, state_dir: Path, vault: Vault | None = None, network: str = "auto") -> Launcher:
     accounts = Accounts(store.accounts, "ada", "token", lambda: 1.0)
-    isolation = Isolation(Apart(SandboxMode.AUTO), accounts, "ada", state_dir)
+    isolation = Isolation(IsolationLevel(SandboxMode.AUTO), accounts, "ada", state_dir)
     vault = vault or Vault(store.secrets, state_dir, lambda: Cipher.AES_256_GCM, lambda: 1.0)
-    outfit = Outfit(store, state_dir, vault)
-    files = Files(state_dir, store, outfit.rules, outfit.cache.copy_of)
+    provisioning = Provisioning(store, state_dir, vault)
+    files = FileService(state_dir, store, provisioning.rules, provisioning.cache.copy_of)
     rules = Rules(lambda: TaskRules(network=NetworkRule(network)))
-    return Launcher(JobFiles(store), files, isolation, vault, outfit.provisions, state_dir, rules)
+    return Launcher(JobFiles(store), files, isolation, vault, provisioning.provisions, state_dir, rules)
 
 
 @pytest.mark.parametrize(

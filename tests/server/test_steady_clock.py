@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from server_world import Clock, Server, World
 
-from millpond.server.steady_clock import PACE, KeptOffset, SteadyClock
+from millpond.server.runtime.clock import PACE, KeptOffset, SteadyClock
 
 
 class Machine:
@@ -178,7 +178,7 @@ def test_a_clock_that_is_set_forward_ends_no_job_at_its_limit_and_books_no_time(
     machine.passed_s, machine.set_by_s = 30.0, 86_400.0
     server.loop.turn(0.0)
     server.loop.turn(0.0)
-    info = server.loop.board.get("a")
+    info = server.loop.job_cache.get("a")
     assert info is not None
     assert info.state == "running"
     assert info.ran_s(clock()) == pytest.approx(30.0)

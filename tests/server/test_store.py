@@ -16,21 +16,21 @@ from millpond.model import decisions, events
 from millpond.model.codec import from_plain, to_plain
 from millpond.model.confinement import Confinement, LimitKind
 from millpond.model.decisions import Grant, Placement, SuspendMode
-from millpond.model.devices import Device, Health
+from millpond.model.devices import Device, DeviceHealth
 from millpond.model.errors import UnavailableError
-from millpond.model.nodes import Closure, Node, Pool, SharingPolicy
+from millpond.model.nodes import Cordon, Node, Pool, SharingPolicy
 from millpond.model.reasons import Cause
 from millpond.model.resources import Amount, SliceRequest, TaskRequest
 from millpond.model.states import Outcome
 from millpond.model.tenants import Limit, Queue
 from millpond.model.topology import Level
 from millpond.model.workloads import Checkpoint, CheckpointMode, Job, Kind, Priority, Role
-from millpond.server.history import account
-from millpond.server.store.connecting import sqlite_url
+from millpond.server.store.database import sqlite_url
 from millpond.server.store.histories import DecisionEntry, LogEntry
 from millpond.server.store.jobs import NewJob
 from millpond.server.store.schema import metadata
-from millpond.server.store.store import Snapshot, Store
+from millpond.server.store.store import Store, StoredSnapshot
+from millpond.server.views.job_history import account
 
 JOB = Job(
     "j",
@@ -47,7 +47,7 @@ JOB = Job(
     checkpoint=Checkpoint(CheckpointMode.SIGNAL, "SIGUSR1", 5.0),
     deadline_s=9.0,
 )
-DEVICE = Device("u", 0, "fake", "V100", 32_768, 1, 1, Health.FAULTY, "broken", True, True, "card", 3, True, 512)
+DEVICE = Device("u", 0, "fake", "V100", 32_768, 1, 1, DeviceHealth.FAULTY, "broken", True, True, "card", 3, True, 512)
 NODE = Node("n", 1000, 1024, (DEVICE,), "p", "r", "z", "nvswitch-8", 5, (("rdma", 2),), False, "drained")
 PLACEMENT = Placement(1, "ps", "n", (Grant("u", 250, 500, 1024),))
 
@@ -59,14 +59,14 @@ EVENTS: tuple[events.Event, ...] = (
     events.LimitChanged(1.0, Limit("ada", "", 2, 3_000, 4_000)),
     events.NodeJoined(1.0, NODE),
     events.NodeLost(1.0, "n"),
-    events.NodeClosed(1.0, "n", Closure(2.0, 3.0, "new disks", drain=True, planned=True, by="ada")),
+    events.NodeClosed(1.0, "n", Cordon(2.0, 3.0, "new disks", drain=True, planned=True, by="ada")),
     events.NodeOpened(1.0, "n", planned=True, by="ada"),
-    events.DeviceHealthChanged(1.0, "n", "u", Health.BUSY_ELSEWHERE, "somebody"),
+    events.DeviceHealthChanged(1.0, "n", "u", DeviceHealth.BUSY_ELSEWHERE, "somebody"),
     events.LoadSampled(1.0, "n", 500),
     events.JobSubmitted(1.0, JOB),
-    events.StartsHeld(1.0, Cause.NOT_ISOLATED, "install bubblewrap"),
-    events.StartsFreed(1.0, Cause.NOT_ISOLATED),
-    events.ClockSetForward(1.0, 3_600.0),
+    events.SchedulingPaused(1.0, Cause.NOT_ISOLATED, "install bubblewrap"),
+    events.SchedulingResumed(1.0, Cause.NOT_ISOLATED),
+    events.ClockJumped(1.0, 3_600.0),
     events.DurationPredicted(1.0, "j", 10.0, 20.0),
     events.StopRequested(1.0, "j", "ada"),
     events.SuspendRequested(1.0, "j", True),
@@ -136,8 +136,8 @@ def test_a_batch_is_stored_whole_or_not_at_all(store: Store) -> None:
 
 def test_the_latest_snapshot_is_found_and_old_ones_go(store: Store) -> None:
     for seq in (1, 2, 3):
-        store.save_snapshot(Snapshot(seq, float(seq), "v", {"seq": seq}))
-    assert store.latest_snapshot() == Snapshot(3, 3.0, "v", {"seq": 3})
+        store.save_snapshot(StoredSnapshot(seq, float(seq), "v", {"seq": seq}))
+    assert store.latest_snapshot() == StoredSnapshot(3, 3.0, "v", {"seq": 3})
 
 
 def test_the_files_are_for_their_owner_alone(tmp_path: Path) -> None:

@@ -13,17 +13,17 @@ from server_world import Clock, Server, World
 
 from millpond.model.events import StopRequested
 from millpond.model.states import Outcome
-from millpond.node.log_index import Mark, Stream
-from millpond.node.records import TaskFiles, TaskId
-from millpond.server.inbox import ChangeJob
-from millpond.server.sweeps.halving import rungs_up_to, verdict
-from millpond.server.sweeps.readings import MOST_AT_ONCE, MOST_LINES, MOST_PLACES, Point, Reading, _Wanted
-from millpond.server.sweeps.watching import SweepWatch
-from millpond.specs.file_bodies import MetricsInfo
-from millpond.specs.sweeps import Halving, Metric
-from millpond.specs.trial_bodies import TrialList
+from millpond.node.task.log_index import Mark, Stream
+from millpond.node.task.records import TaskFiles, TaskId
+from millpond.server.jobs.sweeps.halving import rungs_up_to, verdict
+from millpond.server.jobs.sweeps.readings import MOST_AT_ONCE, MOST_LINES, MOST_PLACES, Point, TrialReading, _Wanted
+from millpond.server.jobs.sweeps.sweep_watch import SweepWatch
+from millpond.server.runtime.inbox import ChangeJob
+from millpond.specs.api.files import MetricsInfo
+from millpond.specs.api.trials import TrialList
+from millpond.specs.job.sweeps import Halving, SweepMetric
 
-LOSS = Metric(name="loss")
+LOSS = SweepMetric(name="loss")
 SWEEP: dict[str, Any] = {
     "parameters": {"lr": [0.1, 0.2, 0.3, 0.4]},
     "metric": "loss",
@@ -47,7 +47,7 @@ def prints(state_dir: Path, job: str, text: str) -> None:
         file.write(text)
 
 
-def fresh(reading: Reading, over: bool = False) -> list[tuple[float, float | None]]:
+def fresh(reading: TrialReading, over: bool = False) -> list[tuple[float, float | None]]:
     return [(point.step, point.value) for point in reading.fresh(over=over)]
 
 
@@ -83,7 +83,7 @@ def test_rungs_are_a_factor_apart_or_as_written() -> None:
 )
 def test_one_in_factor_goes_on_at_a_rung(own: float | None, others: list[float | None], goes_on: bool) -> None:
     assert (verdict(Halving(factor=3), LOSS, 9, own, [own, *others]) == "") is goes_on
-    highest = Metric(name="score", goal="maximize")
+    highest = SweepMetric(name="score", goal="maximize")
     turned = [None if value is None else -value for value in [own, *others]]
     assert (verdict(Halving(factor=3), highest, 9, turned[0], turned) == "") is goes_on
 
@@ -94,7 +94,7 @@ def test_a_verdict_says_behind_whom_and_by_how_much() -> None:
 
 
 def test_reports_are_read_once_as_they_come(tmp_path: Path) -> None:
-    reading = Reading.of(tmp_path, "a.0", 1, LOSS)
+    reading = TrialReading.of(tmp_path, "a.0", 1, LOSS)
     assert fresh(reading) == []
     report(tmp_path, "a.0", 1, 0.5)
     report(tmp_path, "a.0", None, None)
@@ -109,17 +109,17 @@ def test_reports_are_read_once_as_they_come(tmp_path: Path) -> None:
 
 
 def test_printed_lines_are_read_by_name_or_as_laid_down(tmp_path: Path) -> None:
-    reading = Reading.of(tmp_path, "a.0", 1, LOSS)
+    reading = TrialReading.of(tmp_path, "a.0", 1, LOSS)
     prints(tmp_path, "a.0", "start\nstep=4 loss=0.31 acc=1\nval_loss=7 loss: 2.5e-1\nloss = nan\nloss=0.1")
     assert fresh(reading) == [(4.0, 0.31), (2.0, 0.25), (3.0, None)]
     assert fresh(reading, over=True) == [(4.0, 0.1)]
-    laid_down = Metric(name="loss", printed="val loss: {value} |", printed_step="Epoch {step}/")
+    laid_down = SweepMetric(name="loss", printed="val loss: {value} |", printed_step="Epoch {step}/")
     prints(tmp_path, "a.1", "Epoch 3/90 |  val   loss: 0.5 | train loss: 0.1 |\nval loss: 0.5\n")
-    assert fresh(Reading.of(tmp_path, "a.1", 1, laid_down)) == [(3.0, 0.5)]
+    assert fresh(TrialReading.of(tmp_path, "a.1", 1, laid_down)) == [(3.0, 0.5)]
 
 
 def test_of_a_flood_of_output_the_end_is_read_and_a_hostile_line_costs_little(tmp_path: Path) -> None:
-    reading = Reading.of(tmp_path, "a.0", 1, LOSS)
+    reading = TrialReading.of(tmp_path, "a.0", 1, LOSS)
     prints(tmp_path, "a.0", "loss=1\n" + "1" * MOST_AT_ONCE + "\n" + "loss=" * 100_000 + "\nloss=2\n")
     assert reading.fresh(over=False) == [Point(1.0, 2.0)]
 
@@ -137,7 +137,7 @@ def test_of_a_flood_of_output_the_end_is_read_and_a_hostile_line_costs_little(tm
     ],
 )
 def test_a_pattern_finds_its_number(tmp_path: Path, printed: str, line: str, value: float | str | None) -> None:
-    reading = Reading.of(tmp_path, "a.0", 1, Metric(name="loss", printed=printed))
+    reading = TrialReading.of(tmp_path, "a.0", 1, SweepMetric(name="loss", printed=printed))
     prints(tmp_path, "a.0", f"{line}\n")
     assert fresh(reading) == ([] if value == "nothing" else [(1.0, value)])
 
@@ -158,7 +158,7 @@ def test_no_pattern_goes_back_over_what_it_has_read(printed: str | None) -> None
 
 
 def test_of_many_lines_and_places_some_are_looked_at(tmp_path: Path) -> None:
-    reading = Reading.of(tmp_path, "a.0", 1, Metric(name="loss", printed="1{value}|"))
+    reading = TrialReading.of(tmp_path, "a.0", 1, SweepMetric(name="loss", printed="1{value}|"))
     prints(tmp_path, "a.0", "13|\n" * (MOST_LINES + 7))
     assert len(reading.fresh(over=False)) == MOST_LINES
     prints(tmp_path, "a.0", "1x" * (MOST_PLACES - 1) + "13|\n" + "1x" * MOST_PLACES + "13|\n")
@@ -169,7 +169,7 @@ def test_a_link_in_place_of_the_reports_is_not_followed(tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text(json.dumps({"at": 1.0, "step": 1, "values": {"loss": 1.0}}) + "\n")
     files_of(tmp_path, "a.0").metrics.symlink_to(secret)
-    assert fresh(Reading.of(tmp_path, "a.0", 1, LOSS)) == []
+    assert fresh(TrialReading.of(tmp_path, "a.0", 1, LOSS)) == []
 
 
 def test_trials_that_fall_behind_are_stopped_and_the_best_is_told(api: Api) -> None:
@@ -285,7 +285,7 @@ def test_a_trial_stopped_before_a_kill_counts_as_stopped_afterwards(tmp_path: Pa
     first.store.close()
     second = Server(tmp_path, world, clock)
     second.turn(3)
-    info = second.loop.board.get("a")
+    info = second.loop.job_cache.get("a")
     assert info is not None
     assert info.array is not None
     assert (info.array.pruned, info.array.cancelled) == (1, 0)

@@ -10,14 +10,14 @@ from types import SimpleNamespace
 import pytest
 
 from millpond.model.errors import ConflictError
-from millpond.node.input_ring import ROOM_BYTES, InputRing
-from millpond.node.records import TaskFiles, TaskId
-from millpond.server import task_inputs
-from millpond.server.board import Board
-from millpond.server.input_watch import InputWatch
-from millpond.server.task_inputs import SILENT_S, InputPiece, TaskInputs
-from millpond.specs.job_bodies import JobInfo, TaskInfo
-from millpond.specs.job_requests import InputInfo
+from millpond.node.task.input_ring import ROOM_BYTES, InputRing
+from millpond.node.task.records import TaskFiles, TaskId
+from millpond.server.jobs import task_inputs
+from millpond.server.jobs.input_watch import InputWatch
+from millpond.server.jobs.task_inputs import SILENT_S, InputPiece, TaskInputs
+from millpond.server.views.job_cache import JobCache
+from millpond.specs.api.job_requests import InputInfo
+from millpond.specs.api.jobs import JobInfo, TaskInfo
 
 
 class Scene:
@@ -107,10 +107,12 @@ def test_the_input_of_a_sender_that_is_gone_is_ended_and_it_is_told_so_should_it
 
 
 def test_the_history_of_a_job_tells_that_its_input_was_ended(scene: Scene) -> None:
-    board, told = Board(), []
+    job_cache, told = JobCache(), []
     assert scene.live is not None
-    board.put(scene.live)
-    watch = InputWatch(SimpleNamespace(board=board, note=lambda job, text: told.append((job, text))), scene.inputs)  # type: ignore[arg-type]
+    job_cache.put(scene.live)
+    watch = InputWatch(
+        SimpleNamespace(job_cache=job_cache, note=lambda job, text: told.append((job, text))), scene.inputs
+    )  # type: ignore[arg-type]
     InputRing.create(scene.path).close()
     watch.look()
     scene.now += SILENT_S

@@ -19,14 +19,14 @@ from alembic.script import ScriptDirectory
 from server_world import Clock, World, WorldEngine
 
 from millpond.model.errors import UnavailableError
-from millpond.node.records import TaskId
-from millpond.server.board import Board
-from millpond.server.job_files import JobFiles
-from millpond.server.loop import Loop
-from millpond.server.recovery import recover
-from millpond.server.store import upgrading
-from millpond.server.store.connecting import sqlite_url
+from millpond.node.task.records import TaskId
+from millpond.server.jobs.job_files import JobFiles
+from millpond.server.runtime.loop import Loop
+from millpond.server.runtime.recovery import recover
+from millpond.server.store import upgrades
+from millpond.server.store.database import sqlite_url
 from millpond.server.store.store import Store
+from millpond.server.views.job_cache import JobCache
 
 ROWS = json.loads((Path(__file__).parents[1] / "data" / "rows_of_earlier_revisions.json").read_text())
 WRITTEN_AT = "accounts"
@@ -42,7 +42,7 @@ def database_url(empty_database_url: str) -> str:
 
 def scripts() -> Config:
     config = Config()
-    config.set_main_option("script_location", str(Path(upgrading.__file__).with_name("migrations")))
+    config.set_main_option("script_location", str(Path(upgrades.__file__).with_name("migrations")))
     return config
 
 
@@ -90,14 +90,17 @@ def test_a_database_of_every_earlier_revision_is_upgraded_and_gone_on_with(datab
     world.tasks[TaskId("running", 1, 0)] = None
     world.starts[TaskId("running", 1, 0)] = 1
     engine = WorldEngine(world, clock)
-    loop = Loop(store, recover(store), Board(), clock)
+    loop = Loop(store, recover(store), JobCache(), clock)
     loop.settle(engine)
     loop.turn(0.0)
-    assert {info.id: info.state for info in loop.board.newest_first()} == {"running": "running", "waiting": "queued"}
+    assert {info.id: info.state for info in loop.job_cache.newest_first()} == {
+        "running": "running",
+        "waiting": "queued",
+    }
     engine.finish(TaskId("running", 1, 0))
     loop.turn(0.0)
     loop.turn(0.0)
-    assert loop.board.get("waiting").state == "running"  # type: ignore[union-attr]
+    assert loop.job_cache.get("waiting").state == "running"  # type: ignore[union-attr]
     assert max(world.starts.values()) == 1
     store.close()
     assert revision_of(database_url) == REVISIONS[-1]
@@ -182,6 +185,6 @@ def test_a_state_of_an_earlier_format_is_refused_before_anything_is_changed(data
     engine.dispose()
     with pytest.raises(UnavailableError) as caught:
         Store(database_url)
-    assert "is of format 1, by Millpond 0.1.0; this one reads format 2 alone" in caught.value.cause
+    assert "is of format 1, by Millpond 0.1.0; this one reads format 3 alone" in caught.value.cause
     assert "under the version that wrote it" in caught.value.remedy
     assert revision_of(database_url) == WRITTEN_AT

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from server_world import Clock, Server, World
 
 from millpond.model.states import Outcome
-from millpond.node.records import TaskId
-from millpond.server.usage import Change, Held, Stretch
+from millpond.node.task.records import TaskId
+from millpond.server.runtime.usage import HeldAmount, UsageChange, UsageInterval
 
 
 def gpu_seconds(server: Server, by: str = "job", since: float = 0.0, until: float = 1e9) -> dict[str, float]:
@@ -88,8 +88,8 @@ def test_work_without_cards_is_in_the_books_too(server: Server) -> None:
 
 
 def test_what_begins_and_ends_in_one_transaction_is_charged_for_just_that_long(server: Server) -> None:
-    began = Stretch("a", "ada", "default", "train", 100.0, Held("V100", 2_000, 0, 0))
-    server.store.record([], [], [Change("a", 100.0, (began,), is_first=True), Change("a", 160.0, ())])
+    began = UsageInterval("a", "ada", "default", "train", 100.0, HeldAmount("V100", 2_000, 0, 0))
+    server.store.record([], [], [UsageChange("a", 100.0, (began,), is_first=True), UsageChange("a", 160.0, ())])
     assert gpu_seconds(server) == {"a": 120.0}
     assert server.store.open_stretches() == []
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from millpond.scheduling.placement import warming
+from millpond.scheduling.placement import kernel_warmup
 from millpond.scheduling.placement.kernels import KernelSet
 from millpond.simulation import core
 
@@ -17,5 +17,5 @@ def interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
         raise ImportError("no compiler")
 
     monkeypatch.setattr(core, "compiled", missing)
-    monkeypatch.setattr(warming, "compiled", missing)
+    monkeypatch.setattr(kernel_warmup, "compiled", missing)
     monkeypatch.setenv("NUMBA_DISABLE_JIT", "1")

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from millpond.client.cli.compare import command
+from millpond.client.cli.commands.simulation.compare import command
 from millpond.model.errors import MillpondError
 from millpond.simulation.comparison import Replay, compare
 from millpond.simulation.report.axes import elapsed, linear, log_ratio, log_time, within
 from millpond.simulation.report.figures import Figures, GanttNode, Lane
 from millpond.simulation.report.page import render
-from millpond.simulation.report.table import LESS, MORE, Metric, table_rows
+from millpond.simulation.report.table import LESS, MORE, MetricRow, table_rows
 from millpond.simulation.scenario import Scenario
 
 pytestmark = pytest.mark.usefixtures("interpreted")
@@ -96,7 +96,7 @@ def _zeros() -> dict[str, float]:
 
 
 def test_the_table_shows_means_spreads_and_the_best() -> None:
-    metrics = (Metric("Time", ("time",), "time", LESS), Metric("Share", ("in", "share"), "percent", MORE))
+    metrics = (MetricRow("Time", ("time",), "time", LESS), MetricRow("Share", ("in", "share"), "percent", MORE))
     runs = [
         [{"time": 90.0, "in": {"share": 50.0}}, {"time": 110.0, "in": {"share": 50.0}}],
         [{"time": 80.0, "in": {"share": None}}],

@@ -18,7 +18,7 @@ from millpond.model.workloads import Job, Priority, Role
 from millpond.scheduling.settings import PreemptionCost
 from millpond.simulation.clusters import uniform_cluster
 from millpond.simulation.costs import Costs
-from millpond.simulation.engine import NEVER, PretendEngine
+from millpond.simulation.engine import NEVER, SimulatedEngine
 from millpond.simulation.history import history_of
 from millpond.simulation.kernel import Simulation, World
 from millpond.simulation.log import replay_log
@@ -184,9 +184,9 @@ def test_a_wakeup_at_the_present_instant_does_not_stop_the_clock() -> None:
 # ---- the engine by itself ---------------------------------------------------------------------------------------
 
 
-def engine_with(duration_s: float, tasks: int = 1, costs: Costs | None = None) -> PretendEngine:
+def engine_with(duration_s: float, tasks: int = 1, costs: Costs | None = None) -> SimulatedEngine:
     job = Job("a", (Role(TaskRequest(devices=1), tasks, 1, tasks),))
-    return PretendEngine(uniform_cluster("1x4"), [(job, duration_s)], costs or Costs())
+    return SimulatedEngine(uniform_cluster("1x4"), [(job, duration_s)], costs or Costs())
 
 
 def start(tasks: range, decision: int = 1, *, joins: bool = False) -> Start:

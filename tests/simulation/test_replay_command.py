@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from millpond.client.cli.replay import command
-from millpond.client.cli.replay_table import duration, number
+from millpond.client.cli.commands.simulation.replay import command
+from millpond.client.cli.commands.simulation.replay_table import duration, number
 from millpond.model.errors import MillpondError
-from millpond.simulation import warming
+from millpond.simulation import kernel_warmup
 
 pytestmark = pytest.mark.usefixtures("interpreted")
 
@@ -216,5 +216,5 @@ def test_what_takes_long_the_first_time_is_said_before_and_nothing_where_all_is_
         yield
 
     assert "compiling" not in pond(*CASE).stderr
-    monkeypatch.setattr(warming, "told_of_kernels", compiling)
+    monkeypatch.setattr(kernel_warmup, "told_of_kernels", compiling)
     assert pond(*CASE).stderr.count("compiling kernels, once on this machine") == 1

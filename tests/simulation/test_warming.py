@@ -8,8 +8,8 @@ from millpond.scheduling.settings import Settings
 from millpond.simulation.clusters import uniform_cluster
 from millpond.simulation.core import make_scheduler
 from millpond.simulation.kernel import Simulation, World
+from millpond.simulation.kernel_warmup import told_of_kernels, warm_up
 from millpond.simulation.synthetic import SyntheticOptions, synthesise
-from millpond.simulation.warming import told_of_kernels, warm_up
 
 
 @pytest.mark.long

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millpond.specs.arrays import parse_members, written_indices
 from millpond.specs.errors import SpecError
-from millpond.specs.job import check_job, read_jobs
-from millpond.specs.job_ids import split_member
-from millpond.specs.members import member_document, only_members
+from millpond.specs.job.arrays import parse_members, written_indices
+from millpond.specs.job.job_file import check_job, read_jobs
+from millpond.specs.job.job_ids import split_member
+from millpond.specs.job.members import member_document, only_members
 
 
 def job(**fields: Any) -> dict[str, Any]:

@@ -8,9 +8,9 @@ import pytest
 
 from millpond.model.errors import UnavailableError
 from millpond.model.nodes import SharingPolicy
-from millpond.server.webhooks.notices import Topic
-from millpond.specs.cluster import load_cluster, read_cluster
-from millpond.specs.confining import RunAs, TaskRules, UserKind
+from millpond.server.operations.webhooks.notices import Topic
+from millpond.specs.config.cluster import load_cluster, read_cluster
+from millpond.specs.config.tasks import RunAs, TaskRules, UserKind
 from millpond.specs.errors import SpecError
 
 FULL = """\

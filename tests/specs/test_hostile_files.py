@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from millpond.specs.cluster import read_cluster
+from millpond.specs.config.cluster import read_cluster
 from millpond.specs.errors import SpecError
-from millpond.specs.job import read_jobs
+from millpond.specs.job.job_file import read_jobs
 from millpond.specs.validation import MOST_TOLD
 
 LAUGHS = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(

@@ -11,10 +11,10 @@ from millpond.model.sharing import ShareClass
 from millpond.model.topology import Level
 from millpond.model.windows import Window
 from millpond.model.workloads import CheckpointMode, Kind, Priority
-from millpond.specs.changing import Change
 from millpond.specs.errors import Problem, SpecError
-from millpond.specs.images import ImageWish, is_below, whole
-from millpond.specs.job import check_job, read_jobs
+from millpond.specs.job.changes import FieldEdit
+from millpond.specs.job.images import ImageRequest, is_below, whole
+from millpond.specs.job.job_file import check_job, read_jobs
 
 FULL = """\
 kind: train
@@ -271,7 +271,7 @@ def test_the_flat_form_is_taken_with_warnings_for_what_has_no_effect() -> None:
     assert job.roles[1].request.memory_mib == 8192
     assert spec.launch.env["PAI_DATA_DIR"] == "/data/in"
     assert (spec.file.data, spec.file.output) == ({"data": "/data/in"}, "/data/out")
-    assert spec.file.image == ImageWish(name="pytorch:1.0", optional=True)
+    assert spec.file.image == ImageRequest(name="pytorch:1.0", optional=True)
     assert spec.warnings == ()
     assert check_job(spec.document).to_job("x") == spec.to_job("x")
 
@@ -295,7 +295,7 @@ def test_directories_of_the_flat_form_that_are_not_of_this_machine_are_only_vari
 )
 def test_a_reference_is_read_as_docker_reads_it(text: str, whole_text: str) -> None:
     spec = check_job({"command": "x", "image": text})
-    assert spec.file.image == ImageWish(name=text)
+    assert spec.file.image == ImageRequest(name=text)
     assert whole(text) == whole_text
 
 
@@ -348,12 +348,12 @@ def check_fails(document: Any) -> tuple[Problem, ...]:
 def test_a_fault_in_a_change_beside_the_file_is_told_by_the_change_and_the_place_in_it(change: str, said: str) -> None:
     text = "name: train\nroles:\n- {name: a, command: work}\n"
     with pytest.raises(SpecError) as caught:
-        read_jobs(text, "job.yaml", None, [Change.parse(change)])
+        read_jobs(text, "job.yaml", None, [FieldEdit.parse(change)])
     assert said in str(caught.value.problems[0])
 
 
 def test_with_changes_the_faults_of_the_file_keep_their_place_in_the_file() -> None:
-    changes = [Change.parse("env.A=b"), Change.parse("checkpoint.grace=5s"), Change.parse("name=n: o")]
+    changes = [FieldEdit.parse("env.A=b"), FieldEdit.parse("checkpoint.grace=5s"), FieldEdit.parse("name=n: o")]
     with pytest.raises(SpecError) as caught:
         read_jobs("command: x\ngpus: -2\n", "job.yaml", None, changes)
     told = sorted((problem.source, problem.loc, problem.line) for problem in caught.value.problems)
@@ -361,7 +361,7 @@ def test_with_changes_the_faults_of_the_file_keep_their_place_in_the_file() -> N
 
 
 def test_changes_reach_the_job_and_make_the_way_they_need() -> None:
-    changes = [Change.parse(text) for text in ("env.A=b", "roles.0.gpus=2", "retries=1", "command=echo a: b")]
+    changes = [FieldEdit.parse(text) for text in ("env.A=b", "roles.0.gpus=2", "retries=1", "command=echo a: b")]
     (spec,) = read_jobs("roles:\n- {name: a}\n", "job.yaml", None, changes)
     job = spec.to_job("j")
     assert (job.roles[0].request.devices, job.retries, spec.launch.env) == (2, 1, {"A": "b"})

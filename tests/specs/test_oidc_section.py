@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from millpond.specs.cluster import read_cluster
+from millpond.specs.config.cluster import read_cluster
 from millpond.specs.errors import SpecError
 
 LISTEN = "listen: {public_url: 'https://pool.test'}\n"

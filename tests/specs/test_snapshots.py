@@ -10,14 +10,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millpond.model.errors import InvalidInputError
-from millpond.specs.files import FileEntry, LinkEntry, Snapshot, digest_of, link_stays_inside, read_snapshot
+from millpond.specs.job.snapshots import (
+    FileEntry,
+    FolderSnapshot,
+    LinkEntry,
+    digest_of,
+    link_stays_inside,
+    read_snapshot,
+)
 
 EMPTY = digest_of(b"")
 
 
 def snapshot(paths: list[str], links: dict[str, str] | None = None) -> bytes:
     files = tuple(FileEntry(path=path, digest=EMPTY, size=0) for path in paths)
-    return Snapshot(
+    return FolderSnapshot(
         files=files, links=tuple(LinkEntry(path=path, target=target) for path, target in (links or {}).items())
     ).encoded()
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from millpond.specs.templates import find_template
+from millpond.specs.job.templates import find_template
 
 SERVING = {
     "MILLPOND_PORT": "7001",

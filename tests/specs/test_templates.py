@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from millpond.client.cli import needs
+from millpond.client.cli.commands.jobs import template_needs
 from millpond.model.errors import NotFoundError, UnavailableError
-from millpond.specs.changing import Change
-from millpond.specs.job import check_job
-from millpond.specs.template_environments import waiting_for
-from millpond.specs.templates import all_templates, find_template
+from millpond.specs.job.changes import FieldEdit
+from millpond.specs.job.job_file import check_job
+from millpond.specs.job.template_environments import waiting_for
+from millpond.specs.job.templates import all_templates, find_template
 
 OWN = "about: mine\nneeds: [{program: no-such-program, install: ask ada}]\n---\nkind: dev\ncommand: work\n"
 
@@ -36,7 +36,7 @@ def test_every_template_of_ours_is_a_valid_job_where_it_is_used(template, tmp_pa
 
 
 def test_changes_and_variables_reach_the_job_and_its_own_variables_win(tmp_path: Path) -> None:
-    changes = [Change.parse("gpus=0.25"), Change.parse("env.LOGDIR=runs")]
+    changes = [FieldEdit.parse("gpus=0.25"), FieldEdit.parse("env.LOGDIR=runs")]
     spec = find_template("tensorboard").job(tmp_path, changes, {"PATH": "/here", "LOGDIR": "elsewhere"})
     assert spec.document["gpus"] == 0.25
     assert spec.document["env"] == {"PATH": "/here", "LOGDIR": "runs"}
@@ -99,15 +99,15 @@ def test_where_no_template_has_a_like_name_all_are_listed_in_order() -> None:
 def test_what_is_not_installed_is_named_with_the_way_to_it(own: Path) -> None:
     (own / "mine.yaml").write_text(OWN)
     with pytest.raises(UnavailableError, match=r"needs no-such-program.*ask ada"):
-        needs.brings_environment(find_template("mine"), "/usr/bin:/bin", here=True)
-    assert not needs.brings_environment(find_template("shell"), "", here=True)
+        template_needs.brings_environment(find_template("mine"), "/usr/bin:/bin", here=True)
+    assert not template_needs.brings_environment(find_template("shell"), "", here=True)
 
 
 def test_a_python_module_is_looked_for_in_the_python_of_the_path(own: Path) -> None:
     text = "about: a\nneeds: [{module: json, install: x}, {module: no_such_module, install: y}]\n---\ncommand: work\n"
     (own / "mine.yaml").write_text(text)
     with pytest.raises(UnavailableError, match="needs the Python module no_such_module"):
-        needs.brings_environment(find_template("mine"), "/usr/bin:/bin:/usr/local/bin", here=True)
+        template_needs.brings_environment(find_template("mine"), "/usr/bin:/bin:/usr/local/bin", here=True)
 
 
 BRINGS = OWN.replace("---", "environment: [one~=1.0, two]\n---").replace("no-such-program", "sh")
@@ -118,9 +118,9 @@ def test_a_template_brings_its_environment_where_its_programs_are_not_found_or_t
 ) -> None:
     (own / "mine.yaml").write_text(BRINGS)
     template = find_template("mine")
-    assert not needs.brings_environment(template, "/usr/bin:/bin", here=True)
-    assert needs.brings_environment(template, "/nowhere", here=True)
-    assert needs.brings_environment(template, "/usr/bin:/bin", here=False)
+    assert not template_needs.brings_environment(template, "/usr/bin:/bin", here=True)
+    assert template_needs.brings_environment(template, "/nowhere", here=True)
+    assert template_needs.brings_environment(template, "/usr/bin:/bin", here=False)
 
 
 def test_a_job_in_its_own_environment_finds_the_programs_of_that_and_says_where_there_is_none(

@@ -10,7 +10,7 @@ SWAP_SHARE = 2
 say and the devices can swap: such work keeps what it had of host memory too."""
 
 
-class Health(StrEnum):
+class DeviceHealth(StrEnum):
     """Whether a device may be handed out."""
 
     OK = "ok"
@@ -45,7 +45,7 @@ class Device:
     memory_mib: int = 0
     switch: int = 0
     socket: int = 0
-    health: Health = Health.OK
+    health: DeviceHealth = DeviceHealth.OK
     health_detail: str = ""
     fake: bool = False
     experimental: bool = False

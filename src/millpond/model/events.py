@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from millpond.model.confinement import Confinement
-from millpond.model.devices import Health
-from millpond.model.nodes import Closure, Node, Pool
+from millpond.model.devices import DeviceHealth
+from millpond.model.nodes import Cordon, Node, Pool
 from millpond.model.reasons import Cause
 from millpond.model.states import Outcome
 from millpond.model.tenants import Limit, Queue
@@ -89,7 +89,7 @@ class NodeClosed(Event):
     """
 
     node: str
-    closure: Closure
+    closure: Cordon
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ class NodeOpened(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class StartsHeld(Event):
+class SchedulingPaused(Event):
     """Nothing new starts from now on, anywhere; what runs goes on.
 
     Attributes:
@@ -119,14 +119,14 @@ class StartsHeld(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class StartsFreed(Event):
+class SchedulingResumed(Event):
     """Trouble that held starts is over."""
 
     cause: Cause
 
 
 @dataclass(frozen=True, slots=True)
-class ClockSetForward(Event):
+class ClockJumped(Event):
     """The machine's clock was set forward: the last ``seconds`` before this event have not passed.
 
     What is counted in seconds (time limits, use) does not count them; hours of the day follow the clock.
@@ -141,7 +141,7 @@ class DeviceHealthChanged(Event):
 
     node: str
     device: str
-    health: Health
+    health: DeviceHealth
     detail: str = ""
 
 

@@ -71,7 +71,7 @@ class Node:
         swap_mib: host memory that may hold the device memory of suspended work.
         extras: named extra resources as sorted (name, amount) pairs.
         schedulable: false while its engine lets nothing new start there; what runs there goes on. What people close is
-            not told here, see ``Closure``.
+            not told here, see ``Cordon``.
         rack_name, zone_name: its place; empty means the one unnamed rack or zone.
     """
 
@@ -90,7 +90,7 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
-class Closure:
+class Cordon:
     """A span of time in which nothing new starts on a node.
 
     Attributes:

@@ -3,8 +3,8 @@
 A struct of arrays (``placement.arrays``) with names on top. It changes by holdings alone - taken, suspended, resumed,
 given back - inside a journal's transaction, and every change is logged for the caches that read it.
 
-What a task holds follows its state (``Hold``): running work holds everything; frozen work keeps its device memory and
-its host memory but no compute and no CPU; swapped work keeps host memory only, and its device memory moves to the
+What a task holds follows its state (``HoldState``): running work holds everything; frozen work keeps its device memory
+and its host memory but no compute and no CPU; swapped work keeps host memory only, and its device memory moves to the
 node's swap space.
 """
 
@@ -14,18 +14,18 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from millpond.model.devices import Device, Health
+from millpond.model.devices import Device, DeviceHealth
 from millpond.model.errors import InconsistentStateError
 from millpond.model.nodes import DEFAULT_POOL, Node, Pool
 from millpond.model.resources import CARD_MILLI
 from millpond.model.topology import LINK_MAPS
-from millpond.scheduling.holdings import Hold, Holding
+from millpond.scheduling.feasibility.name_index import EXTRA_LIMIT, NameIndex
+from millpond.scheduling.holdings import Holding, HoldState
 from millpond.scheduling.journal import Journal
 from millpond.scheduling.placement.arrays import ClusterArrays
 from millpond.scheduling.placement.links import LinkTables
 from millpond.scheduling.placement.shapes import Shape
-from millpond.scheduling.swapped import SwappedOff
-from millpond.scheduling.vocabulary import EXTRA_LIMIT, Vocabulary
+from millpond.scheduling.suspension.swapped_memory import SwappedOff
 
 
 class Cluster:
@@ -47,13 +47,14 @@ class Cluster:
         self.free_gpu_milli = 0
         """Guaranteed compute that nobody holds, over all devices of nodes that are there: a quick first look."""
         self.closed: set[str] = set()
-        """Names of nodes that people have closed (``closures``), gone ones included; changed by ``set_closed``."""
+        """Names of nodes that people have closed (``scheduling.nodes.cordon``), gone ones included; changed by
+        ``set_closed``."""
         self.swapped = SwappedOff(self.arrays, self._memory_factor_of)
         self._structure = 0
         self._capacity, self._capacity_at = 0, -1
         self.releases = 0
         """Rises whenever room appears: what did not fit need not be tried again before it does."""
-        self.words = Vocabulary()
+        self.words = NameIndex()
 
     # ---- what is there ------------------------------------------------------------------------------------------
 
@@ -178,7 +179,7 @@ class Cluster:
     def rebase(self, holding: Holding, node: int, devices: Sequence[int]) -> None:
         """The same devices, and so the holding, are now known under other indices (the node came back changed)."""
         hold = holding.hold
-        self.change(holding, Hold.NOTHING)
+        self.change(holding, HoldState.NOTHING)
         holding.node, holding.devices = node, tuple(devices)
         self.change(holding, hold)
 
@@ -217,7 +218,7 @@ class Cluster:
         first = int(self.arrays.first_device[index])
         self.arrays.node_usable[index] = 1 if node.schedulable and node.name not in self.closed else 0
         for offset, device in enumerate(node.devices):
-            self.arrays.device_usable[first + offset] = 1 if device.health is Health.OK else 0
+            self.arrays.device_usable[first + offset] = 1 if device.health is DeviceHealth.OK else 0
         self._changed(index)
 
     def _changed(self, index: int) -> None:
@@ -242,40 +243,40 @@ class Cluster:
         capacity = self.arrays.device_memory_cells
         return Holding(node, shape, tuple(devices), tuple([shape.memory_on(capacity[device]) for device in devices]))
 
-    def change(self, holding: Holding, hold: Hold) -> None:
-        """Take, suspend, resume or give back (``Hold.NOTHING``) a holding, within the open transaction."""
+    def change(self, holding: Holding, hold: HoldState) -> None:
+        """Take, suspend, resume or give back (``HoldState.NOTHING``) a holding, within the open transaction."""
         self.journal.record(self._undo, holding, holding.hold, self.releases)
         self._move(holding, hold)
 
-    def _undo(self, holding: Holding, hold: Hold, releases: int) -> None:
+    def _undo(self, holding: Holding, hold: HoldState, releases: int) -> None:
         self._move(holding, hold)
         self.releases = releases  # what was tried and undone has freed nothing
 
-    def _move(self, holding: Holding, hold: Hold) -> None:
+    def _move(self, holding: Holding, hold: HoldState) -> None:
         before = holding.hold
         if before is hold:
             return
-        if before is not Hold.NOTHING:
+        if before is not HoldState.NOTHING:
             self._count(holding, before, 1)
-        if hold is not Hold.NOTHING:
+        if hold is not HoldState.NOTHING:
             self._count(holding, hold, -1)
         holding.hold = hold
         self.arrays.touch(holding.node)
-        if hold is not Hold.RUNNING:
+        if hold is not HoldState.RUNNING:
             self.releases += 1
 
-    def _count(self, holding: Holding, hold: Hold, sign: int) -> None:
+    def _count(self, holding: Holding, hold: HoldState, sign: int) -> None:
         """Add ``sign`` times what ``holding`` takes in state ``hold`` to what is free."""
         arrays, node, shape = self.arrays, holding.node, holding.shape
         if shape.memory_mib:
             arrays.memory_free_cells[node] += sign * shape.memory_mib
-        if hold is Hold.SWAPPED:
+        if hold is HoldState.SWAPPED:
             arrays.swap_free_mib[node] += sign * sum(holding.memory_mib)
             for device, memory in zip(holding.devices, holding.memory_mib, strict=True):
                 self.swapped.add(device, -sign * memory)
             return
         memory_free = arrays.device_memory_free_cells
-        if hold is Hold.FROZEN:
+        if hold is HoldState.FROZEN:
             for device, memory in zip(holding.devices, holding.memory_mib, strict=True):
                 memory_free[device] += sign * memory
             self.swapped.settle(holding.devices)

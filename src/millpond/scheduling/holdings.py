@@ -8,7 +8,7 @@ from millpond.model.resources import Amount, TaskRequest
 from millpond.scheduling.placement.shapes import Shape
 
 
-class Hold(IntEnum):
+class HoldState(IntEnum):
     """How a holding counts in the ledger."""
 
     NOTHING = 0
@@ -17,20 +17,20 @@ class Hold(IntEnum):
     SWAPPED = 3
 
 
-def counted(request: TaskRequest, hold: Hold) -> Amount:
+def counted(request: TaskRequest, hold: HoldState) -> Amount:
     """What a task counts for in quotas and books, by what it still holds of what it asked for.
 
     A frozen task keeps its cards from others by the device memory it holds, so they count; a swapped one keeps host
     memory only.
     """
     match hold:
-        case Hold.RUNNING:
+        case HoldState.RUNNING:
             return Amount(request.gpu_milli, request.cpu_milli, request.memory_mib)
-        case Hold.FROZEN:
+        case HoldState.FROZEN:
             return Amount(request.gpu_milli, 0, request.memory_mib)
-        case Hold.SWAPPED:
+        case HoldState.SWAPPED:
             return Amount(0, 0, request.memory_mib)
-        case Hold.NOTHING:
+        case HoldState.NOTHING:
             return Amount()
 
 
@@ -51,4 +51,4 @@ class Holding:
         self.shape = shape
         self.devices = devices
         self.memory_mib = memory_mib
-        self.hold = Hold.NOTHING
+        self.hold = HoldState.NOTHING

@@ -11,7 +11,7 @@ from millpond.model.reasons import Cause
 from millpond.model.resources import Amount
 from millpond.model.states import JobState, Outcome, TaskState
 from millpond.model.workloads import Job
-from millpond.scheduling.demands import Demand
+from millpond.scheduling.feasibility.request_classes import RequestClass
 from millpond.scheduling.holdings import Holding
 from millpond.scheduling.lifecycle import Trigger, advance, job_state
 
@@ -129,20 +129,60 @@ class JobRecord:
         ready_at: since when it may go on, were there room.
         leave_s, return_s: how long leaving its devices, and coming back to them, took the last time.
         migration: the latest of this run, or the one that led to it.
-        clings: its engine could not take it off its devices in this run.
-        resting: why a service has no tasks and stands in no line; empty while it is wanted.
+        suspend_refused: its engine could not take it off its devices in this run.
+        scaled_to_zero: why a service has no tasks and stands in no line; empty while it is wanted.
     """
 
     __slots__ = (
-        "amount", "attained_before_s", "attained_s", "attempt", "bins_outlived", "cautious_s", "clings", "debt_s",
-        "demand", "displaces_above", "elastic", "ended_at", "expected_s", "failed_starts", "failures",
-        "first_started_at", "gpu_milli", "id", "job", "key", "leave_s", "line", "migration", "out_of_memory_failures",
-        "preemptions", "queue", "ready_at", "rekey_at", "requeued_at", "resting", "retry_at", "return_s", "sequence",
-        "size_class", "slot", "started_at", "state", "stop_cause", "stop_trigger", "submitted_at", "suspend_mode",
-        "suspend_requester", "suspended_at", "suspended_by", "suspended_why", "tasks",
+        "amount",
+        "attained_before_s",
+        "attained_s",
+        "attempt",
+        "bins_outlived",
+        "cautious_s",
+        "debt_s",
+        "demand",
+        "displaces_above",
+        "elastic",
+        "ended_at",
+        "expected_s",
+        "failed_starts",
+        "failures",
+        "first_started_at",
+        "gpu_milli",
+        "id",
+        "job",
+        "key",
+        "leave_s",
+        "line",
+        "migration",
+        "out_of_memory_failures",
+        "preemptions",
+        "queue",
+        "ready_at",
+        "rekey_at",
+        "requeued_at",
+        "retry_at",
+        "return_s",
+        "scaled_to_zero",
+        "sequence",
+        "size_class",
+        "slot",
+        "started_at",
+        "state",
+        "stop_cause",
+        "stop_trigger",
+        "submitted_at",
+        "suspend_mode",
+        "suspend_refused",
+        "suspend_requester",
+        "suspended_at",
+        "suspended_by",
+        "suspended_why",
+        "tasks",
     )  # fmt: skip
 
-    def __init__(self, job: Job, demand: Demand, sequence: int, submitted_at: float) -> None:
+    def __init__(self, job: Job, demand: RequestClass, sequence: int, submitted_at: float) -> None:
         self.job = job
         self.demand = demand
         self.id = job.id
@@ -184,8 +224,8 @@ class JobRecord:
         self.ready_at = 0.0
         self.leave_s = self.return_s = 0.0
         self.migration: Migration | None = None
-        self.clings = False
-        self.resting = ""
+        self.suspend_refused = False
+        self.scaled_to_zero = ""
         self.tasks: list[TaskRecord] = []
         for index, role in enumerate(job.roles):
             for _ in range(role.desired):

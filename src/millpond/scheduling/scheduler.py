@@ -6,15 +6,16 @@
    longer; end what has reached its time limit; let those line up again whose start had failed;
 2. let suspended work go on where it can and nobody of a higher class waits, who is considered first; ask those to leave
    its devices who rank below it;
-3. walk the waiting lines in order (``walking``), running gangs that miss tasks growing when their turn comes. Each job
-   is *admitted* (its queue's limit) and *placed* if there is room that nobody ahead has been promised; else room is
-   made for it by the least disruptive means that is allowed and proved: taking back what was borrowed, ending lower
-   classes, ending work that the ordering puts later; else the first of a pool that is blocked gets a *reservation* so
-   that it cannot starve;
-4. where cards are shared in turns, give the next turns (``turns``); end what has been suspended for too long.
+3. walk the waiting lines in order (``scheduling.cycle.admission_cycle``), running gangs that miss tasks growing when
+   their turn comes. Each job is *admitted* (its queue's limit) and *placed* if there is room that nobody ahead has been
+   promised; else room is made for it by the least disruptive means that is allowed and proved: taking back what was
+   borrowed, ending lower classes, ending work that the ordering puts later; else the first of a pool that is blocked
+   gets a *reservation* so that it cannot starve;
+4. where cards are shared in turns, give the next turns (``scheduling.suspension.time_slicing``); end what has been
+suspended for too long.
 
 Nothing is ended before the whole placement of its successor has been proved on the ledger. While starts are held
-(``events.StartsHeld``) nobody grows, nobody is started, and so nobody is asked to leave for anybody.
+(``events.SchedulingPaused``) nobody grows, nobody is started, and so nobody is asked to leave for anybody.
 """
 
 from __future__ import annotations
@@ -32,27 +33,33 @@ from millpond.model.reasons import Cause, Reason
 from millpond.model.tenants import Limit
 from millpond.model.workloads import Job, Priority
 from millpond.scheduling import snapshots
-from millpond.scheduling.claims import Claims
-from millpond.scheduling.draining import follow_closures
-from millpond.scheduling.explaining import Explainer
-from millpond.scheduling.growing import grow_all, resume_suspended
-from millpond.scheduling.intake import Intake
+from millpond.scheduling.cycle.admission_cycle import AdmissionCycle
+from millpond.scheduling.cycle.claims import Claims
+from millpond.scheduling.cycle.job_placement import Placer
+from millpond.scheduling.cycle.replanning import Replanner
+from millpond.scheduling.cycle.reservations import Reserver
+from millpond.scheduling.elastic.growth import grow_all, resume_suspended
+from millpond.scheduling.event_handlers import EventHandlers
+from millpond.scheduling.explaining.explainer import Explainer
 from millpond.scheduling.lifecycle import Trigger
-from millpond.scheduling.migrating import Migrations
+from millpond.scheduling.migration.migrations import Migrations
+from millpond.scheduling.nodes.drain import follow_cordons
+from millpond.scheduling.nodes.views import NodeView, QueueStatus, QueueView, node_views, queue_statuses, queue_view
 from millpond.scheduling.placement.kernels import KernelSet
-from millpond.scheduling.placing import Placer
 from millpond.scheduling.reclaiming.plans import Planner
-from millpond.scheduling.reclaiming.returning import bring_back
+from millpond.scheduling.reclaiming.restore_room import bring_back
 from millpond.scheduling.reclaiming.roster import SLOT_ALIVE, SLOT_PROTECTED_UNTIL
-from millpond.scheduling.replanning import Replanner
-from millpond.scheduling.reserving import Reserver
 from millpond.scheduling.settings import Settings
 from millpond.scheduling.state import State
-from millpond.scheduling.suspending import end_overlong, gives_up_at, is_suspending, why_it_clings, why_not_vacated
-from millpond.scheduling.tides import follow_hours, next_change
-from millpond.scheduling.turns import Turns
-from millpond.scheduling.views import NodeView, QueueStatus, QueueView, node_views, queue_statuses, queue_view
-from millpond.scheduling.walking import Walk
+from millpond.scheduling.suspension.suspension import (
+    end_overlong,
+    gives_up_at,
+    is_suspending,
+    why_not_vacated,
+    why_suspend_refused,
+)
+from millpond.scheduling.suspension.time_slicing import TimeSlicing
+from millpond.scheduling.tenancy.windows import follow_hours, next_change
 
 
 class Scheduler:
@@ -72,13 +79,15 @@ class Scheduler:
         self._placer = Placer(self._state.cluster, self.settings)
         self._claims = Claims(self._state)
         self._migrations = Migrations(self._state, self._placer, self._claims)
-        self._intake = Intake(self._state, self._placer, self._migrations)
+        self._event_handlers = EventHandlers(self._state, self._placer, self._migrations)
         self._planner = Planner(self._state, self._placer)
         self._reserver = Reserver(self._state, self._placer)
-        self._turns = Turns(self._state, self._placer, self._claims)
-        self._walk = Walk(self._state, self._placer, self._claims, self._planner, self._reserver, self._turns)
+        self._time_slicing = TimeSlicing(self._state, self._placer, self._claims)
+        self._walk = AdmissionCycle(
+            self._state, self._placer, self._claims, self._planner, self._reserver, self._time_slicing
+        )
         self._replanner = Replanner(self._state, self._placer)
-        self._explainer = Explainer(self._state, self._placer, self._claims, self._turns)
+        self._explainer = Explainer(self._state, self._placer, self._claims, self._time_slicing)
         self.jobs = self._state.jobs
         self._change_stamp: tuple[float, ...] = ()
         self._change_at: float | None = None
@@ -94,7 +103,7 @@ class Scheduler:
         if isinstance(event, PolicyChanged):
             self._change_policy(event)
         else:
-            self._intake.handle(event)
+            self._event_handlers.handle(event)
 
     def _change_policy(self, event: PolicyChanged) -> None:
         """Go on under other policies: the parts are made anew and filled from a snapshot, who waits is keyed anew."""
@@ -111,7 +120,7 @@ class Scheduler:
         plain = self.snapshot()
         self._assemble(settings)
         self.use_kernels(kernels)
-        snapshots.give_anew(plain, self._state, self._placer, self._claims, self._intake)
+        snapshots.give_anew(plain, self._state, self._placer, self._claims, self._event_handlers)
         self._state.begin_counting_use()
 
     def decide(self, now: float) -> list[Decision]:
@@ -120,7 +129,7 @@ class Scheduler:
         if now > state.now:
             state.now = now
         state.journal.begin()
-        follow_closures(state)
+        follow_cordons(state)
         follow_hours(state)
         self._claims.prune()
         self._end_overdue()
@@ -130,13 +139,13 @@ class Scheduler:
             ahead = Priority.LOW if state.holds else state.waiting.highest_class()
             lent = bool(state.holds) or not state.waiting.count
             left = resume_suspended(state, self._claims, self._migrations, ahead, lent=lent)
-            self._turns.rotate(ahead, free_only=True)
+            self._time_slicing.rotate(ahead, free_only=True)
             if not state.holds:
                 bring_back(state, self._claims, left)
         if not state.holds:
             self._start_work()
         if state.suspended:
-            self._turns.rotate(Priority.LOW, free_only=False)
+            self._time_slicing.rotate(Priority.LOW, free_only=False)
             end_overlong(state)
         state.decided_at = state.now
         state.watch_fresh()
@@ -183,7 +192,7 @@ class Scheduler:
         instants = [state.deadlines[0][0]] if state.deadlines else []
         if state.paused:
             instants.append(state.paused[0][0])
-        changes = (state.closures.next_change(), next_change(state, now), self._turns.next_due())
+        changes = (state.cordons.next_change(), next_change(state, now), self._time_slicing.next_due())
         instants.extend(change for change in changes if change is not None)
         if state.waiting.count and not state.holds:
             instants.extend(self._chances(now))
@@ -253,7 +262,7 @@ class Scheduler:
         Whether its engine can do it is seen only when it is asked to.
         """
         record = self._state.jobs.get(job_id)
-        return "" if record is None else why_not_vacated(self._state, record) or why_it_clings(record)
+        return "" if record is None else why_not_vacated(self._state, record) or why_suspend_refused(record)
 
     @property
     def holds(self) -> dict[Cause, str]:
@@ -299,13 +308,13 @@ class Scheduler:
 
     def snapshot(self) -> dict[str, Any]:
         """Everything that decisions depend on, as JSON-able data."""
-        return snapshots.take(self._state, self._placer, self._claims, self._intake)
+        return snapshots.take(self._state, self._placer, self._claims, self._event_handlers)
 
     @classmethod
     def restore(cls, plain: dict[str, Any]) -> Scheduler:
         """A scheduler that goes on exactly where the one that gave ``snapshot`` was."""
         scheduler = cls(snapshots.settings_of(plain))
-        snapshots.give(plain, scheduler._state, scheduler._placer, scheduler._claims, scheduler._intake)
+        snapshots.give(plain, scheduler._state, scheduler._placer, scheduler._claims, scheduler._event_handlers)
         return scheduler
 
     def fork(self) -> Scheduler:

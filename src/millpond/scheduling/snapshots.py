@@ -16,24 +16,24 @@ from millpond.model.decisions import SuspendMode
 from millpond.model.errors import InvalidInputError
 from millpond.model.reasons import Cause
 from millpond.model.states import Outcome, TaskState
-from millpond.scheduling.claims import Claim, Claims
-from millpond.scheduling.elsewhere import devices_alone
-from millpond.scheduling.holdings import Hold, Holding
-from millpond.scheduling.intake import Intake
+from millpond.scheduling.cycle.claims import Claim, Claims
+from millpond.scheduling.cycle.job_placement import Placer
+from millpond.scheduling.cycle.reservations import Reservation
+from millpond.scheduling.event_handlers import EventHandlers
+from millpond.scheduling.holdings import Holding, HoldState
 from millpond.scheduling.lifecycle import Trigger
+from millpond.scheduling.migration.device_moves import devices_alone
 from millpond.scheduling.ordering.base import NEVER
 from millpond.scheduling.ordering.registry import make_ordering
-from millpond.scheduling.placing import Placer
 from millpond.scheduling.reclaiming.roster import SLOT_BIN
 from millpond.scheduling.records import JobRecord, Migration, MigrationStage, TaskRecord
-from millpond.scheduling.reserving import Reservation
 from millpond.scheduling.settings import PreemptionCost, Settings
 from millpond.scheduling.state import State
 
-FORMAT = 2
+FORMAT = 3
 
 
-def take(state: State, placer: Placer, claims: Claims, intake: Intake) -> dict[str, Any]:
+def take(state: State, placer: Placer, claims: Claims, event_handlers: EventHandlers) -> dict[str, Any]:
     """Everything that decisions depend on."""
     cluster = state.cluster
     claims.prune()
@@ -48,10 +48,10 @@ def take(state: State, placer: Placer, claims: Claims, intake: Intake) -> dict[s
         "queues": [to_plain(node.queue) for node in state.queues.by_name.values()],
         "limits": [to_plain(limit) for limit in state.limits.by_account.values()],
         "names": cluster.words.plain(),
-        "closures": state.closures.snapshot(),
+        "cordons": state.cordons.snapshot(),
         "holds": {cause.value: text for cause, text in state.holds.items()},
         "nodes": [to_plain(node) for node in cluster.nodes if node is not None],
-        "load": {name: list(load) for name, load in intake.fleet.load.items()},
+        "load": {name: list(load) for name, load in event_handlers.fleet.load.items()},
         "jobs": [_record_plain(state, record) for record in state.jobs.values()],
         "running": list(state.running),
         "suspended": list(state.suspended),
@@ -68,7 +68,7 @@ def take(state: State, placer: Placer, claims: Claims, intake: Intake) -> dict[s
         "displaced_at": claims.displaced_at,
         "protects": state.protects,
         "deadlines": [list(deadline) for deadline in state.deadlines],
-        "tides": _by_instant(state.tides),
+        "window_changes": _by_instant(state.window_changes),
         "unlent": sorted(state.unlent),
         "paused": _by_instant(state.paused),
         "claims": [
@@ -110,7 +110,9 @@ def settings_of(plain: dict[str, Any]) -> Settings:
     return Settings(**fields)
 
 
-def give_anew(plain: dict[str, Any], state: State, placer: Placer, claims: Claims, intake: Intake) -> None:
+def give_anew(
+    plain: dict[str, Any], state: State, placer: Placer, claims: Claims, event_handlers: EventHandlers
+) -> None:
     """Fill parts that were made under other policies than the snapshot's.
 
     What only the old policies knew is left behind: keys, reservations, and what another ordering had learnt.
@@ -119,7 +121,7 @@ def give_anew(plain: dict[str, Any], state: State, placer: Placer, claims: Claim
     ordering = make_ordering(state.settings).snapshot() if learnt is None else learnt
     keyless = [{**item, "key": None} for item in plain["jobs"]]
     kept = {**plain, "reservations": [], "displaced_at": -1.0, "fresh": [], "jobs": keyless, "ordering": ordering}
-    give(kept, state, placer, claims, intake)
+    give(kept, state, placer, claims, event_handlers)
     if learnt is None:
         for record in state.running.values():
             if record.started_at is not None:
@@ -129,12 +131,12 @@ def give_anew(plain: dict[str, Any], state: State, placer: Placer, claims: Claim
             state.enqueue(state.jobs[item["job"]["id"]])
 
 
-def give(plain: dict[str, Any], state: State, placer: Placer, claims: Claims, intake: Intake) -> None:
+def give(plain: dict[str, Any], state: State, placer: Placer, claims: Claims, event_handlers: EventHandlers) -> None:
     """Fill freshly made parts with what ``take`` wrote."""
     state.now = plain["now"]
-    state.decided_at = plain.get("decided_at", state.now)  # not in those of earlier versions
+    state.decided_at = plain["decided_at"]
     state.next_decision, state.next_sequence = plain["next_decision"], plain["next_sequence"]
-    _give_places(plain, state, intake)
+    _give_places(plain, state, event_handlers)
     _give_experience(plain, state, placer)
     _give_jobs(plain, state)
     state.outbox = [from_plain(item) for item in plain["outbox"]]
@@ -142,29 +144,28 @@ def give(plain: dict[str, Any], state: State, placer: Placer, claims: Claims, in
     state.protects = plain["protects"]
     state.deadlines = [(at, job, attempt) for at, job, attempt in plain["deadlines"]]
     state.paused = _heap(plain["paused"], state)
-    state.tides = _heap(plain.get("tides", ()), state)  # not in those of earlier versions
+    state.window_changes = _heap(plain["window_changes"], state)
     _give_claims(plain, state, claims)
     placer.rebuild(stale=plain["tables_stale"])
 
 
-def _give_places(plain: dict[str, Any], state: State, intake: Intake) -> None:
+def _give_places(plain: dict[str, Any], state: State, event_handlers: EventHandlers) -> None:
     """Pools, queues and limits; machines, with what is known of them."""
     cluster = state.cluster
     for pool in plain["pools"]:
         cluster.set_pool(from_plain(pool))
     for queue in plain["queues"]:
         state.queues.set_queue(from_plain(queue))
-    for limit in plain.get("limits", ()):
+    for limit in plain["limits"]:
         state.set_limit(from_plain(limit))
     cluster.words.restore(plain["names"])
-    if "closures" in plain:  # not in those of earlier versions
-        state.closures.restore(plain["closures"])
-    state.unlent = set(plain.get("unlent", ()))
-    state.holds = {Cause(cause): text for cause, text in plain.get("holds", {}).items()}
+    state.cordons.restore(plain["cordons"])
+    state.unlent = set(plain["unlent"])
+    state.holds = {Cause(cause): text for cause, text in plain["holds"].items()}
     for node in plain["nodes"]:
         cluster.add_node(from_plain(node))
     for name, load in plain["load"].items():
-        intake.fleet.load[name] = (load[0], load[1])
+        event_handlers.fleet.load[name] = (load[0], load[1])
         if name in cluster.node_index:
             cluster.set_load(name, round(load[0]))
 
@@ -233,10 +234,15 @@ def _record_plain(state: State, record: JobRecord) -> dict[str, Any]:
     if record.slot >= 0:
         plain["bins_outlived"] = int(state.roster.slots[SLOT_BIN, record.slot])
     plain["job"] = to_plain(record.job)
-    plain["resting"] = record.resting
+    plain["scaled_to_zero"] = record.scaled_to_zero
     plain["retry_at"] = record.retry_at
     plain["suspend_requester"] = record.suspend_requester
-    plain["suspended"] = [to_plain(record.suspended_why), record.suspend_mode.value, record.ready_at, record.clings]
+    plain["suspended"] = [
+        to_plain(record.suspended_why),
+        record.suspend_mode.value,
+        record.ready_at,
+        record.suspend_refused,
+    ]
     moved = record.migration
     plain["migration"] = moved and [moved.live, moved.source, moved.target, moved.stage.value, moved.reason]
     plain["switching_s"] = [record.leave_s, record.return_s]
@@ -274,14 +280,13 @@ def _record(state: State, plain: dict[str, Any]) -> JobRecord:
     record = state.new_record(from_plain(plain["job"]), plain["sequence"], plain["submitted_at"])
     for name in _RECORD_FIELDS:
         setattr(record, name, plain[name])
-    record.retry_at = plain.get("retry_at", 0.0)
-    record.resting = plain.get("resting", "")  # not in those of earlier versions
-    record.suspend_requester = plain.get("suspend_requester", "")
-    if "suspended" in plain:
-        why, mode, record.ready_at, record.clings = plain["suspended"]
-        record.leave_s, record.return_s = plain["switching_s"]
-        record.suspended_why, record.suspend_mode = Cause(why) if why else None, SuspendMode(mode)
-    if plain.get("migration") is not None:  # not in those of earlier versions
+    record.retry_at = plain["retry_at"]
+    record.scaled_to_zero = plain["scaled_to_zero"]
+    record.suspend_requester = plain["suspend_requester"]
+    why, mode, record.ready_at, record.suspend_refused = plain["suspended"]
+    record.leave_s, record.return_s = plain["switching_s"]
+    record.suspended_why, record.suspend_mode = Cause(why) if why else None, SuspendMode(mode)
+    if plain["migration"] is not None:
         live, source, target, stage, reason = plain["migration"]
         record.migration = Migration(live, source, target, MigrationStage(stage), reason)
     trigger, cause = plain["stop"]
@@ -308,7 +313,7 @@ def _task(state: State, record: JobRecord, number: int, plain: dict[str, Any]) -
     task.outcome = Outcome(plain["outcome"]) if plain["outcome"] else None
     for name in ("exit_code", "detail", "surplus", "device_failed"):
         setattr(task, name, plain[name])
-    task.kept_until = plain.get("kept_until")  # not in those of earlier versions
+    task.kept_until = plain["kept_until"]
     if plain["hold"] is not None:
         hold, node, devices = plain["hold"]
         cluster = state.cluster
@@ -316,8 +321,8 @@ def _task(state: State, record: JobRecord, number: int, plain: dict[str, Any]) -
         index = cluster.node_index.get(node)
         if index is not None:
             task.holding = cluster.holding(index, shape, [cluster.device_index[uuid] for uuid in devices])
-            cluster.change(task.holding, Hold(hold))
-    if plain.get("vacating") is not None and task.holding is not None:  # not in those of earlier versions
+            cluster.change(task.holding, HoldState(hold))
+    if plain["vacating"] is not None and task.holding is not None:
         _leave(state, task, task.holding, *plain["vacating"])
     return task
 
@@ -327,7 +332,7 @@ def _leave(state: State, task: TaskRecord, holding: Holding, hold: int, devices:
     cluster = state.cluster
     old = cluster.holding(holding.node, holding.shape, [cluster.device_index[uuid] for uuid in devices])
     task.vacating = devices_alone(old) if hold else old
-    cluster.change(task.vacating, Hold(hold))
+    cluster.change(task.vacating, HoldState(hold))
 
 
 def _settings_plain(settings: Settings) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """Everything a scheduler knows, in one place, and the moves that keep its parts in step.
 
 The parts of the cycle (intake, placing, reclaiming, explaining) all work on one ``State``. Starting and ending tasks
-goes through the few methods here, suspending and resizing through ``suspending`` and ``resizing`` on top of them, so
-that ledger, queue usage, fairness and waiting lines never disagree.
+goes through the few methods here, suspending and resizing through ``scheduling.suspension.suspension`` and
+``scheduling.elastic.resizing`` on top of them, so that ledger, queue usage, fairness and waiting lines never disagree.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ from millpond.model.resources import Amount
 from millpond.model.states import JobState, TaskState
 from millpond.model.tenants import Limit
 from millpond.model.workloads import Job
-from millpond.scheduling.closures import Closures
 from millpond.scheduling.cluster import Cluster
-from millpond.scheduling.demands import Demands
-from millpond.scheduling.holdings import Hold, Holding, counted
+from millpond.scheduling.cycle.waiting_lines import WaitingLines
+from millpond.scheduling.feasibility.request_classes import RequestClasses
+from millpond.scheduling.holdings import Holding, HoldState, counted
 from millpond.scheduling.journal import Journal
 from millpond.scheduling.lifecycle import Trigger
+from millpond.scheduling.nodes.cordon import Cordons
 from millpond.scheduling.ordering.base import NEVER, Ordering
 from millpond.scheduling.ordering.registry import make_ordering
 from millpond.scheduling.ordering.survival import size_class
@@ -31,9 +32,8 @@ from millpond.scheduling.reclaiming.roster import Roster
 from millpond.scheduling.records import JobRecord, Migration, MigrationStage, TaskRecord
 from millpond.scheduling.settings import Settings
 from millpond.scheduling.tenancy.fairness import DecayedUsage
-from millpond.scheduling.tenancy.limits import Limits
+from millpond.scheduling.tenancy.limits import AccountLimitUsage
 from millpond.scheduling.tenancy.queues import QueueTree
-from millpond.scheduling.waiting import WaitingLines
 
 ACTIVE = frozenset({TaskState.STARTING, TaskState.RUNNING, TaskState.FROZEN, TaskState.SWAPPED, TaskState.STOPPING})
 """States in which a task holds something."""
@@ -64,7 +64,8 @@ class State:
             up again then.
         fresh: jobs that joined a waiting line since the last cycle.
         holds: why nothing new starts anywhere, in words, by kind of trouble; empty while all is well.
-        tides: heap of (instant, sequence, job): when the windows of jobs open or close, see ``tides``.
+        window_changes: heap of (instant, sequence, job): when the windows of jobs open or close, see
+            ``scheduling.tenancy.windows``.
         unlent: names of the pools that do not lend now.
         rekeys: heap of (instant, sequence, job): when a waiting job's key is computed anew.
     """
@@ -75,13 +76,13 @@ class State:
         self.decided_at = -1.0
         self.journal = Journal()
         self.cluster = Cluster(self.journal)
-        self.closures = Closures(self.cluster)
+        self.cordons = Cordons(self.cluster)
         self.queues = QueueTree(self.journal)
-        self.limits = Limits(self.journal)
+        self.limits = AccountLimitUsage(self.journal)
         self.usage = DecayedUsage(settings.fair_half_life_s)
         self.ordering: Ordering = make_ordering(settings)
         self.jobs: dict[str, JobRecord] = {}
-        self.demands = Demands()
+        self.demands = RequestClasses()
         self.waiting = WaitingLines()
         self.roster = Roster()
         self.running: dict[str, JobRecord] = {}
@@ -95,7 +96,7 @@ class State:
         self.paused: list[tuple[float, int, JobRecord]] = []
         self.fresh: list[JobRecord] = []
         self.holds: dict[Cause, str] = {}
-        self.tides: list[tuple[float, int, JobRecord]] = []
+        self.window_changes: list[tuple[float, int, JobRecord]] = []
         self.unlent: set[str] = set()
         self.rekeys: list[tuple[float, int, JobRecord]] = []
         self.next_decision = 1
@@ -148,7 +149,7 @@ class State:
         """Remember when the windows of a job open or close next."""
         change = windows.next_change(record.job.windows, self.now) if record.job.windows else None
         if change is not None:
-            heapq.heappush(self.tides, (change, record.sequence, record))
+            heapq.heappush(self.window_changes, (change, record.sequence, record))
 
     def watch_fresh(self) -> None:
         """Remember when to renew the keys of those that joined a line since the last cycle and still wait."""
@@ -188,7 +189,7 @@ class State:
             _, _, record = heapq.heappop(self.paused)
             if record.id in self.running:
                 self.watch_growth(record)
-            elif record.state is JobState.QUEUED and not record.line and not record.resting:
+            elif record.state is JobState.QUEUED and not record.line and not record.scaled_to_zero:
                 self.enqueue(record)
 
     def rekey(self, record: JobRecord) -> None:
@@ -251,7 +252,7 @@ class State:
     def held_by(self, record: JobRecord, tasks: Sequence[TaskRecord]) -> Amount:
         """What these tasks count for now: running work for all it asked for, suspended work for what it still holds."""
         holds = [task.holding.hold for task in tasks if task.holding is not None]
-        if all(hold is Hold.RUNNING for hold in holds):
+        if all(hold is HoldState.RUNNING for hold in holds):
             return self.amount_of(record, tasks)
         roles = record.job.roles
         parts = (counted(roles[task.role_index].request, hold) for task, hold in zip(tasks, holds, strict=True))
@@ -265,7 +266,7 @@ class State:
             record.attempt += 1
             record.line = ()
             record.renumber()
-            record.clings = False
+            record.suspend_refused = False
             record.migration = self._restarted(record, cause)
             for task in record.tasks:
                 task.outcome = task.exit_code = None
@@ -355,14 +356,14 @@ class State:
     def release(self, record: JobRecord, task: TaskRecord) -> None:
         """A task holds nothing any more."""
         if task.vacating is not None:
-            self.cluster.change(task.vacating, Hold.NOTHING)
+            self.cluster.change(task.vacating, HoldState.NOTHING)
             task.vacating = None
         holding = task.holding
         if holding is None:
             return
-        runs = holding.hold is Hold.RUNNING
+        runs = holding.hold is HoldState.RUNNING
         self.count(record, self.amount_of(record, (task,)) if runs else self.held_by(record, (task,)), -1)
-        self.cluster.change(holding, Hold.NOTHING)
+        self.cluster.change(holding, HoldState.NOTHING)
         task.holding = None
 
     def close_run(self, record: JobRecord) -> None:
@@ -393,7 +394,7 @@ class State:
             if interrupted:
                 record.debt_s = self.settings.preemption_cost.of(record.gpu_milli)
             self.ordering.left(record, self.now)
-            if record.resting:
+            if record.scaled_to_zero:
                 return
             if record.failed_starts:
                 self.pause(record)

@@ -10,7 +10,7 @@ def main() -> int:
     """Serve as the command line says; returns the exit code."""
     # What is imported stays: looking through it for garbage again and again is a tenth of the start.
     gc.disable()
-    from millpond.server.process import run
+    from millpond.server.startup.process import run
 
     return run(sys.argv[1:])
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from millpond.node.cgroups import GroupMode
-from millpond.node.sandbox_finding import SandboxMode
+from millpond.node.host.cgroups import GroupMode
+from millpond.node.sandbox.detection import SandboxMode
 from millpond.scheduling.settings import ORDERINGS, PLACEMENTS
-from millpond.server.policies import Policies
-from millpond.server.server_log import LogFormat
+from millpond.server.operations.server_log import LogFormat
+from millpond.server.runtime.policies import Policies
 
 DEFAULT_HOST: Final = "127.0.0.1"
 DEFAULT_PORT: Final = 7433
@@ -38,10 +38,11 @@ class ServerOptions:
         store: URL of a PostgreSQL database; empty: SQLite in the state directory.
         sandbox: whether tasks are kept apart: ``auto``, ``off``, ``preferred`` or ``required``.
         control_groups: whether tasks get control groups: ``auto``, ``always`` or ``off``.
-        keep_jobs, keep_logs_gib: what is kept of ended jobs, see ``server.retention``; None: everything.
+        keep_jobs, keep_logs_gib: what is kept of ended jobs, see ``server.operations.retention``; None: everything.
         standby: wait while another server leads on the same database and state directory, and take over from it.
         take_over: go on in place of the server whose state this is a copy of (``startup.identity``).
-        keep_free_gib: nothing new starts while less is free on the server's disk; None: see ``server.disk_watch``.
+        keep_free_gib: nothing new starts while less is free on the server's disk; None: see
+            ``server.operations.disk_watch``.
         log_format: of the server's log: ``text`` or ``json``.
         stop_jobs_on_exit: end all jobs when the server ends; otherwise they go on and the next server finds them.
     """

@@ -18,9 +18,9 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from millpond.model.errors import UnavailableError
-from millpond.node import procfs
-from millpond.node.files import read_json, write_json
-from millpond.specs.server_bodies import SERVER_FILE, ServerFile
+from millpond.node.host import procfs
+from millpond.node.host.files import read_json, write_json
+from millpond.specs.api.server import SERVER_FILE, ServerFile
 
 log = logging.getLogger(__name__)
 

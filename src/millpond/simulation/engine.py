@@ -76,7 +76,7 @@ class Work:
         self.run_service_s += done - paid
 
 
-class PretendEngine:
+class SimulatedEngine:
     """Implements ``model.engine.Engine`` on a clock that its owner moves by setting ``now``.
 
     Args:

@@ -1,6 +1,6 @@
 """The simulator: one loop that moves a virtual clock from event to event and asks the scheduler what to do.
 
-The scheduler cannot tell this world from a live one. What differs is who answers (``PretendEngine``) and where
+The scheduler cannot tell this world from a live one. What differs is who answers (``SimulatedEngine``) and where
 the time comes from.
 """
 
@@ -28,7 +28,7 @@ from millpond.model.nodes import Node
 from millpond.model.states import Outcome
 from millpond.model.workloads import Job
 from millpond.simulation.costs import Costs
-from millpond.simulation.engine import NEVER, PretendEngine, Work
+from millpond.simulation.engine import NEVER, SimulatedEngine, Work
 from millpond.simulation.trace import Workload, anonymous
 
 KNOWLEDGE = ("none", "predicted", "exact")
@@ -37,7 +37,7 @@ IDLE_WAKEUPS = 1000
 PROGRESS_EVERY = 64
 
 
-class Core(Protocol):
+class SchedulerInterface(Protocol):
     """What the simulator needs of a scheduler."""
 
     def handle(self, event: Event) -> None:
@@ -100,7 +100,7 @@ class Simulation:
         forecasts: what was predicted for each job, by its index (with durations ``predicted`` only).
     """
 
-    def __init__(self, world: World, scheduler: Core, *, record: bool = False) -> None:
+    def __init__(self, world: World, scheduler: SchedulerInterface, *, record: bool = False) -> None:
         entries = world.workload.jobs
         self.world = world
         self.cycles = 0
@@ -110,7 +110,7 @@ class Simulation:
         self._record = record
         self._jobs: list[Job] = anonymous(entries) if world.durations == "none" else [entry.job for entry in entries]
         lengths = (entry.duration_s for entry in entries)
-        self.engine = PretendEngine(world.nodes, zip(self._jobs, lengths, strict=True), world.costs)
+        self.engine = SimulatedEngine(world.nodes, zip(self._jobs, lengths, strict=True), world.costs)
         self._predictor = DurationPredictor() if world.durations == "predicted" else None
         self._exact = world.durations == "exact"
         self._ended = 0

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 
 from millpond.model.decisions import Decision
 from millpond.model.events import Event, Tick
-from millpond.simulation.kernel import Core
+from millpond.simulation.kernel import SchedulerInterface
 
 
-def replay_log(events: Iterable[Event], scheduler: Core) -> list[Decision]:
+def replay_log(events: Iterable[Event], scheduler: SchedulerInterface) -> list[Decision]:
     """Every decision that ``scheduler``, which must be fresh, takes on this log; it decides at each ``Tick``."""
     decisions: list[Decision] = []
     for event in events:

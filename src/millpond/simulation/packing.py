@@ -19,8 +19,8 @@ from millpond.scheduling.settings import Settings
 from millpond.simulation.clusters import capacity_milli
 from millpond.simulation.core import make_scheduler
 from millpond.simulation.fragmentation import FreeRoom, popular_mix, task_counts
+from millpond.simulation.kernel_warmup import warm_up
 from millpond.simulation.trace import Workload, admissible
-from millpond.simulation.warming import warm_up
 
 CHECKPOINTS = (95, 100, 130)
 SHORT_OF_CHECKPOINT = 0.005

@@ -12,9 +12,9 @@ from millpond.scheduling.settings import Settings
 from millpond.simulation.core import make_scheduler
 from millpond.simulation.history import History, history_of
 from millpond.simulation.kernel import Simulation, World
+from millpond.simulation.kernel_warmup import warm_up
 from millpond.simulation.metrics import Metrics, measure
 from millpond.simulation.trace import admissible
-from millpond.simulation.warming import warm_up
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from millpond.simulation.history import Floats, History
 
 
 @dataclass(frozen=True, slots=True)
-class Steps:
+class StepFunction:
     """A function that is constant from each instant to the next.
 
     Attributes:
@@ -40,13 +40,13 @@ class Steps:
         return np.where(index >= 0, inside, 0.0)
 
 
-def steps(at: Floats, change: Floats) -> Steps:
+def steps(at: Floats, change: Floats) -> StepFunction:
     """The running sum of changes at given instants."""
     instants, group = np.unique(at, return_inverse=True)
-    return Steps(instants, np.cumsum(np.bincount(group, weights=change, minlength=len(instants))))
+    return StepFunction(instants, np.cumsum(np.bincount(group, weights=change, minlength=len(instants))))
 
 
-def allocation(history: History) -> Steps:
+def allocation(history: History) -> StepFunction:
     """GPU milli held over time."""
     held = np.array([sum(g.compute_milli for p in run.placements for g in p.grants) for run in history.runs], float)
     starts = np.array([run.start_at for run in history.runs])
@@ -54,7 +54,7 @@ def allocation(history: History) -> Steps:
     return steps(np.concatenate((starts, ends)), np.concatenate((held, -held)))
 
 
-def queue_length(history: History) -> Steps:
+def queue_length(history: History) -> StepFunction:
     """Jobs that are submitted, have not ended, and hold nothing."""
     present = history.finished
     starts = np.array([run.start_at for run in history.runs])

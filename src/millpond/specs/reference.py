@@ -17,8 +17,8 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from millpond.model.errors import InconsistentStateError
-from millpond.specs.cluster import ClusterFile
-from millpond.specs.job import JobFile
+from millpond.specs.config.cluster import ClusterFile
+from millpond.specs.job.job_file import JobFile
 from millpond.specs.reference_examples import EXAMPLES
 from millpond.specs.validation import Strict, unit_in
 

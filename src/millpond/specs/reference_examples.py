@@ -115,13 +115,13 @@ EXAMPLES: Final[Mapping[str, Mapping[str, str]]] = {
         "fail_on": "roles: [{name: worker, fail_on: [2]}]",
         "daemon": "roles: [{name: worker, tasks: 4}, {name: ps, tasks: 2, daemon: true}]",
     },
-    "RetryDelay": {
+    "RetryDelayFile": {
         "first": "retries: 3\nretry_delay: {first: 30s}",
         "factor": "retries: 3\nretry_delay: {first: 30s, factor: 3}",
         "longest": "retries: 3\nretry_delay: {first: 30s, longest: 10m}",
     },
     "Topology": {"prefer": "topology: {prefer: rack}", "require": "topology: {require: node}"},
-    "Checkpoint": {
+    "CheckpointFile": {
         "mode": "checkpoint: {mode: transparent}",
         "signal": "checkpoint: {signal: SIGUSR1}",
         "grace": "checkpoint: {signal: SIGUSR1, grace: 2m}",
@@ -160,7 +160,7 @@ EXAMPLES: Final[Mapping[str, Mapping[str, str]]] = {
         "min": _scaled('hours: [{window: "08:00-20:00", min: 2}]'),
         "max": _scaled('hours: [{window: "20:00-08:00", max: 2}]'),
     },
-    "Hold": {"requests": _served("hold: {requests: 50}"), "longest": _served("hold: {longest: 5m}")},
+    "RequestHold": {"requests": _served("hold: {requests: 50}"), "longest": _served("hold: {longest: 5m}")},
     "Rollout": {
         "max_surge": _served("rollout: {max_surge: 2}"),
         "max_unavailable": _served("rollout: {max_unavailable: 1}"),
@@ -189,7 +189,7 @@ EXAMPLES: Final[Mapping[str, Mapping[str, str]]] = {
         "log_uniform": "sweep: {parameters: {lr: {log_uniform: [0.001, 1]}}, method: random, samples: 9}\n"
         "command: train {lr}",
     },
-    "Metric": {
+    "SweepMetric": {
         "name": _swept("metric: {name: loss}"),
         "goal": _swept("metric: {name: accuracy, goal: maximize}"),
         "printed": _swept("metric: {name: loss, printed: 'loss={value}'}"),
@@ -200,7 +200,7 @@ EXAMPLES: Final[Mapping[str, Mapping[str, str]]] = {
         "first_step": _swept("metric: loss, halving: {first_step: 5}"),
         "rungs": _swept("metric: loss, halving: {rungs: [5, 20, 80]}"),
     },
-    "ImageWish": {"name": "image: {name: 'torch:2.4'}", "optional": "image: {name: 'torch:2.4', optional: true}"},
+    "ImageRequest": {"name": "image: {name: 'torch:2.4'}", "optional": "image: {name: 'torch:2.4', optional: true}"},
     "ClusterFile": {
         "dev": "dev: {idle_after: 2h}",
         "listen": "listen: {public_url: 'https://pond.example.org'}",

@@ -14,7 +14,7 @@ from pydantic.fields import FieldInfo
 
 from millpond.model.amounts import decimal_text
 from millpond.specs.errors import BadValueError, Problem, SpecError, suggest
-from millpond.specs.locate import Located, Path
+from millpond.specs.source_positions import Located, Path
 
 PLAIN_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 """Names that are safe in ids, paths and URLs."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from local_bench import Bench
 
-from millpond.node import memory_cgroup
+from millpond.node.host import memory_cgroup
 
 
 @pytest.fixture(autouse=True)

@@ -18,15 +18,15 @@ from types import SimpleNamespace
 from typing import Any, Final
 
 from millpond.model.errors import InvalidInputError
-from millpond.node.beginning import Beginning
-from millpond.node.identities import HOMES, numbered
-from millpond.node.launch import LaunchSpec
-from millpond.node.order import TaskStart, order_for
-from millpond.node.records import TaskFiles, TaskId
-from millpond.node.sandbox_finding import SandboxMode, find_sandbox
-from millpond.node.workspace import DataMount, Workspace
-from millpond.server.files.mounts import MountRules
-from millpond.server.isolation import Apart, Isolation
+from millpond.node.host.identities import HOMES, numbered
+from millpond.node.sandbox.detection import SandboxMode, find_sandbox
+from millpond.node.task.launch import LaunchSpec
+from millpond.node.task.records import TaskFiles, TaskId
+from millpond.node.task.supervisor_spec import TaskStart, order_for
+from millpond.node.task.task_start import TaskStartup
+from millpond.node.task.workspace import DataMount, Workspace
+from millpond.server.startup.isolation import Isolation, IsolationLevel
+from millpond.server.storage.files.mounts import MountRules
 
 CANARY: Final = "canary-5d1f"
 NUMBER: Final = 265_003
@@ -102,7 +102,7 @@ class World:
         self.identity = numbered("eve", NUMBER, self.state) if mode == "identity" else None
         people = [SimpleNamespace(disabled=False, service=False)] * 2 * shared
         accounts: Any = SimpleNamespace(users=lambda: people)
-        self.isolation = Isolation(Apart(SandboxMode.AUTO, self.sandbox), accounts, "ada", self.state)
+        self.isolation = Isolation(IsolationLevel(SandboxMode.AUTO, self.sandbox), accounts, "ada", self.state)
         self.rules = MountRules(dict, self.state)
 
     def files(self) -> set[str]:
@@ -149,7 +149,7 @@ class World:
 
     def run(self, order: dict[str, Any], files: TaskFiles) -> str:
         """What a task reports, started as its supervisor would; nothing where it cannot be started."""
-        beginning, report = Beginning(files.record, order), files.record.parent / "files" / "report"
+        beginning, report = TaskStartup(files.record, order), files.record.parent / "files" / "report"
         heard = signal.signal(signal.SIGIO, signal.SIG_IGN)  # by which a supervisor hears of output
         try:
             os.waitpid(beginning.start(), 0)

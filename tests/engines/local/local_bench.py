@@ -15,14 +15,14 @@ from millpond.model.decisions import Decision, Grant, Placement, Start, Stop
 from millpond.model.errors import NotFoundError
 from millpond.model.events import Event
 from millpond.model.reasons import Cause
-from millpond.node import procfs
-from millpond.node.launch import Command, LaunchSpec
-from millpond.node.limiting import Limiter
-from millpond.node.machine import Machine, describe_machine
-from millpond.node.records import TaskFiles, TaskId
-from millpond.node.sandbox import Sandbox
+from millpond.node.host import procfs
+from millpond.node.host.machine import Machine, describe_machine
+from millpond.node.sandbox.sandbox import Sandbox
 from millpond.node.sharing.agent_lock import AgentLock
-from millpond.node.sharing.backend import Hold
+from millpond.node.sharing.backend import SliceEnforcer
+from millpond.node.task.launch import Command, LaunchSpec
+from millpond.node.task.limits import Limiter
+from millpond.node.task.records import TaskFiles, TaskId
 
 LONGEST_WAIT_S = 60.0
 UNSANDBOXED = Confinement(sandboxed=False, network=NetworkScope.HOST)
@@ -58,7 +58,7 @@ class Bench:
     def __init__(self, directory: Path, sandbox: Sandbox | None = None) -> None:
         self._sandbox = sandbox
         self.limiter = Limiter()
-        self.holds: dict[str, Sequence[Hold]] = {}
+        self.holds: dict[str, Sequence[SliceEnforcer]] = {}
         self.servers = ("own",)
         self.state_dir = directory / "state"
         self.workdir = directory / "work"

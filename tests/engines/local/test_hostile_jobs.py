@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 from hostile_walk import CANARY, World, as_account, walk
 
-from millpond.node.launch import LaunchSpec
-from millpond.node.limiting import Limits
-from millpond.node.order import TaskStart, order_for
-from millpond.node.records import TaskFiles, TaskId
-from millpond.node.sandbox import Sandbox
-from millpond.node.sandbox_finding import SandboxMode, find_sandbox, trouble_with_identities
-from millpond.node.workspace import DataMount, Workspace
+from millpond.node.sandbox.detection import SandboxMode, find_sandbox, trouble_with_identities
+from millpond.node.sandbox.sandbox import Sandbox
+from millpond.node.task.launch import LaunchSpec
+from millpond.node.task.limits import TaskLimits
+from millpond.node.task.records import TaskFiles, TaskId
+from millpond.node.task.supervisor_spec import TaskStart, order_for
+from millpond.node.task.workspace import DataMount, Workspace
 
 pytestmark = pytest.mark.end_to_end
 
@@ -80,7 +80,7 @@ def test_on_a_server_that_is_not_root_a_task_that_forks_without_end_meets_a_boun
         report = files.record.parent / "files" / "report"
         report.parent.mkdir(parents=True)
         script = f"exec > {report} 2>&1; for i in $(seq 60); do sleep 60 & done; echo reached the end"
-        start = TaskStart(task, "worker", "n", 1, (), {"PATH": "/usr/bin:/bin"}, Limits(processes=20))
+        start = TaskStart(task, "worker", "n", 1, (), {"PATH": "/usr/bin:/bin"}, TaskLimits(processes=20))
         launch = LaunchSpec(script, world.project, workspace=Workspace("", ""))
         return world.run(order_for(world.state, start, launch, files, world.sandbox), files)
 

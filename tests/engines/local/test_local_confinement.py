@@ -15,12 +15,12 @@ from local_bench import Bench, eventually
 from millpond.model.confinement import Confinement, LimitKind, NetworkScope
 from millpond.model.events import Confirmed, Ended
 from millpond.model.states import Outcome
-from millpond.node.cgroups import Amounts, Controllers, GroupMode, find_controllers
-from millpond.node.identities import numbered
-from millpond.node.limiting import Limiter
-from millpond.node.records import TaskFiles, TaskId, read_record
-from millpond.node.sandbox_finding import SandboxMode, find_sandbox, trouble_with_identities
-from millpond.node.workspace import DataMount, Workspace, blob_path
+from millpond.node.host.cgroups import Amounts, Controllers, GroupMode, find_controllers
+from millpond.node.host.identities import numbered
+from millpond.node.sandbox.detection import SandboxMode, find_sandbox, trouble_with_identities
+from millpond.node.task.limits import Limiter
+from millpond.node.task.records import TaskFiles, TaskId, read_record
+from millpond.node.task.workspace import DataMount, Workspace, blob_path
 
 pytestmark = pytest.mark.end_to_end
 

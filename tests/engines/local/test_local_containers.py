@@ -16,14 +16,14 @@ from millpond.model.decisions import Resume, Suspend
 from millpond.model.events import Confirmed, Ended, Kept
 from millpond.model.reasons import Cause
 from millpond.model.states import Outcome
-from millpond.node import procfs
 from millpond.node.containers.container import NAME_VARIABLE, state_mark
-from millpond.node.containers.finding import Containers, RuntimeChoice, find_containers
-from millpond.node.containers.launching import Boundary, ContainerLaunch, default_owner
+from millpond.node.containers.container_launch import Boundary, ContainerLaunch, default_owner
+from millpond.node.containers.detection import Containers, RuntimeChoice, find_containers
 from millpond.node.containers.podman import Podman
-from millpond.node.containers.sweeping import drop_ended
-from millpond.node.records import TaskFiles, TaskId, read_record
-from millpond.node.workspace import DataMount, Workspace
+from millpond.node.containers.removal import drop_ended
+from millpond.node.host import procfs
+from millpond.node.task.records import TaskFiles, TaskId, read_record
+from millpond.node.task.workspace import DataMount, Workspace
 from real_containers import IMAGE, RealPodman
 
 pytestmark = pytest.mark.end_to_end

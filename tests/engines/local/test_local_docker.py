@@ -15,12 +15,12 @@ from millpond.model.decisions import Resume, Suspend
 from millpond.model.events import Confirmed, Ended, Kept
 from millpond.model.reasons import Cause
 from millpond.model.states import Outcome
-from millpond.node import procfs
-from millpond.node.containers.finding import RuntimeChoice, find_containers
-from millpond.node.containers.launching import ContainerLaunch, default_owner
-from millpond.node.records import TaskFiles, TaskId, read_record
-from millpond.node.runner import running_under
-from millpond.node.workspace import Workspace
+from millpond.node.containers.container_launch import ContainerLaunch, default_owner
+from millpond.node.containers.detection import RuntimeChoice, find_containers
+from millpond.node.host import procfs
+from millpond.node.task.records import TaskFiles, TaskId, read_record
+from millpond.node.task.runner import running_under
+from millpond.node.task.workspace import Workspace
 from standin_docker import calls, install
 
 pytestmark = pytest.mark.end_to_end

@@ -17,13 +17,14 @@ from local_bench import Bench, eventually
 
 from millpond.model.confinement import NetworkScope
 from millpond.model.events import Confirmed, Ended
-from millpond.node import private_network, procfs
-from millpond.node.door import DOORS
-from millpond.node.identities import Identity, numbered
-from millpond.node.launch import Listening
-from millpond.node.records import RunRecord, TaskFiles, TaskId, read_record
-from millpond.node.sandbox_finding import SandboxMode, find_sandbox
-from millpond.server.doors import ADDRESS, ForeignListenerError, TaskNetwork, Way
+from millpond.node.host import procfs
+from millpond.node.host.identities import MachineAccount, numbered
+from millpond.node.sandbox import private_network
+from millpond.node.sandbox.detection import SandboxMode, find_sandbox
+from millpond.node.sessions.task_socket import DOORS
+from millpond.node.task.launch import ListenMode
+from millpond.node.task.records import RunRecord, TaskFiles, TaskId, read_record
+from millpond.server.sessions.task_sockets import ADDRESS, ForeignListenerError, TaskNetwork, TaskRoute
 
 ON_PORT = """
 import os, socket
@@ -66,18 +67,20 @@ def record_of(bench: Bench, job: str) -> RunRecord:
     return record
 
 
-def serve(bench: Bench, job: str, program: str, identity: Identity | None = None, **settings: object) -> Way:
+def serve(
+    bench: Bench, job: str, program: str, identity: MachineAccount | None = None, **settings: object
+) -> TaskRoute:
     """A job whose program answers; the way to it."""
     settings = {"workdir": Path("/"), **settings}
     bench.define(job, ("python3", "-c", program), serves=True, identity=identity, **settings)
     bench.start(job)
     assert isinstance(bench.events(1)[0], Confirmed)
-    way = Way.to(record_of(bench, job), bench.state_dir)
+    way = TaskRoute.to(record_of(bench, job), bench.state_dir)
     assert eventually(lambda: answer(way) == b"HELLO")
     return way
 
 
-def answer(way: Way) -> bytes:
+def answer(way: TaskRoute) -> bytes:
     try:
         connection = way.connect_now(WITHIN_S)
     except OSError:
@@ -128,14 +131,14 @@ def test_nothing_listens_behind_a_door_until_the_program_does(bench: Bench) -> N
     bench.define("late", "sleep 1000", serves=True, private_network=True)
     bench.start("late")
     bench.events(1)
-    way = Way.to(record_of(bench, "late"), bench.state_dir)
+    way = TaskRoute.to(record_of(bench, "late"), bench.state_dir)
     with pytest.raises(ConnectionRefusedError, match="nobody listens"):
         way.connect_now(WITHIN_S)
 
 
 @pytest.mark.end_to_end
 def test_a_program_on_a_socket_is_reached_and_has_no_port(bench: Bench) -> None:
-    way = serve(bench, "socket", ON_SOCKET, listening=Listening.SOCKET)
+    way = serve(bench, "socket", ON_SOCKET, listening=ListenMode.SOCKET)
     assert answer(way) == b"HELLO"
     assert not listens(way.port)
     (folder,) = (each for each in (bench.state_dir / DOORS).iterdir() if each.is_dir())
@@ -155,13 +158,13 @@ time.sleep(1000)
 """
 
 
-def start_deaf(bench: Bench, program: str) -> Way:
+def start_deaf(bench: Bench, program: str) -> TaskRoute:
     """A job whose program listens and takes nobody in; the way to it."""
-    bench.define("deaf", ("python3", "-c", program), serves=True, listening=Listening.SOCKET)
+    bench.define("deaf", ("python3", "-c", program), serves=True, listening=ListenMode.SOCKET)
     bench.start("deaf")
     bench.events(1)
     assert eventually(lambda: b"deaf" in bench.log("deaf"))
-    return Way.to(record_of(bench, "deaf"), bench.state_dir)
+    return TaskRoute.to(record_of(bench, "deaf"), bench.state_dir)
 
 
 @pytest.mark.end_to_end
@@ -214,7 +217,7 @@ def test_the_socket_of_a_job_that_runs_as_somebody_else_is_reached_in_a_state_di
     bench: Bench,
 ) -> None:
     bench.state_dir.chmod(0o700)
-    way = serve(bench, "socket", ON_SOCKET, numbered("mia", 265_001, bench.state_dir), listening=Listening.SOCKET)
+    way = serve(bench, "socket", ON_SOCKET, numbered("mia", 265_001, bench.state_dir), listening=ListenMode.SOCKET)
     assert answer(way) == b"HELLO"
 
 
@@ -238,7 +241,7 @@ def test_a_port_that_another_job_took_leads_nowhere_and_that_job_gets_nothing(be
     bench.define("late", "sleep 1000", serves=True)
     bench.start("late")
     bench.events(1)
-    way = Way.to(record_of(bench, "late"), bench.state_dir)
+    way = TaskRoute.to(record_of(bench, "late"), bench.state_dir)
     bench.start("thief", ("python3", "-c", THIEF, str(way.port)))
     bench.events(1)
     assert eventually(lambda: b"mine" in bench.log("thief"))
@@ -262,9 +265,9 @@ def test_every_port_of_a_private_network_is_reached_through_the_door(bench: Benc
     bench.define("private", ("python3", "-c", elsewhere), serves=True, private_network=True)
     bench.start("private")
     bench.events(1)
-    way = Way.to(record_of(bench, "private"), bench.state_dir, 8080)
+    way = TaskRoute.to(record_of(bench, "private"), bench.state_dir, 8080)
     assert eventually(lambda: answer(way) == b"HELLO")
-    assert answer(Way.to(record_of(bench, "private"), bench.state_dir, 8081)) == b""
+    assert answer(TaskRoute.to(record_of(bench, "private"), bench.state_dir, 8081)) == b""
 
 
 MEETING = """
@@ -309,12 +312,12 @@ def test_a_link_in_place_of_the_socket_leads_nowhere(bench: Bench, tmp_path: Pat
                 "link",
                 f'ln -s {path} "$MILLPOND_SOCKET"; echo done; sleep 1000',
                 serves=True,
-                listening=Listening.SOCKET,
+                listening=ListenMode.SOCKET,
             )
             bench.start("link")
             bench.events(1)
             assert eventually(lambda: b"done" in bench.log("link"))
-            way = Way.to(record_of(bench, "link"), bench.state_dir)
+            way = TaskRoute.to(record_of(bench, "link"), bench.state_dir)
             with pytest.raises(ConnectionRefusedError):
                 way.connect_now(WITHIN_S)
         finally:

@@ -16,10 +16,11 @@ from millpond.model.decisions import Resume, Stop, Suspend
 from millpond.model.events import Confirmed, Ended
 from millpond.model.reasons import Cause
 from millpond.model.states import Outcome
-from millpond.node import memory_cgroup, supervisor
-from millpond.node.launch import LONGEST_FAREWELL_S, LaunchSpec
-from millpond.node.procfs import start_ticks
-from millpond.node.records import TaskFiles, TaskId, read_record
+from millpond.node.host import memory_cgroup
+from millpond.node.host.procfs import start_ticks
+from millpond.node.task import supervisor
+from millpond.node.task.launch import LONGEST_FAREWELL_S, LaunchSpec
+from millpond.node.task.records import TaskFiles, TaskId, read_record
 
 pytestmark = pytest.mark.end_to_end
 
@@ -54,7 +55,7 @@ def test_a_task_killed_by_the_kernel_for_want_of_memory_says_so(bench: Bench, mo
     counter = bench.workdir / "memory.events"
     counter.write_text("oom_kill 4\n")
     monkeypatch.setattr(memory_cgroup, "own_kill_counter", lambda: counter)
-    bench.start("hungry", "echo oom_kill 5 > memory.events; kill -KILL $$")
+    bench.start("has_capacity", "echo oom_kill 5 > memory.events; kill -KILL $$")
     bench.events(1)
     end = end_of(bench)
     assert (end.outcome, end.exit_code) == (Outcome.OUT_OF_MEMORY, 137)
@@ -251,7 +252,9 @@ def test_a_task_ended_from_outside_has_the_grace_of_its_own_job(bench: Bench) ->
 
 
 def test_that_grace_has_a_bound_as_the_machine_waits_for_it(bench: Bench) -> None:
-    farewells = [LaunchSpec(("true",), bench.workdir, grace_s=grace_s).farewell_s for grace_s in (5.0, 120.0, 3_600.0)]
+    farewells = [
+        LaunchSpec(("true",), bench.workdir, grace_s=grace_s).shutdown_grace_s for grace_s in (5.0, 120.0, 3_600.0)
+    ]
     assert farewells == [5.0, 120.0, LONGEST_FAREWELL_S]
 
 

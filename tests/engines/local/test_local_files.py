@@ -9,7 +9,7 @@ import pytest
 from local_bench import Bench
 
 from millpond.model.events import Refused
-from millpond.node.workspace import DataMount, Workspace
+from millpond.node.task.workspace import DataMount, Workspace
 
 pytestmark = pytest.mark.end_to_end
 

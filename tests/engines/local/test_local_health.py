@@ -8,16 +8,16 @@ from dataclasses import replace
 
 from local_bench import Bench, eventually
 
-from millpond.engines.local.health import HealthWatch, Listener
-from millpond.model.devices import Device, Health
+from millpond.engines.local.health import HealthListener, HealthWatch
+from millpond.model.devices import Device, DeviceHealth
 from millpond.model.errors import UnavailableError
 from millpond.model.events import DeviceHealthChanged, Noted
 from millpond.model.nodes import Node
 from millpond.model.telemetry import FaultScope, HealthEvent
-from millpond.node.devices.failed import FailedDevices
+from millpond.node.devices.failed_devices import FailedDevices
 from millpond.node.devices.fake import FakeReports
-from millpond.node.devices.vendor import NOTHING_OURS, Availability, Ours
-from millpond.node.machine import Machine
+from millpond.node.devices.vendor import NOTHING_OURS, Availability, OwnProcesses
+from millpond.node.host.machine import Machine
 
 CARD = Device("GPU-0", 0, "nvidia", "A100", 81920)
 
@@ -33,7 +33,7 @@ class OneCard:
     def available(self) -> Availability:
         return Availability(True, "1 found")
 
-    def discover(self, ours: Ours = NOTHING_OURS) -> tuple[Device, ...]:
+    def discover(self, ours: OwnProcesses = NOTHING_OURS) -> tuple[Device, ...]:
         return () if self.card is None else (self.card,)
 
     def environment(self, devices: Sequence[Device]) -> dict[str, str]:
@@ -45,14 +45,14 @@ class Watched:
 
     def __init__(self) -> None:
         self.vendor = OneCard()
-        self.reports: list[tuple[str, Health]] = []
+        self.reports: list[tuple[str, DeviceHealth]] = []
         self.erred: list[tuple[str, str]] = []
         self.now = 0.0
         machine = Machine((Node("box", 1000, 1024, (CARD,)),), {"nvidia": self.vendor})
         self.watch = HealthWatch(
             machine,
             lambda: NOTHING_OURS,
-            Listener(
+            HealthListener(
                 lambda node, device: self.reports.append((node, device.health)),
                 lambda node, device, text: self.erred.append((device.uuid, text)),
                 lambda error: None,
@@ -60,22 +60,22 @@ class Watched:
             lambda: self.now,
         )
 
-    def look(self, card: Device | None) -> list[tuple[str, Health]]:
+    def look(self, card: Device | None) -> list[tuple[str, DeviceHealth]]:
         self.vendor.card = card
         self.reports.clear()
         self.watch.look()
         return list(self.reports)
 
 
-BUSY = replace(CARD, health=Health.BUSY_ELSEWHERE, health_detail="used by process 7")
+BUSY = replace(CARD, health=DeviceHealth.BUSY_ELSEWHERE, health_detail="used by process 7")
 
 
 def test_a_card_is_busy_elsewhere_when_two_looks_in_a_row_find_it_so() -> None:
     watched = Watched()
     assert watched.look(BUSY) == []
-    assert watched.look(BUSY) == [("box", Health.BUSY_ELSEWHERE)]
+    assert watched.look(BUSY) == [("box", DeviceHealth.BUSY_ELSEWHERE)]
     assert watched.watch.nodes[0].devices[0].health_detail == "used by process 7"
-    assert watched.look(CARD) == [("box", Health.OK)]
+    assert watched.look(CARD) == [("box", DeviceHealth.OK)]
 
 
 def test_a_stranger_seen_for_a_moment_is_no_news() -> None:
@@ -85,18 +85,18 @@ def test_a_stranger_seen_for_a_moment_is_no_news() -> None:
 
 def test_a_card_that_vanishes_is_faulty_until_it_is_back() -> None:
     watched = Watched()
-    assert watched.look(None) == [("box", Health.FAULTY)]
+    assert watched.look(None) == [("box", DeviceHealth.FAULTY)]
     assert watched.look(None) == []
-    assert watched.look(CARD) == [("box", Health.OK)]
+    assert watched.look(CARD) == [("box", DeviceHealth.OK)]
 
 
 def test_a_fault_of_the_device_stays_whatever_later_looks_find() -> None:
     watched = Watched()
     watched.watch.take(HealthEvent("GPU-0", FaultScope.DEVICE, "XID 79"))
-    assert watched.reports == [("box", Health.FAULTY)]
+    assert watched.reports == [("box", DeviceHealth.FAULTY)]
     assert watched.watch.nodes[0].devices[0].health_detail == "XID 79"
     assert watched.look(CARD) == []
-    assert watched.watch.nodes[0].devices[0].health is Health.FAULTY
+    assert watched.watch.nodes[0].devices[0].health is DeviceHealth.FAULTY
 
 
 def test_a_fault_of_a_program_leaves_the_card_in_use_and_is_told_once_a_minute() -> None:
@@ -105,7 +105,7 @@ def test_a_fault_of_a_program_leaves_the_card_in_use_and_is_told_once_a_minute()
         watched.watch.take(HealthEvent("GPU-0", FaultScope.TASK, "XID 31"))
     assert watched.erred == [("GPU-0", "XID 31")] * 2
     assert watched.reports == []
-    assert watched.watch.nodes[0].devices[0].health is Health.OK
+    assert watched.watch.nodes[0].devices[0].health is DeviceHealth.OK
 
 
 def test_what_needs_no_answer_and_what_is_about_no_device_of_the_pool_changes_nothing() -> None:
@@ -122,20 +122,20 @@ def test_a_fault_of_a_card_takes_all_instances_that_were_cut_out_of_it() -> None
     watched.watch = HealthWatch(
         Machine((Node("box", 1000, 1024, (CARD, part)),), {"nvidia": watched.vendor}),
         lambda: NOTHING_OURS,
-        Listener(
+        HealthListener(
             lambda node, device: watched.reports.append((device.uuid, device.health)),
             lambda node, device, text: None,
             lambda error: None,
         ),
     )
     watched.watch.take(HealthEvent("GPU-7", FaultScope.DEVICE, "XID 48"))
-    assert watched.reports == [("MIG-1", Health.FAULTY)]
+    assert watched.reports == [("MIG-1", DeviceHealth.FAULTY)]
 
 
 def test_a_vendor_that_cannot_tell_now_leaves_its_cards_as_they_are() -> None:
     watched = Watched()
 
-    def hangs(ours: Ours = NOTHING_OURS) -> tuple[Device, ...]:
+    def hangs(ours: OwnProcesses = NOTHING_OURS) -> tuple[Device, ...]:
         raise UnavailableError("the tool does not answer")
 
     watched.vendor.discover = hangs  # type: ignore[method-assign]
@@ -152,7 +152,7 @@ def test_jobs_on_a_card_that_fails_are_told_which_and_why_before_the_scheduler_i
     assert isinstance(told, Noted)
     assert (told.job, told.text) == ("one", "card 0 of fake-1 has failed: it fell off the bus")
     assert isinstance(changed, DeviceHealthChanged)
-    assert changed.health is Health.FAULTY
+    assert changed.health is DeviceHealth.FAULTY
     assert FailedDevices(bench.state_dir).noted() == {"FAKE-fake-1-0": told.text}
 
 
@@ -171,7 +171,7 @@ def test_what_a_driver_reports_is_heard_while_the_watch_is_open() -> None:
     watched.vendor.watch = lambda: reports  # type: ignore[attr-defined]
     watched.watch.start(3600.0)
     reports.put(HealthEvent("GPU-0", FaultScope.DEVICE, "XID 79"))
-    assert eventually(lambda: watched.reports == [("box", Health.FAULTY)])
+    assert eventually(lambda: watched.reports == [("box", DeviceHealth.FAULTY)])
     watched.watch.close()
 
 
@@ -185,5 +185,5 @@ def test_a_driver_that_will_report_no_more_leaves_the_regular_looks() -> None:
     watched.vendor.watch = Ending  # type: ignore[attr-defined]
     watched.watch.start(3600.0)
     assert ended.wait(60.0)
-    assert watched.look(None) == [("box", Health.FAULTY)]
+    assert watched.look(None) == [("box", DeviceHealth.FAULTY)]
     watched.watch.close()

@@ -15,11 +15,11 @@ from test_local_visits import Visitor
 
 from millpond.model.events import Confirmed, Ended, Event, Kept
 from millpond.model.states import Outcome
-from millpond.node import memory_cgroup
-from millpond.node.identities import numbered
-from millpond.node.records import TaskFiles, TaskId, read_record
-from millpond.node.sandbox_finding import SandboxMode, find_sandbox, trouble_with_identities
-from millpond.node.workspace import Workspace
+from millpond.node.host import memory_cgroup
+from millpond.node.host.identities import numbered
+from millpond.node.sandbox.detection import SandboxMode, find_sandbox, trouble_with_identities
+from millpond.node.task.records import TaskFiles, TaskId, read_record
+from millpond.node.task.workspace import Workspace
 
 pytestmark = pytest.mark.end_to_end
 

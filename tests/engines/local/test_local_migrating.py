@@ -16,11 +16,11 @@ from millpond.model.events import Confirmed, Ended, NodeJoined, Refused
 from millpond.model.nodes import Node
 from millpond.model.reasons import Cause
 from millpond.model.states import Outcome
-from millpond.node import procfs
 from millpond.node.devices.fake import FakeVendor
-from millpond.node.machine import Machine
-from millpond.node.records import TaskFiles, TaskId, read_record
-from millpond.node.sharing.gating import GateHold
+from millpond.node.host import procfs
+from millpond.node.host.machine import Machine
+from millpond.node.sharing.gate_enforcer import GateEnforcer
+from millpond.node.task.records import TaskFiles, TaskId, read_record
 
 pytestmark = pytest.mark.end_to_end
 
@@ -67,7 +67,7 @@ def bench(bench: Bench, fake_driver: FakeDriver, cards: list[Card], _fake_driver
     devices = tuple(Device(card.uuid, card.index, "nvidia", "H200", CARD_MIB, remaps=True) for card in cards)
     node = Node("real", 8000, 8192, devices, swap_mib=CARD_MIB)
     bench.machine = Machine((node,), {"nvidia": TwoCards(fake_driver, (node,))})
-    bench.holds = {"nvidia": [GateHold(_fake_driver_libraries.parent, bench.state_dir / "cards")]}
+    bench.holds = {"nvidia": [GateEnforcer(_fake_driver_libraries.parent, bench.state_dir / "cards")]}
     bench.restart()
     return bench
 

@@ -18,9 +18,9 @@ from local_bench import UNSANDBOXED, Bench, eventually
 from millpond.model.decisions import Start
 from millpond.model.events import Confirmed, Ended
 from millpond.model.states import Outcome
-from millpond.node.procfs import start_ticks
-from millpond.node.records import TaskFiles, TaskId, read_record
-from millpond.node.runner import attach, running_under
+from millpond.node.host.procfs import start_ticks
+from millpond.node.task.records import TaskFiles, TaskId, read_record
+from millpond.node.task.runner import attach, running_under
 
 pytestmark = pytest.mark.end_to_end
 
@@ -192,7 +192,7 @@ def test_what_earlier_tasks_hold_is_known_before_there_is_an_engine(bench: Bench
 def test_a_nursery_that_is_killed_is_replaced_and_nothing_starts_twice(bench: Bench) -> None:
     bench.start("before", "echo ran >> before; sleep 60")
     bench.events(1)
-    nursery = bench.engine._executor.nurse._process
+    nursery = bench.engine._executor.forkserver._process
     assert nursery is not None
     nursery.kill()
     nursery.wait()
@@ -229,8 +229,8 @@ from pathlib import Path
 from millpond.engines.local.engine import EngineOptions, LocalEngine
 from millpond.model.decisions import Placement, Start
 from millpond.model.reasons import Cause
-from millpond.node.launch import LaunchSpec
-from millpond.node.machine import describe_machine
+from millpond.node.task.launch import LaunchSpec
+from millpond.node.host.machine import describe_machine
 
 state, work = Path(sys.argv[1]), Path(sys.argv[2])
 woken = threading.Event()

@@ -20,11 +20,11 @@ from millpond.model.errors import UnavailableError
 from millpond.model.events import Confirmed, Ended, Refused
 from millpond.model.reasons import Cause
 from millpond.model.states import Outcome
-from millpond.node.cgroups import Amounts
-from millpond.node.identities import SharedAccount, shared_account
-from millpond.node.sandbox import Sandbox, SandboxRequest
-from millpond.node.sandbox_finding import SandboxMode, find_sandbox
-from millpond.node.workspace import DataMount, Workspace, blob_path
+from millpond.node.host.cgroups import Amounts
+from millpond.node.host.identities import SharedAccount, shared_account
+from millpond.node.sandbox.detection import SandboxMode, find_sandbox
+from millpond.node.sandbox.sandbox import Sandbox, SandboxRequest
+from millpond.node.task.workspace import DataMount, Workspace, blob_path
 
 needs_bubblewrap = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
 

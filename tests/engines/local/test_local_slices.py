@@ -19,14 +19,14 @@ from millpond.model.reasons import Cause
 from millpond.model.sharing import EscapePolicy, SliceHold, SliceRules
 from millpond.model.states import Outcome
 from millpond.model.telemetry import DeviceSample, ProcessSample
-from millpond.node import procfs
 from millpond.node.devices.fake import FakeVendor
-from millpond.node.machine import Machine
-from millpond.node.records import TaskId
-from millpond.node.sandbox_finding import SandboxMode, find_sandbox
+from millpond.node.host import procfs
+from millpond.node.host.machine import Machine
+from millpond.node.sandbox.detection import SandboxMode, find_sandbox
 from millpond.node.sharing.backend import Capability, Owner, Slice, TaskEnv
-from millpond.node.sharing.gating import GateHold
-from millpond.server.operating.sharing_check import escapes
+from millpond.node.sharing.gate_enforcer import GateEnforcer
+from millpond.node.task.records import TaskId
+from millpond.server.operations.sharing_check import escapes
 
 pytestmark = pytest.mark.end_to_end
 
@@ -79,7 +79,7 @@ def bench(bench: Bench, fake_driver: FakeDriver, card: Card, gate_cache: Path) -
     device = Device(card.uuid, 0, "nvidia", "H200", CARD_MIB, context_mib=512)
     node = Node("real", 8000, 8192, (device,), swap_mib=CARD_MIB)
     bench.machine = Machine((node,), {"nvidia": OneCard(fake_driver, (node,))})
-    bench.holds = {"nvidia": [GateHold(gate_cache, bench.state_dir / "cards")]}
+    bench.holds = {"nvidia": [GateEnforcer(gate_cache, bench.state_dir / "cards")]}
     bench.restart()
     return bench
 
@@ -126,7 +126,7 @@ def apart(tmp_path: Path, gate_cache: Path) -> Iterator[tuple[Bench, Card]]:
     [card] = driver.cards
     node = Node("real", 8000, 8192, (Device(card.uuid, 0, "nvidia", "H200", CARD_MIB),))
     bench.machine = Machine((node,), {"nvidia": OneCard(driver, (node,))})
-    bench.holds = {"nvidia": [GateHold(gate_cache, bench.state_dir / "cards")]}
+    bench.holds = {"nvidia": [GateEnforcer(gate_cache, bench.state_dir / "cards")]}
     bench.restart()
     yield bench, card
     bench.end_all()
@@ -233,7 +233,7 @@ def test_a_slice_smaller_than_a_context_is_refused_with_the_numbers(bench: Bench
     assert "a slice of 300 MiB" in refused.reason  # type: ignore[attr-defined]
 
 
-class NoCompiler(GateHold):
+class NoCompiler(GateEnforcer):
     """As on a machine without a compiler."""
 
     def probe(self) -> Capability:
@@ -320,7 +320,7 @@ def test_a_second_agent_on_the_machine_is_told_so(bench: Bench, card: Card, tmp_
     bench.engine, bench.state_dir = first, tmp_path / "state"
 
 
-class Pack(GateHold):
+class Pack(GateEnforcer):
     """As with the multi-process service: whoever it holds shares one fate."""
 
     def __init__(self, cache: Path, cards: Path) -> None:

@@ -13,7 +13,7 @@ from millpond.model.errors import InconsistentStateError
 from millpond.model.events import Confirmed, Ended, Refused
 from millpond.model.reasons import Cause
 from millpond.model.states import Outcome
-from millpond.node.launch import LaunchSpec
+from millpond.node.task.launch import LaunchSpec
 
 pytestmark = pytest.mark.end_to_end
 

@@ -14,8 +14,8 @@ from millpond.model.events import Confirmed, Ended, Noted, Refused
 from millpond.model.reasons import Cause
 from millpond.model.sharing import ShareClass
 from millpond.model.states import Outcome
-from millpond.node import procfs
-from millpond.node.records import TaskId
+from millpond.node.host import procfs
+from millpond.node.task.records import TaskId
 
 pytestmark = pytest.mark.end_to_end
 

@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millpond.engines.local.pacing import LONGEST_S, Leave, Pace
+from millpond.engines.local.start_pacing import LONGEST_S, Leave, Pace
 
 
 class Moments:

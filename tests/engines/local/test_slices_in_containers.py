@@ -19,10 +19,10 @@ from millpond.model.events import Confirmed, Noted
 from millpond.model.nodes import Node
 from millpond.model.reasons import Cause
 from millpond.model.sharing import SliceHold
-from millpond.node.containers.finding import RuntimeChoice, find_containers
-from millpond.node.containers.launching import ContainerLaunch, default_owner
-from millpond.node.machine import Machine
-from millpond.node.sharing.gating import GateHold
+from millpond.node.containers.container_launch import ContainerLaunch, default_owner
+from millpond.node.containers.detection import RuntimeChoice, find_containers
+from millpond.node.host.machine import Machine
+from millpond.node.sharing.gate_enforcer import GateEnforcer
 from real_containers import RealPodman
 
 pytestmark = [pytest.mark.end_to_end, pytest.mark.long]
@@ -61,7 +61,7 @@ class Yard:
         self.driver.libraries = Path(shutil.copytree(self.driver.libraries, self.folder / "driver"))
         node = Node("real", 8000, 8192, (Device(self.card.uuid, 0, "nvidia", "H200", CARD_MIB),))
         bench.machine = Machine((node,), {"nvidia": OneCard(self.driver, (node,))})
-        bench.holds = {"nvidia": [GateHold(gate_cache, bench.state_dir / "cards")]}
+        bench.holds = {"nvidia": [GateEnforcer(gate_cache, bench.state_dir / "cards")]}
         bench.restart()
         means = find_containers(RuntimeChoice.PODMAN, bench.state_dir)
         image = means.images.find(IMAGE)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from millpond.model.devices import Health
+from millpond.model.devices import DeviceHealth
 from millpond.model.errors import InvalidInputError
 from millpond.model.telemetry import FaultScope, HealthEvent
 from millpond.node.devices.fake import FakeGroup, FakeVendor, Tenant, fake_nodes, parse_fake_gpus
@@ -97,4 +97,4 @@ def test_a_pretended_fault_is_heard_once_and_stays_with_the_card() -> None:
     assert stream is not None
     assert [event.text for event in stream.wait(0.0)] == ["XID 79"]
     assert stream.wait(0.0) == ()
-    assert [device.health for device in vendor.discover()] == [Health.FAULTY, Health.OK]
+    assert [device.health for device in vendor.discover()] == [DeviceHealth.FAULTY, DeviceHealth.OK]

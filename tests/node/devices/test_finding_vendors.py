@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from importlib.metadata import EntryPoint
 
+from millpond.node.devices.discovery import GROUP, find_vendors
 from millpond.node.devices.fake import FakeVendor
-from millpond.node.devices.finding import GROUP, find_vendors
-from millpond.node.machine import describe_machine
+from millpond.node.host.machine import describe_machine
 
 
 class LoneVendor(FakeVendor):

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from stub_nvml import MIB, NOT_SUPPORTED, TIMEOUT, UNKNOWN, NVMLError, StubNvml, plain
 
-from millpond.model.devices import Health
+from millpond.model.devices import DeviceHealth
 from millpond.model.errors import UnavailableError
 from millpond.model.telemetry import DeviceLink, DeviceSample, FaultScope, HealthEvent, ProcessSample
 from millpond.model.topology import Link
@@ -40,7 +40,7 @@ def test_what_the_driver_does_not_tell_is_unknown_and_not_zero() -> None:
                        nvmlDeviceGetComputeRunningProcesses=NVMLError(NOT_SUPPORTED))  # fmt: skip
     assert vendor.sample() == (DeviceSample("GPU-0"),)
     (device,) = vendor.discover()
-    assert (device.health, device.memory_mib) == (Health.OK, 0)
+    assert (device.health, device.memory_mib) == (DeviceHealth.OK, 0)
 
 
 def test_a_process_has_a_use_for_as_long_as_the_drivers_sample_of_it_is_fresh() -> None:
@@ -93,27 +93,27 @@ def test_a_card_that_is_cut_up_is_handed_out_by_its_instances() -> None:
     first, second = vendor.discover()
     assert (first.uuid, first.parent, first.instance, first.index) == ("MIG-a", "GPU-0", 0, 0)
     assert (second.model, second.memory_mib, second.instance) == ("H200-MIG-1g.18gb", 16_384, 1)
-    assert first.health is Health.OK
+    assert first.health is DeviceHealth.OK
     assert vendor.environment([second]) == {"CUDA_VISIBLE_DEVICES": "MIG-b"}
     assert [sample.device for sample in vendor.sample()] == ["MIG-a", "MIG-b"]
 
 
 def test_a_card_in_mig_mode_without_instances_is_shown_and_not_handed_out() -> None:
     (card,) = vendor_of("GPU-0", **mig([])).discover()
-    assert card.health is Health.BUSY_ELSEWHERE
+    assert card.health is DeviceHealth.BUSY_ELSEWHERE
     assert "MIG is on and nothing is cut out" in card.health_detail
 
 
 @pytest.mark.parametrize(
     ("action", "health", "said"),
     [
-        (0, Health.OK, ""),
-        (1, Health.FAULTY, "wants it reset"),
-        (2, Health.FAULTY, "rebooted"),
-        (4, Health.BUSY_ELSEWHERE, "drained"),
+        (0, DeviceHealth.OK, ""),
+        (1, DeviceHealth.FAULTY, "wants it reset"),
+        (2, DeviceHealth.FAULTY, "rebooted"),
+        (4, DeviceHealth.BUSY_ELSEWHERE, "drained"),
     ],
 )
-def test_a_card_that_the_driver_wants_seen_to_is_not_handed_out(action: int, health: Health, said: str) -> None:
+def test_a_card_that_the_driver_wants_seen_to_is_not_handed_out(action: int, health: DeviceHealth, said: str) -> None:
     field = plain(nvmlReturn=0, value=plain(uiVal=action))
     (card,) = vendor_of("GPU-0", nvmlDeviceGetFieldValues=lambda handle, fields: [field]).discover()
     assert card.health is health
@@ -122,7 +122,7 @@ def test_a_card_that_the_driver_wants_seen_to_is_not_handed_out(action: int, hea
 
 def test_a_card_whose_memory_cannot_be_mended_is_faulty() -> None:
     (card,) = vendor_of("GPU-0", nvmlDeviceGetRemappedRows=(0, 9, 0, 1)).discover()
-    assert (card.health, card.health_detail) == (Health.FAULTY, "a memory row could not be remapped")
+    assert (card.health, card.health_detail) == (DeviceHealth.FAULTY, "a memory row could not be remapped")
 
 
 def events_of(*answers: Any) -> NvidiaVendor:

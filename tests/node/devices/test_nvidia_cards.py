@@ -8,11 +8,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from millpond.model.devices import Health
+from millpond.model.devices import DeviceHealth
 from millpond.node.devices.links import link_map as known_link_map
 from millpond.node.devices.links import placed
 from millpond.node.devices.nvidia import NvidiaVendor, model_name
-from millpond.node.devices.vendor import Ours
+from millpond.node.devices.vendor import OwnProcesses
 
 GONE_PID = 2**22 + 1  # above the largest process id Linux gives out
 
@@ -123,34 +123,34 @@ def test_cards_are_found_with_model_memory_switch_and_socket() -> None:
     assert {(device.vendor, device.model, device.memory_mib) for device in devices} == {("nvidia", "A100", 81920)}
     assert [device.switch for device in devices] == [0, 0, 1, 1, 2, 2, 3, 3]
     assert [device.socket for device in devices] == [0, 0, 0, 0, 1, 1, 1, 1]
-    assert all(device.health is Health.OK and not device.fake for device in devices)
+    assert all(device.health is DeviceHealth.OK and not device.fake for device in devices)
 
 
 def test_a_card_with_a_foreign_process_is_busy_elsewhere_and_says_whose() -> None:
     busy, free = vendor_of(Card("GPU-0", pids=[os.getpid()]), Card("GPU-1")).discover()
-    assert busy.health is Health.BUSY_ELSEWHERE
+    assert busy.health is DeviceHealth.BUSY_ELSEWHERE
     assert f"process {os.getpid()} (" in busy.health_detail
-    assert free.health is Health.OK
+    assert free.health is DeviceHealth.OK
 
 
 def test_our_own_processes_do_not_make_a_card_busy() -> None:
-    (device,) = vendor_of(Card("GPU-0", pids=[os.getpid()])).discover(Ours(frozenset({os.getpid()})))
-    assert device.health is Health.OK
+    (device,) = vendor_of(Card("GPU-0", pids=[os.getpid()])).discover(OwnProcesses(frozenset({os.getpid()})))
+    assert device.health is DeviceHealth.OK
 
 
 def test_a_process_we_cannot_see_is_ours_on_our_card_and_foreign_on_another() -> None:
     vendor = vendor_of(Card("GPU-0", pids=[GONE_PID]), Card("GPU-1", pids=[GONE_PID]))
-    held, other = vendor.discover(Ours(devices=frozenset({"GPU-0"})))
-    assert held.health is Health.OK
-    assert other.health is Health.BUSY_ELSEWHERE
+    held, other = vendor.discover(OwnProcesses(devices=frozenset({"GPU-0"})))
+    assert held.health is DeviceHealth.OK
+    assert other.health is DeviceHealth.BUSY_ELSEWHERE
 
 
 def test_a_card_that_answers_with_an_error_is_faulty_and_one_without_a_handle_is_missing() -> None:
     broken, healthy = vendor_of(
         Card("GPU-0", error="Unknown Error"), Card("x", error="no handle"), Card("GPU-2")
     ).discover()
-    assert (broken.health, broken.health_detail) == (Health.FAULTY, "the driver says: Unknown Error")
-    assert (healthy.uuid, healthy.index, healthy.health) == ("GPU-2", 2, Health.OK)
+    assert (broken.health, broken.health_detail) == (DeviceHealth.FAULTY, "the driver says: Unknown Error")
+    assert (healthy.uuid, healthy.index, healthy.health) == ("GPU-2", 2, DeviceHealth.OK)
 
 
 def test_a_program_sees_its_cards_by_uuid_in_the_order_given() -> None:

@@ -28,7 +28,7 @@ UNSUPPORTED = (
 PROLOGUE = """\
 import json, sys
 from millpond.node.devices.nvidia import NvidiaVendor
-from millpond.node.devices.vendor import Ours
+from millpond.node.devices.vendor import OwnProcesses
 vendor = NvidiaVendor()
 def tell(value):
     print(json.dumps(value), flush=True)
@@ -82,7 +82,7 @@ def test_a_program_on_a_card_is_seen_and_counted(fake_driver: FakeDriver) -> Non
             f"""
 tell([[p.pid, p.memory_mib] for p in vendor.sample()[0].processes])
 tell([[d.health, d.health_detail] for d in vendor.discover()])
-tell([d.health for d in vendor.discover(Ours(frozenset([{program.pid}])))])
+tell([d.health for d in vendor.discover(OwnProcesses(frozenset([{program.pid}])))])
 """,
         )
     ((pid, memory_mib),) = rows

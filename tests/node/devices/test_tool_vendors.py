@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import tool_outputs as outputs
 
-from millpond.model.devices import Health
+from millpond.model.devices import DeviceHealth
 from millpond.model.errors import UnavailableError
 from millpond.model.telemetry import DeviceSample, ProcessSample
 from millpond.model.topology import Link
@@ -19,13 +19,13 @@ from millpond.node.devices import tool
 from millpond.node.devices.amd import AmdVendor
 from millpond.node.devices.ascend import AscendVendor
 from millpond.node.devices.cambricon import CambriconVendor
-from millpond.node.devices.finding import FoundVendors
+from millpond.node.devices.discovery import FoundVendors
 from millpond.node.devices.hygon import HygonVendor
 from millpond.node.devices.intel import IntelVendor
 from millpond.node.devices.moore_threads import MooreThreadsVendor
 from millpond.node.devices.tool import ToolMissingError, ToolVendor, run_tool
-from millpond.node.devices.vendor import Ours
-from millpond.node.machine import describe_machine
+from millpond.node.devices.vendor import OwnProcesses
+from millpond.node.host.machine import describe_machine
 
 VENDORS = (AmdVendor, AscendVendor, CambriconVendor, HygonVendor, IntelVendor)
 ASCEND = {"info": outputs.ASCEND_INFO, "info -m": outputs.ASCEND_MAP, "info -t topo": outputs.ASCEND_TOPOLOGY}
@@ -67,10 +67,14 @@ def printing(answers: Mapping[str, str]) -> Callable[[Sequence[str]], str]:
 
 def test_ascend_chips_are_known_by_the_numbers_that_programs_use() -> None:
     vendor = AscendVendor(printing(ASCEND))
-    well, alarmed = vendor.discover(Ours(frozenset({1})))
+    well, alarmed = vendor.discover(OwnProcesses(frozenset({1})))
     assert (well.uuid, well.index, well.model, well.memory_mib) == ("ascend-box-0000:C1:00.0", 0, "910B3", 65536)
-    assert (well.health, well.experimental) == (Health.OK, True)
-    assert (alarmed.index, alarmed.health, alarmed.health_detail) == (1, Health.FAULTY, "npu-smi says: health is Alarm")
+    assert (well.health, well.experimental) == (DeviceHealth.OK, True)
+    assert (alarmed.index, alarmed.health, alarmed.health_detail) == (
+        1,
+        DeviceHealth.FAULTY,
+        "npu-smi says: health is Alarm",
+    )
     assert vendor.environment([alarmed, well]) == {"ASCEND_RT_VISIBLE_DEVICES": "1,0"}
     first, second = vendor.sample()
     assert first == DeviceSample(well.uuid, 70, 3318, 65536, 101.8, None, 43, None, (ProcessSample(1, 3100),))
@@ -82,7 +86,7 @@ def test_ascend_chips_are_known_by_the_numbers_that_programs_use() -> None:
 
 
 def test_a_chip_with_a_process_that_is_not_ours_is_busy_elsewhere() -> None:
-    assert AscendVendor(printing(ASCEND)).discover()[0].health is Health.BUSY_ELSEWHERE
+    assert AscendVendor(printing(ASCEND)).discover()[0].health is DeviceHealth.BUSY_ELSEWHERE
 
 
 def test_an_old_ascend_tool_without_maps_still_lists_its_chips() -> None:
@@ -130,7 +134,7 @@ def test_intel_devices_by_json() -> None:
 
 def test_amd_devices_by_json_wrapped_or_not_and_behind_a_warning() -> None:
     vendor = AmdVendor(printing(AMD))
-    first, second = vendor.discover(Ours(frozenset({1})))
+    first, second = vendor.discover(OwnProcesses(frozenset({1})))
     assert (first.uuid, first.model, first.memory_mib) == ("26ff74a1-0000-1000-80da-fac08ba4d3b8", "MI300X", 196592)
     assert vendor.environment([second]) == {"ROCR_VISIBLE_DEVICES": "1"}
     told, silent = vendor.sample()

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from millpond.model.sharing import ShareClass
-from millpond.node.records import TaskId
-from millpond.node.sharing.arbiter import Arbiter, Surroundings
-from millpond.node.sharing.backend import DONE, STAYS, Answer, Outcome
-from millpond.node.sharing.ledger import Account, Entry, Ledger, Residence
+from millpond.node.sharing.arbiter import Arbiter, NodeContext
+from millpond.node.sharing.backend import DONE, STAYS, MoveOutcome, MoveResult
+from millpond.node.sharing.ledger import Account, Ledger, LedgerEntry, Residence
+from millpond.node.task.records import TaskId
 
 ONLINE, NORMAL, BACKFILL = ShareClass
 
@@ -18,14 +18,14 @@ ONLINE, NORMAL, BACKFILL = ShareClass
 class Mover:
     """Answers as it is told, and remembers who was moved."""
 
-    answers: dict[str, Answer] = field(default_factory=dict)
+    answers: dict[str, MoveResult] = field(default_factory=dict)
     moved: list[str] = field(default_factory=list)
 
-    def swap_out(self, task: TaskId, deadline_s: float) -> Answer:
+    def swap_out(self, task: TaskId, deadline_s: float) -> MoveResult:
         self.moved.append(f"out {task.job}")
         return self.answers.get(task.job, DONE)
 
-    def swap_in(self, task: TaskId, deadline_s: float, moves: Mapping[str, str] = STAYS) -> Answer:
+    def swap_in(self, task: TaskId, deadline_s: float, moves: Mapping[str, str] = STAYS) -> MoveResult:
         self.moved.append(f"in {task.job}")
         return DONE
 
@@ -40,15 +40,15 @@ class Card:
 
     def __post_init__(self) -> None:
         self.ledger = Ledger({"gpu": 100}, {"node": 1000})
-        surroundings = Surroundings(
+        surroundings = NodeContext(
             lambda: 0.0,
             on_lost=lambda task, reason: self.lost.append(task.job),
             available_mib={"node": lambda: self.available_mib},
         )
         self.arbiter = Arbiter(self.ledger, self.mover, surroundings)
 
-    def arrive(self, job: str, mib: int, share_class: ShareClass = NORMAL) -> Answer:
-        return self.arbiter.arrive(Entry(TaskId(job, 1, 0), "node", {"gpu": mib}, share_class), 10.0)
+    def arrive(self, job: str, mib: int, share_class: ShareClass = NORMAL) -> MoveResult:
+        return self.arbiter.arrive(LedgerEntry(TaskId(job, 1, 0), "node", {"gpu": mib}, share_class), 10.0)
 
     def account(self) -> Account:
         return self.ledger.account("gpu")
@@ -76,13 +76,13 @@ def test_nobody_leaves_for_an_equal_nor_in_vain() -> None:
     card.arrive("online", 60, ONLINE)
     card.arrive("backfill", 40, BACKFILL)
     refused = card.arrive("another", 70, ONLINE)
-    assert refused.outcome is Outcome.TIMEOUT
+    assert refused.outcome is MoveOutcome.TIMEOUT
     assert "device gpu lacks 70 MiB: 100 of its 100 MiB are in use" in refused.reason
     assert card.mover.moved == []
 
 
 def test_one_that_cannot_leave_is_asked_once_and_another_instead() -> None:
-    card = Card(Mover({"stuck": Answer(Outcome.UNSUPPORTED, "managed memory")}))
+    card = Card(Mover({"stuck": MoveResult(MoveOutcome.UNSUPPORTED, "managed memory")}))
     card.arrive("stuck", 50, BACKFILL)
     card.arrive("other", 50, BACKFILL)
     card.arrive("online", 40, ONLINE)
@@ -92,7 +92,7 @@ def test_one_that_cannot_leave_is_asked_once_and_another_instead() -> None:
 
 
 def test_one_that_is_lost_on_the_way_is_told_and_its_room_is_free() -> None:
-    card = Card(Mover({"backfill": Answer(Outcome.LOST, "the driver failed")}))
+    card = Card(Mover({"backfill": MoveResult(MoveOutcome.LOST, "the driver failed")}))
     card.arrive("backfill", 100, BACKFILL)
     assert card.arrive("online", 100, ONLINE).ok
     assert card.lost == ["backfill"]

@@ -10,10 +10,10 @@ import pytest
 
 from fake_driver.driver import MIB, Action, FakeDriver, Use
 from fake_driver.program import Program
-from millpond.node.records import TaskId
-from millpond.node.sharing.backend import Outcome, Whereabouts
+from millpond.node.sharing.backend import MoveOutcome, Whereabouts
 from millpond.node.sharing.checkpoint import CheckpointMover, DriverError, DriverHungError, ProcessState
 from millpond.node.sharing.helper import CheckpointHelper
+from millpond.node.task.records import TaskId
 
 TASK = TaskId("job", 1, 0)
 
@@ -57,7 +57,7 @@ class Tree:
     def hold_launches(self, task: TaskId, held: bool) -> None:
         self.held.append(held)
 
-    def bear_device_memory(self, task: TaskId, mib: int) -> None:
+    def hold_device_memory(self, task: TaskId, mib: int) -> None:
         self.borne.append(mib)
 
     def stays_halted(self, task: TaskId) -> bool:
@@ -88,7 +88,7 @@ def test_work_that_does_not_end_leaves_the_program_where_it_was(
     assert helper.probe().usable  # up before the clock runs
     program("launch", 60_000_000_000)
     answer = CheckpointMover(helper, Tree([program.pid]), lambda task: 64).swap_out(TASK, 0.5)
-    assert answer.outcome is Outcome.TIMEOUT
+    assert answer.outcome is MoveOutcome.TIMEOUT
     assert "it has work on the device that does not end" in answer.reason
     assert helper.state(program.pid, 60.0) is ProcessState.RUNNING
 
@@ -104,7 +104,7 @@ def test_a_return_without_room_waits_on_the_host(
         stranger("alloc", 3000 * MIB)
         answer = mover.swap_in(TASK, 20.0)
         assert (answer.outcome, answer.reason) == (
-            Outcome.TIMEOUT,
+            MoveOutcome.TIMEOUT,
             "its device has no room for it; somebody took it meanwhile",
         )
     assert mover.whereabouts(TASK, 60.0) is Whereabouts.SWAPPED
@@ -119,7 +119,7 @@ def test_what_the_driver_cannot_move_is_refused_and_goes_on(
 ) -> None:
     fake_driver.mark(program.pid, use)
     answer = CheckpointMover(helper, Tree([program.pid]), lambda task: 64).swap_out(TASK, 20.0)
-    assert answer.outcome is Outcome.UNSUPPORTED
+    assert answer.outcome is MoveOutcome.UNSUPPORTED
     assert helper.state(program.pid, 60.0) is ProcessState.RUNNING
 
 
@@ -134,7 +134,10 @@ def test_a_helper_that_dies_in_a_call_is_replaced(
     fake_driver: FakeDriver, helper: CheckpointHelper, program: Program
 ) -> None:
     fake_driver.plan("cuCheckpointProcessLock", Action.KILL_CALLER, times=1)
-    assert CheckpointMover(helper, Tree([program.pid]), lambda task: 64).swap_out(TASK, 20.0).outcome is Outcome.TIMEOUT
+    assert (
+        CheckpointMover(helper, Tree([program.pid]), lambda task: 64).swap_out(TASK, 20.0).outcome
+        is MoveOutcome.TIMEOUT
+    )
     assert helper.state(program.pid, 60.0) is ProcessState.RUNNING
 
 
@@ -143,7 +146,7 @@ def test_a_program_that_the_driver_gave_up_on_is_lost(
 ) -> None:
     fake_driver.plan("cuCheckpointProcessCheckpoint", Action.FAIL_TARGET, result=999, times=1)
     answer = CheckpointMover(helper, Tree([program.pid]), lambda task: 64).swap_out(TASK, 20.0)
-    assert answer.outcome is Outcome.LOST
+    assert answer.outcome is MoveOutcome.LOST
 
 
 def test_a_wrong_state_is_the_drivers_own_error(helper: CheckpointHelper, program: Program) -> None:

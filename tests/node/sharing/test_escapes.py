@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from millpond.model.telemetry import DeviceSample, ProcessSample
-from millpond.node.records import TaskId
-from millpond.node.sharing.backend import Usage
-from millpond.node.sharing.escapes import EscapeKind, EscapeWatch, Held
+from millpond.node.sharing.backend import SliceUsage
+from millpond.node.sharing.escapes import EscapeKind, EscapeWatch, WatchedSlice
+from millpond.node.task.records import TaskId
 
 TASK = TaskId("job", 1, 0)
 
 
-def held(*gated: int, tampered: bool = False) -> Held:
+def held(*gated: int, tampered: bool = False) -> WatchedSlice:
     """A slice of 1000 MiB of a task with the processes 1 to 3, of which some have the gate."""
-    return Held(TASK, "gpu", 1000, frozenset({1, 2, 3}), Usage(frozenset(gated), tampered=tampered))
+    return WatchedSlice(TASK, "gpu", 1000, frozenset({1, 2, 3}), SliceUsage(frozenset(gated), tampered=tampered))
 
 
 def sample(**used_mib: int) -> list[DeviceSample]:
@@ -20,14 +20,14 @@ def sample(**used_mib: int) -> list[DeviceSample]:
     return [DeviceSample("gpu", processes=rows)]
 
 
-def kinds(watch: EscapeWatch, rows: list[DeviceSample], part: Held) -> list[EscapeKind]:
+def kinds(watch: EscapeWatch, rows: list[DeviceSample], part: WatchedSlice) -> list[EscapeKind]:
     return [escape.kind for escape in watch.look(rows, [part])]
 
 
 def test_a_process_without_the_gate_is_told_at_the_second_look_and_once() -> None:
     watch = EscapeWatch()
-    looks = [kinds(watch, sample(p1=100, p2=100), held(1)) for _ in range(4)]
-    assert looks == [[], [EscapeKind.UNGATED], [], []]
+    job_views = [kinds(watch, sample(p1=100, p2=100), held(1)) for _ in range(4)]
+    assert job_views == [[], [EscapeKind.UNGATED], [], []]
 
 
 def test_one_that_was_only_starting_is_not_told() -> None:
@@ -39,8 +39,8 @@ def test_one_that_was_only_starting_is_not_told() -> None:
 
 def test_more_memory_than_the_slice_is_told_however_it_was_had() -> None:
     watch = EscapeWatch()
-    looks = [kinds(watch, sample(p1=1600), held(1)) for _ in range(2)]
-    assert looks == [[], [EscapeKind.OVERDRAWN]]
+    job_views = [kinds(watch, sample(p1=1600), held(1)) for _ in range(2)]
+    assert job_views == [[], [EscapeKind.OVERDRAWN]]
 
 
 def test_what_the_driver_takes_beside_allocations_is_no_escape() -> None:

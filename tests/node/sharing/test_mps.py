@@ -9,9 +9,9 @@ import pytest
 
 from millpond.model.errors import UnavailableError
 from millpond.model.sharing import SliceHold
-from millpond.node.records import TaskId
 from millpond.node.sharing.backend import Slice
-from millpond.node.sharing.mps import MpsHold
+from millpond.node.sharing.mps import MpsEnforcer
+from millpond.node.task.records import TaskId
 
 STAND_IN = """#!/bin/sh
 if [ "$1" = -d ]; then
@@ -35,15 +35,17 @@ def program(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def hold(tmp_path: Path, program: Path) -> MpsHold:
-    return MpsHold(tmp_path, str(program))
+def hold(tmp_path: Path, program: Path) -> MpsEnforcer:
+    return MpsEnforcer(tmp_path, str(program))
 
 
 def told(program: Path) -> list[str]:
     return program.with_name(f"{program.name}.told").read_text().splitlines()
 
 
-def test_a_pack_has_one_daemon_from_its_first_task_to_its_last(hold: MpsHold, program: Path, tmp_path: Path) -> None:
+def test_a_pack_has_one_daemon_from_its_first_task_to_its_last(
+    hold: MpsEnforcer, program: Path, tmp_path: Path
+) -> None:
     for task in (ONE, TWO):
         env = hold.prepare(task, tmp_path / task.job, [SLICE], None)
     assert env.hold is SliceHold.MPS
@@ -57,16 +59,16 @@ def test_a_pack_has_one_daemon_from_its_first_task_to_its_last(hold: MpsHold, pr
     assert told(program)[-1] == "quit"
 
 
-def test_the_next_agent_finds_the_pack_and_ends_it(hold: MpsHold, program: Path, tmp_path: Path) -> None:
+def test_the_next_agent_finds_the_pack_and_ends_it(hold: MpsEnforcer, program: Path, tmp_path: Path) -> None:
     hold.prepare(ONE, tmp_path / "one", [SLICE], None)
-    following = MpsHold(tmp_path, str(program))
+    following = MpsEnforcer(tmp_path, str(program))
     assert following.adopt(ONE, tmp_path / "one", ["GPU-1"])
     assert not following.adopt(TWO, tmp_path / "two", ["GPU-1"])
     following.release(ONE)
     assert told(program)[-1] == "quit"
 
 
-def test_a_pack_is_one_users(hold: MpsHold, tmp_path: Path) -> None:
+def test_a_pack_is_one_users(hold: MpsEnforcer, tmp_path: Path) -> None:
     hold.prepare(ONE, tmp_path / "one", [SLICE], None)
     with pytest.raises(UnavailableError, match="serves another user"):
         hold.prepare(TWO, tmp_path / "two", [SLICE], (os.geteuid() + 1, os.getegid()))
@@ -74,12 +76,12 @@ def test_a_pack_is_one_users(hold: MpsHold, tmp_path: Path) -> None:
 
 def test_a_daemon_that_does_not_come_up_is_told_with_its_words(tmp_path: Path, program: Path) -> None:
     program.write_text("#!/bin/sh\necho 'An instance of this daemon is already running' >&2; exit 1\n")
-    hold = MpsHold(tmp_path, str(program))
+    hold = MpsEnforcer(tmp_path, str(program))
     with pytest.raises(UnavailableError, match="already running"):
         hold.prepare(ONE, tmp_path / "one", [SLICE], None)
 
 
 def test_without_the_program_the_reason_is_told(tmp_path: Path) -> None:
-    assert MpsHold(tmp_path, "no-such-control").probe().reason == (
+    assert MpsEnforcer(tmp_path, "no-such-control").probe().reason == (
         "no-such-control is not installed; it comes with the NVIDIA driver"
     )

@@ -7,14 +7,14 @@ from random import Random
 import pytest
 
 from fake_device import FakeNode, FakeProcess
-from millpond.node.records import TaskId
-from millpond.node.sharing.away import Wish
 from millpond.node.sharing.checkpoint import ProcessState
-from millpond.node.sharing.ledger import Entry, Residence
+from millpond.node.sharing.desired_state import DesiredState
+from millpond.node.sharing.ledger import LedgerEntry, Residence
+from millpond.node.task.records import TaskId
 from sharing_walk import DEADLINE_S, Walk
 
 TASK = TaskId("job", 1, 0)
-ENTRY = Entry(TASK, "node", {"gpu-0": 40_000})
+ENTRY = LedgerEntry(TASK, "node", {"gpu-0": 40_000})
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def walk() -> Walk:
     """A node on which nothing goes wrong, and an agent that knows nothing yet."""
     walk = Walk(Random(1), {})
     walk.host_mib = 80_000
-    walk.steward = walk._new_steward()
+    walk.residency = walk._new_steward()
     return walk
 
 
@@ -31,9 +31,9 @@ def process(node: FakeNode, **settings: object) -> FakeProcess:
     return node.of(TASK)[0]
 
 
-def recover(walk: Walk) -> Entry | None:
-    walk.steward.recover([ENTRY], lambda task: False, DEADLINE_S)
-    return walk.steward.ledger.get(TASK)
+def recover(walk: Walk) -> LedgerEntry | None:
+    walk.residency.recover([ENTRY], lambda task: False, DEADLINE_S)
+    return walk.residency.ledger.get(TASK)
 
 
 def test_a_task_that_has_not_begun_keeps_its_room_and_is_let_be(walk: Walk) -> None:
@@ -51,7 +51,7 @@ def test_one_that_nobody_wants_halted_goes_on(walk: Walk) -> None:
 
 def test_one_that_was_to_be_frozen_and_runs_is_halted(walk: Walk) -> None:
     found = process(walk.node)
-    walk.node.wishes[TASK] = Wish.FROZEN
+    walk.node.wishes[TASK] = DesiredState.FROZEN
     recover(walk)
     assert found.halted
 
@@ -66,7 +66,7 @@ def test_one_that_was_half_way_is_back_on_its_device(walk: Walk, state: ProcessS
 
 def test_one_that_was_swapped_stays_so(walk: Walk) -> None:
     found = process(walk.node, state=ProcessState.CHECKPOINTED, halted=True)
-    walk.node.wishes[TASK] = Wish.SWAPPED
+    walk.node.wishes[TASK] = DesiredState.SWAPPED
     entry = recover(walk)
     assert entry is not None
     assert (found.state, entry.residence, entry.displaced) == (ProcessState.CHECKPOINTED, Residence.SWAPPED, False)
@@ -74,7 +74,7 @@ def test_one_that_was_swapped_stays_so(walk: Walk) -> None:
 
 def test_one_that_holds_memory_given_to_others_leaves(walk: Walk) -> None:
     found = process(walk.node)
-    walk.node.wishes[TASK] = Wish.SWAPPED  # confirmed long ago: no decision about it is open
+    walk.node.wishes[TASK] = DesiredState.SWAPPED  # confirmed long ago: no decision about it is open
     entry = recover(walk)
     assert entry is not None
     assert (found.state, entry.residence) == (ProcessState.CHECKPOINTED, Residence.SWAPPED)

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import pytest
 
-from millpond.node.records import TaskId
-from millpond.node.sharing.backend import Outcome
+from millpond.node.sharing.backend import MoveOutcome
 from millpond.node.sharing.checkpoint import CheckpointMover, DriverError, DriverHungError, ProcessState
+from millpond.node.task.records import TaskId
 
 TASK = TaskId("job", 1, 0)
 FIRST, SECOND = 1, 2
@@ -72,7 +72,7 @@ class Node:
     def hold_launches(self, task: TaskId, held: bool) -> None:
         pass
 
-    def bear_device_memory(self, task: TaskId, mib: int) -> None:
+    def hold_device_memory(self, task: TaskId, mib: int) -> None:
         pass
 
     def stays_halted(self, task: TaskId) -> bool:
@@ -83,5 +83,5 @@ class Node:
 def test_a_task_that_cannot_leave_its_device_is_back_on_it_and_not_lost(look_s: float, restore_s: float) -> None:
     node = Node(look_s, restore_s)
     answer = CheckpointMover(node, node, lambda task: MIB, node.clock).swap_out(TASK, 110.0)
-    assert answer.outcome is Outcome.UNSUPPORTED, answer.reason
+    assert answer.outcome is MoveOutcome.UNSUPPORTED, answer.reason
     assert set(node.states.values()) == {ProcessState.RUNNING}

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from millpond.scheduling.placement.arrays import ClusterArrays
-from millpond.scheduling.placement.filters import Filter
+from millpond.scheduling.placement.filters import FilterStep
 from millpond.scheduling.placement.links import LinkTables, id_cost
 from millpond.scheduling.placement.mix import TypicalMix
 from millpond.scheduling.placement.shapes import Shape
@@ -204,12 +204,12 @@ class Naive:
                 best = (node, found[0], tuple(device - first for device in found[1]))
         return best
 
-    def failures(self, shape: Shape, mask: list[int] | None, spare: list[int] | None) -> dict[Filter, int]:
+    def failures(self, shape: Shape, mask: list[int] | None, spare: list[int] | None) -> dict[FilterStep, int]:
         """Nodes that fit, are masked, or are vetoed; the rest is left to the kernels' own tests."""
-        counts = {Filter.FITS: 0, Filter.VETOED: 0}
+        counts = {FilterStep.FITS: 0, FilterStep.VETOED: 0}
         for node in range(self.arrays.node_count):
             if self.fits(node, shape) and (mask is None or mask[node]):
-                counts[Filter.FITS if self.choose(node, shape, spare) else Filter.VETOED] += 1
+                counts[FilterStep.FITS if self.choose(node, shape, spare) else FilterStep.VETOED] += 1
         return counts
 
 

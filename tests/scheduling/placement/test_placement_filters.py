@@ -9,7 +9,7 @@ import pytest
 from naive_placement import hold
 
 from millpond.scheduling.placement.arrays import ClusterArrays
-from millpond.scheduling.placement.filters import Filter
+from millpond.scheduling.placement.filters import FilterStep
 from millpond.scheduling.placement.mix import TypicalMix
 from millpond.scheduling.placement.selector import Selector
 from millpond.scheduling.placement.shapes import Shape
@@ -29,25 +29,25 @@ def one_node(**changes: object) -> Selector:
 @pytest.mark.parametrize(
     ("expected", "shape", "changes"),
     [
-        (Filter.FITS, Shape(16_000, 65_536, 4, extras=(1,), pool=2), {}),
-        (Filter.UNUSABLE, Shape(), {"node_usable": 0}),
-        (Filter.WRONG_POOL, Shape(pool=1), {}),
-        (Filter.CPU, Shape(16_001), {}),
-        (Filter.MEMORY, Shape(0, 65_537), {}),
-        (Filter.EXTRAS, Shape(extras=(2,)), {}),
-        (Filter.DEVICE_COUNT, Shape(devices=5), {}),
-        (Filter.MODEL, Shape(devices=3, model_mask=0b01), {}),
-        (Filter.DEVICE_HEALTH, Shape(devices=3), {"device_usable": [1, 0, 0, 1]}),
-        (Filter.DEVICE_COMPUTE, Shape(devices=2), {"compute_free_milli": [400, 500, 400, 500]}),
-        (Filter.FRAGMENTED, Shape(devices=2), {"compute_free_milli": [1_000, 900, 900, 900]}),
-        (Filter.FRAGMENTED, Shape(devices=1, compute_milli=500), {"compute_free_milli": [400, 400, 0, 0]}),
-        (Filter.DEVICE_LIMIT, Shape(devices=1, compute_milli=300, limit_milli=900), {"limit_free_milli": 800}),
-        (Filter.DEVICE_MEMORY, Shape(devices=1, compute_milli=500), {"device_memory_free_mib": 8_191}),
-        (Filter.DEVICE_MEMORY, Shape(devices=1, device_memory_mib=20_000), {}),
+        (FilterStep.FITS, Shape(16_000, 65_536, 4, extras=(1,), pool=2), {}),
+        (FilterStep.UNUSABLE, Shape(), {"node_usable": 0}),
+        (FilterStep.WRONG_POOL, Shape(pool=1), {}),
+        (FilterStep.CPU, Shape(16_001), {}),
+        (FilterStep.MEMORY, Shape(0, 65_537), {}),
+        (FilterStep.EXTRAS, Shape(extras=(2,)), {}),
+        (FilterStep.DEVICE_COUNT, Shape(devices=5), {}),
+        (FilterStep.MODEL, Shape(devices=3, model_mask=0b01), {}),
+        (FilterStep.DEVICE_HEALTH, Shape(devices=3), {"device_usable": [1, 0, 0, 1]}),
+        (FilterStep.DEVICE_COMPUTE, Shape(devices=2), {"compute_free_milli": [400, 500, 400, 500]}),
+        (FilterStep.FRAGMENTED, Shape(devices=2), {"compute_free_milli": [1_000, 900, 900, 900]}),
+        (FilterStep.FRAGMENTED, Shape(devices=1, compute_milli=500), {"compute_free_milli": [400, 400, 0, 0]}),
+        (FilterStep.DEVICE_LIMIT, Shape(devices=1, compute_milli=300, limit_milli=900), {"limit_free_milli": 800}),
+        (FilterStep.DEVICE_MEMORY, Shape(devices=1, compute_milli=500), {"device_memory_free_mib": 8_191}),
+        (FilterStep.DEVICE_MEMORY, Shape(devices=1, device_memory_mib=20_000), {}),
     ],
-    ids=lambda value: value.name if isinstance(value, Filter) else "",
+    ids=lambda value: value.name if isinstance(value, FilterStep) else "",
 )
-def test_the_first_filter_that_refuses_is_named(expected: Filter, shape: Shape, changes: dict[str, object]) -> None:
+def test_the_first_filter_that_refuses_is_named(expected: FilterStep, shape: Shape, changes: dict[str, object]) -> None:
     selector = one_node(**changes)
     assert selector.fit(0, shape) is expected
     assert selector.failures(shape)[expected] == 1
@@ -55,8 +55,8 @@ def test_the_first_filter_that_refuses_is_named(expected: Filter, shape: Shape, 
 
 def test_masked_and_vetoed_nodes_are_counted_as_such() -> None:
     selector = one_node()
-    assert selector.failures(Shape(), np.zeros(1, dtype=np.uint8))[Filter.MASKED] == 1
-    assert selector.failures(Shape(devices=1), None, np.array([9, 9, 0, 9]))[Filter.VETOED] == 1
+    assert selector.failures(Shape(), np.zeros(1, dtype=np.uint8))[FilterStep.MASKED] == 1
+    assert selector.failures(Shape(devices=1), None, np.array([9, 9, 0, 9]))[FilterStep.VETOED] == 1
 
 
 @pytest.mark.parametrize(
@@ -72,16 +72,16 @@ def test_a_whole_card_needs_a_wholly_free_card(disturb: Callable[[ClusterArrays]
     arrays = ClusterArrays()
     arrays.append_node(cpu_milli=16_000, memory_mib=65_536, models=[0], device_memory_mib=16_384, limit_milli=2_000)
     selector = Selector(arrays, build_tables(TypicalMix()))
-    assert selector.fit(0, Shape(devices=1)) is Filter.FITS
+    assert selector.fit(0, Shape(devices=1)) is FilterStep.FITS
     disturb(arrays)
-    assert selector.fit(0, Shape(devices=1)) is not Filter.FITS
+    assert selector.fit(0, Shape(devices=1)) is not FilterStep.FITS
 
 
 def test_a_card_of_unknown_memory_is_shared_by_compute_alone() -> None:
     arrays = ClusterArrays()
     arrays.append_node(cpu_milli=16_000, memory_mib=65_536, models=[0])
     selector = Selector(arrays, build_tables(TypicalMix()))
-    assert selector.fit(0, Shape(devices=1, compute_milli=500, device_memory_mib=99_999)) is Filter.FITS
+    assert selector.fit(0, Shape(devices=1, compute_milli=500, device_memory_mib=99_999)) is FilterStep.FITS
 
 
 @pytest.mark.parametrize(

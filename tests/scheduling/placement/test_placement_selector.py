@@ -13,7 +13,7 @@ from naive_placement import Naive, hold
 
 from millpond.scheduling.placement import kernels
 from millpond.scheduling.placement.arrays import ClusterArrays
-from millpond.scheduling.placement.filters import Filter
+from millpond.scheduling.placement.filters import FilterStep
 from millpond.scheduling.placement.links import LinkTables
 from millpond.scheduling.placement.mix import TypicalMix
 from millpond.scheduling.placement.selector import Selector
@@ -139,10 +139,10 @@ def test_the_histogram_of_failures_accounts_for_every_node(kernel_name: str, see
         spare = [rng.randrange(-1, 3) for _ in range(4)]
         counts = selector.failures(shape, np.array(mask, dtype=np.uint8), np.array(spare))
         assert counts.sum() == selector.arrays.node_count
-        fitting = {failure: counts[failure] for failure in (Filter.FITS, Filter.VETOED)}
+        fitting = {failure: counts[failure] for failure in (FilterStep.FITS, FilterStep.VETOED)}
         assert fitting == naive.failures(shape, mask, spare)
         for node in range(selector.arrays.node_count):
-            assert (selector.fit(node, shape) is Filter.FITS) == naive.fits(node, shape)
+            assert (selector.fit(node, shape) is FilterStep.FITS) == naive.fits(node, shape)
         choice = selector.place(shape)
         if choice is not None:
             hold(selector.arrays, choice.node, shape, choice.devices)
@@ -161,7 +161,7 @@ def test_random_selection_is_the_same_for_the_same_seed_compiled_or_not(seed: in
             choice = selector.place(shape)
             placed.append(choice)
             if choice is not None:
-                assert selector.fit(choice.node, shape) is Filter.FITS
+                assert selector.fit(choice.node, shape) is FilterStep.FITS
                 hold(selector.arrays, choice.node, shape, choice.devices)
         outcomes.append(placed)
     assert outcomes[0] == outcomes[1]

@@ -11,39 +11,39 @@ from fresh_databases import fresh_sqlite
 from one_loop import client_of
 from server_world import Clock, World, WorldEngine, cheap_passwords
 
-from millpond.node.sandbox_finding import SandboxMode
-from millpond.server.about import Identity
+from millpond.node.sandbox.detection import SandboxMode
 from millpond.server.api.app import make_app
+from millpond.server.auth.components import NO_OIDC, Oidc, open_security
 from millpond.server.auth.records import TokenKind, User
-from millpond.server.auth.roles import Role
-from millpond.server.auth.security import NO_OIDC, Oidc, open_security
-from millpond.server.board import Board
-from millpond.server.files.service import Files
-from millpond.server.ground import Ground
-from millpond.server.isolation import Apart, Isolation
-from millpond.server.job_files import JobFiles
-from millpond.server.loop import Loop
-from millpond.server.provisions.outfit import Means, Outfit
-from millpond.server.recovery import recover
+from millpond.server.auth.roles import UserRole
+from millpond.server.auth.vault.ciphers import Cipher
+from millpond.server.auth.vault.secrets import Vault
+from millpond.server.jobs.job_files import JobFiles
+from millpond.server.runtime.loop import Loop
+from millpond.server.runtime.recovery import recover
+from millpond.server.runtime.tenants import Tenants
 from millpond.server.service import Service
+from millpond.server.startup.isolation import Isolation, IsolationLevel
+from millpond.server.startup.server_components import ServerComponents
+from millpond.server.storage.files.service import FileService
+from millpond.server.storage.provisioning.components import Provisioning, ProvisioningDependencies
 from millpond.server.store.store import Store
-from millpond.server.tenants import Tenants
-from millpond.server.vault.ciphers import Cipher
-from millpond.server.vault.secrets import Vault
-from millpond.specs.api import ErrorBody, ErrorInfo
-from millpond.specs.origins import PATHS_ONLY, JobOrigins
+from millpond.server.views.about import ServerFacts
+from millpond.server.views.job_cache import JobCache
+from millpond.specs.api.base import ErrorBody, ErrorInfo
+from millpond.specs.config.origins import PATHS_ONLY, JobOrigins
 
 API = "/api/v1"
 OWNER_TOKEN = "the-owners-token"
 PASSWORD = "correct horse battery"
 
 PEOPLE = {
-    "lea": ("vision", Role.LEAD),
-    "max": ("vision", Role.MEMBER),
-    "mia": ("vision", Role.MEMBER),
-    "vic": ("vision", Role.VIEWER),
-    "sam": ("speech", Role.MEMBER),
-    "sue": ("speech", Role.LEAD),
+    "lea": ("vision", UserRole.LEAD),
+    "max": ("vision", UserRole.MEMBER),
+    "mia": ("vision", UserRole.MEMBER),
+    "vic": ("vision", UserRole.VIEWER),
+    "sam": ("speech", UserRole.MEMBER),
+    "sue": ("speech", UserRole.LEAD),
 }
 
 
@@ -63,24 +63,36 @@ class AuthWorld:
         self.engine = WorldEngine(world, self.clock)
         self.store = Store(url or fresh_sqlite(state_dir))
         self.vault = Vault(self.store.secrets, state_dir, lambda: Cipher.AES_256_GCM, self.clock)
-        self.outfit = Outfit(self.store, state_dir, self.vault, Means(wake=lambda: self.loop.wake(), nodes=("n1",)))
-        self.loop = Loop(self.store, recover(self.store), Board(), self.clock, self.outfit.staging)
+        self.provisioning = Provisioning(
+            self.store, state_dir, self.vault, ProvisioningDependencies(wake=lambda: self.loop.wake(), nodes=("n1",))
+        )
+        self.loop = Loop(self.store, recover(self.store), JobCache(), self.clock, self.provisioning.staging)
         self.engine.wake = self.loop.wake
         self.security = open_security(self.store, "olga", OWNER_TOKEN, self.clock, cheap_passwords(), oidc)
         self.accounts = self.security.accounts
         self.loop.settle(self.engine)
-        apart = Apart(SandboxMode.AUTO)
+        apart = IsolationLevel(SandboxMode.AUTO)
         self.isolation = Isolation(apart, self.accounts, "olga", state_dir, clock=self.clock)
         self.tenants = Tenants(self.accounts, self.isolation, self.loop, self.clock)
         self.tenants.start()
         self.loop.start()
-        identity = Identity("1", "http://testserver", "local", 1, state_dir, 0.0, "default", "default", origins=origins)
-        files = Files(state_dir, self.store, self.outfit.rules, self.outfit.cache.copy_of)
-        job_files = JobFiles(self.store)
-        ground = Ground(
-            state_dir, self.store, self.loop, self.accounts, self.isolation, self.vault, files, job_files, self.outfit
+        identity = ServerFacts(
+            "1", "http://testserver", "local", 1, state_dir, 0.0, "default", "default", origins=origins
         )
-        self.service = Service(ground, identity)
+        files = FileService(state_dir, self.store, self.provisioning.rules, self.provisioning.cache.copy_of)
+        job_files = JobFiles(self.store)
+        components = ServerComponents(
+            state_dir,
+            self.store,
+            self.loop,
+            self.accounts,
+            self.isolation,
+            self.vault,
+            files,
+            job_files,
+            self.provisioning,
+        )
+        self.service = Service(components, identity)
         self._tokens: dict[str, str] = {}
         self.app = make_app(self.service, self.security, self.tenants, "testserver", OWNER_TOKEN)
 

@@ -12,9 +12,9 @@ from oidc_world import OidcWorld
 
 from millpond.model.workloads import Job
 from millpond.scheduling.scheduler import Scheduler
-from millpond.server.jobs import trying
-from millpond.server.planning import plan
-from millpond.specs.plan_bodies import PlanInfo
+from millpond.server.jobs import plans
+from millpond.server.jobs.what_if import plan
+from millpond.specs.api.plans import PlanInfo
 from oidc_provider import rules
 
 
@@ -26,7 +26,7 @@ def _plans_made_here() -> Iterator[None]:
         return plan(Scheduler.restore(json.loads(snapshot)), job, now)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(trying, "plan_apart", made_here)
+        patch.setattr(plans, "plan_apart", made_here)
         yield
 
 

@@ -12,8 +12,8 @@ from fastapi.testclient import TestClient
 from one_loop import client_of
 from server_world import Clock
 
-from millpond.server.auth.security import Oidc
-from millpond.specs.oidc import OidcRules
+from millpond.server.auth.components import Oidc
+from millpond.specs.config.oidc import OidcRules
 from oidc_provider import FakeProvider, rules
 
 SIGN_ON_COOKIE = "millpond_sign_on"

@@ -11,8 +11,8 @@ from auth_world import API, OWNER_TOKEN, PASSWORD, AuthWorld, error_of
 from server_world import Clock
 
 from millpond.model.tenants import Limit
-from millpond.server.auth.roles import Role
-from millpond.server.store.audit import AuditEntry, AuditQuestion
+from millpond.server.auth.roles import UserRole
+from millpond.server.store.audit import AuditEntry, AuditQuery
 from millpond.server.store.jobs import Owners
 from millpond.server.store.store import Store
 
@@ -37,7 +37,7 @@ def test_everything_about_accounts_survives_a_restart(database_url: str, tmp_pat
     bound = identities.bind("max", "https://login.test", "0001")
     identities.bind("mia", "https://login.test", "0002")
     identities.unbind("mia")
-    first.accounts.put_member("speech", "vic", Role.LEAD, "https://login.test")
+    first.accounts.put_member("speech", "vic", UserRole.LEAD, "https://login.test")
     before = [owner.get(f"{API}/{path}").json() for path in ("users", "groups", "tokens")]
     first.close()
 
@@ -78,13 +78,13 @@ def test_the_audit_log_is_found_by_who_when_what_and_group(database_url: str) ->
     other = AuditEntry(9.0, "eve", "::1", "token", "change-jobs", "job", "j", "", "", "", 403)
     store.audit.add([ENTRY, other])
     for question, found in (
-        (AuditQuestion(), [other, ENTRY]),
-        (AuditQuestion(user="ada"), [ENTRY]),
-        (AuditQuestion(since=6.0), [other]),
-        (AuditQuestion(object="eve"), [ENTRY]),
-        (AuditQuestion(groups=["vision", "speech"]), [ENTRY]),
-        (AuditQuestion(groups=[]), []),
-        (AuditQuestion(limit=1), [other]),
+        (AuditQuery(), [other, ENTRY]),
+        (AuditQuery(user="ada"), [ENTRY]),
+        (AuditQuery(since=6.0), [other]),
+        (AuditQuery(object="eve"), [ENTRY]),
+        (AuditQuery(groups=["vision", "speech"]), [ENTRY]),
+        (AuditQuery(groups=[]), []),
+        (AuditQuery(limit=1), [other]),
     ):
         assert store.audit.find(question) == found
     store.close()
@@ -96,7 +96,7 @@ def test_the_database_itself_keeps_the_audit_log_as_it_was(database_url: str, ch
     store.audit.add([ENTRY])
     with pytest.raises(sa.exc.DBAPIError, match="append-only"), sa.create_engine(database_url).begin() as connection:
         connection.execute(sa.text(change))
-    assert store.audit.find(AuditQuestion()) == [ENTRY]
+    assert store.audit.find(AuditQuery()) == [ENTRY]
     store.close()
 
 

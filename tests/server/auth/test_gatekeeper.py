@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from auth_world import API, AuthWorld, error_of, public_key
 
-from millpond.node.records import TaskId
-from millpond.server.ssh.gatekeeper import Gatekeeper
+from millpond.node.task.records import TaskId
+from millpond.server.sessions.ssh.authorizer import SshAuthorizer
 
 ADDRESS = "192.0.2.7"
 
@@ -20,7 +20,7 @@ class Gate:
     def __init__(self, world: AuthWorld) -> None:
         self.ends: list[socket.socket] = []
         self.entered: list[TaskId] = []
-        self.keeper = Gatekeeper(world.service, world.security, lambda _state, task: self._connection(task))
+        self.keeper = SshAuthorizer(world.service, world.security, lambda _state, task: self._connection(task))
         self.world = world
 
     def _connection(self, task: TaskId) -> socket.socket:

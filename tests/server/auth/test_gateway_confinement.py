@@ -15,7 +15,7 @@ UID = 265_009
 LOOK = """
 import json, os, socket, sys
 from pathlib import Path
-from millpond.server.ssh.confinement import give_up_rights
+from millpond.server.sessions.ssh.confinement import give_up_rights
 own = socket.create_server(("127.0.0.1", 0))
 give_up_rights(int(sys.argv[1]) if sys.argv[1:] else None)
 refused = {}

@@ -9,10 +9,10 @@ from typing import Any, cast
 
 import pytest
 
-from millpond.server.ssh.gatekeeper import Gatekeeper
-from millpond.server.ssh.host_key import HostKey
-from millpond.server.ssh.keeper import Gateway
-from millpond.server.ssh.messages import receive, send
+from millpond.server.sessions.ssh.authorizer import SshAuthorizer
+from millpond.server.sessions.ssh.gateway_process import Gateway
+from millpond.server.sessions.ssh.host_key import HostKey
+from millpond.server.sessions.ssh.messages import receive, send
 
 WITHIN_S = 30.0
 
@@ -43,15 +43,15 @@ def test_whoever_logs_in_does_not_wait_for_a_program_that_others_connect_to(monk
     spawned = threading.Event()
     monkeypatch.setattr(Gateway, "_spawn", spawn)
     keeper = SlowProgram()
-    gateway = Gateway(socket.socket(), cast(HostKey, None), cast(Gatekeeper, keeper))
+    gateway = Gateway(socket.socket(), cast(HostKey, None), cast(SshAuthorizer, keeper))
     gateway.start()
     assert spawned.wait(WITHIN_S)
-    with ends[0] as asking:
-        asking.settimeout(WITHIN_S / 2)
-        send(asking, {"id": 1, "ask": "forward"})
-        send(asking, {"id": 2, "ask": "know"})
-        answers = [receive(asking)]
+    with ends[0] as queries:
+        queries.settimeout(WITHIN_S / 2)
+        send(queries, {"id": 1, "ask": "forward"})
+        send(queries, {"id": 2, "ask": "know"})
+        answers = [receive(queries)]
         keeper.lets_in.set()
-        answers.append(receive(asking))
+        answers.append(receive(queries))
         gateway.close()
     assert answers == [({"said": "know", "id": 2}, []), ({"said": "forward", "id": 1}, [])]

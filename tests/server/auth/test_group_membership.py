@@ -9,7 +9,7 @@ from test_roles_and_routes import put_photos
 from millpond.server.auth import group_invitations
 from millpond.server.auth.group_invitations import VALID_S, GroupInvitations
 from millpond.server.auth.records import TokenKind, User
-from millpond.server.auth.roles import Role
+from millpond.server.auth.roles import UserRole
 
 INVITATION = f"{API}/groups/speech/invitations/max"
 MEMBERSHIP = f"{API}/groups/speech/membership"
@@ -103,12 +103,12 @@ def test_open_invitations_are_kept_over_a_restart_and_have_a_bound(
         assert answer.status_code == status
     again = GroupInvitations(world.store.accounts, world.accounts, world.clock)
     assert [each.user for each in again.of_group("speech")] == ["a1", "a2"]
-    assert again.of_group("speech")[0].role is Role.MEMBER
+    assert again.of_group("speech")[0].role is UserRole.MEMBER
 
 
 def test_the_lead_of_another_group_of_its_owner_owns_no_dataset_and_reads_nothing_of_it(world: AuthWorld) -> None:
     put_photos(world)
-    world.accounts.put_member("speech", "max", Role.VIEWER)
+    world.accounts.put_member("speech", "max", UserRole.VIEWER)
     sue = world.client("sue")
     for answer in (
         sue.patch(f"{API}/datasets/photos", json={"visibility": "everyone"}),
@@ -131,7 +131,7 @@ def test_a_private_dataset_is_not_opened_by_a_lead(world: AuthWorld) -> None:
 
 def test_what_somebody_of_two_groups_does_for_themselves_is_no_matter_of_either_lead(world: AuthWorld) -> None:
     world.accounts.add_user(User("eve"), "speech")
-    world.accounts.put_member("vision", "eve", Role.VIEWER)
+    world.accounts.put_member("vision", "eve", UserRole.VIEWER)
     world.client("olga").patch(f"{API}/users/eve", json={"disabled": True})
     for lead, seen in (("lea", False), ("sue", False), ("amy", True)):
         entries = world.client(lead).get(f"{API}/audit", params={"object": "eve"}).json()["entries"]

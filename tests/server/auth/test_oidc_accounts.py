@@ -12,7 +12,7 @@ from oidc_world import OidcWorld, heading
 
 from millpond.server.auth.identities import Identities
 from millpond.server.auth.records import User
-from millpond.server.auth.roles import Role
+from millpond.server.auth.roles import UserRole
 from oidc_provider import ISSUER, rules
 
 _numbers = itertools.count()
@@ -163,4 +163,4 @@ def test_what_was_bound_is_so_after_a_restart(oidc: OidcWorld, person: dict[str,
     again = Identities(oidc.store.accounts, oidc.accounts, oidc.clock)
     assert again.of(person["preferred_username"]) == oidc.security.sign_on.identities.of(person["preferred_username"])
     (kept,) = [member for member in oidc.store.accounts.members() if member.user == person["preferred_username"]]
-    assert (kept.issuer, kept.role) == (ISSUER, Role.LEAD)
+    assert (kept.issuer, kept.role) == (ISSUER, UserRole.LEAD)

@@ -11,10 +11,10 @@ from auth_world import API, error_of
 from fastapi.testclient import TestClient
 from oidc_world import OidcWorld, fields, heading
 
-from millpond.client.sdk.signing_on import Landing, SignOnAttempt
+from millpond.client.sdk.oidc_login import Landing, SignOnAttempt
 from millpond.model.errors import NotAllowedError, NotFoundError, NotLoggedInError, UnavailableError
 from millpond.server.auth.secrets import digest_of
-from millpond.specs.accounts import LoginInfo
+from millpond.specs.api.accounts import LoginInfo
 
 CHALLENGE = digest_of("secret")
 FORM = {"Content-Type": "application/x-www-form-urlencoded", "Origin": "http://testserver"}
@@ -224,9 +224,9 @@ def test_a_label_cannot_write_into_the_page_that_asks(oidc: OidcWorld) -> None:
 
 
 def test_many_logins_from_one_address_push_out_their_own_and_nobody_elses() -> None:
-    from millpond.server.auth.oidc.waiting import MOST_OF_ONE_ADDRESS, Waiting
+    from millpond.server.auth.oidc.pending import MOST_OF_ONE_ADDRESS, PendingLogins
 
-    waiting: Waiting[LoginInfo] = Waiting(60.0, lambda: 0.0)
+    waiting: PendingLogins[LoginInfo] = PendingLogins(60.0, lambda: 0.0)
     mine = LoginInfo(user="ada")
     waiting.put("mine", mine, "192.0.2.1")
     for number in range(MOST_OF_ONE_ADDRESS + 1):

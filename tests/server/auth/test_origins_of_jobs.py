@@ -9,7 +9,7 @@ from auth_world import API, AuthWorld
 from fastapi.testclient import TestClient
 from starlette.testclient import WebSocketDenialResponse
 
-from millpond.specs.origins import JobOrigins
+from millpond.specs.config.origins import JobOrigins
 
 NOTHING_RUNS = 503
 """Whoever is let in is told so: no program answers in these tests."""

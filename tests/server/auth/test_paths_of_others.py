@@ -11,9 +11,9 @@ import pytest
 from auth_world import API, AuthWorld, error_of
 
 from millpond.model.errors import InvalidInputError
-from millpond.node.file_rights import with_rights_of
-from millpond.node.sandbox import Sandbox
-from millpond.server.isolation import Apart, SandboxMode
+from millpond.node.host.file_rights import with_rights_of
+from millpond.node.sandbox.sandbox import Sandbox
+from millpond.server.startup.isolation import IsolationLevel, SandboxMode
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can look at files as others")
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can look at
 @pytest.fixture
 def place(world: AuthWorld) -> Iterator[Path]:
     """``open/`` for everybody, ``closed/`` for root alone though what lies in it is open, and links into it."""
-    world.isolation.apart = Apart(SandboxMode.AUTO, Sandbox("bwrap", ()), is_root=True)
+    world.isolation.apart = IsolationLevel(SandboxMode.AUTO, Sandbox("bwrap", ()), is_root=True)
     with TemporaryDirectory(prefix="paths-") as made:  # pytest's own are closed to others
         place = Path(made)
         place.chmod(0o755)
@@ -70,13 +70,13 @@ def test_a_start_follows_no_link_that_was_laid_since_into_what_the_user_may_not_
 ) -> None:
     identity = world.isolation.identity_of("max")
     assert world.isolation.working_folder(str(place / "open"), "max") == place / "open"
-    assert world.outfit.rules.readable("vision", str(place / "open"), identity) == place / "open"
+    assert world.provisioning.rules.readable("vision", str(place / "open"), identity) == place / "open"
     (place / "open").rename(place / "was-open")
     (place / "open").symlink_to(place / "closed/inner")
     with pytest.raises(InvalidInputError, match="which may not go to"):
         world.isolation.working_folder(str(place / "open"), "max")
     with pytest.raises(InvalidInputError, match="there is nothing at the data path"):
-        world.outfit.rules.readable("vision", str(place / "open"), identity)
+        world.provisioning.rules.readable("vision", str(place / "open"), identity)
 
 
 def test_a_link_in_a_home_leads_no_further_than_its_user_gets(world: AuthWorld, place: Path) -> None:

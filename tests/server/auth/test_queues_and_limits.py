@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from auth_world import API, AuthWorld, error_of
 
-from millpond.server.arrays.arrays import Arrays
-from millpond.server.board import Board
-from millpond.server.dependents import Dependents
-from millpond.server.lookup import Lookup
-from millpond.server.provisions.staging import NothingToStage
+from millpond.server.jobs.arrays.arrays import Arrays
+from millpond.server.jobs.dependencies import Dependents
+from millpond.server.storage.provisioning.staging import NothingToStage
+from millpond.server.views.job_cache import JobCache
+from millpond.server.views.job_lookup import JobLookup
 
 
 def submit(world: AuthWorld, user: str, **fields: Any) -> Any:
@@ -148,5 +148,5 @@ def test_a_job_that_waits_for_others_keeps_its_queue_and_group_through_a_restart
     first = submit(world, "max").json()["id"]
     waiting = submit(world, "max", after=[first]).json()
     assert (waiting["queue"], waiting["group"]) == ("vision", "vision")
-    (kept,) = Dependents(world.store, Lookup(Board(), world.store, Arrays(world.store)), NothingToStage()).all
+    (kept,) = Dependents(world.store, JobLookup(JobCache(), world.store, Arrays(world.store)), NothingToStage()).all
     assert (kept.job.queue, kept.job.group, kept.job.user) == ("vision", "vision", "max")

@@ -15,11 +15,11 @@ from fastapi.testclient import TestClient
 from millpond.model.errors import InconsistentStateError
 from millpond.server.api.permits import check_permits, permits_of, routes_of
 from millpond.server.auth.records import TokenKind, User
-from millpond.server.auth.roles import RIGHTS, Role, Scope, Verb
-from millpond.server.files.datasets import Dataset, Datasets
-from millpond.server.provisions.catalogue import CatalogueImage
-from millpond.specs.files import FileEntry, Snapshot, digest_of
-from millpond.specs.ssh import PublicKey
+from millpond.server.auth.roles import RIGHTS, Scope, UserRole, Verb
+from millpond.server.storage.files.datasets import Dataset, Datasets
+from millpond.server.storage.provisioning.catalogue import CatalogueImage
+from millpond.specs.api.ssh import PublicKey
+from millpond.specs.job.snapshots import FileEntry, FolderSnapshot, digest_of
 
 ROLES = ("olga", "amy", "lea", "max", "mia", "vic", "sam", "sue", "nob", "")
 """Owner, admin, lead, the member whose objects they are, another member, viewer, two of another group, one of no group,
@@ -171,7 +171,7 @@ def bodies(number: int) -> dict[tuple[str, str], Any]:
 def put_photos(world: AuthWorld, group: str = "vision") -> None:
     """A dataset of max's for a group; the same again changes nothing."""
     client = world.client("max")
-    folder = Snapshot(files=(FileEntry(path="a", digest=digest_of(b"x"), size=1),)).encoded()
+    folder = FolderSnapshot(files=(FileEntry(path="a", digest=digest_of(b"x"), size=1),)).encoded()
     for content in (b"x", folder):
         assert client.put(f"{API}/blobs/{digest_of(content)}", content=content).status_code == 201
     if group != "vision":  # max's first, for which the server takes it
@@ -194,13 +194,13 @@ def ask(
     objects["digest"] = "0" * 64
     if "/invitations/" in path:
         objects["user"] = f"guest{number}"
-        world.security.invitations.invite(group, objects["user"], Role.MEMBER, "lea")
+        world.security.invitations.invite(group, objects["user"], UserRole.MEMBER, "lea")
     if "{secret}" in path:
         objects |= {"kind": "user", "owner": "max", "secret": f"TOKEN_{number}"}
         world.vault.put("user", "max", objects["secret"], SECRET, "max")
     if "/images" in path:
         objects |= {"name": "torch", "tag": "2.4"}
-        world.outfit.catalogue.put(replace(TORCH, group=group))
+        world.provisioning.catalogue.put(replace(TORCH, group=group))
     if "{job}" in path or path.endswith("/images/save"):
         objects["job"] = world.submit("max", name=SECRET if "{job}" in path else "plain", kind="dev", queue=group)
     if "{token}" in path:
@@ -259,7 +259,7 @@ def test_what_is_not_ones_own_reads_like_what_never_was(shared: AuthWorld, metho
 def in_two_groups(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AuthWorld]:
     """A server on which max is a member of both groups."""
     world = AuthWorld(tmp_path_factory.mktemp("two")).populate()
-    world.accounts.put_member("speech", "max", Role.MEMBER)
+    world.accounts.put_member("speech", "max", UserRole.MEMBER)
     yield world
     world.close()
 
@@ -363,7 +363,7 @@ def test_queues_are_those_of_ones_groups_and_count_what_is_in_them(world: AuthWo
 
 def test_an_image_is_listed_for_those_only_whom_it_is_for(world: AuthWorld) -> None:
     for visibility, readers in (("private", {"max", "amy"}), ("group", {"max", "amy", "mia", "vic"})):
-        world.outfit.catalogue.put(replace(TORCH, visibility=visibility))
+        world.provisioning.catalogue.put(replace(TORCH, visibility=visibility))
         for user in ("max", "amy", "mia", "vic", "sam", "nob"):
             listed = world.client(user).get(f"{API}/images").json()["images"]
             assert bool(listed) is (user in readers), user
@@ -401,9 +401,9 @@ def test_every_described_route_is_among_those_that_are_checked(shared: AuthWorld
 
 def test_roles_are_ordered_nobody_has_a_right_that_an_admin_lacks() -> None:
     for verb, rights in RIGHTS.items():
-        ordered = [rights[role] for role in Role]
+        ordered = [rights[role] for role in UserRole]
         assert ordered == sorted(ordered, reverse=True), verb
-    assert {verb for verb, rights in RIGHTS.items() if rights[Role.ADMIN] is not Scope.ALL} == {
+    assert {verb for verb, rights in RIGHTS.items() if rights[UserRole.ADMIN] is not Scope.ALL} == {
         Verb.READ_SELF,
         Verb.CHANGE_SELF,
     }

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from millpond.model.errors import ConflictError, InvalidInputError, UnavailableError
-from millpond.server.operating.backup import MANIFEST, Lock, back_up, needed_key_of, restore
-from millpond.server.vault.ciphers import Cipher
-from millpond.server.vault.keys import KeySource
+from millpond.server.auth.vault.ciphers import Cipher
+from millpond.server.auth.vault.keys import KeySource
+from millpond.server.operations.backup import MANIFEST, Lock, back_up, needed_key_of, restore
 
 
 @pytest.fixture

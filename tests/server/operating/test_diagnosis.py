@@ -12,10 +12,10 @@ import pytest
 from fresh_databases import fresh_sqlite
 
 from millpond.model.errors import UnavailableError
-from millpond.node.sandbox import Sandbox
-from millpond.server.operating import diagnosis
-from millpond.server.operating.diagnosis import diagnose
-from millpond.server.operating.findings import Grade
+from millpond.node.sandbox.sandbox import Sandbox
+from millpond.server.operations import diagnosis
+from millpond.server.operations.diagnosis import diagnose
+from millpond.server.operations.findings import Grade
 from millpond.server.store.store import Store
 
 
@@ -107,8 +107,8 @@ def test_too_few_open_files_are_told(tmp_path, monkeypatch):
 
 
 def test_where_a_server_runs_its_limits_count_and_not_those_of_the_shell(tmp_path):
-    asking = ["sh", "-c", "echo up; read line", "millpond.server"]
-    with subprocess.Popen(asking, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server:
+    queries = ["sh", "-c", "echo up; read line", "millpond.server"]
+    with subprocess.Popen(queries, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server:
         assert server.stdout is not None
         assert server.stdout.readline() == b"up\n"  # before that the kernel may not know its command line yet
         left = {"url": "http://127.0.0.1:7433", "pid": server.pid, "token_path": "", "version": ""}

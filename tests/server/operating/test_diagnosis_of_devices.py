@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from millpond.model.devices import Device, Health
+from millpond.model.devices import Device, DeviceHealth
 from millpond.model.errors import UnavailableError
-from millpond.node.devices.failed import FailedDevices
+from millpond.node.devices.discovery import FoundVendors
+from millpond.node.devices.failed_devices import FailedDevices
 from millpond.node.devices.fake import FakeVendor, fake_nodes
-from millpond.node.devices.finding import FoundVendors
-from millpond.node.devices.vendor import NOTHING_OURS, Availability, Fact, Ours
+from millpond.node.devices.vendor import NOTHING_OURS, Availability, Fact, OwnProcesses
 from millpond.node.sharing.agent_lock import AgentLock
-from millpond.server.operating import devices
-from millpond.server.operating.devices import device_findings, failed_devices
-from millpond.server.operating.findings import Finding, Grade
-from millpond.server.operating.sharing_check import sharing
+from millpond.server.operations import devices
+from millpond.server.operations.devices import device_findings, failed_devices
+from millpond.server.operations.findings import Finding, Grade
+from millpond.server.operations.sharing_check import sharing
 
 
 class Vendor(FakeVendor):
@@ -78,7 +78,7 @@ def test_facts_of_a_driver_are_told_and_experimental_support_is_marked() -> None
 def test_cards_that_cannot_be_used_are_named_with_why() -> None:
     vendor = Vendor("ascend", "2:910B3-64GB")
     lost, well = vendor.discover()
-    broken = replace(lost, health=Health.FAULTY, health_detail="it fell off the bus")
+    broken = replace(lost, health=DeviceHealth.FAULTY, health_detail="it fell off the bus")
     vendor.discover = lambda ours=NOTHING_OURS: (broken, well)  # type: ignore[method-assign]
     assert looked(vendor)["GPUs"].found == "2 x 910B3; not usable: card 0: it fell off the bus"
 
@@ -93,7 +93,7 @@ def test_a_card_that_the_server_saw_fail_is_told_until_it_is_well_again(tmp_path
 
 
 def test_a_vendor_that_fails_is_told_and_the_others_are_looked_at() -> None:
-    def fails(ours: Ours = NOTHING_OURS) -> tuple[Device, ...]:
+    def fails(ours: OwnProcesses = NOTHING_OURS) -> tuple[Device, ...]:
         raise UnavailableError("it hangs")
 
     odd, well = Vendor("odd", "1:X-1GB"), Vendor("well", "1:Y-1GB")

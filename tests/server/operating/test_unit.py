@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from millpond.model.errors import ConflictError, UnavailableError
-from millpond.node.cgroups import TASKS_UNIT
-from millpond.node.launch import LONGEST_FAREWELL_S
-from millpond.server.operating.unit import UNIT, require_systemd, unit_folder, unit_texts, write_units
+from millpond.node.host.cgroups import TASKS_UNIT
+from millpond.node.task.launch import LONGEST_FAREWELL_S
+from millpond.server.operations.unit import UNIT, require_systemd, unit_folder, unit_texts, write_units
 from millpond.server.options import parse_options
 
 STATE = Path('/srv/state of "ours", 50%')

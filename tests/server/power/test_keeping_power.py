@@ -13,10 +13,10 @@ from millpond.model.errors import UnavailableError
 from millpond.model.power import UNTOUCHED, PowerRule, PowerSetting
 from millpond.model.sharing import ShareClass
 from millpond.node.devices.fake import FakeVendor
-from millpond.node.devices.power_model import PretendedKnobs
-from millpond.node.machine import describe_machine
-from millpond.server.power.keeping import FILE, Policy, PowerKeeper
-from millpond.specs.cluster import read_cluster
+from millpond.node.devices.power_model import FakePowerControl
+from millpond.node.host.machine import describe_machine
+from millpond.server.monitoring.power.enforcement import FILE, Policy, PowerEnforcer
+from millpond.specs.config.cluster import read_cluster
 from millpond.specs.errors import SpecError
 
 CARD, OTHER = "FAKE-fake-1-0", "FAKE-fake-1-1"
@@ -34,13 +34,13 @@ class Kept:
         vendor = self.machine.vendors["fake"]
         assert isinstance(vendor, FakeVendor)
         knobs = vendor.power()
-        assert isinstance(knobs, PretendedKnobs)
+        assert isinstance(knobs, FakePowerControl)
         self.knobs = knobs
         self.keeper = self.new_server()
 
-    def new_server(self) -> PowerKeeper:
+    def new_server(self) -> PowerEnforcer:
         policy = Policy(lambda: self.rules, lambda: self.present)
-        self.keeper = PowerKeeper(self.machine, policy, self.state_dir)
+        self.keeper = PowerEnforcer(self.machine, policy, self.state_dir)
         return self.keeper
 
     def look(self, rule: PowerRule | None = None, **present: Collection[ShareClass]) -> tuple[float, int | None]:

@@ -8,9 +8,9 @@ import pytest
 
 from millpond.model.telemetry import DeviceSample
 from millpond.node.devices.fake import FakeVendor, Tenant
-from millpond.node.machine import describe_machine
-from millpond.server.telemetry import sampling
-from millpond.server.telemetry.sampling import KEPT, STALE_AFTER_S, Telemetry
+from millpond.node.host.machine import describe_machine
+from millpond.server.monitoring.telemetry import sampling
+from millpond.server.monitoring.telemetry.sampling import KEPT, STALE_AFTER_S, Telemetry
 
 
 class Watched:

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from millpond.model.errors import InvalidInputError, UnavailableError
-from millpond.server.vault.ciphers import NONCE_BYTES, Cipher, require_ciphers
-from millpond.server.vault.envelope import CHUNK_BYTES, MAGIC, OpeningReader, SealingWriter, needed_key
-from millpond.server.vault.keys import KeySource, key_in, own_key
+from millpond.server.auth.vault.ciphers import NONCE_BYTES, Cipher, require_ciphers
+from millpond.server.auth.vault.envelope import CHUNK_BYTES, MAGIC, OpeningReader, SealingWriter, needed_key
+from millpond.server.auth.vault.keys import KeySource, key_in, own_key
 
 CHEAP = {"n": 2**4, "r": 1, "p": 1}
 KEY = KeySource(file=b"k" * 32)

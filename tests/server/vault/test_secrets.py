@@ -8,10 +8,10 @@ from api_world import JOBS, Api, error_of
 
 from millpond.model.errors import NotFoundError, UnavailableError
 from millpond.server.auth.records import Group
-from millpond.server.auth.roles import Role
+from millpond.server.auth.roles import UserRole
+from millpond.server.auth.vault.ciphers import Cipher
+from millpond.server.auth.vault.secrets import KEY_FILE, Vault
 from millpond.server.store import schema
-from millpond.server.vault.ciphers import Cipher
-from millpond.server.vault.secrets import KEY_FILE, Vault
 
 SECRETS = "/api/v1/secrets"
 VALUE = "hf_a-token-that-is-nobody-elses-business"
@@ -66,7 +66,7 @@ def test_the_value_is_in_nothing_that_the_server_stores_or_shows_of_a_job(api: A
 def test_ones_own_secret_goes_before_that_of_the_group_and_others_are_not_given(api: Api) -> None:
     accounts = api.security.accounts
     accounts.add_group(Group("vision", "vision"))
-    accounts.put_member("vision", "ada", Role.MEMBER)
+    accounts.put_member("vision", "ada", UserRole.MEMBER)
     put(api, "group/vision/HF_TOKEN", "the group's")
     put(api, "group/vision/DB", "of all")
     assert api.vault.environment("ada", "vision", ["HF_TOKEN", "DB"]) == {"HF_TOKEN": "the group's", "DB": "of all"}

@@ -14,12 +14,17 @@ import pytest
 from server_world import Clock, Server, World
 
 from millpond.model.states import Outcome
-from millpond.node.records import TaskId
-from millpond.server.vault.ciphers import Cipher
-from millpond.server.vault.secrets import Vault
-from millpond.server.webhooks.courier import FIRST_PAUSE_S, MOST_TRIES, NUMBER_HEADER, Courier
-from millpond.server.webhooks.formats import SIGNATURE_HEADER
-from millpond.specs.webhooks import Webhook
+from millpond.node.task.records import TaskId
+from millpond.server.auth.vault.ciphers import Cipher
+from millpond.server.auth.vault.secrets import Vault
+from millpond.server.operations.webhooks.delivery_worker import (
+    FIRST_PAUSE_S,
+    MOST_TRIES,
+    NUMBER_HEADER,
+    WebhookDeliveryWorker,
+)
+from millpond.server.operations.webhooks.formats import SIGNATURE_HEADER
+from millpond.specs.config.webhooks import Webhook
 
 ENDS = ("job.succeeded", "job.failed", "job.cancelled")
 
@@ -51,12 +56,12 @@ class Bench:
         self.receiver = Receiver()
         self.hooks: dict[str, Webhook] = {}
         self.vault = Vault(self.server.store.secrets, directory, lambda: Cipher.AES_256_GCM, self.server.clock)
-        self.courier = self.new_courier()
-        self.server.loop.address = self.courier.address
+        self.delivery_worker = self.new_delivery_worker()
+        self.server.loop.address = self.delivery_worker.address
 
-    def new_courier(self) -> Courier:
+    def new_delivery_worker(self) -> WebhookDeliveryWorker:
         transport = httpx2.MockTransport(self.receiver)
-        return Courier(self.server.store, lambda: self.hooks, self.vault, self.server.clock, transport)
+        return WebhookDeliveryWorker(self.server.store, lambda: self.hooks, self.vault, self.server.clock, transport)
 
     def hook(self, on: tuple[str, ...] = ENDS, **settings: object) -> None:
         self.hooks["team"] = Webhook("team", "http://receiver/told", on, **settings)  # type: ignore[arg-type]
@@ -75,15 +80,15 @@ class Bench:
 def bench(tmp_path: Path) -> Iterator[Bench]:
     made = Bench(tmp_path)
     yield made
-    made.courier.close()
+    made.delivery_worker.close()
     made.server.store.close()
 
 
 def test_a_receiver_is_told_of_an_end_once(bench: Bench) -> None:
     bench.hook()
     bench.run()
-    bench.courier.deliver_due()
-    bench.courier.deliver_due()
+    bench.delivery_worker.deliver_due()
+    bench.delivery_worker.deliver_due()
     (told,) = bench.receiver.bodies
     assert (told["topic"], told["job"], told["user"], told["exit_code"]) == ("job.succeeded", "a", "ada", 0)
     assert told["text"] == "a of ada succeeded"
@@ -93,18 +98,18 @@ def test_a_receiver_is_told_of_an_end_once(bench: Bench) -> None:
 def test_it_is_told_of_nothing_it_did_not_ask_for(bench: Bench) -> None:
     bench.hook(("job.started",))
     bench.run()
-    bench.courier.deliver_due()
+    bench.delivery_worker.deliver_due()
     assert [told["topic"] for told in bench.receiver.bodies] == ["job.started"]
     bench.hook(queues=("vision",))
     bench.run("b")
-    bench.courier.deliver_due()
+    bench.delivery_worker.deliver_due()
     assert len(bench.receiver.bodies) == 1
 
 
 def test_a_failure_says_what_the_exit_code_does_not(bench: Bench) -> None:
     bench.hook()
     bench.run(outcome=Outcome.USER_ERROR, code=3)
-    bench.courier.deliver_due()
+    bench.delivery_worker.deliver_due()
     (told,) = bench.receiver.bodies
     assert told["text"] == "a of ada failed: exit code 3"
 
@@ -112,7 +117,7 @@ def test_a_failure_says_what_the_exit_code_does_not(bench: Bench) -> None:
 def test_a_signature_proves_body_and_time(bench: Bench) -> None:
     bench.hook(secret="quiet")
     bench.run()
-    bench.courier.deliver_due()
+    bench.delivery_worker.deliver_due()
     (request,) = bench.receiver.requests
     stamp, _, digest = request.headers[SIGNATURE_HEADER].removeprefix("t=").partition(",v1=")
     assert int(stamp) == int(bench.server.clock.now)
@@ -123,13 +128,13 @@ def test_a_signature_proves_body_and_time(bench: Bench) -> None:
 def test_the_secret_of_a_signature_may_be_one_that_the_server_keeps(bench: Bench) -> None:
     bench.hook(secret_name="TRACKER")
     bench.run()
-    bench.courier.deliver_due()
+    bench.delivery_worker.deliver_due()
     assert bench.receiver.requests == []
     (waiting,) = bench.server.store.deliveries.latest(1)
     assert "no secret 'TRACKER' of the server" in waiting.trouble
     bench.vault.put("server", "", "TRACKER", "quiet", "ada")
     bench.server.clock.now += 10.0
-    bench.courier.deliver_due()
+    bench.delivery_worker.deliver_due()
     (request,) = bench.receiver.requests
     stamp, _, digest = request.headers[SIGNATURE_HEADER].removeprefix("t=").partition(",v1=")
     assert digest == hmac.new(b"quiet", f"{stamp}.".encode() + request.content, hashlib.sha256).hexdigest()
@@ -138,10 +143,10 @@ def test_the_secret_of_a_signature_may_be_one_that_the_server_keeps(bench: Bench
 def test_chat_services_get_their_own_form(bench: Bench) -> None:
     bench.hook(format="slack")
     bench.run()
-    bench.courier.deliver_due()
+    bench.delivery_worker.deliver_due()
     bench.hook(format="feishu", secret="quiet")
     bench.run("b")
-    bench.courier.deliver_due()
+    bench.delivery_worker.deliver_due()
     slack, feishu = bench.receiver.bodies
     assert slack == {"text": "a of ada succeeded"}
     assert feishu["content"] == {"text": "b of ada succeeded"}
@@ -156,11 +161,11 @@ def test_a_receiver_that_fails_is_tried_again_later_and_later(bench: Bench, faul
     bench.run()
     pauses = []
     for _ in range(3):
-        pauses.append(bench.courier.deliver_due())
+        pauses.append(bench.delivery_worker.deliver_due())
         bench.server.clock.now += pauses[-1]
     assert pauses == [FIRST_PAUSE_S, 2 * FIRST_PAUSE_S, 4 * FIRST_PAUSE_S]
     bench.receiver.status, bench.receiver.fails = 200, False
-    bench.courier.deliver_due()
+    bench.delivery_worker.deliver_due()
     assert bench.states() == ["delivered"]
     assert len({request.headers[NUMBER_HEADER] for request in bench.receiver.requests}) == 1
 
@@ -170,7 +175,7 @@ def test_one_that_never_answers_is_given_up_and_stays_in_the_list(bench: Bench) 
     bench.receiver.fails = True
     bench.run()
     for _ in range(MOST_TRIES + 5):
-        bench.courier.deliver_due()
+        bench.delivery_worker.deliver_due()
         bench.server.clock.now += 3600.0
     assert len(bench.receiver.requests) == MOST_TRIES
     (delivery,) = bench.server.store.deliveries.latest(10)
@@ -181,7 +186,7 @@ def test_what_was_not_told_waits_for_the_next_server(bench: Bench) -> None:
     bench.hook()
     bench.run()
     assert bench.receiver.requests == []
-    again = bench.new_courier()
+    again = bench.new_delivery_worker()
     again.deliver_due()
     again.close()
     assert len(bench.receiver.requests) == 1
@@ -191,7 +196,7 @@ def test_one_that_is_no_longer_configured_is_not_told(bench: Bench) -> None:
     bench.hook()
     bench.run()
     bench.hooks.clear()
-    bench.courier.deliver_due()
+    bench.delivery_worker.deliver_due()
     assert (bench.receiver.requests, bench.states()) == ([], ["given up"])
 
 
@@ -199,7 +204,7 @@ def test_a_redirect_is_not_followed_to_where_nobody_configured(bench: Bench) -> 
     bench.hook()
     bench.receiver.status = 302
     bench.run()
-    bench.courier.deliver_due()
+    bench.delivery_worker.deliver_due()
     assert len(bench.receiver.requests) == 1
     assert bench.states() == ["waiting"]
 
@@ -210,14 +215,14 @@ def test_a_failure_whose_place_is_kept_is_told_once_and_at_once(bench: Bench) ->
     bench.server.turn(2)
     bench.server.engine.keep(TaskId("a", 1, 0), until=2_800.0, exit_code=3)
     bench.server.turn(2)
-    info = bench.server.loop.board.get("a")
+    info = bench.server.loop.job_cache.get("a")
     assert info is not None
     assert (info.state, info.exit_code, info.kept_until, info.settled) == ("running", 3, 2_800.0, "failed")
     bench.server.engine.keep(TaskId("a", 1, 0), until=2_800.0, exit_code=3)  # as after a restart
     bench.server.loop.stop_job("a", "ada")
     bench.server.turn(3)
     assert bench.server.loop.core.scheduler.jobs == {}
-    bench.courier.deliver_due()
+    bench.delivery_worker.deliver_due()
     (told,) = bench.receiver.bodies
     assert (told["topic"], told["exit_code"]) == ("job.failed", 3)
     assert told["text"].startswith("a of ada failed: exit code 3; its place is kept until ")

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from millpond.client.cli.complaints import say
+from millpond.client.cli.error_output import say
 from millpond.client.sdk import Client
 
 state_dir_option = click.option(

@@ -10,8 +10,8 @@ from typing import Any
 
 import click
 
-from millpond.client.cli.harmless import json_text, yaml_text
-from millpond.specs.api import Body
+from millpond.client.cli.escaped_text import json_text, yaml_text
+from millpond.specs.api.base import Body
 
 FORMS = ("table", "wide", "json", "yaml", "name")
 WATCH_EVERY_S = 2.0

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from millpond.client.cli.commands import COMMANDS, SECTIONS
-from millpond.client.cli.complaints import (
+from millpond.client.cli.command_suggestions import SuggestingGroup
+from millpond.client.cli.command_table import COMMANDS, SECTIONS
+from millpond.client.cli.error_output import (
     BROKEN_PIPE,
     INTERRUPTED,
     complain,
     complain_about_defect,
     complain_about_usage,
 )
-from millpond.client.cli.suggesting import SuggestingGroup
 from millpond.model.errors import InconsistentStateError, MillpondError
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TextIO
 
-from millpond.client.cli import instants
-from millpond.client.cli.complaints import say
+from millpond.client.cli import timestamps
+from millpond.client.cli.error_output import say
 from millpond.client.cli.terminal_escape import RESET, TerminalFilter
-from millpond.specs.log_bodies import LogChunk
+from millpond.specs.api.logs import LogChunk
 
 
 class Output:
@@ -109,5 +109,5 @@ class Output:
         """What stands before a line that begins in this piece."""
         time = ""
         if self._timed:
-            time = "-" * instants.PRECISE_WIDTH if chunk.written_at is None else instants.precise(chunk.written_at)
+            time = "-" * timestamps.PRECISE_WIDTH if chunk.written_at is None else timestamps.precise(chunk.written_at)
         return " ".join(part for part in (time, f"[{chunk.task}]" if self._labelled else "") if part) + " "

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import click
 
-from millpond.client.cli.complaints import say
+from millpond.client.cli.error_output import say
 
 
 @dataclass(frozen=True, slots=True)

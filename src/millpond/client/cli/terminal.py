@@ -12,9 +12,9 @@ import tty
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from millpond.client.sdk.sessions import BLOCK, Session, Window
+from millpond.client.sdk.sessions import BLOCK, Session, TerminalSize
 
-USUAL_WINDOW = Window(24, 80)
+USUAL_WINDOW = TerminalSize(24, 80)
 """For a terminal that nobody looks at."""
 
 
@@ -23,10 +23,10 @@ def is_terminal() -> bool:
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
-def window() -> Window:
+def window() -> TerminalSize:
     """The size of this terminal."""
     size = os.get_terminal_size(sys.stdout.fileno())
-    return Window(size.lines, size.columns)
+    return TerminalSize(size.lines, size.columns)
 
 
 def connect_streams(session: Session, interactive: bool, reads_input: bool) -> int:

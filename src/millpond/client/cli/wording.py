@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from millpond.client.cli import instants
+from millpond.client.cli import timestamps
 from millpond.model.amounts import milli_text
 
 if TYPE_CHECKING:
-    from millpond.specs.job_bodies import JobInfo
-    from millpond.specs.node_bodies import ClosureInfo, NodeInfo
+    from millpond.specs.api.jobs import JobInfo
+    from millpond.specs.api.nodes import CordonInfo, NodeInfo
 
 
 def span(seconds: float) -> str:
@@ -47,7 +47,7 @@ def kept(job: JobInfo) -> str:
     if job.kept_until is None or job.kept_task is None:
         return ""
     which = f" --task {job.kept_task.task}" if len(job.tasks) > 1 else ""
-    until = instants.told(job.kept_until)
+    until = timestamps.told(job.kept_until)
     look, release = f"pond attach{which} {job.id}", f"pond stop {job.id}"
     return f"its place is kept until {until}: `{look}` looks inside, `{release}` gives it back"
 
@@ -72,15 +72,15 @@ def machine_state(node: NodeInfo) -> str:
     state = f"{count(unusable, 'card')} unusable" if unusable else "open"
     if node.planned:
         first = node.planned[0]
-        state += f", closes {instants.told(first.begin)}" + (f": {first.reason}" if first.reason else "")
+        state += f", closes {timestamps.told(first.begin)}" + (f": {first.reason}" if first.reason else "")
     return f"{state}, unsandboxed" if node.unsandboxed else state
 
 
-def _closed(node: NodeInfo, closure: ClosureInfo) -> str:
+def _closed(node: NodeInfo, closure: CordonInfo) -> str:
     state = "closed"
     if node.draining:
         state = "draining" if node.jobs else "drained"
-    until = f" until {instants.told(closure.until)}" if closure.until is not None else ""
+    until = f" until {timestamps.told(closure.until)}" if closure.until is not None else ""
     reason = f": {closure.reason}" if closure.reason else ""
     waits = f"; waits for {', '.join(node.jobs)}" if node.draining and node.jobs else ""
     return f"{state}{until}{reason}{waits}"

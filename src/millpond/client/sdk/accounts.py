@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from millpond.client.sdk.asking import Asking, Telling, segment
-from millpond.specs.accounts import (
+from millpond.client.sdk.requests import RequestFunction, Telling, segment
+from millpond.specs.api.accounts import (
     AuditInfo,
     AuditList,
     ChangedUser,
@@ -20,13 +20,13 @@ from millpond.specs.accounts import (
     UserList,
     WhoInfo,
 )
-from millpond.specs.signing_on import IdentityInfo
+from millpond.specs.api.sign_on import IdentityInfo
 
 
-class Accounts:
+class AccountsClient:
     """The accounts of the server that a client talks to. What one may not do raises ``NotAllowedError``."""
 
-    def __init__(self, ask: Asking, tell: Telling) -> None:
+    def __init__(self, ask: RequestFunction, tell: Telling) -> None:
         self._ask = ask
         self._tell = tell
 

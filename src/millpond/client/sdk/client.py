@@ -19,37 +19,37 @@ from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, Unpack
 from pydantic import BaseModel
 
 from millpond.client.sdk import failures, logs
-from millpond.client.sdk.asking import segment
-from millpond.client.sdk.connection import Connection
+from millpond.client.sdk.connection import ServerConnection
 from millpond.client.sdk.discovery import Address
-from millpond.client.sdk.patience import Patience
+from millpond.client.sdk.reconnecting import Patience
+from millpond.client.sdk.requests import segment
 from millpond.model.errors import ConflictError, NotFoundError, UnavailableError
 from millpond.model.states import JobState
-from millpond.specs.api import IDEMPOTENCY_HEADER
-from millpond.specs.job_bodies import JobDocument, JobInfo, JobList, LinkInfo
-from millpond.specs.job_ids import member_id, split_member
-from millpond.specs.server_bodies import ServerInfo
+from millpond.specs.api.base import IDEMPOTENCY_HEADER
+from millpond.specs.api.jobs import JobDocument, JobInfo, JobList, LinkInfo
+from millpond.specs.api.server import ServerInfo
+from millpond.specs.job.job_ids import member_id, split_member
 
 if TYPE_CHECKING:
     import httpx2
 
-    from millpond.client.sdk.accounts import Accounts
-    from millpond.client.sdk.files import Files
-    from millpond.client.sdk.images import Images
+    from millpond.client.sdk.accounts import AccountsClient
+    from millpond.client.sdk.files import FilesClient
+    from millpond.client.sdk.images import ImagesClient
     from millpond.client.sdk.inputs import Inputs
-    from millpond.client.sdk.secrets import Secrets
-    from millpond.client.sdk.services import Services
-    from millpond.client.sdk.ssh import Ssh
-    from millpond.specs.device_bodies import DeviceStatus
-    from millpond.specs.event_bodies import DeliveryInfo, EventInfo
-    from millpond.specs.history_bodies import HistoryPage
-    from millpond.specs.log_bodies import LogChunk
-    from millpond.specs.node_bodies import NodeInfo
-    from millpond.specs.plan_bodies import PlanInfo
-    from millpond.specs.queue_bodies import QueueInfo
-    from millpond.specs.reason_bodies import ReasonInfo
-    from millpond.specs.trial_bodies import TrialList
-    from millpond.specs.usage_bodies import UsageList
+    from millpond.client.sdk.secrets import SecretsClient
+    from millpond.client.sdk.services import ServicesClient
+    from millpond.client.sdk.ssh import SshClient
+    from millpond.specs.api.devices import DeviceStatus
+    from millpond.specs.api.events import DeliveryInfo, EventInfo
+    from millpond.specs.api.history import HistoryPage
+    from millpond.specs.api.logs import LogChunk
+    from millpond.specs.api.nodes import NodeInfo
+    from millpond.specs.api.plans import PlanInfo
+    from millpond.specs.api.queues import QueueInfo
+    from millpond.specs.api.reasons import ReasonInfo
+    from millpond.specs.api.trials import TrialList
+    from millpond.specs.api.usage import UsageList
 
 _Answer = TypeVar("_Answer", bound=BaseModel)
 
@@ -109,7 +109,7 @@ class Client:
         tell: Callable[[str], None] = lambda line: None,
     ) -> None:
         self._tell = tell
-        self._connection = Connection((url, token, state_dir), timeout_s, transport)
+        self._connection = ServerConnection((url, token, state_dir), timeout_s, transport)
         self._ask = self._connection.ask
 
     def __enter__(self) -> Self:
@@ -172,11 +172,11 @@ class Client:
         return document
 
     @property
-    def files(self) -> Files:
+    def files(self) -> FilesClient:
         """Files to and from this server."""
-        from millpond.client.sdk.files import Files
+        from millpond.client.sdk.files import FilesClient
 
-        return Files(self._ask, self._connection.read, self._tell)
+        return FilesClient(self._ask, self._connection.read, self._tell)
 
     def plan(self, job: Mapping[str, Any]) -> PlanInfo:
         """What would become of a job if it were submitted now; nothing is.
@@ -184,7 +184,7 @@ class Client:
         Raises:
             InvalidInputError: something in it is wrong, or the cluster could never run it.
         """
-        from millpond.specs.plan_bodies import PlanInfo
+        from millpond.specs.api.plans import PlanInfo
 
         return self._ask(PlanInfo, "POST", "/jobs/plan", json=dict(job))
 
@@ -214,7 +214,7 @@ class Client:
         Raises:
             ConflictError: it is no sweep.
         """
-        from millpond.specs.trial_bodies import TrialList
+        from millpond.specs.api.trials import TrialList
 
         return self._ask(TrialList, "GET", f"/jobs/{segment(job_id)}/trials", params={"limit": limit})
 
@@ -229,7 +229,7 @@ class Client:
     def find(self, prefix: str) -> JobInfo:
         """The one job whose id or name is ``prefix`` or begins with it; ``ARRAY[17]`` is a member of that array.
 
-        Where several do, ``finding.the_one_meant`` says which it is.
+        Where several do, ``job_matching.the_one_meant`` says which it is.
 
         Raises:
             NotFoundError: there is none.
@@ -241,7 +241,7 @@ class Client:
         try:
             return self.job(prefix)
         except NotFoundError as error:
-            from millpond.client.sdk.finding import meant_by, the_one_meant
+            from millpond.client.sdk.job_matching import meant_by, the_one_meant
 
             found = meant_by(prefix, self.jobs(ended=True, limit=MOST_JOBS).jobs)
             if not found:
@@ -250,7 +250,7 @@ class Client:
 
     def why(self, job_id: str) -> ReasonInfo:
         """Why a job waits or runs, and what would help."""
-        from millpond.specs.reason_bodies import ReasonInfo
+        from millpond.specs.api.reasons import ReasonInfo
 
         return self._ask(ReasonInfo, "GET", f"/jobs/{segment(job_id)}/why")
 
@@ -291,7 +291,7 @@ class Client:
         Raises:
             ConflictError: it does not run, cannot go there, or would lose its work.
         """
-        from millpond.specs.job_requests import MigrateRequest
+        from millpond.specs.api.job_requests import MigrateRequest
 
         wish = MigrateRequest(to=tuple(to), restart=restart)
         return self._ask(JobInfo, "POST", f"/jobs/{segment(job_id)}/migrate", json=wish.model_dump())
@@ -305,14 +305,14 @@ class Client:
         Raises:
             InvalidInputError: outside the bounds of the role.
         """
-        from millpond.specs.job_requests import ResizeRequest
+        from millpond.specs.api.job_requests import ResizeRequest
 
         wish = ResizeRequest(tasks=tasks, role=role)
         return self._ask(JobInfo, "POST", f"/jobs/{segment(job_id)}/resize", json=wish.model_dump())
 
     def events(self, job_id: str) -> list[EventInfo]:
         """A job's history, oldest first."""
-        from millpond.specs.event_bodies import EventList
+        from millpond.specs.api.events import EventList
 
         return self._ask(EventList, "GET", f"/jobs/{segment(job_id)}/events").events
 
@@ -338,7 +338,7 @@ class Client:
 
     def serves(self, job_id: str) -> bool:
         """Whether what a job serves answers by now."""
-        from millpond.specs.serving import base_path
+        from millpond.specs.job.serving import base_path
 
         return self._connection.status_of(base_path(job_id)) != _NOT_YET
 
@@ -356,32 +356,32 @@ class Client:
 
     def happenings(self, after: int | None = None, limit: int = 100) -> list[EventInfo]:
         """What happened to jobs and machines, oldest first: the latest, or the first behind ``seq`` of an entry."""
-        from millpond.specs.event_bodies import EventList
+        from millpond.specs.api.events import EventList
 
         params = {"limit": limit} | ({} if after is None else {"after": after})
         return self._ask(EventList, "GET", "/events", params=params).events
 
     def node_events(self, name: str, limit: int = 100) -> list[EventInfo]:
         """The latest that happened to a machine, oldest first."""
-        from millpond.specs.event_bodies import EventList
+        from millpond.specs.api.events import EventList
 
         return self._ask(EventList, "GET", f"/nodes/{segment(name)}/events", params={"limit": limit}).events
 
     def nodes(self) -> list[NodeInfo]:
         """All machines of the cluster."""
-        from millpond.specs.node_bodies import NodeList
+        from millpond.specs.api.nodes import NodeList
 
         return self._ask(NodeList, "GET", "/nodes").nodes
 
     def queues(self) -> list[QueueInfo]:
         """The queues of one's groups, for admins all, each behind the one above it."""
-        from millpond.specs.queue_bodies import QueueList
+        from millpond.specs.api.queues import QueueList
 
         return self._ask(QueueList, "GET", "/queues").queues
 
     def devices(self, history: int = 0) -> list[DeviceStatus]:
         """All devices as they fare now, with so many earlier looks of each."""
-        from millpond.specs.device_bodies import DeviceList
+        from millpond.specs.api.devices import DeviceList
 
         return self._ask(DeviceList, "GET", "/devices", params={"history": history}).devices
 
@@ -404,7 +404,7 @@ class Client:
         Raises:
             NotFoundError, InvalidInputError: there is none of that name; the span makes no sense.
         """
-        from millpond.specs.node_bodies import NodeInfo
+        from millpond.specs.api.nodes import NodeInfo
 
         wish = {"reason": reason, "until": until, "drain": drain, "begin": begin}
         return self._ask(NodeInfo, "POST", f"/nodes/{segment(name)}/close", json=wish)
@@ -418,7 +418,7 @@ class Client:
         Raises:
             NotFoundError, ConflictError: there is none of that name; it is open.
         """
-        from millpond.specs.node_bodies import NodeInfo
+        from millpond.specs.api.nodes import NodeInfo
 
         return self._ask(NodeInfo, "POST", f"/nodes/{segment(name)}/open", json={"planned": planned})
 
@@ -428,7 +428,7 @@ class Client:
         Args:
             by: ``user``, ``queue``, ``model``, ``kind`` or ``job``.
         """
-        from millpond.specs.usage_bodies import UsageList
+        from millpond.specs.api.usage import UsageList
 
         params: dict[str, str | float] = {"by": by, "since": since}
         if until is not None:
@@ -437,13 +437,13 @@ class Client:
 
     def deliveries(self, limit: int = 100) -> list[DeliveryInfo]:
         """What was or is to be told to webhooks, newest first."""
-        from millpond.specs.event_bodies import DeliveryList
+        from millpond.specs.api.events import DeliveryList
 
         return self._ask(DeliveryList, "GET", "/webhooks/deliveries", params={"limit": limit}).deliveries
 
     def history(self, since: float = 0.0, until: float | None = None) -> Iterator[HistoryPage]:
         """The jobs that were submitted between two instants (seconds since 1970) and have ended, part by part."""
-        from millpond.specs.history_bodies import HistoryPage
+        from millpond.specs.api.history import HistoryPage
 
         params: dict[str, str | float] = {"since": since} if until is None else {"since": since, "until": until}
         while True:
@@ -533,36 +533,36 @@ class Client:
         return Inputs(self._ask, self._connection)
 
     @property
-    def secrets(self) -> Secrets:
+    def secrets(self) -> SecretsClient:
         """Secrets of this server's jobs: set, list, remove."""
-        from millpond.client.sdk.secrets import Secrets
+        from millpond.client.sdk.secrets import SecretsClient
 
-        return Secrets(self._ask, self._connection.send)
+        return SecretsClient(self._ask, self._connection.send)
 
     @property
-    def services(self) -> Services:
+    def services(self) -> ServicesClient:
         """Services and their revisions."""
-        from millpond.client.sdk.services import Services
+        from millpond.client.sdk.services import ServicesClient
 
-        return Services(self._ask)
+        return ServicesClient(self._ask)
 
     @property
-    def images(self) -> Images:
+    def images(self) -> ImagesClient:
         """The server's catalogue of images."""
-        from millpond.client.sdk.images import Images
+        from millpond.client.sdk.images import ImagesClient
 
-        return Images(self._ask, self._connection.post, self.files)
+        return ImagesClient(self._ask, self._connection.post, self.files)
 
     @property
-    def accounts(self) -> Accounts:
+    def accounts(self) -> AccountsClient:
         """The server's users, groups, tokens and audit log."""
-        from millpond.client.sdk.accounts import Accounts
+        from millpond.client.sdk.accounts import AccountsClient
 
-        return Accounts(self._ask, self._connection.send)
+        return AccountsClient(self._ask, self._connection.send)
 
     @property
-    def ssh(self) -> Ssh:
+    def ssh(self) -> SshClient:
         """SSH into jobs: keys, and where the gateway is."""
-        from millpond.client.sdk.ssh import Ssh
+        from millpond.client.sdk.ssh import SshClient
 
-        return Ssh(self._ask)
+        return SshClient(self._ask)

@@ -18,7 +18,7 @@ from millpond.client.sdk.discovery import Address, find_server, is_on_this_machi
 from millpond.client.sdk.local_http import LocalHttp
 from millpond.client.sdk.trust import encrypts, trust
 from millpond.model.errors import UnavailableError
-from millpond.specs.api import API_PREFIX
+from millpond.specs.api.base import API_PREFIX
 
 if TYPE_CHECKING:
     import httpx2
@@ -29,7 +29,7 @@ _LOCALLY = frozenset({"params", "json", "headers"})
 _Answer = TypeVar("_Answer", bound=BaseModel)
 
 
-class Connection:
+class ServerConnection:
     """Carries requests to a server.
 
     Args:
@@ -50,7 +50,7 @@ class Connection:
         self._where = where
         self._timeout_s = timeout_s
         self._transport = transport
-        self._ways = _Ways(find_server(*where), timeout_s, transport)
+        self._ways = _Transports(find_server(*where), timeout_s, transport)
 
     @property
     def address(self) -> Address:
@@ -67,7 +67,7 @@ class Connection:
         Raises:
             UnavailableError: no server is running.
         """
-        ways = _Ways(find_server(*self._where), self._timeout_s, self._transport)
+        ways = _Transports(find_server(*self._where), self._timeout_s, self._transport)
         before, self._ways = self._ways, ways  # other threads ask meanwhile, and are never without
         before.close()
 
@@ -85,7 +85,7 @@ class Connection:
                 f"the answer of {self.address.url} is not understood", "client and server should be of one version"
             ) from error
 
-    def send(self, method: str, path: str, **request: Any) -> failures.Answer:
+    def send(self, method: str, path: str, **request: Any) -> failures.HttpAnswer:
         """Send a request; the answer is a success.
 
         Raises:
@@ -146,7 +146,7 @@ class Connection:
         return self._ways.answer("GET", path, {}).status_code
 
 
-class _Ways:
+class _Transports:
     """How requests reach one server."""
 
     def __init__(self, address: Address, timeout_s: float, transport: httpx2.BaseTransport | None) -> None:
@@ -167,7 +167,7 @@ class _Ways:
                 self._http = self._connect()
             return self._http
 
-    def answer(self, method: str, path: str, request: Mapping[str, Any]) -> failures.Answer:
+    def answer(self, method: str, path: str, request: Mapping[str, Any]) -> failures.HttpAnswer:
         """What the server answers, read to its end.
 
         Raises:

@@ -17,7 +17,7 @@ FILE_NAME = "logins.json"
 
 
 @dataclass(frozen=True, slots=True)
-class Login:
+class StoredLogin:
     """A kept login.
 
     Attributes:
@@ -36,7 +36,7 @@ def config_dir() -> Path:
     return Path(home) / "millpond"
 
 
-def kept_login(url: str | None = None) -> Login | None:
+def kept_login(url: str | None = None) -> StoredLogin | None:
     """The login at a server, or with none named the one made last; None when there is none.
 
     Raises:
@@ -45,10 +45,10 @@ def kept_login(url: str | None = None) -> Login | None:
     plain = _read()
     address = plain["current"] if url is None else url.rstrip("/")
     found = plain["servers"].get(address)
-    return None if found is None else Login(address, **found)
+    return None if found is None else StoredLogin(address, **found)
 
 
-def keep_login(login: Login) -> Path:
+def keep_login(login: StoredLogin) -> Path:
     """Keep a login; from now on its server is meant when none is named. Returns the file it is in.
 
     Raises:

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from millpond.client.sdk.credentials import kept_login
 from millpond.model.errors import UnavailableError
-from millpond.specs.server_bodies import SERVER_FILE, ServerFile
+from millpond.specs.api.server import SERVER_FILE, ServerFile
 
 _LOOPBACK = {"127.0.0.1", "localhost", "::1"}
 NO_SERVER_REMEDY = "start one with `pond up`"

@@ -20,7 +20,7 @@ from millpond.model.errors import (
     TooManyTriesError,
     UnavailableError,
 )
-from millpond.specs.api import ErrorBody, ErrorDetail, ErrorInfo
+from millpond.specs.api.base import ErrorBody, ErrorDetail, ErrorInfo
 
 if TYPE_CHECKING:
     import httpx2
@@ -50,7 +50,7 @@ _BY_CODE: dict[str, type[MillpondError]] = {
 }
 
 
-class Answer(Protocol):
+class HttpAnswer(Protocol):
     """What a server answered; its body has been read."""
 
     @property
@@ -94,7 +94,7 @@ def lost_answer(error: UnavailableError) -> bool:
     return httpx2 is not None and isinstance(error.__cause__, httpx2.ReadError | httpx2.RemoteProtocolError)
 
 
-def from_response(response: Answer, url: str) -> MillpondError:
+def from_response(response: HttpAnswer, url: str) -> MillpondError:
     """The error for an answer that is not a success."""
     try:
         body = ErrorInfo.model_validate_json(response.content).error

@@ -16,12 +16,12 @@ from itertools import islice
 from pathlib import Path
 from urllib.parse import quote
 
-from millpond.client.sdk.asking import Asking, Reading, segment
-from millpond.client.sdk.scanning import Scan, scan
+from millpond.client.sdk.folder_scan import Scan, scan
+from millpond.client.sdk.requests import RequestFunction, StreamFunction, segment
 from millpond.client.sdk.uploads import Tell, Upload
 from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
-from millpond.specs.batches import LARGEST_BATCHED, batches
-from millpond.specs.file_bodies import (
+from millpond.specs.api.blob_batches import LARGEST_BATCHED, batches
+from millpond.specs.api.files import (
     MOST_DIGESTS,
     BlobInfo,
     BlobList,
@@ -31,7 +31,7 @@ from millpond.specs.file_bodies import (
     OutputFile,
     OutputList,
 )
-from millpond.specs.files import LinkEntry, Snapshot, digest_of, is_inside, link_stays_inside
+from millpond.specs.job.snapshots import FolderSnapshot, LinkEntry, digest_of, is_inside, link_stays_inside
 
 LARGEST_DATASET = 2**44
 SILENCE_S = 60.0
@@ -41,14 +41,14 @@ _SAME_INSTANT_S = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class DownloadSource:
     """Where files are fetched: the path of their folder in the API, and what is asked with each."""
 
     path: str
     params: Mapping[str, int]
 
 
-class Files:
+class FilesClient:
     """What a client can do with files.
 
     Args:
@@ -56,7 +56,7 @@ class Files:
         tell: hears what is worth telling whoever waits.
     """
 
-    def __init__(self, ask: Asking, stream: Reading, tell: Tell) -> None:
+    def __init__(self, ask: RequestFunction, stream: StreamFunction, tell: Tell) -> None:
         self._ask = ask
         self._stream = stream
         self._tell = tell
@@ -140,10 +140,10 @@ class Files:
             told = name if version is None else f"{name}@{version}"
             raise NotFoundError(f"no dataset {told!r}", "`pond data ls` lists those that one may read")
         path = f"/datasets/{segment(name)}/{found.version}/files"
-        snapshot = self._ask(Snapshot, "GET", path)
+        snapshot = self._ask(FolderSnapshot, "GET", path)
         for entry in snapshot.files:
             file = OutputFile(path=entry.path, size=entry.size, modified_at=found.created_at, version=entry.digest)
-            place = self._fetch(Source(path, {}), file, into)
+            place = self._fetch(DownloadSource(path, {}), file, into)
             if entry.executable:
                 place.chmod(place.stat().st_mode | _EXECUTABLE)
         for link in snapshot.links:
@@ -184,10 +184,10 @@ class Files:
             near = get_close_matches(wanted, [file.path for file in listed.files], n=1)
             hint = f"did you mean {near[0]}?" if near else f"list them with `pond output ls {job_id}`"
             raise NotFoundError(f"no file {only!r} in the output of job {job_id}", hint)
-        source = Source(f"/jobs/{segment(job_id)}/output", {"attempt": listed.attempt})
+        source = DownloadSource(f"/jobs/{segment(job_id)}/output", {"attempt": listed.attempt})
         return [self._fetch(source, file, into) for file in files]
 
-    def _fetch(self, source: Source, file: OutputFile, into: Path) -> Path:
+    def _fetch(self, source: DownloadSource, file: OutputFile, into: Path) -> Path:
         place = into / file.path
         # What a server says is not trusted with paths on this machine; nor are links that lie here already.
         if not is_inside(file.path) or not Path(os.path.realpath(place.parent)).is_relative_to(os.path.realpath(into)):
@@ -208,7 +208,7 @@ class Files:
             raise UnavailableError(f"{place} cannot be written ({error.strerror})", "name another folder") from error
         return place
 
-    def _complete(self, part: Path, source: Source, file: OutputFile) -> None:
+    def _complete(self, part: Path, source: DownloadSource, file: OutputFile) -> None:
         """Fetch what a part of a file lacks.
 
         Raises:

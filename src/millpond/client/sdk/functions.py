@@ -17,12 +17,12 @@ from typing import Any, Final, Literal, TypedDict, TypeVar, Unpack
 
 from millpond.client.sdk.client import Client
 from millpond.client.sdk.environment import carried_environment, module_path
-from millpond.client.sdk.handles import InlineJob, Job, Jobs, PoolJob
+from millpond.client.sdk.handles import InlineJob, JobHandle, JobHandles, PoolJob
 from millpond.job.envelopes import EACH, pack
 from millpond.model.errors import InvalidInputError
-from millpond.specs.job import check_job
-from millpond.specs.job_bodies import JobInfo
-from millpond.specs.job_ids import member_id
+from millpond.specs.api.jobs import JobInfo
+from millpond.specs.job.job_file import check_job
+from millpond.specs.job.job_ids import member_id
 
 T = TypeVar("T")
 S = TypeVar("S")
@@ -72,7 +72,7 @@ def submit(
     client: Client | None = None,
     python: str | None = None,
     **fields: Unpack[JobFields],
-) -> Job[T]:
+) -> JobHandle[T]:
     """Run ``function(*arguments)`` as a job.
 
     Args:
@@ -101,7 +101,7 @@ def submit_each(
     client: Client | None = None,
     python: str | None = None,
     **fields: Unpack[JobFields],
-) -> Jobs[T]:
+) -> JobHandles[T]:
     """``millpond.map``: run ``function(item)`` as a job for each item; otherwise like ``submit``.
 
     Many small items are handed in as one array, which travels once and is one line in lists. Large ones are jobs of
@@ -110,7 +110,7 @@ def submit_each(
     """
     _check_executor(executor)
     if executor == "debug":
-        return Jobs(_inline(function, item) for item in items)
+        return JobHandles(_inline(function, item) for item in items)
     server = client or _default_client()
     every = list(items)
     if len(every) >= MANY and "idempotency_key" not in fields:
@@ -118,7 +118,7 @@ def submit_each(
         if len(payload) * len(every) <= LARGEST_COPIES:
             digest = server.files.put_content(payload)
             return _array(server, len(every), job_of(function, python or sys.executable, digest, fields))
-    jobs: Jobs[T] = Jobs()
+    jobs: JobHandles[T] = JobHandles()
     for number, item in enumerate(every):
         own = fields.copy()
         if "idempotency_key" in fields:
@@ -127,7 +127,7 @@ def submit_each(
     return jobs
 
 
-def attach(job_id: str, client: Client | None = None, *, trusted_user: str = "") -> Job[Any]:
+def attach(job_id: str, client: Client | None = None, *, trusted_user: str = "") -> JobHandle[Any]:
     """The job of an id (or of its beginning), whoever submitted it and wherever.
 
     Reading a result runs whatever code the job wrote into it, so another user's is refused unless they are named.
@@ -171,14 +171,14 @@ def _handed_in(
     return _own(client, client.submit(job_of(function, python, payload, fields)))
 
 
-def _array(client: Client, count: int, document: dict[str, Any]) -> Jobs[Any]:
+def _array(client: Client, count: int, document: dict[str, Any]) -> JobHandles[Any]:
     """So many jobs of one file, handed in as an array."""
     array = client.submit({**document, "array": count})
     update = {"array": None, "parent": array.id}
     members = (
         array.model_copy(update=update | {"id": member_id(array.id, index), "index": index}) for index in range(count)
     )
-    return Jobs((_own(client, member) for member in members), _own(client, array))
+    return JobHandles((_own(client, member) for member in members), _own(client, array))
 
 
 def _own(client: Client, info: JobInfo) -> PoolJob[Any]:

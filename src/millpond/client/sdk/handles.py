@@ -15,12 +15,12 @@ from typing import Any, Generic, TypeVar
 
 from millpond.client.sdk.client import ENDED, Client
 from millpond.client.sdk.outcomes import JobTimeoutError, value_of, without_result
-from millpond.client.sdk.patience import Patience
+from millpond.client.sdk.reconnecting import Patience
 from millpond.model.errors import NotAllowedError, NotFoundError, UnavailableError
-from millpond.specs.file_bodies import MetricsInfo
-from millpond.specs.job_bodies import JobInfo
-from millpond.specs.log_bodies import LogStream
-from millpond.specs.reason_bodies import ReasonInfo
+from millpond.specs.api.files import MetricsInfo
+from millpond.specs.api.jobs import JobInfo
+from millpond.specs.api.logs import LogStream
+from millpond.specs.api.reasons import ReasonInfo
 
 T = TypeVar("T")
 
@@ -29,7 +29,7 @@ _FIRST_LOOK_S = 0.05
 _LAST_LINES = 20
 
 
-class Job(ABC, Generic[T]):
+class JobHandle(ABC, Generic[T]):
     """A function that runs, or ran: in the pool, or right here (``executor="debug"``)."""
 
     @property
@@ -88,7 +88,7 @@ class Job(ABC, Generic[T]):
         return f"<Job {self.id}>"
 
 
-class PoolJob(Job[T]):
+class PoolJob(JobHandle[T]):
     """A job of a server.
 
     Args:
@@ -190,7 +190,7 @@ class PoolJob(Job[T]):
         )
 
 
-class InlineJob(Job[T]):
+class InlineJob(JobHandle[T]):
     """A function that ran in this process, while ``submit`` was called: breakpoints and debuggers work as ever.
 
     What it raised is raised again by ``result``, the very same exception with the frames in which it was raised, for a
@@ -233,14 +233,14 @@ class InlineJob(Job[T]):
         return None
 
 
-class Jobs(list[Job[T]]):
+class JobHandles(list[JobHandle[T]]):
     """Jobs of one ``map``, in the order of its items.
 
     Args:
         array: what they are members of, where they were handed in as one.
     """
 
-    def __init__(self, jobs: Iterable[Job[T]] = (), array: PoolJob[Any] | None = None) -> None:
+    def __init__(self, jobs: Iterable[JobHandle[T]] = (), array: PoolJob[Any] | None = None) -> None:
         super().__init__(jobs)
         self._array = array
 
@@ -248,7 +248,7 @@ class Jobs(list[Job[T]]):
         """What the function returned for each item.
 
         Raises:
-            Exception: as ``Job.result``, of the first job that has no result.
+            Exception: as ``JobHandle.result``, of the first job that has no result.
         """
         give_up_at = None if timeout is None else time.monotonic() + timeout
         return [job.result(None if give_up_at is None else max(0.0, give_up_at - time.monotonic())) for job in self]

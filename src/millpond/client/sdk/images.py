@@ -8,11 +8,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from millpond.client.sdk.asking import Asking, Posting, segment
 from millpond.client.sdk.failures import from_body
-from millpond.client.sdk.files import Files
+from millpond.client.sdk.files import FilesClient
+from millpond.client.sdk.requests import Posting, RequestFunction, segment
 from millpond.model.errors import UnavailableError
-from millpond.specs.image_bodies import ImageInfo, ImageList, ImageStep
+from millpond.specs.api.images import ImageInfo, ImageList, ImageStep
 
 SILENCE_S = 60.0
 """The server gives a sign of life more often."""
@@ -20,7 +20,7 @@ SILENCE_S = 60.0
 Tell = Callable[[str], None]
 
 
-class Images:
+class ImagesClient:
     """What a client can do with images.
 
     Args:
@@ -28,7 +28,7 @@ class Images:
         files: to send folders with.
     """
 
-    def __init__(self, ask: Asking, post: Posting, files: Files) -> None:
+    def __init__(self, ask: RequestFunction, post: Posting, files: FilesClient) -> None:
         self._ask = ask
         self._post = post
         self._files = files

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from millpond.client.sdk.asking import Asking, segment
-from millpond.client.sdk.patience import Patience, Reconnecting
+from millpond.client.sdk.reconnecting import Patience, Reconnecting
+from millpond.client.sdk.requests import RequestFunction, segment
 from millpond.model.errors import UnavailableError
-from millpond.specs.job_requests import InputInfo
+from millpond.specs.api.job_requests import InputInfo
 
 PIECE_BYTES: Final = 2**19
 HEARD_EVERY_S: Final = 60.0
@@ -28,7 +28,7 @@ class Inputs:
         ask, connection: of the client.
     """
 
-    def __init__(self, ask: Asking, connection: Reconnecting) -> None:
+    def __init__(self, ask: RequestFunction, connection: Reconnecting) -> None:
         self._ask = ask
         self._connection = connection
 

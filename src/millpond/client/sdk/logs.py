@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from pydantic import ValidationError
 
-from millpond.client.sdk.patience import Patience, Reconnecting
+from millpond.client.sdk.reconnecting import Patience, Reconnecting
 from millpond.model.errors import MillpondError, UnavailableError
-from millpond.specs.log_bodies import LogChunk
+from millpond.specs.api.logs import LogChunk
 
 if TYPE_CHECKING:
     import httpx2

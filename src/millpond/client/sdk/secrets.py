@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from millpond.client.sdk.asking import Asking, Telling, segment
-from millpond.specs.secret_bodies import SecretInfo, SecretList, SecretPut
+from millpond.client.sdk.requests import RequestFunction, Telling, segment
+from millpond.specs.api.secrets import SecretInfo, SecretList, SecretPut
 
 SERVER = "server"
 
 
-class Secrets:
+class SecretsClient:
     """The secrets of the server that a client talks to."""
 
-    def __init__(self, ask: Asking, tell: Telling) -> None:
+    def __init__(self, ask: RequestFunction, tell: Telling) -> None:
         self._ask = ask
         self._tell = tell
 

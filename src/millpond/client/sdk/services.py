@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias
 
-from millpond.client.sdk.asking import Asking, segment
+from millpond.client.sdk.requests import RequestFunction, segment
 from millpond.model.errors import ConflictError
-from millpond.specs.job_bodies import JobInfo
-from millpond.specs.job_ids import service_of
-from millpond.specs.service_bodies import RevisionPlan, RevisionRequest, RolloutRequest, ServiceInfo
+from millpond.specs.api.jobs import JobInfo
+from millpond.specs.api.services import RevisionPlan, RevisionRequest, RolloutRequest, ServiceInfo
+from millpond.specs.job.job_ids import service_of
 
 Act: TypeAlias = Literal["pause", "resume", "promote", "undo"]
 
 
-class Services:
+class ServicesClient:
     """What can be asked of services; made by ``Client.services``.
 
     Args:
         ask: sends a request and reads its answer.
     """
 
-    def __init__(self, ask: Asking) -> None:
+    def __init__(self, ask: RequestFunction) -> None:
         self._ask = ask
 
     def info(self, job_id: str) -> ServiceInfo:

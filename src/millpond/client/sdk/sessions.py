@@ -1,6 +1,6 @@
 """Live connections into a job: a command beside a task, or a port of it. One WebSocket each.
 
-``node.session`` and ``server.sessions`` tell what the messages are.
+``node.sessions.session`` and ``server.sessions.websockets`` tell what the messages are.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from urllib.parse import urlencode
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
-from millpond.client.sdk.asking import segment
 from millpond.client.sdk.discovery import NO_SERVER_REMEDY, Address, is_on_this_machine
+from millpond.client.sdk.requests import segment
 from millpond.client.sdk.trust import distrusted, encrypts, trust
 from millpond.model.errors import ConflictError, MillpondError, UnavailableError
-from millpond.specs.api import API_PREFIX
+from millpond.specs.api.base import API_PREFIX
 
 BLOCK = 32_768
 """Bytes of one message of input."""
@@ -29,7 +29,7 @@ _OPEN_WITHIN_S = 15.0
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class TerminalSize:
     """The size of a terminal in characters."""
 
     rows: int
@@ -46,7 +46,7 @@ class Order:
     """
 
     argv: tuple[str, ...]
-    window: Window | None = None
+    window: TerminalSize | None = None
     term: str = ""
 
     def message(self) -> dict[str, Any]:
@@ -82,7 +82,7 @@ class Session:
         """There is no more input."""
         self._say({"eof": True})
 
-    def resize(self, window: Window) -> None:
+    def resize(self, window: TerminalSize) -> None:
         """The terminal has another size now."""
         self._say({"rows": window.rows, "columns": window.columns})
 

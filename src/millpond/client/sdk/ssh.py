@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from millpond.client.sdk.asking import Asking, segment
-from millpond.specs.ssh import SshInfo, SshKeyInfo, SshKeyList
+from millpond.client.sdk.requests import RequestFunction, segment
+from millpond.specs.api.ssh import SshInfo, SshKeyInfo, SshKeyList
 
 
-class Ssh:
+class SshClient:
     """The SSH side of the server that a client talks to."""
 
-    def __init__(self, ask: Asking) -> None:
+    def __init__(self, ask: RequestFunction) -> None:
         self._ask = ask
 
     def gateway(self) -> SshInfo:

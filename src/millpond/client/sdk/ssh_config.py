@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 from millpond.client.sdk.credentials import config_dir
 from millpond.model.errors import UnavailableError
-from millpond.specs.ssh import SshInfo
+from millpond.specs.api.ssh import SshInfo
 
 HOST_PREFIX = "millpond-"
 _BLOCK = re.compile(r"^Host (\S+)\n(?:[ \t]+.*\n)*", re.MULTILINE)
@@ -23,7 +23,7 @@ _HEAD = "# Written by pond dev ssh-config; it is written anew, so changes are lo
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class SshHostEntry:
     """How one job is reached.
 
     Attributes:
@@ -79,7 +79,7 @@ def config_file() -> Path:
     return ssh_dir() / "config"
 
 
-def write_entries(gateway: SshInfo, entries: list[Entry], only: bool) -> Path:
+def write_entries(gateway: SshInfo, entries: list[SshHostEntry], only: bool) -> Path:
     """Add entries, or replace those of the same names; returns the file.
 
     Args:

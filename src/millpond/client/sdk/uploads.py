@@ -9,9 +9,9 @@ from typing import Final
 
 import httpx2
 
-from millpond.client.sdk.asking import Asking
+from millpond.client.sdk.requests import RequestFunction
 from millpond.model.errors import ConflictError, InvalidInputError, UnavailableError
-from millpond.specs.file_bodies import BlobInfo, BlobProgress
+from millpond.specs.api.files import BlobInfo, BlobProgress
 from millpond.specs.quantities import size_text
 
 WORTH_ASKING: Final = 8 * 2**20
@@ -37,7 +37,13 @@ class Upload:
     """
 
     def __init__(
-        self, ask: Asking, source: Path, digest: str, size: int, tell: Tell, sleep: Callable[[float], None] = time.sleep
+        self,
+        ask: RequestFunction,
+        source: Path,
+        digest: str,
+        size: int,
+        tell: Tell,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._ask = ask
         self._source = source

@@ -1,4 +1,4 @@
-"""What supervisors announce of their tasks while these run: that a place is kept (``node.keeping``)."""
+"""What supervisors announce of their tasks while these run: that a place is kept (``node.task.kept_place``)."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import socket
 from collections.abc import Callable
 from pathlib import Path
 
-from millpond.node.keeping import ANNOUNCEMENTS, MOST_ANNOUNCED
-from millpond.node.records import TaskId
-from millpond.node.visits import short_name
+from millpond.node.sessions.exec_sessions import short_name
+from millpond.node.task.kept_place import ANNOUNCEMENTS, MOST_ANNOUNCED
+from millpond.node.task.records import TaskId
 
 
 class Announcements:

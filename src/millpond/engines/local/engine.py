@@ -11,24 +11,25 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from millpond.engines.local.executor import Executor, Means
-from millpond.engines.local.health import HealthWatch, Listener
+from millpond.engines.local.executor import Executor, ExecutorDependencies
+from millpond.engines.local.health import HealthListener, HealthWatch
 from millpond.engines.local.outbox import Outbox
 from millpond.model.decisions import Decision
-from millpond.model.devices import Device, Health
+from millpond.model.devices import Device, DeviceHealth
 from millpond.model.engine import Inventory, Observed
 from millpond.model.errors import InconsistentStateError
 from millpond.model.events import Event
 from millpond.model.telemetry import SliceReading
-from millpond.node import runner, running
-from millpond.node.devices.failed import FailedDevices
-from millpond.node.launch import LaunchSpec
-from millpond.node.limiting import Limiter
-from millpond.node.machine import Machine
-from millpond.node.records import RunRecord, TaskId
-from millpond.node.sandbox import Sandbox
+from millpond.node.devices.failed_devices import FailedDevices
+from millpond.node.host.machine import Machine
+from millpond.node.sandbox.sandbox import Sandbox
 from millpond.node.sharing.agent_lock import AgentLock
-from millpond.node.sharing.backend import Hold
+from millpond.node.sharing.backend import SliceEnforcer
+from millpond.node.task import runner
+from millpond.node.task import running_tasks as running
+from millpond.node.task.launch import LaunchSpec
+from millpond.node.task.limits import Limiter
+from millpond.node.task.records import RunRecord, TaskId
 
 
 def _nobody() -> None:
@@ -55,7 +56,7 @@ class EngineOptions:
     health_interval_s: float = 10.0
     sandbox: Sandbox | None = None
     limiter: Limiter = Limiter()
-    holds: Mapping[str, Sequence[Hold]] = field(default_factory=dict)
+    holds: Mapping[str, Sequence[SliceEnforcer]] = field(default_factory=dict)
     agent_lock: AgentLock = field(default_factory=AgentLock)
     servers: Sequence[str] = ("",)
 
@@ -92,14 +93,14 @@ class LocalEngine:
         self._outbox = Outbox(options.clock, options.wake)
         self._loop = asyncio.new_event_loop()
         self._loop.set_exception_handler(self._failed)
-        means = Means(
+        means = ExecutorDependencies(
             options.sandbox, options.limiter, options.holds, options.agent_lock, self._unmappable, options.servers
         )
         self._executor = Executor(machine, self._state_dir, launch_of, self._outbox, self._loop, means)
         self._health = HealthWatch(
             machine,
-            self._executor.desk.ours,
-            Listener(self._device_changed, self._program_erred, self._outbox.fail),
+            self._executor.sharing.ours,
+            HealthListener(self._device_changed, self._program_erred, self._outbox.fail),
         )
         self._thread = threading.Thread(target=self._loop.run_forever, name="local-engine", daemon=True)
         self._thread.start()
@@ -145,11 +146,11 @@ class LocalEngine:
 
     def slice_readings(self) -> Iterable[SliceReading]:
         """What tasks make of their parts of devices, as far as this machine counts it."""
-        return self._executor.desk.readings()
+        return self._executor.sharing.readings()
 
     def why_nothing_is_shared(self) -> str:
         """Why slices and swapping of real devices are refused here; empty where they are not, or there are none."""
-        return self._executor.desk.hindrance()
+        return self._executor.sharing.hindrance()
 
     def close(self) -> None:
         """End the engine's threads. The tasks go on."""
@@ -160,14 +161,14 @@ class LocalEngine:
         self._thread.join()
         self._executor.announcements.close()
         self._executor.live.release()
-        self._executor.desk.close()
-        self._executor.nurse.close()
+        self._executor.sharing.close()
+        self._executor.forkserver.close()
         self._loop.close()
 
     def _device_changed(self, node: str, device: Device) -> None:
         """Whoever is on a device that fails is told which and why, before being told to end."""
         text = f"card {device.index} of {node} has failed: {device.health_detail}"
-        failed = device.health is Health.FAULTY
+        failed = device.health is DeviceHealth.FAULTY
         with contextlib.suppress(OSError):  # a full disk is said elsewhere
             self._failed_devices.note(device.uuid, text if failed else "")
         if failed:

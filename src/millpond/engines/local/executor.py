@@ -13,35 +13,35 @@ from functools import partial
 from pathlib import Path
 
 from millpond.engines.local.announcements import Announcements
-from millpond.engines.local.desk import Callers, Desk, Room
-from millpond.engines.local.live import Live, LiveTasks
+from millpond.engines.local.device_sharing import DeviceSharing, Room, SharingCallbacks
+from millpond.engines.local.live_tasks import Live, LiveTasks
 from millpond.engines.local.moves import Moves
 from millpond.engines.local.outbox import Outbox
-from millpond.engines.local.pacing import Pace
 from millpond.engines.local.rendezvous import agree
-from millpond.engines.local.starting import PendingStart, Site
+from millpond.engines.local.start_pacing import Pace
+from millpond.engines.local.starts import PendingStart, StartContext
 from millpond.engines.local.verdicts import NEVER_STARTED, Refusal, verdict_on
 from millpond.model.amounts import seconds_text
 from millpond.model.decisions import Decision, Migrate, Resume, Start, Stop, Suspend
 from millpond.model.errors import InconsistentStateError, MillpondError, UnavailableError
 from millpond.model.sharing import EscapePolicy
 from millpond.model.states import Outcome
-from millpond.node.launch import LaunchSpec
-from millpond.node.limiting import Limiter
-from millpond.node.machine import Machine
-from millpond.node.nurse import Nurse
-from millpond.node.records import RunRecord, TaskFiles, TaskId, attempt_dir, read_record, running_records
-from millpond.node.runner import StopWish
-from millpond.node.sandbox import Sandbox
+from millpond.node.host.machine import Machine
+from millpond.node.sandbox.sandbox import Sandbox
 from millpond.node.sharing.agent_lock import AgentLock
-from millpond.node.sharing.backend import Hold
+from millpond.node.sharing.backend import SliceEnforcer
 from millpond.node.sharing.escapes import Escape
+from millpond.node.task.forkserver_client import ForkserverClient
+from millpond.node.task.launch import LaunchSpec
+from millpond.node.task.limits import Limiter
+from millpond.node.task.records import RunRecord, TaskFiles, TaskId, attempt_dir, read_record, running_records
+from millpond.node.task.runner import StopRequest
 
 _UNEXPECTED_GRACE_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Means:
+class ExecutorDependencies:
     """What keeps tasks apart, and to their parts.
 
     Attributes:
@@ -55,7 +55,7 @@ class Means:
 
     sandbox: Sandbox | None
     limiter: Limiter
-    holds: Mapping[str, Sequence[Hold]]
+    holds: Mapping[str, Sequence[SliceEnforcer]]
     lock: AgentLock
     on_unmappable: Callable[[str], None]
     servers: Sequence[str]
@@ -77,19 +77,21 @@ class Executor:
         launch_of: Callable[[str], LaunchSpec],
         outbox: Outbox,
         loop: asyncio.AbstractEventLoop,
-        means: Means,
+        means: ExecutorDependencies,
     ) -> None:
         self.live = LiveTasks(state_dir, loop, self._task_ended)
-        self._ending: dict[TaskId, StopWish] = {}
+        self._ending: dict[TaskId, StopRequest] = {}
         self._kept: set[TaskId] = set()
-        callers = Callers(self._lost, self._escaped, self._displaced, means.on_unmappable, self._ending.__contains__)
-        self.desk = Desk(machine, state_dir, self.live, loop, callers, means.holds, means.lock)
+        callers = SharingCallbacks(
+            self._lost, self._escaped, self._displaced, means.on_unmappable, self._ending.__contains__
+        )
+        self.sharing = DeviceSharing(machine, state_dir, self.live, loop, callers, means.holds, means.lock)
         self.announcements = Announcements(state_dir, loop, self._task_kept)
-        self._moves = Moves(self.live, self.desk, outbox, self._dispatch_all)
-        self.nurse = Nurse(means.limiter.supervisors)
+        self._moves = Moves(self.live, self.sharing, outbox, self._dispatch_all)
+        self.forkserver = ForkserverClient(means.limiter.supervisors)
         self._servers = frozenset(("", *means.servers))  # tasks of earlier versions carry none
-        self._site = Site(
-            machine, state_dir, self.live, self.nurse, loop, means.sandbox, means.limiter, means.servers[0]
+        self._site = StartContext(
+            machine, state_dir, self.live, self.forkserver, loop, means.sandbox, means.limiter, means.servers[0]
         )
         self._launch_of = launch_of
         self._outbox = outbox
@@ -133,7 +135,7 @@ class Executor:
         for record in living:
             if record.kept_at is not None:
                 self._task_kept(record.id)
-        self.desk.recover(living, lambda task: task.job in moved, lambda: self._recovered(tasks))
+        self.sharing.recover(living, lambda task: task.job in moved, lambda: self._recovered(tasks))
 
     def own_records(self) -> Iterator[RunRecord]:
         """Every task of ours whose end is not noted; never one that another server started. Any thread."""
@@ -143,7 +145,7 @@ class Executor:
         """The books are whole; what ended while they were made was released before it stood in them."""
         for task in tasks:
             if self.live.get(task) is None:
-                self.desk.release(task)
+                self.sharing.release(task)
         waiting, self._recovering = self._recovering or [], None
         self._dispatch_all(waiting)
 
@@ -203,7 +205,7 @@ class Executor:
             else:
                 self._pace.enter(partial(pending.begin, meeting, room.envs))
 
-        self.desk.admit(pending.requests, roomed)
+        self.sharing.admit(pending.requests, roomed)
 
     def _start_answered(self, pending: PendingStart) -> None:
         """Say how a start went, then what has happened since, then do what waited for it."""
@@ -216,7 +218,7 @@ class Executor:
             self._outbox.refuse(pending.decision, pending.refusal)
         for task in pending.tasks:  # of a repeated start, some may be over that no engine saw alive
             if self.live.get(task) is None:
-                self.desk.release(task)
+                self.sharing.release(task)
         if pending.keeps_places:
             for live in self.live.of_run(pending.decision.job, pending.decision.attempt):
                 self._task_kept(live.record.id)
@@ -232,18 +234,18 @@ class Executor:
 
     def _end(self, live: Live, grace_s: float, why: str = "", outcome: Outcome = Outcome.DEVICE_LOST) -> None:
         task = live.record.id
-        wish = StopWish(grace_s, why, outcome.value if why else "")
+        wish = StopRequest(grace_s, why, outcome.value if why else "")
         before = self._ending.get(task)
         if before is not None and before.why:  # what it died of first is what its owner is told
             wish = replace(before, grace_s=min(before.grace_s, grace_s))
         self._ending[task] = wish  # before it hears of it: nobody may halt it any more
-        self.desk.let_launch(task)
+        self.sharing.let_launch(task)
         self.live.request_stop(live, wish)
 
     def _warn_of_absence(self, task: TaskId, grace_s: float) -> None:
         """A task that is to end while its memory is on the host does not get its device back for that: others may have
         been given it."""
-        if grace_s > 0 and task not in self._ending and self.desk.is_away(task):
+        if grace_s > 0 and task not in self._ending and self.sharing.is_away(task):
             self._outbox.note(
                 task.job,
                 f"task {task.task} is told to end while its device memory is in host memory: what it asks of its "
@@ -300,7 +302,7 @@ class Executor:
         verdict = verdict_on(record)
         if verdict.outcome is Outcome.USER_ERROR and record.kept_at is None:
             self._tell_pack(record.id, verdict.detail)
-        self.desk.release(record.id)
+        self.sharing.release(record.id)
         pending, _ = self._pending.get(record.id.job, (None, 0))
         if pending is not None and pending.decision.id == live.record.decision:
             pending.task_ended(record)
@@ -309,7 +311,7 @@ class Executor:
 
     def _tell_pack(self, task: TaskId, how: str) -> None:
         """Whoever shares the fate of a task hears of its failure: theirs may follow, and would not be their own."""
-        for mate in sorted(self.desk.mates(task), key=lambda each: (each.job, each.task)):
+        for mate in sorted(self.sharing.mates(task), key=lambda each: (each.job, each.task)):
             self._outbox.note(
                 mate.job,
                 f"{task.job}, which shares the multi-process service on a card with task {mate.task}, failed ({how}); "

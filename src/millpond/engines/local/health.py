@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
-from millpond.model.devices import Device, Health
+from millpond.model.devices import Device, DeviceHealth
 from millpond.model.errors import UnavailableError
 from millpond.model.nodes import Node
 from millpond.model.telemetry import FaultScope, HealthEvent
-from millpond.node.devices.vendor import HealthStream, Ours
-from millpond.node.machine import Machine
+from millpond.node.devices.vendor import HealthStream, OwnProcesses
+from millpond.node.host.machine import Machine
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ _LOST: Final = "the driver does not list it any more"
 
 
 @dataclass(frozen=True, slots=True)
-class Listener:
+class HealthListener:
     """Who is told what is found.
 
     Attributes:
@@ -59,8 +59,8 @@ class HealthWatch:
     def __init__(
         self,
         machine: Machine,
-        ours: Callable[[], Ours],
-        listener: Listener,
+        ours: Callable[[], OwnProcesses],
+        listener: HealthListener,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._machine = machine
@@ -107,7 +107,7 @@ class HealthWatch:
                 )
                 self._show(node, now)
 
-    def _discover(self, ours: Ours) -> tuple[dict[str, Device], set[str]]:
+    def _discover(self, ours: OwnProcesses) -> tuple[dict[str, Device], set[str]]:
         """All devices by UUID, and the vendors that cannot tell about theirs: those stay as they are.
 
         A tool that hangs is no reason to end what runs; and whatever somebody else's vendor raises is said, not fatal.
@@ -164,19 +164,23 @@ class HealthWatch:
     def _present(self, before: Device, seen: Device | None) -> Device:
         """A device as it is to be shown now."""
         if seen is None:
-            return replace(before, health=Health.FAULTY, health_detail=_LOST)
+            return replace(before, health=DeviceHealth.FAULTY, health_detail=_LOST)
         if before.uuid in self._faults:
             return self._with_fault(before)
-        if seen.health is Health.BUSY_ELSEWHERE and before.health is Health.OK and before.uuid not in self._suspected:
+        if (
+            seen.health is DeviceHealth.BUSY_ELSEWHERE
+            and before.health is DeviceHealth.OK
+            and before.uuid not in self._suspected
+        ):
             self._suspected.add(before.uuid)
             return before
-        if seen.health is not Health.BUSY_ELSEWHERE:
+        if seen.health is not DeviceHealth.BUSY_ELSEWHERE:
             self._suspected.discard(before.uuid)
         return replace(before, health=seen.health, health_detail=seen.health_detail)
 
     def _with_fault(self, device: Device) -> Device:
         fault = self._faults.get(device.uuid)
-        return device if fault is None else replace(device, health=Health.FAULTY, health_detail=fault)
+        return device if fault is None else replace(device, health=DeviceHealth.FAULTY, health_detail=fault)
 
     def _show(self, node: Node, now: Iterable[Device]) -> None:
         devices = tuple(now)

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from millpond.engines.local.desk import Desk
-from millpond.engines.local.live import LiveTasks
+from millpond.engines.local.device_sharing import DeviceSharing
+from millpond.engines.local.live_tasks import LiveTasks
 from millpond.engines.local.outbox import Outbox
 from millpond.engines.local.verdicts import Refusal
 from millpond.model.decisions import Decision, Migrate, Resume, Suspend, SuspendMode
-from millpond.node.records import TaskId
-from millpond.node.sharing.backend import Answer, Outcome
+from millpond.node.sharing.backend import MoveOutcome, MoveResult
+from millpond.node.task.records import TaskId
 
 
 class Moves:
@@ -24,10 +24,10 @@ class Moves:
     """
 
     def __init__(
-        self, live: LiveTasks, desk: Desk, outbox: Outbox, go_on: Callable[[Sequence[Decision]], None]
+        self, live: LiveTasks, sharing: DeviceSharing, outbox: Outbox, go_on: Callable[[Sequence[Decision]], None]
     ) -> None:
         self._live = live
-        self._desk = desk
+        self._sharing = sharing
         self._outbox = outbox
         self._go_on = go_on
         self._waiting: dict[str, list[Decision]] = {}
@@ -44,12 +44,12 @@ class Moves:
         tasks = self._tasks(decision)
 
         def leave() -> Refusal | None:
-            frozen = [task for task in tasks if self._desk.is_frozen(task)]
-            answers = self._desk.suspend(tasks, decision.mode)
+            frozen = [task for task in tasks if self._sharing.is_frozen(task)]
+            answers = self._sharing.suspend(tasks, decision.mode)
             failed = _failure(answers)
             if failed is not None:
-                self._desk.resume([task for task, answer in zip(tasks, answers, strict=True) if answer.ok])
-                self._desk.suspend(frozen, SuspendMode.FREEZE)
+                self._sharing.resume([task for task, answer in zip(tasks, answers, strict=True) if answer.ok])
+                self._sharing.suspend(frozen, SuspendMode.FREEZE)
             return failed
 
         self._begin(decision, leave)
@@ -58,20 +58,20 @@ class Moves:
         """Let a job go on: all its tasks."""
         tasks = self._tasks(decision)
         grants = () if decision.placement is None else decision.placement.grants
-        self._begin(decision, lambda: _failure(self._desk.resume(tasks, grants), lost_too=True))
+        self._begin(decision, lambda: _failure(self._sharing.resume(tasks, grants), lost_too=True))
 
     def migrate(self, decision: Migrate) -> None:
         """Take a job's only task to other devices as it runs."""
         task = TaskId(decision.job, decision.attempt, decision.placement.task)
         grants = decision.placement.grants
-        self._begin(decision, lambda: _failure([self._desk.migrate(task, grants)], lost_too=True))
+        self._begin(decision, lambda: _failure([self._sharing.migrate(task, grants)], lost_too=True))
 
     def _tasks(self, decision: Decision) -> list[TaskId]:
         return [live.record.id for live in self._live.of_run(decision.job, decision.attempt)]
 
     def _begin(self, decision: Decision, act: Callable[[], Refusal | None]) -> None:
         self._waiting[decision.job] = []
-        self._desk.in_background(act, lambda refusal: self._arrived(decision, refusal))
+        self._sharing.in_background(act, lambda refusal: self._arrived(decision, refusal))
 
     def _arrived(self, decision: Decision, refusal: Refusal | None) -> None:
         if refusal is None:
@@ -81,16 +81,16 @@ class Moves:
         self._go_on(self._waiting.pop(decision.job))
 
 
-def _failure(answers: Sequence[Answer], lost_too: bool = False) -> Refusal | None:
+def _failure(answers: Sequence[MoveResult], lost_too: bool = False) -> Refusal | None:
     """Why it did not come about for all of them. Tasks that are lost are ended, and their end is told by itself; a job
     that is to go on needs them."""
     for answer in answers:
-        if not answer.ok and (lost_too or answer.outcome is not Outcome.LOST):
+        if not answer.ok and (lost_too or answer.outcome is not MoveOutcome.LOST):
             return _refusal(answer)
     if answers and not any(answer.ok for answer in answers):
         return _refusal(answers[0])
     return None
 
 
-def _refusal(answer: Answer) -> Refusal:
-    return Refusal(answer.reason, answer.outcome is Outcome.LOST and not answer.ended)
+def _refusal(answer: MoveResult) -> Refusal:
+    return Refusal(answer.reason, answer.outcome is MoveOutcome.LOST and not answer.ended)

@@ -6,7 +6,7 @@ import logging
 import threading
 from collections.abc import Callable
 
-from millpond.engines.local.verdicts import Refusal, Verdict
+from millpond.engines.local.verdicts import EndVerdict, Refusal
 from millpond.model.confinement import UNTOLD, Confinement
 from millpond.model.decisions import Decision
 from millpond.model.devices import Device
@@ -23,7 +23,7 @@ from millpond.model.events import (
     SuspendRequested,
 )
 from millpond.model.nodes import Node
-from millpond.node.records import TaskId
+from millpond.node.task.records import TaskId
 
 _log = logging.getLogger(__name__)
 
@@ -55,12 +55,12 @@ class Outbox:
         """A decision could not be carried out, and nothing of it remains."""
         self._put(lambda at: Refused(at, decision.id, refusal.reason, refusal.device_fault))
 
-    def kept(self, task: TaskId, verdict: Verdict, until: float) -> None:
+    def kept(self, task: TaskId, verdict: EndVerdict, until: float) -> None:
         """A task's program has failed, and its place is kept up to an instant."""
         outcome, code = verdict.outcome, verdict.exit_code
         self._put(lambda at: Kept(at, task.job, task.attempt, task.task, outcome, until, code, verdict.detail))
 
-    def ended(self, task: TaskId, verdict: Verdict) -> None:
+    def ended(self, task: TaskId, verdict: EndVerdict) -> None:
         """A task is over."""
         outcome, code = verdict.outcome, verdict.exit_code
         self._put(

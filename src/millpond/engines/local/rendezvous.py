@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from millpond.engines.local.ports import ADDRESS, free_port
-from millpond.node.files import read_json, write_json
+from millpond.node.host.files import read_json, write_json
 
 _FILE = "gang.json"
 

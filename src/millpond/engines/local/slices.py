@@ -10,9 +10,9 @@ from millpond.model.decisions import Grant
 from millpond.model.devices import Device
 from millpond.model.errors import InvalidInputError, MillpondError, UnavailableError
 from millpond.model.sharing import SliceHold
-from millpond.node.launch import LaunchSpec
-from millpond.node.records import RunRecord, TaskFiles, TaskId
-from millpond.node.sharing.backend import Hold, Slice, TaskEnv, Usage
+from millpond.node.sharing.backend import Slice, SliceEnforcer, SliceUsage, TaskEnv
+from millpond.node.task.launch import LaunchSpec
+from millpond.node.task.records import RunRecord, TaskFiles, TaskId
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +32,13 @@ class Slices:
         holds: by vendor of the device; which of them, a pool says.
     """
 
-    def __init__(self, devices: Mapping[str, Device], holds: Mapping[str, Sequence[Hold]], state_dir: Path) -> None:
+    def __init__(
+        self, devices: Mapping[str, Device], holds: Mapping[str, Sequence[SliceEnforcer]], state_dir: Path
+    ) -> None:
         self._devices = devices
         self._holds = holds
         self._state_dir = state_dir
-        self._of_task: dict[TaskId, Hold] = {}
+        self._of_task: dict[TaskId, SliceEnforcer] = {}
 
     def concern(self, request: Request) -> bool:
         """Whether a task gets less than a whole card."""
@@ -77,7 +79,7 @@ class Slices:
         if hold is not None:
             hold.hold_launches(task, held)
 
-    def usage(self, task: TaskId) -> Usage | None:
+    def usage(self, task: TaskId) -> SliceUsage | None:
         """What a task uses by the account of its hold; None where nothing holds it."""
         hold = self._of_task.get(task)
         return None if hold is None else hold.usage(task)
@@ -153,7 +155,7 @@ class Slices:
         device = self._devices.get(grant.device)
         return device is not None and not device.fake and grant.is_part_of(device)
 
-    def _hold_of(self, grants: tuple[Grant, ...], kind: SliceHold) -> Hold | None:
+    def _hold_of(self, grants: tuple[Grant, ...], kind: SliceHold) -> SliceEnforcer | None:
         device = self._devices.get(grants[0].device) if grants else None
         holds = () if device is None else self._holds.get(device.vendor, ())
         return next((hold for hold in holds if hold.kind is kind), None)

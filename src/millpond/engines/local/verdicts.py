@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from millpond.model.states import Outcome
-from millpond.node.launch import LaunchSpec
-from millpond.node.records import RunRecord, StartError
+from millpond.node.task.launch import LaunchSpec
+from millpond.node.task.records import RunRecord, StartError
 
 _SIGNAL_BASE: Final = 128
 _NOT_FOUND, _NOT_EXECUTABLE = 127, 126
@@ -31,7 +31,7 @@ _BY_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS)
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class EndVerdict:
     """How a task ended, in the words of ``model.events.Ended``."""
 
     outcome: Outcome
@@ -52,42 +52,42 @@ class Refusal:
     device_fault: bool
 
 
-NEVER_STARTED = Verdict(Outcome.NODE_LOST, None, "no trace of it is left on this machine")
+NEVER_STARTED = EndVerdict(Outcome.NODE_LOST, None, "no trace of it is left on this machine")
 
 
-def verdict_on(record: RunRecord) -> Verdict:
+def verdict_on(record: RunRecord) -> EndVerdict:
     """How an ended task ended; one whose place is or was kept, by the failure that this was for.
 
     Args:
         record: of a task whose supervisor is gone, or whose place is kept.
     """
     if record.error is not None:
-        return Verdict(Outcome.START_FAILED, None, record.error.text)
+        return EndVerdict(Outcome.START_FAILED, None, record.error.text)
     if record.kept_at is not None:
         return _own_end(record)
     if not record.over:
-        return Verdict(Outcome.NODE_LOST, None, "its supervisor was killed, or the machine went down")
+        return EndVerdict(Outcome.NODE_LOST, None, "its supervisor was killed, or the machine went down")
     code = record.exit_code
     if record.ended_for:
-        return Verdict(Outcome(record.ended_as), code, record.ended_for)
+        return EndVerdict(Outcome(record.ended_as), code, record.ended_for)
     if record.notice_at is not None and not record.stop_wished:
-        return Verdict(Outcome.NODE_LOST, code, "it was ended from outside, as when the machine shuts down")
+        return EndVerdict(Outcome.NODE_LOST, code, "it was ended from outside, as when the machine shuts down")
     if record.notice_at is not None:
         detail = f"killed, as it was not over within the grace after {record.notice_signal}" if record.forced else ""
-        return Verdict(Outcome.STOPPED, code, detail, _saved_s(record))
+        return EndVerdict(Outcome.STOPPED, code, detail, _saved_s(record))
     return _own_end(record)
 
 
-def _own_end(record: RunRecord) -> Verdict:
+def _own_end(record: RunRecord) -> EndVerdict:
     """What the exit code of a program says that nobody had told to end."""
     code = record.exit_code
     if code == 0:
-        return Verdict(Outcome.SUCCESS, 0)
+        return EndVerdict(Outcome.SUCCESS, 0)
     if record.out_of_memory:
-        return Verdict(Outcome.OUT_OF_MEMORY, code, _out_of_memory_text(record))
+        return EndVerdict(Outcome.OUT_OF_MEMORY, code, _out_of_memory_text(record))
     if record.container and code == _NO_CONTAINER:
-        return Verdict(Outcome.USER_ERROR, code, "its container could not be started; the end of its log says why")
-    return Verdict(Outcome.USER_ERROR, code, exit_text(code))
+        return EndVerdict(Outcome.USER_ERROR, code, "its container could not be started; the end of its log says why")
+    return EndVerdict(Outcome.USER_ERROR, code, exit_text(code))
 
 
 def _out_of_memory_text(record: RunRecord) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 from millpond.model.errors import InvalidInputError
-from millpond.node.sandbox import Mount
+from millpond.node.sandbox.sandbox import Mount
 
 NAME_VARIABLE = "MILLPOND_CONTAINER"
 """Names a task's container to all processes in it."""

@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from millpond.model.errors import InvalidInputError, MillpondError, NotFoundError, UnavailableError
-from millpond.node.containers.logins import Login, login_file
-from millpond.node.containers.pulling import pull_error, push_error
-from millpond.specs.images import DEFAULT_TAG, OURS, repository_of, whole
+from millpond.node.containers.logins import RegistryLogin, login_file
+from millpond.node.containers.pull_errors import pull_error, push_error
+from millpond.specs.job.images import DEFAULT_TAG, OURS, repository_of, whole
 
 Tell = Callable[[str], None]
 """Takes a line of what a program says, an empty one while it says nothing; whatever it raises ends the program."""
@@ -51,7 +51,7 @@ class LocalImage:
     exact: tuple[str, ...] = ()
 
 
-class Images(Protocol):
+class RuntimeImages(Protocol):
     """The images that one runtime has."""
 
     def find(self, reference: str) -> LocalImage | None:
@@ -63,7 +63,7 @@ class Images(Protocol):
     def digests(self) -> frozenset[str]:
         """Those of all images that are here."""
 
-    def pull(self, reference: str, tell: Tell, login: Login | None = None) -> LocalImage:
+    def pull(self, reference: str, tell: Tell, login: RegistryLogin | None = None) -> LocalImage:
         """Fetch an image from its registry, also where an older one of that name is here.
 
         Args:
@@ -74,7 +74,7 @@ class Images(Protocol):
             UnavailableError: it cannot be had now.
         """
 
-    def push(self, image: LocalImage, reference: str, tell: Tell, login: Login | None) -> str:
+    def push(self, image: LocalImage, reference: str, tell: Tell, login: RegistryLogin | None) -> str:
         """Send an image to a registry; returns with which reference that gives exactly it.
 
         Args:
@@ -130,7 +130,7 @@ class OciImages:
         self._folder = folder
 
     def find(self, reference: str) -> LocalImage | None:
-        """See ``Images``."""
+        """See ``RuntimeImages``."""
         told = self._printed("image", "inspect", "--format", "{{.Id}} {{.Size}} {{json .RepoDigests}}", reference)
         if not told:
             return None
@@ -143,16 +143,16 @@ class OciImages:
         return LocalImage(digest, int(size), digest, exact)
 
     def at(self, digest: str) -> LocalImage:
-        """See ``Images``."""
+        """See ``RuntimeImages``."""
         return LocalImage(digest, 0, digest)
 
     def digests(self) -> frozenset[str]:
-        """See ``Images``."""
+        """See ``RuntimeImages``."""
         printed = self._printed("images", "--no-trunc", "--quiet")
         return frozenset(f"sha256:{line.removeprefix('sha256:')}" for line in printed)
 
-    def pull(self, reference: str, tell: Tell, login: Login | None = None) -> LocalImage:
-        """See ``Images``."""
+    def pull(self, reference: str, tell: Tell, login: RegistryLogin | None = None) -> LocalImage:
+        """See ``RuntimeImages``."""
         registry = reference.partition("/")[0]
         with ExitStack() as stack:
             shown = {} if login is None else stack.enter_context(login_file(login, registry, self._folder))
@@ -178,8 +178,8 @@ class OciImages:
             return (each,)
         return tuple(candidates[:1]) if len(candidates) == 1 else ()
 
-    def push(self, image: LocalImage, reference: str, tell: Tell, login: Login | None) -> str:
-        """See ``Images``."""
+    def push(self, image: LocalImage, reference: str, tell: Tell, login: RegistryLogin | None) -> str:
+        """See ``RuntimeImages``."""
         with login_file(login, reference.partition("/")[0], self._folder) as shown:
             digest = self._sent(image, reference, {**self._env, **shown}, tell)
         return f"{repository_of(reference)}@{digest}"
@@ -206,28 +206,28 @@ class OciImages:
         return digests[-1]
 
     def name(self, image: LocalImage, name: str) -> None:
-        """See ``Images``."""
+        """See ``RuntimeImages``."""
         self._do(["tag", image.digest, name], _nobody, f"the image {image.digest[:19]} cannot be named {name}", "")
 
     def drop(self, name: str) -> None:
-        """See ``Images``."""
+        """See ``RuntimeImages``."""
         # By a digest podman finds, and would remove, the image under whatever other name it has by now.
         if "@" not in name or self.find(name) is not None:
             self._printed("rmi", name)
 
     def names(self, prefix: str) -> list[str]:
-        """See ``Images``."""
+        """See ``RuntimeImages``."""
         printed = self._printed("images", "--format", "{{.Repository}}:{{.Tag}}")
         return [name for name in printed if name.startswith(prefix)]
 
     def build(self, folder: Path, file: str, name: str, tell: Tell, bases: Mapping[str, str]) -> LocalImage:
-        """See ``Images``."""
+        """See ``RuntimeImages``."""
         order = ["build", "--file", str(folder / file), "--tag", name, *self._base_options(bases), str(folder)]
         self._do(order, tell, "the image cannot be built", "see what the build says")
         return self._found(name)
 
     def save(self, container: str, name: str, author: str, tell: Tell) -> LocalImage:
-        """See ``Images``."""
+        """See ``RuntimeImages``."""
         order = ["commit", "--author", author, container, name]
         self._do(order, tell, "the container cannot be saved", "it is kept for an hour after its job's end")
         return self._found(name)
@@ -297,7 +297,7 @@ class SifImages:
         self._folder = folder
 
     def find(self, reference: str) -> LocalImage | None:
-        """See ``Images``."""
+        """See ``RuntimeImages``."""
         path = self._file(reference) if reference.startswith("sha256:") else self._link(reference)
         try:
             found = path.resolve(strict=True)
@@ -306,15 +306,15 @@ class SifImages:
             return None
 
     def at(self, digest: str) -> LocalImage:
-        """See ``Images``."""
+        """See ``RuntimeImages``."""
         return LocalImage(digest, 0, str(self._file(digest)))
 
     def digests(self) -> frozenset[str]:
-        """See ``Images``."""
+        """See ``RuntimeImages``."""
         return frozenset(f"sha256:{file.stem}" for file in self._folder.glob("*.sif"))
 
-    def pull(self, reference: str, tell: Tell, login: Login | None = None) -> LocalImage:
-        """See ``Images``. Source of the variables: apptainer's user guide, "Docker and OCI", authentication."""
+    def pull(self, reference: str, tell: Tell, login: RegistryLogin | None = None) -> LocalImage:
+        """See ``RuntimeImages``. Source of the variables: apptainer's user guide, "Docker and OCI", authentication."""
         env = dict(self._env)
         if login is not None:
             env |= {"APPTAINER_DOCKER_USERNAME": login.user, "APPTAINER_DOCKER_PASSWORD": login.password}
@@ -325,16 +325,16 @@ class SifImages:
             fresh.replace(self._file(digest))
         return self._linked(reference, digest)
 
-    def push(self, image: LocalImage, reference: str, tell: Tell, login: Login | None) -> str:
-        """See ``Images``. What apptainer has is no image of layers any more."""
+    def push(self, image: LocalImage, reference: str, tell: Tell, login: RegistryLogin | None) -> str:
+        """See ``RuntimeImages``. What apptainer has is no image of layers any more."""
         raise UnavailableError("apptainer cannot send images to registries", "install podman")
 
     def name(self, image: LocalImage, name: str) -> None:
-        """See ``Images``."""
+        """See ``RuntimeImages``."""
         self._linked(name, image.digest)
 
     def drop(self, name: str) -> None:
-        """See ``Images``."""
+        """See ``RuntimeImages``."""
         image = self.find(name)
         self._link(name).unlink(missing_ok=True)
         held = {link.resolve() for link in self._folder.glob("*.link")}
@@ -342,15 +342,15 @@ class SifImages:
             Path(image.place).unlink(missing_ok=True)
 
     def names(self, prefix: str) -> list[str]:
-        """See ``Images``. None: a name is gone as soon as it is dropped."""
+        """See ``RuntimeImages``. None: a name is gone as soon as it is dropped."""
         return []
 
     def build(self, folder: Path, file: str, name: str, tell: Tell, bases: Mapping[str, str]) -> LocalImage:
-        """See ``Images``."""
+        """See ``RuntimeImages``."""
         raise UnavailableError("apptainer cannot build from a Containerfile", "install podman, or add a built image")
 
     def save(self, container: str, name: str, author: str, tell: Tell) -> LocalImage:
-        """See ``Images``."""
+        """See ``RuntimeImages``."""
         raise UnavailableError("apptainer's containers cannot be saved", "install podman, or build an image")
 
     def _file(self, digest: str) -> Path:

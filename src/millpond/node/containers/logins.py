@@ -24,7 +24,7 @@ _DEFAULT_KEY: Final = "https://index.docker.io/v1/"
 
 
 @dataclass(frozen=True, slots=True)
-class Login:
+class RegistryLogin:
     """Who we are to a registry."""
 
     user: str
@@ -32,7 +32,7 @@ class Login:
 
 
 @contextmanager
-def login_file(login: Login | None, registry: str, parent: Path) -> Iterator[dict[str, str]]:
+def login_file(login: RegistryLogin | None, registry: str, parent: Path) -> Iterator[dict[str, str]]:
     """The variables by which podman and docker find a login, for one registry and no other, while this lasts.
 
     Args:

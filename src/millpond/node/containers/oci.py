@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from millpond.node.containers.container import STATE_LABEL, Container
-from millpond.node.sandbox import Mount
+from millpond.node.sandbox.sandbox import Mount
 
 _SHARES_OF_A_CPU = 1024
 _LEAST_SHARES = 2

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from millpond.node.containers.finding import Containers
+from millpond.node.containers.detection import Containers
 
 _WITHIN_S: Final = 60.0
 _SYSTEM: Final = ("usr", "bin", "lib", "lib32", "lib64", "nix")

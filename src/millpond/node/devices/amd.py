@@ -8,7 +8,7 @@ from typing import Any
 from millpond.model.errors import UnavailableError
 from millpond.model.telemetry import DeviceLink, DeviceSample, ProcessSample
 from millpond.model.topology import Link
-from millpond.node.devices.tool import Reading, ToolVendor, local_uuid, parse_json
+from millpond.node.devices.tool import ToolReading, ToolVendor, local_uuid, parse_json
 from millpond.node.devices.vendor import Fact
 
 _MIB = 1024 * 1024
@@ -25,13 +25,13 @@ class AmdVendor(ToolVendor):
     tool = "amd-smi"
     variable = "ROCR_VISIBLE_DEVICES"
 
-    def read(self) -> list[Reading]:
+    def read(self) -> list[ToolReading]:
         """The tool has a command for names, one for figures, and one for processes."""
         products = {int(entry["gpu"]): entry.get("asic", {}) for entry in self._ask("static", "--asic")}
         metrics = {int(entry["gpu"]): entry for entry in self._ask("metric")}
         processes = self._processes()
         return [
-            Reading(
+            ToolReading(
                 number,
                 _model(products.get(number, {}).get("market_name", "")),
                 _sample(entry.get("uuid") or local_uuid(self.name, number), metrics.get(number, {}), processes, number),

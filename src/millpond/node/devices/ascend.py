@@ -9,7 +9,7 @@ from itertools import combinations
 from millpond.model.errors import UnavailableError
 from millpond.model.telemetry import DeviceLink, DeviceSample, ProcessSample
 from millpond.model.topology import Link
-from millpond.node.devices.tool import Reading, ToolVendor, cells_of, local_uuid
+from millpond.node.devices.tool import ToolReading, ToolVendor, cells_of, local_uuid
 from millpond.node.devices.vendor import Fact
 
 _OF = re.compile(r"(\d+)\s*/\s*(\d+)")
@@ -34,7 +34,7 @@ class AscendVendor(ToolVendor):
     tool = "npu-smi"
     variable = "ASCEND_RT_VISIBLE_DEVICES"
 
-    def read(self) -> list[Reading]:
+    def read(self) -> list[ToolReading]:
         """From the overview, whose rows come in pairs: the card, then its chip."""
         text = self.run([self.tool, "info"])
         processes = _processes(text)
@@ -56,7 +56,7 @@ class AscendVendor(ToolVendor):
                 processes=tuple(processes.get((npu, chip_id), ())),
             )
             trouble = "" if card[1] in _WELL else f"health is {card[1]}"
-            readings.append(Reading(logic_ids.get((npu, chip_id), number), model, sample, trouble))
+            readings.append(ToolReading(logic_ids.get((npu, chip_id), number), model, sample, trouble))
         return readings
 
     def links(self) -> tuple[DeviceLink, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from millpond.model.telemetry import DeviceSample
-from millpond.node.devices.tool import Reading, ToolVendor, cells_of, local_uuid
+from millpond.node.devices.tool import ToolReading, ToolVendor, cells_of, local_uuid
 from millpond.node.devices.vendor import Fact
 
 _CARD = re.compile(r"(?P<index>\d+)\s+\S+\s+(?P<model>MLU\S+)")
@@ -22,7 +22,7 @@ class CambriconVendor(ToolVendor):
     tool = "cnmon"
     variable = "MLU_VISIBLE_DEVICES"
 
-    def read(self) -> list[Reading]:
+    def read(self) -> list[ToolReading]:
         """From the overview."""
         readings = []
         above: list[str] = []
@@ -44,7 +44,7 @@ class CambriconVendor(ToolVendor):
         return (Fact("driver", match[1] if match else "of an unknown version"),)
 
 
-def _reading(card: re.Match[str], above: list[str], below: list[str]) -> Reading:
+def _reading(card: re.Match[str], above: list[str], below: list[str]) -> ToolReading:
     state, memory = _STATE.search(below[0]), _MEMORY.search(below[1])
     use = above[2].partition("%")[0]
     sample = DeviceSample(
@@ -55,4 +55,4 @@ def _reading(card: re.Match[str], above: list[str], below: list[str]) -> Reading
         power_w=float(state["watts"]) if state else None,
         temperature_c=int(state["celsius"]) if state else None,
     )
-    return Reading(int(card["index"]), card["model"], sample)
+    return ToolReading(int(card["index"]), card["model"], sample)

@@ -13,13 +13,13 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from millpond.model.devices import SWAP_SHARE, Device, Health
+from millpond.model.devices import SWAP_SHARE, Device, DeviceHealth
 from millpond.model.errors import InvalidInputError
 from millpond.model.nodes import Node
 from millpond.model.telemetry import DeviceSample, FaultScope, HealthEvent
-from millpond.node.devices.modest import ModestVendor
-from millpond.node.devices.power_model import PretendedKnobs, power_of
-from millpond.node.devices.vendor import NOTHING_OURS, Availability, HealthStream, Ours, PowerControl
+from millpond.node.devices.default_vendor import DefaultVendor
+from millpond.node.devices.power_model import FakePowerControl, power_of
+from millpond.node.devices.vendor import NOTHING_OURS, Availability, HealthStream, OwnProcesses, PowerControl
 
 VENDOR = "fake"
 VISIBLE_FAKES = "MILLPOND_FAKE_DEVICES"
@@ -93,7 +93,7 @@ def _nobody() -> Iterable[Tenant]:
     return ()
 
 
-class FakeVendor(ModestVendor):
+class FakeVendor(DefaultVendor):
     """The vendor of pretended cards: always there, nothing for CUDA to see, as busy as the work on them pretends.
 
     Args:
@@ -116,13 +116,13 @@ class FakeVendor(ModestVendor):
         self._sampled_at: float | None = None
         self._energy_j = dict.fromkeys(self._devices, 0.0)
         self._reports = FakeReports()
-        self._knobs = PretendedKnobs({uuid: device.model for uuid, device in self._devices.items()})
+        self._knobs = FakePowerControl({uuid: device.model for uuid, device in self._devices.items()})
 
     def available(self) -> Availability:
         """Pretended cards are there when asked for."""
         return Availability(bool(self._devices), f"{len(self._devices)} pretended")
 
-    def discover(self, ours: Ours = NOTHING_OURS) -> tuple[Device, ...]:
+    def discover(self, ours: OwnProcesses = NOTHING_OURS) -> tuple[Device, ...]:
         """The cards of all pretended nodes."""
         return tuple(self._devices.values())
 
@@ -165,7 +165,7 @@ class FakeVendor(ModestVendor):
     def report(self, event: HealthEvent) -> None:
         """Pretend that a driver reported this; a fault of the device stays with it."""
         if event.scope is FaultScope.DEVICE:
-            broken = replace(self._devices[event.device], health=Health.FAULTY, health_detail=event.text)
+            broken = replace(self._devices[event.device], health=DeviceHealth.FAULTY, health_detail=event.text)
             self._devices[event.device] = broken
         self._reports.put(event)
 

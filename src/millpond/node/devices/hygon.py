@@ -6,7 +6,7 @@ import re
 
 from millpond.model.errors import UnavailableError
 from millpond.model.telemetry import DeviceSample
-from millpond.node.devices.tool import Reading, ToolVendor, local_uuid
+from millpond.node.devices.tool import ToolReading, ToolVendor, local_uuid
 from millpond.node.devices.vendor import Fact
 
 _UNITS = re.compile(r"[CW%]$")
@@ -23,7 +23,7 @@ class HygonVendor(ToolVendor):
     tool = "hy-smi"
     variable = "HIP_VISIBLE_DEVICES"
 
-    def read(self) -> list[Reading]:
+    def read(self) -> list[ToolReading]:
         """From the overview; sizes and models from lists of their own, which not all versions have."""
         total, used, models = dict[int, int](), dict[int, int](), dict[int, str]()
         for index, is_used, memory_mib in _MEMORY.findall(self._list("--showmeminfo", "vram")):
@@ -31,7 +31,7 @@ class HygonVendor(ToolVendor):
         for index, model in _SERIES.findall(self._list("--showproductname")):
             models[int(index)] = model
         return [
-            Reading(
+            ToolReading(
                 index,
                 models.get(index, "DCU"),
                 DeviceSample(

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from millpond.model.telemetry import DeviceSample
-from millpond.node.devices.tool import Reading, ToolVendor, local_uuid, parse_json
+from millpond.node.devices.tool import ToolReading, ToolVendor, local_uuid, parse_json
 from millpond.node.devices.vendor import Fact
 
 _MIB = 1024 * 1024
@@ -21,7 +21,7 @@ class IntelVendor(ToolVendor):
     tool = "xpu-smi"
     variable = "ZE_AFFINITY_MASK"
 
-    def read(self) -> list[Reading]:
+    def read(self) -> list[ToolReading]:
         """One call for the list, two for each device."""
         return [self._reading(entry) for entry in self._ask("discovery")["device_list"]]
 
@@ -31,7 +31,7 @@ class IntelVendor(ToolVendor):
         versions = {self._ask("discovery", entry["device_id"]).get("driver_version", "unknown") for entry in listed}
         return (Fact("driver", ", ".join(sorted(versions)) or "of an unknown version"),)
 
-    def _reading(self, entry: dict[str, Any]) -> Reading:
+    def _reading(self, entry: dict[str, Any]) -> ToolReading:
         number = int(entry["device_id"])
         about = self._ask("discovery", number)
         metrics = {each["metrics_type"]: each.get("value") for each in self._ask("stats", number)["device_level"]}
@@ -49,7 +49,7 @@ class IntelVendor(ToolVendor):
             temperature_c=None if temperature is None else round(float(temperature)),
             clock_mhz=None if clock is None else round(float(clock)),
         )
-        return Reading(number, "-".join(_NOISE.sub(" ", entry["device_name"]).split()) or "GPU", sample)
+        return ToolReading(number, "-".join(_NOISE.sub(" ", entry["device_name"]).split()) or "GPU", sample)
 
     def _ask(self, command: str, device: int | None = None) -> Any:
         return parse_json(self.run([self.tool, command, *([] if device is None else ["-d", str(device)]), "-j"]))

@@ -9,15 +9,15 @@ from typing import Any
 from millpond.model.devices import Device
 from millpond.model.telemetry import DeviceLink, DeviceSample
 from millpond.model.topology import Link
-from millpond.node.devices.modest import ModestVendor
-from millpond.node.devices.vendor import NOTHING_OURS, Availability, Fact, Ours
+from millpond.node.devices.default_vendor import DefaultVendor
+from millpond.node.devices.vendor import NOTHING_OURS, Availability, Fact, OwnProcesses
 
 _MIB = 1024 * 1024
 _MULTIPLE_SWITCHES, _SAME_NODE = 2, 4
 """Levels of topology, from the binding's description: up to here behind common PCIe switches, or in one NUMA node."""
 
 
-class MooreThreadsVendor(ModestVendor):
+class MooreThreadsVendor(DefaultVendor):
     """What the library counts.
 
     Args:
@@ -48,7 +48,7 @@ class MooreThreadsVendor(ModestVendor):
         count = self._ask("mtmlLibraryCountDevice") or 0
         return Availability(count > 0, f"{count} found by the Moore Threads driver")
 
-    def discover(self, ours: Ours = NOTHING_OURS) -> tuple[Device, ...]:
+    def discover(self, ours: OwnProcesses = NOTHING_OURS) -> tuple[Device, ...]:
         """All cards; the library tells nothing of processes or faults."""
         return tuple(
             Device(

@@ -12,18 +12,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from millpond.model.devices import Device, Health
+from millpond.model.devices import Device, DeviceHealth
 from millpond.model.errors import UnavailableError
 from millpond.model.telemetry import DeviceLink, DeviceSample
+from millpond.node.devices.foreign_processes import used_by
 from millpond.node.devices.nvidia_facts import facts_of, why_not_remapping, why_not_swapping
 from millpond.node.devices.nvidia_faults import NvmlEvents, driver_complaint
 from millpond.node.devices.nvidia_links import nvidia_links
 from millpond.node.devices.nvidia_power import NvidiaPower
 from millpond.node.devices.nvidia_sampling import NvidiaSampler
 from millpond.node.devices.nvml import Load, Nvml, load_pynvml, text
-from millpond.node.devices.strangers import used_by
-from millpond.node.devices.vendor import NOTHING_OURS, Availability, Fact, HealthStream, Ours, PowerControl
-from millpond.node.sharing.gating import CONTEXT_MIB
+from millpond.node.devices.vendor import NOTHING_OURS, Availability, Fact, HealthStream, OwnProcesses, PowerControl
+from millpond.node.sharing.gate_enforcer import CONTEXT_MIB
 
 VENDOR = "nvidia"
 
@@ -65,7 +65,7 @@ class NvidiaVendor:
             return Availability(False, f"the NVIDIA driver does not answer ({error})")
         return Availability(count > 0, f"{count} found by the NVIDIA driver")
 
-    def discover(self, ours: Ours = NOTHING_OURS) -> tuple[Device, ...]:
+    def discover(self, ours: OwnProcesses = NOTHING_OURS) -> tuple[Device, ...]:
         """All cards that the driver names; a card that fell off the bus is missing."""
         if not self.available().usable:
             return ()
@@ -149,23 +149,23 @@ def instances_of(nvml: Nvml, card: Any) -> list[Any] | None:
     return [handle for handle in found if handle is not None]
 
 
-def _card(nvml: Nvml, handle: Any, ours: Ours) -> Iterator[tuple[Device, Any]]:
+def _card(nvml: Nvml, handle: Any, ours: OwnProcesses) -> Iterator[tuple[Device, Any]]:
     """A card as the devices that can be handed out of it, with their handles."""
     index = nvml.ask("nvmlDeviceGetIndex", handle)
     whole = _described(nvml, handle, -1 if index is None else index)
     if whole is None:
         return
     instances = instances_of(nvml, handle)
-    if whole.health is Health.FAULTY or instances is None:
+    if whole.health is DeviceHealth.FAULTY or instances is None:
         yield (_looked_at(nvml, handle, whole, ours), handle)
         return
     if not instances:
-        yield (replace(whole, health=Health.BUSY_ELSEWHERE, health_detail=_NO_INSTANCES), handle)
+        yield (replace(whole, health=DeviceHealth.BUSY_ELSEWHERE, health_detail=_NO_INSTANCES), handle)
     for number, instance in enumerate(instances):
         device = _described(nvml, instance, whole.index)
         if device is not None:
             part = replace(device, parent=whole.uuid, instance=number)
-            if whole.health is not Health.OK:
+            if whole.health is not DeviceHealth.OK:
                 part = replace(part, health=whole.health, health_detail=whole.health_detail)
             yield (_looked_at(nvml, instance, part, ours), instance)
 
@@ -182,17 +182,17 @@ def _described(nvml: Nvml, handle: Any, index: int) -> Device | None:
         memory_mib = 0 if memory is None else int(memory.total) // _MIB
         health, detail = driver_complaint(nvml, handle)
     except nvml.error as error:
-        health, detail = Health.FAULTY, f"the driver says: {error}"
+        health, detail = DeviceHealth.FAULTY, f"the driver says: {error}"
     return Device(uuid, index, VENDOR, model, memory_mib, health=health, health_detail=detail, context_mib=CONTEXT_MIB)
 
 
-def _looked_at(nvml: Nvml, handle: Any, device: Device, ours: Ours) -> Device:
+def _looked_at(nvml: Nvml, handle: Any, device: Device, ours: OwnProcesses) -> Device:
     """A device that is well, with what foreign processes make of it."""
-    if device.health is not Health.OK:
+    if device.health is not DeviceHealth.OK:
         return device
     try:
         running = nvml.must("nvmlDeviceGetComputeRunningProcesses", handle)
     except nvml.error as error:
-        return replace(device, health=Health.FAULTY, health_detail=f"the driver says: {error}")
+        return replace(device, health=DeviceHealth.FAULTY, health_detail=f"the driver says: {error}")
     health, detail = used_by(device.uuid, [process.pid for process in running or ()], ours)
     return replace(device, health=health, health_detail=detail)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from millpond.model.devices import Health
+from millpond.model.devices import DeviceHealth
 from millpond.model.errors import UnavailableError
 from millpond.model.telemetry import FaultScope, HealthEvent
 from millpond.node.devices.nvml import Nvml, identity, text
@@ -55,12 +55,12 @@ _DOUBLE_BIT: Final = 2
 _XID: Final = 8
 _RECOVERY_FIELD: Final = 230
 _RECOVERY: Final = {
-    1: (Health.FAULTY, "the driver wants it reset"),
-    2: (Health.FAULTY, "the driver wants the machine rebooted"),
-    3: (Health.BUSY_ELSEWHERE, "the driver wants work between cards to end here"),
-    4: (Health.BUSY_ELSEWHERE, "the driver wants it drained, then reset"),
-    6: (Health.FAULTY, "the driver wants its bus reset"),
-    7: (Health.FAULTY, "the driver wants the system rebooted"),
+    1: (DeviceHealth.FAULTY, "the driver wants it reset"),
+    2: (DeviceHealth.FAULTY, "the driver wants the machine rebooted"),
+    3: (DeviceHealth.BUSY_ELSEWHERE, "the driver wants work between cards to end here"),
+    4: (DeviceHealth.BUSY_ELSEWHERE, "the driver wants it drained, then reset"),
+    6: (DeviceHealth.FAULTY, "the driver wants its bus reset"),
+    7: (DeviceHealth.FAULTY, "the driver wants the system rebooted"),
 }
 """``nvmlDeviceGpuRecoveryAction_t`` of nvml.h; 5 is about a domain of several machines."""
 
@@ -78,7 +78,7 @@ def xid_text(xid: int) -> str:
     return f"XID {xid} ({name})" if name else f"XID {xid}"
 
 
-def driver_complaint(nvml: Nvml, handle: Any) -> tuple[Health, str]:
+def driver_complaint(nvml: Nvml, handle: Any) -> tuple[DeviceHealth, str]:
     """What the driver has against work on a card, besides events: OK and nothing when it has no complaint."""
     fields = nvml.ask("nvmlDeviceGetFieldValues", handle, [_RECOVERY_FIELD])
     if fields is not None and fields[0].nvmlReturn == 0:
@@ -87,8 +87,8 @@ def driver_complaint(nvml: Nvml, handle: Any) -> tuple[Health, str]:
             return complaint
     rows = nvml.ask("nvmlDeviceGetRemappedRows", handle)
     if rows is not None and rows[3]:
-        return Health.FAULTY, "a memory row could not be remapped"
-    return Health.OK, ""
+        return DeviceHealth.FAULTY, "a memory row could not be remapped"
+    return DeviceHealth.OK, ""
 
 
 class NvmlEvents:

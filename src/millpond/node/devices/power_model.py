@@ -28,7 +28,7 @@ class CardPower:
         return idle + (self.limit_w - idle) * use_milli / 1000
 
 
-class PretendedKnobs:
+class FakePowerControl:
     """Caps and clocks of pretended cards (``vendor.PowerControl``).
 
     Args:

@@ -16,12 +16,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from millpond.model.devices import Device, Health
+from millpond.model.devices import Device, DeviceHealth
 from millpond.model.errors import UnavailableError
 from millpond.model.telemetry import DeviceSample
-from millpond.node.devices.modest import ModestVendor
-from millpond.node.devices.strangers import used_by
-from millpond.node.devices.vendor import NOTHING_OURS, Availability, Ours
+from millpond.node.devices.default_vendor import DefaultVendor
+from millpond.node.devices.foreign_processes import used_by
+from millpond.node.devices.vendor import NOTHING_OURS, Availability, OwnProcesses
 
 Run = Callable[[Sequence[str]], str]
 """Runs a command and gives what it prints.
@@ -40,7 +40,7 @@ class ToolMissingError(UnavailableError):
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ToolReading:
     """What a tool tells of one device.
 
     Attributes:
@@ -74,7 +74,7 @@ def run_tool(argv: Sequence[str]) -> str:
     return done.stdout
 
 
-class ToolVendor(ModestVendor, ABC):
+class ToolVendor(DefaultVendor, ABC):
     """What all vendors with a tool have in common.
 
     Attributes:
@@ -92,11 +92,11 @@ class ToolVendor(ModestVendor, ABC):
     def __init__(self, run: Run = run_tool, clock: Callable[[], float] = time.monotonic) -> None:
         self.run = run
         self._clock = clock
-        self._readings: tuple[Reading, ...] = ()
+        self._readings: tuple[ToolReading, ...] = ()
         self._read_at: float | None = None
 
     @abstractmethod
-    def read(self) -> list[Reading]:
+    def read(self) -> list[ToolReading]:
         """Run the tool and read what it prints.
 
         Raises:
@@ -114,7 +114,7 @@ class ToolVendor(ModestVendor, ABC):
             return Availability(False, error.cause)
         return Availability(bool(found), f"{len(found)} found by {self.tool}")
 
-    def discover(self, ours: Ours = NOTHING_OURS) -> tuple[Device, ...]:
+    def discover(self, ours: OwnProcesses = NOTHING_OURS) -> tuple[Device, ...]:
         """What the tool lists.
 
         Raises:
@@ -134,7 +134,7 @@ class ToolVendor(ModestVendor, ABC):
         """By index, as the tool counts."""
         return {self.variable: ",".join(str(device.index) for device in devices)}
 
-    def _look(self) -> tuple[Reading, ...]:
+    def _look(self) -> tuple[ToolReading, ...]:
         now = self._clock()
         if self._read_at is None or now - self._read_at > _STAYS_TRUE_S:
             try:
@@ -147,13 +147,13 @@ class ToolVendor(ModestVendor, ABC):
             self._read_at = now
         return self._readings
 
-    def _device(self, reading: Reading, ours: Ours) -> Device:
+    def _device(self, reading: ToolReading, ours: OwnProcesses) -> Device:
         sample = reading.sample
         device = Device(
             sample.device, reading.index, self.name, reading.model, sample.memory_mib or 0, experimental=True
         )
         if reading.trouble:
-            return replace(device, health=Health.FAULTY, health_detail=f"{self.tool} says: {reading.trouble}")
+            return replace(device, health=DeviceHealth.FAULTY, health_detail=f"{self.tool} says: {reading.trouble}")
         health, detail = used_by(device.uuid, [process.pid for process in sample.processes or ()], ours)
         return replace(device, health=health, health_detail=detail)
 

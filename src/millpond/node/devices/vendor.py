@@ -1,6 +1,6 @@
 """What every vendor of accelerators answers: are there any, which, how they fare, and how a process is given some.
 
-Vendors are found by the entry-point group ``millpond.devices`` (``node.devices.finding``), third parties' as ours.
+Vendors are found by the entry-point group ``millpond.devices`` (``node.devices.discovery``), third parties' as ours.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Availability(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Ours:
+class OwnProcesses:
     """What our own tasks use now; everything else on a device is somebody else's.
 
     Attributes:
@@ -40,7 +40,7 @@ class Ours:
     devices: frozenset[str] = frozenset()
 
 
-NOTHING_OURS = Ours()
+NOTHING_OURS = OwnProcesses()
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ class DeviceVendor(Protocol):
     def available(self) -> Availability:
         """Whether there is anything to discover."""
 
-    def discover(self, ours: Ours = NOTHING_OURS) -> tuple[Device, ...]:
+    def discover(self, ours: OwnProcesses = NOTHING_OURS) -> tuple[Device, ...]:
         """All devices with their present health, by index. Empty where ``available`` says no.
 
         Raises:

@@ -16,15 +16,15 @@ from dataclasses import dataclass, field
 
 from millpond.model.amounts import memory_text
 from millpond.model.errors import InconsistentStateError
-from millpond.node.records import TaskId
-from millpond.node.sharing.backend import DONE, HAS_ENDED, STAYS, Answer, Mover, Outcome
-from millpond.node.sharing.ledger import Entry, Ledger, Residence
+from millpond.node.sharing.backend import DONE, HAS_ENDED, STAYS, MoveOutcome, Mover, MoveResult
+from millpond.node.sharing.ledger import Ledger, LedgerEntry, Residence
+from millpond.node.task.records import TaskId
 
 _MOVING = (Residence.LEAVING, Residence.RETURNING)
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class NodeContext:
     """What an arbiter has around it.
 
     Attributes:
@@ -43,7 +43,7 @@ class Surroundings:
 class Arbiter:
     """Gives and takes room on devices."""
 
-    def __init__(self, ledger: Ledger, mover: Mover, surroundings: Surroundings) -> None:
+    def __init__(self, ledger: Ledger, mover: Mover, surroundings: NodeContext) -> None:
         self.ledger = ledger
         self._mover = mover
         self._clock = surroundings.clock
@@ -51,7 +51,7 @@ class Arbiter:
         self._on_displaced = surroundings.on_displaced
         self._available_mib = surroundings.available_mib
         self._changed = threading.Condition()
-        self._turns: dict[TaskId, threading.Lock] = {}
+        self._time_slicing: dict[TaskId, threading.Lock] = {}
 
     @property
     def anybody_displaced(self) -> bool:
@@ -62,9 +62,9 @@ class Arbiter:
     def turn(self, task: TaskId) -> threading.Lock:
         """Whoever halts a task, lets it go on or moves it holds this meanwhile."""
         with self._changed:
-            return self._turns.setdefault(task, threading.Lock())
+            return self._time_slicing.setdefault(task, threading.Lock())
 
-    def arrive(self, entry: Entry, deadline: float) -> Answer:
+    def arrive(self, entry: LedgerEntry, deadline: float) -> MoveResult:
         """Make room for a task that is to start, and enter it.
 
         Args:
@@ -72,11 +72,11 @@ class Arbiter:
         """
         return self._make_room(entry, deadline, lambda: self.ledger.add(entry))
 
-    def swap_out(self, task: TaskId, deadline: float, displaced: bool = False) -> Answer:
+    def swap_out(self, task: TaskId, deadline: float, displaced: bool = False) -> MoveResult:
         """Take a task's memory off its devices, because the core says so."""
         with self._changed:
             entry = self._at_rest(task, deadline)
-            if isinstance(entry, Answer):
+            if isinstance(entry, MoveResult):
                 return entry
             if entry.residence is Residence.SWAPPED:
                 self.ledger.move(task, Residence.SWAPPED, displaced)
@@ -87,22 +87,22 @@ class Arbiter:
             self.ledger.move(task, Residence.LEAVING, displaced)
         return self._leave(task, deadline)
 
-    def swap_in(self, task: TaskId, deadline: float) -> Answer:
+    def swap_in(self, task: TaskId, deadline: float) -> MoveResult:
         """Bring a task's memory back to its devices, making room where it goes first."""
         with self._changed:
             entry = self._at_rest(task, deadline)
-            if isinstance(entry, Answer):
+            if isinstance(entry, MoveResult):
                 return entry
             if entry.residence is Residence.RESIDENT:
                 return DONE
         answer = self._make_room(entry, deadline, lambda: self.ledger.move(task, Residence.RETURNING, False))
         return self._return(task, deadline) if answer.ok else answer
 
-    def rehome(self, task: TaskId, devices: Sequence[str], deadline: float) -> Answer:
+    def rehome(self, task: TaskId, devices: Sequence[str], deadline: float) -> MoveResult:
         """A task whose memory is on the host is to come back on these devices from now on."""
         with self._changed:
             entry = self._at_rest(task, deadline)
-            if isinstance(entry, Answer):
+            if isinstance(entry, MoveResult):
                 return entry
             self.ledger.rehome(task, devices)
         return DONE
@@ -111,7 +111,7 @@ class Arbiter:
         """A task is over, or never came to start."""
         with self._changed:
             self.ledger.remove(task)
-            self._turns.pop(task, None)
+            self._time_slicing.pop(task, None)
             self._changed.notify_all()
 
     def bring_back(self, deadline: float) -> list[TaskId]:
@@ -129,14 +129,14 @@ class Arbiter:
                 came.append(entry.task)
         return came
 
-    def _at_rest(self, task: TaskId, deadline: float) -> Entry | Answer:
+    def _at_rest(self, task: TaskId, deadline: float) -> LedgerEntry | MoveResult:
         """A task's entry once nobody moves it, or why there is none."""
         while (entry := self.ledger.get(task)) is not None and entry.residence in _MOVING:
             if not self._wait(deadline):
-                return Answer(Outcome.TIMEOUT, "it is being moved at this moment")
+                return MoveResult(MoveOutcome.TIMEOUT, "it is being moved at this moment")
         return HAS_ENDED if entry is None else entry
 
-    def _next_to_return(self, besides: set[TaskId]) -> Entry | None:
+    def _next_to_return(self, besides: set[TaskId]) -> LedgerEntry | None:
         """The first who fits, already counted as returning."""
         with self._changed:
             waiting = [entry for entry in self.ledger if entry.displaced and entry.residence is Residence.SWAPPED]
@@ -146,7 +146,7 @@ class Arbiter:
                     return entry
         return None
 
-    def _make_room(self, entry: Entry, deadline: float, take: Callable[[], None]) -> Answer:
+    def _make_room(self, entry: LedgerEntry, deadline: float, take: Callable[[], None]) -> MoveResult:
         """Swap those who come after until there is room, then take it in the same breath."""
         trouble: dict[TaskId, str] = {}
         while True:
@@ -171,7 +171,7 @@ class Arbiter:
                 else:
                     trouble[victim.task] = f"{victim.task.job} could not leave: {answer.reason}"
 
-    def _victim(self, entry: Entry, missing: dict[str, int], besides: Container[TaskId]) -> Entry | None:
+    def _victim(self, entry: LedgerEntry, missing: dict[str, int], besides: Container[TaskId]) -> LedgerEntry | None:
         """Who leaves next, if those who come after hold enough in all; None: nobody's leaving would help."""
         after = [
             other
@@ -195,7 +195,7 @@ class Arbiter:
             return min(enough, key=lambda other: (other.memory_mib[device], -other.arrived))
         return max(of_lowest, key=lambda other: (other.memory_mib[device], other.arrived))
 
-    def _host_refusal(self, entry: Entry) -> Answer | None:
+    def _host_refusal(self, entry: LedgerEntry) -> MoveResult | None:
         free, all_of_it = self.ledger.host_free_mib(entry.node), self.ledger.host_mib(entry.node)
         if entry.total_mib <= free:
             return self._shortage_on_host(entry)
@@ -203,9 +203,9 @@ class Arbiter:
             f"its {memory_text(entry.total_mib)} of device memory do not fit into host memory: node {entry.node} sets "
             f"{memory_text(all_of_it)} aside for swapped work, and {memory_text(max(free, 0))} of it are free"
         )
-        return Answer(Outcome.UNSUPPORTED, reason)
+        return MoveResult(MoveOutcome.UNSUPPORTED, reason)
 
-    def _shortage_on_host(self, entry: Entry) -> Answer | None:
+    def _shortage_on_host(self, entry: LedgerEntry) -> MoveResult | None:
         """What was set aside is of no use where others have taken it since."""
         available = self._available_mib.get(entry.node, lambda: entry.total_mib)()
         if entry.total_mib <= available:
@@ -214,22 +214,22 @@ class Arbiter:
             f"its {memory_text(entry.total_mib)} of device memory do not fit into host memory: "
             f"{memory_text(available)} of node {entry.node} are available at this moment"
         )
-        return Answer(Outcome.TIMEOUT, reason)
+        return MoveResult(MoveOutcome.TIMEOUT, reason)
 
     def _somebody_leaves(self, devices: dict[str, int]) -> bool:
         return any(entry.residence in _MOVING for entry in self.ledger.on(devices))
 
-    def _leave(self, task: TaskId, deadline: float) -> Answer:
+    def _leave(self, task: TaskId, deadline: float) -> MoveResult:
         with self.turn(task):
             answer = self._mover.swap_out(task, max(0.0, deadline - self._clock()))
         self._book(task, answer, Residence.SWAPPED, Residence.RESIDENT)
-        if answer.outcome is Outcome.UNSUPPORTED:
+        if answer.outcome is MoveOutcome.UNSUPPORTED:
             with self._changed:
                 if self.ledger.get(task) is not None:
                     self.ledger.fix(task)
         return answer
 
-    def _return(self, task: TaskId, deadline: float) -> Answer:
+    def _return(self, task: TaskId, deadline: float) -> MoveResult:
         with self.turn(task):
             entry = self.ledger.get(task)
             moves = STAYS if entry is None else entry.moves
@@ -237,10 +237,10 @@ class Arbiter:
         self._book(task, answer, Residence.RESIDENT, Residence.SWAPPED)
         return answer
 
-    def _book(self, task: TaskId, answer: Answer, then: Residence, otherwise: Residence) -> None:
+    def _book(self, task: TaskId, answer: MoveResult, then: Residence, otherwise: Residence) -> None:
         with self._changed:
             entry = self.ledger.get(task)
-            if answer.outcome is Outcome.LOST:
+            if answer.outcome is MoveOutcome.LOST:
                 self.ledger.remove(task)
             elif entry is not None:
                 came_back = then is Residence.RESIDENT and answer.ok
@@ -249,7 +249,7 @@ class Arbiter:
                     task, then if answer.ok else otherwise, False if came_back or stayed else entry.displaced
                 )
             self._changed.notify_all()
-        if answer.outcome is Outcome.LOST and not answer.ended:
+        if answer.outcome is MoveOutcome.LOST and not answer.ended:
             self._on_lost(task, answer.reason)
 
     def _wait(self, deadline: float) -> bool:
@@ -257,7 +257,7 @@ class Arbiter:
         left = deadline - self._clock()
         return left > 0 and self._changed.wait(left)
 
-    def _too_late(self, missing: dict[str, int], trouble: dict[TaskId, str]) -> Answer:
+    def _too_late(self, missing: dict[str, int], trouble: dict[TaskId, str]) -> MoveResult:
         if not missing:
             raise InconsistentStateError("a refusal where nothing is missing")
         parts = []
@@ -267,4 +267,4 @@ class Arbiter:
                 f"device {device} lacks {mib} MiB: {account.resident_mib} of its {account.capacity_mib} MiB are in "
                 "use, and nobody who comes after could make enough room"
             )
-        return Answer(Outcome.TIMEOUT, "; ".join([*parts, *trouble.values()]))
+        return MoveResult(MoveOutcome.TIMEOUT, "; ".join([*parts, *trouble.values()]))

@@ -15,11 +15,11 @@ from types import MappingProxyType
 from typing import Protocol, TypeAlias
 
 from millpond.model.sharing import ShareClass, SliceHold
-from millpond.node.records import TaskId
-from millpond.node.sandbox import Mount
+from millpond.node.sandbox.sandbox import Mount
+from millpond.node.task.records import TaskId
 
 
-class Outcome(StrEnum):
+class MoveOutcome(StrEnum):
     """How taking a task off its device, or back, went."""
 
     OK = "ok"
@@ -32,7 +32,7 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class MoveResult:
     """An outcome, and for people why it is not ``OK``.
 
     Attributes:
@@ -40,7 +40,7 @@ class Answer:
         unmappable: the driver refuses to bring anything back on other devices than it was taken off.
     """
 
-    outcome: Outcome
+    outcome: MoveOutcome
     reason: str = ""
     ended: bool = False
     unmappable: bool = False
@@ -48,12 +48,12 @@ class Answer:
     @property
     def ok(self) -> bool:
         """Whether it was done."""
-        return self.outcome is Outcome.OK
+        return self.outcome is MoveOutcome.OK
 
 
-DONE = Answer(Outcome.OK)
-HAS_ENDED = Answer(Outcome.LOST, "it has ended", ended=True)
-NOT_HALTED = Answer(Outcome.TIMEOUT, "its processes could not be halted in time")
+DONE = MoveResult(MoveOutcome.OK)
+HAS_ENDED = MoveResult(MoveOutcome.LOST, "it has ended", ended=True)
+NOT_HALTED = MoveResult(MoveOutcome.TIMEOUT, "its processes could not be halted in time")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ class TaskEnv:
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class SliceUsage:
     """What a slice uses, as its hold counts it; None is unknown.
 
     Attributes:
@@ -120,7 +120,7 @@ Owner: TypeAlias = tuple[int, int]
 """Numbers of a user and a group."""
 
 
-class Hold(Protocol):
+class SliceEnforcer(Protocol):
     """Keeps tasks to their slices."""
 
     kind: SliceHold
@@ -146,7 +146,7 @@ class Hold(Protocol):
     def hold_launches(self, task: TaskId, held: bool) -> None:
         """Keep the task from giving the device more to do, or let it; nothing happens to a task it does not know."""
 
-    def usage(self, task: TaskId) -> Usage | None:
+    def usage(self, task: TaskId) -> SliceUsage | None:
         """What the task uses; None when this hold knows nothing of it."""
 
     def processes(self) -> list[int]:
@@ -174,10 +174,10 @@ STAYS: Mapping[str, str] = MappingProxyType({})
 class Mover(Protocol):
     """Takes tasks off their devices and back. Every call ends by its deadline; each can be repeated."""
 
-    def swap_out(self, task: TaskId, deadline_s: float) -> Answer:
+    def swap_out(self, task: TaskId, deadline_s: float) -> MoveResult:
         """Free the device memory of a task and halt it; what it held is in host memory then."""
 
-    def swap_in(self, task: TaskId, deadline_s: float, moves: Mapping[str, str] = STAYS) -> Answer:
+    def swap_in(self, task: TaskId, deadline_s: float, moves: Mapping[str, str] = STAYS) -> MoveResult:
         """The other way round.
 
         Args:

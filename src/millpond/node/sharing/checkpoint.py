@@ -16,8 +16,8 @@ from dataclasses import replace
 from enum import StrEnum
 from typing import Protocol
 
-from millpond.node.records import TaskId
-from millpond.node.sharing.backend import DONE, HAS_ENDED, NOT_HALTED, STAYS, Answer, Outcome, Whereabouts
+from millpond.node.sharing.backend import DONE, HAS_ENDED, NOT_HALTED, STAYS, MoveOutcome, MoveResult, Whereabouts
+from millpond.node.task.records import TaskId
 
 _PASSES = 8
 """Processes may appear while others leave; a task that starts them faster than this is not moved."""
@@ -100,7 +100,7 @@ class Trees(Protocol):
     def hold_launches(self, task: TaskId, held: bool) -> None:
         """Keep its programs from giving the device more to do, where something can."""
 
-    def bear_device_memory(self, task: TaskId, mib: int) -> None:
+    def hold_device_memory(self, task: TaskId, mib: int) -> None:
         """Let it have so much host memory beyond its own bound: what leaves a device becomes memory of the process."""
 
     def stays_halted(self, task: TaskId) -> bool:
@@ -116,7 +116,7 @@ _NOT_READY = "CUDA_ERROR_NOT_READY"
 class _GaveUpError(Exception):
     """Leaves a sequence of steps with the answer."""
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, answer: MoveResult) -> None:
         super().__init__(answer.reason)
         self.answer = answer
 
@@ -141,10 +141,10 @@ class CheckpointMover:
         self._memory_mib = memory_mib
         self._clock = clock
 
-    def swap_out(self, task: TaskId, deadline_s: float) -> Answer:
+    def swap_out(self, task: TaskId, deadline_s: float) -> MoveResult:
         """See ``backend.Mover``."""
         deadline = self._clock() + deadline_s
-        self._trees.bear_device_memory(task, self._memory_mib(task))
+        self._trees.hold_device_memory(task, self._memory_mib(task))
         self._trees.go_on(task)
         self._trees.hold_launches(task, True)
         try:
@@ -155,13 +155,13 @@ class CheckpointMover:
                 if not self._in_state(task, ProcessState.RUNNING, ProcessState.LOCKED, deadline=deadline):
                     return DONE
                 self._trees.go_on(task)  # a process appeared meanwhile, and takes part
-            raise _GaveUpError(Answer(Outcome.UNSUPPORTED, "it starts processes faster than they can be moved"))
+            raise _GaveUpError(MoveResult(MoveOutcome.UNSUPPORTED, "it starts processes faster than they can be moved"))
         except _GaveUpError as error:
             return self._undone(task, error.answer)
         except DriverMissingError as error:
-            return self._undone(task, Answer(Outcome.UNSUPPORTED, str(error)))
+            return self._undone(task, MoveResult(MoveOutcome.UNSUPPORTED, str(error)))
 
-    def swap_in(self, task: TaskId, deadline_s: float, moves: Mapping[str, str] = STAYS) -> Answer:
+    def swap_in(self, task: TaskId, deadline_s: float, moves: Mapping[str, str] = STAYS) -> MoveResult:
         """See ``backend.Mover``."""
         deadline = self._clock() + deadline_s
         self._trees.go_on(task)
@@ -170,7 +170,7 @@ class CheckpointMover:
         except _GaveUpError as error:
             return self._out_again(task, error.answer, moves)
         except DriverMissingError as error:
-            return Answer(Outcome.LOST, f"its memory cannot be brought back: {error}")
+            return MoveResult(MoveOutcome.LOST, f"its memory cannot be brought back: {error}")
         return self._goes_on(task)
 
     def whereabouts(self, task: TaskId, deadline_s: float) -> Whereabouts:
@@ -219,7 +219,9 @@ class CheckpointMover:
         """
         left = deadline - self._clock()
         if left <= 0:
-            raise _GaveUpError(Answer(Outcome.TIMEOUT, f"the deadline passed before the driver could {name} it"))
+            raise _GaveUpError(
+                MoveResult(MoveOutcome.TIMEOUT, f"the deadline passed before the driver could {name} it")
+            )
         try:
             getattr(self._driver, name)(pid, left, *([] if moves is None else [moves]))
         except DriverError as error:
@@ -228,34 +230,36 @@ class CheckpointMover:
             state = self._state(pid)
             if state is None or state is then:
                 return  # it has ended, or the driver did it and failed to say so
-            outcome = Outcome.LOST if state in (ProcessState.FAILED, ProcessState.MOVING) else Outcome.TIMEOUT
-            raise _GaveUpError(Answer(outcome, f"the driver hung when told to {name} it")) from None
+            outcome = MoveOutcome.LOST if state in (ProcessState.FAILED, ProcessState.MOVING) else MoveOutcome.TIMEOUT
+            raise _GaveUpError(MoveResult(outcome, f"the driver hung when told to {name} it")) from None
 
     def _judge(self, name: str, pid: int, error: str, elsewhere: bool) -> None:
         state = self._state(pid)
         if state is None:
             return  # it ended meanwhile
         if state is ProcessState.FAILED:
-            raise _GaveUpError(Answer(Outcome.LOST, f"the driver failed to {name} it ({error})"))
+            raise _GaveUpError(MoveResult(MoveOutcome.LOST, f"the driver failed to {name} it ({error})"))
         if elsewhere and error.startswith(_NO_MAP):
             why = f"the driver does not bring it back on another device ({error})"
-            raise _GaveUpError(Answer(Outcome.UNSUPPORTED, why, unmappable=True))
+            raise _GaveUpError(MoveResult(MoveOutcome.UNSUPPORTED, why, unmappable=True))
         if error in _UNSUPPORTED:
             why = "managed memory, memory shared between processes, MPS and MIG are reasons"
             raise _GaveUpError(
-                Answer(Outcome.UNSUPPORTED, f"the driver does not {name} such a process ({error}); {why}")
+                MoveResult(MoveOutcome.UNSUPPORTED, f"the driver does not {name} such a process ({error}); {why}")
             )
         if error == _NO_ROOM and name == "checkpoint":
             why = "host memory is short, or its device is divided (MIG)"
-            raise _GaveUpError(Answer(Outcome.UNSUPPORTED, f"the driver cannot {name} it ({error}); {why}"))
+            raise _GaveUpError(MoveResult(MoveOutcome.UNSUPPORTED, f"the driver cannot {name} it ({error}); {why}"))
         if error == _NO_ROOM and name == "restore":
-            raise _GaveUpError(Answer(Outcome.TIMEOUT, "its device has no room for it; somebody took it meanwhile"))
+            raise _GaveUpError(
+                MoveResult(MoveOutcome.TIMEOUT, "its device has no room for it; somebody took it meanwhile")
+            )
         slow = "; it has work on the device that does not end" if error == _NOT_READY else ""
-        raise _GaveUpError(Answer(Outcome.TIMEOUT, f"the driver would not {name} it ({error}){slow}"))
+        raise _GaveUpError(MoveResult(MoveOutcome.TIMEOUT, f"the driver would not {name} it ({error}){slow}"))
 
-    def _undone(self, task: TaskId, answer: Answer) -> Answer:
+    def _undone(self, task: TaskId, answer: MoveResult) -> MoveResult:
         """What a swap that failed comes to: the task goes on where it was, or is lost."""
-        if answer.outcome is Outcome.LOST:
+        if answer.outcome is MoveOutcome.LOST:
             return answer
         if not self._trees.pids(task):
             return HAS_ENDED
@@ -263,40 +267,40 @@ class CheckpointMover:
         try:
             self._put_back(task, self._undone_by(task))
         except _GaveUpError as error:
-            return Answer(Outcome.LOST, f"{answer.reason}; and it cannot go on: {error.answer.reason}")
+            return MoveResult(MoveOutcome.LOST, f"{answer.reason}; and it cannot go on: {error.answer.reason}")
         except DriverMissingError:
             pass  # hence nothing was moved
         back = self._goes_on(task)
         return answer if back.ok else back
 
-    def _out_again(self, task: TaskId, answer: Answer, moves: Mapping[str, str]) -> Answer:
+    def _out_again(self, task: TaskId, answer: MoveResult, moves: Mapping[str, str]) -> MoveResult:
         """What a return that failed comes to: the task waits on the host as before, or is lost.
 
         A task that would be taken off two sets of devices is lost, as no map leads back from both.
         """
-        if answer.outcome is Outcome.LOST:
+        if answer.outcome is MoveOutcome.LOST:
             return answer
         if not self._trees.pids(task):
             return HAS_ENDED
         try:
             deadline = self._undone_by(task)
             if moves and self._in_state(task, ProcessState.LOCKED, ProcessState.RUNNING, deadline=deadline):
-                return Answer(Outcome.LOST, f"{answer.reason}; and a part of it is on other devices already")
+                return MoveResult(MoveOutcome.LOST, f"{answer.reason}; and a part of it is on other devices already")
             self._take_out(task, deadline)
             if self._trees.halt(task, _UNDOING_S):
-                return replace(answer, outcome=answer.outcome if moves else Outcome.TIMEOUT)
+                return replace(answer, outcome=answer.outcome if moves else MoveOutcome.TIMEOUT)
         except _GaveUpError as error:
-            return Answer(Outcome.LOST, f"{answer.reason}; and it cannot leave again: {error.answer.reason}")
-        return Answer(Outcome.LOST, f"{answer.reason}; and its processes cannot be halted again")
+            return MoveResult(MoveOutcome.LOST, f"{answer.reason}; and it cannot leave again: {error.answer.reason}")
+        return MoveResult(MoveOutcome.LOST, f"{answer.reason}; and its processes cannot be halted again")
 
     def _undone_by(self, task: TaskId) -> float:
         return self._clock() + _UNDOING_S + self._memory_mib(task) / _SLOWEST_MIB_PER_S
 
-    def _goes_on(self, task: TaskId) -> Answer:
-        self._trees.bear_device_memory(task, 0)
+    def _goes_on(self, task: TaskId) -> MoveResult:
+        self._trees.hold_device_memory(task, 0)
         if self._trees.stays_halted(task):
             if not self._trees.halt(task, _UNDOING_S):
-                return Answer(Outcome.LOST, "its processes cannot be halted again")
+                return MoveResult(MoveOutcome.LOST, "its processes cannot be halted again")
             return DONE
         self._trees.hold_launches(task, False)
         return DONE if self._trees.pids(task) else HAS_ENDED
@@ -304,13 +308,13 @@ class CheckpointMover:
     def _in_state(self, task: TaskId, *wanted: ProcessState, deadline: float) -> list[int]:
         states = self._states(task, deadline)
         if ProcessState.FAILED in states.values():
-            raise _GaveUpError(Answer(Outcome.LOST, "the driver gave up on one of its processes"))
+            raise _GaveUpError(MoveResult(MoveOutcome.LOST, "the driver gave up on one of its processes"))
         return [pid for pid, state in states.items() if state in wanted]
 
     def _states(self, task: TaskId, deadline: float) -> dict[int, ProcessState]:
         """Of its processes that use a device."""
         if self._clock() >= deadline:
-            raise _GaveUpError(Answer(Outcome.TIMEOUT, "the deadline passed"))
+            raise _GaveUpError(MoveResult(MoveOutcome.TIMEOUT, "the deadline passed"))
         return _known((pid, self._state(pid)) for pid in self._trees.pids(task))
 
     def _state(self, pid: int) -> ProcessState | None:
@@ -322,7 +326,7 @@ class CheckpointMover:
                 return None  # it has ended
             except DriverHungError:
                 continue  # the helper is replaced
-        raise _GaveUpError(Answer(Outcome.LOST, "the driver does not even say where its memory is"))
+        raise _GaveUpError(MoveResult(MoveOutcome.LOST, "the driver does not even say where its memory is"))
 
 
 def _known(states: Iterable[tuple[int, ProcessState | None]]) -> dict[int, ProcessState]:

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from millpond.model.telemetry import DeviceSample
-from millpond.node.records import TaskId
-from millpond.node.sharing.backend import Usage
+from millpond.node.sharing.backend import SliceUsage
+from millpond.node.task.records import TaskId
 
 LOOK_EVERY_S = 0.8
 """Two looks, and what is done about it, within two seconds."""
@@ -52,7 +52,7 @@ class Escape:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class WatchedSlice:
     """A slice under watch.
 
     Attributes:
@@ -64,10 +64,10 @@ class Held:
     device: str
     memory_mib: int
     pids: frozenset[int]
-    usage: Usage
+    usage: SliceUsage
 
 
-def seen(samples: Iterable[DeviceSample], held: Iterable[Held]) -> list[Escape]:
+def seen(samples: Iterable[DeviceSample], held: Iterable[WatchedSlice]) -> list[Escape]:
     """What one look at the devices tells; nothing of devices whose driver does not name processes."""
     rows = {sample.device: sample.processes for sample in samples if sample.processes is not None}
     found = []
@@ -94,7 +94,7 @@ class EscapeWatch:
         self._suspected: set[tuple[TaskId, EscapeKind]] = set()
         self._told: set[tuple[TaskId, EscapeKind]] = set()
 
-    def look(self, samples: Sequence[DeviceSample], held: Sequence[Held]) -> list[Escape]:
+    def look(self, samples: Sequence[DeviceSample], held: Sequence[WatchedSlice]) -> list[Escape]:
         """The escapes that this look makes certain."""
         by_key: Mapping[tuple[TaskId, EscapeKind], Escape] = {
             (escape.task, escape.kind): escape for escape in seen(samples, held)

@@ -13,7 +13,7 @@ from enum import StrEnum
 
 from millpond.model.errors import InconsistentStateError
 from millpond.model.sharing import ShareClass
-from millpond.node.records import TaskId
+from millpond.node.task.records import TaskId
 
 
 class Residence(StrEnum):
@@ -32,7 +32,7 @@ _ON_HOST = frozenset({Residence.LEAVING, Residence.SWAPPED, Residence.RETURNING}
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class LedgerEntry:
     """What one task holds on one node.
 
     Attributes:
@@ -97,14 +97,14 @@ class Ledger:
     def __init__(self, capacity_mib: Mapping[str, int], host_mib: Mapping[str, int]) -> None:
         self._capacity = dict(capacity_mib)
         self._host = dict(host_mib)
-        self._entries: dict[TaskId, Entry] = {}
+        self._entries: dict[TaskId, LedgerEntry] = {}
         self._by_device: dict[str, set[TaskId]] = {}
         self._arrivals = 0
 
-    def __iter__(self) -> Iterator[Entry]:
+    def __iter__(self) -> Iterator[LedgerEntry]:
         return iter(tuple(self._entries.values()))
 
-    def get(self, task: TaskId) -> Entry | None:
+    def get(self, task: TaskId) -> LedgerEntry | None:
         """What a task holds; None for one that is not here."""
         return self._entries.get(task)
 
@@ -127,7 +127,7 @@ class Ledger:
         """Host memory of a node that is set aside."""
         return self._host.get(node, 0)
 
-    def shortage(self, entry: Entry) -> dict[str, int]:
+    def shortage(self, entry: LedgerEntry) -> dict[str, int]:
         """By device, how much is missing for this one to be on it; empty when nothing is."""
         missing = {}
         for device, mib in entry.memory_mib.items():
@@ -136,7 +136,7 @@ class Ledger:
                 missing[device] = mib - account.free_mib
         return missing
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: LedgerEntry) -> None:
         """Take a task into the books.
 
         Raises:
@@ -147,7 +147,7 @@ class Ledger:
         self._require(self.shortage(entry) if entry.residence in _ON_DEVICE else {}, entry)
         self._enter(entry)
 
-    def observe(self, entry: Entry) -> None:
+    def observe(self, entry: LedgerEntry) -> None:
         """Take a task into the books as it was found, whether or not there is room for it."""
         self._enter(replace(entry, left=()) if entry.residence is Residence.RESIDENT else entry)
 
@@ -192,18 +192,18 @@ class Ledger:
         for device in entry.memory_mib if entry is not None else ():
             self._by_device[device].discard(task)
 
-    def on(self, devices: Iterable[str]) -> list[Entry]:
+    def on(self, devices: Iterable[str]) -> list[LedgerEntry]:
         """Everybody who holds something of these devices."""
         tasks = {task for device in devices for task in self._by_device.get(device, ())}
         return sorted((self._entries[task] for task in tasks), key=lambda entry: entry.arrived)
 
-    def _enter(self, entry: Entry) -> None:
+    def _enter(self, entry: LedgerEntry) -> None:
         self._arrivals += 1
         self._entries[entry.task] = replace(entry, arrived=self._arrivals)
         for device in entry.memory_mib:
             self._by_device.setdefault(device, set()).add(entry.task)
 
-    def _require(self, shortage: Mapping[str, int], entry: Entry) -> None:
+    def _require(self, shortage: Mapping[str, int], entry: LedgerEntry) -> None:
         if shortage:
             device, mib = next(iter(shortage.items()))
             raise InconsistentStateError(f"device {device} lacks {mib} MiB for task {entry.task}")

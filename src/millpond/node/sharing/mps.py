@@ -1,4 +1,4 @@
-"""Slices under NVIDIA's multi-process service, in packs of one user on one card (``backend.Hold``).
+"""Slices under NVIDIA's multi-process service, in packs of one user on one card (``backend.SliceEnforcer``).
 
 Programs of a pack run on the card at the same time instead of in turns. The service bounds a program's part of the
 processors and its memory, both for good: it takes them from the environment when a program starts. A fatal fault of one
@@ -24,11 +24,11 @@ from pathlib import Path
 
 from millpond.model.errors import UnavailableError
 from millpond.model.sharing import SliceHold
-from millpond.node import procfs
-from millpond.node.files import read_json, write_json
-from millpond.node.records import TaskId
-from millpond.node.sandbox import Mount
-from millpond.node.sharing.backend import Capability, Owner, Slice, TaskEnv, Usage
+from millpond.node.host import procfs
+from millpond.node.host.files import read_json, write_json
+from millpond.node.sandbox.sandbox import Mount
+from millpond.node.sharing.backend import Capability, Owner, Slice, SliceUsage, TaskEnv
+from millpond.node.task.records import TaskId
 
 CONTROL_PROGRAM = "nvidia-cuda-mps-control"
 
@@ -55,7 +55,7 @@ class _Pack:
         }
 
 
-class MpsHold:
+class MpsEnforcer:
     """All packs of one agent.
 
     Args:
@@ -111,7 +111,7 @@ class MpsHold:
     def hold_launches(self, task: TaskId, held: bool) -> None:
         """See ``Hold``. The service cannot."""
 
-    def usage(self, task: TaskId) -> Usage | None:
+    def usage(self, task: TaskId) -> SliceUsage | None:
         """See ``Hold``. To the driver all of a pack's work is the service's own."""
         return None
 

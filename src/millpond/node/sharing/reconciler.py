@@ -2,8 +2,8 @@
 
 An agent can be killed at any moment, also while it moves a task. The next one believes neither its predecessor nor
 itself: it asks the driver and the processes where each task is, and compares that with what was wanted of it, which was
-written down before anything was done (``away``). Who is found swapped although the core does not want it so had to make
-room, and returns when there is some.
+written down before anything was done (``desired_state``). Who is found swapped although the core does not want it so
+had to make room, and returns when there is some.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from millpond.node.records import TaskId
-from millpond.node.sharing.away import Wish
-from millpond.node.sharing.backend import Answer, Outcome, Whereabouts
-from millpond.node.sharing.ledger import Entry, Ledger, Residence
+from millpond.node.sharing.backend import MoveOutcome, MoveResult, Whereabouts
+from millpond.node.sharing.desired_state import DesiredState
+from millpond.node.sharing.ledger import Ledger, LedgerEntry, Residence
+from millpond.node.task.records import TaskId
 
 
 class Hands(Protocol):
@@ -24,16 +24,16 @@ class Hands(Protocol):
     def whereabouts(self, task: TaskId) -> Whereabouts:
         """Where it really is."""
 
-    def freeze(self, task: TaskId) -> Answer:
+    def freeze(self, task: TaskId) -> MoveResult:
         """Halt it where it is."""
 
-    def thaw(self, task: TaskId) -> Answer:
+    def thaw(self, task: TaskId) -> MoveResult:
         """Let it go on where it is."""
 
-    def swap_in(self, entry: Entry) -> Answer:
+    def swap_in(self, entry: LedgerEntry) -> MoveResult:
         """Bring it onto its device, from wherever between host and device it is."""
 
-    def swap_out(self, task: TaskId) -> Answer:
+    def swap_out(self, task: TaskId) -> MoveResult:
         """The other way round."""
 
 
@@ -47,11 +47,13 @@ class Found:
 
     task: TaskId
     whereabouts: Whereabouts
-    wish: Wish
+    wish: DesiredState
     lost: str = ""
 
 
-def reconcile(entries: Iterable[Entry], wishes: Mapping[TaskId, Wish], ledger: Ledger, hands: Hands) -> list[Found]:
+def reconcile(
+    entries: Iterable[LedgerEntry], wishes: Mapping[TaskId, DesiredState], ledger: Ledger, hands: Hands
+) -> list[Found]:
     """Enter all tasks into an empty ledger as they are, and settle what is neither here nor there.
 
     Tasks at rest come first, as only then is it known who half-way has room to return.
@@ -64,7 +66,7 @@ def reconcile(entries: Iterable[Entry], wishes: Mapping[TaskId, Wish], ledger: L
     looked.sort(key=lambda pair: pair[1] is Whereabouts.HALFWAY)
     found = []
     for entry, where in looked:
-        wish = wishes.get(entry.task, Wish.RUNNING)
+        wish = wishes.get(entry.task, DesiredState.RUNNING)
         lost = _SETTLE[where](entry, wish, ledger, hands)
         if lost:
             ledger.remove(entry.task)
@@ -72,33 +74,33 @@ def reconcile(entries: Iterable[Entry], wishes: Mapping[TaskId, Wish], ledger: L
     return found
 
 
-def _gone(entry: Entry, wish: Wish, ledger: Ledger, hands: Hands) -> str:
+def _gone(entry: LedgerEntry, wish: DesiredState, ledger: Ledger, hands: Hands) -> str:
     """No process of it lives: it is about to begin, or has just ended. Whoever watches it knows, and releases it."""
     ledger.observe(replace(entry, residence=Residence.RESIDENT))
     return ""
 
 
-def _given_up(entry: Entry, wish: Wish, ledger: Ledger, hands: Hands) -> str:
+def _given_up(entry: LedgerEntry, wish: DesiredState, ledger: Ledger, hands: Hands) -> str:
     return "the driver lost it while it was moved"
 
 
-def _running(entry: Entry, wish: Wish, ledger: Ledger, hands: Hands) -> str:
+def _running(entry: LedgerEntry, wish: DesiredState, ledger: Ledger, hands: Hands) -> str:
     ledger.observe(replace(entry, residence=Residence.RESIDENT))
     # One that was to be swapped was not yet, or has returned already: the decision that says which is repeated.
-    return _lost(hands.freeze(entry.task)) if wish is Wish.FROZEN else ""
+    return _lost(hands.freeze(entry.task)) if wish is DesiredState.FROZEN else ""
 
 
-def _frozen(entry: Entry, wish: Wish, ledger: Ledger, hands: Hands) -> str:
+def _frozen(entry: LedgerEntry, wish: DesiredState, ledger: Ledger, hands: Hands) -> str:
     ledger.observe(replace(entry, residence=Residence.RESIDENT))
-    return "" if wish is Wish.FROZEN else _lost(hands.thaw(entry.task))
+    return "" if wish is DesiredState.FROZEN else _lost(hands.thaw(entry.task))
 
 
-def _swapped(entry: Entry, wish: Wish, ledger: Ledger, hands: Hands) -> str:
-    ledger.observe(replace(entry, residence=Residence.SWAPPED, displaced=wish is not Wish.SWAPPED))
+def _swapped(entry: LedgerEntry, wish: DesiredState, ledger: Ledger, hands: Hands) -> str:
+    ledger.observe(replace(entry, residence=Residence.SWAPPED, displaced=wish is not DesiredState.SWAPPED))
     return ""
 
 
-def _halfway(entry: Entry, wish: Wish, ledger: Ledger, hands: Hands) -> str:
+def _halfway(entry: LedgerEntry, wish: DesiredState, ledger: Ledger, hands: Hands) -> str:
     """Back to the device, where there is room; else to the host, to return when there is.
 
     One that was on its way to another device goes on to that: its memory may be there in part.
@@ -110,7 +112,7 @@ def _halfway(entry: Entry, wish: Wish, ledger: Ledger, hands: Hands) -> str:
             return ""
         if answer.ended:
             return _gone(entry, wish, ledger, hands)
-        if answer.outcome is Outcome.LOST:
+        if answer.outcome is MoveOutcome.LOST:
             return answer.reason
         if entry.left:
             return _swapped(entry, wish, ledger, hands)  # nothing of it has come to the other device
@@ -124,11 +126,11 @@ def _halfway(entry: Entry, wish: Wish, ledger: Ledger, hands: Hands) -> str:
     return answer.reason or "it is neither on its device nor on the host"
 
 
-def _lost(answer: Answer) -> str:
-    return answer.reason if answer.outcome is Outcome.LOST else ""
+def _lost(answer: MoveResult) -> str:
+    return answer.reason if answer.outcome is MoveOutcome.LOST else ""
 
 
-_SETTLE: Mapping[Whereabouts, Callable[[Entry, Wish, Ledger, Hands], str]] = {
+_SETTLE: Mapping[Whereabouts, Callable[[LedgerEntry, DesiredState, Ledger, Hands], str]] = {
     Whereabouts.RUNNING: _running,
     Whereabouts.FROZEN: _frozen,
     Whereabouts.SWAPPED: _swapped,

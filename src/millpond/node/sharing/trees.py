@@ -8,9 +8,10 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from millpond.node import freezer, memory_cgroup, procfs, runner
-from millpond.node.records import RunRecord, TaskId
-from millpond.node.sharing.away import Wish, Wishes
+from millpond.node.host import freezer, memory_cgroup, procfs
+from millpond.node.sharing.desired_state import DesiredState, DesiredStates
+from millpond.node.task import runner
+from millpond.node.task.records import RunRecord, TaskId
 
 _LOOK_AGAIN_S = 0.002
 
@@ -34,7 +35,7 @@ class TaskTrees:
     """
 
     record_of: Callable[[TaskId], RunRecord | None]
-    wishes: Wishes
+    wishes: DesiredStates
     gate: Callable[[TaskId, bool], None]
     is_ending: Callable[[TaskId], bool]
     pause: Callable[[float], None] = time.sleep
@@ -94,7 +95,7 @@ class TaskTrees:
         """See ``Trees``."""
         self.gate(task, held)
 
-    def bear_device_memory(self, task: TaskId, mib: int) -> None:
+    def hold_device_memory(self, task: TaskId, mib: int) -> None:
         """See ``Trees``."""
         record = self.record_of(task)
         if record is not None and record.memory_limit_mib:
@@ -102,4 +103,4 @@ class TaskTrees:
 
     def stays_halted(self, task: TaskId) -> bool:
         """See ``Trees``."""
-        return self.wishes.of(task) is Wish.FROZEN
+        return self.wishes.of(task) is DesiredState.FROZEN

@@ -34,7 +34,7 @@ from millpond.scheduling.ordering.base import (
     forecast_s,
     is_exact,
 )
-from millpond.scheduling.ordering.guard import Guard
+from millpond.scheduling.ordering.guard import ShortWorkGuard
 from millpond.scheduling.ordering.running import (
     NOBODY_MOVES,
     count_outlived,
@@ -85,7 +85,7 @@ class Default(Ordering):
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
         self.survival = SurvivalTable()
-        self.guard = Guard()
+        self.guard = ShortWorkGuard()
         self._keys, self._left_s = np.zeros(64), np.zeros(64)
         self.use_kernels(interpreted())
 

@@ -32,7 +32,7 @@ FORGET = 1.0 / 256.0
 _CLASSES = 40
 
 
-class Guard:
+class ShortWorkGuard:
     """What arrives and what runs, by length class (powers of two of seconds)."""
 
     def __init__(self) -> None:

@@ -2,7 +2,7 @@
 
 ``arrays`` and ``shapes`` are the words (what is there, what is asked); ``filters`` says whether it fits, ``scoring``
 and ``fragmentation`` how well, from the ``tables`` that ``mix`` and ``bid_price`` are folded into; ``links`` and
-``cells`` choose devices; ``caching``, ``search`` and ``selector`` find the best node at the price of what changed;
-``gangs`` places several tasks or none. ``kernels`` switches all of it between interpreted and compiled, ``warming``
-compiles ahead.
+``cells`` choose devices; ``score_cache``, ``search`` and ``selector`` find the best node at the price of what changed;
+``gangs`` places several tasks or none. ``kernels`` switches all of it between interpreted and compiled,
+``kernel_warmup`` compiles ahead.
 """

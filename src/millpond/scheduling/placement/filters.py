@@ -35,7 +35,7 @@ from millpond.scheduling.placement.shapes import (
 )
 
 
-class Filter(IntEnum):
+class FilterStep(IntEnum):
     """The filters in the order they are asked; the first to say no is the reason."""
 
     FITS = 0
@@ -201,7 +201,7 @@ def parts_held(devices: Int64Array, device: int, shape: Int64Array) -> int:
 
 @lean_kernel
 def first_failure(nodes: Int64Array, devices: Int64Array, node: int, shape: Int64Array) -> int:
-    """The first ``Filter`` that refuses the shape on the node, masks and vetoes aside; 0 if it fits."""
+    """The first ``FilterStep`` that refuses the shape on the node, masks and vetoes aside; 0 if it fits."""
     failure = host_failure(nodes, node, shape)
     if failure != _FITS:
         return int(failure)

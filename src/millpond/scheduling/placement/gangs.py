@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from millpond.model.topology import Level
 from millpond.scheduling.placement.arrays import CPU_FREE, FIRST_EXTRA, MEMORY_FREE, Int64Array, NodeMask
-from millpond.scheduling.placement.layouts import MOST_MEMBERS, Layout, NodeKinds, Search, Steps
+from millpond.scheduling.placement.layouts import MOST_MEMBERS, Layout, LayoutSearch, NodeKinds, SearchBudget
 from millpond.scheduling.placement.selector import Choice, Selector
 from millpond.scheduling.placement.shapes import Shape
 
@@ -66,7 +66,7 @@ class _Request:
     counts: dict[Shape, int]
     room: dict[Shape, Int64Array]
     more_orders: int = MORE_ORDERS
-    steps: Steps = field(default_factory=Steps)
+    steps: SearchBudget = field(default_factory=SearchBudget)
     kinds: NodeKinds | None = None
     failed: set[bytes] = field(default_factory=set)
 
@@ -224,7 +224,7 @@ def _search(
         if of_kind[kind] < len(members):  # more of one kind than there are members are of no use
             of_kind[kind] += 1
             nodes.append(node)
-    search = Search(selector.kernels, members, nodes, [int(kinds.of[node]) for node in nodes], request.steps)
+    search = LayoutSearch(selector.kernels, members, nodes, [int(kinds.of[node]) for node in nodes], request.steps)
     return members, search.run(selector.arrays)
 
 

@@ -49,7 +49,7 @@ Layout = list[tuple[int, tuple[int, ...]]]
 
 
 @dataclass(slots=True)
-class Steps:
+class SearchBudget:
     """Steps left to a search, or to several that share them."""
 
     left: int = STEPS
@@ -90,7 +90,7 @@ class NodeKinds:
 
 
 @dataclass(slots=True)
-class Search:
+class LayoutSearch:
     """A search on one set of nodes. Which of several equal cards a task gets is not judged by their links.
 
     Attributes:
@@ -103,7 +103,7 @@ class Search:
     members: Sequence[Shape]
     chosen: Sequence[int]
     kinds: Sequence[int]
-    steps: Steps
+    steps: SearchBudget
     nodes: Int64Array = field(init=False)
     devices: Int64Array = field(init=False)
     vectors: dict[Shape, Int64Array] = field(init=False)

@@ -10,7 +10,6 @@ from millpond.scheduling.placement.arrays import (
     Int64Array,
     NodeMask,
 )
-from millpond.scheduling.placement.caching import BLOCK, refresh_scores, refresh_summary
 from millpond.scheduling.placement.cells import (
     SOCKET_LEVEL,
     SWITCH_LEVEL,
@@ -21,6 +20,7 @@ from millpond.scheduling.placement.cells import (
 from millpond.scheduling.placement.filters import device_fits, first_failure
 from millpond.scheduling.placement.kernels import lean_kernel
 from millpond.scheduling.placement.links import closest_cards
+from millpond.scheduling.placement.score_cache import BLOCK, refresh_scores, refresh_summary
 from millpond.scheduling.placement.scoring import NOWHERE, score_node
 from millpond.scheduling.placement.shapes import SHAPE_COMPUTE, SHAPE_DEVICES
 

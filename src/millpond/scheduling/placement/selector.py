@@ -19,11 +19,11 @@ import numpy as np
 
 from millpond.scheduling.placement import search
 from millpond.scheduling.placement.arrays import ClusterArrays, Int64Array, NodeMask
-from millpond.scheduling.placement.caching import BLOCK, SUMMARY_COLUMNS
 from millpond.scheduling.placement.cells import LEVELS
-from millpond.scheduling.placement.filters import Filter
+from millpond.scheduling.placement.filters import FilterStep
 from millpond.scheduling.placement.kernels import KernelSet, interpreted
 from millpond.scheduling.placement.links import LinkTables
+from millpond.scheduling.placement.score_cache import BLOCK, SUMMARY_COLUMNS
 from millpond.scheduling.placement.scoring import NOWHERE
 from millpond.scheduling.placement.shapes import Shape
 from millpond.scheduling.placement.tables import Scorer, ScoreTables
@@ -142,22 +142,22 @@ class Selector:
         """The shape as kernels read it, for this cluster's extra resources."""
         return shape.vector(self.arrays.extras)
 
-    def fit(self, node: int, shape: Shape) -> Filter:
-        """The first filter that keeps the shape off the node; ``Filter.FITS`` if it fits there now."""
+    def fit(self, node: int, shape: Shape) -> FilterStep:
+        """The first filter that keeps the shape off the node; ``FilterStep.FITS`` if it fits there now."""
         arrays = self.arrays
         failure = self.kernels.call("first_failure")(
             arrays.node_table, arrays.device_table, node, shape.vector(arrays.extras)
         )
-        return Filter(int(failure))
+        return FilterStep(int(failure))
 
     def failures(
         self, shape: Shape, node_mask: NodeMask | None = None, level_spare: Int64Array | None = None
     ) -> Int64Array:
-        """Live nodes by the first filter that refuses the shape: int64 (15,), indexed by ``Filter``."""
+        """Live nodes by the first filter that refuses the shape: int64 (15,), indexed by ``FilterStep``."""
         arrays = self.arrays
         if level_spare is not None:
             self._refresh_racks()
-        histogram = np.zeros(len(Filter), dtype=np.int64)
+        histogram = np.zeros(len(FilterStep), dtype=np.int64)
         self.kernels.call("count_failures")(
             arrays.node_table, arrays.device_table, arrays.node_count, shape.vector(arrays.extras), self._flat,
             _NO_MASK if node_mask is None else node_mask, self.links.lookup, self.links.costs,

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from millpond.model.reasons import Cause
-from millpond.scheduling.holdings import Hold
-from millpond.scheduling.placing import NodeMask, Placed
+from millpond.scheduling.cycle.job_placement import NodeMask, Placed
+from millpond.scheduling.holdings import HoldState
 from millpond.scheduling.reclaiming.roster import FloatArray
-from millpond.scheduling.reclaiming.yielding import Part
+from millpond.scheduling.reclaiming.shrink import ShrinkPart
 from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.state import State
 
@@ -38,7 +38,7 @@ class Rule:
     mask: NodeMask | None
     may_grow: Callable[[list[TaskRecord]], bool]
     move_harm: FloatArray = field(default_factory=lambda: NO_MOVES)
-    parts: Sequence[Part] = ()
+    parts: Sequence[ShrinkPart] = ()
     under: str = ""
     still: Callable[[JobRecord], bool] = lambda victim: True
     by_ordering: bool = False
@@ -55,7 +55,7 @@ class Attempt:
         self.move_harm = rule.move_harm.copy()
         self.victims: list[JobRecord] = []
         self.moved: list[JobRecord] = []
-        self.parts: list[Part] = []
+        self.parts: list[ShrinkPart] = []
         self.targets: list[tuple[JobRecord, Placed]] = []
         self.placed: Placed = []
         self.cost = 0.0
@@ -70,14 +70,14 @@ class Attempt:
         if victim is None or not self.rule.still(victim):
             return False
         (self.moved if is_moved else self.victims).append(victim)
-        self._hold(victim, Hold.NOTHING)
+        self._hold(victim, HoldState.NOTHING)
         return True
 
     def spare(self, victim: JobRecord, is_enough: Callable[[], bool]) -> None:
         """Let a job that was released stay after all, if those that are left are enough."""
         journal = self._state.journal
         mark = journal.begin()
-        self._hold(victim, Hold.RUNNING)
+        self._hold(victim, HoldState.RUNNING)
         if not is_enough():
             journal.rollback(mark)
             return
@@ -85,9 +85,9 @@ class Attempt:
         self.victims.remove(victim)
         self.cost -= float(self.rule.harm[victim.slot])
 
-    def _hold(self, victim: JobRecord, hold: Hold) -> None:
+    def _hold(self, victim: JobRecord, hold: HoldState) -> None:
         """Count all tasks of a running job as running, or as gone, on the trial ledger."""
-        state, sign = self._state, -1 if hold is Hold.NOTHING else 1
+        state, sign = self._state, -1 if hold is HoldState.NOTHING else 1
         holders = [task for task in victim.tasks if task.holding is not None]
         for task in holders:
             if task.holding is not None:

@@ -17,14 +17,14 @@ from numpy.typing import NDArray
 
 from millpond.model.reasons import Cause
 from millpond.model.workloads import Priority
+from millpond.scheduling.cycle.job_placement import NodeMask, Placer
 from millpond.scheduling.placement.kernels import KernelSet, interpreted
-from millpond.scheduling.placing import NodeMask, Placer
 from millpond.scheduling.reclaiming.attempts import NO_MOVES, Rule
 from millpond.scheduling.reclaiming.limits import within
 from millpond.scheduling.reclaiming.roster import SLOT_CARDS, SLOT_PRIORITY, SLOT_STARTED, FloatArray
-from millpond.scheduling.reclaiming.searching import Plan, Search
+from millpond.scheduling.reclaiming.searching import Plan, VictimSearch
+from millpond.scheduling.reclaiming.shrink import Shrink, ShrinkPart
 from millpond.scheduling.reclaiming.victims import unprotected
-from millpond.scheduling.reclaiming.yielding import Part, Yielding
 from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.state import State
 from millpond.scheduling.tenancy.admission import is_admitted, limit_in_the_way
@@ -37,8 +37,8 @@ class Planner:
 
     def __init__(self, state: State, placer: Placer) -> None:
         self.state = state
-        self._search = Search(state, placer)
-        self._yielding = Yielding(state)
+        self._search = VictimSearch(state, placer)
+        self._shrink = Shrink(state)
         self._keys: FloatArray = np.zeros(0)
         self._highest_key = 0.0
         self._keys_at = (-1.0, -1)
@@ -159,11 +159,11 @@ class Planner:
             free[[job.slot for job in self._leaving.values() if job.slot >= 0]] = False
         return free
 
-    def _parts(self, may_ask: Callable[[JobRecord], bool]) -> list[Part]:
+    def _parts(self, may_ask: Callable[[JobRecord], bool]) -> list[ShrinkPart]:
         """What can be had without ending running work."""
         if not self.state.suspended and not self.state.elastic and not self.state.kept:
             return []
-        return self._yielding.candidates(may_ask, self._leaving)
+        return self._shrink.candidates(may_ask, self._leaving)
 
     def _lost_work(self, slots: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Harm: GPU-seconds of the present run, at least one. Preference: the youngest run leaves first."""

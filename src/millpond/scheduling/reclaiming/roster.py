@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from millpond.model.workloads import Priority
+from millpond.scheduling.feasibility.name_index import EXTRA_LIMIT
 from millpond.scheduling.holdings import Holding
 from millpond.scheduling.placement.arrays import Int64Array, cells_of
 from millpond.scheduling.records import JobRecord
-from millpond.scheduling.vocabulary import EXTRA_LIMIT
 
 FloatArray = NDArray[np.float64]
 Array = TypeVar("Array", Int64Array, FloatArray)

@@ -1,6 +1,6 @@
 """The search: given who may be asked to leave, the least harmful way to make room for one whole job.
 
-First without ending running work (``yielding``), then node by node: for each task a kernel finds the node on which
+First without ending running work (``shrink``), then node by node: for each task a kernel finds the node on which
 making room does the least harm. Where a limit is in the way, room is made under it too (``limits``). A gang that must
 lie together is tried rack by rack (or node by node), the cheapest of the groups tried wins; one that only should is
 brought together where that does no more harm. All of it happens on the trial ledger; the plan found stays there.
@@ -15,13 +15,13 @@ import numpy as np
 
 from millpond.model.decisions import SuspendMode
 from millpond.model.reasons import Cause
-from millpond.scheduling.gang_sizes import first_tasks, least_tasks
-from millpond.scheduling.nearness import lie_together, near, required_groups, wished_groups
+from millpond.scheduling.cycle.job_placement import NodeMask, Placed, Placer
+from millpond.scheduling.elastic.gang_sizes import first_tasks, least_tasks
+from millpond.scheduling.nodes.topology_groups import lie_together, near, required_groups, wished_groups
 from millpond.scheduling.placement.arrays import Int64Array
 from millpond.scheduling.placement.kernels import KernelSet, interpreted
 from millpond.scheduling.placement.selector import NO_NODE
 from millpond.scheduling.placement.shapes import Shape
-from millpond.scheduling.placing import NodeMask, Placed, Placer
 from millpond.scheduling.reclaiming.attempts import Attempt, Rule
 from millpond.scheduling.reclaiming.limits import make_room_under_limits
 from millpond.scheduling.reclaiming.roster import (
@@ -31,9 +31,9 @@ from millpond.scheduling.reclaiming.roster import (
     ROW_SLOT,
     SLOT_SEQUENCE,
 )
-from millpond.scheduling.reclaiming.softening import soften
+from millpond.scheduling.reclaiming.shrink import Shrink
+from millpond.scheduling.reclaiming.suspend_instead import soften
 from millpond.scheduling.reclaiming.victims import MOST_ROWS, cheapest_room
-from millpond.scheduling.reclaiming.yielding import Yielding
 from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.state import State
 
@@ -73,7 +73,7 @@ class Plan:
         return (*self.victims, *(job for job, _ in self.moved))
 
 
-class Search:
+class VictimSearch:
     """Searches plans on a state.
 
     Attributes:
@@ -83,7 +83,7 @@ class Search:
     def __init__(self, state: State, placer: Placer) -> None:
         self._state = state
         self._placer = placer
-        self._yielding = Yielding(state)
+        self._shrink = Shrink(state)
         self._chosen = np.zeros(MOST_ROWS, dtype=np.int64)
         self._scratch = np.zeros(MOST_ROWS, dtype=np.int64)
         self.asked_anybody = False
@@ -206,17 +206,17 @@ class Search:
     def _attempt(self, record: JobRecord, tasks: list[TaskRecord], rule: Rule, mask: NodeMask | None) -> Attempt | None:
         """Make room and place the tasks on the trial ledger; None, and nothing changed, if that fails."""
         if rule.parts:
-            attempt = self._try(record, tasks, Attempt(self._state, rule, mask), yielding=True)
+            attempt = self._try(record, tasks, Attempt(self._state, rule, mask), shrink=True)
             if attempt is not None:
                 return attempt
-        return self._try(record, tasks, Attempt(self._state, rule, mask), yielding=False)
+        return self._try(record, tasks, Attempt(self._state, rule, mask), shrink=False)
 
-    def _try(self, record: JobRecord, tasks: list[TaskRecord], attempt: Attempt, *, yielding: bool) -> Attempt | None:
+    def _try(self, record: JobRecord, tasks: list[TaskRecord], attempt: Attempt, *, shrink: bool) -> Attempt | None:
         journal, rule = self._state.journal, attempt.rule
         mark = journal.begin()
         placed = None
-        if yielding:
-            attempt.parts = self._yielding.release(
+        if shrink:
+            attempt.parts = self._shrink.release(
                 list(rule.parts), rule.still, record.job.pool, attempt.mask, under=rule.under
             )
             placed = self._placer.place(record, attempt.mask, tasks=tasks) if attempt.parts else None
@@ -229,7 +229,7 @@ class Search:
         if attempt.placed and make_room_under_limits(self._state, record, amount, attempt):
             places = [(job, self._placer.place(job, rule.mask, tasks=job.wanted())) for job in attempt.moved]
             attempt.targets = [(job, place) for job, place in places if place]
-            attempt.parts = self._yielding.give_back(
+            attempt.parts = self._shrink.give_back(
                 attempt.parts, lambda: self._state.queues.limiting(record.queue, amount) is None
             )
             somebody = attempt.victims or attempt.moved or attempt.parts

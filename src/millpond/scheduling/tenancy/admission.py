@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from millpond.scheduling.gang_sizes import least_tasks, most_tasks
+from millpond.scheduling.elastic.gang_sizes import least_tasks, most_tasks
 from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.state import State
 from millpond.scheduling.tenancy.queues import QueueNode

@@ -18,7 +18,7 @@ Account = tuple[str, str]
 """A user, or a queue: the other is empty."""
 
 
-class Held:
+class AccountUsage:
     """What the work of one account holds now."""
 
     __slots__ = ("cpu_milli", "gpu_milli", "jobs")
@@ -27,7 +27,7 @@ class Held:
         self.jobs = self.gpu_milli = self.cpu_milli = 0
 
 
-class Limits:
+class AccountLimitUsage:
     """The limits in force, and what the accounts hold that they could bound.
 
     Attributes:
@@ -39,7 +39,7 @@ class Limits:
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
         self.by_account: dict[Account, Limit] = {}
-        self.held: dict[Account, Held] = {}
+        self.held: dict[Account, AccountUsage] = {}
         self.counted: set[str] = set()
         self.in_force = False
 
@@ -81,7 +81,7 @@ class Limits:
         for account in _accounts(job):
             limit = self.by_account.get(account)
             if limit is not None:
-                held = self.held.get(account) or Held()
+                held = self.held.get(account) or AccountUsage()
                 if any(
                     more > 0 and most is not None and now + more > most
                     for now, more, most in (
@@ -122,10 +122,10 @@ class Limits:
             held.gpu_milli += sign * amount.gpu_milli
             held.cpu_milli += sign * amount.cpu_milli
 
-    def _of(self, account: Account) -> Held:
+    def _of(self, account: Account) -> AccountUsage:
         held = self.held.get(account)
         if held is None:
-            held = self.held[account] = Held()
+            held = self.held[account] = AccountUsage()
         return held
 
 

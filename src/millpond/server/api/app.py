@@ -16,10 +16,13 @@ from starlette.routing import BaseRoute
 from starlette.types import ASGIApp
 
 from millpond.model.errors import MillpondError
-from millpond.server.answer_headers import PLAIN_PAGE, HarmlessAnswers
-from millpond.server.api import (
+from millpond.server.api.body_limits import BodyLimits, RefusedBodyError, refuse_body
+from millpond.server.api.description import DescribedApi
+from millpond.server.api.fast_path import FastPath
+from millpond.server.api.permits import check_permits, open_to_all
+from millpond.server.api.reference import reference_page
+from millpond.server.api.routes import (
     audit,
-    entrance,
     files,
     groups,
     images,
@@ -30,29 +33,26 @@ from millpond.server.api import (
     metrics,
     oidc,
     queues,
+    root_page,
     services,
     ssh,
     sweeps,
     tokens,
     users,
 )
-from millpond.server.api import secrets as secret_routes
-from millpond.server.api.body_limits import BodyLimits, RefusedBodyError, refuse_body
-from millpond.server.api.description import DescribedApi
-from millpond.server.api.fast_path import FastPath
-from millpond.server.api.permits import check_permits, open_to_all
-from millpond.server.api.reference import reference_page
-from millpond.server.auth.guard import Guard
-from millpond.server.auth.security import Security
-from millpond.server.inbox import wall_clock
-from millpond.server.metrics.measuring import Measured
-from millpond.server.proxy.app import Front, Proxy
-from millpond.server.proxy.passes import Passes
-from millpond.server.refusals import refusal_of
+from millpond.server.api.routes import secrets as secret_routes
+from millpond.server.auth.components import Security
+from millpond.server.auth.guard import RequestGuard
+from millpond.server.http.error_responses import refusal_of
+from millpond.server.http.security_headers import PLAIN_PAGE, SecurityHeaders
+from millpond.server.monitoring.metrics.request_metrics import RequestMetrics
+from millpond.server.runtime.inbox import wall_clock
+from millpond.server.runtime.tenants import Tenants
 from millpond.server.service import Service
-from millpond.server.tenants import Tenants
+from millpond.server.serving.proxy.access_tokens import AccessTokens
+from millpond.server.serving.proxy.app import Front, Proxy
 from millpond.server.version import VERSION
-from millpond.specs.api import ErrorBody, ErrorDetail, ErrorInfo
+from millpond.specs.api.base import ErrorBody, ErrorDetail, ErrorInfo
 from millpond.specs.validation import MOST_TOLD
 
 log = logging.getLogger(__name__)
@@ -71,14 +71,14 @@ def make_app(
         secret: what passes to the programs of jobs are signed with.
         names: under which people outside know the server.
     """
-    passes = Passes(secret, wall_clock)
+    passes = AccessTokens(secret, wall_clock)
     routes = make_routes(service, security, tenants, passes)
-    front = Front(Proxy(service, passes, security.accounts), HarmlessAnswers(BodyLimits(FastPath(routes))))
-    guarded = Guard(front, security, bound_to, names, service.origins)
-    return Measured(guarded, service.instruments)
+    front = Front(Proxy(service, passes, security.accounts), SecurityHeaders(BodyLimits(FastPath(routes))))
+    guarded = RequestGuard(front, security, bound_to, names, service.origins)
+    return RequestMetrics(guarded, service.instruments)
 
 
-def make_routes(service: Service, security: Security, tenants: Tenants, passes: Passes) -> FastAPI:
+def make_routes(service: Service, security: Security, tenants: Tenants, passes: AccessTokens) -> FastAPI:
     """The routes alone, with nobody at the door.
 
     Raises:
@@ -116,7 +116,7 @@ def _declared() -> list[BaseRoute]:
     accounts = (login.router, oidc.router, users.router, groups.router, tokens.router, ssh.router, audit.router)
     work = (jobs.router, sweeps.router, files.router, interactive.router, services.router, secret_routes.router)
     pool = (machines.router, queues.router, images.router)
-    others = (*pool, *accounts, machines.health, metrics.router, oidc.people, entrance.router)
+    others = (*pool, *accounts, machines.health, metrics.router, oidc.people, root_page.router)
     # Routes are tried in turn: what is asked for most comes first.
     return [route for router in (*work, *others) for route in router.routes]
 

@@ -15,8 +15,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from millpond.specs.api import API_PREFIX, ErrorBody, ErrorInfo
-from millpond.specs.locate import LARGEST_TEXT
+from millpond.specs.api.base import API_PREFIX, ErrorBody, ErrorInfo
+from millpond.specs.source_positions import LARGEST_TEXT
 
 LARGEST_BODY: Final = LARGEST_TEXT
 """Bytes."""

@@ -10,9 +10,9 @@ from typing import Annotated
 from fastapi import Depends, Query
 from starlette.requests import HTTPConnection
 
-from millpond.server.proxy.passes import Passes
+from millpond.server.runtime.tenants import Tenants
 from millpond.server.service import Service
-from millpond.server.tenants import Tenants
+from millpond.server.serving.proxy.access_tokens import AccessTokens
 
 
 async def _service(connection: HTTPConnection) -> Service:
@@ -21,9 +21,9 @@ async def _service(connection: HTTPConnection) -> Service:
     return service
 
 
-async def _passes(connection: HTTPConnection) -> Passes:
+async def _passes(connection: HTTPConnection) -> AccessTokens:
     passes = connection.app.state.passes
-    assert isinstance(passes, Passes)
+    assert isinstance(passes, AccessTokens)
     return passes
 
 
@@ -33,7 +33,7 @@ async def _tenants(connection: HTTPConnection) -> Tenants:
     return tenants
 
 
-PassesOf = Annotated[Passes, Depends(_passes)]
+PassesOf = Annotated[AccessTokens, Depends(_passes)]
 ServiceOf = Annotated[Service, Depends(_service)]
 TenantsOf = Annotated[Tenants, Depends(_tenants)]
 Word = Annotated[str, Query(max_length=200, pattern=r"^[^\x00]*$")]

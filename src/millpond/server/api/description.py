@@ -7,9 +7,9 @@ from typing import Any
 
 from fastapi import APIRouter, FastAPI
 
-from millpond.specs.api import API_PREFIX, ErrorInfo
-from millpond.specs.job import JobFile
-from millpond.specs.job_bodies import MOST_TOGETHER
+from millpond.specs.api.base import API_PREFIX, ErrorInfo
+from millpond.specs.api.jobs import MOST_TOGETHER
+from millpond.specs.job.job_file import JobFile
 
 _SCHEMAS = "#/components/schemas/"
 

@@ -21,15 +21,15 @@ from starlette.requests import HTTPConnection
 from starlette.status import WS_1008_POLICY_VIOLATION
 
 from millpond.model.errors import InconsistentStateError, MillpondError, NotFoundError, NotLoggedInError
-from millpond.server.auth.acts import Act
-from millpond.server.auth.entering import job_target
-from millpond.server.auth.roles import Caller, Target, Verb, allows, demand
-from millpond.server.auth.security import Security
+from millpond.server.auth.audited_request import Act
+from millpond.server.auth.components import Security
+from millpond.server.auth.job_access import job_target
+from millpond.server.auth.roles import AccessTarget, Caller, Verb, allows, demand
+from millpond.server.auth.vault.secrets import GROUP, USER
 from millpond.server.service import Service
-from millpond.server.vault.secrets import GROUP, USER
 
 DeclaredRoute = APIRoute | APIWebSocketRoute
-Finder = Callable[[HTTPConnection], Awaitable[Target]]
+Finder = Callable[[HTTPConnection], Awaitable[AccessTarget]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +42,14 @@ class Access:
 
     caller: Caller
     verb: Verb
-    target: Target | None
+    target: AccessTarget | None
     act: Act
 
-    def sees(self, target: Target) -> bool:
+    def sees(self, target: AccessTarget) -> bool:
         """Whether the same verb is allowed on another object: for lists."""
         return allows(self.caller, self.verb, target)
 
-    def demand(self, target: Target) -> None:
+    def demand(self, target: AccessTarget) -> None:
         """The same verb on an object that only the body of the request named.
 
         Raises:
@@ -58,7 +58,7 @@ class Access:
         self.act.target = target
         demand(self.caller, self.verb, target)
 
-    def tell(self, after: str, before: str = "", target: Target | None = None) -> None:
+    def tell(self, after: str, before: str = "", target: AccessTarget | None = None) -> None:
         """What changed, for the audit log."""
         self.act.after, self.act.before = after, before
         self.act.target = target or self.act.target
@@ -114,7 +114,7 @@ ClusterKeeper = Annotated[Access, may(Verb.CHANGE_CLUSTER)]
 Myself = Annotated[Access, may(Verb.READ_SELF)]
 
 
-async def job_in_path(request: HTTPConnection) -> Target:
+async def job_in_path(request: HTTPConnection) -> AccessTarget:
     """The job that the path names; nobody's when there is none."""
     service: Service = request.app.state.service
     name = request.path_params["job"]
@@ -123,39 +123,39 @@ async def job_in_path(request: HTTPConnection) -> Target:
         if info is None:
             info = await asyncio.to_thread(service.lookup.look, name)
     except NotFoundError:
-        return Target("job", name)
+        return AccessTarget("job", name)
     return job_target(info, name)
 
 
-async def user_in_path(request: HTTPConnection) -> Target:
+async def user_in_path(request: HTTPConnection) -> AccessTarget:
     """The user that the path names."""
     return security_of(request).accounts.target_user(request.path_params["user"])
 
 
-async def group_in_path(request: HTTPConnection) -> Target:
+async def group_in_path(request: HTTPConnection) -> AccessTarget:
     """The group that the path names."""
     return security_of(request).accounts.target_group(request.path_params["group"])
 
 
-async def token_in_path(request: HTTPConnection) -> Target:
+async def token_in_path(request: HTTPConnection) -> AccessTarget:
     """The token whose id the path names."""
     return security_of(request).accounts.tokens.target(request.path_params["token"])
 
 
-async def secret_in_path(request: HTTPConnection) -> Target:
+async def secret_in_path(request: HTTPConnection) -> AccessTarget:
     """The secret that the path names."""
     path = request.path_params
     return secret_target(path["kind"], path["owner"], path["secret"])
 
 
-def secret_target(kind: str, owner: str, name: str) -> Target:
+def secret_target(kind: str, owner: str, name: str) -> AccessTarget:
     """A secret as what a verb is applied to: a user's own is nobody else's, not even a lead's."""
     if kind == GROUP:
-        return Target("secret", name, groups=frozenset({owner}))
-    return Target("secret", name, user=owner if kind == USER else "")
+        return AccessTarget("secret", name, groups=frozenset({owner}))
+    return AccessTarget("secret", name, user=owner if kind == USER else "")
 
 
-async def dataset_in_path(request: HTTPConnection) -> Target:
+async def dataset_in_path(request: HTTPConnection) -> AccessTarget:
     """The dataset that the path names: its owner's and its own group's, or the caller's where there is none."""
     service: Service = request.app.state.service
     return await service.files.target(request.path_params["name"], request.state.act.caller)

@@ -17,9 +17,9 @@ from starlette.datastructures import Headers
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from millpond.model.errors import InvalidInputError
-from millpond.server.files.outputs import OpenedFile
-from millpond.server.files.service import Span
-from millpond.specs.api import ErrorBody, ErrorInfo
+from millpond.server.storage.files.outputs import OpenedFile
+from millpond.server.storage.files.service import Span
+from millpond.specs.api.base import ErrorBody, ErrorInfo
 
 _SPAN: Final = re.compile(r"bytes\s*=\s*(\d{0,18})\s*-\s*(\d{0,18})\s*", re.ASCII)
 SPAN_PATTERN: Final = r"^(bytes [0-9]{1,18}-[0-9]{1,18}/[0-9]{1,18})?$"

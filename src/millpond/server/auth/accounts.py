@@ -13,13 +13,13 @@ from dataclasses import replace
 from typing import Final
 
 from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError
-from millpond.server.absent import absent
 from millpond.server.auth import secrets
-from millpond.server.auth.records import AccountLimits, Group, Identity, Member, Token, TokenKind, User
-from millpond.server.auth.roles import Caller, Role, Target, Verb, allows
-from millpond.server.auth.tokens import Tokens
+from millpond.server.auth.records import AccountLimits, Group, GroupMember, OidcIdentity, Token, TokenKind, User
+from millpond.server.auth.roles import AccessTarget, Caller, UserRole, Verb, allows
+from millpond.server.auth.tokens import TokenRegistry
 from millpond.server.auth.user_numbers import UserNumbers
 from millpond.server.store.accounts import AccountStore
+from millpond.server.views.not_found import absent
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ class Accounts:
         self._users = {user.name: user for user in store.users()}
         self._groups = {group.name: group for group in store.groups()}
         self._members = {(member.group, member.user): member for member in store.members()}
-        self.tokens = Tokens(store, clock)
+        self.tokens = TokenRegistry(store, clock)
         self.numbers = UserNumbers(store)
         self._callers: dict[str, dict[tuple[str, str], Caller]] = {}
         self._owner = owner
@@ -167,12 +167,12 @@ class Accounts:
         with self._lock:
             return sorted(self._groups.values(), key=lambda group: group.name)
 
-    def members_of(self, group: str) -> list[Member]:
+    def members_of(self, group: str) -> list[GroupMember]:
         """Who is in a group, the oldest member first."""
         with self._lock:
             return sorted((member for member in self._members.values() if member.group == group), key=_age)
 
-    def memberships(self, user: str) -> list[Member]:
+    def memberships(self, user: str) -> list[GroupMember]:
         """The groups that a user is in, the oldest first; the first is where their jobs go by default."""
         with self._lock:
             return sorted((member for member in self._members.values() if member.user == user), key=_age)
@@ -188,17 +188,19 @@ class Accounts:
             groups = [group for group in self._groups.values() if allows(caller, verb, self.target_group(group.name))]
             return frozenset(group.queue for group in groups)
 
-    def target_user(self, name: str) -> Target:
+    def target_user(self, name: str) -> AccessTarget:
         """A user as what a verb is applied to; of nobody's groups when there is none of this name."""
-        return Target("user", name, name, frozenset(member.group for member in self.memberships(name)))
+        return AccessTarget("user", name, name, frozenset(member.group for member in self.memberships(name)))
 
-    def target_group(self, name: str) -> Target:
+    def target_group(self, name: str) -> AccessTarget:
         """A group as what a verb is applied to."""
-        return Target("group", name, groups=frozenset({name}))
+        return AccessTarget("group", name, groups=frozenset({name}))
 
     # ---- changing users and groups ------------------------------------------------------------------------------
 
-    def add_user(self, user: User, group: str = "", role: Role = Role.MEMBER, identity: Identity | None = None) -> User:
+    def add_user(
+        self, user: User, group: str = "", role: UserRole = UserRole.MEMBER, identity: OidcIdentity | None = None
+    ) -> User:
         """Make an account, as a member of a group when one is named.
 
         Args:
@@ -214,7 +216,7 @@ class Accounts:
             made = replace(user, created_at=self._clock())
             beside = () if identity is None else (identity,)
             if group:
-                member = Member(self.group(group).name, user.name, role, made.created_at)
+                member = GroupMember(self.group(group).name, user.name, role, made.created_at)
                 self._store.save(made, member, *beside)
                 self._members[member.group, member.user] = member
             else:
@@ -271,7 +273,7 @@ class Accounts:
             self._groups[name] = changed
         return changed
 
-    def put_member(self, group: str, user: str, role: Role, issuer: str = "") -> Member:
+    def put_member(self, group: str, user: str, role: UserRole, issuer: str = "") -> GroupMember:
         """Take a user into a group, or give a member another role.
 
         Args:
@@ -281,19 +283,19 @@ class Accounts:
             NotFoundError: there is no such group or user.
             InvalidInputError: nobody is an admin of a group.
         """
-        if role is Role.ADMIN:
+        if role is UserRole.ADMIN:
             raise InvalidInputError("admin is not a role within a group", "use lead, member or viewer")
         with self._lock:
             key = self.group(group).name, self.user(user).name
             known = self._members.get(key)
             since = known.since if known else self._clock()
-            member = Member(*key, role, since, issuer)
+            member = GroupMember(*key, role, since, issuer)
             self._store.save(member)
             self._members[key] = member
             self._callers.pop(user, None)
         return member
 
-    def drop_member(self, group: str, user: str) -> Member:
+    def drop_member(self, group: str, user: str) -> GroupMember:
         """Let a user leave a group.
 
         Raises:
@@ -339,6 +341,6 @@ class Accounts:
         self._callers.pop(user.name, None)
 
 
-def _age(member: Member) -> tuple[float, str, str]:
+def _age(member: GroupMember) -> tuple[float, str, str]:
     """The order of memberships: the oldest first."""
     return member.since, member.group, member.user

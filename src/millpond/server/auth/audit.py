@@ -14,7 +14,7 @@ from typing import Final
 
 from sqlalchemy.exc import DBAPIError
 
-from millpond.server.store.audit import AuditEntry, AuditQuestion, AuditStore
+from millpond.server.store.audit import AuditEntry, AuditQuery, AuditStore
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ class AuditLog:
         self._urgent.set()
         return done
 
-    def find(self, question: AuditQuestion) -> list[AuditEntry]:
+    def find(self, question: AuditQuery) -> list[AuditEntry]:
         """Matching entries, the newest first."""
         return self._store.find(question)
 

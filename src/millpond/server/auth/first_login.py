@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Final
 
 from millpond.model.errors import UnavailableError
+from millpond.server.auth.components import Security
 from millpond.server.auth.records import TokenKind
-from millpond.server.auth.security import Security
-from millpond.specs.server_bodies import FIRST_LOGIN_FILE
+from millpond.specs.api.server import FIRST_LOGIN_FILE
 
 _NAME: Final = "the first login"
 

@@ -13,8 +13,8 @@ from typing import Final
 
 from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError
 from millpond.server.auth.accounts import Accounts
-from millpond.server.auth.records import GroupInvitation, Member
-from millpond.server.auth.roles import Role, Verb, allows
+from millpond.server.auth.records import GroupInvitation, GroupMember
+from millpond.server.auth.roles import UserRole, Verb, allows
 from millpond.server.store.accounts import AccountStore
 
 VALID_S: Final = 14 * 86_400.0
@@ -36,7 +36,7 @@ class GroupInvitations:
         self._lock = threading.Lock()
         self._open = {(each.group, each.user): each for each in store.group_invitations()}
 
-    def invite(self, group: str, user: str, role: Role, by: str) -> GroupInvitation:
+    def invite(self, group: str, user: str, role: UserRole, by: str) -> GroupInvitation:
         """Offer a place in a group; a second offer replaces the first.
 
         Raises:
@@ -75,7 +75,7 @@ class GroupInvitations:
         with suppress(NotFoundError):
             self.withdraw(group, user)
 
-    def accept(self, group: str, user: str) -> Member:
+    def accept(self, group: str, user: str) -> GroupMember:
         """Make a user who was invited a member.
 
         Raises:

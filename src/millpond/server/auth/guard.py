@@ -19,16 +19,16 @@ from starlette.requests import cookie_parser
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from millpond.server.answer_headers import HARMLESS
-from millpond.server.auth.acts import Act
+from millpond.server.auth.audited_request import Act
+from millpond.server.auth.components import Security
 from millpond.server.auth.roles import Caller
 from millpond.server.auth.secrets import csrf_of, id_of, is_same
-from millpond.server.auth.security import Security
-from millpond.server.proxy.headers import HOST_ONLY, PLATFORM_COOKIES
-from millpond.specs.accounts import CSRF_HEADER
-from millpond.specs.api import API_PREFIX, ErrorBody, ErrorInfo
-from millpond.specs.origins import PATHS_ONLY, JobOrigins
-from millpond.specs.serving import OPEN_PATH, PROXY_PREFIX
+from millpond.server.http.security_headers import HARMLESS
+from millpond.server.serving.proxy.headers import HOST_ONLY, PLATFORM_COOKIES
+from millpond.specs.api.accounts import CSRF_HEADER
+from millpond.specs.api.base import API_PREFIX, ErrorBody, ErrorInfo
+from millpond.specs.config.origins import PATHS_ONLY, JobOrigins
+from millpond.specs.job.serving import OPEN_PATH, PROXY_PREFIX
 
 COOKIE: Final = f"{PLATFORM_COOKIES}session"
 HOST_COOKIE: Final = f"{HOST_ONLY}{COOKIE}"
@@ -46,7 +46,7 @@ _UNKNOWN_NAME: Final = ErrorBody(
 )
 
 
-class Guard:
+class RequestGuard:
     """Lets requests pass whose caller is known, and that address this server by a name it has.
 
     The second stops web pages that reach a local server through a name of their own (DNS rebinding).

@@ -12,7 +12,7 @@ from typing import Final
 
 from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError
 from millpond.server.auth.accounts import Accounts
-from millpond.server.auth.records import Identity, User
+from millpond.server.auth.records import OidcIdentity, User
 from millpond.server.store.accounts import AccountStore
 
 LONGEST_SUBJECT: Final = 255
@@ -33,16 +33,16 @@ class Identities:
         self._lock = threading.RLock()
         self._known = {(found.issuer, found.subject): found for found in store.identities()}
 
-    def find(self, issuer: str, subject: str) -> Identity | None:
+    def find(self, issuer: str, subject: str) -> OidcIdentity | None:
         """The account of somebody at a provider; None when none is bound to them."""
         return self._known.get((issuer, subject))
 
-    def of(self, user: str) -> Identity | None:
+    def of(self, user: str) -> OidcIdentity | None:
         """Who an account's owner is to a provider; None when it is bound to nobody there."""
         with self._lock:
             return next((found for found in self._known.values() if found.user == user), None)
 
-    def bind(self, user: str, issuer: str, subject: str) -> Identity:
+    def bind(self, user: str, issuer: str, subject: str) -> OidcIdentity:
         """From now on, who logs in as this subject has this account; what it was bound to before no longer opens it.
 
         Raises:
@@ -62,9 +62,9 @@ class Identities:
                 return taken
             if self.of(user) is not None:
                 self.unbind(user)
-            return self._keep(Identity(issuer, subject, user, self._clock()))
+            return self._keep(OidcIdentity(issuer, subject, user, self._clock()))
 
-    def add_user(self, user: User, issuer: str, subject: str) -> Identity:
+    def add_user(self, user: User, issuer: str, subject: str) -> OidcIdentity:
         """Make an account for somebody who has none.
 
         Raises:
@@ -73,12 +73,12 @@ class Identities:
         with self._lock:
             if self.find(issuer, subject) is not None:
                 raise ConflictError(f"{subject!r} has an account already", "log in once more")
-            made = Identity(issuer, subject, user.name, self._clock())
+            made = OidcIdentity(issuer, subject, user.name, self._clock())
             self._accounts.add_user(user, identity=made)
             self._known[issuer, subject] = made
             return made
 
-    def unbind(self, user: str) -> Identity:
+    def unbind(self, user: str) -> OidcIdentity:
         """Nobody at a provider has this account any more, and what followed from the provider's word ends.
 
         Tokens that the account has stay; what browsers were given for jobs is void.
@@ -100,12 +100,12 @@ class Identities:
             del self._known[found.issuer, found.subject]
             return found
 
-    def keep(self, identity: Identity) -> None:
+    def keep(self, identity: OidcIdentity) -> None:
         """Keep what is otherwise about a bound identity."""
         with self._lock:
             self._keep(identity)
 
-    def _keep(self, identity: Identity) -> Identity:
+    def _keep(self, identity: OidcIdentity) -> OidcIdentity:
         self._store.save(identity)
         self._known[identity.issuer, identity.subject] = identity
         return identity

@@ -9,12 +9,12 @@ from millpond.model.errors import InvalidInputError, NotAllowedError
 from millpond.model.tenants import DEFAULT_QUEUE
 from millpond.model.workloads import Job, Kind
 from millpond.server.auth.accounts import Accounts
-from millpond.server.auth.roles import Caller, Target, Verb, allows
-from millpond.specs.job import JobSpec, check_job
+from millpond.server.auth.roles import AccessTarget, Caller, Verb, allows
+from millpond.specs.job.job_file import JobSpec, check_job
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class QueuePlace:
     """Where somebody's job belongs."""
 
     user: str
@@ -26,7 +26,7 @@ class Place:
         return replace(job, user=self.user, queue=self.queue, group=self.group)
 
 
-def place_for(accounts: Accounts, caller: Caller, queue: str | None) -> Place:
+def place_for(accounts: Accounts, caller: Caller, queue: str | None) -> QueuePlace:
     """Where a job goes that somebody submits.
 
     Args:
@@ -38,7 +38,7 @@ def place_for(accounts: Accounts, caller: Caller, queue: str | None) -> Place:
     if queue is None:
         for member in accounts.memberships(caller.user):
             if _may_submit(caller, member.group):
-                return Place(caller.user, accounts.group(member.group).queue, member.group)
+                return QueuePlace(caller.user, accounts.group(member.group).queue, member.group)
         queue = DEFAULT_QUEUE
     owner = accounts.group_of_queue(queue)
     group = owner.name if owner else ""
@@ -49,10 +49,10 @@ def place_for(accounts: Accounts, caller: Caller, queue: str | None) -> Place:
             f"{caller.user} may not submit to queue {queue!r}",
             f"use one of: {queues}" if queues else "ask a lead or an admin to be made a member of a group",
         )
-    return Place(caller.user, queue, group)
+    return QueuePlace(caller.user, queue, group)
 
 
-def settle_place(accounts: Accounts, caller: Caller, spec: JobSpec) -> tuple[JobSpec, Place]:
+def settle_place(accounts: Accounts, caller: Caller, spec: JobSpec) -> tuple[JobSpec, QueuePlace]:
     """The job file with what follows from who submits it written into it, and where the job belongs.
 
     Raises:
@@ -84,4 +84,4 @@ def longest_dev_s(accounts: Accounts, user: str, group: str) -> float | None:
 
 def _may_submit(caller: Caller, group: str) -> bool:
     groups = frozenset({group} - {""})
-    return allows(caller, Verb.SUBMIT_JOBS, Target("queue", group, groups=groups))
+    return allows(caller, Verb.SUBMIT_JOBS, AccessTarget("queue", group, groups=groups))

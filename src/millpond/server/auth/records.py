@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from millpond.server.auth.roles import Role, Verb
+from millpond.server.auth.roles import UserRole, Verb
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class GroupMember:
     """A user's place in a group; the role is never that of an admin.
 
     Attributes:
@@ -65,7 +65,7 @@ class Member:
 
     group: str
     user: str
-    role: Role
+    role: UserRole
     since: float = 0.0
     issuer: str = ""
 
@@ -82,13 +82,13 @@ class GroupInvitation:
 
     group: str
     user: str
-    role: Role
+    role: UserRole
     by: str
     at: float
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class OidcIdentity:
     """Who an account's owner is to an OpenID Connect provider. Names there may change hands; a subject never does.
 
     Attributes:

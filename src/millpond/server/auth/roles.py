@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from enum import IntEnum, StrEnum
 
 from millpond.model.errors import NotAllowedError
-from millpond.server.absent import absent
+from millpond.server.views.not_found import absent
 
 
-class Role(StrEnum):
+class UserRole(StrEnum):
     """What somebody is: an admin everywhere, the others within one group."""
 
     ADMIN = "admin"
@@ -75,8 +75,8 @@ class Scope(IntEnum):
 
 _NONE, _OWN, _GROUP, _ALL = Scope.NONE, Scope.OWN, Scope.GROUP, Scope.ALL
 
-RIGHTS: dict[Verb, dict[Role, Scope]] = {
-    verb: dict(zip(Role, scopes, strict=True))
+RIGHTS: dict[Verb, dict[UserRole, Scope]] = {
+    verb: dict(zip(UserRole, scopes, strict=True))
     for verb, scopes in {
         #                     admin  lead    member  viewer
         Verb.READ_CLUSTER: (_ALL, _ALL, _ALL, _ALL),
@@ -124,7 +124,7 @@ class Caller:
 
     user: str
     admin: bool = False
-    roles: tuple[tuple[str, Role], ...] = ()
+    roles: tuple[tuple[str, UserRole], ...] = ()
     verbs: frozenset[Verb] | None = None
     how: str = ""
     token: str = ""
@@ -141,7 +141,7 @@ def first_group(caller: Caller) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class AccessTarget:
     """What a verb is applied to.
 
     Attributes:
@@ -158,7 +158,7 @@ class Target:
     shared: bool = False
 
 
-def shared_target(target: Target, visibility: str) -> Target:
+def shared_target(target: AccessTarget, visibility: str) -> AccessTarget:
     """An object as far as whose it is lets others see it: ``private``, ``group`` or ``everyone``."""
     groups = frozenset[str]() if visibility == "private" else target.groups
     return replace(target, groups=groups, shared=visibility == "everyone")
@@ -168,17 +168,19 @@ def widest(caller: Caller, verb: Verb) -> Scope:
     """The widest scope in which the caller may do this at all, by any of their roles."""
     rights = RIGHTS[verb]
     if caller.admin:
-        return rights[Role.ADMIN]
+        return rights[UserRole.ADMIN]
     # In no group at all, somebody is a viewer of nothing but what is their own.
-    return max((rights[role] for _, role in caller.roles), default=min(rights[Role.VIEWER], Scope.GROUP))
+    return max((rights[role] for _, role in caller.roles), default=min(rights[UserRole.VIEWER], Scope.GROUP))
 
 
-def allows(caller: Caller, verb: Verb, target: Target) -> bool:
+def allows(caller: Caller, verb: Verb, target: AccessTarget) -> bool:
     """Whether the caller's roles let them do this to the target. What a token is confined to is asked elsewhere."""
     rights = RIGHTS[verb]
-    scopes = [(None, rights[Role.ADMIN])] if caller.admin else [(group, rights[role]) for group, role in caller.roles]
+    scopes = (
+        [(None, rights[UserRole.ADMIN])] if caller.admin else [(group, rights[role]) for group, role in caller.roles]
+    )
     if not scopes:
-        scopes = [(None, rights[Role.VIEWER])]
+        scopes = [(None, rights[UserRole.VIEWER])]
     own = bool(target.user) and target.user == caller.user
     return any(
         scope is Scope.ALL
@@ -199,7 +201,7 @@ _SEEN_BY = {
 """The verb by which somebody sees that an object is there at all."""
 
 
-def demand(caller: Caller, verb: Verb, target: Target | None = None) -> None:
+def demand(caller: Caller, verb: Verb, target: AccessTarget | None = None) -> None:
     """Let the caller do this to the target, or to some object or other when there is none yet.
 
     Raises:

@@ -8,11 +8,11 @@ from dataclasses import replace
 from typing import Final
 
 from millpond.model.errors import ConflictError
-from millpond.server.absent import absent
 from millpond.server.auth.records import SshKey
-from millpond.server.auth.roles import Target
+from millpond.server.auth.roles import AccessTarget
 from millpond.server.store.ssh_keys import SshKeyStore
-from millpond.specs.ssh import PublicKey
+from millpond.server.views.not_found import absent
+from millpond.specs.api.ssh import PublicKey
 
 MOST_KEYS: Final = 50
 """One user may have."""
@@ -52,10 +52,10 @@ class SshKeys:
             raise absent("key", key_id)
         return found
 
-    def target(self, key_id: str) -> Target:
+    def target(self, key_id: str) -> AccessTarget:
         """A key as what a verb is applied to; nobody's when there is none of this id."""
         found = self._keys.get(key_id)
-        return Target("key", key_id, found.user if found else "")
+        return AccessTarget("key", key_id, found.user if found else "")
 
     def add(self, user: str, key: PublicKey, name: str) -> SshKey:
         """Register a key; the same for the same user again changes nothing.

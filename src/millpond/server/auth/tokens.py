@@ -11,11 +11,11 @@ from typing import Final
 from sqlalchemy.exc import DBAPIError
 
 from millpond.model.errors import ConflictError
-from millpond.server.absent import absent
 from millpond.server.auth import secrets
 from millpond.server.auth.records import Token, TokenKind
-from millpond.server.auth.roles import Target, Verb
+from millpond.server.auth.roles import AccessTarget, Verb
 from millpond.server.store.accounts import AccountStore
+from millpond.server.views.not_found import absent
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ MOST_TOKENS: Final = 200
 _LOGINS: Final = (TokenKind.SESSION, TokenKind.LOGIN, TokenKind.INVITATION)
 
 
-class Tokens:
+class TokenRegistry:
     """The tokens of one server.
 
     Args:
@@ -71,10 +71,10 @@ class Tokens:
         with self._lock:
             return sorted(self._tokens.values(), key=lambda token: (-token.created_at, token.id))
 
-    def target(self, token_id: str) -> Target:
+    def target(self, token_id: str) -> AccessTarget:
         """A token as what a verb is applied to; nobody's when there is none of this id."""
         token = self._tokens.get(token_id)
-        return Target("token", token_id, token.user if token else "")
+        return AccessTarget("token", token_id, token.user if token else "")
 
     def is_use_due(self, token_id: str) -> bool:
         """Whether it is time to write down that a token is in use."""

@@ -7,14 +7,14 @@ from functools import partial
 from typing import Final
 
 from millpond.model.states import JobState
-from millpond.server.asking import Asking
-from millpond.server.audience import Audience
-from millpond.server.board import picture_apart
-from millpond.server.core import Core
-from millpond.server.explaining import Explainer
-from millpond.server.loop import Loop
-from millpond.specs.job_bodies import JobInfo
-from millpond.specs.reason_bodies import ReasonInfo, RemedyInfo
+from millpond.server.runtime.core import Core
+from millpond.server.runtime.loop import Loop
+from millpond.server.runtime.queries import CoreQueries
+from millpond.server.views.job_cache import picture_apart
+from millpond.server.views.reasons import ReasonCache
+from millpond.server.views.visibility import Reader
+from millpond.specs.api.jobs import JobInfo
+from millpond.specs.api.reasons import ReasonInfo, RemedyInfo
 
 REASONS_IN_A_LIST: Final = 20
 """Reasons cost the scheduler's thread time; in a list the first so many waiting jobs get one."""
@@ -23,42 +23,42 @@ REASONS_IN_A_LIST: Final = 20
 class Reasons:
     """Tells reasons."""
 
-    def __init__(self, loop: Loop, asking: Asking) -> None:
+    def __init__(self, loop: Loop, queries: CoreQueries) -> None:
         self._loop = loop
-        self._asking = asking
-        self._explainer = Explainer()
+        self._queries = queries
+        self._explainer = ReasonCache()
 
-    async def added_to(self, infos: list[JobInfo], audience: Audience) -> list[JobInfo]:
+    async def added_to(self, infos: list[JobInfo], reader: Reader) -> list[JobInfo]:
         """All asked at once: they are answered between the same two turns, so that a list waits for one turn only."""
         waiting = [info for info in infos if info.state == JobState.QUEUED][:REASONS_IN_A_LIST]
-        told = await asyncio.gather(*(self.explained(info, audience) for info in waiting))
+        told = await asyncio.gather(*(self.explained(info, reader) for info in waiting))
         explained = {info.id: info for info in told}
         return [explained.get(info.id, info) for info in infos]
 
-    async def explained(self, info: JobInfo, audience: Audience) -> JobInfo:
+    async def explained(self, info: JobInfo, reader: Reader) -> JobInfo:
         """A job that waited a moment ago, as it is now, with the reason if it still waits: both of one instant."""
         if self._loop.apart is not None:
             return picture_apart(info)
-        now, reason = await self._asking.ask(
-            lambda core: (self._loop.board.get(info.id), self._explain(core, info.id, briefly=True))
+        now, reason = await self._queries.ask(
+            lambda core: (self._loop.job_cache.get(info.id), self._explain(core, info.id, briefly=True))
         )
         if now is None:
             return await asyncio.to_thread(self._loop.lookup.look, info.id)
         if reason is None or now.state != JobState.QUEUED:
             return now
-        return now.model_copy(update={"reason": (await self.veiled(reason, audience)).summary})
+        return now.model_copy(update={"reason": (await self.veiled(reason, reader)).summary})
 
-    async def veiled(self, reason: ReasonInfo, audience: Audience) -> ReasonInfo:
+    async def veiled(self, reason: ReasonInfo, reader: Reader) -> ReasonInfo:
         """A reason as these readers may see it; only where a job stands in the way the store may have to be asked."""
-        return await asyncio.to_thread(audience.reason, reason, self._loop.lookup.find) if reason.blocked_by else reason
+        return await asyncio.to_thread(reader.reason, reason, self._loop.lookup.find) if reason.blocked_by else reason
 
     async def of(self, job: str) -> ReasonInfo | None:
         """Whom a job waits for, or why it waits or runs; None when it has ended."""
-        info, apart = self._loop.board.get(job), self._loop.apart
+        info, apart = self._loop.job_cache.get(job), self._loop.apart
         if apart is not None and info is not None:
             remedy = RemedyInfo(change=apart.remedy)
             return ReasonInfo(job=job, state=info.state, cause="copy", summary=info.reason, remedy=remedy)
-        return await self._asking.ask(lambda core: self._explain(core, job))
+        return await self._queries.ask(lambda core: self._explain(core, job))
 
     def _explain(self, core: Core, job: str, *, briefly: bool = False) -> ReasonInfo | None:
         """For the scheduler's thread: whom a job waits for, or why it waits or runs; None when it has ended."""

@@ -6,16 +6,16 @@ import asyncio
 from typing import Any
 
 from millpond.model.workloads import Job
-from millpond.server.asking import Asking
-from millpond.server.auth.queues import Place
+from millpond.server.auth.queues import QueuePlace
 from millpond.server.auth.roles import Caller
-from millpond.server.batch import refusal
-from millpond.server.disk_use import DiskBooks
-from millpond.server.doors import require_listening
-from millpond.server.ground import Ground
-from millpond.server.jobs.awaited import AwaitedJobs
-from millpond.server.provisions.admission import Settled
-from millpond.specs.job import JobFile
+from millpond.server.jobs.dependency_names import AwaitedJobs
+from millpond.server.operations.disk_use import DiskBooks
+from millpond.server.runtime.batch import refusal
+from millpond.server.runtime.queries import CoreQueries
+from millpond.server.sessions.task_sockets import require_listening
+from millpond.server.startup.server_components import ServerComponents
+from millpond.server.storage.provisioning.admission import Settled
+from millpond.specs.job.job_file import JobFile
 
 
 class Requirements:
@@ -25,12 +25,12 @@ class Requirements:
         disk: what everybody holds on disk.
     """
 
-    def __init__(self, ground: Ground, asking: Asking, disk: DiskBooks) -> None:
-        self._ground = ground
-        self._asking = asking
+    def __init__(self, components: ServerComponents, queries: CoreQueries, disk: DiskBooks) -> None:
+        self._components = components
+        self._queries = queries
         self._disk = disk
 
-    async def check_means(self, file: JobFile, place: Place, caller: Caller) -> None:
+    async def check_means(self, file: JobFile, place: QueuePlace, caller: Caller) -> None:
         """Whether the server can give a job what it needs of it: a place apart from others, room on disk, its secrets.
 
         Raises:
@@ -39,16 +39,18 @@ class Requirements:
             InvalidInputError: a secret is not there for it, its program cannot listen where the file says, or it names
                 what belongs to the server, or to the owner of the server's account.
         """
-        self._ground.isolation.check(caller.user)
+        self._components.isolation.check(caller.user)
         self._disk.check(place.user, place.group)
         if file.workdir is not None and not file.ship:
-            await asyncio.to_thread(self._ground.isolation.working_folder, file.workdir, caller.user)
+            await asyncio.to_thread(self._components.isolation.working_folder, file.workdir, caller.user)
         if file.named_paths:
-            await asyncio.to_thread(self._ground.isolation.check_paths, file, caller.user, self._ground.files.is_listed)
+            await asyncio.to_thread(
+                self._components.isolation.check_paths, file, caller.user, self._components.files.is_listed
+            )
         if file.serve is not None:
-            await asyncio.to_thread(require_listening, file, self._ground.state_dir)
+            await asyncio.to_thread(require_listening, file, self._components.state_dir)
         if file.secrets:
-            await asyncio.to_thread(self._ground.vault.check, place.user, place.group, file.secrets)
+            await asyncio.to_thread(self._components.vault.check, place.user, place.group, file.secrets)
 
     async def check_possible(self, job: Job) -> None:
         """Whether the cluster could take a job, were it empty.
@@ -56,19 +58,19 @@ class Requirements:
         Raises:
             InvalidInputError: it never could.
         """
-        reason = await self._asking.ask(lambda core: core.scheduler.check(job))
+        reason = await self._queries.ask(lambda core: core.scheduler.check(job))
         if reason is not None:
             raise refusal(reason)
 
     def awaited_jobs(self, caller: Caller) -> AwaitedJobs:
         """Finds the jobs that ``after`` names in one submission."""
-        loop = self._ground.loop
-        return AwaitedJobs(loop.board, loop.lookup, self._ground.store, caller)
+        loop = self._components.loop
+        return AwaitedJobs(loop.job_cache, loop.lookup, self._components.store, caller)
 
     async def admit(self, file: JobFile, document: dict[str, Any], caller: Caller) -> Settled:
         """What a job refers to, checked, and how its file is kept."""
-        isolation = self._ground.isolation
+        isolation = self._components.isolation
         is_another = isolation.is_another(caller.user)
         identity = await asyncio.to_thread(isolation.identity_of, caller.user) if is_another else None
-        document = await self._ground.files.admit(file, document, caller, identity)
-        return await self._ground.outfit.provisions.admit(file, document, caller, identity)
+        document = await self._components.files.admit(file, document, caller, identity)
+        return await self._components.provisioning.provisions.admit(file, document, caller, identity)

@@ -11,14 +11,14 @@ from millpond.model.errors import ConflictError, MillpondError
 from millpond.model.events import DesiredCountChanged
 from millpond.model.states import JobState
 from millpond.scheduling.records import JobRecord
-from millpond.server.inbox import ChangeJob, wall_clock
-from millpond.server.loop import Loop
-from millpond.server.proxy.balancing import Balancer
-from millpond.server.proxy.holding import WaitingRoom
-from millpond.server.proxy.metering import Meter
+from millpond.server.runtime.inbox import ChangeJob, wall_clock
+from millpond.server.runtime.loop import Loop
+from millpond.server.serving.proxy.balancing import Balancer
+from millpond.server.serving.proxy.metering import ProxyMeter
+from millpond.server.serving.proxy.request_queue import RequestQueue
 from millpond.server.serving.routing import Routes
-from millpond.specs.job import JobFile
-from millpond.specs.job_bodies import JobInfo
+from millpond.specs.api.jobs import JobInfo
+from millpond.specs.job.job_file import JobFile
 
 log = logging.getLogger(__name__)
 
@@ -35,10 +35,10 @@ class ServiceFront:
     def __init__(self, loop: Loop, file_of: Callable[[str], JobFile]) -> None:
         self._loop = loop
         self._file_of = file_of
-        self.meter = Meter()
+        self.meter = ProxyMeter()
         self.balancer = Balancer()
         self.routes = Routes()
-        self.room = WaitingRoom(self.wake, self._woken)
+        self.room = RequestQueue(self.wake, self._woken)
 
     def look(self, info: JobInfo) -> JobInfo:
         """A job with the deadline of the requests that wait for it, if any do."""
@@ -47,8 +47,8 @@ class ServiceFront:
 
     async def wake(self, job: str) -> bool:
         """Have a job that is at rest get a replica; says whether it was at rest."""
-        info = self._loop.board.get(job)
-        if info is None or not info.resting or not (await asyncio.to_thread(self._file_of, job)).may_rest:
+        info = self._loop.job_cache.get(job)
+        if info is None or not info.scaled_to_zero or not (await asyncio.to_thread(self._file_of, job)).may_rest:
             return False
         change = ChangeJob(job, lambda record, now: _waking(record, now))
         try:
@@ -66,7 +66,7 @@ class ServiceFront:
 
 
 def _waking(record: JobRecord, now: float) -> DesiredCountChanged:
-    if not record.resting:
+    if not record.scaled_to_zero:
         raise ConflictError(f"job {record.id!r} is awake", "ask again")
     role = record.job.roles[0]
     # Those that were swapped are there, and come back together; else the first is started.

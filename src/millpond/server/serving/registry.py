@@ -10,8 +10,8 @@ from typing import Any, Final
 from millpond.model.errors import ConflictError
 from millpond.server.serving.revisions import Phase, Revision
 from millpond.server.store.revisions import RevisionStore
-from millpond.specs.job_bodies import JobInfo
-from millpond.specs.job_ids import revision_job, service_of
+from millpond.specs.api.jobs import JobInfo
+from millpond.specs.job.job_ids import revision_job, service_of
 
 NOTHING_COMES: Final = "look at its revisions with `pond rollout status`"
 

@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Any
 
 from millpond.model.amounts import seconds_text
-from millpond.specs.serving import Rollout
+from millpond.specs.job.serving import Rollout
 
 
 class Phase(StrEnum):
@@ -100,7 +100,7 @@ GONE = Side(0, 0, alive=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class RolloutStep:
     """What is to be done next.
 
     Attributes:
@@ -115,7 +115,7 @@ class Step:
     present: int | None = None
 
 
-def next_step(revision: Revision, rule: Rollout, coming: Side, present: Side, overdue: bool) -> Step:
+def next_step(revision: Revision, rule: Rollout, coming: Side, present: Side, overdue: bool) -> RolloutStep:
     """What is to be done next about a revision that comes.
 
     Args:
@@ -124,29 +124,29 @@ def next_step(revision: Revision, rule: Rollout, coming: Side, present: Side, ov
     if revision.phase is Phase.UNDOING:
         return _undoing(revision, rule, coming, present)
     if not coming.alive:
-        return Step(Phase.UNDOING if present.alive else Phase.UNDONE, "its job has ended")
+        return RolloutStep(Phase.UNDOING if present.alive else Phase.UNDONE, "its job has ended")
     if not present.alive:
-        return Step(Phase.CURRENT, "the revision before it has ended")
+        return RolloutStep(Phase.CURRENT, "the revision before it has ended")
     if revision.paused:
-        return Step()
+        return RolloutStep()
     if overdue:
-        return Step(Phase.UNDOING, f"no further replica was ready within {seconds_text(rule.deadline)}")
+        return RolloutStep(Phase.UNDOING, f"no further replica was ready within {seconds_text(rule.deadline)}")
     if revision.phase is Phase.CANARY:
-        return Step() if coming.submitted else Step(coming=revision.canary_size)
+        return RolloutStep() if coming.submitted else RolloutStep(coming=revision.canary_size)
     if coming.ready >= revision.target and present.desired == 0:
-        return Step(Phase.CURRENT, f"{coming.ready} ready")
+        return RolloutStep(Phase.CURRENT, f"{coming.ready} ready")
     more, fewer = sizes(coming, present, revision.target, rule)
-    return Step(coming=more, present=fewer)
+    return RolloutStep(coming=more, present=fewer)
 
 
-def _undoing(revision: Revision, rule: Rollout, coming: Side, present: Side) -> Step:
+def _undoing(revision: Revision, rule: Rollout, coming: Side, present: Side) -> RolloutStep:
     """The same backwards: the present revision is the one that comes, and gets back what it had."""
     if not present.alive:
-        return Step(Phase.CURRENT if coming.alive else Phase.UNDONE, "the revision before it has ended")
+        return RolloutStep(Phase.CURRENT if coming.alive else Phase.UNDONE, "the revision before it has ended")
     if coming.desired == 0 and present.desired >= revision.before:
-        return Step(Phase.UNDONE)
+        return RolloutStep(Phase.UNDONE)
     more, fewer = sizes(present, coming, revision.before, rule)
-    return Step(coming=fewer, present=more)
+    return RolloutStep(coming=fewer, present=more)
 
 
 def sizes(coming: Side, leaving: Side, target: int, rule: Rollout) -> tuple[int, int]:

@@ -22,20 +22,20 @@ from millpond.model.events import Noted
 from millpond.model.reasons import Reason
 from millpond.model.states import JobState, TaskState
 from millpond.model.workloads import Kind
-from millpond.server.inbox import Submission
-from millpond.server.loop import Loop
-from millpond.server.provisions.admission import NEEDED
-from millpond.server.proxy.places import Place, places_of
+from millpond.server.runtime.inbox import Submission
+from millpond.server.runtime.loop import Loop
 from millpond.server.serving.front import ServiceFront
-from millpond.server.serving.probing import Probe
+from millpond.server.serving.probes import Probe
+from millpond.server.serving.proxy.endpoints import TaskEndpoint, places_of
 from millpond.server.serving.registry import Revisions
+from millpond.server.serving.replica_counts import ANSWER_WITHIN_S, Goal, Sizing
 from millpond.server.serving.revisions import GONE, HELD, TO_BE_SUBMITTED, Phase, Revision, Side, next_step
 from millpond.server.serving.routing import Split
-from millpond.server.serving.sizing import ANSWER_WITHIN_S, Goal, Sizing
+from millpond.server.storage.provisioning.admission import NEEDED
 from millpond.server.store.store import Store
-from millpond.specs.job import stored_job
-from millpond.specs.job_bodies import JobInfo
-from millpond.specs.serving import Serve
+from millpond.specs.api.jobs import JobInfo
+from millpond.specs.job.job_file import stored_job
+from millpond.specs.job.serving import Serve
 
 log = logging.getLogger(__name__)
 
@@ -131,14 +131,14 @@ class Rollouts:
             self._changed.clear()
         self._probe.close()
 
-    def _replicas(self, service: str) -> list[tuple[Place, Serve]]:
+    def _replicas(self, service: str) -> list[tuple[TaskEndpoint, Serve]]:
         """The running replicas of the revisions between which a service changes."""
         coming, present = self._revisions.coming(service), self._revisions.present(service)
         if coming is None or present is None:
             return []
         found = []
         for revision in (coming, present):
-            info = self._loop.board.get(revision.job)
+            info = self._loop.job_cache.get(revision.job)
             if info is not None:
                 # Nothing of it runs now, or its file cannot be read, which its step tells.
                 with suppress(MillpondError):
@@ -182,7 +182,7 @@ class Rollouts:
 
     def _circumstance(self, revision: Revision) -> str:
         """What is known of why a revision did not come up; may be empty."""
-        info = self._loop.board.get(revision.job) or self._store.jobs.ended_job(revision.job)
+        info = self._loop.job_cache.get(revision.job) or self._store.jobs.ended_job(revision.job)
         if info is None:
             return ""
         if info.state == JobState.QUEUED:
@@ -198,12 +198,12 @@ class Rollouts:
         text = f"revision {revision.number} is {phase}" + (f": {told}" if told else "")
         present = self._revisions.present(revision.service)
         for job in {revision.job, present.job if present is not None else ""}:
-            if self._loop.board.get(job) is not None:
+            if self._loop.job_cache.get(job) is not None:
                 self._loop.tell([Noted(self._clock(), job, text)])
                 self._sizing.call_off(job)
 
     def _resize(self, job: str, replicas: int | None, why: str, drain_s: float) -> None:
-        info = self._loop.board.get(job)
+        info = self._loop.job_cache.get(job)
         if replicas is not None and info is not None:
             self._sizing.pursue(info, Goal(replicas, why), drain_s)
 
@@ -221,7 +221,7 @@ class Rollouts:
 
     def _side(self, revision: Revision) -> Side:
         """How the job of a revision stands now."""
-        info = self._loop.board.get(revision.job)
+        info = self._loop.job_cache.get(revision.job)
         if info is None and not self._is_known(revision.job):
             return TO_BE_SUBMITTED
         desired = None if info is None else self._sizing.now(revision.job)
@@ -233,7 +233,7 @@ class Rollouts:
         return Side(desired, self._ready[revision.job], waiting=min(waiting, desired))
 
     def _is_known(self, job: str) -> bool:
-        return self._loop.board.get(job) is not None or self._store.jobs.is_job(job)
+        return self._loop.job_cache.get(job) is not None or self._store.jobs.is_job(job)
 
     def _is_overdue(self, revision: Revision, coming: Side, deadline_s: float) -> bool:
         """Whether it waits for a replica to become ready for too long; the time counts anew after a restart."""
@@ -247,7 +247,7 @@ class Rollouts:
     def _leftovers(self, service: str) -> list[JobInfo]:
         """Jobs of revisions that were replaced or withdrawn, and have not ended."""
         gone = [each for each in self._revisions.of(service) if each.phase in (Phase.RETIRED, Phase.UNDONE)]
-        shown = [self._loop.board.get(each.job) for each in gone]
+        shown = [self._loop.job_cache.get(each.job) for each in gone]
         return [info for info in shown if info is not None and info.kind == Kind.SERVICE]
 
     def _end_leftovers(self, service: str) -> None:

@@ -10,18 +10,18 @@ from typing import Any
 from millpond.model.errors import ConflictError, MillpondError
 from millpond.model.states import JobState, TaskState
 from millpond.model.workloads import Kind
-from millpond.server.jobs.showing import Jobs
-from millpond.server.proxy.balancing import Readiness
-from millpond.server.proxy.places import Place, places_of
+from millpond.server.jobs.listing import JobListing
 from millpond.server.serving.front import ServiceFront
-from millpond.server.serving.probing import takes_connections
+from millpond.server.serving.probes import takes_connections
+from millpond.server.serving.proxy.balancing import Readiness
+from millpond.server.serving.proxy.endpoints import TaskEndpoint, places_of
 from millpond.server.serving.registry import Revisions
 from millpond.server.serving.revisions import Phase, Revision
-from millpond.specs.job_bodies import JobInfo
-from millpond.specs.job_ids import service_of
-from millpond.specs.origins import JobOrigins
-from millpond.specs.service_bodies import RevisionInfo, ServiceInfo
-from millpond.specs.serving import Serve, base_path
+from millpond.specs.api.jobs import JobInfo
+from millpond.specs.api.services import RevisionInfo, ServiceInfo
+from millpond.specs.config.origins import JobOrigins
+from millpond.specs.job.job_ids import service_of
+from millpond.specs.job.serving import Serve, base_path
 
 
 class Services:
@@ -35,7 +35,7 @@ class Services:
     """
 
     def __init__(
-        self, jobs: Jobs, front: ServiceFront, revisions: Revisions, origins: JobOrigins, state_dir: Path
+        self, jobs: JobListing, front: ServiceFront, revisions: Revisions, origins: JobOrigins, state_dir: Path
     ) -> None:
         self._state_dir = state_dir
         self._readiness = Readiness(state_dir)
@@ -85,7 +85,7 @@ class Services:
             asked += [self._is_ready(place, serve) for place in places]
         return count, sum(await asyncio.gather(*asked))
 
-    async def _is_ready(self, place: Place, serve: Serve) -> bool:
+    async def _is_ready(self, place: TaskEndpoint, serve: Serve) -> bool:
         """Whether a replica answers as its job file says; without a word there, whether it takes connections."""
         path = serve.ready_path(place.task.job)
         return await takes_connections(place) if path is None else bool(await self._readiness.ready_ones([place], path))

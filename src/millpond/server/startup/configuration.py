@@ -12,18 +12,18 @@ from millpond.model.errors import MillpondError
 from millpond.model.power import PowerRule
 from millpond.model.sharing import LENIENT, SliceRules
 from millpond.node.devices.nvidia import NvidiaVendor
-from millpond.node.machine import Machine
-from millpond.server.inbox import wall_clock
-from millpond.server.loop import Loop
-from millpond.server.provisions.outfit import Means
-from millpond.server.vault.ciphers import Cipher
-from millpond.specs.cluster import ClusterConfig, load_cluster
-from millpond.specs.confining import RunAs, TaskRules
-from millpond.specs.oidc import OidcRules
-from millpond.specs.prices import PriceList
-from millpond.specs.provisioning import Provisioning
-from millpond.specs.queues import QueuePaths
-from millpond.specs.webhooks import Webhook
+from millpond.node.host.machine import Machine
+from millpond.server.auth.vault.ciphers import Cipher
+from millpond.server.runtime.inbox import wall_clock
+from millpond.server.runtime.loop import Loop
+from millpond.server.storage.provisioning.components import ProvisioningDependencies
+from millpond.specs.config.cluster import ClusterConfig, load_cluster
+from millpond.specs.config.oidc import OidcRules
+from millpond.specs.config.prices import PriceList
+from millpond.specs.config.provisioning import ProvisioningRules
+from millpond.specs.config.queues import QueuePaths
+from millpond.specs.config.tasks import RunAs, TaskRules
+from millpond.specs.config.webhooks import Webhook
 
 log = logging.getLogger(__name__)
 
@@ -66,14 +66,16 @@ class Current:
         """The provider at which people may log in."""
         return self.config.oidc
 
-    def provisioning(self) -> Provisioning:
+    def provisioning(self) -> ProvisioningRules:
         """What jobs are provided with."""
         return self.config.provisioning
 
-    def means(self, machine: Machine, wake: Callable[[], None]) -> Means:
+    def means(self, machine: Machine, wake: Callable[[], None]) -> ProvisioningDependencies:
         """What provides for jobs on a machine."""
         has_cards = any(device.vendor == NvidiaVendor.name for node in machine.nodes for device in node.devices)
-        return Means(self.paths, self.provisioning, wake, has_cards, tuple(node.name for node in machine.nodes))
+        return ProvisioningDependencies(
+            self.paths, self.provisioning, wake, has_cards, tuple(node.name for node in machine.nodes)
+        )
 
     def prices(self) -> PriceList:
         """The price list."""

@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from millpond.model.errors import ConflictError, UnavailableError
-from millpond.node import running
-from millpond.node.door import door_of, folder_behind
-from millpond.node.files import read_json, write_json
-from millpond.node.records import TaskFiles, TaskId, attempt_dir, read_record
+from millpond.node.host.files import read_json, write_json
+from millpond.node.sessions.task_socket import door_of, folder_behind
+from millpond.node.task import running_tasks
+from millpond.node.task.records import TaskFiles, TaskId, attempt_dir, read_record
 from millpond.server.state_dir import IDENTITY_FILE, LOCK_FILE
 from millpond.server.store.identity import DatabaseOwner
 from millpond.server.store.store import Store
@@ -92,8 +92,8 @@ def adopt_files(original: Path, state_dir: Path, tasks: Iterable[TaskId]) -> Non
             paths += [door_of(state_dir, theirs.door), folder_behind(state_dir, theirs.door)]
         for path in paths:
             _lead(path, original / path.relative_to(state_dir))
-        running.make_room(state_dir)
-        running.enter(TaskFiles.of(state_dir, task).record)
+        running_tasks.make_room(state_dir)
+        running_tasks.enter(TaskFiles.of(state_dir, task).record)
 
 
 def _lead(path: Path, target: Path) -> None:

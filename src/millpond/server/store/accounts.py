@@ -8,11 +8,20 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from millpond.server.auth.records import AccountLimits, Group, GroupInvitation, Identity, Member, Token, TokenKind, User
-from millpond.server.auth.roles import Role, Verb
+from millpond.server.auth.records import (
+    AccountLimits,
+    Group,
+    GroupInvitation,
+    GroupMember,
+    OidcIdentity,
+    Token,
+    TokenKind,
+    User,
+)
+from millpond.server.auth.roles import UserRole, Verb
 from millpond.server.store import schema
 
-Account = User | Group | Member | Token | Identity | GroupInvitation
+Account = User | Group | GroupMember | Token | OidcIdentity | GroupInvitation
 
 
 class AccountStore:
@@ -31,7 +40,7 @@ class AccountStore:
                 if changed.rowcount == 0:
                     connection.execute(table.insert().values(row))
 
-    def drop(self, *records: Member | Identity | GroupInvitation) -> None:
+    def drop(self, *records: GroupMember | OidcIdentity | GroupInvitation) -> None:
         """Forget these, all or none."""
         with self._engine.begin() as connection:
             for record in records:
@@ -76,11 +85,11 @@ class AccountStore:
         rows = self._all(schema.groups, schema.groups.c.name)
         return [Group(row.name, row.queue, row.created_at, _limits(row)) for row in rows]
 
-    def members(self) -> list[Member]:
+    def members(self) -> list[GroupMember]:
         """All memberships, the oldest first."""
         table = schema.members
         return [
-            Member(row.group, row.user, Role(row.role), row.since, row.issuer)
+            GroupMember(row.group, row.user, UserRole(row.role), row.since, row.issuer)
             for row in self._all(table, table.c.since, table.c.group, table.c.user)
         ]
 
@@ -88,7 +97,7 @@ class AccountStore:
         """All invitations into groups, the oldest first."""
         table = schema.group_invitations
         return [
-            GroupInvitation(row.group, row.user, Role(row.role), row.by, row.at)
+            GroupInvitation(row.group, row.user, UserRole(row.role), row.by, row.at)
             for row in self._all(table, table.c.at, table.c.group, table.c.user)
         ]
 
@@ -110,11 +119,11 @@ class AccountStore:
             for row in self._all(schema.tokens, schema.tokens.c.created_at, schema.tokens.c.id)
         ]
 
-    def identities(self) -> list[Identity]:
+    def identities(self) -> list[OidcIdentity]:
         """All identities."""
         table = schema.identities
         return [
-            Identity(row.issuer, row.subject, row.user, row.since, row.makes_admin)
+            OidcIdentity(row.issuer, row.subject, row.user, row.since, row.makes_admin)
             for row in self._all(table, table.c.issuer, table.c.subject)
         ]
 
@@ -129,11 +138,11 @@ def _table(record: Account) -> sa.Table:
             return schema.users
         case Group():
             return schema.groups
-        case Member():
+        case GroupMember():
             return schema.members
         case Token():
             return schema.tokens
-        case Identity():
+        case OidcIdentity():
             return schema.identities
         case GroupInvitation():
             return schema.group_invitations

@@ -13,8 +13,8 @@ from typing import Any
 import sqlalchemy as sa
 
 from millpond.server.store.schema import jobs, trials
-from millpond.specs.job_ids import split_member
-from millpond.specs.members import member_document
+from millpond.specs.job.job_ids import split_member
+from millpond.specs.job.members import member_document
 
 
 def row_of(job: str) -> str:

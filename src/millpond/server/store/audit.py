@@ -39,7 +39,7 @@ class AuditEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class AuditQuestion:
+class AuditQuery:
     """Which entries are wanted; what is left empty asks for nothing in particular.
 
     Attributes:
@@ -64,7 +64,7 @@ class AuditStore:
         with self._engine.begin() as connection:
             connection.execute(schema.audit.insert(), [dataclasses.asdict(entry) for entry in entries])
 
-    def find(self, question: AuditQuestion) -> list[AuditEntry]:
+    def find(self, question: AuditQuery) -> list[AuditEntry]:
         """Matching entries, the newest first."""
         table = schema.audit
         query = sa.select(*(table.c[field.name] for field in dataclasses.fields(AuditEntry)))

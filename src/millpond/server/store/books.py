@@ -8,9 +8,9 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from millpond.server.runtime.usage import HeldAmount, UsageChange, UsageInterval
 from millpond.server.store.schema import usage
-from millpond.server.usage import Change, Held, Stretch
-from millpond.specs.job_ids import split_member
+from millpond.specs.job.job_ids import split_member
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Share:
     queues: frozenset[str]
 
 
-def write_changes(connection: sa.Connection, changes: Sequence[Change]) -> None:
+def write_changes(connection: sa.Connection, changes: Sequence[UsageChange]) -> None:
     """Make changes durable, within the transaction of the turn they happened in."""
     ends: list[dict[str, Any]] = []
     began: list[dict[str, Any]] = []
@@ -59,16 +59,16 @@ def write_changes(connection: sa.Connection, changes: Sequence[Change]) -> None:
         connection.execute(usage.insert(), began)
 
 
-def open_stretches(connection: sa.Connection) -> list[Stretch]:
+def open_stretches(connection: sa.Connection) -> list[UsageInterval]:
     """Stretches that have not ended."""
     return [
-        Stretch(
+        UsageInterval(
             row.job,
             row.user,
             row.queue,
             row.kind,
             row.since,
-            Held(row.model, row.gpu_milli, row.cpu_milli, row.memory_mib),
+            HeldAmount(row.model, row.gpu_milli, row.cpu_milli, row.memory_mib),
         )
         for row in connection.execute(sa.select(usage).where(usage.c.until.is_(None)))
     ]
@@ -87,7 +87,7 @@ def sums(connection: sa.Connection, by: str, since: float, until: float, share: 
 
     Args:
         until: not to come yet, as what is still held counts up to this instant.
-        by: a ``specs.usage_bodies.Grouping``.
+        by: a ``specs.api.usage.Grouping``.
         share: whose; None: everybody's.
     """
     if until <= since:
@@ -138,7 +138,7 @@ def _by_array(sums: Sequence[UsageSum]) -> list[UsageSum]:
     return list(merged.values())
 
 
-def _row(stretch: Stretch) -> dict[str, Any]:
+def _row(stretch: UsageInterval) -> dict[str, Any]:
     held = stretch.held
     return {
         "job": stretch.job,

@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
-from millpond.server.store import arrays, forgetting, schema
-from millpond.specs.job_bodies import JobInfo
+from millpond.server.store import arrays, deletion, schema
+from millpond.specs.api.jobs import JobInfo
 
 LIVE: Final = "live"
 DEPENDENT: Final = "dependent"
@@ -28,7 +28,7 @@ _REPEATED: Final = sa.select(schema.idempotency_keys.c.job, schema.idempotency_k
 )
 _ENDED: Final = (
     schema.jobs.update()
-    .where(schema.jobs.c.id == sa.bindparam("job"), schema.jobs.c.state != forgetting.DELETED)
+    .where(schema.jobs.c.id == sa.bindparam("job"), schema.jobs.c.state != deletion.DELETED)
     .values(
         state=sa.bindparam("as"), ended_at=sa.bindparam("at"), info=sa.bindparam("look"), name=sa.bindparam("called")
     )

@@ -23,7 +23,7 @@ from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.pool import NullPool
 
 from millpond.model.errors import UnavailableError
-from millpond.node import procfs
+from millpond.node.host import procfs
 from millpond.server.store import schema
 
 log = logging.getLogger(__name__)

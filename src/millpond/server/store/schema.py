@@ -83,7 +83,7 @@ trials = Table(
     Column("data", Text, nullable=False),
     Index("trials_by_parent", "parent"),
 )
-"""What is known of the trials of sweeps by what they reported. See ``server.sweeps``."""
+"""What is known of the trials of sweeps by what they reported. See ``server.jobs.sweeps``."""
 
 idempotency_keys = Table(
     "idempotency_keys",
@@ -112,7 +112,8 @@ usage = Table(
     Index("usage_by_end", "until"),
     Index("usage_by_job", "job"),
 )
-"""Stretches of time in which a job held the same; ``until`` is empty while it still does. See ``server.usage``."""
+"""Stretches of time in which a job held the same; ``until`` is empty while it still does. See
+``server.runtime.usage``."""
 
 deliveries = Table(
     "deliveries",
@@ -128,7 +129,7 @@ deliveries = Table(
     Column("trouble", Text, nullable=False),
     Index("deliveries_by_due", "state", "due_at"),
 )
-"""What is to be told to webhooks, and what became of it. See ``server.webhooks``."""
+"""What is to be told to webhooks, and what became of it. See ``server.operations.webhooks``."""
 
 datasets = Table(
     "datasets",
@@ -162,7 +163,7 @@ images = Table(
     Column("login", String(100), nullable=False, server_default=""),
     Column("exact", Text, nullable=False, server_default=""),
 )
-"""The catalogue of images. See ``server.provisions.catalogue``."""
+"""The catalogue of images. See ``server.storage.provisioning.catalogue``."""
 
 
 revisions = Table(

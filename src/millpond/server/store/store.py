@@ -1,8 +1,8 @@
 """What the server remembers, and in which transactions.
 
 One thread writes what the scheduler knows (the scheduler's), any thread reads; what is too old is removed by another,
-in small transactions (``server.retention``), and accounts and the audit log have parts and writers of their own
-(``accounts``, ``audit``). A batch of events becomes durable in one transaction before any
+in small transactions (``server.operations.retention``), and accounts and the audit log have parts and writers of their
+own (``accounts``, ``audit``). A batch of events becomes durable in one transaction before any
 of them is acknowledged or handled; decisions become durable before an engine sees them.
 """
 
@@ -18,11 +18,12 @@ import sqlalchemy as sa
 from millpond.model.codec import from_plain, to_plain
 from millpond.model.decisions import Decision
 from millpond.model.errors import UnavailableError
-from millpond.server.store import arrays, books, deliveries, forgetting, histories, schema
+from millpond.server.runtime.usage import UsageChange, UsageInterval
+from millpond.server.store import arrays, books, deletion, deliveries, histories, schema
 from millpond.server.store.accounts import AccountStore
 from millpond.server.store.audit import AuditStore
 from millpond.server.store.books import Share, UsageSum
-from millpond.server.store.connecting import claim, connect
+from millpond.server.store.database import claim, connect
 from millpond.server.store.deliveries import DeliveryStore, NewDelivery
 from millpond.server.store.histories import DecisionEntry, History, LogEntry
 from millpond.server.store.identity import IdentityStore
@@ -32,8 +33,7 @@ from millpond.server.store.reserve import Reserve
 from millpond.server.store.revisions import RevisionStore
 from millpond.server.store.secrets import SecretStore
 from millpond.server.store.ssh_keys import SshKeyStore
-from millpond.server.usage import Change, Stretch
-from millpond.specs.job_bodies import JobInfo
+from millpond.specs.api.jobs import JobInfo
 
 KEPT_EVENTS: Final = 1_000_000
 """The newest events that are kept behind a snapshot, for job histories and for replay in the simulator."""
@@ -45,7 +45,7 @@ _DELIVERIES_KEPT_S: Final = 30 * _DAY_S
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class StoredSnapshot:
     """The scheduler's state after log entry ``seq``, and the version of Millpond that wrote it."""
 
     seq: int
@@ -131,7 +131,7 @@ class Store:
         self,
         decisions: Sequence[DecisionEntry],
         ended: Sequence[JobInfo] = (),
-        held: Sequence[Change] = (),
+        held: Sequence[UsageChange] = (),
         told: Sequence[NewDelivery] = (),
     ) -> None:
         """Make what a turn came to durable, all or nothing.
@@ -149,7 +149,7 @@ class Store:
                 connection.execute(schema.decisions.insert(), [_decision_row(entry) for entry in decisions])
             write_ended(connection, ended)
 
-    def save_snapshot(self, snapshot: Snapshot) -> None:
+    def save_snapshot(self, snapshot: StoredSnapshot) -> None:
         """Keep a snapshot, and drop what is too old to be needed."""
         events, snapshots, keys = schema.events, schema.snapshots, schema.idempotency_keys
         with self._engine.begin() as connection:
@@ -164,22 +164,22 @@ class Store:
             connection.execute(snapshots.delete().where(snapshots.c.seq < oldest))
             connection.execute(events.delete().where(events.c.seq <= min(oldest, snapshot.seq - KEPT_EVENTS)))
             connection.execute(keys.delete().where(keys.c.at < snapshot.at - _KEYS_KEPT_S))
-            forgetting.forget_deleted(connection)
+            deletion.forget_deleted(connection)
             deliveries.forget(connection, snapshot.at - _DELIVERIES_KEPT_S)
 
     def forget(self, jobs: Sequence[str]) -> None:
         """Drop jobs with their histories; only those that ``forgettable`` named. Any thread."""
         with self._engine.begin() as connection:
-            forgetting.forget(connection, jobs)
+            deletion.forget(connection, jobs)
 
     # ---- reading ------------------------------------------------------------------------------------------------
 
-    def latest_snapshot(self) -> Snapshot | None:
+    def latest_snapshot(self) -> StoredSnapshot | None:
         """The newest snapshot; None in a new database."""
         query = sa.select(schema.snapshots).order_by(schema.snapshots.c.seq.desc()).limit(1)
         with self._engine.connect() as connection:
             row = connection.execute(query).first()
-        return None if row is None else Snapshot(row.seq, row.at, row.version, json.loads(row.data))
+        return None if row is None else StoredSnapshot(row.seq, row.at, row.version, json.loads(row.data))
 
     def latest_snapshot_seq(self) -> int | None:
         """The place in the log of the newest snapshot: a quick look whether the database can be read at all."""
@@ -226,7 +226,7 @@ class Store:
         with self._engine.connect() as connection:
             return histories.by_id(connection, numbers)
 
-    def open_stretches(self) -> list[Stretch]:
+    def open_stretches(self) -> list[UsageInterval]:
         """What jobs held, and had not let go of, when the books were last written."""
         with self._engine.connect() as connection:
             return books.open_stretches(connection)
@@ -242,19 +242,19 @@ class Store:
             return books.computed_s(connection, jobs)
 
     def delete(self, job: str) -> bool:
-        """Drop a job that has ended; see ``forgetting.delete``."""
+        """Drop a job that has ended; see ``deletion.delete``."""
         with self._engine.begin() as connection:
-            return forgetting.delete(connection, job)
+            return deletion.delete(connection, job)
 
     def forgettable(self, before: float, most: int) -> list[str]:
-        """Jobs that ended before an instant; see ``forgetting.forgettable``."""
+        """Jobs that ended before an instant; see ``deletion.forgettable``."""
         with self._engine.connect() as connection:
-            return forgetting.forgettable(connection, before, most)
+            return deletion.forgettable(connection, before, most)
 
     def ended_first(self) -> list[str]:
         """All jobs that have ended, the first first."""
         with self._engine.connect() as connection:
-            return forgetting.ended_first(connection)
+            return deletion.ended_first(connection)
 
     def trials(self, array: str) -> dict[str, dict[str, Any]]:
         """What is known of the trials of a sweep, by job."""

@@ -12,7 +12,7 @@ LESS, MORE, NEITHER = -1, 1, 0
 
 
 @dataclass(frozen=True, slots=True)
-class Metric:
+class MetricRow:
     """A row of the table.
 
     Attributes:
@@ -45,43 +45,43 @@ class TableRow:
 
 
 QUEUEING_METRICS = (
-    Metric("Mean completion time", ("avg_jct_s",), "time", LESS),
-    Metric("Median completion time", ("median_jct_s",), "time", LESS),
-    Metric("99th percentile", ("p99_jct_s",), "time", LESS),
-    Metric("Mean wait", ("avg_wait_s",), "time", LESS),
-    Metric("99th percentile of waits", ("p99_wait_s",), "time", LESS),
-    Metric("Mean time to first start", ("avg_response_s",), "time", LESS),
-    Metric("Mean slowdown", ("avg_slowdown",), "number", LESS),
-    Metric("Makespan", ("makespan_s",), "time", LESS),
-    Metric("Jobs per hour", ("jobs_per_hour",), "number", MORE),
-    Metric("GPU time allocated", ("allocation_percent",), "percent", MORE),
-    Metric("GPU time of useful work", ("utilisation_percent",), "percent", MORE),
-    Metric("GPUs fragmented", ("fragmentation_percent",), "percent", LESS),
-    Metric("Jain index", ("jain_index",), "index", MORE),
-    Metric("Worst finish-time fairness", ("worst_rho",), "number", LESS),
-    Metric("Deadlines missed", ("deadline_misses",), "number", LESS),
-    Metric("Preemptions", ("preemptions",), "number"),
-    Metric("GPU hours of overhead", ("overhead_gpu_hours",), "number", LESS),
-    Metric("GPU hours of lost work", ("lost_gpu_hours",), "number", LESS),
-    Metric("Jobs that never ended", ("unfinished",), "number", LESS),
-    Metric("Jobs per CPU second", ("jobs_per_cpu_s",), "number", MORE),
+    MetricRow("Mean completion time", ("avg_jct_s",), "time", LESS),
+    MetricRow("Median completion time", ("median_jct_s",), "time", LESS),
+    MetricRow("99th percentile", ("p99_jct_s",), "time", LESS),
+    MetricRow("Mean wait", ("avg_wait_s",), "time", LESS),
+    MetricRow("99th percentile of waits", ("p99_wait_s",), "time", LESS),
+    MetricRow("Mean time to first start", ("avg_response_s",), "time", LESS),
+    MetricRow("Mean slowdown", ("avg_slowdown",), "number", LESS),
+    MetricRow("Makespan", ("makespan_s",), "time", LESS),
+    MetricRow("Jobs per hour", ("jobs_per_hour",), "number", MORE),
+    MetricRow("GPU time allocated", ("allocation_percent",), "percent", MORE),
+    MetricRow("GPU time of useful work", ("utilisation_percent",), "percent", MORE),
+    MetricRow("GPUs fragmented", ("fragmentation_percent",), "percent", LESS),
+    MetricRow("Jain index", ("jain_index",), "index", MORE),
+    MetricRow("Worst finish-time fairness", ("worst_rho",), "number", LESS),
+    MetricRow("Deadlines missed", ("deadline_misses",), "number", LESS),
+    MetricRow("Preemptions", ("preemptions",), "number"),
+    MetricRow("GPU hours of overhead", ("overhead_gpu_hours",), "number", LESS),
+    MetricRow("GPU hours of lost work", ("lost_gpu_hours",), "number", LESS),
+    MetricRow("Jobs that never ended", ("unfinished",), "number", LESS),
+    MetricRow("Jobs per CPU second", ("jobs_per_cpu_s",), "number", MORE),
 )
 PACKING_METRICS = (
-    Metric("Allocated at 95 % asked", ("allocated_gpu_percent", "95"), "percent", MORE),
-    Metric("Allocated at 100 % asked", ("allocated_gpu_percent", "100"), "percent", MORE),
-    Metric("Allocated at 130 % asked", ("allocated_gpu_percent", "130"), "percent", MORE),
-    Metric("The same, shapes learnt", ("learnt_mix", "allocated_gpu_percent", "130"), "percent", MORE),
-    Metric("GPUs not allocated", ("unallocated_gpus",), "number", LESS),
-    Metric("Fragmented GPU milli", ("fragmented_gpu_milli",), "number", LESS),
-    Metric("Pods placed", ("placed",), "number", MORE),
-    Metric("Pods failed", ("failed",), "number", LESS),
-    Metric("CPU seconds", ("cpu_s",), "number", LESS),
+    MetricRow("Allocated at 95 % asked", ("allocated_gpu_percent", "95"), "percent", MORE),
+    MetricRow("Allocated at 100 % asked", ("allocated_gpu_percent", "100"), "percent", MORE),
+    MetricRow("Allocated at 130 % asked", ("allocated_gpu_percent", "130"), "percent", MORE),
+    MetricRow("The same, shapes learnt", ("learnt_mix", "allocated_gpu_percent", "130"), "percent", MORE),
+    MetricRow("GPUs not allocated", ("unallocated_gpus",), "number", LESS),
+    MetricRow("Fragmented GPU milli", ("fragmented_gpu_milli",), "number", LESS),
+    MetricRow("Pods placed", ("placed",), "number", MORE),
+    MetricRow("Pods failed", ("failed",), "number", LESS),
+    MetricRow("CPU seconds", ("cpu_s",), "number", LESS),
 )
 _DULL = {"Deadlines missed", "Jobs that never ended", "GPU hours of overhead", "GPU hours of lost work", "Preemptions"}
 """Rows that are left out where every value is zero."""
 
 
-def table_rows(metrics: Sequence[Metric], by_policy: Sequence[Sequence[dict[str, Any]]]) -> list[TableRow]:
+def table_rows(metrics: Sequence[MetricRow], by_policy: Sequence[Sequence[dict[str, Any]]]) -> list[TableRow]:
     """Rows of the table.
 
     Args:

@@ -13,11 +13,11 @@ from fake_driver.building import what_is_missing
 from millpond.node.sharing.gate import layout
 
 NAMES = {
-    "gate_control": layout.Control,
+    "gate_control": layout.SliceControl,
     "gate_slot": layout.Slot,
-    "gate_usage": layout.Usage,
+    "gate_usage": layout.TaskUsage,
     "gate_turn": layout.Turn,
-    "gate_member": layout.Member,
+    "gate_member": layout.CardMember,
     "gate_card": layout.Card,
 }
 NUMBERS = {"GATE_MAGIC": layout.MAGIC, "GATE_VERSION": layout.VERSION, "GATE_SLOTS": layout.SLOTS}

@@ -30,7 +30,7 @@ SETTINGS = GateSettings(
 
 
 def member_of(folder: Path) -> int:
-    return layout.Control.from_buffer_copy((folder / "control").read_bytes()).member
+    return layout.SliceControl.from_buffer_copy((folder / "control").read_bytes()).member
 
 
 def present(card_folder: Path) -> list[int]:

@@ -14,7 +14,7 @@ MEMBERS = 64
 CLASSES = 3
 
 
-class Control(ctypes.Structure):
+class SliceControl(ctypes.Structure):
     """What the agent lays down for one slice."""
 
     _fields_ = (
@@ -58,7 +58,7 @@ class Slot(ctypes.Structure):
     )
 
 
-class Usage(ctypes.Structure):
+class TaskUsage(ctypes.Structure):
     """What the processes of a task count."""
 
     _fields_ = (
@@ -90,7 +90,7 @@ class Turn(ctypes.Structure):
     )
 
 
-class Member(ctypes.Structure):
+class CardMember(ctypes.Structure):
     """One slice of a card."""
 
     _fields_ = (
@@ -114,5 +114,5 @@ class Card(ctypes.Structure):
         ("members", ctypes.c_uint32),
         ("reserved", ctypes.c_uint64 * 6),
         ("turn", Turn * CLASSES),
-        ("member", Member * MEMBERS),
+        ("member", CardMember * MEMBERS),
     )

@@ -124,7 +124,7 @@ class GateRegion:
         folder.mkdir(parents=True, exist_ok=True)
         card = _make_card(card_folder)
         member = _take_place(card_folder, folder)
-        usage = layout.Usage(magic=layout.MAGIC, version=layout.VERSION, slots=layout.SLOTS)
+        usage = layout.TaskUsage(magic=layout.MAGIC, version=layout.VERSION, slots=layout.SLOTS)
         if not (folder / USAGE).exists():
             _write(folder / USAGE, bytes(usage), 0o600)
         if not (folder / SHARED / CARD).exists():
@@ -144,7 +144,7 @@ class GateRegion:
             cards: with the folders of all cards, by their UUIDs.
         """
         try:
-            control = _read(layout.Control, (folder / CONTROL).read_bytes())
+            control = _read(layout.SliceControl, (folder / CONTROL).read_bytes())
         except OSError:
             return None
         if control.magic != layout.MAGIC or control.version != layout.VERSION:
@@ -215,7 +215,7 @@ class GateRegion:
             if slot.pid and (slot.used_bytes or slot.in_flight) and self._lock(index):
                 for name in ("used_bytes", "in_flight", "outstanding_ns"):
                     at = (
-                        layout.Usage.slot.offset
+                        layout.TaskUsage.slot.offset
                         + index * ctypes.sizeof(layout.Slot)
                         + getattr(layout.Slot, name).offset
                     )
@@ -255,8 +255,8 @@ class GateRegion:
         os.pwrite(card, struct.pack("<I", present), _member_at(self._control.member))
         os.close(card)
 
-    def _usage(self) -> layout.Usage:
-        return _read(layout.Usage, os.pread(self._files[USAGE], ctypes.sizeof(layout.Usage), 0))
+    def _usage(self) -> layout.TaskUsage:
+        return _read(layout.TaskUsage, os.pread(self._files[USAGE], ctypes.sizeof(layout.TaskUsage), 0))
 
     def _holder(self, slot: int) -> int:
         """The process that lives in a slot; 0 for none."""
@@ -275,8 +275,8 @@ class GateRegion:
         fcntl.lockf(self._files[USAGE], fcntl.LOCK_UN, 1, slot)
 
 
-def _control(member: int, settings: GateSettings, sequence: int, cards: int = 0) -> layout.Control:
-    return layout.Control(
+def _control(member: int, settings: GateSettings, sequence: int, cards: int = 0) -> layout.SliceControl:
+    return layout.SliceControl(
         magic=layout.MAGIC,
         version=layout.VERSION,
         member=member,
@@ -297,7 +297,7 @@ def _control(member: int, settings: GateSettings, sequence: int, cards: int = 0)
     )
 
 
-def _settings(control: layout.Control) -> GateSettings:
+def _settings(control: layout.SliceControl) -> GateSettings:
     return GateSettings(
         cap_mib=control.cap_bytes // _MIB,
         guarantee_milli=control.guarantee_milli,
@@ -341,7 +341,7 @@ def _write(path: Path, data: bytes, mode: int) -> None:
 
 
 def _member_at(member: int) -> int:
-    return int(layout.Card.member.offset) + member * ctypes.sizeof(layout.Member)
+    return int(layout.Card.member.offset) + member * ctypes.sizeof(layout.CardMember)
 
 
 def _make_card(card_folder: Path) -> Path:
@@ -367,7 +367,7 @@ def _link(card: Path, folder: Path) -> None:
 def _leave(card_folder: Path, member: int) -> None:
     """A place on a card is free again."""
     card = os.open(card_folder / CARD, os.O_RDWR | os.O_CLOEXEC)
-    os.pwrite(card, bytes(ctypes.sizeof(layout.Member)), _member_at(member))
+    os.pwrite(card, bytes(ctypes.sizeof(layout.CardMember)), _member_at(member))
     os.close(card)
     (card_folder / _MEMBERS / str(member)).unlink(missing_ok=True)
 

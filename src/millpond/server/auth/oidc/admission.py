@@ -11,14 +11,14 @@ from millpond.model.errors import ConflictError, NotAllowedError, NotFoundError
 from millpond.server.auth.accounts import Accounts
 from millpond.server.auth.identities import Identities
 from millpond.server.auth.oidc.id_tokens import Person
-from millpond.server.auth.records import Identity, User
-from millpond.server.auth.roles import Role
-from millpond.specs.oidc import OidcRules
+from millpond.server.auth.records import OidcIdentity, User
+from millpond.server.auth.roles import UserRole
+from millpond.specs.config.oidc import OidcRules
 
 log = logging.getLogger(__name__)
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-"""As ``specs.accounts.AccountName``."""
+"""As ``specs.api.accounts.AccountName``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Admitted:
     changes: str = ""
 
 
-class Admission:
+class OidcAdmission:
     """Decides by the rules of the configuration."""
 
     def __init__(self, rules: OidcRules, accounts: Accounts, identities: Identities) -> None:
@@ -66,7 +66,7 @@ class Admission:
         changes += self._follow_admin(identity, person)
         return Admitted(self._accounts.user(user.name), ", ".join(changes))
 
-    def _new(self, person: Person) -> Identity:
+    def _new(self, person: Person) -> OidcIdentity:
         how_to_bind = f"ask an admin to bind an account to you: pond user bind NAME {person.subject}"
         if not self._rules.create_users:
             raise NotAllowedError(f"{person.name or 'you'} have no account here", how_to_bind)
@@ -84,13 +84,13 @@ class Admission:
                 f"if it is, ask an admin for: pond user bind {person.name} {person.subject}",
             ) from error
 
-    def _follow_groups(self, identity: Identity, person: Person) -> list[str]:
+    def _follow_groups(self, identity: OidcIdentity, person: Person) -> list[str]:
         """Memberships by the provider's word: such as it gives now, and no others. Those made here stay as they are."""
         accounts, changes = self._accounts, []
-        granted: dict[str, Role] = {}
+        granted: dict[str, UserRole] = {}
         for value, (group, word) in self._rules.groups.items():
             if value in person.values:
-                granted[group] = min(Role(word), granted.get(group, Role.VIEWER), key=list(Role).index)
+                granted[group] = min(UserRole(word), granted.get(group, UserRole.VIEWER), key=list(UserRole).index)
         present = {member.group: member for member in accounts.memberships(identity.user)}
         for group, member in present.items():
             if member.issuer and group not in granted:
@@ -109,7 +109,7 @@ class Admission:
                 changes.append(f"{role.value} of {group}")
         return changes
 
-    def _follow_admin(self, identity: Identity, person: Person) -> list[str]:
+    def _follow_admin(self, identity: OidcIdentity, person: Person) -> list[str]:
         """Admin by the provider's word, as long as it says so. Who was made one here stays one."""
         granted = bool(self._rules.admins & person.values)
         user = self._accounts.user(identity.user)

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from millpond.model.errors import NotLoggedInError, UnavailableError
 from millpond.server.auth.identities import LONGEST_SUBJECT
-from millpond.server.auth.oidc.provider import Provider, Tokens
-from millpond.specs.oidc import OidcRules
+from millpond.server.auth.oidc.provider import OidcProvider, OidcTokens
+from millpond.specs.config.oidc import OidcRules
 
 ALGORITHMS: Final = (
     "RS256",
@@ -71,12 +71,12 @@ class IdTokens:
         clock: seconds since 1970.
     """
 
-    def __init__(self, rules: OidcRules, provider: Provider, clock: Callable[[], float]) -> None:
+    def __init__(self, rules: OidcRules, provider: OidcProvider, clock: Callable[[], float]) -> None:
         self._rules = rules
         self._provider = provider
         self._clock = clock
 
-    def person(self, tokens: Tokens, nonce: str, begun_at: float) -> Person:
+    def person(self, tokens: OidcTokens, nonce: str, begun_at: float) -> Person:
         """Whom the tokens are about.
 
         Args:
@@ -127,7 +127,7 @@ class IdTokens:
         except library.errors.InvalidKeyIdError:
             return _decoded(library, token, self._provider.keys(fresh=True))
 
-    def _completed(self, claims: dict[str, Any], tokens: Tokens) -> Mapping[str, Any]:
+    def _completed(self, claims: dict[str, Any], tokens: OidcTokens) -> Mapping[str, Any]:
         """The claims with those that the provider tells only when it is asked for them."""
         rules = self._rules
         wanted = [rules.user_claim, *([rules.groups_claim] if rules.asks_for_groups else [])]

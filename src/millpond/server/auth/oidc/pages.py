@@ -15,7 +15,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from millpond.model.errors import MillpondError
 from millpond.server.auth.oidc.programs import Begun
-from millpond.server.pages import page
+from millpond.server.http.pages import page
 
 _POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; base-uri 'none'"
 _HEADERS: Final = {

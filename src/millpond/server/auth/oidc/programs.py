@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from millpond.model.errors import MillpondError, NotFoundError, NotLoggedInError, TooManyTriesError
-from millpond.server.auth.oidc.waiting import OVER, Waiting
+from millpond.server.auth.oidc.pending import OVER, PendingLogins
 from millpond.server.auth.secrets import digest_of, is_same
 
 GOOD_FOR_S: Final = 600.0
@@ -67,8 +67,8 @@ class Programs:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._begun: Waiting[Begun] = Waiting(GOOD_FOR_S, clock)
-        self._codes: Waiting[str] = Waiting(GOOD_FOR_S, clock)
+        self._begun: PendingLogins[Begun] = PendingLogins(GOOD_FOR_S, clock)
+        self._codes: PendingLogins[str] = PendingLogins(GOOD_FOR_S, clock)
 
     def begin(self, challenge: str, port: int | None, label: str, address: str) -> tuple[Begun, float]:
         """A new one, and until when it can be finished.

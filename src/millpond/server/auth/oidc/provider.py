@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote_plus, urlsplit
 
 from millpond.model.errors import NotLoggedInError, UnavailableError
-from millpond.server.outgoing import Reach, bounded
-from millpond.specs.oidc import OidcRules, is_safe_url
+from millpond.server.http.outgoing import AddressScope, bounded
+from millpond.specs.config.oidc import OidcRules, is_safe_url
 
 if TYPE_CHECKING:
     import httpx2
@@ -54,14 +54,14 @@ class Description:
 
 
 @dataclass(frozen=True, slots=True)
-class Tokens:
+class OidcTokens:
     """What a code was exchanged for."""
 
     id_token: str
     access_token: str = ""
 
 
-class Provider:
+class OidcProvider:
     """One provider, as the server talks to it. Any thread.
 
     Args:
@@ -76,10 +76,10 @@ class Provider:
         self._clock = clock
         self._transport = transport
         self._lock = threading.Lock()
-        self._asking = threading.BoundedSemaphore(MOST_AT_ONCE)
+        self._queries = threading.BoundedSemaphore(MOST_AT_ONCE)
         self._description: tuple[Description, float] | None = None
         self._keys: tuple[dict[str, Any], float] | None = None
-        self._reach: set[Reach] = set()
+        self._reach: set[AddressScope] = set()
         self._failure: tuple[UnavailableError, float] | None = None
 
     def description(self) -> Description:
@@ -114,7 +114,7 @@ class Provider:
             assert self._keys is not None
             return self._keys[0]
 
-    def exchange(self, code: str, verifier: str) -> Tokens:
+    def exchange(self, code: str, verifier: str) -> OidcTokens:
         """The tokens for a code.
 
         Args:
@@ -142,7 +142,7 @@ class Provider:
         if not isinstance(said.get("id_token"), str):
             raise self._nonsense("id_token")
         access = said.get("access_token")
-        return Tokens(said["id_token"], access if isinstance(access, str) else "")
+        return OidcTokens(said["id_token"], access if isinstance(access, str) else "")
 
     def userinfo(self, access_token: str) -> dict[str, Any]:
         """What it says of the person whose token this is, beyond the ID token; nothing where it has no such endpoint.
@@ -188,12 +188,12 @@ class Provider:
 
     def _ask(self, method: str, url: str, **more: Any) -> dict[str, Any]:
         more["headers"] = {"Accept-Encoding": "identity", **more.get("headers", {})}
-        if not self._asking.acquire(timeout=WAITS_S):
+        if not self._queries.acquire(timeout=WAITS_S):
             raise UnavailableError("too many people are logging in", "try again in a moment")
         try:
             return self._answer(method, url, **more)
         finally:
-            self._asking.release()
+            self._queries.release()
 
     def _answer(self, method: str, url: str, **more: Any) -> dict[str, Any]:
         import httpx2  # here, as most servers have no provider
@@ -239,11 +239,11 @@ class Provider:
             raise self._nonsense("a JSON object")
         return said
 
-    def _may_reach(self, host: str, reach: Reach) -> bool:
+    def _may_reach(self, host: str, reach: AddressScope) -> bool:
         """Whether an endpoint may be where it is: out in the world, or no nearer to this server than the issuer is."""
         if host == (urlsplit(self._rules.issuer).hostname or "").lower():
             self._reach.add(reach)
-        return reach is Reach.WORLD or reach in self._reach
+        return reach is AddressScope.WORLD or reach in self._reach
 
     def _refusal(self, said: Mapping[str, Any]) -> NotLoggedInError | UnavailableError:
         if said.get("error") in ("invalid_client", "unauthorized_client"):

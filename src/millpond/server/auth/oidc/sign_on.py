@@ -18,16 +18,16 @@ from urllib.parse import urlencode, urlsplit, urlunsplit
 from millpond.model.errors import MillpondError, NotAllowedError, NotFoundError, NotLoggedInError
 from millpond.server.auth.accounts import Accounts
 from millpond.server.auth.identities import Identities
-from millpond.server.auth.oidc.admission import Admission, Admitted
+from millpond.server.auth.oidc.admission import Admitted, OidcAdmission
 from millpond.server.auth.oidc.id_tokens import IdTokens, Person
+from millpond.server.auth.oidc.pending import OVER, PendingLogins
 from millpond.server.auth.oidc.programs import GOOD_FOR_S, Begun, Programs
-from millpond.server.auth.oidc.provider import Provider
-from millpond.server.auth.oidc.waiting import OVER, Waiting
+from millpond.server.auth.oidc.provider import OidcProvider
 from millpond.server.auth.records import User
 from millpond.server.auth.secrets import csrf_of, digest_of, is_same
 from millpond.server.auth.throttle import Throttle
-from millpond.server.proxy.headers import PLATFORM_COOKIES
-from millpond.specs.oidc import OidcRules
+from millpond.server.serving.proxy.headers import PLATFORM_COOKIES
+from millpond.specs.config.oidc import OidcRules
 
 if TYPE_CHECKING:
     import httpx2
@@ -65,7 +65,7 @@ class Return:
 
 
 @dataclass(frozen=True, slots=True)
-class _Visit:
+class _PendingLogin:
     """What has to come back from the provider: ``wants`` is ``browser``, ``code``, or the id of a program's login."""
 
     browser: str
@@ -80,9 +80,9 @@ class _Parts:
     """What belongs to one set of rules; made anew when the configuration is read again."""
 
     rules: OidcRules
-    provider: Provider
+    provider: OidcProvider
     id_tokens: IdTokens
-    admission: Admission
+    admission: OidcAdmission
 
 
 class SignOn:
@@ -109,8 +109,8 @@ class SignOn:
         self._clock = clock
         self._transport = transport
         self._throttle = Throttle(clock)
-        self._visits: Waiting[_Visit] = Waiting(GOOD_FOR_S, clock)
-        self._confirming: Waiting[tuple[str, str]] = Waiting(GOOD_FOR_S, clock)
+        self._visits: PendingLogins[_PendingLogin] = PendingLogins(GOOD_FOR_S, clock)
+        self._confirming: PendingLogins[tuple[str, str]] = PendingLogins(GOOD_FOR_S, clock)
         self._parts: _Parts | None = None
 
     @property
@@ -148,7 +148,9 @@ class SignOn:
             raise NotFoundError("this login needs the code that its program shows", f"open {self.code_url}")
         endpoint = urlsplit(parts.provider.description().authorization_endpoint)
         state, browser = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
-        visit = _Visit(digest_of(browser), secrets.token_urlsafe(32), secrets.token_urlsafe(48), self._clock(), wants)
+        visit = _PendingLogin(
+            digest_of(browser), secrets.token_urlsafe(32), secrets.token_urlsafe(48), self._clock(), wants
+        )
         self._visits.put(state, visit, address)
         challenge = base64.urlsafe_b64encode(hashlib.sha256(visit.verifier.encode()).digest()).rstrip(b"=").decode()
         asked = {
@@ -175,7 +177,7 @@ class SignOn:
 
         Raises:
             NotLoggedInError: the provider did not let them in, or something about the way back is wrong.
-            NotAllowedError, ConflictError: it did, and they get no account here; see ``Admission.admit``.
+            NotAllowedError, ConflictError: it did, and they get no account here; see ``OidcAdmission.admit``.
             UnavailableError: the provider does not answer.
         """
         visit = self._visits.take(said.get("state", ""))
@@ -195,7 +197,9 @@ class SignOn:
         self._confirming.put(digest_of(browser), (admitted.user.name, "" if begun is None else begun.id), address)
         return Return(person, admitted, for_browser=False, begun=begun)
 
-    def _arrived(self, visit: _Visit, said: Mapping[str, str], know: Callable[[str], None]) -> tuple[Person, Admitted]:
+    def _arrived(
+        self, visit: _PendingLogin, said: Mapping[str, str], know: Callable[[str], None]
+    ) -> tuple[Person, Admitted]:
         parts = self._current()
         named = said.get("iss", "")
         if named != parts.rules.issuer and (named or parts.provider.description().names_itself):
@@ -273,12 +277,12 @@ class SignOn:
         rules = self.rules
         parts = self._parts
         if parts is None or parts.rules != rules:
-            provider = Provider(rules, self._clock, self._transport)
+            provider = OidcProvider(rules, self._clock, self._transport)
             parts = self._parts = _Parts(
                 rules,
                 provider,
                 IdTokens(rules, provider, self._clock),
-                Admission(rules, self._accounts, self.identities),
+                OidcAdmission(rules, self._accounts, self.identities),
             )
         return parts
 

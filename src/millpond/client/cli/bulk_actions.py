@@ -1,0 +1,75 @@
+"""Commands that do one thing to each of several jobs: what fails for one is said, and the others get their turn."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import click
+
+from millpond.client.cli.connection import connect
+from millpond.client.cli.error_output import complain
+from millpond.client.sdk import Client
+from millpond.model.errors import ConflictError, InvalidInputError, NotAllowedError, NotFoundError
+from millpond.specs.api.jobs import JobInfo
+
+
+def _state(job: JobInfo) -> str:
+    return job.state
+
+
+def require_attended(verb: str, yes: bool) -> None:
+    """Check that there is somebody who can be asked, unless they have said yes.
+
+    Raises:
+        InvalidInputError: there is nobody.
+    """
+    if not yes and not _is_attended():
+        raise InvalidInputError("there is nobody here to ask", f"add -y to {verb} them")
+
+
+def confirmed(question: str, yes: bool) -> bool:
+    """Whether they say yes to a question, or have said it before."""
+    return yes or click.confirm(question, default=False, err=True)
+
+
+def _is_attended() -> bool:
+    """Whether there is somebody who can be asked."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def act_on(
+    jobs: Sequence[str],
+    state_dir: Path | None,
+    act: Callable[[Client, str], JobInfo],
+    tell: Callable[[JobInfo], str] = _state,
+) -> int:
+    """Do something to each job and print how it is then; returns the exit code of the last failure, or 0.
+
+    Args:
+        jobs: ids, or beginnings of ids.
+        act: given the connection and a whole id; returns the job as it is afterwards.
+        tell: how it is, in words.
+    """
+    with connect(state_dir) as client:
+        return act_with(client, jobs, act, tell)
+
+
+def act_with(
+    client: Client,
+    jobs: Sequence[str],
+    act: Callable[[Client, str], JobInfo],
+    tell: Callable[[JobInfo], str] = _state,
+) -> int:
+    """The same by a connection that is open."""
+    code = 0
+    for name in jobs:
+        try:
+            job = act(client, client.find(name).id)
+        except (NotFoundError, ConflictError, NotAllowedError) as error:
+            complain(error)
+            code = error.exit_code
+            continue
+        click.echo(f"{job.id}: {tell(job)}")
+    return code

@@ -1,0 +1,1 @@
+"""Commands about users, groups, tokens, keys and the audit log."""

@@ -1,0 +1,132 @@
+"""``pond group``: groups, their queues and limits, and who is in them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from millpond.client.cli.command_suggestions import SuggestingGroup
+from millpond.client.cli.commands.accounts.limit_options import limit_options, limits_from, limits_text
+from millpond.client.cli.connection import asks_server, connect
+from millpond.client.cli.listing import Listing, listing_options, show_listing
+from millpond.client.cli.tables import Column, show
+from millpond.model.errors import NotFoundError
+from millpond.specs.api.accounts import GroupInfo, GroupList, LimitsBody, MemberInfo
+
+_NONE = "no groups; `pond group add NAME` makes one"
+_COLUMNS = (Column("GROUP"), Column("QUEUE"), Column("MEMBERS", gives_way=True), Column("LIMITS", gives_way=True))
+
+
+_role_option = click.option(
+    "--role", type=click.Choice(["lead", "member", "viewer"]), default="member", show_default=True, help="As what."
+)
+
+
+@click.group("group", cls=SuggestingGroup)
+def group() -> None:
+    """Groups: add, list, limit; who is in them."""
+
+
+@group.command("add")
+@click.argument("name")
+@click.option("--queue", help="Queue that it owns [default: the group's name; made where there is none].")
+@limit_options
+@asks_server
+def add(name: str, queue: str | None, state_dir: Path | None, **limits: Any) -> None:
+    """Make a group. Its members submit to its queue."""
+    with connect(state_dir) as client:
+        _tell(client.accounts.add_group(name, queue, limits_from(LimitsBody(), **limits)))
+
+
+@group.command("ls")
+@listing_options
+@asks_server
+def ls(output: str, watch: bool, state_dir: Path | None) -> None:
+    """List the groups that one may see, with their members."""
+    with connect(state_dir) as client:
+
+        def look() -> Listing:
+            groups = client.accounts.groups()
+            rows = [[known.name, known.queue, _members(known.members), limits_text(known.limits)] for known in groups]
+            names = [known.name for known in groups]
+            return Listing(GroupList(groups=groups), names, lambda wide: show(_COLUMNS, rows, not wide, _NONE))
+
+        show_listing(look, output, watch)
+
+
+@group.command("set")
+@click.argument("name")
+@limit_options
+@asks_server
+def change(name: str, state_dir: Path | None, **limits: Any) -> None:
+    """Change a group's limits: what its members may hold together."""
+    with connect(state_dir) as client:
+        known = next((each for each in client.accounts.groups() if each.name == name), None)
+        if known is None:
+            raise NotFoundError(f"no group {name!r}", "list them with `pond group ls`")
+        _tell(client.accounts.limit_group(name, limits_from(known.limits, **limits)))
+
+
+@group.command("invite")
+@click.argument("name", metavar="GROUP")
+@click.argument("user")
+@_role_option
+@click.option("--withdraw", is_flag=True, help="Take the invitation back.")
+@asks_server
+def invite(name: str, user: str, role: str, withdraw: bool, state_dir: Path | None) -> None:
+    """Invite USER into GROUP; with `pond group accept` they become a member."""
+    with connect(state_dir) as client:
+        accounts = client.accounts
+        _tell(accounts.withdraw_invitation(name, user) if withdraw else accounts.invite_member(name, user, role))
+
+
+@group.command("accept")
+@click.argument("name", metavar="GROUP")
+@asks_server
+def accept(name: str, state_dir: Path | None) -> None:
+    """Become a member of GROUP, to which one was invited; `pond whoami` lists invitations."""
+    with connect(state_dir) as client:
+        _tell(client.accounts.accept_invitation(name))
+
+
+@group.command("decline")
+@click.argument("name", metavar="GROUP")
+@asks_server
+def decline(name: str, state_dir: Path | None) -> None:
+    """Decline the invitation to GROUP."""
+    with connect(state_dir) as client:
+        client.accounts.decline_invitation(name)
+    click.echo(f"declined the invitation to {name}")
+
+
+@group.command("add-member")
+@click.argument("name", metavar="GROUP")
+@click.argument("user")
+@_role_option
+@asks_server
+def add_member(name: str, user: str, role: str, state_dir: Path | None) -> None:
+    """Take USER into GROUP, as an admin, or give a member another role."""
+    with connect(state_dir) as client:
+        _tell(client.accounts.put_member(name, user, role))
+
+
+@group.command("remove-member")
+@click.argument("name", metavar="GROUP")
+@click.argument("user")
+@asks_server
+def remove_member(name: str, user: str, state_dir: Path | None) -> None:
+    """Let USER leave GROUP; their jobs stay the group's."""
+    with connect(state_dir) as client:
+        _tell(client.accounts.drop_member(name, user))
+
+
+def _tell(known: GroupInfo) -> None:
+    members = _members(known.members) or "nobody"
+    invited = f"; invited: {_members(known.invited)}" if known.invited else ""
+    click.echo(f"{known.name}: queue {known.queue}, {members}{invited}; {limits_text(known.limits)}")
+
+
+def _members(members: list[MemberInfo]) -> str:
+    return ", ".join(member.user if member.role == "member" else f"{member.user} ({member.role})" for member in members)

@@ -1,0 +1,106 @@
+"""Limits of users and groups as options and as words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from millpond.client.cli import wording
+from millpond.model.errors import InvalidInputError
+from millpond.specs import quantities
+from millpond.specs.api.accounts import LimitsBody
+from millpond.specs.api.usage import DiskInfo
+from millpond.specs.errors import BadValueError
+
+NONE = "none"
+_OPTIONS = {
+    "jobs": "--jobs",
+    "gpu_milli": "--gpus",
+    "cpu_milli": "--cpus",
+    "dev_s": "--dev-time",
+    "disk_bytes": "--disk",
+}
+
+
+def limit_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the options for what an account may hold at once."""
+    for option in (
+        click.option("--disk", metavar="SIZE", help="What may be held on the server's disk, such as 50GiB."),
+        click.option("--dev-time", metavar="TIME", help="How long one dev job may run, such as 8h."),
+        click.option("--cpus", metavar="NUMBER", help="CPU cores held at once."),
+        click.option("--gpus", metavar="NUMBER", help="Cards held at once; may be a fraction."),
+        click.option("--jobs", metavar="NUMBER", help="Running jobs at once; none lifts the limit, here and below."),
+    ):
+        command = option(command)
+    return command
+
+
+def limits_from(
+    present: LimitsBody,
+    jobs: str | None,
+    gpus: str | None,
+    cpus: str | None,
+    dev_time: str | None,
+    disk: str | None,
+) -> LimitsBody:
+    """The present limits, with those changed that were given.
+
+    Raises:
+        InvalidInputError: one is no number.
+    """
+    changes: dict[str, float | None] = {}
+    for name, text, read in (
+        ("jobs", jobs, _whole),
+        ("gpu_milli", gpus, quantities.gpu_milli),
+        ("cpu_milli", cpus, quantities.cpu_milli),
+        ("dev_s", dev_time, quantities.seconds),
+        ("disk_bytes", disk, _bytes),
+    ):
+        if text is not None:
+            changes[name] = None if text == NONE else _read(name, text, read)
+    return LimitsBody.model_validate(present.model_dump() | changes)
+
+
+def limits_text(limits: LimitsBody) -> str:
+    """Limits in words."""
+    parts = [
+        text
+        for value, text in (
+            (limits.jobs, wording.count(limits.jobs or 0, "running job")),
+            (limits.gpu_milli, _units(limits.gpu_milli or 0, "card")),
+            (limits.cpu_milli, _units(limits.cpu_milli or 0, "CPU")),
+            (limits.dev_s, f"dev jobs of {wording.span(limits.dev_s or 0)}"),
+            (limits.disk_bytes, f"{quantities.size_text(limits.disk_bytes or 0)} on disk"),
+        )
+        if value is not None
+    ]
+    return f"at most {', '.join(parts)}" if parts else "no limits"
+
+
+def disk_text(held: DiskInfo) -> str:
+    """What somebody holds on the server's disk, in words."""
+    most = "" if held.limit_bytes is None else f" of at most {quantities.size_text(held.limit_bytes)}"
+    return f"{held.kind} {held.name} holds {quantities.size_text(held.used_bytes)}{most} on the server's disk"
+
+
+def _units(milli: int, noun: str) -> str:
+    return f"{wording.thousandth(milli)} {noun}" + ("" if milli == 1_000 else "s")
+
+
+def _whole(text: str) -> int:
+    if not text.isascii() or not text.isdigit():
+        raise BadValueError(f"{text!r} is not a whole number of 0 or more", "write digits")
+    return int(text)
+
+
+def _bytes(text: str) -> int:
+    return quantities.memory_mib(text) * 2**20
+
+
+def _read(name: str, text: str, read: Callable[[Any], float]) -> float:
+    try:
+        return read(text)
+    except BadValueError as error:
+        raise InvalidInputError(f"{_OPTIONS[name]}: {error.cause}", error.hint) from error

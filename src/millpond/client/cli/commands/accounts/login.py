@@ -1,0 +1,154 @@
+"""``pond login``, ``logout`` and ``whoami``: a token for a server elsewhere, kept for this user alone."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import platform
+import sys
+import webbrowser
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import click
+
+from millpond.client.cli.commands.accounts.limit_options import disk_text, limits_text
+from millpond.client.cli.connection import asks_server, connect
+from millpond.client.cli.error_output import say
+from millpond.client.cli.secret_input import SecretInput, from_stdin
+from millpond.client.sdk.credentials import StoredLogin, forget_login, keep_login
+from millpond.client.sdk.discovery import is_on_this_machine
+from millpond.client.sdk.login import log_in
+from millpond.client.sdk.oidc_login import Landing, SignOnAttempt
+from millpond.client.sdk.trust import absolute
+from millpond.model.errors import InvalidInputError, NotLoggedInError
+from millpond.specs.api.accounts import LoginInfo, LoginRequest
+
+
+@click.command("login")
+@click.argument("url")
+@click.option("--user", help="Name of the account [default: the name here].")
+@click.option("--invitation", "invited", is_flag=True, help="Use an invitation, and choose a password.")
+@click.option(
+    "--ca",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="Certificates that may vouch for the server [default: those that the system trusts].",
+)
+@click.option("--oidc", is_flag=True, help="Log in in a browser, at the server's OpenID Connect provider.")
+@click.option("--no-browser", is_flag=True, help="With --oidc: show a code to be typed in any browser anywhere.")
+@from_stdin
+def login(
+    url: str, user: str | None, invited: bool, ca: Path | None, oidc: bool, no_browser: bool, stdin: bool
+) -> None:
+    """Log in at the server at URL; commands go there from now on.
+
+    The token is kept in $XDG_CONFIG_HOME/millpond/logins.json, for this user alone.
+    """
+    address, authority = _address(url), absolute(ca)
+    if address.startswith("http:") and not is_on_this_machine(address):
+        say(f"the way to {address} is not encrypted: whoever listens there can read the password")
+    if oidc:
+        if user or invited or stdin:
+            raise InvalidInputError("--oidc asks for nothing here", "leave out --user, --invitation and --stdin")
+        info = _sign_on(address, authority, no_browser or not has_browser())
+        _keep(address, info, authority)
+        return
+    secrets, label = SecretInput(stdin), f"pond login on {platform.node()}"[:100]
+    if invited:
+        invitation = secrets.ask("invitation")
+        request = LoginRequest(invitation=invitation.strip(), new_password=secrets.ask_new(), label=label)
+    else:
+        request = LoginRequest(user=user or getpass.getuser(), password=secrets.ask("password"), label=label)
+    info = log_in(address, request, authority=authority)
+    _keep(address, info, authority)
+
+
+def _keep(address: str, info: LoginInfo, authority: str) -> None:
+    path = keep_login(StoredLogin(address, info.user, info.token, authority))
+    click.echo(f"logged in at {address} as {info.user}; the token is in {path}")
+
+
+def _sign_on(address: str, authority: str, by_code: bool) -> LoginInfo:
+    """Have somebody log in in a browser: in one of this machine, or with a code in any."""
+    if by_code:
+        attempt = SignOnAttempt(address, authority=authority)
+        say(f"open {attempt.info.link} in a browser and type this code within ten minutes:")
+        click.echo(attempt.info.code)
+        return attempt.finish()
+    with Landing() as landing:
+        attempt = SignOnAttempt(address, landing, authority=authority)
+        say(
+            f"log in in the browser that opens now, or open {attempt.info.link}\n"
+            f"it must show the code {attempt.info.code}; for a browser elsewhere use --no-browser"
+        )
+        webbrowser.open(attempt.info.link)
+        return attempt.finish(landing.wait)
+
+
+def has_browser() -> bool:
+    """Whether a browser can open on the screen of whoever runs this."""
+    if os.environ.get("SSH_CONNECTION"):
+        return False
+    if sys.platform != "darwin" and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
+        return False
+    try:
+        webbrowser.get()
+    except webbrowser.Error:
+        return False
+    return True
+
+
+@click.command("logout")
+@asks_server
+def logout(state_dir: Path | None) -> None:
+    """Have the server revoke the token of this login, and forget it here."""
+    with connect(state_dir) as client:
+        try:
+            client.accounts.logout()
+        except NotLoggedInError:
+            say("the server had forgotten this login already")
+        forget_login(client.address.url)
+        click.echo(f"logged out at {client.address.url}")
+
+
+@click.command("whoami")
+@click.option(
+    "-o", "--output", type=click.Choice(["table", "json", "name"]), default="table", help="Form of the answer."
+)
+@asks_server
+def whoami(output: str, state_dir: Path | None) -> None:
+    """Tell who one is to the server: roles, limits, and what the token in use is confined to."""
+    with connect(state_dir) as client:
+        info = client.accounts.whoami()
+        url = client.address.url
+    if output == "json":
+        click.echo(info.model_dump_json(indent=2))
+        return
+    if output == "name":
+        click.echo(info.user)
+        return
+    how = "by the token in its state directory" if info.how == "owner" else f"by a {info.how}"
+    click.echo(f"{info.user}{' (admin)' if info.admin else ''} at {url}, {how}")
+    for membership in info.groups:
+        click.echo(f"{membership.role} of {membership.group}, queue {membership.queue}")
+    for place in info.invitations:
+        click.echo(f"invited by {place.by} to {place.group} as {place.role}: pond group accept {place.group}")
+    if info.verbs:
+        click.echo(f"this token allows {', '.join(info.verbs)}")
+    click.echo(limits_text(info.limits))
+    for held in info.disk:
+        if held.used_bytes or held.limit_bytes is not None:
+            click.echo(disk_text(held))
+
+
+def _address(text: str) -> str:
+    """The base address, with a scheme and without a slash at the end."""
+    url = text if "://" in text else f"http://{text}"
+    try:
+        parts = urlsplit(url)
+        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and not (parts.query or parts.username)
+    except ValueError:
+        valid = False
+    if not valid:
+        raise InvalidInputError(f"{text!r} is not a server's address", "write for example http://pool:7433")
+    return url.rstrip("/")

@@ -1,0 +1,97 @@
+"""``pond ssh-key``: public keys by which one comes into one's jobs with SSH."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+import click
+
+from millpond.client.cli import wording
+from millpond.client.cli.command_suggestions import SuggestingGroup
+from millpond.client.cli.connection import asks_server, connect
+from millpond.client.cli.listing import Listing, listing_options, show_listing
+from millpond.client.cli.tables import Column, show
+from millpond.model.errors import InvalidInputError, UnavailableError
+from millpond.specs.api.ssh import LONGEST_KEY, SshKeyInfo, SshKeyList
+
+_NONE = "no keys; `pond ssh-key add FILE` registers one"
+_COLUMNS = (
+    Column("ID"),
+    Column("USER"),
+    Column("KIND"),
+    Column("USED", right=True),
+    Column("FINGERPRINT"),
+    Column("NAME", gives_way=True),
+)
+_USUAL_FILES = ("id_ed25519.pub", "id_ecdsa.pub", "id_rsa.pub")
+
+
+@click.group("ssh-key", cls=SuggestingGroup)
+def group() -> None:
+    """Public keys for SSH: add, list, remove."""
+
+
+@group.command("add")
+@click.argument("file", required=False, type=click.Path(path_type=Path))
+@click.option("--name", default="", help="What it is called in lists [default: its comment].")
+@click.option("--user", help="For whom [default: oneself].")
+@asks_server
+def add(file: Path | None, name: str, user: str | None, state_dir: Path | None) -> None:
+    """Register the public key in FILE (- is standard input) [default: the usual one in ~/.ssh]."""
+    text = _text_of(file or _usual_file())
+    with connect(state_dir) as client:
+        made = client.ssh.add_key(text, name, user)
+    click.echo(f"{made.id}: {made.fingerprint} stands for {made.user}")
+
+
+@group.command("ls")
+@listing_options
+@asks_server
+def ls(output: str, watch: bool, state_dir: Path | None) -> None:
+    """List the keys that one may see, the newest first."""
+    with connect(state_dir) as client:
+
+        def look() -> Listing:
+            now, keys = time.time(), client.ssh.keys()
+            rows = [_row(key, now) for key in keys]
+            names = [key.id for key in keys]
+            return Listing(SshKeyList(keys=keys), names, lambda wide: show(_COLUMNS, rows, not wide, _NONE))
+
+        show_listing(look, output, watch)
+
+
+@group.command("rm")
+@click.argument("key_ids", nargs=-1, required=True, metavar="ID...")
+@asks_server
+def rm(key_ids: tuple[str, ...], state_dir: Path | None) -> None:
+    """Remove keys: each opens nothing any more."""
+    with connect(state_dir) as client:
+        for key_id in key_ids:
+            removed = client.ssh.remove_key(key_id)
+            click.echo(f"{removed.id}: removed")
+
+
+def _row(key: SshKeyInfo, now: float) -> list[str]:
+    used = "never" if key.used_at is None else f"{wording.span(now - key.used_at)} ago"
+    return [key.id, key.user, key.kind, used, key.fingerprint, key.name]
+
+
+def _usual_file() -> Path:
+    folder = Path.home() / ".ssh"
+    found = next((folder / name for name in _USUAL_FILES if (folder / name).exists()), None)
+    if found is None:
+        raise InvalidInputError(f"there is no key in {folder}", "make one with ssh-keygen -t ed25519, or name a file")
+    return found
+
+
+def _text_of(file: Path) -> str:
+    try:
+        if str(file) == "-":
+            return sys.stdin.read(LONGEST_KEY + 1)
+        with file.open(encoding="utf-8") as stream:
+            return stream.read(LONGEST_KEY + 1)
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise UnavailableError(f"cannot read {file} ({reason})", "name the file that ends in .pub") from error

@@ -1,0 +1,156 @@
+"""``pond user``: accounts, and one's own password."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from millpond.client.cli.command_suggestions import SuggestingGroup
+from millpond.client.cli.commands.accounts.limit_options import limit_options, limits_from, limits_text
+from millpond.client.cli.connection import asks_server, connect
+from millpond.client.cli.error_output import say
+from millpond.client.cli.listing import Listing, listing_options, show_listing
+from millpond.client.cli.secret_input import SecretInput, from_stdin
+from millpond.client.cli.tables import Column, show
+from millpond.model.errors import NotFoundError
+from millpond.specs.api.accounts import GroupRole, Invitation, LimitsBody, NewUser, UserChange, UserInfo, UserList
+
+_COLUMNS = (Column("USER"), Column("KIND"), Column("GROUPS", gives_way=True), Column("LIMITS", gives_way=True))
+
+
+@click.group("user", cls=SuggestingGroup)
+def group() -> None:
+    """Users: add, list, change, disable, bind; one's own password."""
+
+
+@group.command("add")
+@click.argument("name")
+@click.option("--group", "group_name", help="Group to join.")
+@click.option(
+    "--role", type=click.Choice(["lead", "member", "viewer"]), default="member", show_default=True, help="As what."
+)
+@click.option("--admin", is_flag=True, help="May do everything.")
+@click.option("--service", is_flag=True, help="A program's account: tokens, no password.")
+@limit_options
+@asks_server
+def add(
+    name: str,
+    group_name: str | None,
+    role: GroupRole,
+    admin: bool,
+    service: bool,
+    state_dir: Path | None,
+    **limits: Any,
+) -> None:
+    """Make an account; prints an invitation by which its owner chooses a password."""
+    body = limits_from(LimitsBody(), **limits)
+    user = NewUser.model_construct(name=name, admin=admin, service=service, group=group_name, role=role, limits=body)
+    with connect(state_dir) as client:
+        _tell_invitation(client.accounts.add_user(user), client.address.url)
+
+
+@group.command("ls")
+@listing_options
+@asks_server
+def ls(output: str, watch: bool, state_dir: Path | None) -> None:
+    """List the accounts that one may see."""
+    with connect(state_dir) as client:
+
+        def look() -> Listing:
+            users = client.accounts.users()
+            rows = [_row(user) for user in users]
+            names = [user.name for user in users]
+            return Listing(UserList(users=users), names, lambda wide: show(_COLUMNS, rows, fitted=not wide))
+
+        show_listing(look, output, watch)
+
+
+@group.command("set")
+@click.argument("name")
+@click.option("--admin/--no-admin", default=None, help="May do everything, or no longer.")
+@limit_options
+@asks_server
+def change(name: str, admin: bool | None, state_dir: Path | None, **limits: Any) -> None:
+    """Change an account's limits, or make it an admin's."""
+    with connect(state_dir) as client:
+        known = next((user for user in client.accounts.users() if user.name == name), None)
+        if known is None:
+            raise NotFoundError(f"no user {name!r}", "list them with `pond user ls`")
+        wish = UserChange(admin=admin, limits=limits_from(known.limits, **limits))
+        changed = client.accounts.change_user(name, wish)
+    click.echo(f"{changed.name}: {_kind(changed)}, {limits_text(changed.limits)}")
+
+
+@group.command("disable")
+@click.argument("name")
+@click.option("--undo", is_flag=True, help="Enable it again.")
+@asks_server
+def disable(name: str, undo: bool, state_dir: Path | None) -> None:
+    """Shut an account out: its password and all its tokens open nothing. Its jobs go on."""
+    with connect(state_dir) as client:
+        changed = client.accounts.change_user(name, UserChange(disabled=not undo))
+    click.echo(f"{changed.name}: {_kind(changed)}")
+    if changed.warning:
+        say(changed.warning)
+
+
+@group.command("passwd")
+@click.argument("name", required=False)
+@from_stdin
+@asks_server
+def passwd(name: str | None, stdin: bool, state_dir: Path | None) -> None:
+    """Choose another password for oneself; with NAME, invite somebody to choose one."""
+    with connect(state_dir) as client:
+        if name is not None:
+            _tell_invitation(client.accounts.invite(name), client.address.url)
+            return
+        secrets = SecretInput(stdin)
+        me = client.accounts.whoami()
+        present = "" if me.how == "owner" else secrets.ask("present password")
+        client.accounts.change_password(present, secrets.ask_new())
+    click.echo(f"{me.user} has a new password; other logins have ended")
+
+
+@group.command("bind")
+@click.argument("name")
+@click.argument("subject")
+@asks_server
+def bind(name: str, subject: str, state_dir: Path | None) -> None:
+    """Let whoever logs in with OpenID Connect as SUBJECT have an account; who is refused is told their SUBJECT."""
+    with connect(state_dir) as client:
+        bound = client.accounts.bind_user(name, subject)
+    click.echo(f"{bound.user} is {bound.subject} at {bound.issuer}")
+
+
+@group.command("unbind")
+@click.argument("name")
+@asks_server
+def unbind(name: str, state_dir: Path | None) -> None:
+    """Let nobody have an account by OpenID Connect any more. Its tokens and sessions stay."""
+    with connect(state_dir) as client:
+        ended = client.accounts.unbind_user(name)
+    click.echo(f"{ended.user} is no longer {ended.subject} at {ended.issuer}")
+
+
+def _tell_invitation(invitation: Invitation, url: str) -> None:
+    user = invitation.user
+    if invitation.warning:
+        say(invitation.warning)
+    if not invitation.invitation:
+        click.echo(user.name)
+        say(f"make it a token with `pond token create --user {user.name} NAME`")
+        return
+    say(f"{user.name} can log in within 7 days with `pond login {url} --invitation` and this, which is shown once:")
+    click.echo(invitation.invitation)
+
+
+def _row(user: UserInfo) -> list[str]:
+    groups = ", ".join(f"{membership.group} ({membership.role})" for membership in user.groups)
+    return [user.name, _kind(user), groups, limits_text(user.limits)]
+
+
+def _kind(user: UserInfo) -> str:
+    kind = "service" if user.service else "admin" if user.admin else "user"
+    return f"{kind}, disabled" if user.disabled else kind

@@ -1,0 +1,1 @@
+"""Commands about nodes, queues, devices and what happened."""

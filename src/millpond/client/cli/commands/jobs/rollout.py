@@ -1,0 +1,125 @@
+"""``pond rollout``: revisions of a service, and what becomes of the one that is on its way."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from millpond.client.cli import wording
+from millpond.client.cli.command_suggestions import SuggestingGroup
+from millpond.client.cli.connection import asks_server, connect
+from millpond.client.cli.job_completion import job_argument
+from millpond.client.cli.listing import Listing, listing_options, show_listing
+from millpond.client.cli.tables import Column, show
+from millpond.client.sdk.services import Act
+from millpond.specs.api.services import RevisionInfo, ServiceInfo
+
+_COLUMNS = (
+    Column("REVISION", right=True),
+    Column("STATE"),
+    Column("REPLICAS", right=True),
+    Column("AGE", right=True),
+    Column("JOB"),
+    Column("ABOUT", gives_way=True),
+)
+
+
+@click.group("rollout", cls=SuggestingGroup)
+def group() -> None:
+    """Revisions of a service: `pond apply` brings one on its way."""
+
+
+@group.command("status")
+@job_argument("job")
+@listing_options
+@asks_server
+def status(job: str, output: str, watch: bool, state_dir: Path | None) -> None:
+    """List the revisions of the service that JOB belongs to."""
+    with connect(state_dir) as client:
+        name = client.find(job).id
+
+        def look() -> Listing:
+            found = client.services.info(name)
+            jobs = [revision.job for revision in found.revisions]
+            return Listing(found, jobs, lambda _: _draw(found))
+
+        show_listing(look, output, watch)
+
+
+@group.command("undo")
+@job_argument("job")
+@asks_server
+def undo(job: str, state_dir: Path | None) -> None:
+    """Withdraw the revision on its way; without one, go back to the revision before the present one."""
+    _act(job, "undo", state_dir)
+
+
+@group.command("pause")
+@job_argument("job")
+@asks_server
+def pause(job: str, state_dir: Path | None) -> None:
+    """Leave both revisions as they are for now."""
+    _act(job, "pause", state_dir)
+
+
+@group.command("resume")
+@job_argument("job")
+@asks_server
+def resume(job: str, state_dir: Path | None) -> None:
+    """Go on with a rollout that was paused."""
+    _act(job, "resume", state_dir)
+
+
+@group.command("promote")
+@job_argument("job")
+@asks_server
+def promote(job: str, state_dir: Path | None) -> None:
+    """Have a canary take the place of the present revision."""
+    _act(job, "promote", state_dir)
+
+
+def lines_of(found: ServiceInfo) -> Iterator[tuple[str, str]]:
+    """What there is to tell of a service, each with a title."""
+    yield "address", f"{found.url}/" if found.url else found.path
+    if found.requests or found.open_requests:
+        yield "requests", f"{found.requests} since the server began, {found.open_requests} open"
+    if found.cold_starts:
+        starts = wording.count(found.cold_starts, "time")
+        spans = f"{found.mean_cold_start_s:.1f} s on average, {found.longest_cold_start_s:.1f} s at most"
+        yield "woken", f"{starts} by a request, ready after {spans}"
+    for revision in found.revisions:
+        yield (
+            f"rev. {revision.number}",
+            f"{_state(revision)}, {revision.job}" + (f": {revision.told}" if revision.told else ""),
+        )
+
+
+def _act(job: str, act: Act, state_dir: Path | None) -> None:
+    with connect(state_dir) as client:
+        found = client.services.act(client.find(job).id, act)
+    last = found.revisions[-1]
+    click.echo(f"{found.service}: revision {last.number} is {_state(last)}")
+
+
+def _draw(found: ServiceInfo) -> None:
+    now = time.time()
+    rows = [
+        [
+            str(each.number),
+            _state(each),
+            f"{each.running}/{each.target}",
+            wording.span(now - each.created_at),
+            each.job,
+            each.told,
+        ]
+        for each in found.revisions
+    ]
+    show(_COLUMNS, rows)
+
+
+def _state(revision: RevisionInfo) -> str:
+    part = f" ({revision.percent:g} %)" if revision.percent else ""
+    return f"{revision.phase}{part}{', paused' if revision.paused else ''}"

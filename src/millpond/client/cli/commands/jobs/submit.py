@@ -1,0 +1,81 @@
+"""``pond submit``: job files, checked here with line and column, then handed in."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from millpond.client.cli.connection import asks_server, connect
+from millpond.client.cli.error_output import say
+from millpond.model.errors import InvalidInputError, UnavailableError
+from millpond.specs.job.changes import FieldEdit
+from millpond.specs.job.job_file import JobSpec, read_jobs
+
+if TYPE_CHECKING:
+    from millpond.client.sdk import Client
+    from millpond.specs.api.jobs import JobInfo
+
+
+@click.command("submit")
+@click.argument("file", metavar="FILE|-")
+@click.option("--set", "changes", multiple=True, metavar="FIELD=VALUE", help="Change a field, such as gpus=2, env.A=b.")
+@click.option("--array", metavar="COUNT|INDICES", help="Many such jobs: 100, or 0-99:2 with %8 for at most 8 at once.")
+@click.option("--idempotency-key", help="Submitted again with the same key, it is the same job.")
+@asks_server
+def command(
+    file: str, changes: tuple[str, ...], array: str | None, idempotency_key: str | None, state_dir: Path | None
+) -> None:
+    """Hand in the jobs of FILE (YAML or JSON; - is standard input); prints their ids.
+
+    Several jobs (documents apart by ---) are taken together or not at all. One may wait for another:
+    `after: NAME`.
+
+    A relative path means relative to the file's folder.
+    """
+    specs = read(file, changes, {"idempotency_key": idempotency_key, "array": array})
+    if idempotency_key is not None and len(specs) > 1:
+        raise InvalidInputError(
+            f"--idempotency-key for {len(specs)} jobs", "give each job of the file an idempotency_key of its own"
+        )
+    with connect(state_dir) as client:
+        for warning in dict.fromkeys(warning for spec in specs for warning in spec.warnings):
+            say(warning)
+        for job in submit_all(client, [spec.document for spec in specs]):
+            click.echo(job.id)
+
+
+def submit_all(client: Client, documents: Sequence[Mapping[str, Any]]) -> list[JobInfo]:
+    """Hand jobs in: all of them are taken, or none is."""
+    if len(documents) < 2:
+        return [client.submit(document) for document in documents]
+    return client.submit_together(documents)
+
+
+def read(
+    file: str, changes: Sequence[str] = (), options: Mapping[str, str | None] = MappingProxyType({})
+) -> list[JobSpec]:
+    """The checked jobs of a file, each with the changes (``gpus=2``) made to it, and the fields that options gave."""
+    text, source, base = _text(file)
+    parsed = [FieldEdit.parse(change) for change in changes]
+    for field, value in options.items():
+        if value is not None:
+            parsed.append(FieldEdit.of(field, value, f"--{field.replace('_', '-')}"))
+    return read_jobs(text, source, base, parsed)
+
+
+def _text(file: str) -> tuple[str, str, Path]:
+    """Content, name for messages, and the folder that relative paths refer to."""
+    if file == "-":
+        return sys.stdin.read(), "standard input", Path.cwd()
+    path = Path(file)
+    try:
+        return path.read_text(encoding="utf-8"), file, path.parent
+    except OSError as error:
+        raise UnavailableError(f"{file} cannot be read ({error.strerror})", "check its name and rights") from error
+    except UnicodeDecodeError as error:
+        raise InvalidInputError(f"{file} is not UTF-8 text (byte {error.start})", "save it as UTF-8") from error

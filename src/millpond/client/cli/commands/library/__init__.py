@@ -1,0 +1,1 @@
+"""Commands about datasets, images, templates and secrets."""

@@ -1,0 +1,188 @@
+"""``pond image``: the catalogue of images that jobs run in."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from millpond.client.cli import wording
+from millpond.client.cli.command_suggestions import SuggestingGroup
+from millpond.client.cli.commands.library.data import VISIBILITY
+from millpond.client.cli.connection import asks_server, connect
+from millpond.client.cli.error_output import say
+from millpond.client.cli.job_completion import job_argument
+from millpond.client.cli.listing import Listing, listing_options, show_listing
+from millpond.client.cli.tables import Column, show
+from millpond.model.errors import InvalidInputError
+from millpond.specs import quantities
+from millpond.specs.api.images import ImageInfo, ImageList
+from millpond.specs.job.images import catalogued
+
+_COLUMNS = (
+    Column("IMAGE"),
+    Column("SIZE", right=True),
+    Column("AGE", right=True),
+    Column("BY"),
+    Column("FOR"),
+    Column("ON", gives_way=True),
+    Column("ABOUT", gives_way=True),
+)
+_MORE = (*_COLUMNS, Column("FROM", gives_way=True), Column("DIGEST", gives_way=True), Column("EXACTLY", gives_way=True))
+
+_LOGIN = click.option("--login", metavar="SECRET", help="The secret that says USER:PASSWORD for the registry.")
+
+
+@click.group("image", cls=SuggestingGroup)
+def group() -> None:
+    """Images that jobs run in (`image: NAME:TAG`): the catalogue, and what fills it."""
+
+
+def _with_words(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the options that say something about an image."""
+    seen = click.option("--visibility", type=VISIBILITY, help="Who sees it [default: as it was, or group].")
+    about = click.option("--description", help="A few words about it.")
+    return seen(about(command))
+
+
+@group.command("ls")
+@listing_options
+@asks_server
+def list_all(output: str, watch: bool, state_dir: Path | None) -> None:
+    """List the images that one may use, and on which machines they are."""
+    with connect(state_dir) as client:
+
+        def look() -> Listing:
+            found = client.images.list()
+            names = [image.reference for image in found]
+            return Listing(ImageList(images=found), names, lambda wide: _draw(found, wide))
+
+        show_listing(look, output, watch)
+
+
+def _draw(found: list[ImageInfo], wide: bool) -> None:
+    if not found:
+        say("no images; `pond image add NAME:TAG REFERENCE` puts one there")
+        return
+    now = time.time()
+    show(_MORE if wide else _COLUMNS, [_row(image, now, wide) for image in found], fitted=not wide)
+
+
+def _row(image: ImageInfo, now: float, wide: bool) -> list[str]:
+    there = [node for node, state in image.nodes.items() if state == "present"]
+    return [
+        image.reference,
+        quantities.size_text(image.size),
+        wording.span(now - image.created_at),
+        image.user,
+        wording.seen_by(image.visibility, image.group),
+        "all machines" if len(there) == len(image.nodes) and len(there) > 1 else ", ".join(there),
+        image.description,
+        *([image.origin, image.digest, image.exact] if wide else []),
+    ]
+
+
+@group.command("add")
+@click.argument("image", metavar="NAME:TAG")
+@click.argument("reference")
+@_LOGIN
+@_with_words
+@asks_server
+def add(image: str, reference: str, state_dir: Path | None, **words: str | None) -> None:
+    """Fetch the image REFERENCE of a registry and put it into the catalogue as NAME:TAG.
+
+    A job keeps to what NAME:TAG was when it was handed in. A registry that asks who one is gets to hear it from a
+    secret: `pond secret set SECRET` keeps it.
+    """
+    name, tag = _parts(image)
+    with connect(state_dir) as client:
+        _tell(client.images.add(name, tag, reference, say, **_given(words)))
+
+
+@group.command("build")
+@click.argument("image", metavar="NAME:TAG")
+@click.argument("folder", type=click.Path(path_type=Path), default=".")
+@click.option("-f", "--file", help="What says how, in the folder [default: Containerfile or Dockerfile].")
+@_with_words
+@asks_server
+def build(image: str, folder: Path, state_dir: Path | None, **words: str | None) -> None:
+    """Send FOLDER, build an image from it on the server's machine, and follow that. Ctrl-C ends it."""
+    name, tag = _parts(image)
+    with connect(state_dir) as client:
+        _tell(client.images.build(name, tag, folder, say, **_given(words)))
+
+
+@group.command("save")
+@job_argument("job")
+@click.argument("image", metavar="NAME:TAG")
+@click.option("-t", "--task", type=click.IntRange(min=0), default=0, show_default=True, help="Which task of it.")
+@_with_words
+@asks_server
+def save(job: str, image: str, task: int, state_dir: Path | None, **words: str | None) -> None:
+    """Make an image of what a job's container has become: while it runs, or within an hour after its end."""
+    name, tag = _parts(image)
+    with connect(state_dir) as client:
+        _tell(client.images.save(name, tag, client.find(job).id, say, task=task, **_given(words)))
+
+
+@group.command("pull")
+@click.argument("image", metavar="NAME:TAG")
+@asks_server
+def pull(image: str, state_dir: Path | None) -> None:
+    """Have an image on the machines before a job needs it."""
+    with connect(state_dir) as client:
+        _tell(client.images.pull(*_parts(image), say))
+
+
+@group.command("push")
+@click.argument("image", metavar="NAME:TAG")
+@click.argument("reference", metavar="REGISTRY/REPOSITORY:TAG")
+@_LOGIN
+@asks_server
+def push(image: str, reference: str, login: str | None, state_dir: Path | None) -> None:
+    """Send an image of the catalogue to a registry, and print by what exact reference that has it now.
+
+    Whose image it is may do so, leads of its group, and admins. Without --login the registry is told nobody.
+    """
+    with connect(state_dir) as client:
+        click.echo(client.images.push(*_parts(image), reference, say, login).exact)
+
+
+@group.command("change")
+@click.argument("image", metavar="NAME:TAG")
+@_with_words
+@asks_server
+def change(image: str, state_dir: Path | None, **words: str | None) -> None:
+    """Say other words about an image, or let others see it."""
+    with connect(state_dir) as client:
+        _tell(client.images.change(*_parts(image), **_given(words)))
+
+
+@group.command("rm")
+@click.argument("image", metavar="NAME:TAG")
+@asks_server
+def remove(image: str, state_dir: Path | None) -> None:
+    """Take an image out of the catalogue."""
+    with connect(state_dir) as client:
+        click.echo(f"removed {client.images.remove(*_parts(image)).reference}")
+
+
+def _parts(image: str) -> tuple[str, str]:
+    parts = catalogued(image)
+    if parts is None:
+        raise InvalidInputError(
+            f"{image!r} cannot be the name of an image of the catalogue",
+            "write NAME:TAG, the name of small letters, digits, '.', '_' and '-'",
+        )
+    return parts
+
+
+def _given(words: dict[str, str | None]) -> dict[str, str]:
+    return {name: value for name, value in words.items() if value is not None}
+
+
+def _tell(image: ImageInfo) -> None:
+    click.echo(f"{image.reference} {image.digest}")

@@ -1,0 +1,99 @@
+"""``pond secret``: values for jobs and webhooks that nobody gets to see again."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from millpond.client.cli import wording
+from millpond.client.cli.command_suggestions import SuggestingGroup
+from millpond.client.cli.connection import asks_server, connect
+from millpond.client.cli.error_output import say
+from millpond.client.cli.listing import Listing, listing_options, show_listing
+from millpond.client.cli.secret_input import SecretInput
+from millpond.client.cli.tables import Column, show
+from millpond.client.sdk.client import Client
+from millpond.client.sdk.secrets import SERVER
+from millpond.model.errors import InvalidInputError
+from millpond.specs.api.secrets import SecretList
+
+_COLUMNS = (Column("NAME"), Column("OF"), Column("SET", right=True), Column("BY", gives_way=True))
+
+
+def _owner_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Whose a secret is."""
+    group_option = click.option("--group", "group_name", help="Of a group, for the jobs of all its members.")
+    server_option = click.option("--server", "of_server", is_flag=True, help="Of the server, for its webhooks.")
+    return group_option(server_option(command))
+
+
+@click.group("secret", cls=SuggestingGroup)
+def group() -> None:
+    """Secrets: set, list, remove."""
+
+
+@group.command("set")
+@click.argument("name")
+@_owner_options
+@click.option("--stdin", "stdin", is_flag=True, help="Read the whole value from standard input.")
+@asks_server
+def set_(name: str, group_name: str | None, of_server: bool, stdin: bool, state_dir: Path | None) -> None:
+    """Keep a secret called NAME; job files name it under `secrets` and find it in the variable NAME."""
+    value = sys.stdin.read().removesuffix("\n") if stdin else SecretInput(False).ask("value")
+    with connect(state_dir) as client:
+        kind, owner = _owner(client, group_name, of_server)
+        client.secrets.put(kind, owner, name, value)
+    say(f"{name} is kept for {_whose(kind, owner)}")
+
+
+@group.command("ls")
+@listing_options
+@asks_server
+def ls(output: str, watch: bool, state_dir: Path | None) -> None:
+    """List the secrets that one's jobs can have, or that one may change."""
+    with connect(state_dir) as client:
+
+        def look() -> Listing:
+            found, now = client.secrets.all(), time.time()
+            rows = [[one.name, _whose(one.kind, one.owner), wording.span(now - one.at), one.by] for one in found]
+            names = [one.name for one in found]
+            return Listing(SecretList(secrets=found), names, lambda wide: _draw(rows, wide))
+
+        show_listing(look, output, watch)
+
+
+@group.command("rm")
+@click.argument("name")
+@_owner_options
+@asks_server
+def rm(name: str, group_name: str | None, of_server: bool, state_dir: Path | None) -> None:
+    """Forget a secret; tasks that run keep it."""
+    with connect(state_dir) as client:
+        client.secrets.drop(*_owner(client, group_name, of_server), name)
+    click.echo(name)
+
+
+def _draw(rows: list[list[str]], wide: bool) -> None:
+    if not rows:
+        say("no secrets; `pond secret set NAME` keeps one")
+        return
+    show(_COLUMNS, rows, fitted=not wide)
+
+
+def _owner(client: Client, group_name: str | None, of_server: bool) -> tuple[str, str]:
+    if group_name is not None and of_server:
+        raise InvalidInputError("both --group and --server", "leave one of them out")
+    if of_server:
+        return SERVER, ""
+    if group_name is not None:
+        return "group", group_name
+    return "user", client.accounts.whoami().user
+
+
+def _whose(kind: str, owner: str) -> str:
+    return "the server" if kind == SERVER else f"{kind} {owner}"

@@ -1,0 +1,64 @@
+"""``pond template``: which ready job files there are, and what is in them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from millpond.client.cli.command_suggestions import SuggestingGroup
+from millpond.client.cli.error_output import say
+from millpond.client.cli.listing import Listing, listing_options, show_listing
+from millpond.client.cli.tables import Column, show
+from millpond.specs.api.composite_views import TemplateInfo, TemplateList
+from millpond.specs.job.templates import all_templates, find_template, own_folder
+
+_COLUMNS = (Column("NAME"), Column("KIND"), Column("WHOSE"), Column("ABOUT", gives_way=True))
+
+
+@click.group("template", cls=SuggestingGroup)
+def command() -> None:
+    """Ready job files: `pond apply --template NAME` submits one."""
+
+
+@command.command("ls")
+@listing_options
+def list_templates(output: str, watch: bool) -> None:
+    """List templates; your own lie in ~/.config/millpond/templates."""
+
+    def look() -> Listing:
+        templates = [
+            TemplateInfo(
+                name=each.name,
+                kind=each.job(Path.cwd()).file.kind,
+                own=each.own,
+                about=each.header.about,
+                needs=[need.name for need in each.header.needs],
+                source=each.source,
+            )
+            for each in all_templates(say)
+        ]
+        names = [each.name for each in templates]
+        return Listing(TemplateList(templates=templates), names, lambda wide: _draw(templates, wide))
+
+    show_listing(look, output, watch)
+
+
+@command.command("show")
+@click.argument("name", metavar="NAME")
+def show_template(name: str) -> None:
+    """Print a template: a good start for one of your own."""
+    click.echo(find_template(name, say).text, nl=False)
+
+
+def _draw(templates: list[TemplateInfo], wide: bool) -> None:
+    more = [Column("NEEDS"), Column("SOURCE")] if wide else []
+    rows = [
+        [
+            *(each.name, each.kind, "yours" if each.own else "", each.about),
+            *([", ".join(each.needs), each.source] if wide else []),
+        ]
+        for each in templates
+    ]
+    show((*_COLUMNS, *more), rows)
+    click.echo(f"your own: {own_folder()}", err=True)

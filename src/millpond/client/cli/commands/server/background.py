@@ -1,0 +1,96 @@
+"""A server in the background: apart from this terminal, ready before we say so, its complaint ours if it fails."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx2
+from pydantic import ValidationError
+
+from millpond.client.sdk.discovery import Address, read_server_file
+from millpond.client.sdk.trust import trust
+from millpond.model.errors import MillpondError, UnavailableError
+from millpond.specs.api.server import STANDBY_FILE, HealthInfo, ServerFile
+
+LOG_NAME = "server.log"
+READY_WITHIN_S = 60.0
+_LOOK_EVERY_S = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A server that has come up, and how it is."""
+
+    left: ServerFile
+    health: HealthInfo
+
+
+def start(arguments: Sequence[str], state_dir: Path) -> Started:
+    """Start ``python -m millpond.server`` with these arguments; returns when it takes requests, or stands by.
+
+    Raises:
+        UnavailableError: it could not start (port in use, a second server, a directory it may not write).
+        MillpondError: it ended in another way, or was not ready in time.
+    """
+    log = state_dir / LOG_NAME
+    try:
+        state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with log.open("ab") as stream:
+            begin = stream.tell()
+            # -P: a folder called millpond in the present directory is not the server.
+            process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "millpond.server", *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=stream,
+                stderr=stream,
+                start_new_session=True,
+            )
+    except OSError as error:
+        raise UnavailableError(
+            f"the state directory {state_dir} cannot be used ({error.strerror})", "name another with --state-dir"
+        ) from error
+    return _await_ready(process, state_dir, log, begin)
+
+
+def _await_ready(process: subprocess.Popen[bytes], state_dir: Path, log: Path, begin: int) -> Started:
+    give_up_at = time.monotonic() + READY_WITHIN_S
+    while time.monotonic() < give_up_at:
+        code = process.poll()
+        if code is not None:
+            raise _failure(code, log, begin)
+        for left in (read_server_file(state_dir), read_server_file(state_dir, STANDBY_FILE)):
+            health = health_of(left) if left is not None and left.pid == process.pid else None
+            if left is not None and health is not None:
+                return Started(left, health)
+        time.sleep(_LOOK_EVERY_S)
+    process.terminate()
+    raise MillpondError(f"the server was not ready within {READY_WITHIN_S:.0f} s", f"{log} says what it did")
+
+
+def health_of(left: ServerFile) -> HealthInfo | None:
+    """How a server is that takes requests, or stands by; None when it does neither."""
+    trusted = trust(Address(left.url, "", certificate=left.certificate_path))
+    try:
+        answer = httpx2.get(f"{left.url}/readyz", timeout=2.0, trust_env=False, verify=trusted)
+        health = HealthInfo.model_validate_json(answer.content)
+    except (httpx2.TransportError, ValidationError):
+        return None
+    return health if answer.is_success or health.standby else None
+
+
+def _failure(code: int, log: Path, begin: int) -> MillpondError:
+    """What the ended server wrote last, as our own error."""
+    with log.open("rb") as stream:
+        stream.seek(begin)
+        lines = stream.read().decode(errors="replace").strip().splitlines()
+    told = max((number for number, line in enumerate(lines) if line.startswith("pond: ")), default=len(lines) - 1)
+    last = "\n".join(line.removeprefix("pond: ").strip() for line in lines[told:])
+    last = last or f"the server ended at once with exit code {code}"
+    if code == UnavailableError.exit_code:
+        return UnavailableError(last)
+    return MillpondError(f"the server ended while starting: {last}", f"{log} says more")

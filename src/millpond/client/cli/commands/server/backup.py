@@ -1,0 +1,88 @@
+"""``pond backup`` and ``pond restore``: a state directory as one file, and back."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from millpond.client.cli import wording
+from millpond.client.cli.connection import state_dir_option
+from millpond.client.cli.secret_input import SecretInput, from_stdin
+from millpond.client.sdk import default_state_dir
+from millpond.model.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from millpond.server.auth.vault.keys import KeySource
+
+_CIPHERS = ("aes-256-gcm", "sm4-gcm")
+
+_key_file = click.option(
+    "--key-file", type=click.Path(path_type=Path), help="File of at least 32 random bytes, readable by you alone."
+)
+
+
+@click.command("backup")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--only-database", is_flag=True, help="Leave out what jobs wrote.")
+@click.option("--encrypt", is_flag=True, help="Encrypt it, by a passphrase or --key-file.")
+@_key_file
+@click.option("--cipher", type=click.Choice(_CIPHERS), default=_CIPHERS[0], show_default=True, help="With --encrypt.")
+@from_stdin
+@state_dir_option
+def backup(
+    file: Path,
+    only_database: bool,
+    encrypt: bool,
+    key_file: Path | None,
+    cipher: str,
+    stdin: bool,
+    state_dir: Path | None,
+) -> None:
+    """Write everything the server remembers to FILE; it may be running meanwhile."""
+    from millpond.server.auth.vault.ciphers import Cipher, require_ciphers
+    from millpond.server.operations.backup import Lock, back_up
+
+    lock = None
+    if encrypt:
+        require_ciphers(Cipher(cipher))
+        lock = Lock(_key(key_file, stdin, new=True), Cipher(cipher))
+    elif key_file is not None:
+        raise InvalidInputError("--key-file without --encrypt", "add --encrypt")
+    summary = back_up(state_dir or default_state_dir(), file, time.time(), jobs=not only_database, lock=lock)
+    how = f", encrypted with {cipher}" if encrypt else ""
+    click.echo(f"{wording.count(summary.files, 'file')}, {summary.size_bytes / 2**20:.1f} MiB in {file}{how}")
+
+
+@click.command("restore")
+@click.argument("file", type=click.Path(path_type=Path))
+@_key_file
+@from_stdin
+@state_dir_option
+def restore(file: Path, key_file: Path | None, stdin: bool, state_dir: Path | None) -> None:
+    """Put what FILE holds into an empty state directory, for `pond up` to go on from there.
+
+    Asks for the passphrase of an encrypted one.
+    """
+    from millpond.server.operations.backup import needed_key_of
+    from millpond.server.operations.backup import restore as put_back
+
+    directory = state_dir or default_state_dir()
+    needed = needed_key_of(file)
+    if needed == "file" and key_file is None:
+        raise InvalidInputError(f"{file} is encrypted by a key file", "name it with --key-file")
+    summary = put_back(file, directory, _key(key_file, stdin) if needed else None)
+    click.echo(f"{wording.count(summary.files, 'file')} of Millpond {summary.version} in {directory}")
+    click.echo(f"`pond up --state-dir {directory}` shows it; with --take-over it goes on in place of the original")
+
+
+def _key(key_file: Path | None, stdin: bool, new: bool = False) -> KeySource:
+    """The key, from its file or by asking for a passphrase."""
+    from millpond.server.auth.vault.keys import KeySource, check_passphrase, key_in
+
+    if key_file is not None:
+        return KeySource(file=key_in(key_file))
+    secrets = SecretInput(stdin)
+    return KeySource(passphrase=check_passphrase(secrets.ask_new("passphrase")) if new else secrets.ask("passphrase"))

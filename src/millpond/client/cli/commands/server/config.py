@@ -1,0 +1,41 @@
+"""``pond config``: the server's configuration file, before a server reads it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+
+from millpond.client.cli import wording
+from millpond.client.cli.command_suggestions import SuggestingGroup
+
+
+@click.group("config", cls=SuggestingGroup)
+def command() -> None:
+    """Look at the server's configuration file."""
+
+
+@command.command("check")
+@click.argument("file", type=click.Path(path_type=Path))
+def check(file: Path) -> None:
+    """Check FILE as `pond up --config FILE` would; every fault with its line and column."""
+    from millpond.server.auth.oidc.id_tokens import jose
+    from millpond.server.http.tls import open_encryption
+    from millpond.specs.config.cluster import load_cluster
+
+    config = load_cluster(file)
+    parts = (
+        wording.count(len(config.pools), "pool"),
+        wording.count(len(config.queues), "queue"),
+        wording.count(len(config.nodes), "pretended node"),
+    )
+    encryption = open_encryption(config.listening)
+    if config.oidc is not None:
+        jose()
+    click.echo(f"{file} is good: {', '.join(parts)}")
+    if encryption is not None:
+        ends_at = datetime.fromtimestamp(encryption.certificate.ends_at, UTC)
+        click.echo(f"the certificate is valid until {ends_at:%Y-%m-%d}")
+    if config.oidc is not None:
+        click.echo(f"people log in at {config.oidc.issuer}, which sends them back to {config.oidc.callback}")

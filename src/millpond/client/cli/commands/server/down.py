@@ -1,0 +1,144 @@
+"""``pond down``: stop the server of a state directory, and its jobs with it; nothing else.
+
+Waiting jobs are withdrawn before running ones are stopped, so that none of them starts in the room that becomes free.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+import click
+
+from millpond.client.cli import wording
+from millpond.client.cli.commands.server import background
+from millpond.client.cli.connection import state_dir_option
+from millpond.client.sdk import Client, default_state_dir
+from millpond.client.sdk.client import MOST_JOBS
+from millpond.client.sdk.discovery import read_server_file
+from millpond.model.errors import ConflictError, MillpondError, NotAllowedError, NotFoundError, UnavailableError
+from millpond.specs.api.jobs import JobInfo
+from millpond.specs.api.server import STANDBY_FILE, HealthInfo, ServerFile
+
+_LOOK_EVERY_S = 0.1
+_STOPS_AT_ONCE = 16
+"""The server stores in one go what it is asked together; each by itself takes it three commits."""
+_SERVER_ENDS_WITHIN_S = 30.0
+_STANDBY_ANSWERS_WITHIN_S = 10.0
+
+
+@click.command("down")
+@state_dir_option
+@click.option("--keep-jobs", is_flag=True, help="Let jobs run on and wait on; `pond up` takes them over again.")
+@click.option(
+    "--jobs-end-within",
+    type=click.FloatRange(min=0),
+    default=90.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long stopped jobs may take to end.",
+)
+def command(state_dir: Path | None, keep_jobs: bool, jobs_end_within: float) -> None:
+    """Stop the server of this state directory, and its jobs with it."""
+    directory = state_dir or default_state_dir()
+    _end_standby(directory)
+    left = read_server_file(directory)
+    if left is None or not _exists(left.pid):
+        click.echo(f"no server is running on {directory}")
+        return
+    pid = _answering_pid(directory, left.pid)
+    if not keep_jobs:
+        with Client(state_dir=directory) as client:
+            if client.server().apart:
+                click.echo("the jobs of the original are left alone")
+            else:
+                _stop_jobs(client, jobs_end_within)
+    os.kill(pid, signal.SIGTERM)
+    if not _within(_SERVER_ENDS_WITHIN_S, lambda: not _exists(pid)):
+        raise MillpondError(f"the server (process {pid}) has not ended", "its log says what it waits for")
+    click.echo(f"stopped the server at {left.url}")
+
+
+def _end_standby(directory: Path) -> None:
+    """The one that would take over goes first."""
+    left = read_server_file(directory, STANDBY_FILE)
+    health = None if left is None else _health_of(left)
+    if left is None or health is None or not health.standby:
+        return
+    os.kill(left.pid, signal.SIGTERM)
+    if not _within(_SERVER_ENDS_WITHIN_S, lambda: not _exists(left.pid)):
+        raise MillpondError(f"the standby (process {left.pid}) has not ended", "its log says what it waits for")
+    click.echo(f"stopped the standby at {left.url}")
+
+
+def _health_of(left: ServerFile) -> HealthInfo | None:
+    """How a standby is; one that is slow to say so is waited for, as it would take over."""
+    give_up_at = time.monotonic() + _STANDBY_ANSWERS_WITHIN_S
+    while (health := background.health_of(left)) is None and _exists(left.pid) and time.monotonic() < give_up_at:
+        time.sleep(_LOOK_EVERY_S)
+    return health
+
+
+def _answering_pid(directory: Path, pid: int) -> int:
+    """The server's process, from its own mouth: the number in a file that was left behind may be another's by now."""
+    try:
+        with Client(state_dir=directory) as client:
+            return client.server().pid
+    except (UnavailableError, NotAllowedError) as error:
+        raise UnavailableError(
+            f"process {pid} does not answer as the server of {directory}", "see whether it is one before ending it"
+        ) from error
+
+
+def _stop_jobs(client: Client, within_s: float) -> None:
+    jobs = client.jobs(limit=MOST_JOBS).jobs
+    if not jobs:
+        return
+    click.echo(f"stopping {wording.count(len(jobs), 'job')}")
+    with ThreadPoolExecutor(_STOPS_AT_ONCE) as threads:
+        for these in (_waits, _runs):
+            list(threads.map(partial(_stop, client), filter(these, jobs)))
+    if not _within(within_s, lambda: not client.jobs(limit=1).jobs):
+        stay = wording.count(len(client.jobs(limit=MOST_JOBS).jobs), "job")
+        raise MillpondError(
+            f"{stay} did not end within {within_s:.0f} s; the server goes on",
+            "run `pond down` again, or `pond down --keep-jobs`",
+        )
+
+
+def _stop(client: Client, job: JobInfo) -> None:
+    # It may have ended by itself in the meantime, which is what was wanted.
+    with contextlib.suppress(ConflictError, NotFoundError):
+        client.stop(job.id)
+
+
+def _waits(job: JobInfo) -> bool:
+    return job.state == "queued"
+
+
+def _runs(job: JobInfo) -> bool:
+    return not _waits(job)
+
+
+def _within(seconds: float, done: Callable[[], bool]) -> bool:
+    """Whether ``done`` became true in time."""
+    give_up_at = time.monotonic() + seconds
+    while not done():
+        if time.monotonic() > give_up_at:
+            return False
+        time.sleep(_LOOK_EVERY_S)
+    return True
+
+
+def _exists(pid: int) -> bool:
+    """Whether a process of this number lives (one that has ended and was not yet collected does not)."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False

@@ -1,0 +1,186 @@
+"""``pond up``: the server on this machine, in this terminal or in the background."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from millpond.client.cli import wording
+from millpond.client.cli.commands.server import background
+from millpond.client.cli.connection import state_dir_option
+from millpond.client.sdk import Client, default_state_dir
+from millpond.scheduling.settings import ORDERINGS, PLACEMENTS
+from millpond.server.options import DEFAULT_HOST, DEFAULT_PORT, FORGET, GROUP_MODES, LOG_FORMATS, SANDBOX_MODES
+from millpond.specs.api.nodes import NodeInfo
+from millpond.specs.api.server import FIRST_LOGIN_FILE
+
+
+def _config_file(_context: click.Context, _option: click.Parameter, path: Path | None) -> Path | None:
+    if path is not None and str(path) != FORGET and not path.is_file():
+        raise click.BadParameter(f"there is no file {str(path)!r}")
+    return path
+
+
+@click.command("up")
+@click.option("--host", default=DEFAULT_HOST, show_default=True, help="Address to listen on.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=DEFAULT_PORT,
+    show_default=True,
+    envvar="MILLPOND_PORT",
+    help="Port to listen on; 0 takes a free one.",
+)
+@state_dir_option
+@click.option(
+    "--fake-gpus",
+    metavar="SPEC",
+    help="Pretend cards, such as 8:A100-80GB or 4x8:V100-32GB (nodes x cards : model); none: the machine's own "
+    "[default: as at the last start].",
+)
+@click.option(
+    "--config",
+    type=click.Path(path_type=Path),
+    callback=_config_file,
+    help="Pools and queues (YAML); none: without [default: as at the last start].",
+)
+@click.option("--ordering", type=click.Choice(ORDERINGS), help="Who is next [default: as before, at first 'default'].")
+@click.option(
+    "--placement", type=click.Choice(PLACEMENTS), help="Where it goes [default: as before, at first 'default']."
+)
+@click.option(
+    "--preempt/--no-preempt",
+    default=None,
+    help="Whether running work ends for work that the ordering puts first [default: as before, at first no].",
+)
+@click.option(
+    "--reserve/--no-reserve",
+    default=None,
+    help="Whether room is kept for the first job that does not fit [default: as before, at first yes].",
+)
+@click.option("--store", metavar="URL", help="PostgreSQL database to remember in, instead of SQLite.")
+@click.option("--standby", is_flag=True, help="Wait while another server leads on the same --store, then take over.")
+@click.option(
+    "--take-over", is_flag=True, help="With a copied or restored state: go on in place of the original, which is gone."
+)
+@click.option(
+    "--sandbox",
+    type=click.Choice(SANDBOX_MODES),
+    default="auto",
+    show_default=True,
+    help="Keep jobs apart from each other and from the server's state, by bubblewrap; auto: required from the second "
+    "person on.",
+)
+@click.option(
+    "--control-groups",
+    type=click.Choice(GROUP_MODES),
+    default="auto",
+    show_default=True,
+    help="Keep all processes of a task to its CPUs and memory; auto: where the server was given its control group.",
+)
+@click.option("--keep-jobs", type=click.FloatRange(min=0), metavar="DAYS", help="Forget jobs that ended longer ago.")
+@click.option(
+    "--keep-logs-gib", type=click.FloatRange(min=0), metavar="GIB", help="Remove the oldest output when there is more."
+)
+@click.option(
+    "--keep-free-gib",
+    type=click.FloatRange(min=0),
+    metavar="GIB",
+    help="Start nothing while less disk is free [default: 1, on small disks 2 % of them].",
+)
+@click.option(
+    "--log-format", type=click.Choice(LOG_FORMATS), default="text", show_default=True, help="Form of the server's log."
+)
+@click.option("--stop-jobs-on-exit", is_flag=True, help="End running jobs when the server ends.")
+@click.option("-d", "--detach", is_flag=True, help="Run in the background; `pond down` stops it.")
+def command(
+    host: str,
+    port: int,
+    state_dir: Path | None,
+    fake_gpus: str | None,
+    config: Path | None,
+    ordering: str | None,
+    placement: str | None,
+    preempt: bool | None,
+    reserve: bool | None,
+    store: str | None,
+    standby: bool,
+    take_over: bool,
+    sandbox: str,
+    control_groups: str,
+    keep_jobs: float | None,
+    keep_logs_gib: float | None,
+    keep_free_gib: float | None,
+    log_format: str,
+    stop_jobs_on_exit: bool,
+    detach: bool,
+) -> int:
+    """Start the server on this machine.
+
+    It runs in this terminal until Ctrl-C; its jobs go on, and the next `pond up` takes them over.
+    """
+    directory = (state_dir or default_state_dir()).absolute()
+    named = {
+        "--fake-gpus": fake_gpus,
+        "--config": config,
+        "--store": store,
+        "--ordering": ordering,
+        "--placement": placement,
+        "--keep-jobs": keep_jobs,
+        "--keep-logs-gib": keep_logs_gib,
+        "--keep-free-gib": keep_free_gib,
+    }
+    arguments = ["--host", host, "--port", str(port), "--state-dir", str(directory)]
+    arguments += ["--sandbox", sandbox, "--control-groups", control_groups, "--log-format", log_format]
+    for name, value in named.items():
+        if value is not None:
+            arguments += [name, str(value)]
+    for switch, on in (("preempt", preempt), ("reserve", reserve)):
+        if on is not None:
+            arguments.append(f"--{switch}" if on else f"--no-{switch}")
+    if standby:
+        arguments.append("--standby")
+    if take_over:
+        arguments.append("--take-over")
+    if stop_jobs_on_exit:
+        arguments.append("--stop-jobs-on-exit")
+    if detach:
+        _start_detached(arguments, directory)
+        return 0
+    from millpond.server.startup.process import run
+
+    return run(arguments)
+
+
+def _start_detached(arguments: list[str], directory: Path) -> None:
+    started = background.start(arguments, directory)
+    if started.health.standby:
+        click.echo(f"Millpond stands by at {started.left.url}; {started.health.leader} leads")
+        return
+    click.echo(f"Millpond is up at {started.left.url}")
+    with Client(state_dir=directory) as client:
+        click.echo(summary(client.nodes()))
+        server = client.server()
+    if server.apart:
+        click.echo(server.apart)
+    for note in server.notes:
+        click.echo(note)
+    if server.unsandboxed:
+        click.echo(f"jobs are not kept apart from each other: {server.unsandboxed}")
+    if server.unshared:
+        click.echo(f"no card is shared out: {server.unshared}")
+    invitation = directory / FIRST_LOGIN_FILE
+    if invitation.exists():
+        secret = invitation.read_text().strip()
+        click.echo(f"first login from elsewhere: pond login URL --invitation, and this: {secret}")
+
+
+def summary(nodes: list[NodeInfo]) -> str:
+    """One line about the machines; pretended cards are called so."""
+    cards = [device for node in nodes for device in node.devices]
+    fake = sum(device.fake for device in cards)
+    parts = [wording.count(len(nodes), "node"), wording.count(len(cards), "card")]
+    if fake:
+        parts.append("all fake (pretended, no GPU is used)" if fake == len(cards) else f"{fake} of them fake")
+    return ", ".join(parts)

@@ -1,0 +1,154 @@
+"""``pond replay``: play a cluster trace through the scheduler and print what came out."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from millpond.client.cli.commands.simulation.simulation_options import (
+    require_simulator,
+    require_writable,
+    scenario_of,
+    simulation_options,
+    write_text,
+)
+from millpond.client.cli.error_output import INTERRUPTED, say
+from millpond.scheduling.settings import ORDERINGS, PLACEMENTS
+
+if TYPE_CHECKING:
+    from millpond.simulation.scenario import Scenario
+
+Progress = Callable[[int], None]
+SKIPPED_SHOWN = 5
+_COMPILING = "compiling kernels, once on this machine"
+
+
+@click.command()
+@simulation_options
+@click.option(
+    "--placement", type=click.Choice(PLACEMENTS), help="Where jobs go.  [default: default; published: best-fit]"
+)
+@click.option("--ordering", type=click.Choice(ORDERINGS), help="Who is next.  [default: default]")
+@click.option("--seed", type=int, default=0, help="For arrival orders, synthetic jobs and random placement.")
+@click.option("--write-jobs", type=click.Path(dir_okay=False), help="synthetic: keep the jobs as a native trace.")
+@click.option("--json", "json_file", metavar="FILE", help="Write the result as JSON; - is standard output.")
+def command(write_jobs: str | None, json_file: str | None, **options: Any) -> int:
+    """Play a cluster trace through the scheduler and print what came out.
+
+    \b
+    pond replay --format philly --jobs case.csv --cluster 30x8 --durations exact
+    pond replay --format openb --nodes nodes.csv --jobs pods.csv --seed 42
+    pond replay --format synthetic --jobs 2000 --load 0.95 --cluster 8x8
+    """
+    require_simulator()
+    require_writable(json_file, write_jobs)
+    scenario = scenario_of(**options)
+    done = [0]
+    try:
+        summary = _pack(scenario, done) if scenario.packs else _queue(scenario, done, write_jobs)
+    except KeyboardInterrupt:
+        say(f"interrupted after {done[0]} jobs; nothing was written")
+        return INTERRUPTED
+    if json_file is not None:
+        write_text(json_file, json.dumps(summary, indent=2) + "\n")
+    if json_file != "-":
+        from millpond.client.cli.commands.simulation.replay_table import print_summary
+
+        print_summary(summary)
+    return 0
+
+
+def compile_kernels(scenario: Scenario) -> None:
+    """Have all kernels ready; that they are being compiled, which happens once on a machine, is shown as it goes on."""
+    from millpond.simulation.kernel_warmup import told_of_kernels, warm_up
+
+    with _compilation() as count, told_of_kernels(count):
+        warm_up(scenario.seeded())
+
+
+@contextmanager
+def _compilation() -> Iterator[Progress]:
+    """A line that counts on a terminal, one that says what takes so long in a pipe; nothing where nothing compiles."""
+    if not sys.stderr.isatty():
+        yield lambda number: None if number else say(f"{_COMPILING}; this takes some tens of seconds")
+        return
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
+        task = shown.add_task("getting ready", total=None)
+        yield lambda number: shown.update(task, description=f"{_COMPILING}: {number} done")
+
+
+def _pack(scenario: Scenario, done: list[int]) -> dict[str, Any]:
+    from millpond.simulation.scenario import read_packing
+    from millpond.simulation.summaries import packing_summary
+
+    packing = read_packing(scenario)
+    _tell_skipped(packing.pods.skipped)
+    compile_kernels(scenario)
+    total = len(packing.order)
+    with _progress("pods, shapes known", total, done) as progress:
+        known = packing.run(scenario.seeded(), progress=progress)
+    with _progress("pods, shapes learnt", total, done) as progress:
+        learnt = packing.run(scenario.seeded(), mix_known=False, progress=progress)
+    return packing_summary(scenario, packing, known, learnt, time.process_time())
+
+
+def _queue(scenario: Scenario, done: list[int], write_jobs: str | None) -> dict[str, Any]:
+    from millpond.simulation.queueing import replay
+    from millpond.simulation.readers import native
+    from millpond.simulation.scenario import read_world
+    from millpond.simulation.summaries import queueing_summary
+
+    world = read_world(scenario)
+    if write_jobs is not None:
+        import io
+
+        text = io.StringIO()
+        native.write(world.workload, text)
+        write_text(write_jobs, text.getvalue())
+    _tell_skipped(world.workload.skipped)
+    compile_kernels(scenario)
+    with _progress("jobs", len(world.workload.jobs), done) as progress:
+        result = replay(world, scenario.seeded(), progress)
+    if result.stuck:
+        say(f"warning: {result.metrics.unfinished} jobs never ended; {result.stuck}")
+    return queueing_summary(scenario, world, result, time.process_time())
+
+
+def _tell_skipped(skipped: tuple[str, ...]) -> None:
+    if skipped:
+        more = [f"and {len(skipped) - SKIPPED_SHOWN} more"] if len(skipped) > SKIPPED_SHOWN else []
+        say("\n".join([f"left out {len(skipped)} bad rows:", *skipped[:SKIPPED_SHOWN], *more]))
+
+
+@contextmanager
+def _progress(what: str, total: int, done: list[int]) -> Iterator[Progress]:
+    """A progress bar on a terminal, nothing in a pipe; ``done[0]`` always knows how far it is."""
+
+    def count(number: int) -> None:
+        done[0] = number
+
+    if not sys.stderr.isatty():
+        yield count
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=total)
+
+        def show(number: int) -> None:
+            count(number)
+            bar.update(task, completed=number)
+
+        yield show

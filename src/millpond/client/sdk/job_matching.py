@@ -1,0 +1,43 @@
+"""Which job is meant by a few letters, where several begin with them."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Sequence
+
+from millpond.model.errors import ConflictError
+from millpond.model.states import JobState
+from millpond.specs.api.jobs import JobInfo
+from millpond.specs.job.job_ids import service_of
+
+_NAMED_IN_DOUBT = 4
+
+
+def meant_by(prefix: str, jobs: Sequence[JobInfo]) -> list[JobInfo]:
+    """The jobs whose ids or names begin with ``prefix``, as it was typed."""
+    typed = unicodedata.normalize("NFC", prefix)
+    return [job for job in jobs if job.id.startswith(typed) or job.name.startswith(typed)]
+
+
+def the_one_meant(prefix: str, found: Sequence[JobInfo]) -> JobInfo:
+    """The job that is meant of those whose ids or names begin with ``prefix``, the newest first.
+
+    Revisions of one service are one: the one that lives counts, or the last. Else those with exactly this name come
+    first, and of these the one that has not ended.
+
+    Raises:
+        ConflictError: it may be several.
+    """
+    if len({service_of(job.id) for job in found}) == 1:
+        return next(iter(_living(found)), found[0])
+    named = [job for job in found if job.name == unicodedata.normalize("NFC", prefix)]
+    living = _living(named)
+    left = living if len(living) == 1 else named or found
+    if len(left) == 1:
+        return left[0]
+    some = ", ".join(sorted(job.id for job in left)[:_NAMED_IN_DOUBT])
+    raise ConflictError(f"{len(left)} jobs begin with {prefix!r} ({some})", "write more of the id")
+
+
+def _living(jobs: Sequence[JobInfo]) -> list[JobInfo]:
+    return [job for job in jobs if not JobState(job.state).ended]

@@ -1,0 +1,134 @@
+"""The tasks that run now, each watched through its supervisor."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from millpond.engines.local.rendezvous import recall
+from millpond.model.decisions import Grant
+from millpond.node.task import runner, running_tasks
+from millpond.node.task.records import RunRecord, TaskFiles, TaskId, attempt_dir, moved, read_record
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """A task that runs.
+
+    Attributes:
+        record: as it was when we began to watch, but for its devices.
+        handle: becomes readable when its supervisor ends.
+        port: where its gang meets.
+        expected: the core knows of it and wants to hear of its end.
+    """
+
+    record: RunRecord
+    handle: int
+    port: int
+    expected: bool
+
+
+class LiveTasks:
+    """All tasks under watch. Lives on the engine's loop, but for ``records``.
+
+    Args:
+        state_dir: absolute; where records and logs lie.
+        on_end: told each end, with what the record says now.
+    """
+
+    def __init__(
+        self, state_dir: Path, loop: asyncio.AbstractEventLoop, on_end: Callable[[Live, RunRecord], None]
+    ) -> None:
+        self._state_dir = state_dir
+        self._loop = loop
+        self._on_end = on_end
+        self._tasks: dict[TaskId, Live] = {}
+        self._guard = threading.Lock()
+
+    def attach(self, record: RunRecord, expected: bool = True) -> Live | None:
+        """Watch a task that an earlier engine started; None when it runs no more."""
+        handle = runner.attach(record)
+        if handle is None:
+            return None
+        meeting = recall(attempt_dir(self._state_dir, record.id.job, record.id.attempt))
+        return self.watch(record, handle, 0 if meeting is None else meeting.port, expected)
+
+    def watch(self, record: RunRecord, handle: int, port: int, expected: bool = True) -> Live:
+        """Watch a task through this handle, which is ours from now on; one that is watched already stays so.
+
+        Args:
+            port: where its gang meets; 0: nowhere.
+        """
+        known = self._tasks.get(record.id)
+        if known is not None and known.record.decision == record.decision:
+            runner.reap(handle)
+            with self._guard:
+                known = self._tasks[record.id]
+                self._tasks[record.id] = replace(known, expected=known.expected or expected)
+            return self._tasks[record.id]
+        live = Live(record, handle, port, expected)
+        self._tasks[record.id] = live
+        self._loop.add_reader(handle, self._over, record.id)
+        return live
+
+    def get(self, task: TaskId) -> Live | None:
+        """One that runs; any thread may ask."""
+        return self._tasks.get(task)
+
+    def move(self, task: TaskId, grants: Sequence[Grant], left: Sequence[str]) -> None:
+        """It is on other devices from now on; any thread may say so."""
+        with self._guard:  # lest one that has just ended comes back
+            live = self._tasks.get(task)
+            if live is not None:
+                self._tasks[task] = replace(live, record=moved(live.record, grants, left))
+
+    def records(self) -> list[RunRecord]:
+        """What runs now. Any thread."""
+        lives = list(self._tasks.values())  # in one step, as tasks come and go meanwhile
+        return [live.record for live in lives]
+
+    def of_run(self, job: str, attempt: int) -> list[Live]:
+        """What runs of this run of a job."""
+        return [live for task, live in self._tasks.items() if (task.job, task.attempt) == (job, attempt)]
+
+    def of_start(self, decision: int) -> list[Live]:
+        """What runs because of this start."""
+        return [live for live in self._tasks.values() if live.record.decision == decision]
+
+    def ports(self) -> set[int]:
+        """Where gangs meet that run now, and where tasks serve."""
+        return {port for live in self._tasks.values() for port in (live.port, live.record.port) if port}
+
+    def pinned(self) -> list[tuple[int, ...]]:
+        """The CPUs that running tasks are pinned to."""
+        return [live.record.cpus for live in self._tasks.values() if live.record.cpus]
+
+    def request_stop(self, live: Live, wish: runner.StopRequest) -> None:
+        """Give a task notice and grace."""
+        runner.request_stop(TaskFiles.of(self._state_dir, live.record.id), live.handle, wish)
+
+    def final_record(self, record: RunRecord) -> RunRecord:
+        """What is known of a task whose supervisor is gone; makes sure that nothing of it is left."""
+        files = TaskFiles.of(self._state_dir, record.id)
+        latest = read_record(files) or record
+        if not latest.over:
+            runner.kill_remains(files, latest.groups)
+        running_tasks.leave(files.record)  # what was killed could not do so itself
+        return latest
+
+    def release(self) -> None:
+        """Stop watching; the tasks go on."""
+        for live in self._tasks.values():
+            self._loop.remove_reader(live.handle)
+            runner.reap(live.handle)
+        self._tasks.clear()
+
+    def _over(self, task: TaskId) -> None:
+        with self._guard:
+            live = self._tasks.pop(task)
+        self._loop.remove_reader(live.handle)
+        runner.reap(live.handle)
+        self._on_end(live, self.final_record(live.record))

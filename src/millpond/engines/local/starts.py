@@ -1,0 +1,297 @@
+"""One start, from its decision to its answer: all of its tasks run, or nothing of it remains."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import secrets
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+from pathlib import Path
+
+from millpond.engines.local.live_tasks import LiveTasks
+from millpond.engines.local.ports import free_port
+from millpond.engines.local.rendezvous import Rendezvous
+from millpond.engines.local.slices import Request
+from millpond.engines.local.verdicts import Refusal, refusal_of
+from millpond.model.confinement import Confinement, loosest
+from millpond.model.decisions import Decision, Placement, Start
+from millpond.model.devices import Device
+from millpond.model.errors import UnavailableError
+from millpond.model.sharing import SliceHold
+from millpond.node.host.machine import Machine
+from millpond.node.sandbox.sandbox import Sandbox
+from millpond.node.sharing.backend import TaskEnv
+from millpond.node.task import runner
+from millpond.node.task.forkserver_client import ForkserverClient
+from millpond.node.task.launch import LaunchSpec, ListenMode
+from millpond.node.task.limits import NO_LIMITS, Limiter, TaskLimits
+from millpond.node.task.records import RunRecord, TaskFiles, TaskId, read_record
+from millpond.node.task.supervisor_spec import TaskStart
+from millpond.specs.job.job_ids import service_of
+from millpond.specs.job.serving import base_path
+
+_CRASHED = Refusal("the task's supervisor did not come up; see supervisors.log in the state directory", True)
+_UNSLICED = TaskEnv(SliceHold.UNKNOWN)
+_KILLED = Refusal("the task's supervisor was killed while it started", True)
+
+
+@dataclass(frozen=True, slots=True)
+class StartContext:
+    """Where starts take place.
+
+    Attributes:
+        sandbox: what tasks are kept apart with; None where they are not.
+        limiter: what keeps tasks to their amounts.
+        server: identity of the server that starts them.
+    """
+
+    machine: Machine
+    state_dir: Path
+    live: LiveTasks
+    forkserver: ForkserverClient
+    loop: asyncio.AbstractEventLoop
+    sandbox: Sandbox | None = None
+    limiter: Limiter = Limiter()
+    server: str = ""
+
+
+class StartState(Enum):
+    """How far a start is."""
+
+    SETTLING = auto()
+    """Some task's record does not tell yet whether it runs."""
+    CONFIRMED = auto()
+    """All tasks run or have run."""
+    UNDOING = auto()
+    """A task could not start; those that did are being ended."""
+    REFUSED = auto()
+    """A task could not start, and nothing is left."""
+
+
+class PendingStart:
+    """A start on its way.
+
+    Attributes:
+        refusal: why it fails, as soon as it does.
+        ended: records of tasks that were over before the start was answered.
+        deferred: decisions about the same job that wait for the answer.
+        ports: where its tasks are told to serve, by task.
+
+    Args:
+        on_answer: called once, when the state is ``CONFIRMED`` or ``REFUSED``.
+    """
+
+    def __init__(
+        self, decision: Start, launch: LaunchSpec, site: StartContext, on_answer: Callable[[PendingStart], None]
+    ) -> None:
+        self.decision = decision
+        self.refusal: Refusal | None = None
+        self.ended: list[RunRecord] = []
+        self.deferred: list[Decision] = []
+        self.ports: dict[int, int] = {}
+        self._pinned: list[tuple[int, ...]] = []
+        self._confinements: list[Confinement] = []
+        self._launch = launch
+        self._site = site
+        self._on_answer = on_answer
+        self._on_settled: Callable[[], None] = lambda: None
+        self._port = 0
+        self._settling = set(self.tasks)
+        self._devices = _granted_devices(decision, site.machine)
+
+    @property
+    def state(self) -> StartState:
+        """How far it is."""
+        if self._settling:
+            return StartState.SETTLING
+        if self.refusal is None:
+            return StartState.CONFIRMED
+        return StartState.UNDOING if self._site.live.of_start(self.decision.id) else StartState.REFUSED
+
+    @property
+    def tasks(self) -> list[TaskId]:
+        """All that it is to start."""
+        return [TaskId(self.decision.job, self.decision.attempt, placed.task) for placed in self.decision.placements]
+
+    @property
+    def keeps_places(self) -> bool:
+        """Whether the place of a task that fails is kept."""
+        return self._launch.keep_s > 0
+
+    @property
+    def confinement(self) -> Confinement:
+        """That of its tasks: of several, what holds for all of them."""
+        return loosest(self._confinements)
+
+    def choose_ports(self, taken: Collection[int]) -> None:
+        """Find each task a port, when it is to serve.
+
+        Args:
+            taken: ports that others have.
+
+        Raises:
+            UnavailableError: the machine has no free one.
+        """
+        if self._launch.serves:
+            for placed in self.decision.placements:
+                self.ports[placed.task] = free_port({*taken, *self.ports.values()})
+
+    @property
+    def requests(self) -> list[Request]:
+        """What its tasks are to hold."""
+        return [
+            Request(task, placed.node, placed.grants, self._launch)
+            for task, placed in zip(self.tasks, self.decision.placements, strict=True)
+        ]
+
+    def refuse(self, refusal: Refusal) -> None:
+        """Give up before anything was started."""
+        self.refusal = refusal
+        self._settling.clear()
+        self._on_answer(self)
+
+    def begin(self, meeting: Rendezvous, envs: Mapping[TaskId, TaskEnv], on_settled: Callable[[], None]) -> None:
+        """Set all tasks off.
+
+        Args:
+            envs: what holds those that have slices.
+            on_settled: called once each of them runs, or cannot.
+        """
+        self._on_settled = on_settled
+        self._port = meeting.port
+        for placed in self.decision.placements:
+            task = TaskId(self.decision.job, self.decision.attempt, placed.task)
+            try:
+                start = self._task_start(task, placed, meeting, envs.get(task, _UNSLICED))
+                spawned = runner.spawn(
+                    self._site.forkserver, self._site.state_dir, start, self._launch, self._site.sandbox
+                )
+            except OSError as error:
+                self._settle(task, Refusal(f"node {placed.node} cannot start processes: {error}", True))
+            else:
+                self._site.loop.add_reader(spawned.settled, self._look, task, spawned)
+
+    def task_ended(self, record: RunRecord) -> None:
+        """One of its tasks is over before the start was answered."""
+        self.ended.append(record)
+        if self.state is StartState.REFUSED:
+            self._on_answer(self)
+
+    def _task_start(self, task: TaskId, placed: Placement, meeting: Rendezvous, sliced: TaskEnv) -> TaskStart:
+        devices = tuple(self._devices[grant.device] for grant in placed.grants)
+        env = {
+            **self._launch.inherited,
+            **self._launch.env,
+            **meeting.environment(task.task),
+            **self._site.machine.environment(devices),
+            "MILLPOND_JOB_ID": task.job,
+            "MILLPOND_TASK": str(task.task),
+            "MILLPOND_ATTEMPT": str(task.attempt),
+            "MILLPOND_ROLE": placed.role,
+            "MILLPOND_NODE": placed.node,
+            "MILLPOND_NETWORK": "private" if meeting.private else "host",
+        }
+        uuids = tuple(device.uuid for device in devices)
+        port, key = self.ports.get(task.task), ""
+        if port is not None:
+            key = secrets.token_urlsafe(24)
+            env |= {"MILLPOND_ACCESS_KEY": key, "MILLPOND_BASE_PATH": base_path(service_of(task.job))}
+            if self._launch.listening is not ListenMode.SOCKET:
+                env["MILLPOND_PORT"] = str(port)
+        env |= sliced.env
+        if sliced.preload:
+            env["LD_PRELOAD"] = os.pathsep.join(filter(None, (sliced.preload, env.get("LD_PRELOAD", ""))))
+        return TaskStart(
+            task,
+            placed.role,
+            placed.node,
+            self.decision.id,
+            uuids,
+            env,
+            self._limits(task, placed.role),
+            port,
+            key,
+            placed.grants,
+            sliced.hold,
+            sliced.reason,
+            sliced.mounts,
+            self._site.server,
+            meeting.private,
+        )
+
+    def _limits(self, task: TaskId, role: str) -> TaskLimits:
+        """What the task is kept to, and by what."""
+        amounts = self._launch.role_amounts.get(role)
+        if amounts is None or self._launch.container is not None:  # which its runtime keeps to them
+            return NO_LIMITS
+        mark = hashlib.sha256(f"{self._site.state_dir}\0{task.job}".encode()).hexdigest()[:12]
+        name = f"millpond-{mark}-{task.attempt}-{task.task}"
+        limits = self._site.limiter.limits(
+            name, amounts, role in self._launch.said_memory, (*self._site.live.pinned(), *self._pinned)
+        )
+        self._pinned.append(limits.cpus)
+        return limits
+
+    def _look(self, task: TaskId, spawned: runner.Spawned) -> None:
+        """A supervisor closed its end of the pipe: the record tells how the start went."""
+        self._site.loop.remove_reader(spawned.settled)
+        os.close(spawned.settled)
+        self._settle(task, self._take_charge(task, spawned))
+
+    def _take_charge(self, task: TaskId, spawned: runner.Spawned) -> Refusal | None:
+        """Watch a task whose start is settled; says what is wrong when it did not start."""
+        record = read_record(TaskFiles.of(self._site.state_dir, task))
+        ours = record is not None and record.decision == self.decision.id
+        if record is not None and ours:
+            self._confinements.append(record.confinement)
+        if record is not None and ours and record.error is None and record.supervisor_pid == spawned.pid:
+            self._site.live.watch(record, spawned.handle, self._port)
+            return None
+        self._site.loop.add_reader(spawned.handle, self._collect, spawned.handle)
+        if record is None or not ours:
+            return _CRASHED
+        refusal = refusal_of(record, self._launch)
+        if refusal is None and self._site.live.attach(record) is None:
+            # An earlier engine carried this decision out, and the task is over.
+            record = self._site.live.final_record(record)
+            self.ended.append(record)
+            refusal = None if record.over else _KILLED
+        return refusal
+
+    def _collect(self, handle: int) -> None:
+        self._site.loop.remove_reader(handle)
+        runner.reap(handle)
+
+    def _settle(self, task: TaskId, refusal: Refusal | None) -> None:
+        self._settling.discard(task)
+        self.refusal = self.refusal or refusal
+        if not self._settling:
+            self._on_settled()
+        if self.state is StartState.UNDOING:
+            for live in self._site.live.of_start(self.decision.id):
+                self._site.live.request_stop(live, runner.StopRequest(0.0))
+        elif self.state is not StartState.SETTLING:
+            self._on_answer(self)
+
+
+def _granted_devices(decision: Start, machine: Machine) -> dict[str, Device]:
+    """The devices a start is about, by UUID.
+
+    Raises:
+        UnavailableError: a node or device is not (or no more) part of this machine.
+    """
+    nodes = {node.name: {device.uuid: device for device in node.devices} for node in machine.nodes}
+    found = {}
+    for placed in decision.placements:
+        if placed.node not in nodes:
+            raise UnavailableError(f"node {placed.node} is not part of this machine", "restart the server there")
+        for grant in placed.grants:
+            if grant.device not in nodes[placed.node]:
+                raise UnavailableError(
+                    f"device {grant.device} is not on node {placed.node}", "restart the server to look again"
+                )
+            found[grant.device] = nodes[placed.node][grant.device]
+    return found

@@ -1,0 +1,180 @@
+"""Which container runtime this machine has, and whether it works."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any, Final
+
+from millpond.model.errors import UnavailableError
+from millpond.node.containers.apptainer import Apptainer
+from millpond.node.containers.container import Runtime
+from millpond.node.containers.docker import Docker
+from millpond.node.containers.images import OciImages, PodmanImages, RuntimeImages, SifImages
+from millpond.node.containers.podman import Podman
+
+INSTALL: Final = "install podman (Debian: apt install podman catatonit), docker or apptainer on the server's machine"
+
+_ANSWER_WITHIN_S: Final = 20.0
+_INITS: Final = ("/usr/libexec/podman/catatonit", "/usr/lib/podman/catatonit", "/usr/libexec/catatonit/catatonit")
+_CARD_SPECS: Final = (Path("/etc/cdi"), Path("/var/run/cdi"))
+_INHERITED: Final = (
+    "PATH",
+    "HOME",
+    "USER",
+    "LANG",
+    "TMPDIR",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "REGISTRY_AUTH_FILE",
+    "DBUS_SESSION_BUS_ADDRESS",
+    *(f"{way}_proxy" for way in ("http", "https", "no")),
+    *(f"{way}_PROXY" for way in ("HTTP", "HTTPS", "NO")),
+)
+_INHERITED_FAMILIES: Final = ("XDG_", "CONTAINERS_", "CONTAINER_", "STORAGE_", "DOCKER_", "APPTAINER_", "SINGULARITY_")
+
+
+class RuntimeChoice(Enum):
+    """Which runtime the operator wants."""
+
+    AUTO = "auto"
+    """The first of the others that works."""
+    PODMAN = "podman"
+    DOCKER = "docker"
+    APPTAINER = "apptainer"
+    NONE = "none"
+    """Jobs have no images."""
+
+
+@dataclass(frozen=True, slots=True)
+class Containers:
+    """What a machine runs containers with.
+
+    Attributes:
+        version: what the runtime says it is.
+        env: what the runtime finds in its environment; nothing of any job's.
+        card_trouble: why containers cannot be given cards; empty when they can.
+    """
+
+    runtime: Runtime
+    version: str
+    images: RuntimeImages
+    env: Mapping[str, str]
+    card_trouble: str = ""
+
+
+def find_containers(choice: RuntimeChoice, state_dir: Path) -> Containers:
+    """What this machine runs containers with; asks programs, which takes some tenths of a second.
+
+    Args:
+        state_dir: where images are kept that a runtime does not keep itself, and what is for a moment.
+
+    Raises:
+        UnavailableError: nothing, with what was looked for and what came of it.
+    """
+    if choice is RuntimeChoice.NONE:
+        raise UnavailableError("containers are switched off here", "leave `image` out, or ask an admin")
+    wanted = [choice] if choice is not RuntimeChoice.AUTO else [*_LOOKS]
+    troubles = []
+    for each in wanted:
+        try:
+            return _LOOKS[each](state_dir)
+        except _AbsentError as error:
+            troubles.append(f"{each.value} {error}")
+    raise UnavailableError(f"no container runtime works here: {', '.join(troubles)}", INSTALL)
+
+
+def runtime_environment() -> dict[str, str]:
+    """What a runtime inherits of the server: where things lie and how to reach registries."""
+    return {
+        name: value for name, value in os.environ.items() if name in _INHERITED or name.startswith(_INHERITED_FAMILIES)
+    }
+
+
+class _AbsentError(Exception):
+    """Why one runtime is of no use; ends a sentence that begins with its name."""
+
+
+def _podman(state_dir: Path) -> Containers:
+    program, env = _installed("podman"), runtime_environment()
+    told = json.loads(_answer([program, "info", "--format", "json"], env))
+    if not any(map(os.access, _INITS, (os.X_OK,) * len(_INITS))) and shutil.which("catatonit") is None:
+        raise _AbsentError("lacks catatonit (Debian: apt install catatonit)")
+    rootless = bool(_within(told, "host", "security", "rootless"))
+    controllers = _within(told, "host", "cgroupControllers") or []
+    limits = "memory" in controllers or (not rootless and _within(told, "host", "cgroupVersion") == "v1")
+    version = f"podman {_within(told, 'version', 'Version') or ''}".rstrip()
+    images = PodmanImages(program, env, state_dir)
+    return Containers(Podman(program, limits, rootless), version, images, env, _card_trouble())
+
+
+def _docker(state_dir: Path) -> Containers:
+    program, env = _installed("docker"), runtime_environment()
+    version = _answer([program, "version", "--format", "{{.Server.Version}}"], env).strip()
+    return Containers(Docker(program), f"docker {version}", OciImages(program, env, state_dir), env)
+
+
+def _apptainer(state_dir: Path) -> Containers:
+    program = shutil.which("apptainer") or _installed("singularity")
+    env = runtime_environment()
+    version = _answer([program, "--version"], env).strip()
+    folder = state_dir / "images"
+    return Containers(Apptainer(program, folder), version, SifImages(program, env, folder), env)
+
+
+_LOOKS: Final = {
+    RuntimeChoice.PODMAN: _podman,
+    RuntimeChoice.DOCKER: _docker,
+    RuntimeChoice.APPTAINER: _apptainer,
+}
+
+
+def _installed(program: str) -> str:
+    found = shutil.which(program)
+    if found is None:
+        raise _AbsentError("is not installed")
+    return found
+
+
+def _answer(command: list[str], env: Mapping[str, str]) -> str:
+    """What a program prints.
+
+    Raises:
+        _AbsentError: it fails, or does not answer.
+    """
+    try:
+        done = subprocess.run(
+            command,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_ANSWER_WITHIN_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise _AbsentError(f"does not run ({error})") from error
+    if done.returncode != 0:
+        said = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+        raise _AbsentError(f"does not work ({said[-1]})")
+    return done.stdout
+
+
+def _within(told: Any, *path: str) -> Any:
+    """A value in a program's answer; None where this version of it does not tell."""
+    for name in path:
+        told = told.get(name) if isinstance(told, dict) else None
+    return told
+
+
+def _card_trouble() -> str:
+    """Why podman cannot give cards to containers; empty when something describes them."""
+    if any(file.suffix in (".yaml", ".json") for folder in _CARD_SPECS if folder.is_dir() for file in folder.iterdir()):
+        return ""
+    return "no description of the cards for containers (CDI) is on the machine"

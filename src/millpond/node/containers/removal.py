@@ -1,0 +1,54 @@
+"""Containers of ended tasks: kept for a while, as somebody may want to look into one or to save it, then dropped."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final
+
+from millpond.node.containers.detection import Containers
+
+_WITHIN_S: Final = 60.0
+
+
+def drop_ended(means: Containers, state: str, before: float) -> int:
+    """Drop the containers of a state directory that ended before an instant; returns how many.
+
+    Args:
+        state: as ``state_mark`` gives it.
+        before: seconds since 1970.
+    """
+    listing = means.runtime.ended(state)
+    if not listing:
+        return 0
+    dropped = 0
+    for name in _printed(means, listing):
+        told = _printed(means, means.runtime.end_of(name))
+        if told and _instant(told[0]) < before:
+            _printed(means, means.runtime.remove(name))
+            dropped += 1
+    return dropped
+
+
+def _printed(means: Containers, command: Sequence[str]) -> list[str]:
+    """The lines that a command prints; none when it fails, as when the container went meanwhile."""
+    done = subprocess.run(
+        command,
+        env=means.env,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=_WITHIN_S,
+        check=False,
+    )
+    return done.stdout.split("\n")[:-1] if done.returncode == 0 else []
+
+
+def _instant(written: str) -> float:
+    """Seconds since 1970 of a JSON string in the form of RFC 3339, with nanoseconds."""
+    text = json.loads(written)
+    seconds, _, rest = text.partition(".")
+    zone = rest.lstrip("0123456789") if rest else ""
+    return datetime.fromisoformat((seconds + zone).replace("Z", "+00:00")).timestamp()

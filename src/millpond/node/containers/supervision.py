@@ -1,0 +1,109 @@
+"""A task's container as its supervisor sees it: processes, mostly below itself, in a process namespace of their own.
+
+The first of them is not the task's: it passes signals on and collects orphans. Imported by the supervisor, hence light:
+standard library only. ``order`` is what ``order_of`` in ``container_launch`` gives.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+TIDYING_S = 10.0
+"""What a runtime has around a container may take so long to put things in order after the container's end."""
+
+_FIRST = "1"
+_OUT_OF_MEMORY = "oom"
+"""Podman's monitor leaves this where it was started, and podman may look for it elsewhere."""
+
+
+def lay_out(order: dict[str, Any]) -> None:
+    """The files that the runtime is pointed to.
+
+    Raises:
+        OSError: the disk is full.
+    """
+    with os.fdopen(os.open(order["variables"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        file.write(order["text"])
+    Path(order["scratch"]).mkdir(exist_ok=True, mode=0o700)
+
+
+def tidy_up(order: dict[str, Any]) -> None:
+    """Remove the files with what is nobody else's business."""
+    Path(order["variables"]).unlink(missing_ok=True)
+    shutil.rmtree(order["scratch"], ignore_errors=True)  # what a runtime protects in it goes with the job
+
+
+def inside(pids: Iterable[int]) -> list[int]:
+    """Those that are in a process namespace other than ours."""
+    own = _namespace("self")
+    return [pid for pid in pids if _namespace(pid) not in (own, "")]
+
+
+def of_command(pids: Iterable[int]) -> list[int]:
+    """Those that hear what a terminal's keys would send: the process group of what the container was started for."""
+    there = inside(pids)
+    firsts = {pid for pid in there if _numbers(pid)[-1:] == [_FIRST]}
+    command = next((pid for pid in there if _parent(pid) in firsts), None)
+    if command is None:
+        return sorted(firsts)
+    group = _group(command)
+    return [pid for pid in there if pid not in firsts and _group(pid) == group]
+
+
+def kill(order: dict[str, Any]) -> None:
+    """End the container where that does not follow from the end of processes that we can reach."""
+    if order["kill"]:
+        _ask(order, order["kill"])
+
+
+def was_out_of_memory(order: dict[str, Any]) -> bool:
+    """Whether the kernel ended the container for want of memory, as far as its runtime can tell."""
+    if Path(order["scratch"], _OUT_OF_MEMORY).exists():
+        return True
+    return bool(order["out_of_memory"]) and _ask(order, order["out_of_memory"]).strip() == "true"
+
+
+def _ask(order: dict[str, Any], command: list[str]) -> str:
+    try:
+        done = subprocess.run(
+            command, env=order["env"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=TIDYING_S
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""  # it cannot be asked, and the task's end must be told all the same
+    return done.stdout
+
+
+def _namespace(pid: int | str) -> str:
+    try:
+        return str(Path(f"/proc/{pid}/ns/pid").readlink())
+    except OSError:
+        return ""
+
+
+def _numbers(pid: int) -> list[str]:
+    """Its number in each namespace, ours first (proc(5), ``NSpid``)."""
+    return _status(pid, "NSpid")
+
+
+def _parent(pid: int) -> int:
+    return int((_status(pid, "PPid") or ["0"])[0])
+
+
+def _status(pid: int, field: str) -> list[str]:
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return []
+    return next((line.split()[1:] for line in lines if line.startswith(f"{field}:")), [])
+
+
+def _group(pid: int) -> int:
+    try:
+        return os.getpgid(pid)
+    except ProcessLookupError:
+        return -1

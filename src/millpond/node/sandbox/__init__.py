@@ -1,0 +1,1 @@
+"""Keeping tasks apart: namespaces, mounts and networks of their own."""

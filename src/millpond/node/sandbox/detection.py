@@ -1,0 +1,107 @@
+"""Which sandbox this machine offers, tried out, or what keeps it from offering one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from enum import Enum
+from pathlib import Path
+
+from millpond.model.errors import UnavailableError
+from millpond.node.host.identities import MachineAccount
+from millpond.node.sandbox.mount_points import other_places
+from millpond.node.sandbox.sandbox import SETPRIV, Sandbox, SandboxRequest
+from millpond.node.task.environment import open_script, outer_environment, script_path
+
+INSTALL = "install bubblewrap (Debian: apt install bubblewrap), or start the server with --sandbox off"
+INSTALL_IDENTITIES = "install util-linux with setpriv (Debian: apt install util-linux)"
+
+_PROBE_S = 10.0
+_NOBODY = 65_534
+_PROBED_MIB = 1
+
+
+class SandboxMode(Enum):
+    """What the operator wants."""
+
+    AUTO = "auto"
+    """As ``PREFERRED`` while one person uses the server, as ``REQUIRED`` from the second on."""
+    OFF = "off"
+    """Tasks see what the server's account sees."""
+    PREFERRED = "preferred"
+    """Sandboxed where that works on this machine."""
+    REQUIRED = "required"
+    """The server does not start where it does not."""
+
+
+def find_sandbox(mode: SandboxMode, hidden: Sequence[Path]) -> tuple[Sandbox | None, str]:
+    """The sandbox that this machine offers, or none and why.
+
+    Raises:
+        UnavailableError: it is required and does not work here.
+    """
+    if mode is SandboxMode.OFF:
+        return None, "switched off"
+    program = shutil.which("bwrap")
+    sandbox, trouble = None, "bubblewrap is not installed"
+    if program is not None:
+        sandbox = Sandbox(program, _everywhere(hidden))
+        trouble = _trouble_with(sandbox)
+        if trouble and not _trouble_with(replace(sandbox, bounds_size=False)):
+            sandbox, trouble = replace(sandbox, bounds_size=False), ""
+    if sandbox is not None and not trouble:
+        return replace(sandbox, takes_open=_takes_open(sandbox.program)), ""
+    if mode is SandboxMode.REQUIRED:
+        raise UnavailableError(f"tasks cannot be kept apart: {trouble}", INSTALL)
+    return None, trouble
+
+
+def trouble_with_identities(sandbox: Sandbox) -> str:
+    """What keeps sandboxed tasks from running as others than root; empty when nothing does."""
+    if shutil.which(SETPRIV) is None:
+        return "setpriv (of util-linux) is not installed"
+    return _trouble_with(sandbox, MachineAccount(_NOBODY, _NOBODY, (_NOBODY,), "nobody", "/"))
+
+
+def _takes_open(program: str) -> bool:
+    """Whether this version of bwrap mounts what is open."""
+    try:
+        told = subprocess.run([program, "--help"], capture_output=True, text=True, timeout=_PROBE_S, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return "--ro-bind-fd" in told.stdout
+
+
+def _everywhere(hidden: Iterable[Path]) -> tuple[Path, ...]:
+    """Directories, with the other places at which their file system is mounted."""
+    own = [directory.resolve() for directory in hidden]
+    others = [place for directory in own for place in other_places(directory) if place.is_dir()]
+    return tuple(dict.fromkeys([*own, *others]))
+
+
+def _trouble_with(sandbox: Sandbox, identity: MachineAccount | None = None) -> str:
+    """What keeps bwrap from working here; empty when nothing does."""
+    request = SandboxRequest(identity=identity, memory_mib=_PROBED_MIB)
+    command = replace(sandbox, hidden=()).around(["true"], request)
+    script = open_script({}, "/")
+    try:
+        done = subprocess.run(
+            command,
+            env=outer_environment(script_path(script), {}),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_PROBE_S,
+            check=False,
+            pass_fds=(script,),
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"{sandbox.program} does not run: {error}"
+    finally:
+        os.close(script)
+    if done.returncode == 0:
+        return ""
+    told = done.stderr.decode(errors="replace").strip().splitlines()
+    return f"{sandbox.program} does not work on this kernel: {told[-1] if told else f'exit code {done.returncode}'}"

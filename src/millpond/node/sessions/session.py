@@ -1,0 +1,354 @@
+"""One command beside a task, between its supervisor above and a visitor at the other end of a socket.
+
+Run by the supervisor (``exec_sessions``) as ``python -m millpond.node.sessions.session FD`` with the task's ``env``,
+``workdir``, ``node.sandbox.sandbox`` (process id of its outermost process, or null), ``network`` (a process in the
+network of its own that it has, or null), ``container`` (what its runtime is told, or null) and
+``identity`` (whom it runs as, or null) as JSON on standard input. The socket keeps the bounds of messages. A message
+that begins with ``{`` is JSON: first the visitor's order (``argv``, ``tty``, ``rows``, ``columns``), then
+``{"rows": .., "columns": ..}`` when the window changes and ``{"eof": true}`` at the end of the input; from here at
+last ``{"exit": code}``, with an ``error`` where the command could not be started. Every other message is data behind
+one byte that names the stream: input 0, output 1, errors 2. An order of ``sftp`` instead of ``argv`` starts no command:
+this process itself then answers an SFTP client (``sftp``), or has a program in the task's container do it
+(``sftp_inside``).
+
+Nothing is read that cannot be passed on, so a slow reader slows the writer, and no more than one message waits on
+either way. Standard library only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import pty
+import secrets
+import select
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import termios
+from typing import Any
+
+from millpond.node.host import procfs
+from millpond.node.sandbox.namespaces import enter_sandbox
+from millpond.node.sandbox.private_network import enter_that_of
+from millpond.node.sessions.sftp import SftpServer
+from millpond.node.sessions.sftp_inside import command_inside
+from millpond.node.task.child_setup import acting_as, become_for_good
+
+STDIN, STDOUT, STDERR = b"\x00", b"\x01", b"\x02"
+LARGEST_MESSAGE = 65_536
+"""With its first byte; larger ones are cut by the kernel."""
+LARGEST_DATA = LARGEST_MESSAGE - 1
+
+_NOT_EXECUTABLE, _NOT_FOUND = 126, 127
+_VISIT_VARIABLE = "MILLPOND_VISIT"
+"""Marks what one visitor runs in a container, where it is no descendant of ours."""
+_END_OF_TYPING = b"\x04"
+_HEARD_WITHIN_S = 5.0
+_MOST_LAST_READS = 64
+"""More than a pipe or a terminal holds."""
+
+
+def main(argv: list[str]) -> int:
+    """Serve one visitor."""
+    connection = socket.socket(fileno=int(argv[1]))
+    place = json.load(sys.stdin)
+    try:
+        order = json.loads(connection.recv(LARGEST_MESSAGE))
+    except ValueError:
+        return 2  # they left again, or are no visitor of ours
+    try:
+        if place["sandbox"] is not None:
+            enter_sandbox(place["sandbox"])
+        elif place.get("network") is not None:  # not told by a supervisor of an older version
+            enter_that_of(place["network"])
+        if order.get("sftp") and place["container"] is None:
+            become_for_good(place["identity"])
+            os.chdir(place["workdir"])
+            return _serve_files(connection)
+        if order.get("sftp"):
+            order["argv"] = command_inside()
+        command = _Command(order, place)
+    except (OSError, ValueError) as error:
+        code = _NOT_FOUND if isinstance(error, FileNotFoundError) else _NOT_EXECUTABLE
+        what = getattr(error, "filename", None) or order.get("argv", ["sftp"])[0]
+        text = f"{what}: {getattr(error, 'strerror', None) or error}"
+        _say_last(connection, {"error": text, "exit": code})
+        return 0
+    signal.signal(signal.SIGTERM, lambda *_: command.hang_up())
+    _Relay(connection, command).run()
+    return 0
+
+
+class _Command:
+    """The command with its ends of pipes or of a pseudo-terminal."""
+
+    def __init__(self, order: dict[str, Any], place: dict[str, Any]) -> None:
+        self.input: int | None
+        env = dict(place["env"])
+        self._visit = ""
+        if order.get("tty"):
+            env["TERM"] = str(order.get("term") or "xterm")
+        if place["container"] is not None:
+            self._visit = secrets.token_hex(16)
+            order, env = _through_runtime(order, env, place["container"], self._visit), place["container"]["env"]
+        if order.get("tty"):
+            self.input, theirs = pty.openpty()
+            if place["identity"] is not None:
+                os.fchown(theirs, place["identity"]["uid"], -1)
+            self.outputs = {self.input: STDOUT}
+            self.resize(order)
+            try:
+                self.process = self._start(order, env, place, (theirs, theirs, theirs), _take_terminal)
+            finally:
+                os.close(theirs)
+        else:
+            pipes = [os.pipe() for _ in range(3)]
+            (stdin, self.input), (out, stdout), (err, stderr) = pipes
+            self.outputs = {out: STDOUT, err: STDERR}
+            try:
+                self.process = self._start(order, env, place, (stdin, stdout, stderr), None)
+            finally:
+                for theirs in (stdin, stdout, stderr):
+                    os.close(theirs)
+        self.terminal = bool(order.get("tty"))
+        for ours in (self.input, *self.outputs):
+            os.set_blocking(ours, False)
+        self.handle = os.pidfd_open(self.process.pid)
+
+    def _start(
+        self, order: dict[str, Any], env: dict[str, str], place: dict[str, Any], ends: tuple[int, int, int], before: Any
+    ) -> subprocess.Popen[bytes]:
+        stdin, stdout, stderr = ends
+        identity = place["identity"]
+        become = {}
+        if identity is not None:
+            become = {"user": identity["uid"], "group": identity["gid"], "extra_groups": identity["groups"]}
+        with acting_as(identity):  # as the task may have put a link there since
+            os.chdir(place["workdir"])
+        return subprocess.Popen(
+            [str(word) for word in order["argv"]],
+            env=env,
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+            start_new_session=True,
+            preexec_fn=before,
+            **become,
+        )
+
+    def resize(self, window: dict[str, Any]) -> None:
+        """Give the terminal this many rows and columns."""
+        if self.input is not None:
+            rows, columns = (min(max(int(window.get(name) or 0), 0), 9_999) for name in ("rows", "columns"))
+            with contextlib.suppress(OSError):
+                fcntl.ioctl(self.input, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+    def stream_of(self, output: int) -> bytes:
+        """The byte that names an output."""
+        return self.outputs[output]
+
+    def close_input(self) -> None:
+        """Nothing more comes in."""
+        if self.input is not None and not self.terminal:
+            os.close(self.input)
+        self.input = None
+
+    def close_output(self, output: int) -> None:
+        """Nothing more comes out."""
+        del self.outputs[output]
+        if not self.terminal:
+            os.close(output)
+
+    def hang_up(self) -> None:
+        """The visitor is gone, or the task ends."""
+        for number in (signal.SIGHUP, signal.SIGCONT, signal.SIGTERM):
+            for pid in procfs.with_variable(_VISIT_VARIABLE, self._visit) if self._visit else ():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, number)
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, number)
+
+
+def _through_runtime(
+    order: dict[str, Any], env: dict[str, str], container: dict[str, Any], visit: str
+) -> dict[str, Any]:
+    """The order to run a command in the task's container."""
+    program, verb, *options = container["exec"]
+    extra = ["--env", f"{_VISIT_VARIABLE}={visit}"]
+    if order.get("tty"):
+        extra += ["--tty", "--env", f"TERM={env['TERM']}"]
+    return {**order, "argv": [program, verb, *extra, *options, *order["argv"]]}
+
+
+class _Relay:
+    """Carries messages both ways until the command is over.
+
+    Attributes:
+        to_command, to_visitor: what was read on one side and could not be written on the other yet.
+    """
+
+    def __init__(self, connection: socket.socket, command: _Command) -> None:
+        connection.setblocking(False)
+        self._connection = connection
+        self._command = command
+        self._visitor_there = True
+        self.to_command = b""
+        self.to_visitor = b""
+
+    def run(self) -> None:
+        """Until the command has ended; what it leaves running in the background is not waited for."""
+        while self._command.handle not in (ready := self._wait()):
+            if self._connection.fileno() in ready:
+                self._from_visitor()
+            self._write_to_command()
+            self._write_to_visitor()
+            for output in ready & self._command.outputs.keys():
+                self._from_command(output)
+        self._pass_on_the_rest()
+        code = self._command.process.wait()
+        if self._visitor_there:
+            _say_last(self._connection, {"exit": code if code >= 0 else 128 - code})
+
+    def _wait(self) -> set[int]:
+        """What can be read now. Only what could be passed on is asked for, and room where something waits for it."""
+        wanted = {self._command.handle: select.POLLIN}
+        if self._visitor_there:
+            reading = 0 if self.to_command else select.POLLIN
+            wanted[self._connection.fileno()] = reading | (select.POLLOUT if self.to_visitor else 0)
+        if not self.to_visitor:
+            wanted.update(dict.fromkeys(self._command.outputs, select.POLLIN))
+        if self.to_command and self._command.input is not None:
+            wanted[self._command.input] = wanted.get(self._command.input, 0) | select.POLLOUT
+        poll = select.poll()
+        for descriptor, events in wanted.items():
+            poll.register(descriptor, events)
+        return {descriptor for descriptor, events in poll.poll() if events & ~select.POLLOUT}
+
+    def _from_visitor(self) -> None:
+        """Take the next message; with one still waiting, only the visitor's leaving can have woken us."""
+        message = b""
+        if not self.to_command:
+            with contextlib.suppress(ConnectionError):
+                message = self._connection.recv(LARGEST_MESSAGE)
+        if message[:1] == STDIN:
+            self.to_command = message[1:]
+        elif not message or not self._heed(message):
+            self._lose_visitor()
+
+    def _heed(self, message: bytes) -> bool:
+        """Do what a message asks; false when it is none of ours."""
+        try:
+            wish = json.loads(message)
+            if wish.get("eof"):
+                self._end_input()
+            else:
+                self._command.resize(wish)
+        except (ValueError, AttributeError, TypeError):
+            return False
+        return True
+
+    def _end_input(self) -> None:
+        if self._command.terminal:
+            self.to_command = _END_OF_TYPING
+        else:
+            self._command.close_input()
+
+    def _lose_visitor(self) -> None:
+        self._visitor_there = False
+        self.to_visitor = b""
+        self._command.hang_up()
+
+    def _write_to_command(self) -> None:
+        if self._command.input is None:
+            self.to_command = b""
+        elif self.to_command:
+            try:
+                self.to_command = self.to_command[os.write(self._command.input, self.to_command) :]
+            except BlockingIOError:
+                return
+            except OSError:  # it reads no more
+                self.to_command = b""
+                self._command.close_input()
+
+    def _write_to_visitor(self) -> None:
+        if self.to_visitor:
+            try:
+                self._connection.send(self.to_visitor)
+            except BlockingIOError:
+                return
+            except ConnectionError:
+                self._lose_visitor()
+            self.to_visitor = b""
+
+    def _from_command(self, output: int) -> bool:
+        """Take what an output has; false when it has nothing more."""
+        if self.to_visitor:
+            return False
+        try:
+            data = os.read(output, LARGEST_DATA)
+        except BlockingIOError:
+            return False
+        except OSError:  # a terminal whose last user is gone
+            data = b""
+        if not data:
+            self._command.close_output(output)
+            return False
+        if self._visitor_there:
+            self.to_visitor = self._command.stream_of(output) + data
+            self._write_to_visitor()
+        return True
+
+    def _pass_on_the_rest(self) -> None:
+        """What the command wrote before its end; not more, as others may hold its output open and write on."""
+        self._connection.setblocking(True)
+        self._write_to_visitor()
+        for output in list(self._command.outputs):
+            for _ in range(_MOST_LAST_READS):
+                if not self._from_command(output):
+                    break
+
+
+def _serve_files(connection: socket.socket) -> int:
+    """Answer an SFTP client until it leaves."""
+
+    def send(data: bytes) -> None:
+        for begin in range(0, len(data), LARGEST_DATA):
+            connection.sendall(STDOUT + data[begin : begin + LARGEST_DATA])
+
+    server = SftpServer(send)
+    try:
+        while (message := connection.recv(LARGEST_MESSAGE))[:1] == STDIN:
+            server.receive(message[1:])
+    except ConnectionError:
+        return 0
+    except ValueError as error:
+        _say_last(connection, {"error": f"sftp: {error}", "exit": 1})
+        return 0
+    finally:
+        server.close()
+    _say_last(connection, {"exit": 0})
+    return 0
+
+
+def _say_last(connection: socket.socket, message: dict[str, Any]) -> None:
+    """Send the last word, and leave once it was heard: a socket closed with something unread in it loses both ways."""
+    connection.settimeout(_HEARD_WITHIN_S)
+    with contextlib.suppress(OSError):
+        connection.send(json.dumps(message).encode())
+        connection.shutdown(socket.SHUT_WR)
+        while connection.recv(LARGEST_MESSAGE):
+            continue
+
+
+def _take_terminal() -> None:
+    """In the child: the terminal on standard input becomes the one that Ctrl-C comes from."""
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))

@@ -1,0 +1,239 @@
+"""The door of a task: the one socket by which its program is reached, and the small process that carries bytes through.
+
+A program that listens on a port of the machine can be connected to by every account of the machine. Behind a door it
+either listens on its port in a private network (``node.sandbox.private_network``), or on a Unix socket in a folder of
+its own. Neither asks the program to check anything. The door's own socket lies where only the server gets.
+
+The process is a child of the supervisor and lives as long as the command, and keeps its private network, if it has one.
+Whoever connects names a port of that network first (``port_asked``). They are told ``OPEN`` by one byte once a program
+has taken the connection, so that nobody takes a door for a program that listens; else the connection ends. Standard
+library only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import hashlib
+import os
+import resource
+import signal
+import socket
+import stat
+import struct
+import threading
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+from millpond.node.sandbox import private_network
+from millpond.node.sessions.exec_sessions import short_name
+
+OPEN = b"\x01"
+DOORS = "doors"
+"""Folder of the state directory with all doors."""
+PROGRAM_SOCKET = "program.sock"
+LONGEST_NAME = 107
+"""Bytes of the path of a Unix socket (unix(7)), without the NUL at its end."""
+
+_ADDRESS = "127.0.0.1"
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+_BLOCK = 65_536
+_ANSWER_WITHIN_S = 5.0
+_BACKLOG = 128
+_PORT = struct.Struct("!H")
+_TIMEVAL = struct.Struct("@ll")
+_NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.ECONNABORTED)
+_ROOM_WITHIN_S = 0.1
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def door_name(job: str, attempt: int, task: int) -> str:
+    """What the door of a task is called: short, as paths of sockets must be."""
+    return hashlib.sha256(f"{job}\0{attempt}\0{task}".encode()).hexdigest()[:16]
+
+
+def door_of(state_dir: Path, name: str) -> Path:
+    """Where the server connects to a task."""
+    return state_dir / DOORS / f"{name}.sock"
+
+
+def folder_behind(state_dir: Path, name: str) -> Path:
+    """The folder in which a task that listens on a Unix socket makes it."""
+    return state_dir / DOORS / name
+
+
+def port_asked(port: int) -> bytes:
+    """What is said at a door first: which port is wanted; 0 is where the program was told to serve."""
+    return _PORT.pack(port)
+
+
+def open_door(order: dict[str, Any], identity: dict[str, Any] | None) -> int:
+    """Start the process of a door. Returns its id as soon as people may knock, and its network, if any, is there.
+
+    Args:
+        order: ``door`` (path of its socket), ``port`` (where the program was told to serve; null: nowhere), ``program``
+            (path of the program's socket; null where it listens on the port), ``network`` (path of the file by which a
+            gang finds its private network; null where it has none).
+        identity: whom the task runs as; null: as we do.
+
+    Raises:
+        OSError: no socket or no network can be made.
+    """
+    path = Path(order["door"])
+    path.parent.mkdir(mode=0o700, exist_ok=True)
+    path.unlink(missing_ok=True)
+    listener = socket.socket(socket.AF_UNIX)
+    ready, tell = os.pipe()
+    try:
+        with short_name(path) as name:
+            listener.bind(name)
+        listener.listen(_BACKLOG)
+        pid = os.fork()
+        if pid == 0:
+            _keep(listener, order, identity, tell)
+        os.close(tell)
+        tell = -1
+        trouble = os.read(ready, _BLOCK).decode()
+    finally:
+        listener.close()
+        os.close(ready)
+        if tell >= 0:
+            os.close(tell)
+    if trouble:
+        number, _, text = trouble.partition(" ")
+        raise OSError(int(number), text)
+    return pid
+
+
+def _keep(listener: socket.socket, order: dict[str, Any], identity: dict[str, Any] | None, tell: int) -> None:
+    """The child: never returns."""
+    try:
+        _let_go_of_all_but(listener.fileno(), tell)
+        try:
+            if order["network"] is not None:
+                private_network.share(Path(order["network"]))
+            behind = -1
+            if order["program"] is not None:
+                # While we may: the state directory, through which the way leads, is closed to the task's account.
+                behind = os.open(Path(order["program"]).parent, os.O_PATH | os.O_DIRECTORY)
+            if identity is not None:  # it connects with the task's own rights, wherever a task has it connect to
+                os.setgroups(identity["groups"])
+                os.setgid(identity["gid"])
+                os.setuid(identity["uid"])
+            _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)  # last: another account would undo it
+        except OSError as error:
+            os.write(tell, f"{error.errno or 0} {error.strerror or error}".encode())
+            os._exit(1)
+        os.close(tell)
+        _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))  # two for each connection
+        while True:
+            _accept(listener, order, behind)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(1)
+
+
+def _let_go_of_all_but(*kept: int) -> None:
+    """Close what the supervisor has open: others wait for the end of some of it."""
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for number in (0, 1):
+        os.dup2(nothing, number)
+    last = 2
+    for number in sorted(kept):
+        os.closerange(last + 1, number)
+        last = number
+    os.closerange(last + 1, os.sysconf("SC_OPEN_MAX"))
+
+
+def _accept(listener: socket.socket, order: dict[str, Any], behind: int) -> None:
+    """Let one visitor in; one for whom there is no file or no thread is left waiting, or sent away."""
+    try:
+        visitor, _ = listener.accept()
+    except OSError as error:
+        if error.errno not in _NO_ROOM:
+            raise
+        time.sleep(_ROOM_WITHIN_S)  # who waits in the backlog would be announced at once again
+        return
+    try:
+        threading.Thread(target=_let_in, args=(visitor, order, behind), daemon=True).start()
+    except RuntimeError:  # the account, or the control group, may have no more threads
+        visitor.close()
+
+
+def _let_in(visitor: socket.socket, order: dict[str, Any], behind: int) -> None:
+    """Carry one connection both ways; see ``_program``."""
+    with visitor:
+        try:
+            program = _program(_asked(visitor), order, behind)
+        except (OSError, struct.error):
+            return  # nobody listens: the connection ends without a word
+        with program, contextlib.suppress(OSError):
+            visitor.sendall(OPEN)
+            back = threading.Thread(target=_carry, args=(program, visitor), daemon=True)
+            back.start()
+            _carry(visitor, program)
+            back.join()
+
+
+def _asked(visitor: socket.socket) -> int:
+    """The port that somebody wants.
+
+    Raises:
+        OSError, struct.error: they leave before they say so.
+    """
+    port: int = _PORT.unpack(visitor.recv(_PORT.size, socket.MSG_WAITALL))[0]
+    return port
+
+
+def _program(port: int, order: dict[str, Any], behind: int) -> socket.socket:
+    """A connection to the task's program, or to another one in its private network.
+
+    Args:
+        port: 0 is where the program was told to serve.
+        behind: the folder of the program's socket, opened; -1 where it listens on a port.
+
+    Raises:
+        OSError: it takes none, or what lies there is no socket.
+    """
+    if port or order["program"] is None:
+        port = port or order["port"] or 0
+        if order["network"] is None or not port:
+            raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
+        program = socket.create_connection((_ADDRESS, port), _ANSWER_WITHIN_S)
+        program.settimeout(None)
+        return program
+    # A task may lay a link there, to a socket that is closed to it and open to us.
+    handle = os.open(Path(order["program"]).name, os.O_PATH | os.O_NOFOLLOW, dir_fd=behind)
+    try:
+        if not stat.S_ISSOCK(os.fstat(handle).st_mode):
+            raise FileNotFoundError(order["program"])
+        program = socket.socket(socket.AF_UNIX)
+        try:
+            # A timeout of Python's would not wait for room in the backlog: the kernel waits only where connect blocks.
+            program.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIMEVAL.pack(int(_ANSWER_WITHIN_S), 0))
+            program.connect(f"/proc/self/fd/{handle}")
+            program.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIMEVAL.pack(0, 0))
+        except OSError:
+            program.close()
+            raise
+        return program
+    finally:
+        os.close(handle)
+
+
+def _carry(source: socket.socket, sink: socket.socket) -> None:
+    """One direction, up to its end."""
+    try:
+        while data := source.recv(_BLOCK):
+            sink.sendall(data)
+        sink.shutdown(socket.SHUT_WR)
+    except OSError:
+        for end in (source, sink):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)

@@ -1,0 +1,58 @@
+"""What the core wants of tasks that are not to run, written down before anything is done about it.
+
+A file beside the task's record (``task-0.away``) holds the wish; none means that the task is to run. It says nothing of
+what is: that is looked up (``reconciler``).
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Protocol
+
+from millpond.node.host.files import read_json, write_json
+from millpond.node.task.records import TaskFiles, TaskId
+
+
+class DesiredState(StrEnum):
+    """Where a task is meant to be."""
+
+    RUNNING = "running"
+    FROZEN = "frozen"
+    SWAPPED = "swapped"
+
+
+class DesiredStates(Protocol):
+    """Remembers across restarts."""
+
+    def of(self, task: TaskId) -> DesiredState:
+        """What is wanted of a task."""
+
+    def want(self, task: TaskId, wish: DesiredState) -> None:
+        """Something else is wanted from now on."""
+
+
+class DesiredStateFiles:
+    """Wishes as files of a state directory."""
+
+    def __init__(self, state_dir: Path) -> None:
+        self._state_dir = state_dir
+
+    def of(self, task: TaskId) -> DesiredState:
+        """See ``DesiredStates``."""
+        plain = read_json(self._path(task))
+        return DesiredState.RUNNING if plain is None else DesiredState(plain["wish"])
+
+    def want(self, task: TaskId, wish: DesiredState) -> None:
+        """See ``DesiredStates``.
+
+        Raises:
+            OSError: the disk is full.
+        """
+        if wish is DesiredState.RUNNING:
+            self._path(task).unlink(missing_ok=True)
+        else:
+            write_json(self._path(task), {"wish": wish.value})
+
+    def _path(self, task: TaskId) -> Path:
+        return TaskFiles.of(self._state_dir, task).record.with_suffix(".away")

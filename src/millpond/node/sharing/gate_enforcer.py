@@ -1,0 +1,150 @@
+"""Slices held by the gate, a library in the task's programs that counts memory and takes turns
+(``backend.SliceEnforcer``).
+
+The library is built once on each machine, by its own compiler. Each slice has a folder with three files: what the agent
+lays down, what the task counts, and what neighbours on the card tell each other (``gate.region``).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+from millpond.model.errors import MillpondError, UnavailableError
+from millpond.model.sharing import ShareClass, SliceHold
+from millpond.node.sandbox.sandbox import Mount
+from millpond.node.sharing.backend import Capability, Owner, Slice, SliceUsage, TaskEnv
+from millpond.node.sharing.gate.building import environment, library
+from millpond.node.sharing.gate.region import CONTROL, SHARED, USAGE, GateRegion, GateSettings, GateUsage
+from millpond.node.task.records import TaskId
+
+CONTEXT_MIB = 512
+"""What each CUDA context is counted as: hundreds of MiB on recent cards, which no call asks for."""
+
+_IN_FLIGHT_BESIDE_A_HIGHER_CLASS = 2
+_FLOOR_MILLI = 50
+_LEAST_GUARANTEE_MILLI = 10
+"""A slice by memory alone has turns too."""
+_MIB = 1024 * 1024
+
+
+class GateEnforcer:
+    """All gated tasks of one agent.
+
+    Args:
+        cache: absolute; for the library.
+        cards: absolute; for what the tasks on a card share.
+    """
+
+    kind = SliceHold.GATE
+
+    def __init__(self, cache: Path, cards: Path) -> None:
+        self._cache = cache
+        self._cards = cards
+        self._guard = threading.Lock()
+        self._regions: dict[TaskId, GateRegion] = {}
+        self._tampered: set[TaskId] = set()
+
+    def probe(self) -> Capability:
+        """See ``Hold``."""
+        try:
+            library(self._cache)
+        except MillpondError as error:
+            return Capability(False, str(error))
+        return Capability(True)
+
+    def prepare(self, task: TaskId, folder: Path, slices: Sequence[Slice], owner: Owner | None) -> TaskEnv:
+        """See ``Hold``."""
+        if len(slices) != 1:
+            raise UnavailableError(
+                f"the gate holds a slice of one card, not of {len(slices)}", "ask for one slice, or for whole cards"
+            )
+        built = library(self._cache)
+        region = GateRegion.create(folder, self._cards / slices[0].device, _settings(slices[0]), owner)
+        with self._guard:
+            self._regions[task] = region
+        mounts = (
+            Mount(built, writable=False),
+            Mount(folder / CONTROL, writable=False),
+            Mount(folder / USAGE, writable=True),
+            Mount(folder / SHARED, writable=True),
+        )
+        env = environment(built, folder)
+        return TaskEnv(self.kind, "", {"MILLPOND_GATE": env["MILLPOND_GATE"]}, str(built), mounts)
+
+    def adopt(self, task: TaskId, folder: Path, devices: Sequence[str]) -> bool:
+        """See ``Hold``."""
+        region = GateRegion.open(folder, self._cards)
+        if region is None:
+            return False
+        if region.settings.uuid != devices[0]:  # the agent before this one was killed as it moved the task
+            region.move(self._cards / devices[0], devices[0])
+        with self._guard:
+            self._regions[task] = region
+        return True
+
+    def hold_launches(self, task: TaskId, held: bool) -> None:
+        """See ``Hold``."""
+        with self._guard:
+            region = self._regions.get(task)
+            if region is not None and region.settings.paused is not held:
+                region.set(paused=held)
+
+    def usage(self, task: TaskId) -> SliceUsage | None:
+        """See ``Hold``."""
+        with self._guard:
+            region = self._regions.get(task)
+            if region is None:
+                return None
+            if not region.verify():
+                self._tampered.add(task)
+            region.reap()
+            return _usage(region.usage(), task in self._tampered)
+
+    def processes(self) -> list[int]:
+        """See ``Hold``. The gate lives in the task's own."""
+        return []
+
+    def mates(self, task: TaskId) -> frozenset[TaskId]:
+        """See ``Hold``. Contexts are the driver's own, and a fault stays in its."""
+        return frozenset()
+
+    def move(self, task: TaskId, devices: Sequence[str]) -> None:
+        """See ``Hold``."""
+        with self._guard:
+            region = self._regions.get(task)
+            if region is not None and region.settings.uuid != devices[0]:
+                region.move(self._cards / devices[0], devices[0])
+
+    def release(self, task: TaskId) -> None:
+        """See ``Hold``."""
+        with self._guard:
+            self._tampered.discard(task)
+            region = self._regions.pop(task, None)
+            if region is not None:
+                region.close()
+
+
+def _settings(part: Slice) -> GateSettings:
+    goes_first = part.share_class is ShareClass.ONLINE
+    return GateSettings(
+        cap_mib=part.memory_mib,
+        guarantee_milli=max(part.compute_milli, _LEAST_GUARANTEE_MILLI),
+        limit_milli=part.limit_milli,
+        share_class=part.share_class,
+        context_mib=CONTEXT_MIB,
+        in_flight_maximum=0 if goes_first else _IN_FLIGHT_BESIDE_A_HIGHER_CLASS,
+        floor_milli=0 if goes_first else _FLOOR_MILLI,
+        uuid=part.device,
+    )
+
+
+def _usage(counted: GateUsage, tampered: bool) -> SliceUsage:
+    return SliceUsage(
+        frozenset(process.pid for process in counted.processes),
+        counted.used_bytes // _MIB,
+        counted.busy_ns,
+        counted.denials,
+        tampered,
+    )

@@ -1,0 +1,238 @@
+"""Carries out what the core decides about tasks on shared devices: they arrive, leave their devices, go on, end.
+
+Each step first notes what is wanted, then does it, so that whoever comes after a crash can finish it
+(``recover``). Answers come by their deadlines; nothing here runs on an engine's loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from millpond.model.decisions import Grant
+from millpond.model.errors import MillpondError
+from millpond.node.sharing.arbiter import Arbiter, NodeContext
+from millpond.node.sharing.backend import DONE, HAS_ENDED, NOT_HALTED, MoveOutcome, Mover, MoveResult, Whereabouts
+from millpond.node.sharing.checkpoint import Trees
+from millpond.node.sharing.desired_state import DesiredState, DesiredStates
+from millpond.node.sharing.device_assignments import DeviceAssignments
+from millpond.node.sharing.ledger import Ledger, LedgerEntry, Residence
+from millpond.node.sharing.reconciler import Found, reconcile
+from millpond.node.task.records import TaskId
+
+LOOK_S = 5.0
+"""To find out where one task is, and to halt one."""
+
+
+class FindingMover(Mover, Protocol):
+    """A mover that can tell where a task is."""
+
+    def whereabouts(self, task: TaskId, wanted_away: bool, deadline_s: float) -> Whereabouts:
+        """Where a task really is; ``wanted_away``: it was to be swapped."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResidencyDependencies:
+    """What a steward works with."""
+
+    ledger: Ledger
+    mover: FindingMover
+    trees: Trees
+    wishes: DesiredStates
+    homes: DeviceAssignments
+
+
+class ResidencyManager:
+    """Looks after all tasks of an engine that hold devices."""
+
+    def __init__(self, means: ResidencyDependencies, surroundings: NodeContext) -> None:
+        self._means = means
+        self._clock = surroundings.clock
+        self._on_lost = surroundings.on_lost
+        self.arbiter = Arbiter(means.ledger, means.mover, surroundings)
+
+    @property
+    def ledger(self) -> Ledger:
+        """The node's books."""
+        return self._means.ledger
+
+    @property
+    def anybody_displaced(self) -> bool:
+        """Whether somebody made room and waits to return."""
+        return self.arbiter.anybody_displaced
+
+    def arrive(self, entry: LedgerEntry, deadline_s: float) -> MoveResult:
+        """Make room for a task that is to start."""
+        if self.ledger.get(entry.task) is not None:
+            return DONE  # an earlier engine started it, and recovery found it
+        return self.arbiter.arrive(entry, self._clock() + deadline_s)
+
+    def freeze(self, task: TaskId, deadline_s: float) -> MoveResult:
+        """Halt a task; its memory stays where it is."""
+        self._means.wishes.want(task, DesiredState.FROZEN)
+        with self.arbiter.turn(task):
+            self._means.trees.hold_launches(task, True)
+            if self._means.trees.halt(task, deadline_s):
+                return DONE
+            self._means.wishes.want(task, DesiredState.RUNNING)
+            self._means.trees.hold_launches(task, False)
+        if not self._means.trees.pids(task):
+            return HAS_ENDED
+        return NOT_HALTED
+
+    def swap_out(self, task: TaskId, deadline_s: float) -> MoveResult:
+        """Move a task's memory to the host and halt it."""
+        was_frozen = self._means.wishes.of(task) is DesiredState.FROZEN
+        self._means.wishes.want(task, DesiredState.SWAPPED)
+        answer = self.arbiter.swap_out(task, self._clock() + deadline_s)
+        if not answer.ok:
+            self._means.wishes.want(task, DesiredState.FROZEN if was_frozen else DesiredState.RUNNING)
+        return answer
+
+    def resume(self, task: TaskId, deadline_s: float, grants: Sequence[Grant] = ()) -> MoveResult:
+        """Let a task go on, from wherever it is; it stays where it is when that fails.
+
+        Args:
+            grants: on these devices of its node, not necessarily those that it left; none: on those.
+        """
+        if self._means.wishes.of(task) is DesiredState.FROZEN:
+            self._means.wishes.want(task, DesiredState.RUNNING)  # else a return would halt it again
+        entry = self.ledger.get(task)
+        moves = entry is not None and bool(grants) and [grant.device for grant in grants] != [*entry.memory_mib]
+        if moves and entry is not None and entry.residence is Residence.RESIDENT:
+            return self.migrate(task, grants, deadline_s)
+        home = self._home(task)
+        answer = self._rehome(task, grants, deadline_s) if moves else DONE
+        if answer.ok:
+            answer = self.arbiter.swap_in(task, self._clock() + deadline_s)
+        if not answer.ok:
+            if moves and answer.outcome is not MoveOutcome.LOST:
+                self._rehome(task, home, deadline_s)
+            return answer
+        with self.arbiter.turn(task):
+            self._means.homes.arrived(task)
+            self._means.wishes.want(task, DesiredState.RUNNING)
+            self._means.trees.hold_launches(task, False)
+            self._means.trees.go_on(task)
+        return DONE
+
+    def migrate(self, task: TaskId, grants: Sequence[Grant], deadline_s: float) -> MoveResult:
+        """Take a running task to other devices of its node; it goes on where it was when that fails.
+
+        Begun again, it is brought to its end.
+
+        Args:
+            deadline_s: for each of its ways, out, in, and perhaps home.
+        """
+        entry, home = self.ledger.get(task), self._home(task)
+        if entry is None:
+            return HAS_ENDED
+        is_there = [grant.device for grant in grants] == [*entry.memory_mib]
+        if is_there and entry.residence is Residence.RESIDENT:
+            return self.resume(task, deadline_s)
+        answer = self.swap_out(task, deadline_s)
+        if not answer.ok:
+            return answer
+        answer = self.resume(task, deadline_s, grants)
+        if answer.ok or answer.outcome is MoveOutcome.LOST:
+            return answer
+        if is_there and not (back := self._rehome(task, home, deadline_s)).ok:
+            return back
+        back = self.resume(task, deadline_s)
+        if back.ok or back.ended:
+            return answer if back.ok else back
+        reason = f"{answer.reason}; and it cannot come back to where it was: {back.reason}"
+        if back.outcome is not MoveOutcome.LOST:
+            self._on_lost(task, reason)
+        return MoveResult(MoveOutcome.LOST, reason)
+
+    def _home(self, task: TaskId) -> tuple[Grant, ...]:
+        """What a task has of the devices that its memory is on, or was taken off."""
+        grants, entry = self._means.homes.of(task), self.ledger.get(task)
+        if entry is None or not entry.left:
+            return grants
+        return tuple(replace(grant, device=device) for grant, device in zip(grants, entry.left, strict=True))
+
+    def _rehome(self, task: TaskId, grants: Sequence[Grant], deadline_s: float) -> MoveResult:
+        """Have a task whose memory is on the host come back on these devices."""
+        entry, devices = self.ledger.get(task), [grant.device for grant in grants]
+        if entry is None:
+            return HAS_ENDED
+        came_from = entry.left or tuple(entry.memory_mib)
+        try:
+            self._means.homes.move(task, grants, () if [*came_from] == devices else came_from)
+        except MillpondError as error:
+            return MoveResult(MoveOutcome.UNSUPPORTED, str(error))
+        return self.arbiter.rehome(task, devices, self._clock() + deadline_s)
+
+    def release(self, task: TaskId) -> None:
+        """A task is over, or its start failed."""
+        self.arbiter.leave(task)
+        self._means.wishes.want(task, DesiredState.RUNNING)
+
+    def bring_back(self, deadline_s: float) -> list[TaskId]:
+        """Let tasks return that had to make room for others; see ``Arbiter.bring_back``."""
+        return self.arbiter.bring_back(self._clock() + deadline_s)
+
+    def recover(
+        self, entries: Iterable[LedgerEntry], unanswered: Callable[[TaskId], bool], deadline_s: float
+    ) -> list[Found]:
+        """Find out how things stand after a restart, before anything else is asked.
+
+        Args:
+            unanswered: whether a decision to suspend, resume or migrate a task has not been answered; it is repeated.
+            deadline_s: for each move.
+        """
+        entries = list(entries)
+        wishes = {entry.task: self._means.wishes.of(entry.task) for entry in entries}
+        hands = _Hands(self._means, deadline_s)
+        found = reconcile(entries, wishes, self.ledger, hands)
+        for each in found:
+            if each.lost:
+                self._means.wishes.want(each.task, DesiredState.RUNNING)
+                self._on_lost(each.task, each.lost)
+            entry = self.ledger.get(each.task)
+            if entry is not None and entry.residence is Residence.RESIDENT:
+                self._means.homes.arrived(each.task)
+        self._settle(found, unanswered, deadline_s)
+        return found
+
+    def _settle(self, found: Collection[Found], unanswered: Callable[[TaskId], bool], deadline_s: float) -> None:
+        """Who was to be on the host and is on the device leaves it, as the core counts its room as free."""
+        for each in found:
+            entry = self.ledger.get(each.task)
+            if entry is None or each.wish is not DesiredState.SWAPPED or unanswered(each.task):
+                continue
+            if entry.residence is Residence.RESIDENT:
+                answer = self.arbiter.swap_out(each.task, self._clock() + deadline_s)
+                if not answer.ok and answer.outcome is not MoveOutcome.LOST:
+                    self._on_lost(each.task, f"it holds memory that was given to others: {answer.reason}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Hands:
+    """The reconciler's hands (``reconciler.Hands``)."""
+
+    means: ResidencyDependencies
+    deadline_s: float
+
+    def whereabouts(self, task: TaskId) -> Whereabouts:
+        return self.means.mover.whereabouts(task, self.means.wishes.of(task) is DesiredState.SWAPPED, LOOK_S)
+
+    def freeze(self, task: TaskId) -> MoveResult:
+        self.means.trees.hold_launches(task, True)
+        if self.means.trees.halt(task, LOOK_S):
+            return DONE
+        return NOT_HALTED
+
+    def thaw(self, task: TaskId) -> MoveResult:
+        self.means.trees.hold_launches(task, False)
+        self.means.trees.go_on(task)
+        return DONE
+
+    def swap_in(self, entry: LedgerEntry) -> MoveResult:
+        return self.means.mover.swap_in(entry.task, self.deadline_s, entry.moves)
+
+    def swap_out(self, task: TaskId) -> MoveResult:
+        return self.means.mover.swap_out(task, self.deadline_s)

@@ -1,0 +1,89 @@
+"""The server's end of the nursery (``node.task.forkserver``): has supervisors forked, replaces a nursery that was
+killed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from millpond.node.host import cgroups, open_files
+from millpond.node.task import forkserver
+
+ANSWER_WITHIN_S: Final = 10.0
+
+
+class ForkserverClient:
+    """One connection to one nursery at a time.
+
+    Args:
+        group: the control group where supervisors live; None: the server's. With that of the tasks none is left over in
+            the server's when the server ends, which systemd would tell of at each start.
+    """
+
+    def __init__(self, group: Path | None = None) -> None:
+        self._group = group
+        self._process: subprocess.Popen[bytes] | None = None
+        self._orders: socket.socket | None = None
+        self._open()
+
+    def spawn(self, record: Path, files: Sequence[int]) -> tuple[int, int]:
+        """Fork a supervisor; returns its process id and a pidfd.
+
+        Args:
+            files: its standard input, output and error.
+
+        Raises:
+            OSError: the machine lacks room for it.
+        """
+        try:
+            return self._ask(record, files)
+        except (ConnectionError, TimeoutError):
+            # It was killed or halted. What it forked before that holds the task's lock: nothing starts twice.
+            if self._process is not None:
+                self._process.kill()
+            self.close()
+            self._open()
+            return self._ask(record, files)
+
+    def close(self) -> None:
+        """End it; supervisors live on."""
+        if self._orders is not None and self._process is not None:
+            self._orders.close()
+            self._process.wait()
+        self._orders = self._process = None
+
+    def _open(self) -> None:
+        ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with its:
+            # -P, -s: neither the present directory nor the user's packages have a say in what it runs.
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-s", "-m", forkserver.__name__, str(its.fileno())],
+                pass_fds=(its.fileno(),),
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        resource.prlimit(self._process.pid, resource.RLIMIT_NOFILE, open_files.usual())
+        if self._group is not None:
+            with contextlib.suppress(OSError):  # it then stays with us, where it works as well
+                cgroups.move(self._process.pid, self._group)
+        ours.settimeout(ANSWER_WITHIN_S)
+        self._orders = ours
+
+    def _ask(self, record: Path, files: Sequence[int]) -> tuple[int, int]:
+        if self._orders is None:
+            raise ConnectionError("the nursery is closed")
+        socket.send_fds(self._orders, [os.fsencode(record)], files)
+        answer, handles, _, _ = socket.recv_fds(self._orders, forkserver.PATH_BYTES, 1)
+        if not answer:
+            raise ConnectionError("the nursery ended")
+        number = int(answer)
+        if number < 0:
+            raise OSError(-number, os.strerror(-number))
+        return number, handles[0]

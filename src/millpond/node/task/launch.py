@@ -1,0 +1,144 @@
+"""What a task executes: the part of a job that the scheduler need not know."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from millpond.model.errors import InvalidInputError
+from millpond.model.sharing import LENIENT, ShareClass, SliceRules
+from millpond.node.containers.container_launch import ContainerLaunch
+from millpond.node.host.cgroups import Amounts
+from millpond.node.host.identities import MachineAccount, SharedAccount
+from millpond.node.task.workspace import Workspace
+
+Command: TypeAlias = tuple[str, ...] | str
+"""A program with its arguments, or a line for ``/bin/sh``."""
+
+_INHERITED = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR", "LD_LIBRARY_PATH")
+_IN_CONTAINERS = ("TZ", "PYTHONUNBUFFERED")
+_UNHEARD = ("SIGKILL", "SIGSTOP")
+
+
+class ListenMode(Enum):
+    """Where a task's program listens."""
+
+    PORT = "port"
+    """On a port of the network that it is in."""
+    SOCKET = "socket"
+    """On a Unix socket in a folder of its own."""
+
+
+LONGEST_FAREWELL_S: Final = 300.0
+"""Seconds that a task may have at the most when its machine shuts down, whatever its job asks for."""
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchSpec:
+    """How a job's tasks are launched.
+
+    Attributes:
+        command: what every task runs, unless its role has a command of its own.
+        workdir: absolute; where it runs, unless it was sent (``workspace.snapshot``).
+        env: variables of the job; those that Millpond sets itself win.
+        checkpoint_signal: what tells the program to save its work, such as ``SIGUSR1``; empty means a plain SIGTERM,
+            after which nothing counts as saved.
+        grace_s: seconds between notice and the end by force.
+        role_commands: commands by role, for jobs whose roles differ.
+        workspace: files to lay out for each attempt; None: none, not even a place for output.
+        serves: each task gets a place to listen on.
+        listening: which.
+        private_network: its gang has a network of its own, not the machine's.
+        role_amounts: by role, what its tasks are kept to.
+        said_memory: roles that named their memory and use no cards.
+        own_shared_memory: its one task names its memory, and in a sandbox has a ``/dev/shm`` of its own.
+        identity: whom they run as; None: as the server does.
+        account: what its user gets of the server's account; None: all of it, or an account of their own (``identity``).
+        container: what its tasks run in; None: the machine's own environment.
+        share_class: who goes first where it shares a device.
+        slice_rules: how its tasks are held to their parts of devices.
+        reads_input: its task is given a client's standard input.
+        keep_s: the place of a task whose program has failed is kept this long for a look inside; 0: it is not. Takes a
+            workspace.
+    """
+
+    command: Command
+    workdir: Path
+    env: Mapping[str, str] = field(default_factory=dict)
+    checkpoint_signal: str = ""
+    grace_s: float = 30.0
+    role_commands: Mapping[str, Command] = field(default_factory=dict)
+    workspace: Workspace | None = None
+    serves: bool = False
+    listening: ListenMode = ListenMode.PORT
+    private_network: bool = False
+    role_amounts: Mapping[str, Amounts] = field(default_factory=dict)
+    said_memory: frozenset[str] = frozenset()
+    own_shared_memory: bool = False
+    identity: MachineAccount | None = None
+    account: SharedAccount | None = None
+    container: ContainerLaunch | None = None
+    share_class: ShareClass = ShareClass.NORMAL
+    slice_rules: SliceRules = LENIENT
+    reads_input: bool = False
+    keep_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        for command in (self.command, *self.role_commands.values()):
+            if not command:
+                raise InvalidInputError("an empty command", "name the program to run")
+        if not self.workdir.is_absolute():
+            raise InvalidInputError(f"the working directory {str(self.workdir)!r} is relative", "give the whole path")
+        name = self.checkpoint_signal
+        if name and (name not in signal.Signals.__members__ or name in _UNHEARD):
+            raise InvalidInputError(
+                f"{name!r} is no signal that a program can handle", "use one such as SIGTERM, SIGINT or SIGUSR1"
+            )
+
+    @property
+    def notice_signal(self) -> str:
+        """The signal that tells a task to end."""
+        return self.checkpoint_signal or "SIGTERM"
+
+    @property
+    def shutdown_grace_s(self) -> float:
+        """The grace of a task that is told to end by nobody of ours, as when the machine shuts down."""
+        return min(self.grace_s, LONGEST_FAREWELL_S)
+
+    @property
+    def home(self) -> Path | None:
+        """The home of its user, where that is not the account's."""
+        own = self.identity or self.account
+        return None if own is None else Path(own.home)
+
+    @property
+    def inherited(self) -> dict[str, str]:
+        """What its tasks inherit of the server's environment, with whom they run as."""
+        base, own = base_environment(), self.identity or self.account
+        if self.container is not None:
+            # The places that these name are not those of the image, and the image may not know the language.
+            base = {name: value for name, value in base.items() if name in _IN_CONTAINERS}
+        return base if own is None else base | own.environment
+
+    def amounts_of(self, role: str) -> Amounts:
+        """What a role's tasks are kept to; nothing where it does not say."""
+        return self.role_amounts.get(role, Amounts(0, 0))
+
+    def argv_of(self, role: str) -> list[str]:
+        """Program and arguments of a role's tasks."""
+        command = self.role_commands.get(role, self.command)
+        return ["/bin/sh", "-c", command] if isinstance(command, str) else list(command)
+
+
+def base_environment() -> dict[str, str]:
+    """What tasks inherit of the server's environment: where programs lie and how to speak, none of its secrets.
+
+    Python's output is unbuffered by default, so that a log can be followed.
+    """
+    kept = {name: value for name, value in os.environ.items() if name in _INHERITED or name.startswith("LC_")}
+    return {"PYTHONUNBUFFERED": "1", **kept}

@@ -1,0 +1,136 @@
+"""What keeps a task to the CPUs and the memory that it asked for: a control group where one can be had, else less.
+
+Without a control group, and with one that has no say about CPUs (as systemd may leave it to users), a task is pinned to
+as many CPUs as it asked for, those first that the fewest others have. Without any, and where it said how much memory it
+wants and uses no cards (whose drivers map far more than they use), each of its processes may have that much data.
+Several processes together may then exceed it: nothing but the kernel's last resort ends them.
+
+Without a control group the kernel counts processes by account (``RLIMIT_NPROC``, getrlimit(2)), since Linux 5.14 within
+a user namespace. A sandbox that is not made by root is one, so its task has a bound of its own. Elsewhere all tasks of
+an account have one bound together, and root has none.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from millpond.model.confinement import LimitKind
+from millpond.node.host.cgroups import Amounts, Controllers
+from millpond.node.host.files import read_file
+
+REMEDY = (
+    "run the server as a service that is given its control group (`pond service install`), or where its group is its "
+    "own, as in a container, start it with --control-groups always"
+)
+
+
+_COUNTED_BY_NAMESPACE = (5, 14)
+"""The release of Linux from which on it does."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskLimits:
+    """What one task is kept to, and by what.
+
+    Attributes:
+        groups: its control groups, as ``node.host.cgroups.Controllers.groups`` writes them down.
+        cpus: numbers of the CPUs that it is pinned to; empty: to none.
+        data_bytes: the most data one of its processes may have; None: no bound.
+        processes: the most processes it may have, threads included, where no control group counts them; None: no bound.
+    """
+
+    kind: LimitKind = LimitKind.UNKNOWN
+    memory_mib: int = 0
+    groups: tuple[dict[str, Any], ...] = ()
+    cpus: tuple[int, ...] = ()
+    data_bytes: int | None = None
+    processes: int | None = None
+
+    def plain(self, apart: bool) -> dict[str, Any]:
+        """For the supervisor's order.
+
+        Args:
+            apart: the task is in a user namespace of its own.
+        """
+        processes = self.processes
+        if processes is not None and not (apart and _counts_by_namespace()):
+            processes = _of_account(processes)
+        return {
+            "groups": list(self.groups),
+            "cpus": list(self.cpus),
+            "data_bytes": self.data_bytes,
+            "processes": processes,
+        }
+
+
+NO_LIMITS = TaskLimits()
+
+
+@dataclass(frozen=True, slots=True)
+class Limiter:
+    """How this machine keeps tasks to their amounts.
+
+    Attributes:
+        controllers: None: there are no control groups for tasks.
+        trouble: why there are none; empty when there are.
+        pins: tasks may be pinned to CPUs; not where the CPUs of the pool are pretended.
+    """
+
+    controllers: Controllers | None = None
+    trouble: str = ""
+    pins: bool = False
+
+    @property
+    def supervisors(self) -> Path | None:
+        """The control group where supervisors live; None: with the server."""
+        return None if self.controllers is None else self.controllers.leaf
+
+    def limits(self, name: str, amounts: Amounts, said_memory: bool, pinned: Iterable[Sequence[int]]) -> TaskLimits:
+        """What one task gets.
+
+        Args:
+            name: of its control group; no other task has it.
+            said_memory: the bound on memory is its own wish, and it uses no cards.
+            pinned: the CPUs that running tasks are pinned to.
+        """
+        shares = self.controllers is not None and "cpu" in self.controllers.folders
+        cpus = _least_used(amounts.cpu_milli, pinned) if self.pins and not shares else ()
+        processes = amounts.processes or None
+        if self.controllers is not None:
+            groups = tuple(self.controllers.groups(name, amounts))
+            counted = "pids" in self.controllers.folders
+            return TaskLimits(
+                LimitKind.CONTROL_GROUP, amounts.memory_mib, groups, cpus, None, None if counted else processes
+            )
+        data = amounts.memory_mib * 2**20 if said_memory and amounts.memory_mib else None
+        return TaskLimits(LimitKind.PROCESS, 0, (), cpus, data, processes)
+
+
+def _least_used(cpu_milli: int, pinned: Iterable[Sequence[int]]) -> tuple[int, ...]:
+    """As many CPUs as were asked for, rounded up; none when that is all of them."""
+    there = sorted(os.sched_getaffinity(0))
+    wanted = max(-(-cpu_milli // 1000), 1)
+    if wanted >= len(there):
+        return ()
+    used = Counter(cpu for cpus in pinned for cpu in cpus)
+    return tuple(sorted(sorted(there, key=lambda cpu: (used[cpu], cpu))[:wanted]))
+
+
+@functools.cache
+def _counts_by_namespace() -> bool:
+    """Whether the kernel counts the processes of a user namespace by themselves."""
+    found = re.match(r"(\d+)\.(\d+)", os.uname().release)
+    return found is not None and (int(found[1]), int(found[2])) >= _COUNTED_BY_NAMESPACE
+
+
+def _of_account(processes: int) -> int:
+    """The bound of all tasks of an account together: a task on each CPU may have its own, the machine keeps half."""
+    most = [int(read_file(f"/proc/sys/kernel/{name}")) for name in ("pid_max", "threads-max")]
+    return max(min(processes * (os.cpu_count() or 1), min(most) // 2), processes)

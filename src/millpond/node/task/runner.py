@@ -1,0 +1,194 @@
+"""Starting, ending, freezing and finding tasks as process trees, each under its supervisor."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import errno
+import json
+import os
+import signal
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from millpond.model.errors import UnavailableError
+from millpond.node.containers.container import NAME_VARIABLE
+from millpond.node.devices.vendor import OwnProcesses
+from millpond.node.host import cgroups, procfs
+from millpond.node.host.files import write_json
+from millpond.node.sandbox.sandbox import Sandbox
+from millpond.node.task.environment import LOG_VARIABLE
+from millpond.node.task.forkserver_client import ForkserverClient
+from millpond.node.task.launch import LaunchSpec
+from millpond.node.task.records import RunRecord, TaskFiles, running_records
+from millpond.node.task.supervisor_spec import TaskStart, order_for
+from millpond.node.task.workspace import make_output
+
+_SUPERVISORS_LOG = "supervisors.log"
+_FREEZING_PASSES = 20
+_NO_PROCESS = (errno.ESRCH, errno.ENOENT, errno.EINVAL)
+"""Nobody has the number, or (by kernel) it has come round as that of a thread, which no pidfd can be had for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spawned:
+    """A supervisor on its way; both file descriptors are the caller's to close.
+
+    Attributes:
+        pid: its process.
+        handle: becomes readable when it ends (a pidfd); to be let go of by ``reap``.
+        settled: reaches its end once the task's record tells how the start went.
+    """
+
+    pid: int
+    handle: int
+    settled: int
+
+
+@dataclass(frozen=True, slots=True)
+class StopRequest:
+    """That a task end.
+
+    Attributes:
+        grace_s: from the notice to the kill.
+        why: why it cannot go on, where nobody who submitted or schedules wants its end.
+        outcome: as what its end then counts (``model.states.Outcome``).
+    """
+
+    grace_s: float
+    why: str = ""
+    outcome: str = ""
+
+
+def require_pidfd() -> None:
+    """Check that the kernel lets us wait for processes that are not our children.
+
+    Raises:
+        UnavailableError: it is too old.
+    """
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+    except (OSError, AttributeError) as error:
+        raise UnavailableError("this kernel has no pidfd_open", "run the server on Linux 5.3 or newer") from error
+
+
+def spawn(
+    forkserver: ForkserverClient, state_dir: Path, start: TaskStart, launch: LaunchSpec, sandbox: Sandbox | None = None
+) -> Spawned:
+    """Start a task's supervisor, which starts the task, in a sandbox if one is given. Returns in a few milliseconds.
+
+    Raises:
+        OSError: the machine lacks room for it: processes, files, disk.
+    """
+    files = TaskFiles.of(state_dir, start.id)
+    files.record.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if launch.workspace is not None and launch.workspace.empty:
+        make_output(files.record.parent)  # here, where it costs less than the import that the supervisor would need
+    with contextlib.ExitStack() as always, contextlib.ExitStack() as on_failure:
+        settled, told = os.pipe()
+        always.callback(os.close, told)
+        on_failure.callback(os.close, settled)
+        order = os.memfd_create("order")  # holds the job's variables, which are nobody else's business
+        always.callback(os.close, order)
+        os.write(order, json.dumps(order_for(state_dir, start, launch, files, sandbox)).encode())
+        os.lseek(order, 0, os.SEEK_SET)
+        log = os.open(state_dir / _SUPERVISORS_LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        always.callback(os.close, log)
+        pid, handle = forkserver.spawn(files.record, (order, told, log))
+        on_failure.pop_all()
+        return Spawned(pid, handle, settled)
+
+
+def attach(record: RunRecord) -> int | None:
+    """A file descriptor that becomes readable when the task's supervisor ends; None when it has."""
+    try:
+        handle = os.pidfd_open(record.supervisor_pid)
+    except OSError as error:
+        if error.errno in _NO_PROCESS:
+            return None
+        raise
+    if record.alive:  # asked only now, as the handle cannot come to mean another process
+        return handle
+    reap(handle)
+    return None
+
+
+def reap(handle: int) -> None:
+    """Let go of an ended supervisor; it is the nursery's child, or that of an earlier one, not ours to collect."""
+    os.close(handle)
+
+
+def wake(record: RunRecord) -> None:
+    """Have the supervisor of a task look after what has come for it."""
+    handle = attach(record)
+    if handle is not None:
+        with contextlib.suppress(ProcessLookupError):  # it ended first
+            signal.pidfd_send_signal(handle, signal.SIGIO)
+        reap(handle)
+
+
+def request_stop(files: TaskFiles, handle: int, wish: StopRequest) -> None:
+    """Have the supervisor give notice now, and kill when the grace is over. Asked again, it can only get shorter."""
+    with contextlib.suppress(OSError):  # a full disk must not keep it alive: the supervisor has a grace of its own
+        write_json(files.stop, dataclasses.asdict(wish), in_room=True)
+    with contextlib.suppress(ProcessLookupError):  # it ended first
+        signal.pidfd_send_signal(handle, signal.SIGTERM)
+
+
+def freeze(record: RunRecord) -> None:
+    """Halt all processes of a task, those it starts meanwhile too; device memory stays where it is."""
+    halted: set[int] = set()
+    for _ in range(_FREEZING_PASSES):
+        fresh = [pid for pid in processes_of(record) if pid not in halted]
+        if not fresh:
+            return
+        _send(fresh, signal.SIGSTOP)
+        halted.update(fresh)
+
+
+def thaw(record: RunRecord) -> None:
+    """Let a frozen task go on."""
+    _send(processes_of(record), signal.SIGCONT)
+
+
+def processes_of(*records: RunRecord) -> list[int]:
+    """All living processes of running tasks."""
+    below = procfs.descendants(*(record.supervisor_pid for record in records))
+    return [*below, *(pid for record in records for pid in detached_processes(record))]
+
+
+def detached_processes(record: RunRecord) -> list[int]:
+    """Those of a running task that are not below its supervisor."""
+    return procfs.with_variable(NAME_VARIABLE, record.container) if record.detached else []
+
+
+def kill_remains(files: TaskFiles, groups: Sequence[str]) -> None:
+    """End whatever is left of a task whose supervisor was killed.
+
+    Args:
+        groups: folders of its control groups.
+    """
+    cgroups.remove(groups)
+    for _ in range(_FREEZING_PASSES):
+        remains = procfs.with_variable(LOG_VARIABLE, str(files.log.resolve()))
+        if not remains:
+            return
+        _send(remains, signal.SIGKILL)
+
+
+def running_now(records: Iterable[RunRecord]) -> OwnProcesses:
+    """What these tasks hold of the machine."""
+    alive = [record for record in records if record.alive]
+    return OwnProcesses(frozenset(processes_of(*alive)), frozenset(uuid for record in alive for uuid in record.devices))
+
+
+def running_under(state_dir: Path) -> OwnProcesses:
+    """What tasks started earlier with this state directory hold still."""
+    return running_now(running_records(state_dir))
+
+
+def _send(pids: Iterable[int], number: int) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # ended first, or became another user's
+            os.kill(pid, number)

@@ -1,0 +1,391 @@
+"""The small process that stands above each task, so that its end is known even when no server lives to see it.
+
+It outlives the server. It starts the command in a session of its own, adopts whatever the command leaves behind, waits,
+and writes how it ended. It is told to end the task by SIGTERM: it then gives notice to the command's process group and,
+when the grace is over, kills everything below itself. Beside the task's record (``task-0.json``) lie its output
+(``.log``) with an index of it (``.index``, see ``capture``), the wish to stop it (``.stop``: ``{"grace_s": 30}``, see
+``runner.StopRequest``), a lock (``.lock``) that is held while the task lives, and a socket (``.sock``) for commands to
+be run beside it (``node.sessions.exec_sessions``); record and lock together make sure that one decision never starts a
+task twice. Room for the wish, and for the end of the record, is kept from the start on (``.room``), so that a task can
+be ended on a full disk.
+
+Forked by the nursery (``node.task.forkserver``) with a JSON object on standard input: ``record`` (what identifies the
+task, ``decision`` among it), ``command``, ``wrapped`` (the same in a sandbox; null without one), ``workdir``, ``env``,
+``kill_counter``, ``workspace`` (files to be laid out before the command starts, see ``node.task.workspace``; null
+without any), ``limits`` (``node.task.limits``), ``identity`` (whom the command runs as, see ``node.host.identities``;
+null: as we do), ``stdin`` (where the ring of its standard input is made, see ``node.task.input``; null: it reads none),
+``owned`` (folders that are to be theirs), ``own_folder`` (whether it runs in a folder that the server made),
+``shutdown_grace_s`` (its grace where nobody says another), ``container`` (see ``node.containers.supervision``; null
+without one), ``door`` (see ``node.sessions.task_socket``; null where it has the machine's network, and listens on no
+Unix socket) and ``keep`` (``report``, ``for_s``, ``held``: see ``node.task.kept_place``; null where its place is not
+kept when its command fails). Standard output is closed as soon as the record tells whether the command runs. Standard
+library only.
+
+While it lives, ``STATE/running`` holds a link to its record (``node.task.running_tasks``).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from millpond.node.containers import supervision
+from millpond.node.host import cgroups, freezer, procfs
+from millpond.node.host.files import keep_room, read_all, read_json, room_for, write_json
+from millpond.node.sessions.exec_sessions import ExecSessions
+from millpond.node.task import running_tasks
+from millpond.node.task.child_setup import become_task, libc
+from millpond.node.task.task_start import TaskStartup
+
+BLOCKED = frozenset(
+    {signal.SIGTERM, signal.SIGCHLD, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGPIPE, signal.SIGIO}
+)
+"""Signals that must not end a supervisor. Whoever starts one blocks them from its first instant on."""
+
+_AWAITED = (signal.SIGTERM, signal.SIGCHLD, signal.SIGIO)
+_PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
+_LONGEST_START_S = 10.0
+_SETTLED = ("pid", "error", "ended_at")
+_FULL_DISK_PAUSE_S = 1.0
+_LAST_WORDS_S = 0.5
+_KILLED = 128 + signal.SIGKILL
+_TERMINATED = (signal.SIGTERM, (128 + signal.SIGTERM) << 8)  # as waitpid(2) gives them
+TOLD_TOO_WITHIN_S = 1.0
+
+
+def main(argv: list[str]) -> int:
+    """Supervise one task from its start to its end."""
+    os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+    path = Path(argv[1])
+    order = json.loads(read_all(0))
+    lock = os.open(path.with_suffix(".lock"), os.O_WRONLY | os.O_CREAT, 0o600)  # until this process ends
+    decision = order["record"]["decision"]
+    if not _locked(lock):
+        _await_settled(path, decision)
+    elif not _carried_out(path, decision):
+        _Supervisor(path, order).run()
+    return 0
+
+
+class _Supervisor:
+    """One task's life."""
+
+    def __init__(self, path: Path, order: dict[str, Any]) -> None:
+        self._path = path
+        self._order = order
+        self._groups = order["limits"]["groups"]
+        self._kills_before = self._kills()
+        self._status: int | None = None
+        self._deadline: float | None = None
+        self._kept_until: float | None = None
+        self._main = 0
+        self._beginning = TaskStartup(path, order)
+        self._visits: ExecSessions | None = None
+        self._output_waits = True  # what was written before the kernel announces it
+        self._container: dict[str, Any] | None = order["container"]
+        own = os.getpid()
+        self._record: dict[str, Any] = {
+            **order["record"],
+            "boot_id": procfs.boot_id(),
+            "supervisor_pid": own,
+            "supervisor_start": procfs.start_ticks(own),
+        }
+
+    def run(self) -> None:
+        """Start, wait, end, write it all down."""
+        self._path.with_suffix(".stop").unlink(missing_ok=True)
+        running_tasks.enter(self._path)
+        for file in (self._path, self._path.with_suffix(".stop")):
+            keep_room(file)
+        write_json(self._path, self._record)
+        libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        started = self._start()
+        if started:
+            self._receive_visits()
+        _close_standard_output()  # which says that the start is settled: from now on it can be visited
+        if started:
+            self._wait()
+            self._record["forced"] = self._status is None and self._kept_until is None
+            self._end_everything()
+            self._write_end()
+        if self._beginning.failure is not None:
+            self._beginning.failure.close()
+        if self._container is not None:
+            supervision.tidy_up(self._container)
+        if self._order["door"] is not None:
+            self._remove_door(self._order["door"])
+
+    def _kills(self) -> int:
+        """Kills for want of memory so far: the task's own, where it has a control group, else all that we know of."""
+        if self._groups:
+            return cgroups.kills(self._groups)
+        return cgroups.kill_count(Path(self._order["kill_counter"]))
+
+    def _start(self) -> bool:
+        """Start the command; when it cannot be started the record says why."""
+        try:
+            self._main = self._beginning.start()
+        except (OSError, ValueError, subprocess.SubprocessError) as error:
+            self._record.update(error=self._beginning.account(error), ended_at=time.time())
+            cgroups.remove(self._folders())
+            self._write_for_good()
+            return False
+        self._record.update(pid=self._main, started_at=time.time())
+        write_json(self._path, self._record)
+        return True
+
+    def _folders(self) -> list[str]:
+        """Of its control groups."""
+        return [group["folder"] for group in self._groups]
+
+    def _receive_visits(self) -> None:
+        """From now on commands may be run beside the task; where no socket can be made, none can."""
+        container = self._container
+        entered = self._order["wrapped"] is not None if container is None else container["enters"]
+        place = {
+            "env": self._order["env"],
+            "workdir": self._order["workdir"],
+            "sandbox": self._main if entered else None,
+            "network": self._beginning.network,
+            "container": None if entered else container,
+            # A container's runtime speaks with the server's rights; whom the command runs as it knows itself.
+            "identity": self._order["identity"] if container is None else None,
+        }
+        try:
+            become = partial(become_task, self._order["limits"])
+            self._visits = ExecSessions(self._path.with_suffix(".sock"), place, become)
+        except OSError as error:
+            print(f"{self._path}: nobody can run commands beside it ({error})", file=sys.stderr, flush=True)
+
+    def _wait(self) -> None:
+        """Until the task is over, or its grace is.
+
+        What a task leaves behind when it ends by itself is over with it; while it is being ended, the rest of its
+        processes has the grace as well.
+        """
+        while True:
+            got = self._await_signal()
+            told = got == signal.SIGTERM
+            if got == signal.SIGIO and self._visits is not None:
+                self._visits.take()
+            self._take_output()
+            self._pass_input_on()
+            childless = self._reap()
+            if self._kept_until is not None:
+                if told or self._status is not None or time.monotonic() >= self._kept_until:
+                    return
+                continue
+            if self._counts(told):
+                self._give_notice()
+            elif (code := self._failure()) is not None:
+                self._keep(code)
+            if self._status is not None and (childless or self._deadline is None):
+                return
+            if self._deadline is not None and time.monotonic() >= self._deadline:
+                return
+
+    def _counts(self, told: bool) -> bool:
+        """Whether the end of the task is not its own doing.
+
+        Whoever ends all processes of a machine ends the command as well, which may be quicker than we are.
+        """
+        if self._status is None or self._deadline is not None:
+            return told
+        if self._status not in _TERMINATED:
+            return False
+        return told or signal.sigtimedwait((signal.SIGTERM,), TOLD_TOO_WITHIN_S) is not None
+
+    def _await_signal(self) -> int:
+        until = self._deadline if self._kept_until is None else self._kept_until
+        if until is None and not self._output_waits:
+            return signal.sigwaitinfo(_AWAITED).si_signo
+        within_s = 0.0 if until is None or self._output_waits else until - time.monotonic()
+        got = signal.sigtimedwait(_AWAITED, max(0.0, within_s))
+        return 0 if got is None else got.si_signo
+
+    def _pass_input_on(self) -> None:
+        if self._beginning.input is not None:
+            self._beginning.input.pass_on()
+
+    def _take_output(self) -> None:
+        if self._beginning.output is not None:
+            self._output_waits = self._beginning.output.drain()
+
+    def _failure(self) -> int | None:
+        """The exit code with which the command has failed, if its place can be kept for that; else None."""
+        if self._beginning.failure is None or self._deadline is not None or self._status is not None:
+            return None
+        return self._beginning.failure.take()
+
+    def _keep(self, code: int) -> None:
+        """The command has failed: its place stays for a while, or until we are told to end."""
+        from millpond.node.task.kept_place import announce  # its failure is the only one to pay for it
+
+        keep_s = self._order["keep"]["for_s"]
+        now = time.time()
+        self._take_output()  # all of what it wrote: a pipe holds less than one round takes
+        if self._beginning.input is not None:
+            self._beginning.input.close()
+        self._kept_until = time.monotonic() + keep_s
+        self._record.update(self._end_by(code), kept_at=now, kept_until=now + keep_s)
+        try:
+            write_json(self._path, self._record)
+        except OSError:  # a full disk: nobody would learn of it
+            self._kept_until = time.monotonic()
+        else:
+            announce(self._path, self._record)
+
+    def _give_notice(self) -> None:
+        """Tell the task to end; told again, only shorten the grace."""
+        wish = read_json(self._path.with_suffix(".stop"))
+        deadline = time.monotonic() + float(self._order["shutdown_grace_s"] if wish is None else wish["grace_s"])
+        if self._deadline is not None:
+            self._deadline = min(self._deadline, deadline)
+            return
+        self._deadline = deadline
+        if self._visits is not None:
+            self._visits.end()
+        self._record.update(notice_at=time.time(), stop_wished=wish is not None)
+        if wish is not None and wish.get("why"):
+            self._record.update(ended_for=wish["why"], ended_as=wish["outcome"])
+        notice = getattr(signal, self._record["notice_signal"])
+        below = procfs.descendants(os.getpid())
+        if self._container is not None and self._container["leads"]:
+            for pid in supervision.of_command(below):
+                _send(pid, notice)
+        else:
+            _send(-self._main, notice)
+        freezer.thaw(self._folders())
+        for pid in below:
+            _send(pid, signal.SIGCONT)  # a frozen task cannot heed the notice
+
+    def _reap(self) -> bool:
+        """Collect what has ended. Returns whether nothing is left."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return True
+            if pid == 0:
+                return False
+            if pid == self._main:
+                self._status = status
+                if self._beginning.door is not None:
+                    _send(self._beginning.door, signal.SIGKILL)
+            elif self._visits is not None:
+                self._visits.over(pid)
+
+    def _end_everything(self) -> None:
+        """Kill all that is left below; new ones may appear while we look, hence again and again.
+
+        Of a container, what is inside goes first: what its runtime has around it then puts things in order and ends.
+        Whoever visits the task gets what was printed until now: a session whose command is gone says so and ends.
+        """
+        container = self._container
+        if container is not None and self._status is None:
+            supervision.kill(container)
+        all_of_it_at = time.monotonic() + (supervision.TIDYING_S if container is not None else 0.0)
+        visits_end_at = time.monotonic() + _LAST_WORDS_S
+        while not self._reap():
+            below = procfs.descendants(os.getpid())
+            now = time.monotonic()
+            spared = self._visits.sessions if self._visits is not None and now < visits_end_at else ()
+            for pid in below if now >= all_of_it_at else supervision.inside(below):
+                if pid not in spared:
+                    _send(pid, signal.SIGKILL)
+            self._take_output()
+            signal.sigtimedwait((signal.SIGCHLD,), 0.05)
+
+    def _write_end(self) -> None:
+        assert self._status is not None
+        if self._beginning.output is not None:
+            self._beginning.output.close()
+        if self._beginning.input is not None:
+            self._beginning.input.close()
+        if self._visits is not None:
+            self._visits.end()
+        if self._kept_until is None:
+            code = os.waitstatus_to_exitcode(self._status)
+            self._record.update(self._end_by(code if code >= 0 else 128 - code))
+        self._record["ended_at"] = time.time()
+        cgroups.remove(self._folders())
+        self._write_for_good()
+
+    def _end_by(self, code: int) -> dict[str, Any]:
+        """How the command ended, for the record."""
+        # In a control group of its own every kill is one of its own, whatever its main process made of it.
+        by_kernel = (code == _KILLED or (code != 0 and bool(self._groups))) and self._deadline is None
+        return {"exit_code": code, "out_of_memory": by_kernel and self._was_out_of_memory()}
+
+    def _was_out_of_memory(self) -> bool:
+        if self._container is not None and supervision.was_out_of_memory(self._container):
+            return True
+        return self._kills() > self._kills_before
+
+    def _remove_door(self, door: dict[str, Any]) -> None:
+        Path(door["door"]).unlink(missing_ok=True)
+        if door["program"] is not None:
+            shutil.rmtree(Path(door["program"]).parent, ignore_errors=True)
+
+    def _write_for_good(self) -> None:
+        """Write the end down; where even the room kept for it does not do on a full disk, wait."""
+        while True:
+            try:
+                write_json(self._path, self._record, durable=True, in_room=True)
+            except OSError as error:
+                if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                    raise
+                time.sleep(_FULL_DISK_PAUSE_S)
+            else:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(room_for(self._path.with_suffix(".stop")))  # noqa: PTH108
+                running_tasks.leave(self._path)
+                return
+
+
+def _locked(lock: int) -> bool:
+    """Whether we are the one to look after this task."""
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _carried_out(path: Path, decision: int) -> bool:
+    """Whether this decision, or one after it, has been carried out before."""
+    record = read_json(path)
+    return record is not None and record["decision"] >= decision
+
+
+def _await_settled(path: Path, decision: int) -> None:
+    """Wait for the supervisor that was first to say how its start went; it takes milliseconds."""
+    give_up = time.monotonic() + _LONGEST_START_S
+    while time.monotonic() < give_up:
+        if _carried_out(path, decision) and any(key in (read_json(path) or {}) for key in _SETTLED):
+            return
+        time.sleep(0.005)
+
+
+def _close_standard_output() -> None:
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, 1)
+    os.close(nothing)
+
+
+def _send(pid: int, number: int) -> None:
+    try:
+        os.kill(pid, number)
+    except (ProcessLookupError, PermissionError):
+        return  # it ended first, or became another user's (sudo) and can only be waited for

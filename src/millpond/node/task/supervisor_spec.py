@@ -1,0 +1,254 @@
+"""What the supervisor of a task is told: who the task is, what to run, and what it finds around itself.
+
+The form of it stands in ``node.task.supervisor``, which reads it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from millpond.model.decisions import Grant
+from millpond.model.sharing import SliceHold
+from millpond.node.containers.container import container_name
+from millpond.node.containers.container_launch import ContainerTask, order_of
+from millpond.node.host import memory_cgroup
+from millpond.node.host.file_rights import with_rights_of
+from millpond.node.sandbox.sandbox import Mount, Sandbox, SandboxRequest
+from millpond.node.sessions.task_socket import PROGRAM_SOCKET, door_name, door_of, folder_behind
+from millpond.node.task.environment import LOG_VARIABLE
+from millpond.node.task.kept_place import held
+from millpond.node.task.launch import LaunchSpec, ListenMode
+from millpond.node.task.limits import NO_LIMITS, TaskLimits
+from millpond.node.task.records import FILES, TaskFiles, TaskId
+from millpond.node.task.workspace import WORK
+
+NETWORK = "network.json"
+"""Beside the records of a run's tasks: who is in their private network."""
+
+_ENVIRONMENTS = ("VIRTUAL_ENV", "CONDA_PREFIX")
+
+
+@dataclass(frozen=True, slots=True)
+class TaskStart:
+    """One task to be started.
+
+    Attributes:
+        decision: the decision it follows from; the same one never starts it twice.
+        env: its whole environment.
+        limits: what keeps it to what it asked for.
+        port, access_key, grants, held_by, hold_reason, server: as in its record.
+        mounts: what else must be found in its sandbox or container.
+        private_network: it shares a network with its gang alone, not with the machine.
+    """
+
+    id: TaskId
+    role: str
+    node: str
+    decision: int
+    devices: tuple[str, ...]
+    env: Mapping[str, str]
+    limits: TaskLimits = NO_LIMITS
+    port: int | None = None
+    access_key: str = ""
+    grants: tuple[Grant, ...] = ()
+    held_by: SliceHold = SliceHold.UNKNOWN
+    hold_reason: str = ""
+    mounts: tuple[Mount, ...] = ()
+    server: str = ""
+    private_network: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _TaskPlace:
+    """What a task finds around itself.
+
+    Attributes:
+        mounts: what must be found in its sandbox or container.
+        owned: folders that are to belong to whom it runs as.
+        at_home: it runs in the home that the server made for its user, which it finds as a whole.
+    """
+
+    workdir: Path
+    mounts: tuple[Mount, ...]
+    env: Mapping[str, str]
+    owned: tuple[Path, ...]
+    at_home: bool = False
+
+
+def order_for(
+    state_dir: Path, start: TaskStart, launch: LaunchSpec, files: TaskFiles, sandbox: Sandbox | None
+) -> dict[str, Any]:
+    """What its supervisor is told; makes the folder of its socket, where it listens on one.
+
+    Raises:
+        OSError: that folder cannot be made.
+    """
+    argv, identity, workspace = launch.argv_of(start.role), launch.identity, launch.workspace
+    inside = held(argv, files.failure, launch.notice_signal) if launch.keep_s else argv
+    door = _door(state_dir, start, launch, files)
+    place = _place(state_dir, start, launch, files, door)
+    wrapped, container = None, None
+    if launch.container is not None:
+        name = container_name(files.record, start.decision)
+        container_task = ContainerTask(
+            name,
+            start.id.job,
+            start.role,
+            files.record,
+            inside,
+            place.workdir,
+            place.mounts,
+            place.env,
+            start.devices,
+            launch.reads_input,
+            () if launch.account is None else launch.account.hidden,
+            launch.amounts_of(start.role).processes,
+        )
+        wrapped, container = order_of(launch.container, container_task)
+    elif sandbox is not None:
+        installed = _installed(argv[0], start.env)
+        request = SandboxRequest(
+            mounts=place.mounts,
+            installed=with_rights_of(identity, lambda: _reachable(installed)) if identity else installed,
+            identity=identity,
+            account=launch.account,
+            memory_mib=launch.amounts_of(start.role).memory_mib,
+            # Who computes through NVIDIA's multi-process service meets it in the machine's.
+            own_shared_memory=launch.own_shared_memory and start.held_by is not SliceHold.MPS,
+        )
+        wrapped = sandbox.around(inside, request)
+    return {
+        "record": _record(start, launch)
+        | {
+            "sandboxed": wrapped is not None,
+            "container": "" if container is None else container["name"],
+            "detached": container is not None and not container["leads"],
+            "door": "" if door is None else Path(door["door"]).stem,
+            "takes_ports": door is not None,
+            "private": door is not None and door["network"] is not None,
+        },
+        "command": argv,
+        "stdin": str(files.input) if launch.reads_input else None,
+        "shutdown_grace_s": launch.shutdown_grace_s,
+        "wrapped": wrapped,
+        "container": container,
+        "workdir": str(place.workdir),
+        "workspace": None if workspace is None or workspace.empty else workspace.plain(),
+        "env": place.env,
+        "kill_counter": str(memory_cgroup.own_kill_counter() if container is None else memory_cgroup.WHOLE_MACHINE),
+        # Only who is not root needs a user namespace to make a sandbox.
+        "limits": start.limits.plain(apart=container is None and wrapped is not None and os.geteuid() != 0),
+        "named": _named(state_dir, launch),
+        "takes_open": sandbox is not None and sandbox.takes_open,
+        "home": str(launch.home) if place.at_home else None,
+        "identity": None if identity is None else identity.plain(),
+        "own_folder": place.workdir.is_relative_to(state_dir),
+        "owned": [str(folder) for folder in place.owned if identity is not None],
+        "door": door,
+        "keep": {"report": str(files.failure), "for_s": launch.keep_s, "held": inside} if launch.keep_s else None,
+    }
+
+
+def _record(start: TaskStart, launch: LaunchSpec) -> dict[str, Any]:
+    """What identifies the task, and what was decided about it."""
+    return {
+        "job": start.id.job,
+        "attempt": start.id.attempt,
+        "task": start.id.task,
+        "role": start.role,
+        "node": start.node,
+        "decision": start.decision,
+        "server": start.server,
+        "devices": start.devices,
+        "notice_signal": launch.notice_signal,
+        "saves": bool(launch.checkpoint_signal),
+        "limited_by": start.limits.kind.value,
+        "memory_limit_mib": start.limits.memory_mib,
+        "groups": [group["folder"] for group in start.limits.groups],
+        "cpus": list(start.limits.cpus),
+        "port": start.port,
+        "access_key": start.access_key,
+        "grants": [dataclasses.astuple(grant) for grant in start.grants],
+        "share_class": launch.share_class.value,
+        "escapes": launch.slice_rules.escapes.value,
+        "held_by": start.held_by.value,
+        "hold_reason": start.hold_reason,
+    }
+
+
+def _place(
+    state_dir: Path, start: TaskStart, launch: LaunchSpec, files: TaskFiles, door: Mapping[str, Any] | None
+) -> _TaskPlace:
+    attempt_dir, workspace, identity = files.record.parent, launch.workspace, launch.identity
+    workdir, mounts, env, owned = launch.workdir, list[Mount](), dict(start.env), [attempt_dir / FILES]
+    if workspace is not None:
+        if workspace.snapshot:
+            workdir = attempt_dir / WORK
+        mounts += workspace.mounts(attempt_dir)
+        env |= workspace.environment(attempt_dir)
+        env |= {"MILLPOND_METRICS": str(files.metrics), "MILLPOND_RESULT": str(files.result)}
+    at_home = launch.home is not None and launch.home.is_relative_to(state_dir) and workdir.is_relative_to(launch.home)
+    if not at_home:  # where its user may have laid links; it finds its home as a whole
+        # What lies in the account may be its owner's: another user's task reads there at the most.
+        mounts.insert(0, Mount(workdir, writable=launch.account is None or workdir.is_relative_to(state_dir)))
+    mounts += start.mounts
+    if identity is not None and workdir.is_relative_to(state_dir) and not at_home:
+        owned.append(workdir)
+    if launch.home is not None and launch.home.is_dir():
+        mounts.append(Mount(launch.home, writable=True))
+    if door is not None and door["program"] is not None:
+        behind = Path(door["program"]).parent
+        mounts.append(Mount(behind, writable=True))
+        owned.append(behind)
+        env["MILLPOND_SOCKET"] = door["program"]
+    env |= {LOG_VARIABLE: str(files.log), "MILLPOND_NOTICE_SIGNAL": launch.notice_signal}
+    return _TaskPlace(workdir, tuple(mounts), env, tuple(owned), at_home)
+
+
+def _door(state_dir: Path, start: TaskStart, launch: LaunchSpec, files: TaskFiles) -> dict[str, Any] | None:
+    """How people get to the task's program, where not by a port of the machine; makes the folder of its socket."""
+    on_socket = start.port is not None and launch.listening is ListenMode.SOCKET
+    if not on_socket and not start.private_network:
+        return None
+    name = door_name(start.id.job, start.id.attempt, start.id.task)
+    program = None
+    if on_socket:
+        program = folder_behind(state_dir, name) / PROGRAM_SOCKET
+        program.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return {
+        "door": str(door_of(state_dir, name)),
+        "port": start.port,
+        "program": None if program is None else str(program),
+        "network": str(files.record.with_name(NETWORK)) if start.private_network else None,
+    }
+
+
+def _named(state_dir: Path, launch: LaunchSpec) -> list[str]:
+    """What of all that a job names for its sandbox lies elsewhere on the machine."""
+    workspace = launch.workspace
+    paths = [str(launch.workdir)]
+    if workspace is not None:
+        paths += [mount.path for mount in workspace.data if mount.path and not mount.copied]
+        paths += [workspace.output] if workspace.output else []
+    return [path for path in paths if not Path(path).is_relative_to(state_dir)]
+
+
+def _reachable(paths: Sequence[Path]) -> list[Path]:
+    return [path for path in paths if os.path.exists(path)]  # noqa: PTH110 - Path's fails without rights
+
+
+def _installed(program: str, env: Mapping[str, str]) -> list[Path]:
+    """Where what a task executes is installed: its virtual environment, its modules, the trees of its ``PATH`` and its
+    program."""
+    programs = [Path(entry) for entry in env.get("PATH", "").split(os.pathsep) if entry.startswith("/")]
+    if program.startswith("/"):
+        programs.append(Path(program).parent)
+    trees = [directory.parent if directory.name == "bin" else directory for directory in programs]
+    environments = [Path(env[name]) for name in _ENVIRONMENTS if env.get(name, "").startswith("/")]
+    modules = [Path(entry) for entry in env.get("PYTHONPATH", "").split(os.pathsep) if entry.startswith("/")]
+    return [*dict.fromkeys(environments + modules + trees)]

@@ -1,0 +1,212 @@
+"""How a task's supervisor starts its command: all that it needs first, and then the process. Standard library only."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import stat
+import subprocess
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from millpond.node.containers import supervision
+from millpond.node.host import cgroups
+from millpond.node.sandbox.named_mounts import NamedMounts
+from millpond.node.sessions.task_socket import open_door
+from millpond.node.task.child_setup import (
+    Streams,
+    acting_as,
+    become_sandbox,
+    become_task,
+    spawn_sandbox,
+    takes_no_fork,
+)
+from millpond.node.task.environment import open_script, outer_environment, script_path
+from millpond.node.task.input import TaskInput
+from millpond.node.task.log_index import Stream
+from millpond.node.task.output_capture import OutputCapture
+
+if TYPE_CHECKING:
+    from millpond.node.task.kept_place import FailureReport
+
+
+class TaskStartup:
+    """The start of one task.
+
+    Args:
+        path: of the task's record.
+        order: what the supervisor was told, see there.
+
+    Attributes:
+        door: the process that is the task's door; None where it has none.
+        output: takes what the command writes; None until it runs.
+        input: gives it what it reads; None where it reads nothing, and until it runs.
+        failure: hears that it has failed; None where its place is not kept then, and until it runs.
+    """
+
+    def __init__(self, path: Path, order: dict[str, Any]) -> None:
+        self._path = path
+        self._order = order
+        self._prepared = False
+        self.door: int | None = None
+        self.output: OutputCapture | None = None
+        self.input: TaskInput | None = None
+        self.failure: FailureReport | None = None
+
+    def start(self) -> int:
+        """Start the command, in a session of its own; returns its process, a child of ours.
+
+        Raises:
+            OSError, ValueError, subprocess.SubprocessError: it cannot be started; ``account`` tells the record why.
+        """
+        order = self._order
+        wrapped, container, keep = order["wrapped"], order["container"], order["keep"]
+        self._prepare()
+        cgroups.make(order["limits"]["groups"])
+        if container is None and (wrapped is not None or keep is not None):
+            self._require_place()
+        if order["door"] is not None:
+            self.door = open_door(order["door"], order["identity"])
+        if wrapped is None:
+            command = order["command"] if keep is None else keep["held"]
+            return self._launch(partial(self._fork, command, order["workdir"], order["env"]))
+        if container is not None:
+            return self._launch(partial(self._fork, wrapped, container["scratch"], container["env"]))
+        with ExitStack() as opened:
+            mounts = NamedMounts(wrapped, order["named"], order["identity"], order["takes_open"])
+            opened.enter_context(mounts)
+            script = open_script(order["env"], order["workdir"], order["limits"]["processes"])
+            opened.callback(os.close, script)
+            env, handles = outer_environment(script_path(script), order["env"]), (script, *mounts.handles)
+            if takes_no_fork(order["limits"], self.network):
+                return self._launch(partial(spawn_sandbox, mounts.command, env, handles))
+            return self._launch(partial(self._fork, mounts.command, "/", env, handles=handles))
+
+    def account(self, error: Exception) -> dict[str, Any]:
+        """Why it could not be started, for the record."""
+        return {
+            "text": getattr(error, "strerror", None) or str(error),
+            "errno": getattr(error, "errno", None),
+            "path": getattr(error, "filename", None),
+            "preparing": not self._prepared,
+        }
+
+    def _launch(self, start: Callable[[Streams], int]) -> int:
+        """Start a process with these standard streams, and take what it writes."""
+        ring = self._order.get("stdin")
+        given = None if ring is None else TaskInput(Path(ring), self._order["identity"])
+        output = OutputCapture(
+            self._path.with_suffix(".log"), self._path.with_suffix(".index"), self._order["identity"]
+        )
+        ends = output.ends
+        try:
+            pid = start((None if given is None else given.end, ends[Stream.STDOUT], ends[Stream.STDERR]))
+        except BaseException:
+            output.close()
+            raise
+        output.begin()
+        if given is not None:
+            given.begin()
+        self.output, self.input = output, given
+        return pid
+
+    def _fork(
+        self, command: list[str], folder: str, env: dict[str, str], streams: Streams, handles: tuple[int, ...] = ()
+    ) -> int:
+        """Start a command; with ``handles`` it makes a sandbox and gets those files."""
+        given, output, errors = streams
+        child = subprocess.Popen(
+            command,
+            cwd=folder,
+            env=env,
+            stdin=subprocess.DEVNULL if given is None else given,
+            stdout=output,
+            stderr=errors,
+            start_new_session=True,
+            preexec_fn=partial(become_sandbox if handles else become_task, self._order["limits"], self.network),
+            pass_fds=handles,
+        )
+        child.returncode = 0  # else it would collect the exit code itself when it is dropped
+        return child.pid
+
+    def _require_place(self) -> None:
+        """Check what whoever starts the command for us would find out too late, with the task's own rights.
+
+        What the server made for the task is reached in the sandbox alone.
+
+        Raises:
+            OSError: the working directory cannot be entered, or the program is not there or cannot be executed.
+        """
+        order = self._order
+        if order["own_folder"]:
+            os.chdir(order["home"] or order["workdir"])
+        try:
+            with acting_as(order["identity"]):
+                if order["home"] is not None:
+                    os.chdir(os.path.relpath(order["workdir"], order["home"]))
+                elif not order["own_folder"]:
+                    os.chdir(order["workdir"])
+                _require_program(order["command"][0], order["env"])
+        finally:
+            os.chdir("/")
+
+    @property
+    def network(self) -> int | None:
+        """A process in the network that the command is to be in; None: that of the machine."""
+        door = self._order["door"]
+        return self.door if door is not None and door["network"] is not None else None
+
+    def _prepare(self) -> None:
+        """Lay out the files that its attempt needs, if any."""
+        order = self._order
+        if order["workspace"] is not None:
+            # Here, as most tasks need no files and would pay for the import.
+            from millpond.node.task.workspace import Workspace, prepare
+
+            prepare(Workspace.of(order["workspace"]), self._path.parent, order["identity"])
+        if order["identity"] is not None:
+            for folder in filter(os.path.isdir, order["owned"]):
+                _give_to(order["identity"], folder)
+        if order["container"] is not None:
+            supervision.lay_out(order["container"])
+        if order["keep"] is not None:
+            # Here, as most tasks keep nothing and would pay for the import.
+            from millpond.node.task.kept_place import FailureReport
+
+            self.failure = FailureReport(Path(order["keep"]["report"]), order["identity"])
+        self._prepared = True
+
+
+def _require_program(program: str, env: dict[str, str]) -> None:
+    """Check that a program is there.
+
+    Raises:
+        OSError: it is not, or cannot be executed.
+    """
+    if shutil.which(program, path=env.get("PATH", os.defpath)) is None:
+        number = errno.EACCES if os.sep in program and Path(program).exists() else errno.ENOENT
+        raise OSError(number, os.strerror(number), program)
+
+
+def _give_to(identity: dict[str, Any], folder: str) -> None:
+    """Make a folder and all in it somebody's, without ever following a link.
+
+    A file with several names stays whose it is: the job's own program may have given another's file a name in here.
+    """
+    for _, folders, files, handle in os.fwalk(folder):
+        os.fchown(handle, identity["uid"], identity["gid"])
+        for name in (*folders, *files):
+            try:
+                found = os.open(name, os.O_PATH | os.O_NOFOLLOW, dir_fd=handle)
+            except FileNotFoundError:
+                continue  # another task of the gang, which runs already, has removed it
+            try:
+                status = os.fstat(found)
+                if stat.S_ISDIR(status.st_mode) or status.st_nlink == 1:
+                    os.chown(f"/proc/self/fd/{found}", identity["uid"], identity["gid"])
+            finally:
+                os.close(found)

@@ -1,0 +1,254 @@
+"""The files of one attempt, laid out before its tasks start: what was sent, its data, a place for its output.
+
+Runs in the supervisor, so that the engine never waits for a disk; hence the standard library alone. The first task of
+an attempt does the work, the others wait for it. In ``STATE/jobs/JOB/attempt-N/files/``, which is all that a sandboxed
+task sees of the state directory:
+
+- ``work/``: a copy of the snapshot. Copies, not links: a task may do with its files what it likes and never changes
+  the store, nor another job's files. What is copied is compared with its hash on the way.
+- ``payload``: a copy of the one content that was sent along.
+- ``data/NAME``: a link to the host path or to the dataset. A dataset is laid out once (``STATE/datasets/DIGEST/``),
+  write-protected, for all jobs. A sandbox has both read-only.
+- ``output/``: what the job leaves behind; a link where the job file names a host path.
+- ``task-N.metrics``, ``task-N.result``: what a task tells of itself (``job``).
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from millpond.node.sandbox.sandbox import Mount
+from millpond.node.task.child_setup import acting_as
+from millpond.node.task.records import FILES
+
+WORK, PAYLOAD, DATA, OUTPUT = (f"{FILES}/{name}" for name in ("work", "payload", "data", "output"))
+
+_LOCK = "workspace.lock"
+_READY = "workspace.ready"
+_PIECE = 2**20
+_READABLE = 0o555
+
+
+@dataclass(frozen=True, slots=True)
+class DataMount:
+    """Something a job reads: a host path (``copied``: of a copy that the server made), or the snapshot of a dataset."""
+
+    name: str
+    path: str = ""
+    snapshot: str = ""
+    copied: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Workspace:
+    """What an attempt's folder is made of.
+
+    Attributes:
+        blobs: where contents lie; this and all paths here are absolute and free of links.
+        datasets: where datasets are laid out.
+        snapshot: of the working directory; empty: it runs in place.
+        payload: one content sent along; empty: none.
+        output: host folder for what it leaves behind; empty: one of its own.
+    """
+
+    blobs: str
+    datasets: str
+    snapshot: str = ""
+    payload: str = ""
+    data: tuple[DataMount, ...] = ()
+    output: str = ""
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to lay out but a place for output."""
+        return not (self.snapshot or self.payload or self.data or self.output)
+
+    def plain(self) -> dict[str, Any]:
+        """For the supervisor's order."""
+        mounts = [asdict(mount) for mount in self.data]
+        return {**{name: getattr(self, name) for name in self.__slots__}, "data": mounts}
+
+    @staticmethod
+    def of(plain: Mapping[str, Any]) -> Workspace:
+        """What ``plain`` gave."""
+        return Workspace(**{**plain, "data": tuple(DataMount(**mount) for mount in plain["data"])})
+
+    def environment(self, attempt_dir: Path) -> dict[str, str]:
+        """Variables by which a task finds its files."""
+        found = {"MILLPOND_OUTPUT": self.output or str(attempt_dir / OUTPUT)}
+        if self.payload:
+            found["MILLPOND_PAYLOAD"] = str(attempt_dir / PAYLOAD)
+        for mount in self.data:
+            found[data_variable(mount.name)] = str(attempt_dir / DATA / mount.name)
+        return found
+
+    def mounts(self, attempt_dir: Path) -> list[Mount]:
+        """What a sandbox must leave in place."""
+        data = [Path(mount.path) if mount.path else Path(self.datasets, mount.snapshot) for mount in self.data]
+        found = [Mount(path, writable=False) for path in data] + [Mount(attempt_dir / FILES, writable=True)]
+        return [*found, Mount(Path(self.output), writable=True)] if self.output else found
+
+
+def data_variable(name: str) -> str:
+    """The variable that names the place of some data: ``MILLPOND_DATA_TRAIN`` for ``train``."""
+    return "MILLPOND_DATA_" + "".join(letter if letter.isalnum() else "_" for letter in name).upper()
+
+
+def blob_path(blobs: Path, digest: str) -> Path:
+    """Where a content lies, if it is here."""
+    return blobs / digest[:2] / digest[2:]
+
+
+def make_output(attempt_dir: Path) -> None:
+    """The place for output of an attempt that needs nothing else; quick."""
+    (attempt_dir / OUTPUT).mkdir(parents=True, exist_ok=True, mode=0o700)
+
+
+def prepare(workspace: Workspace, attempt_dir: Path, identity: Mapping[str, Any] | None = None) -> None:
+    """Lay the files out, once per attempt.
+
+    Args:
+        identity: whom the tasks run as, as plain data (``node.host.identities``); None: as we do.
+
+    Raises:
+        OSError: the disk is full, or something that is needed is not there or damaged.
+    """
+    with (attempt_dir / _LOCK).open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if (attempt_dir / _READY).exists():
+            return
+        (attempt_dir / FILES).mkdir(exist_ok=True, mode=0o700)
+        blobs = Path(workspace.blobs)
+        if workspace.snapshot:
+            lay_out(blobs, workspace.snapshot, attempt_dir / WORK)
+        if workspace.payload:
+            _copy(blobs, workspace.payload, attempt_dir / PAYLOAD, 0o600)
+        for mount in workspace.data:
+            _link_data(workspace, mount, attempt_dir / DATA)
+        _lead_output(workspace.output, attempt_dir, identity)
+        (attempt_dir / _READY).touch()
+
+
+def _lead_output(host_folder: str, attempt_dir: Path, identity: Mapping[str, Any] | None) -> None:
+    if not host_folder:
+        make_output(attempt_dir)
+        return
+    place = attempt_dir / OUTPUT
+    with acting_as(identity):  # who may not make it there themselves does not get it by us
+        Path(host_folder).mkdir(parents=True, exist_ok=True)
+    place.unlink(missing_ok=True)
+    place.symlink_to(host_folder)
+
+
+def _link_data(workspace: Workspace, mount: DataMount, folder: Path) -> None:
+    folder.mkdir(exist_ok=True, mode=0o700)
+    blobs, datasets = Path(workspace.blobs), Path(workspace.datasets)
+    source = Path(mount.path) if mount.path else lay_out_dataset(blobs, datasets, mount.snapshot)
+    if not source.exists():
+        raise FileNotFoundError(errno.ENOENT, f"the data {mount.name!r} is not there", str(source))
+    place = folder / mount.name
+    place.unlink(missing_ok=True)
+    place.symlink_to(source)
+
+
+def lay_out_dataset(blobs: Path, datasets: Path, snapshot: str) -> Path:
+    """The dataset's folder, laid out by whoever needs it first.
+
+    Raises:
+        OSError: the disk is full, or a content is not there or damaged.
+    """
+    datasets.mkdir(parents=True, exist_ok=True, mode=0o700)
+    place = datasets / snapshot
+    with (datasets / f"{snapshot}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not place.exists():
+            fresh = datasets / f"{snapshot}.new"
+            lay_out(blobs, snapshot, fresh)
+            protect(fresh)
+            fresh.rename(place)
+        if place.stat().st_mode & 0o777 != _READABLE:  # by all accounts that tasks run as; the way to it is closed
+            place.chmod(_READABLE)
+    return place
+
+
+def protect(folder: Path) -> None:
+    """Take the right to write away, so that no job changes by mistake what others read."""
+    for above, _, files in os.walk(folder):
+        for name in files:
+            path = Path(above, name)
+            if not path.is_symlink():
+                path.chmod(_READABLE if path.stat().st_mode & 0o100 else 0o444)
+    for above, _, _ in os.walk(folder, topdown=False):
+        if Path(above) != folder:  # which has yet to be renamed
+            Path(above).chmod(_READABLE)
+
+
+def lay_out(blobs: Path, snapshot: str, folder: Path) -> None:
+    """Copy a snapshot into a new folder; what an interrupted attempt left there goes first.
+
+    Raises:
+        OSError: the disk is full, or a content is not there or damaged.
+    """
+    if folder.exists():
+        unprotect(folder)
+        shutil.rmtree(folder)
+    folder.mkdir(mode=0o700)
+    listed = json.loads(_verified(blobs, snapshot))
+    for entry in listed["files"]:
+        place = _below(folder, entry["path"])
+        place.parent.mkdir(parents=True, exist_ok=True)
+        _copy(blobs, entry["digest"], place, 0o755 if entry["executable"] else 0o644)
+    # Last, so that no file is ever written through a link.
+    for entry in listed["links"]:
+        place = _below(folder, entry["path"])
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.symlink_to(entry["target"])
+
+
+def unprotect(folder: Path) -> None:
+    """Give the rights to its folders back, so that it can be removed."""
+    folder.chmod(0o700)
+    for above, below, _ in os.walk(folder):  # which lists a folder only after this has gone over it
+        for name in below:
+            if not Path(above, name).is_symlink():
+                Path(above, name).chmod(0o700)
+
+
+def _below(folder: Path, path: str) -> Path:
+    """The server has checked the path; a damaged list must not lead out all the same."""
+    if path.startswith("/") or ".." in path.split("/"):
+        raise OSError(errno.EINVAL, f"the snapshot has the path {path!r}", str(folder))
+    return folder / path
+
+
+def _verified(blobs: Path, digest: str) -> bytes:
+    data = blob_path(blobs, digest).read_bytes()
+    if hashlib.sha256(data).hexdigest() != digest:
+        raise _damaged(digest)
+    return data
+
+
+def _copy(blobs: Path, digest: str, place: Path, mode: int) -> None:
+    """Copy a content and compare it with its name on the way."""
+    seen = hashlib.sha256()
+    with blob_path(blobs, digest).open("rb") as source:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
+        with os.fdopen(os.open(place, flags, mode), "wb") as target:
+            while piece := source.read(_PIECE):
+                seen.update(piece)
+                target.write(piece)
+    if seen.hexdigest() != digest:
+        raise _damaged(digest)
+
+
+def _damaged(digest: str) -> OSError:
+    return OSError(errno.EIO, f"the content {digest[:12]} is damaged on the server's disk")

@@ -1,0 +1,383 @@
+"""The walk: from the first job in line to the last, admit, place, make room, reserve.
+
+The walk happens on a trial ledger. Where a plan ends or moves running work, its room counts as free for the rest of the
+walk and its successor as placed, so every job sees the cluster as it will be. If no plan was needed the trial is simply
+kept. If one was, the trial is rolled back: what depends on nobody's departure starts now, the victims are asked to
+leave, and the successors' exact places are claimed until they have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from millpond.model.reasons import Cause
+from millpond.model.states import JobState, TaskState
+from millpond.scheduling.cycle.claims import Claim, Claims
+from millpond.scheduling.cycle.job_placement import Placed, Placer
+from millpond.scheduling.cycle.reservations import Reserver
+from millpond.scheduling.cycle.waiting_lines import LineKey
+from millpond.scheduling.elastic.gang_sizes import is_enough
+from millpond.scheduling.elastic.growth import grow, in_order
+from millpond.scheduling.holdings import HoldState
+from millpond.scheduling.lifecycle import Trigger
+from millpond.scheduling.reclaiming.plans import Planner
+from millpond.scheduling.reclaiming.searching import Plan
+from millpond.scheduling.reclaiming.suspend_instead import ask_to_leave
+from millpond.scheduling.records import JobRecord
+from millpond.scheduling.state import State
+from millpond.scheduling.suspension.suspension import given_up
+from millpond.scheduling.suspension.time_slicing import TimeSlicing
+from millpond.scheduling.tenancy.admission import (
+    admitted_tasks,
+    is_admitted,
+    is_guaranteed,
+    is_limited_by_user,
+    limit_in_the_way,
+)
+from millpond.scheduling.tenancy.queue_rank import QueueRank
+
+PLANS_PER_CYCLE = 32
+"""How many preemption plans one cycle tries: a bound on work, not on time."""
+
+LINE_DEPTH = 16
+"""How far down lines one cycle looks, in all, past jobs that are kept out although others of their line are not."""
+
+
+class AdmissionVerdict(Enum):
+    """What came of looking at one job."""
+
+    PLACED = "placed"
+    NOT_ADMITTED = "not admitted"
+    """Its queue or user holds as much as they may; so the rest of its line drops out too."""
+    KEPT_OUT = "kept out"
+    """It has to stay behind for now, but others of its line may not."""
+    BLOCKED = "blocked"
+    """There is no room for it, nor for others of its line."""
+
+
+@dataclass(slots=True)
+class CycleOutcome:
+    """What one walk came to."""
+
+    placed: list[tuple[JobRecord, Placed, Cause]]
+    plans: list[Plan]
+    blocked: list[JobRecord]
+
+
+class AdmissionCycle:
+    """Walks the waiting lines of one state."""
+
+    def __init__(
+        self,
+        state: State,
+        placer: Placer,
+        claims: Claims,
+        planner: Planner,
+        reserver: Reserver,
+        time_slicing: TimeSlicing,
+    ) -> None:
+        self._state = state
+        self._placer = placer
+        self._claims = claims
+        self._planner = planner
+        self._reserver = reserver
+        self._time_slicing = time_slicing
+        self._displaceable: float | None = -1.0
+        """The highest key of work that the ordering may displace now; None while it was not asked for in this walk."""
+        self._bounded = False
+        self._least_priority = float("inf")
+        self._kept_out: dict[LineKey, tuple[int, int]] = {}
+        self._blocked: set[str] = set()
+
+    def run(self) -> None:
+        """One walk, with its decisions."""
+        self._settle_claims()
+        journal = self._state.journal
+        mark = journal.begin()
+        outcome = CycleOutcome([], [], [])
+        self._planner.begin()
+        self._charge_claims(1)
+        self._walk(outcome)
+        self._claims.end_walk()
+        if not outcome.plans:
+            self._charge_claims(-1)
+            journal.commit()
+            for record, placed, cause in outcome.placed:
+                self._start(record, placed, cause)
+            self._time_slicing.share(outcome.blocked)
+            return
+        journal.rollback(mark)
+        self._carry_out(outcome)
+
+    # ---- claims -------------------------------------------------------------------------------------------------
+
+    def _settle_claims(self) -> None:
+        """Start what has been waiting for others to leave, if they have and its place is still good."""
+        claims = self._claims
+        for job, claim in list(claims.by_job.items()):
+            record = self._state.jobs[job]
+            if not record.line or not claims.is_settled(job, claim):
+                continue
+            claims.drop(job)
+            # Tasks that it has given up since are left out; if those left are too few, it is placed anew.
+            placed = [(task, holding) for task, holding in claim.placed if task.state is TaskState.QUEUED]
+            tasks = [task for task, _ in placed]
+            if len(placed) < len(claim.placed) and not is_enough(record.job, tasks):
+                continue
+            if not is_admitted(self._state, record, tasks):
+                continue
+            if claims.closes_too_soon(record, placed):
+                continue
+            if self._take_again(placed):
+                self._charge(record, placed)
+                self._start(record, placed, claim.cause)
+
+    def _take_again(self, placed: Placed) -> bool:
+        """Take the very same places on the ledger as it is; False, and nothing taken, if that is not possible."""
+        cluster, journal = self._state.cluster, self._state.journal
+        mark = journal.begin()
+        for _, holding in placed:
+            cluster.change(holding, HoldState.RUNNING)
+            if cluster.is_overdrawn(holding):
+                journal.rollback(mark)
+                return False
+        journal.commit()
+        return True
+
+    def _charge_claims(self, sign: int) -> None:
+        """During the walk quotas count what is claimed as held, so that nobody slips in while the victims leave."""
+        if self._claims.by_job and (self._state.has_bounds or self._state.queues.has_guarantees):
+            for job, claim in self._claims.by_job.items():
+                record = self._state.jobs[job]
+                if record.state is JobState.STOPPING:
+                    continue  # it is to start there anew, and counts for what it has
+                if record.id in self._state.suspended:
+                    self._state.charge(record, given_up(self._state, record), sign)
+                else:
+                    self._charge(record, claim.placed, sign)
+
+    # ---- the walk itself ----------------------------------------------------------------------------------------
+
+    def _walk(self, outcome: CycleOutcome) -> None:
+        state = self._state
+        self._look_around()
+        standing = QueueRank(state)
+        heads = state.waiting.heads(standing.rank)
+        gangs = in_order(state, standing) if state.growing else []
+        depth = LINE_DEPTH
+        while (record := heads.pop()) is not None:
+            if gangs:
+                rank = standing.rank(record)
+                while gangs and gangs[-1][0] <= rank[: len(gangs[-1][0])]:
+                    self._grow(gangs.pop()[1], outcome)
+            if state.ordering.strict and record.job.pool in self._blocked:
+                continue
+            verdict = self._consider(record, outcome)
+            if verdict is AdmissionVerdict.PLACED:
+                heads.go_on(record)
+            elif verdict is AdmissionVerdict.KEPT_OUT and depth:
+                depth -= 1
+                heads.go_on(record)
+            elif verdict is AdmissionVerdict.BLOCKED:
+                outcome.blocked.append(record)
+                if state.ordering.strict:
+                    self._blocked.add(record.job.pool)
+                    if self._blocked >= state.cluster.pools.keys():
+                        return
+                    continue
+                if record.job.pool not in self._blocked:
+                    self._blocked.add(record.job.pool)
+                    self._reserve(record)
+                    self._claims.bind(record.job.pool)
+                if depth and self._may_have_room(record) and any(kept_off := self._claims.kept_off(record)):
+                    self._kept_out[record.line] = kept_off
+                    depth -= 1
+                    heads.go_on(record)
+        while gangs:
+            self._grow(gangs.pop()[1], outcome)
+
+    def _grow(self, record: JobRecord, outcome: CycleOutcome) -> None:
+        """A running gang takes its turn: tasks that are missing join it where there is room and quota."""
+        if self._planner.has_asked(record) or (self._state.ordering.strict and record.job.pool in self._blocked):
+            return
+        placed = grow(self._state, self._placer, self._claims, record)
+        if placed:
+            outcome.placed.append((record, placed, Cause.FITS))
+
+    def _look_around(self) -> None:
+        """What every job of this walk is held against."""
+        state, claims = self._state, self._claims
+        settings = state.settings
+        self._bounded = state.has_bounds
+        may_displace = settings.preempt and state.ordering.selective and claims.displaced_at < state.now
+        self._displaceable = None if may_displace else -1.0
+        self._least_priority = self._lowest_class() if settings.preempt_by_priority else float("inf")
+        self._kept_out.clear()
+        self._blocked.clear()
+        claims.begin_walk()
+
+    def _lowest_class(self) -> float:
+        """The lowest class of priority among all work that holds something; infinite when there is none."""
+        lowest = self._state.roster.least_priority()
+        for record in (*self._state.suspended.values(), *self._state.kept.values()):
+            lowest = min(lowest, float(record.job.priority))
+        return lowest
+
+    def _consider(self, record: JobRecord, outcome: CycleOutcome) -> AdmissionVerdict:
+        """Admit one job and place it on the trial ledger, making room for it if that is allowed and proved."""
+        claims = self._claims
+        if record.id in claims.by_job:
+            return AdmissionVerdict.KEPT_OUT
+        tasks = None
+        if record.elastic or self._bounded:
+            tasks = admitted_tasks(self._state, record)
+            if not tasks:
+                return self._make_room_under_limit(record, outcome)
+        has_room = self._may_have_room(record)
+        if not has_room and not self._might_make_room(record):
+            return AdmissionVerdict.BLOCKED  # most of those who head a line, in most walks
+        placed, cause = None, Cause.BACKFILLED if record.job.pool in self._blocked else Cause.FITS
+        if has_room:
+            if self._state.holds_back(record):
+                return AdmissionVerdict.KEPT_OUT
+            if self._is_kept_off_as_much(record):
+                return AdmissionVerdict.KEPT_OUT
+            placed = self._placer.place(record, claims.mask(record), tasks=tasks)
+        if placed is None and len(outcome.plans) < PLANS_PER_CYCLE and self._might_make_room(record):
+            plan = self._make_room(record)
+            if plan is not None:
+                outcome.plans.append(plan)
+                placed, cause = plan.placed, plan.cause
+        if placed is None:
+            return AdmissionVerdict.BLOCKED
+        self._charge(record, placed)
+        outcome.placed.append((record, placed, cause))
+        return AdmissionVerdict.PLACED
+
+    def _make_room_under_limit(self, record: JobRecord, outcome: CycleOutcome) -> AdmissionVerdict:
+        """Take back for a job that is guaranteed its room what others have borrowed of a limit that is in its way."""
+        if len(outcome.plans) >= PLANS_PER_CYCLE or not is_guaranteed(self._state, record):
+            return AdmissionVerdict.NOT_ADMITTED
+        if is_limited_by_user(self._state, record):
+            return AdmissionVerdict.NOT_ADMITTED  # whoever leaves, it would not help
+        if self._is_limit_being_vacated(record):
+            return AdmissionVerdict.NOT_ADMITTED
+        plan = self._planner.by_guarantee(record, self._claims.mask(record))
+        if plan is None:
+            return AdmissionVerdict.NOT_ADMITTED
+        outcome.plans.append(plan)
+        self._charge(record, plan.placed)
+        outcome.placed.append((record, plan.placed, plan.cause))
+        return AdmissionVerdict.PLACED
+
+    def _is_limit_being_vacated(self, record: JobRecord) -> bool:
+        """Whether work under the limit that keeps the job out is leaving: it still counts, so nobody else is asked."""
+        queues = self._state.queues
+        limiting = limit_in_the_way(self._state, record)
+        return limiting is not None and any(
+            queues.is_below(other.queue, limiting.queue.name)
+            and any(task.state is TaskState.STOPPING for task in other.tasks)
+            for other in self._state.running.values()
+        )
+
+    def _is_kept_off_as_much(self, record: JobRecord) -> bool:
+        """Whether one of its like has found no room on the nodes open to it; only a shorter job may do better."""
+        before = self._kept_out.get(record.line)
+        if before is None:
+            return False
+        now = self._claims.kept_off(record)
+        return now[0] >= before[0] and now[1] >= before[1]
+
+    def _may_have_room(self, record: JobRecord) -> bool:
+        """Whether, counting free compute alone, the job might fit."""
+        return record.gpu_milli <= self._state.cluster.free_gpu_milli or record.elastic
+
+    def _might_make_room(self, record: JobRecord) -> bool:
+        """A quick look whether any rule could let somebody leave for the job."""
+        return (
+            self._least_priority < record.job.priority
+            or self._state.queues.has_guarantees
+            or self._might_displace(record)
+        )
+
+    def _might_displace(self, record: JobRecord) -> bool:
+        """Whether some running work of whatever class comes far enough behind the job in the ordering."""
+        if self._displaceable is None:
+            self._displaceable = self._planner.highest_running_key()
+        return record.displaces_above < self._displaceable
+
+    def _make_room(self, record: JobRecord) -> Plan | None:
+        """The least disruptive allowed plan that gives the job its whole place; kept on the trial ledger."""
+        if is_guaranteed(self._state, record):
+            plan = self._planner.by_guarantee(record, self._claims.mask(record))
+            if plan is not None:
+                return plan
+        if self._least_priority < record.job.priority:
+            plan = self._planner.by_priority(record, self._claims.mask(record))
+            if plan is not None:
+                return plan
+        if self._might_displace(record):
+            return self._planner.by_ordering(record, self._claims.mask(record))
+        return None
+
+    def _reserve(self, record: JobRecord) -> None:
+        """Keep room for the first blocked job of a pool, if wanted; looked for anew whenever room has appeared.
+
+        Where the ordering may displace running work, ageing and displacement see to the head of the line instead.
+        """
+        claims, state = self._claims, self._state
+        if not state.settings.reserve or (state.settings.preempt and state.ordering.selective):
+            return
+        pool = record.job.pool
+        kept = claims.reservations.get(pool)
+        if kept is None or kept.job != record.id or kept.at <= state.now or not claims.is_fresh(pool):
+            found = self._reserver.reserve(record)
+            # Room that is there by count, and yet does not do, comes no nearer by being kept.
+            claims.keep(pool, found if found is not None and found.at > state.now else None)
+
+    # ---- consequences -------------------------------------------------------------------------------------------
+
+    def _carry_out(self, outcome: CycleOutcome) -> None:
+        """Ask the victims to leave; start what fits without that; claim the rest."""
+        state, claims = self._state, self._claims
+        if any(plan.by_ordering for plan in outcome.plans):
+            claims.displaced_at = state.now
+        victims = _departures(outcome.plans)
+        for record, placed, cause in outcome.placed:
+            grows = not record.line
+            if grows and self._planner.has_asked(record):
+                continue
+            if is_admitted(state, record, [task for task, _ in placed]) and self._take_again(placed):
+                self._charge(record, placed)
+                self._start(record, placed, cause)
+            elif not grows:  # a gang that grows has another turn in the next cycle
+                claims.put(record.id, Claim(placed, victims, cause))
+        for plan in outcome.plans:
+            for moved, placed in plan.moved:
+                claims.put(moved.id, Claim(placed, victims, Cause.FITS))
+            ask_to_leave(state, plan.leaving, plan.suspended, plan.cause, plan.record.id)
+            for victim, tasks in plan.shrunk:
+                state.stop(victim, Trigger.ENDED_FOR_RETRY, Cause.SHRUNK, tasks=tasks, for_job=plan.record.id)
+
+    def _charge(self, record: JobRecord, placed: Placed, sign: int = 1) -> None:
+        state = self._state
+        state.charge(record, state.amount_of(record, [task for task, _ in placed]), sign)
+        if state.limits.in_force and record.id not in state.running:
+            state.limits.count(record, sign)
+
+    def _start(self, record: JobRecord, placed: Placed, cause: Cause) -> None:
+        self._claims.drop(record.id)
+        if self._placer.affinities is not None:
+            self._placer.affinities.mark(record, placed)
+        self._state.outbox.append(self._state.start(record, placed, cause))
+
+
+def _departures(plans: Sequence[Plan]) -> tuple[tuple[str, int, tuple[int, ...]], ...]:
+    """The ``victims`` of a claim: who leaves as a whole, then who leaves with some of its tasks."""
+    shrunk = [pair for plan in plans for pair in plan.shrunk]
+    return (
+        *((victim.id, victim.attempt, ()) for plan in plans for victim in plan.leaving),
+        *((victim.id, victim.attempt, tuple(task.number for task in tasks)) for victim, tasks in shrunk),
+    )

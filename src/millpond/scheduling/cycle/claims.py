@@ -1,0 +1,231 @@
+"""Room that is spoken for: exact places of jobs whose victims are leaving, and nodes kept for the reserved head."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from millpond.model.reasons import Cause
+from millpond.model.states import JobState, TaskState
+from millpond.scheduling.cycle.job_placement import NodeMask, Placed
+from millpond.scheduling.cycle.reservations import Reservation
+from millpond.scheduling.records import JobRecord
+from millpond.scheduling.state import State
+from millpond.scheduling.suspension.suspension import is_suspending, is_suspending_for, wants_back
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The place a job gets once others have left it.
+
+    Attributes:
+        placed: its tasks and the holdings they will take.
+        victims: ids and runs of the jobs that are leaving, each with the numbers of its tasks that do; none: all.
+    """
+
+    placed: Placed
+    victims: tuple[tuple[str, int, tuple[int, ...]], ...]
+    cause: Cause
+
+    @property
+    def nodes(self) -> tuple[int, ...]:
+        """The nodes of the place."""
+        return tuple(dict.fromkeys(holding.node for _, holding in self.placed))
+
+
+class Claims:
+    """All claims, and one reservation for each pool; makes the node masks that keep others out.
+
+    Attributes:
+        by_job: claims by the job that gets the place; changed by ``put`` and ``drop``.
+        reservations: by pool; changed by ``keep``.
+        displaced_at: the last instant at which running work was displaced; at one instant that happens in one cycle.
+    """
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self.by_job: dict[str, Claim] = {}
+        self.reservations: dict[str, Reservation] = {}
+        self.displaced_at = -1.0
+        self._found_at: dict[str, int] = {}
+        self._not_reached: set[str] = set()
+        self._masks: dict[tuple[str, bool], NodeMask] = {}
+
+    # ---- claims -------------------------------------------------------------------------------------------------
+
+    def put(self, job: str, claim: Claim) -> None:
+        """Keep a place for the job from now on."""
+        self.by_job[job] = claim
+        self._masks.clear()
+
+    def drop(self, job: str) -> None:
+        """Keep nothing for the job any more."""
+        if self.by_job.pop(job, None) is not None:
+            self._masks.clear()
+
+    def are_on_nodes_of(self, record: JobRecord) -> bool:
+        """Whether a node on which the job holds something is claimed for others."""
+        if not self.by_job:
+            return False
+        claimed = {node for job, claim in self.by_job.items() if job != record.id for node in claim.nodes}
+        return any(task.holding is not None and task.holding.node in claimed for task in record.tasks)
+
+    def have_asked(self, record: JobRecord) -> bool:
+        """Whether somebody whose place is claimed waits for this run of a job to leave, or for others with it."""
+        return any(
+            (record.id, record.attempt) == victim[:2] for claim in self.by_job.values() for victim in claim.victims
+        )
+
+    def is_settled(self, job_id: str, claim: Claim) -> bool:
+        """Whether all victims have left: ended, or suspended and confirmed to be."""
+        if self._state.suspended and is_suspending_for(self._state, job_id):
+            return False
+        running = self._state.running
+        for job, attempt, numbers in claim.victims:
+            victim = running.get(job)
+            if victim is None or victim.attempt != attempt:
+                continue
+            if numbers and all(victim.tasks[number].state is not TaskState.STOPPING for number in numbers):
+                continue
+            if numbers or victim.state is not JobState.SUSPENDED or is_suspending(self._state, victim):
+                return False
+        return True
+
+    def prune(self) -> None:
+        """Forget what is kept in vain: for jobs that wait no more, on nodes that are gone or closed."""
+        for job, claim in list(self.by_job.items()):
+            if not self._waits(job) or self._is_clung_to(claim) or any(self._is_lost(node) for node in claim.nodes):
+                self.drop(job)
+        for pool, kept in list(self.reservations.items()):
+            if not self._waits(kept.job):
+                self.keep(pool, None)
+
+    def _is_clung_to(self, claim: Claim) -> bool:
+        """Whether somebody who was to leave runs on, as the engine could not suspend it."""
+        running = self._state.running
+        leaving = ((running.get(job), attempt, numbers) for job, attempt, numbers in claim.victims)
+        return any(
+            victim is not None and victim.attempt == attempt and not numbers and victim.state is JobState.RUNNING
+            for victim, attempt, numbers in leaving
+        )
+
+    def _is_lost(self, index: int) -> bool:
+        cluster = self._state.cluster
+        node = cluster.nodes[index]
+        return node is None or node.name in cluster.closed
+
+    def _waits(self, job: str) -> bool:
+        record = self._state.jobs.get(job)
+        if record is None:
+            return False
+        return bool(record.line) or record.state is JobState.STOPPING or wants_back(self._state, record)
+
+    # ---- reservations -------------------------------------------------------------------------------------------
+
+    def keep(self, pool: str, reservation: Reservation | None, *, is_fresh: bool = True) -> None:
+        """Replace the reservation of a pool; None: there is none.
+
+        Args:
+            is_fresh: it was found on the ledger as it is now.
+        """
+        self.reservations.pop(pool, None)
+        if reservation is not None:
+            self.reservations[pool] = reservation
+        self._found_at[pool] = self._state.cluster.releases if is_fresh else -1
+        self._masks.clear()
+
+    def is_fresh(self, pool: str) -> bool:
+        """Whether no room has appeared since the reservation of the pool was looked for."""
+        return self._found_at.get(pool) == self._state.cluster.releases
+
+    def begin_walk(self) -> None:
+        """A walk begins: a reservation binds only those who come after its holder, so none does yet."""
+        self._not_reached = set(self.reservations)
+        self._masks.clear()
+
+    def bind(self, pool: str) -> None:
+        """The walk has passed the first blocked job of the pool: its reservation binds whoever comes now."""
+        self._not_reached.discard(pool)
+
+    def end_walk(self) -> None:
+        """Outside of a walk every reservation binds."""
+        self._not_reached.clear()
+
+    def kept_off(self, record: JobRecord) -> tuple[int, int]:
+        """What keeps this job off nodes that others of its line may use; the higher each number, the more nodes.
+
+        Whether the reservation does, and how many of the closings of nodes ahead it would run into.
+        """
+        state = self._state
+        return int(self.keeps_out(record)), state.cordons.reach(record, state.ordering, state.now)
+
+    def keeps_out(self, record: JobRecord) -> bool:
+        """Whether the reservation alone keeps this job off its nodes."""
+        if not self.reservations:
+            return False
+        kept = self.reservations.get(record.job.pool)
+        if kept is None or kept.job == record.id or record.job.pool in self._not_reached:
+            return False
+        return not self._is_over_by(record, kept.at)
+
+    def holder_against(self, record: JobRecord) -> str:
+        """The job for which room is kept from this one: by the reservation, else by a claim in its pool."""
+        if self.keeps_out(record):
+            return self.reservations[record.job.pool].job
+        others = [job for job in self.by_job if job != record.id and self._waits(job)]
+        return next((job for job in others if self._state.jobs[job].job.pool == record.job.pool), "")
+
+    def _is_over_by(self, record: JobRecord, instant: float) -> bool:
+        """Whether the job, started now, would almost surely have ended by then."""
+        state = self._state
+        return state.ordering.cautious_end(record, state.now) <= instant
+
+    # ---- masks --------------------------------------------------------------------------------------------------
+
+    def mask(self, record: JobRecord) -> NodeMask | None:
+        """(nodes,), 0 where the job must stay out; None when it may go anywhere."""
+        return both(self.mask_of_others(record), self.mask_of_closings(record))
+
+    def mask_of_closings(self, record: JobRecord) -> NodeMask | None:
+        """(nodes,), 0 where a node closes before the job would leave it; None when none does."""
+        state = self._state
+        reach = state.cordons.reach(record, state.ordering, state.now)
+        return state.cordons.mask(reach) if reach else None
+
+    def closes_too_soon(self, record: JobRecord, placed: Placed) -> bool:
+        """Whether a node of this place closes before the job would leave it."""
+        closing = self.mask_of_closings(record)
+        return closing is not None and any(closing[holding.node] == 0 for _, holding in placed)
+
+    def mask_of_others(self, record: JobRecord) -> NodeMask | None:
+        """(nodes,), 0 where room is kept for others; None when none is kept from this job."""
+        if not self.by_job and not self.reservations:
+            return None
+        kept = self.reservations[record.job.pool] if self.keeps_out(record) else None
+        if kept is None and not self.by_job:
+            return None
+        if record.id in self.by_job:
+            return self._mask_without(record.id, kept)
+        key = (record.job.pool, kept is not None)
+        mask = self._masks.get(key)
+        if mask is None or mask.shape[0] != self._state.cluster.arrays.node_count:
+            mask = self._masks[key] = self._mask_without("", kept)
+        return mask
+
+    def _mask_without(self, own: str, kept: Reservation | None) -> NodeMask:
+        mask = np.ones(self._state.cluster.arrays.node_count, dtype=np.uint8)
+        for job, claim in self.by_job.items():
+            if job != own:
+                mask[list(claim.nodes)] = 0
+        if kept is not None:
+            mask[list(kept.nodes)] = 0
+        return mask
+
+
+def both(one: NodeMask | None, other: NodeMask | None) -> NodeMask | None:
+    """The mask that keeps out what either does."""
+    if one is None or other is None:
+        return one if other is None else other
+    both: NodeMask = one & other
+    return both

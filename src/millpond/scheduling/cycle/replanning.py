@@ -1,0 +1,259 @@
+"""The cycle of the published preemptive orderings: look at all work, running and waiting, as if nothing ran.
+
+Where a preemption costs nothing, all work is placed anew from an empty cluster in order of the keys, and whatever does
+not keep its nodes moves (the convention of the Tiresias and Muri simulators). Where it costs something, jobs are chosen
+by counting cards in order of the keys; running work that is not chosen leaves, chosen work stays where it is, and the
+rest of the chosen is placed if it fits (the convention of the Lucid simulator, except that nobody is asked to leave
+unless somebody else is proved to fit).
+
+The published systems know one queue of jobs that may all be moved at any time. Here what a job was promised holds all
+the same: work that is protected from preemption keeps its place, gangs that must lie together do so, and queues keep
+their limits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+
+from millpond.model.devices import DeviceHealth
+from millpond.model.reasons import Cause
+from millpond.model.resources import CARD_MILLI
+from millpond.model.states import JobState, TaskState
+from millpond.scheduling.cycle.job_placement import NodeMask, Placed, Placer
+from millpond.scheduling.elastic.gang_sizes import spare_tasks
+from millpond.scheduling.holdings import HoldState
+from millpond.scheduling.lifecycle import Trigger
+from millpond.scheduling.nodes.topology_groups import required_groups
+from millpond.scheduling.placement.arrays import Int64Array
+from millpond.scheduling.placement.filters import first_failure
+from millpond.scheduling.placement.kernels import KernelSet, interpreted, lean_kernel
+from millpond.scheduling.placement.shapes import Shape
+from millpond.scheduling.reclaiming.roster import SLOT_PROTECTED_UNTIL
+from millpond.scheduling.records import JobRecord, TaskRecord
+from millpond.scheduling.state import State
+from millpond.scheduling.tenancy.admission import admitted_tasks, is_admitted
+
+_ANYWHERE: NodeMask = np.zeros(0, dtype=np.uint8)
+
+
+@lean_kernel
+def first_fitting_node(nodes: Int64Array, devices: Int64Array, count: int, shape: Int64Array, mask: NodeMask) -> int:
+    """The first node that the shape fits on; -1 if there is none. ``mask``: 0 keeps a node out; empty for none."""
+    for node in range(count):
+        if mask.shape[0] != 0 and mask[node] == 0:
+            continue
+        if first_failure(nodes, devices, node, shape) == 0:
+            return node
+    return -1
+
+
+class Replanner:
+    """Replans one state."""
+
+    def __init__(self, state: State, placer: Placer) -> None:
+        self._state = state
+        self._placer = placer
+        self.use_kernels(interpreted())
+
+    def use_kernels(self, kernels: KernelSet) -> None:
+        """Run on other kernels from now on; decisions are the same."""
+        self._first_fitting = kernels.call("first_fitting_node")
+
+    def is_due(self, now: float) -> bool:
+        """Whether replanning happens at this instant at all; some systems do it only at multiples of a period."""
+        period = self._state.settings.replan_period_s
+        return period <= 0 or now % period == 0
+
+    def next_due(self, now: float) -> float | None:
+        """The next multiple of the period; None when there is no period."""
+        period = self._state.settings.replan_period_s
+        return None if period <= 0 else (now // period + 1.0) * period
+
+    def replan(self) -> None:
+        """Start, stop and move so that the work with the lowest keys runs."""
+        state = self._state
+        if not self.is_due(state.now):
+            return
+        active = [*state.waiting, *(r for r in state.running.values() if r.state is JobState.RUNNING)]
+        active = state.ordering.arrange(active, state.now)
+        if state.settings.preemption_cost.is_free:
+            self._repack([record for record in active if not self._is_protected(record)])
+        else:
+            self._choose(active)
+
+    def _is_protected(self, record: JobRecord) -> bool:
+        """Whether running work may not be asked to leave now; kept places are not asked here."""
+        if record.slot < 0:
+            return record.kept is not None
+        return bool(self._state.roster.slots[SLOT_PROTECTED_UNTIL, record.slot] > self._state.now)
+
+    # ---- where a preemption costs nothing -----------------------------------------------------------------------
+
+    def _repack(self, ranked: list[JobRecord]) -> None:
+        """Place everything from an empty cluster; stop what lost its place or, if nothing did, start what fits."""
+        state, journal = self._state, self._state.journal
+        mark = journal.begin()
+        self._release(record for record in ranked if record.slot >= 0)
+        starts: list[tuple[JobRecord, Placed]] = []
+        stops: list[JobRecord] = []
+        failed: set[object] = set()
+        for record in ranked:
+            job = record.job
+            kind = (job.roles, job.pool, job.queue, job.together, job.together_required, len(self._tasks(record)))
+            placed = [] if kind in failed else self._place_anew(record)
+            if not placed:
+                failed.add(kind)
+            if record.slot >= 0:
+                if sorted(holding.node for _, holding in placed) != self._nodes(record):
+                    stops.append(record)
+            elif placed:
+                starts.append((record, placed))
+        journal.rollback(mark)
+        if stops:
+            for record in stops:
+                state.stop(record, Trigger.ENDED_FOR_RETRY, Cause.PREEMPTED)
+            return
+        for record, placed in starts:
+            # Whoever stayed may hold other cards of its node than in the trial, so the cards are chosen again.
+            taken = [(task, self._placer.take_on(holding.node, self._shape(record, task))) for task, holding in placed]
+            found = [(task, holding) for task, holding in taken if holding is not None]
+            if len(found) == len(placed) and is_admitted(state, record, [task for task, _ in found]):
+                self._start(record, found)
+            else:
+                for _, holding in found:
+                    state.cluster.change(holding, HoldState.NOTHING)
+
+    def _place_anew(self, record: JobRecord) -> Placed:
+        """Holdings on the trial ledger, first fit in order of the nodes; empty if they do not fit."""
+        for tasks in self._sizes(record):
+            for mask in self._places(record, tasks):
+                placed = self._first_fit(record, tasks, mask)
+                if placed:
+                    return placed
+        return []
+
+    def _sizes(self, record: JobRecord) -> Iterator[list[TaskRecord]]:
+        """The tasks to place: all of them; of an elastic gang then fewer and fewer, down to its minimum."""
+        tasks = self._tasks(record)
+        yield tasks
+        spared = spare_tasks(record.job, tasks)
+        while spared:
+            last = spared.pop()
+            tasks = [task for task in tasks if task is not last]
+            yield tasks
+
+    def _places(self, record: JobRecord, tasks: Sequence[TaskRecord]) -> Iterator[NodeMask]:
+        """Where a gang may lie: anywhere, or in one rack or on one node after the other if it must lie together."""
+        groups = required_groups(self._state.cluster, record.job)
+        if groups is None or len(tasks) == 1:
+            yield _ANYWHERE
+            return
+        for group in dict.fromkeys(groups.tolist()):
+            yield (groups == group).astype(np.uint8)
+
+    def _first_fit(self, record: JobRecord, tasks: Sequence[TaskRecord], mask: NodeMask) -> Placed:
+        journal, arrays = self._state.journal, self._state.cluster.arrays
+        mark = journal.begin()
+        placed: Placed = []
+        for task in tasks:
+            shape = self._shape(record, task)
+            vector = self._placer.vector(shape)
+            node = self._first_fitting(arrays.node_table, arrays.device_table, arrays.node_count, vector, mask)
+            holding = None if node < 0 else self._placer.take_on(int(node), shape)
+            if holding is None:
+                journal.rollback(mark)
+                return []
+            placed.append((task, holding))
+        if not is_admitted(self._state, record, tasks):
+            journal.rollback(mark)
+            return []
+        if self._state.has_bounds:
+            self._charge(record, tasks, 1)
+        journal.commit()
+        return placed
+
+    # ---- where it costs something -------------------------------------------------------------------------------
+
+    def _choose(self, ranked: list[JobRecord]) -> None:
+        """Count cards in order of the keys; prove the placement of those who come in; then ask the others to leave."""
+        journal = self._state.journal
+        left = self._capacity_milli()
+        for record in ranked:
+            if self._is_protected(record):
+                left[record.job.pool] -= record.gpu_milli
+        incoming: list[JobRecord] = []
+        leaving: list[JobRecord] = []
+        for record in ranked:
+            if self._is_protected(record):
+                continue
+            if record.gpu_milli <= left.get(record.job.pool, 0):
+                left[record.job.pool] = left.get(record.job.pool, 0) - record.gpu_milli
+                if record.slot < 0:
+                    incoming.append(record)
+            elif record.slot >= 0:
+                leaving.append(record)
+        if not incoming:
+            return
+        if leaving:
+            mark = journal.begin()
+            self._release(leaving)
+            fits = any(self._place_admitted(record) is not None for record in incoming)
+            journal.rollback(mark)
+            if fits:
+                for record in leaving:
+                    self._state.stop(record, Trigger.ENDED_FOR_RETRY, Cause.PREEMPTED)
+                return
+        for record in incoming:
+            placed = self._place_admitted(record)
+            if placed is not None:
+                self._start(record, placed)
+
+    def _capacity_milli(self) -> dict[str, int]:
+        """Compute that may be handed out, by pool."""
+        cluster = self._state.cluster
+        if len(cluster.pools) == 1:
+            return dict.fromkeys(cluster.pools, cluster.gpu_capacity_milli)
+        capacity = dict.fromkeys(cluster.pools, 0)
+        for node in cluster.nodes:
+            if node is not None:
+                capacity[node.pool] += CARD_MILLI * sum(device.health is DeviceHealth.OK for device in node.devices)
+        return capacity
+
+    def _place_admitted(self, record: JobRecord) -> Placed | None:
+        """Holdings by the chosen placement, if there is room and the job's queue may hold so much more."""
+        tasks = admitted_tasks(self._state, record)
+        return self._placer.place(record, tasks=tasks) if tasks else None
+
+    # ---- both ---------------------------------------------------------------------------------------------------
+
+    def _start(self, record: JobRecord, placed: Placed) -> None:
+        self._charge(record, [task for task, _ in placed], 1)
+        self._state.outbox.append(self._state.start(record, placed, Cause.FITS))
+
+    def _charge(self, record: JobRecord, tasks: Sequence[TaskRecord], sign: int) -> None:
+        self._state.charge(record, self._state.amount_of(record, tasks), sign)
+        self._state.limits.count(record, sign)
+
+    def _release(self, records: Iterable[JobRecord]) -> None:
+        """On the trial ledger, running work has left."""
+        for record in records:
+            held = self._tasks(record)
+            for task in held:
+                if task.holding is not None:
+                    self._state.cluster.change(task.holding, HoldState.NOTHING)
+            if self._state.has_bounds:
+                self._charge(record, held, -1)
+
+    def _tasks(self, record: JobRecord) -> list[TaskRecord]:
+        """The tasks of its run, or of the run that it waits for."""
+        if record.slot < 0:
+            return record.queued()
+        return [task for task in record.tasks if task.state is TaskState.RUNNING]
+
+    def _shape(self, record: JobRecord, task: TaskRecord) -> Shape:
+        return self._state.cluster.words.shapes_of(record.demand)[task.role_index]
+
+    def _nodes(self, record: JobRecord) -> list[int]:
+        return sorted(task.holding.node for task in record.tasks if task.holding is not None)

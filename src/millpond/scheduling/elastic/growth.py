@@ -1,0 +1,78 @@
+"""Work that is there already goes on and grows: suspended jobs resume, elastic gangs get tasks that are missing.
+
+A suspended job goes on before its equals that wait, for it holds memory until it has ended, and after higher classes.
+A gang grows when its turn comes: after everybody who waits and goes before it by guarantee and class of priority (and
+by share, where that decides), and before its equals, who would otherwise keep it from ever growing.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from millpond.model.reasons import Cause
+from millpond.model.states import JobState
+from millpond.scheduling.cycle.claims import Claims
+from millpond.scheduling.cycle.job_placement import Placed, Placer
+from millpond.scheduling.elastic.gang_sizes import first_tasks
+from millpond.scheduling.migration.migrations import Migrations
+from millpond.scheduling.nodes.topology_groups import near
+from millpond.scheduling.records import JobRecord
+from millpond.scheduling.state import State
+from millpond.scheduling.suspension.suspension import resume
+from millpond.scheduling.tenancy.admission import is_admitted
+from millpond.scheduling.tenancy.queue_rank import QueueRank, Rank
+
+
+def resume_suspended(
+    state: State, claims: Claims, migrations: Migrations, least_class: int, *, lent: bool = True
+) -> list[JobRecord]:
+    """Let suspended work of this class or a higher one go on that may and can, but not into room that is claimed.
+
+    Where its own devices are taken, swapped work goes on with others of its node if its engine can do that.
+    Nor does work go on that has just left for somebody who has not started yet. Returns those that may and cannot.
+
+    Args:
+        lent: those go on too whose room was taken back by a queue that it was guaranteed to.
+    """
+    left = []
+    for record in [record for record in state.suspended.values() if not record.suspended_by]:
+        if record.job.priority < least_class or (record.suspended_why is Cause.RECLAIMED and not lent):
+            continue
+        if claims.are_on_nodes_of(record) or claims.have_asked(record):
+            continue
+        by_request = record.suspended_why in (None, Cause.SUSPEND_REQUESTED)
+        cause = Cause.RESUME_REQUESTED if by_request else Cause.FITS
+        if resume(state, record, cause) or migrations.come_back(record, cause):
+            claims.drop(record.id)
+            continue
+        left.append(record)
+        own = claims.by_job.get(record.id)
+        if own is not None and claims.is_settled(record.id, own):
+            claims.drop(record.id)  # all have left that were asked to, and something else is in its way
+    return left
+
+
+def in_order(state: State, standing: QueueRank) -> list[tuple[Rank, JobRecord]]:
+    """Running gangs that miss tasks, with their ranks, the last of them first."""
+    gangs = [record for record in state.growing.values() if record.state is JobState.RUNNING]
+    return sorted(((standing.rank_of_growth(gang), gang) for gang in gangs), key=lambda pair: pair[0])[::-1]
+
+
+def grow(state: State, placer: Placer, claims: Claims, record: JobRecord) -> Placed:
+    """Take holdings for as many missing tasks as quota and free room allow, in the open transaction."""
+    admitted = first_tasks(record.queued(), partial(is_admitted, state, record))
+    mates = next(task.holding.node for task in record.tasks if task.holding is not None)
+    placed = placer.place_some(record.job, admitted, near(state.cluster, record.job, mates, claims.mask(record)))
+    if placed:
+        state.charge(record, state.amount_of(record, [task for task, _ in placed]), 1)
+    return placed
+
+
+def grow_all(state: State, placer: Placer, claims: Claims) -> None:
+    """Let all running gangs grow, where nobody waits who might go first."""
+    gangs = in_order(state, QueueRank(state)) if state.growing else []
+    while gangs:
+        _, record = gangs.pop()
+        placed = grow(state, placer, claims, record)
+        if placed:
+            state.outbox.append(state.start(record, placed, Cause.FITS))

@@ -1,0 +1,235 @@
+"""What each event does to the state: the table says who answers it. What is configured and what people want is here,
+what is seen of machines in ``scheduling.nodes.nodes``, what the engine says in ``engine_events``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from millpond.model import events
+from millpond.model.decisions import SuspendMode
+from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError
+from millpond.model.reasons import Cause
+from millpond.model.states import JobState, TaskState
+from millpond.scheduling.clock_jumps import skip
+from millpond.scheduling.cycle.job_placement import Placer
+from millpond.scheduling.elastic.resizing import resize, rest
+from millpond.scheduling.engine_events import EngineEvents
+from millpond.scheduling.lifecycle import Trigger
+from millpond.scheduling.migration.migrations import Migrations
+from millpond.scheduling.nodes.drain import close_node, open_node
+from millpond.scheduling.nodes.nodes import Nodes
+from millpond.scheduling.records import BY_REQUEST, JobRecord, refuse_kept
+from millpond.scheduling.state import State
+from millpond.scheduling.suspension import suspension
+from millpond.scheduling.task_completion import TaskCompletion
+
+
+class EventHandlers:
+    """Applies events to a state, each within one transaction.
+
+    Attributes:
+        fleet: has what was measured of the machines.
+    """
+
+    def __init__(self, state: State, placer: Placer, migrations: Migrations) -> None:
+        self.state = state
+        self._placer = placer
+        task_completion = TaskCompletion(state)
+        self.fleet = Nodes(state, placer, migrations, task_completion)
+        answers = EngineEvents(state, self.fleet, migrations, task_completion)
+        self._by_type: dict[type, Callable[[Any], None]] = {
+            events.PoolChanged: self._pool_changed,
+            events.QueueChanged: self._queue_changed,
+            events.LimitChanged: self._limit_changed,
+            events.NodeJoined: self.fleet.node_joined,
+            events.NodeLost: self.fleet.node_lost,
+            events.NodeClosed: self._node_closed,
+            events.NodeOpened: self._node_opened,
+            events.SchedulingPaused: self._starts_held,
+            events.SchedulingResumed: self._starts_freed,
+            events.ClockJumped: self._clock_set_forward,
+            events.DeviceHealthChanged: self.fleet.device_health_changed,
+            events.LoadSampled: self.fleet.load_sampled,
+            events.JobSubmitted: self._job_submitted,
+            events.DurationPredicted: self._duration_predicted,
+            events.StopRequested: self._stop_requested,
+            events.SuspendRequested: self._suspend_requested,
+            events.ResumeRequested: self._resume_requested,
+            events.MigrateRequested: migrations.request,
+            events.DesiredCountChanged: self._desired_count_changed,
+            events.TimeLimitChanged: self._time_limit_changed,
+            events.Noted: self._noted,
+            events.Confirmed: answers.confirmed,
+            events.Refused: answers.refused,
+            events.Kept: answers.kept,
+            events.Ended: answers.ended,
+        }
+
+    def handle(self, event: events.Event) -> None:
+        """Apply one event.
+
+        Raises:
+            InvalidInputError: the event contradicts the model (an unknown queue, a duplicate id); nothing has changed.
+        """
+        state = self.state
+        if event.at > state.now:
+            state.now = event.at
+        journal = state.journal
+        mark = journal.begin()
+        try:
+            self._by_type[type(event)](event)
+        except Exception:
+            journal.rollback(mark)
+            raise
+        journal.commit()
+
+    # ---- the pool -----------------------------------------------------------------------------------------------
+
+    def _pool_changed(self, event: events.PoolChanged) -> None:
+        self.state.cluster.set_pool(event.pool)
+
+    def _queue_changed(self, event: events.QueueChanged) -> None:
+        self.state.queues.set_queue(event.queue)
+        self.state.cluster.releases += 1
+
+    def _limit_changed(self, event: events.LimitChanged) -> None:
+        self.state.set_limit(event.limit)
+        self.state.cluster.releases += 1
+
+    def _node_closed(self, event: events.NodeClosed) -> None:
+        close_node(self.state, event.node, event.closure)
+
+    def _node_opened(self, event: events.NodeOpened) -> None:
+        open_node(self.state, event.node, planned=event.planned)
+
+    def _starts_held(self, event: events.SchedulingPaused) -> None:
+        self.state.holds[event.cause] = event.text
+
+    def _starts_freed(self, event: events.SchedulingResumed) -> None:
+        if self.state.holds.pop(event.cause, None) is not None:
+            self.state.cluster.releases += 1
+
+    def _clock_set_forward(self, event: events.ClockJumped) -> None:
+        skip(self.state, event.seconds)
+
+    # ---- what people want ---------------------------------------------------------------------------------------
+
+    def _job_submitted(self, event: events.JobSubmitted) -> None:
+        job = event.job
+        if job.id in self.state.jobs:
+            raise ConflictError(f"a job {job.id!r} exists already", "choose another id")
+        if not self.state.queues.is_leaf(job.queue):
+            raise InvalidInputError(f"queue {job.queue!r} takes no jobs", "name a leaf of the queue tree")
+        record = self.state.submit(job)
+        self._placer.observe(record, event.at)
+
+    def _duration_predicted(self, event: events.DurationPredicted) -> None:
+        record = self.state.jobs.get(event.job)
+        if record is not None and not record.state.ended:
+            first = record.expected_s is None
+            record.expected_s, record.cautious_s = event.expected_s, event.cautious_s
+            if first:
+                self.state.ordering.foretold(record)
+            self.state.rekey(record)
+            if record.slot >= 0:
+                self.state.enroll(record)
+
+    def _stop_requested(self, event: events.StopRequested) -> None:
+        state = self.state
+        record = state.jobs.get(event.job)
+        if record is None:
+            raise NotFoundError(f"no job {event.job!r}")
+        if record.state.ended:
+            return
+        if record.id in state.running:
+            state.stop(record, Trigger.ENDED_CANCELLED, Cause.STOP_REQUESTED)
+            return
+        if record.line:
+            state.waiting.remove(record)
+            record.line = ()
+        for task in record.tasks:
+            if task.state is TaskState.QUEUED:
+                task.move(Trigger.CANCELLED_WAITING)
+        record.refresh()
+        record.ended_at = state.now
+
+    def _suspend_requested(self, event: events.SuspendRequested) -> None:
+        record = self._running(event.job)
+        by_itself = record.suspended_by not in (BY_REQUEST, suspension.BY_REST)
+        goes_further = event.swap and record.state is JobState.SUSPENDED and record.suspend_mode is SuspendMode.FREEZE
+        if record.id in self.state.suspended and by_itself and not goes_further:
+            record.suspended_by, record.suspended_why = BY_REQUEST, Cause.SUSPEND_REQUESTED
+            record.suspend_requester = event.by
+            return  # it has left its devices already, and does not go on by itself any more
+        if goes_further and suspension.is_leaving(record):
+            raise ConflictError(f"job {record.id!r} is being halted", "ask again when it is")
+        refuse_kept(record)
+        if record.state is not JobState.RUNNING and not (goes_further and not record.scaled_to_zero):
+            raise ConflictError(f"job {record.id!r} is {record.state.value}", "only a running job can be suspended")
+        mode = SuspendMode.SWAP if event.swap else SuspendMode.FREEZE
+        if event.swap and (hindrance := suspension.why_not_vacated(self.state, record)):
+            raise ConflictError(f"job {record.id!r} cannot be swapped: {hindrance}", "freeze it, or stop it")
+        record.suspended_by, record.suspend_requester = BY_REQUEST, event.by
+        suspension.suspend(self.state, record, mode, Cause.SUSPEND_REQUESTED)
+
+    def _resume_requested(self, event: events.ResumeRequested) -> None:
+        if self._freed(event.job):
+            return
+        record = self._running(event.job)
+        if record.id not in self.state.suspended:
+            raise ConflictError(f"job {record.id!r} is {record.state.value}", "only a suspended job can be resumed")
+        if not self.state.is_in_window(record):
+            hours = " and ".join(map(str, record.job.windows))
+            raise ConflictError(
+                f"the window of job {record.id!r} is closed", f"it goes on by itself in its hours: {hours}"
+            )
+        if record.scaled_to_zero:
+            raise ConflictError(f"job {record.id!r} is at rest", "it goes on with its next request")
+        record.suspended_by, record.ready_at = "", self.state.now
+
+    def _freed(self, job: str) -> bool:
+        """Whether it is, or is about to be, without the run in which people suspended it: then it may have another."""
+        state = self.state
+        record = state.jobs.get(job)
+        if record is None or record.suspended_by != BY_REQUEST or record.id in state.suspended or record.state.ended:
+            return False
+        waits = record.is_parked
+        record.suspended_by = ""
+        if waits and not record.scaled_to_zero:
+            record.requeued_at = state.now
+            state.enqueue(record)
+        return True
+
+    def _running(self, job: str) -> JobRecord:
+        record = self.state.jobs.get(job)
+        if record is None:
+            raise NotFoundError(f"no job {job!r}")
+        if record.id not in self.state.running:
+            raise ConflictError(f"job {job!r} is {record.state.value}", "it holds no devices")
+        return record
+
+    def _desired_count_changed(self, event: events.DesiredCountChanged) -> None:
+        record = self.state.jobs.get(event.job)
+        if record is None or record.state.ended:
+            raise NotFoundError(f"no job {event.job!r} that could change its size")
+        refuse_kept(record)
+        if event.desired == 0:
+            rest(self.state, record, event.role, event.why, swap=event.swap)
+        else:
+            resize(self.state, record, event.role, event.desired)
+
+    def _time_limit_changed(self, event: events.TimeLimitChanged) -> None:
+        record = self.state.jobs.get(event.job)
+        if record is None or record.state.ended:
+            raise NotFoundError(f"no job {event.job!r} that could get another time limit")
+        record.job = replace(record.job, time_limit_s=event.time_limit_s)
+        self.state.rekey(record)
+        if record.id in self.state.running:
+            self.state.watch_deadline(record)
+            if record.slot >= 0:
+                self.state.enroll(record)
+
+    def _noted(self, event: events.Noted) -> None:
+        """For people only."""

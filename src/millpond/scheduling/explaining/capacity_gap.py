@@ -1,0 +1,223 @@
+"""What is missing where a job finds no room: for which role, in sum, side by side or close together; node by node."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from millpond.model.amounts import memory_text
+from millpond.model.devices import DeviceHealth
+from millpond.model.reasons import Cause, Filter, Reason
+from millpond.model.resources import CARD_MILLI
+from millpond.model.topology import Level
+from millpond.model.workloads import Role
+from millpond.scheduling.cycle.claims import Claims
+from millpond.scheduling.cycle.job_placement import Placer
+from millpond.scheduling.explaining.cordon_reasons import MOST_NAMES, name_closed
+from millpond.scheduling.explaining.wording import gpus_text
+from millpond.scheduling.placement.filters import FilterStep as KernelFilter
+from millpond.scheduling.placement.shapes import Shape
+from millpond.scheduling.reclaiming.roster import SLOT_PROTECTED_UNTIL
+from millpond.scheduling.records import JobRecord
+from millpond.scheduling.state import State
+
+_FILTERS = {
+    KernelFilter.FITS: Filter.FITS,
+    KernelFilter.UNUSABLE: Filter.UNSCHEDULABLE,
+    KernelFilter.WRONG_POOL: Filter.OTHER_POOL,
+    KernelFilter.MASKED: Filter.KEPT_FOR_OTHERS,
+    KernelFilter.CPU: Filter.CPU,
+    KernelFilter.MEMORY: Filter.MEMORY,
+    KernelFilter.EXTRAS: Filter.EXTRA_RESOURCE,
+    KernelFilter.DEVICE_COUNT: Filter.DEVICE_COUNT,
+    KernelFilter.MODEL: Filter.DEVICE_MODEL,
+    KernelFilter.DEVICE_HEALTH: Filter.DEVICE_UNUSABLE,
+    KernelFilter.DEVICE_COMPUTE: Filter.DEVICE_COMPUTE,
+    KernelFilter.FRAGMENTED: Filter.FRAGMENTED,
+    KernelFilter.DEVICE_LIMIT: Filter.DEVICE_COMPUTE,
+    KernelFilter.DEVICE_MEMORY: Filter.DEVICE_MEMORY,
+    KernelFilter.VETOED: Filter.CELLS_KEPT,
+}
+
+
+_LACKING = {
+    Filter.CPU: "enough free CPUs",
+    Filter.MEMORY: "enough free memory",
+    Filter.EXTRA_RESOURCE: "enough of the other resources it asks for",
+    Filter.DEVICE_MEMORY: "enough free device memory on a card",
+}
+"""What is said to be missing where all nodes fail on the same."""
+
+FilterCounts = tuple[tuple[Filter, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RoleNeed:
+    """What one role needs now, and for how many of its tasks there is room if the other roles take none."""
+
+    role: Role
+    shape: Shape
+    tasks: int
+    total: int
+
+
+class CapacityGap:
+    """Counts what there is of what jobs need, on nodes that are not kept for others."""
+
+    def __init__(self, state: State, placer: Placer, claims: Claims) -> None:
+        self._state = state
+        self._placer = placer
+        self._claims = claims
+
+    def needs(self, record: JobRecord) -> list[RoleNeed]:
+        """What each role needs at least, and the room for it, on nodes that are not kept for others."""
+        mask = self._claims.mask(record)
+        count = self._state.cluster.arrays.node_count
+        base = np.ones(count, dtype=np.uint8) if mask is None else mask[:count]
+        needs = []
+        for role in record.job.roles:
+            shape = self._state.cluster.words.shape_of(role.request, record.job.pool)
+            total = int(self._placer.selector.member_room(shape, base).sum())
+            needs.append(RoleNeed(role, shape, role.minimum, total))
+        return needs
+
+    def filters(self, record: JobRecord) -> FilterCounts:
+        """How many nodes fail first on what, the most frequent first."""
+        return self._histogram(record, self.needs(record))
+
+    def _histogram(self, record: JobRecord, needs: list[RoleNeed]) -> FilterCounts:
+        """How many nodes fail first on what, for one task of the role that has the least room."""
+        counts = self._placer.selector.failures(_scarcest(needs).shape, self._claims.mask(record))
+        merged: dict[Filter, int] = {}
+        for number, count in enumerate(counts.tolist()):
+            if count:
+                name = _FILTERS[KernelFilter(number)]
+                merged[name] = merged.get(name, 0) + count
+        gone = sum(node is None for node in self._state.cluster.nodes)
+        if gone and Filter.UNSCHEDULABLE in merged:
+            merged[Filter.UNSCHEDULABLE] -= gone
+        if self._state.cordons.by_node:
+            name_closed(self._state, self._claims, record, merged)
+        return tuple(sorted(((f, n) for f, n in merged.items() if n), key=lambda pair: (-pair[1], pair[0].value)))
+
+    def no_room(self, record: JobRecord) -> Reason:
+        """Why no node, or no set of them, takes it."""
+        needs = self.needs(record)
+        nodes = self._histogram(record, needs)
+        protected = self._protected(record)
+        if protected:
+            return Reason(
+                Cause.VICTIMS_PROTECTED,
+                f"{len(protected)} job{'s' * (len(protected) != 1)} of lower priority could make room but may not be "
+                "ended yet (minimum run time, preemption budget, or not preemptible)",
+                (("protected", len(protected)),),
+                nodes,
+                blocked_by=protected[0].id,
+            )
+        return self._too_little(record, needs, nodes)
+
+    def _too_little(self, record: JobRecord, needs: list[RoleNeed], nodes: FilterCounts) -> Reason:
+        """What is missing, in words and numbers: for which role, in sum, side by side, or close together."""
+        job = record.job
+        tasks, asked = (
+            sum(need.tasks for need in needs),
+            sum(need.tasks * need.role.request.gpu_milli for need in needs),
+        )
+        fitting = dict(nodes).get(Filter.FITS, 0)
+        free = self._free_milli(needs[0].shape.pool)
+        what = f"{tasks} tasks together, {gpus_text(asked)}" if tasks > 1 else gpus_text(asked)
+        if asked == 0:
+            what = f"{tasks} CPU task{'s' * (tasks != 1)}"
+        scarce = _scarcest(needs)
+        of_role = f" of role {scarce.role.name!r}" if len(job.roles) > 1 else ""
+        room = min(scarce.total, scarce.tasks)
+        if room == 0:
+            for_role = f" for a task{of_role}" if of_role else ""
+            missing = f"{gpus_text(free)} {_is(free)} free, and no node has {_lacking(nodes)}{for_role}"
+        elif room < scarce.tasks:
+            nodes_fit = f"{fitting} node{'s' * (fitting != 1)}"
+            missing = f"{nodes_fit} could take {room} of its {scarce.tasks} tasks{of_role} now, not all"
+        elif job.together_required and job.together < Level.ZONE:
+            where = "rack" if job.together is Level.RACK else "node"
+            missing = f"there may be room for them apart, but on no one {where}"
+        elif len(job.roles) > 1:
+            missing = "each of its roles would have room by itself, not all of them together"
+        else:
+            missing = f"{gpus_text(free)} {_is(free)} free, and not where it could use them"
+        numbers = (
+            ("asked_milli", asked),
+            ("free_milli", free),
+            ("nodes_that_fit_one_task", fitting),
+            ("room_for_tasks", room),
+            ("tasks", tasks),
+        )
+        told = f"it asks for {what}; {missing}{self._kept(job.pool)}{self._out_of_use(record)}"
+        return Reason(Cause.NO_ROOM, told, numbers, nodes)
+
+    def _out_of_use(self, record: JobRecord) -> str:
+        """The cards of the job's pool that would count if nothing were wrong with them, and what is."""
+        requests = [role.request for role in record.job.roles if role.request.devices]
+        found = [
+            f"card {device.index} of {node.name} is {device.health.value}"
+            + (f" ({device.health_detail})" if device.health_detail else "")
+            for node in self._state.cluster.nodes
+            if node is not None and node.pool == record.job.pool
+            for device in node.devices
+            if device.health is not DeviceHealth.OK
+            and any(not request.models or device.model in request.models for request in requests)
+        ]
+        more = f"; and {len(found) - MOST_NAMES} cards more" if len(found) > MOST_NAMES else ""
+        return "".join(f"; {each}" for each in found[:MOST_NAMES]) + more
+
+    def _kept(self, pool: str) -> str:
+        """What of a pool's device memory is handed out to nobody for the sake of work that was swapped off."""
+        cluster = self._state.cluster
+        kept_mib = sum(
+            mib
+            for device, mib in cluster.swapped.kept_mib.items()
+            if (found := cluster.device(device)) is not None and found[0].pool == pool
+        )
+        told = f"; {memory_text(kept_mib)} of device memory are kept for work that was swapped off (memory_overcommit)"
+        return told if kept_mib else ""
+
+    def _free_milli(self, pool: int) -> int:
+        """Free compute of the devices of a pool that may be handed out."""
+        arrays = self._state.cluster.arrays
+        count = arrays.node_count
+        usable = (arrays.pool[:count] == pool) & (arrays.node_usable[:count] != 0)
+        return int(self._placer.selector.free_compute()[usable].sum())
+
+    def _protected(self, record: JobRecord) -> list[JobRecord]:
+        """Running work of lower classes, if there is any and none of it may be ended."""
+        if not self._state.settings.preempt_by_priority:
+            return []
+        lower = [
+            other
+            for other in self._state.running.values()
+            if other.slot >= 0 and other.job.priority < record.job.priority and other.job.pool == record.job.pool
+        ]
+        until = self._state.roster.slots[SLOT_PROTECTED_UNTIL]
+        return lower if all(until[other.slot] > self._state.now for other in lower) else []
+
+
+def _scarcest(needs: list[RoleNeed]) -> RoleNeed:
+    """The role with the least room for what it needs; of several with enough, the most demanding one."""
+    return min(
+        needs,
+        key=lambda need: (
+            min(need.total / need.tasks, 1.0),
+            -need.role.request.gpu_milli,
+            -need.role.request.cpu_milli,
+        ),
+    )
+
+
+def _lacking(nodes: FilterCounts) -> str:
+    """What no node has, in a few words: by its name if they all fail on the same."""
+    failed = {each for each, _ in nodes} - {Filter.OTHER_POOL, Filter.FITS}
+    return _LACKING.get(failed.pop(), "room") if len(failed) == 1 else "room"
+
+
+def _is(milli: int) -> str:
+    return "is" if milli == CARD_MILLI else "are"

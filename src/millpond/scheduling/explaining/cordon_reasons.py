@@ -1,0 +1,151 @@
+"""Jobs that would fit if nodes were open: which nodes those are, why they are closed, and when they are open again.
+
+Tried on the ledger like a remedy: closed nodes are opened, those first that open first, until the job fits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from millpond.model.reasons import Cause, Filter, Reason
+from millpond.scheduling.cycle.claims import Claims, both
+from millpond.scheduling.cycle.job_placement import NodeMask
+from millpond.scheduling.nodes.cordon import stays_until
+from millpond.scheduling.ordering.base import NEVER
+from millpond.scheduling.records import JobRecord
+from millpond.scheduling.state import State
+
+MOST_TRIALS = 8
+"""Instants of opening that are tried one by one; all later ones are tried together."""
+
+MOST_NAMES = 3
+"""Nodes that a sentence names."""
+
+
+@dataclass(frozen=True, slots=True)
+class _CordonedNode:
+    """A node that a job may not use now.
+
+    Attributes:
+        opens_at: when it may; ``NEVER`` when somebody has to open the node.
+        closed: it is closed now; otherwise it closes too soon for the job.
+    """
+
+    opens_at: float
+    index: int
+    name: str
+    closed: bool
+
+
+def closed_for(
+    state: State, claims: Claims, record: JobRecord, fits: Callable[[NodeMask | None], list[int]]
+) -> Reason | None:
+    """The reason of a job that closed nodes keep waiting; None when opening them all would not help it.
+
+    Args:
+        fits: the nodes that the job would start on under a mask; empty when it could not.
+    """
+    shut = _shut_nodes(state, record)
+    groups = [list(group) for _, group in groupby(shut, key=lambda each: each.opens_at)]
+    if len(groups) > MOST_TRIALS:
+        groups[MOST_TRIALS:] = [[each for group in groups[MOST_TRIALS:] for each in group]]
+    # Room that is kept for others counts only where closed nodes alone would not help.
+    for others in (True,) if claims.mask_of_others(record) is None else (True, False):
+        opened: list[_CordonedNode] = []
+        for group in groups:
+            opened += group
+            nodes = _fit_with(state, claims, record, opened, fits, others=others)
+            used = [each for each in opened if each.index in nodes]
+            if used:
+                return _reason(state, used)
+    return None
+
+
+def name_closed(state: State, claims: Claims, record: JobRecord, counts: dict[Filter, int]) -> None:
+    """Count closed nodes, and those that close too soon for a job, by words of their own."""
+    nodes = [state.cluster.node_named(name) for name in state.cluster.closed]
+    closed = sum(node is not None and node.schedulable for node in nodes)
+    counts[Filter.UNSCHEDULABLE] = counts.get(Filter.UNSCHEDULABLE, 0) - closed
+    counts[Filter.CLOSED] = closed
+    closing = claims.mask_of_closings(record)
+    if closing is not None:
+        arrays, count = state.cluster.arrays, state.cluster.arrays.node_count
+        pool = state.cluster.words.shape_of(record.job.roles[0].request, record.job.pool).pool
+        there = (arrays.node_usable[:count] != 0) & (arrays.pool[:count] == pool)
+        too_soon = int((there & (closing[:count] == 0)).sum())
+        counts[Filter.KEPT_FOR_OTHERS] = counts.get(Filter.KEPT_FOR_OTHERS, 0) - too_soon
+        counts[Filter.CLOSES_TOO_SOON] = too_soon
+
+
+def _shut_nodes(state: State, record: JobRecord) -> list[_CordonedNode]:
+    """Nodes of the job's pool that are closed, or close before the job would end; those first that open first."""
+    cluster, cordons = state.cluster, state.cordons
+    length = stays_until(record, state.ordering, state.now) - state.now
+    found = []
+    for name in (*cluster.closed, *cordons.closing(cordons.reach(record, state.ordering, state.now))):
+        node = cluster.node_named(name)
+        if node is not None and node.schedulable and node.pool == record.job.pool:
+            opens_at = cordons.earliest(name, state.now, length)
+            found.append(_CordonedNode(opens_at, cluster.node_index[name], name, name in cluster.closed))
+    return sorted(found, key=lambda each: (each.opens_at, each.index))
+
+
+def _fit_with(
+    state: State,
+    claims: Claims,
+    record: JobRecord,
+    opened: Sequence[_CordonedNode],
+    fits: Callable[[NodeMask | None], list[int]],
+    *,
+    others: bool,
+) -> list[int]:
+    """Where the job would start if these nodes were open and stayed so.
+
+    Args:
+        others: it keeps off room that is kept for others.
+    """
+    closing = claims.mask_of_closings(record)
+    if closing is not None:
+        closing = closing.copy()
+        closing[[each.index for each in opened]] = 1
+    mark = state.journal.begin()
+    for each in opened:
+        state.cluster.set_closed(each.name, False)
+    nodes = fits(both(claims.mask_of_others(record), closing) if others else closing)
+    state.journal.rollback(mark)
+    return nodes
+
+
+def _reason(state: State, used: Sequence[_CordonedNode]) -> Reason:
+    cordons = state.cordons
+    told = []
+    for closed in (True, False):
+        some = [each for each in used if each.closed is closed]
+        if not some:
+            continue
+        why = dict.fromkeys(
+            closure.reason
+            for each in some
+            for closure in [cordons.at(each.name, state.now) or cordons.next_of(each.name, state.now)]
+            if closure is not None and closure.reason
+        )
+        one = len(some) == 1
+        how = ("is closed" if one else "are closed") if closed else ("closes" if one else "close") + " too soon for it"
+        told.append(f"{_names(some)}, which {how}" + (f" ({'; '.join(why)})" if why else ""))
+    opens_at = max(each.opens_at for each in used)
+    return Reason(
+        Cause.NODES_CLOSED,
+        f"it would fit on {', and on '.join(told)}",
+        (("nodes", len(used)),),
+        blocked_by=used[0].name,
+        opens_at=None if opens_at == NEVER else opens_at,
+    )
+
+
+def _names(some: Sequence[_CordonedNode]) -> str:
+    names = [each.name for each in some]
+    if len(names) <= MOST_NAMES:
+        return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+    return f"{', '.join(names[:MOST_NAMES])} and {len(names) - MOST_NAMES} more"

@@ -1,0 +1,16 @@
+"""Why a job can never run here, as a value: for whoever refuses it and for whoever explains it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Infeasibility:
+    """Why a job can never run here, and what would mend it: a field of the job and a value for it."""
+
+    what: str
+    remedy: str = ""
+    field: str = ""
+    value: str = ""
+    numbers: tuple[tuple[str, int], ...] = ()

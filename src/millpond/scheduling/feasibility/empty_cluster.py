@@ -1,0 +1,202 @@
+"""What the cluster could take if it were empty and healthy: the impossible is refused before it waits for ever."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from difflib import get_close_matches
+
+from millpond.model.amounts import memory_text, milli_text
+from millpond.model.nodes import Node, Pool, SharingPolicy
+from millpond.model.resources import Amount
+from millpond.model.topology import Level
+from millpond.model.workloads import Job, Suspendable
+from millpond.scheduling.cycle.job_placement import Placer
+from millpond.scheduling.explaining.infeasibility import Infeasibility
+from millpond.scheduling.explaining.wording import cpus_text, gpus_text
+from millpond.scheduling.feasibility.empty_pool import EmptyPool
+from millpond.scheduling.feasibility.single_tasks import device_memory_mib, holds, task_infeasibility
+from millpond.scheduling.state import State
+
+MOST_TRIALS = 32
+"""Smaller gangs that are tried in search of one that would be possible."""
+
+
+class EmptyCluster:
+    """Judges jobs against the cluster of one state as it would be if it were empty and healthy.
+
+    A single task is held against each node. A gang is placed, on an empty twin of its pool, by the placer that will
+    place it when its turn comes: what is accepted is what can be started, not what would fit in theory.
+    """
+
+    def __init__(self, state: State, placer: Placer) -> None:
+        self._state = state
+        self._placer = placer
+        self._pools: dict[str, EmptyPool] = {}
+
+    def infeasibility(self, job: Job) -> Infeasibility | None:
+        """The first thing that makes the job impossible on this cluster; None if it could run on it empty."""
+        state = self._state
+        if not state.queues.is_leaf(job.queue):
+            return _no_such_queue(state, job.queue)
+        pool = state.cluster.pools.get(job.pool)
+        if pool is None:
+            pools = list(state.cluster.pools)
+            return Infeasibility(f"there is no pool {job.pool!r}", f"use one of: {', '.join(pools)}", "pool", pools[0])
+        nodes = self._nodes_of(pool)
+        if not nodes:
+            return Infeasibility(f"pool {job.pool!r} has no nodes", "add a node to it, or use another pool", "pool", "")
+        for role in job.roles:
+            infeasibility = task_infeasibility(role.request, nodes, exclusive=pool.sharing is SharingPolicy.EXCLUSIVE)
+            if infeasibility is not None:
+                return infeasibility
+        return self._gang_infeasibility(job, pool, nodes) or _limit_infeasibility(state, job)
+
+    def swap_infeasibility(self, job: Job) -> Infeasibility | None:
+        """Why a possible job that wants to be swapped, not ended, never could be: no node's host memory takes a task.
+
+        It could run all the same, so whoever was accepted waits as others do when such nodes leave.
+        """
+        pool = self._state.cluster.pools[job.pool]
+        if job.suspendable is not Suspendable.SWAP or not pool.suspends:
+            return None
+        nodes = self._nodes_of(pool)
+        for role in job.roles:
+            shape = self._state.cluster.words.shape_of(role.request, job.pool)
+            able = [node for node in nodes if holds(node, role.request)]
+            needs = [device_memory_mib(node, role.request, shape) for node in able]
+            if all(node.swap_mib < need for node, need in zip(able, needs, strict=True)):
+                return _too_large_to_swap(min(needs), max(node.swap_mib for node in able))
+        return None
+
+    def _nodes_of(self, pool: Pool) -> list[Node]:
+        return [node for node in self._state.cluster.nodes if node is not None and node.pool == pool.name]
+
+    def _gang_infeasibility(self, job: Job, pool: Pool, nodes: list[Node]) -> Infeasibility | None:
+        """Whether the least of the gang fits side by side on the empty pool, together where that is required."""
+        counts = tuple(role.minimum for role in job.roles)
+        if sum(counts) == 1:
+            return None
+        empty = self._pools.get(pool.name)
+        if empty is None or not empty.is_of(pool, nodes):
+            empty = self._pools[pool.name] = EmptyPool(pool, nodes, self._state.settings, self._placer.kernels)
+        if empty.takes(job, counts):
+            return None
+        asked = sum(counts)
+        if job.together_required and job.together < Level.ZONE:
+            apart = replace(job, together=Level.ZONE, together_required=False)
+            if empty.takes(apart, counts):
+                where = "rack" if job.together is Level.RACK else "node"
+                return Infeasibility(
+                    f"the gang asks for {asked} tasks on one {where}; no {where} takes them even when empty",
+                    "let them lie apart (topology: any), or ask for fewer tasks",
+                    "topology",
+                    "any",
+                    (("asked", asked),),
+                )
+        return _too_many(job, counts, empty)
+
+
+def _no_such_queue(state: State, queue: str) -> Infeasibility:
+    leaves = [node.queue.name for node in state.queues.leaves()]
+    near = get_close_matches(queue, leaves, 1)
+    remedy = f"use one of: {', '.join(leaves)}"
+    return Infeasibility(f"queue {queue!r} takes no jobs", remedy, "queue", near[0] if near else leaves[0])
+
+
+def _too_large_to_swap(needed_mib: int, most_mib: int) -> Infeasibility:
+    return Infeasibility(
+        f"it wants to be swapped (suspend: swap, or rest: swap), and the {memory_text(needed_mib)} of device memory of "
+        f"a task fit into no node's host memory: the most that one sets aside for that is {memory_text(most_mib)}",
+        "ask for less device memory, or have it ended instead (suspend: never)",
+        "suspend",
+        "never",
+        (("asked_mib", needed_mib), ("largest_mib", most_mib)),
+    )
+
+
+def _too_many(job: Job, counts: tuple[int, ...], empty: EmptyPool) -> Infeasibility:
+    """The gang as a whole is too much: name the role of which fewer tasks would do, and how many."""
+    asked = sum(counts)
+    if len(counts) == 1:
+        most = empty.most(job)
+        return Infeasibility(
+            f"the gang asks for {asked} tasks together; this pool holds at most {most} of them even when empty",
+            f"ask for at most {most} task{'s' * (most != 1)}",
+            "tasks",
+            str(most),
+            (("asked", asked), ("largest", most)),
+        )
+    trials = MOST_TRIALS
+    for index, role in enumerate(job.roles):
+        best, too_many = 0, counts[index]
+        while best + 1 < too_many and trials:
+            trials -= 1
+            count = (best + too_many) // 2
+            if empty.takes(job, (*counts[:index], count, *counts[index + 1 :])):
+                best = count
+            else:
+                too_many = count
+        if best:
+            return Infeasibility(
+                f"the gang asks for {asked} tasks together, {counts[index]} of them of role {role.name!r}; "
+                "no way was found to place them all even on the empty pool",
+                f"ask for at most {best} task{'s' * (best != 1)} of role {role.name!r}",
+                "tasks",
+                str(best),
+                (("asked", asked), ("largest", asked - counts[index] + best)),
+            )
+    return Infeasibility(
+        f"the gang asks for {asked} tasks together; no way was found to place its roles beside each other "
+        "even on the empty pool",
+        "use fewer roles, or ask for less in each",
+        "roles",
+        "",
+        (("asked", asked),),
+    )
+
+
+def _limit_infeasibility(state: State, job: Job) -> Infeasibility | None:
+    asked = Amount(
+        sum(role.minimum * role.request.gpu_milli for role in job.roles),
+        sum(role.minimum * role.request.cpu_milli for role in job.roles),
+        sum(role.minimum * role.request.memory_mib for role in job.roles),
+    )
+    for node in state.queues.by_name[job.queue].path:
+        limit = node.queue.limit
+        if limit is None:
+            continue
+        for field, wanted, most, unit in (
+            ("gpus", asked.gpu_milli, limit.gpu_milli, 1000),
+            ("cpus", asked.cpu_milli, limit.cpu_milli or asked.cpu_milli, 1000),
+            ("memory", asked.memory_mib, limit.memory_mib or asked.memory_mib, 1),
+        ):
+            if wanted > most:
+                return _beyond(f"queue {node.queue.name!r}", field, wanted, most, unit)
+    return _account_infeasibility(state, job, asked)
+
+
+def _account_infeasibility(state: State, job: Job, asked: Amount) -> Infeasibility | None:
+    """A limit of the job's user, or of the group whose queue it is, that the job breaks all by itself."""
+    limit = state.limits.never_admits(job, asked)
+    if limit is None:
+        return None
+    who = f"user {limit.user!r}" if limit.user else f"queue {limit.queue!r}"
+    for field, wanted, most in (
+        ("gpus", asked.gpu_milli, limit.gpu_milli),
+        ("cpus", asked.cpu_milli, limit.cpu_milli),
+    ):
+        if most is not None and wanted > most:
+            return _beyond(who, field, wanted, most, 1)
+    return Infeasibility(f"{who} may run no jobs", "have the limit raised")
+
+
+def _beyond(who: str, field: str, wanted: int, most: int, unit: int) -> Infeasibility:
+    """A job that asks for more than ``who`` ever holds, in units of which ``unit`` make one of the numbers told."""
+    words = {"gpus": gpus_text, "cpus": cpus_text, "memory": memory_text}[field]
+    return Infeasibility(
+        f"the job asks for {words(wanted)}; {who} never holds more than {words(most)}",
+        f"ask for at most {words(most)}, or have the limit raised",
+        field,
+        f"{most}MiB" if field == "memory" else milli_text(most),
+        (("asked", wanted // unit), ("limit", most // unit)),
+    )

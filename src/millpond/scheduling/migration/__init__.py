@@ -1,0 +1,1 @@
+"""Running work moves to other devices, of its own node or of others."""

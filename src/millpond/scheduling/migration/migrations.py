@@ -1,0 +1,348 @@
+"""Running work moves to other cards: as it runs where its engine can, else by an end and a start there.
+
+*Live*: the only task of a job goes to other cards of its node, and its engine takes its memory along. Until the engine
+has answered the ledger holds both places, so whatever the answer is, the task has one. *Restart*: the job is ended with
+notice and grace, its next place is claimed, and it starts there; that counts neither as a failure nor as a preemption.
+Work that does not save itself on notice is moved so only if whoever asks says that it may lose what it has done.
+
+Work also leaves a card that has failed so, live and on its node, before it is given up; and suspended work whose memory
+lies in host memory comes back on other cards of its node when its own are taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from millpond.model.decisions import Migrate, Resume
+from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError
+from millpond.model.events import MigrateRequested
+from millpond.model.reasons import Cause
+from millpond.model.states import JobState, TaskState
+from millpond.model.workloads import CheckpointMode
+from millpond.scheduling.cycle.claims import Claim, Claims
+from millpond.scheduling.cycle.job_placement import Placed, Placer
+from millpond.scheduling.holdings import Holding, HoldState
+from millpond.scheduling.lifecycle import Trigger
+from millpond.scheduling.migration import device_moves
+from millpond.scheduling.migration.targets import MigrationTarget, devices_of, holders, resolve
+from millpond.scheduling.records import BY_REQUEST, JobRecord, Migration, MigrationStage, TaskRecord, refuse_kept
+from millpond.scheduling.state import State
+from millpond.scheduling.suspension.suspension import can_swap, give_back, given_up, goes_on
+
+
+class Migrations:
+    """Moves jobs within one state."""
+
+    def __init__(self, state: State, placer: Placer, claims: Claims) -> None:
+        self._state = state
+        self._placer = placer
+        self._claims = claims
+
+    # ---- people ask for it --------------------------------------------------------------------------------------
+
+    def request(self, event: MigrateRequested) -> None:
+        """Move a running job, live if that is possible.
+
+        Raises:
+            NotFoundError: no such job, node or card.
+            InvalidInputError: the job has no cards, or another number of them was named.
+            ConflictError: it does not run, or cannot go there, or would lose its work and nobody said that it may.
+        """
+        record = self._movable(event.job)
+        target = resolve(self._state.cluster, record, event.to)
+        hindrance = event.fixed or self._move_live(record, target, event)
+        if not hindrance:
+            return
+        if not _may_restart(record, event.restart):
+            raise ConflictError(
+                f"job {record.id!r} cannot be moved as it runs: {hindrance}",
+                "it does not save its work on notice (checkpoint in its job file); with --restart it is ended and "
+                "starts anew there",
+            )
+        self._restart(record, target)
+
+    def _movable(self, job: str) -> JobRecord:
+        record = self._state.jobs.get(job)
+        if record is None:
+            raise NotFoundError(f"no job {job!r}")
+        if record.state is not JobState.RUNNING:
+            resume = "; resume it first" if record.state is JobState.SUSPENDED else ""
+            raise ConflictError(f"job {job!r} is {record.state.value}", f"only a running job can be migrated{resume}")
+        refuse_kept(record)
+        if any(task.vacating is not None for task in record.tasks):
+            raise ConflictError(f"job {job!r} is on its way from one card to another", "try again when it has arrived")
+        if not any(task.holding.devices for task in holders(record) if task.holding is not None):
+            raise InvalidInputError(f"job {job!r} uses no card", "only work with cards can be migrated")
+        return record
+
+    # ---- as it runs ---------------------------------------------------------------------------------------------
+
+    def _move_live(self, record: JobRecord, target: MigrationTarget, event: MigrateRequested) -> str:
+        """Decide a live migration; else says why there is none."""
+        task, holding, hindrance = self._alone(record)
+        if task is None or holding is None:
+            return hindrance
+        node = target.node if not target.devices else self._state.cluster.node_of(target.devices[0])
+        if node not in (None, holding.node) or len({self._state.cluster.node_of(each) for each in target.devices}) > 1:
+            return "it would go to another node, where its memory cannot follow"
+        hindrance = device_moves.why_not_onto(self._state.cluster, holding, target.devices)
+        if hindrance:
+            return hindrance
+        found = self._given(record, target.devices)[0][1] if target.devices else self._found(holding)
+        if found is None:
+            return "no other card of its model on its node has room for it"
+        if not self._go(record, task, found, Cause.MIGRATED, restarts=_may_restart(record, event.restart)):
+            if target.devices:
+                raise _taken(self._state, target.devices)
+            return "no other card of its model on its node has room for it"
+        return ""
+
+    def _found(self, holding: Holding) -> Holding | None:
+        self._placer.refresh()
+        return device_moves.find_elsewhere(self._placer, holding)
+
+    def _alone(self, record: JobRecord) -> tuple[TaskRecord | None, Holding | None, str]:
+        """The only task of a job and what it holds, if its memory can be moved at all; else why not."""
+        if len(record.tasks) > 1:
+            return None, None, f"it has {len(record.tasks)} tasks, which cannot all be halted at one instant"
+        task = record.tasks[0]
+        if task.holding is None or not task.holding.devices:
+            return None, None, "it holds no card"
+        hindrance = device_moves.why_fixed(self._state.cluster, task.holding)
+        if not hindrance and not can_swap(self._state, record):
+            hindrance = "its device memory does not fit into what its node sets aside of host memory (swap_memory)"
+        return (None, None, hindrance) if hindrance else (task, task.holding, "")
+
+    def _go(self, record: JobRecord, task: TaskRecord, place: Holding, cause: Cause, *, restarts: bool) -> bool:
+        """Decide that a task goes to a place on its node; False, and nothing changed, if that is taken."""
+        assert task.holding is not None
+        left = device_moves.devices_alone(task.holding)
+        if not self._change_places(record, task, place, vacating=left, kept=left):
+            return False
+        assert task.placement is not None
+        state = self._state
+        state.emit(Migrate(state.next_id(), record.id, record.attempt, cause, task.placement, restarts))
+        return True
+
+    def _change_places(
+        self,
+        record: JobRecord,
+        task: TaskRecord,
+        place: Holding,
+        *,
+        vacating: Holding,
+        kept: Holding | None = None,
+    ) -> bool:
+        """Book a task on another place of its node; False, and nothing changed, if that is taken.
+
+        Args:
+            vacating: what it is about to leave.
+            kept: what of its old place nobody else may have before it has left.
+        """
+        state, cluster, old = self._state, self._state.cluster, task.holding
+        assert old is not None
+        mark = state.journal.begin()
+        cluster.change(old, HoldState.NOTHING)
+        for holding in (place,) if kept is None else (kept, place):
+            cluster.change(holding, HoldState.RUNNING)
+        if cluster.is_overdrawn(place):
+            state.journal.rollback(mark)
+            return False
+        state.journal.commit()
+        source = device_moves.names_of(cluster, old.devices)
+        record.migration = Migration(True, source, device_moves.names_of(cluster, place.devices))
+        task.vacating = vacating
+        self._settle_in(record, task, place)
+        return True
+
+    def _settle_in(self, record: JobRecord, task: TaskRecord, place: Holding) -> None:
+        task.holding = place
+        task.placement = self._state.placement_of(task, place)
+        if record.slot >= 0:
+            self._state.enroll(record)
+
+    # ---- by an end and a start ----------------------------------------------------------------------------------
+
+    def _restart(self, record: JobRecord, target: MigrationTarget) -> None:
+        """End a job for a place that is claimed for it.
+
+        Raises:
+            ConflictError: there is no such place.
+        """
+        source = device_moves.names_of(self._state.cluster, devices_of(record))
+        placed = self._place_anew(record, target)
+        going_to = device_moves.names_of(
+            self._state.cluster, [device for _, holding in placed for device in holding.devices]
+        )
+        record.migration = Migration(False, source, going_to)
+        self._claims.put(record.id, Claim(placed, ((record.id, record.attempt, ()),), Cause.MIGRATED))
+        self._state.stop(record, Trigger.ENDED_FOR_RETRY, Cause.MIGRATED)
+
+    def _place_anew(self, record: JobRecord, target: MigrationTarget) -> Placed:
+        """A place for all tasks, found as if they were not there. Nothing is taken."""
+        state, cluster = self._state, self._state.cluster
+        tasks, mask = holders(record), self._claims.mask(record)
+        if target.node is not None:
+            only = np.zeros(cluster.arrays.node_count, dtype=np.uint8)
+            only[target.node] = 1
+            mask = only if mask is None else mask & only
+        self._placer.refresh()
+        given = self._given(record, target.devices) if target.devices else []
+        own = devices_of(record)
+        mark = state.journal.begin()
+        for task in tasks:
+            if task.holding is not None:
+                cluster.change(task.holding, HoldState.NOTHING)
+        device_moves.bar(cluster, own)
+        placed = self._taken(given) if given else self._placer.place(record, mask, tasks=tasks)
+        state.journal.rollback(mark)
+        if placed is None and target.devices:
+            raise _taken(state, target.devices)
+        if placed is None:
+            where = "" if target.node is None else f" on node {cluster.node_name(target.node)}"
+            raise ConflictError(
+                f"job {record.id!r} finds no room on other cards{where} now", "wait until some are free; see `pond top`"
+            )
+        return placed
+
+    def _taken(self, placed: Placed) -> Placed | None:
+        """The same places, taken in the open transaction; None if they are not free."""
+        for _, holding in placed:
+            self._state.cluster.change(holding, HoldState.RUNNING)
+            if self._state.cluster.is_overdrawn(holding):
+                return None
+        return placed
+
+    def _given(self, record: JobRecord, devices: Sequence[int]) -> Placed:
+        """Named devices dealt out to the tasks in their order.
+
+        Raises:
+            ConflictError: a task's devices would lie on several nodes, or are of a model that it does not take.
+        """
+        cluster, left, placed = self._state.cluster, list(devices), []
+        for task in holders(record):
+            assert task.holding is not None
+            count = len(task.holding.devices)
+            own, left = left[:count], left[count:]
+            if len({cluster.node_of(device) for device in own}) != 1:
+                raise ConflictError("the cards named for one task lie on several nodes", "name cards of one node")
+            models = record.job.roles[task.role_index].request.models
+            for pair in map(cluster.device, own):
+                if models and pair is not None and pair[1].model not in models:
+                    raise ConflictError(
+                        f"card {pair[0].name}/{pair[1].index} is a {pair[1].model}, which job {record.id!r} does not "
+                        "take",
+                        f"it asks for {', '.join(models)}",
+                    )
+            placed.append((task, cluster.holding(cluster.node_of(own[0]), task.holding.shape, own)))
+        return placed
+
+    # ---- the platform wants it ----------------------------------------------------------------------------------
+
+    def leave_failed(self, record: JobRecord) -> bool:
+        """Move a job off a card that has failed, live; False if that cannot be, or was tried in vain.
+
+        One whose memory lies in host memory has left it already, and comes back elsewhere.
+        """
+        if any(task.vacating is not None for task in record.tasks):
+            return True  # it is on its way off some card; what is still to be done follows its arrival
+        if record.suspended_by in ("", BY_REQUEST) and self._could_come_back(record):
+            return True
+        if record.state is not JobState.RUNNING or record.kept is not None or _was_refused(record):
+            return False
+        task, holding, _ = self._alone(record)
+        found = None if task is None or holding is None else self._found(holding)
+        return task is not None and found is not None and self._go(
+            record, task, found, Cause.DEVICE_FAILED, restarts=False
+        )  # fmt: skip
+
+    def _could_come_back(self, record: JobRecord) -> bool:
+        """Whether a job is swapped and its node has other cards on which it could go on, if they were free."""
+        cluster, task = self._state.cluster, record.tasks[0]
+        old = task.holding
+        if len(record.tasks) > 1 or old is None or not old.devices or old.hold is not HoldState.SWAPPED:
+            return False
+        return not _was_refused(record) and device_moves.has_others(cluster, old)
+
+    def come_back(self, record: JobRecord, cause: Cause) -> bool:
+        """Let a swapped job go on with other cards of its node; False, and nothing changed, if it cannot."""
+        state = self._state
+        task = record.tasks[0]
+        old = task.holding
+        if old is None or not self._could_come_back(record):
+            return False
+        needed = given_up(state, record)
+        mask = self._claims.mask(record)
+        is_kept = mask is not None and mask[old.node] == 0
+        if is_kept or not state.admits(record, needed):
+            return False
+        place = self._found(old)
+        if place is None or not self._change_places(record, task, place, vacating=old):
+            return False
+        goes_on(state, record, needed, cause)
+        return True
+
+    # ---- the engine answers -------------------------------------------------------------------------------------
+
+    def arrived(self, record: JobRecord) -> None:
+        """It has left where it was; whoever waits may have that."""
+        for task in record.tasks:
+            if task.vacating is not None:
+                self._state.cluster.change(task.vacating, HoldState.NOTHING)
+                task.vacating = None
+                if record.migration is not None:
+                    record.migration = replace(record.migration, stage=MigrationStage.DONE)
+
+    def refused(self, decision: Migrate, reason: str) -> None:
+        """It is where it was. If it may start anew instead, it does; else it stays."""
+        record = self._state.jobs[decision.job]
+        task = record.tasks[0]
+        place, left = task.holding, task.vacating
+        if place is None or left is None:
+            return
+        self._note_refusal(record, reason)
+        task.vacating = None
+        cluster = self._state.cluster
+        hold = place.hold
+        for holding in (place, left):
+            cluster.change(holding, HoldState.NOTHING)
+        old = Holding(left.node, place.shape, left.devices, left.memory_mib)
+        cluster.change(old, hold)
+        self._settle_in(record, task, old)
+        if decision.restarts and task.state is TaskState.RUNNING:
+            try:
+                self._restart(record, MigrationTarget(devices=place.devices))
+            except ConflictError:
+                return  # somebody else has the place meanwhile: it stays where it is
+
+    def not_back(self, decision: Resume, reason: str) -> bool:
+        """It could not come back on other cards, and lies in host memory as before; False if that is not the case."""
+        record = self._state.jobs[decision.job]
+        task = record.tasks[0]
+        old = task.vacating
+        if old is None or old.hold is not HoldState.NOTHING or task.state is not TaskState.RUNNING:
+            return False
+        self._note_refusal(record, reason)
+        give_back(self._state, record, task, old)
+        return True
+
+    def _note_refusal(self, record: JobRecord, reason: str) -> None:
+        if record.migration is not None:
+            record.migration = replace(record.migration, stage=MigrationStage.REFUSED, reason=reason)
+
+
+def _may_restart(record: JobRecord, agreed: bool) -> bool:
+    return agreed or record.job.checkpoint.mode is CheckpointMode.SIGNAL
+
+
+def _was_refused(record: JobRecord) -> bool:
+    """Whether its engine has refused to move it in this run: it is not asked again but by people."""
+    return record.migration is not None and record.migration.stage is MigrationStage.REFUSED
+
+
+def _taken(state: State, devices: Sequence[int]) -> ConflictError:
+    cards = device_moves.names_of(state.cluster, devices)
+    return ConflictError(f"there is no room for it on {cards}", "`pond top` shows what is free; or name no card")

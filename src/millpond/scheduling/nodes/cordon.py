@@ -1,0 +1,222 @@
+"""Closed nodes: which are closed now, which will be, and when they are open again.
+
+Closing a node is people's business, not its engine's: it is kept here by the name of the node, so that it outlives the
+node's own going and coming. Closures begin and end by themselves; ``turn`` brings the ledger in step with the clock.
+
+What starts on a node before a planned closure follows one rule, ``stays_until``: work that is known to run into it does
+not start there. Work that leaves when asked may: if it saves itself on notice, or if nothing is known about its end and
+it is preemptible, so that the node would else stand idle on a mere guess. Work that may not be ended counts with its
+whole time limit, other work with a length that it will hardly exceed. That is the rule of Slurm's maintenance
+reservations (https://slurm.schedmd.com/reservations.html), but for those who leave when asked.
+"""
+
+from __future__ import annotations
+
+import heapq
+from bisect import bisect_left
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from millpond.model.codec import from_plain, to_plain
+from millpond.model.errors import ConflictError
+from millpond.model.nodes import Cordon
+from millpond.model.workloads import CheckpointMode
+from millpond.scheduling.cluster import Cluster
+from millpond.scheduling.ordering.base import NEVER, Ordering, debt_s
+from millpond.scheduling.placement.arrays import NodeMask
+from millpond.scheduling.records import JobRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Flip:
+    """A node closes or opens at an instant."""
+
+    at: float
+    node: str
+    closed: bool
+
+
+class Cordons:
+    """All closures of a cluster's nodes.
+
+    Attributes:
+        by_node: by name of the node, in order of their begin; none that is over once ``turn`` has run.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self.by_node: dict[str, tuple[Cordon, ...]] = {}
+        self._drained: set[str] = set()
+        self._as_of = -NEVER
+        self._due = NEVER
+        self._ahead: list[tuple[float, str]] = []
+        self._masks: dict[tuple[int, int], NodeMask] = {}
+
+    # ---- what people do -----------------------------------------------------------------------------------------
+
+    def close(self, node: str, closure: Cordon) -> None:
+        """Enter a closure; see ``model.events.NodeClosed`` for which one it replaces."""
+        others = [
+            other
+            for other in self.by_node.get(node, ())
+            if other.planned != closure.planned or (closure.planned and other.begin != closure.begin)
+        ]
+        self.by_node[node] = tuple(sorted((*others, closure), key=lambda each: (each.begin, each.planned)))
+        self._due = -NEVER
+
+    def open(self, node: str, now: float, *, planned: bool) -> None:
+        """Drop what keeps a node closed now and, if asked for, what is planned for it.
+
+        Raises:
+            ConflictError: there is nothing to drop.
+        """
+        there = self.by_node.get(node, ())
+        kept = () if planned else tuple(closure for closure in there if not closure.covers(now))
+        if len(kept) == len(there):
+            raise ConflictError(
+                f"node {node!r} is open" + (" now, and to be closed later" if there else ""),
+                "give up what is planned with `pond nodes uncordon --planned`" if there else "it takes work already",
+            )
+        self.by_node[node] = kept
+        self._due = -NEVER
+
+    # ---- time passes --------------------------------------------------------------------------------------------
+
+    def turn(self, now: float) -> list[str]:
+        """Bring the ledger in step with the clock, in the open transaction; returns nodes to be emptied from now on."""
+        if now < self._due:
+            return []
+        alive = {node: tuple(each for each in found if not each.is_over(now)) for node, found in self.by_node.items()}
+        self.by_node = {node: found for node, found in alive.items() if found}
+        covering = {node: [each for each in found if each.covers(now)] for node, found in self.by_node.items()}
+        closed = {node for node, found in covering.items() if found}
+        for node in sorted(closed ^ self._cluster.closed):
+            self._cluster.set_closed(node, node in closed)
+        draining = {node for node, found in covering.items() if any(each.drain for each in found)}
+        fresh = sorted(draining - self._drained)
+        self._drained = draining
+        self._look_ahead(now)
+        return fresh
+
+    def next_change(self) -> float | None:
+        """When a node closes or opens next; None when none will by itself."""
+        return None if self._due == NEVER else self._due
+
+    def _look_ahead(self, now: float) -> None:
+        self._as_of = now
+        changes = [flip for found in self.by_node.values() for each in found for flip in (each.begin, each.until)]
+        self._due = min((flip for flip in changes if flip is not None and flip > now), default=NEVER)
+        self._ahead = sorted(
+            (begin, node) for node in self.by_node if (begin := self._next_begin(node, now)) is not None
+        )
+        self._masks.clear()
+
+    def _next_begin(self, node: str, now: float) -> float | None:
+        """When a node that is open closes."""
+        if node in self._cluster.closed:
+            return None
+        return min((each.begin for each in self.by_node[node] if each.begin > now), default=None)
+
+    # ---- what is closed, and until when -------------------------------------------------------------------------
+
+    def at(self, node: str, now: float) -> Cordon | None:
+        """What keeps a node closed now, of several the one that ends last; None when it is open."""
+        covering = [each for each in self.by_node.get(node, ()) if each.covers(now)]
+        return max(covering, key=lambda each: NEVER if each.until is None else each.until, default=None)
+
+    def next_of(self, node: str, now: float) -> Cordon | None:
+        """What closes a node next; None when nothing is planned."""
+        return next((each for each in self.by_node.get(node, ()) if each.begin > now), None)
+
+    def is_draining(self, node: str) -> bool:
+        """Whether preemptible work there has been asked to leave."""
+        return node in self._drained
+
+    def opens_at(self, node: str, instant: float) -> float:
+        """The first instant from the given one on at which the node is open; ``NEVER`` when it stays closed."""
+        while (closure := self.at(node, instant)) is not None:
+            if closure.until is None:
+                return NEVER
+            instant = closure.until
+        return instant
+
+    def earliest(self, node: str, instant: float, length_s: float) -> float:
+        """The first instant from the given one on at which so long a span without a closure begins."""
+        while True:
+            instant = self.opens_at(node, instant)
+            ahead = [each.begin for each in self.by_node.get(node, ()) if each.begin > instant]
+            begin = min(ahead, default=NEVER)
+            if instant == NEVER or begin >= instant + length_s:
+                return instant
+            instant = begin
+
+    def flips(self, now: float) -> list[Flip]:
+        """Every closing and opening to come, in order."""
+        return list(heapq.merge(*(self._flips_of(node, now) for node in self.by_node), key=lambda flip: flip.at))
+
+    def _flips_of(self, node: str, now: float) -> Iterator[Flip]:
+        closed = node in self._cluster.closed
+        instants = {flip for each in self.by_node[node] for flip in (each.begin, each.until)}
+        for instant in sorted(flip for flip in instants if flip is not None and flip > now):
+            if (self.at(node, instant) is not None) != closed:
+                closed = not closed
+                yield Flip(instant, node, closed)
+
+    # ---- who may start there ------------------------------------------------------------------------------------
+
+    def reach(self, record: JobRecord, ordering: Ordering, now: float) -> int:
+        """How many of the closings ahead a job would run into if it started now; 0: it may start on any open node."""
+        if not self._ahead:
+            return 0
+        return bisect_left(self._ahead, (stays_until(record, ordering, now), ""))
+
+    def mask(self, reach: int) -> NodeMask:
+        """(nodes,), 0 for the nodes of the first so many closings ahead."""
+        key = (reach, self._cluster.arrays.node_count)
+        mask = self._masks.get(key)
+        if mask is None:
+            mask = np.ones(self._cluster.arrays.node_count, dtype=np.uint8)
+            for _, node in self._ahead[:reach]:
+                index = self._cluster.node_index.get(node)
+                if index is not None:
+                    mask[index] = 0
+            self._masks[key] = mask
+        return mask
+
+    def closing(self, reach: int) -> list[str]:
+        """The nodes of the first so many closings ahead."""
+        return [node for _, node in self._ahead[:reach]]
+
+    # ---- snapshots ----------------------------------------------------------------------------------------------
+
+    def snapshot(self) -> dict[str, Any]:
+        """Everything as plain data, what has been carried out included."""
+        return {
+            "nodes": {node: [to_plain(each) for each in found] for node, found in self.by_node.items()},
+            "closed": sorted(self._cluster.closed),
+            "drained": sorted(self._drained),
+            "as_of": None if self._as_of == -NEVER else self._as_of,
+        }
+
+    def restore(self, plain: dict[str, Any]) -> None:
+        """Take over what ``snapshot`` returned, before any node is added."""
+        self.by_node = {node: tuple(map(from_plain, found)) for node, found in plain["nodes"].items()}
+        self._cluster.closed = set(plain["closed"])
+        self._drained = set(plain["drained"])
+        self._look_ahead(-NEVER if plain["as_of"] is None else plain["as_of"])
+
+
+def stays_until(record: JobRecord, ordering: Ordering, now: float) -> float:
+    """Until when a job that started now would keep its place on a node that is to be emptied (see above)."""
+    job = record.job
+    is_known = record.cautious_s is not None or job.time_limit_s is not None
+    if job.preemptible and (not is_known or job.checkpoint.mode is CheckpointMode.SIGNAL):
+        return now
+    if not is_known:
+        return NEVER
+    if job.time_limit_s is not None and not job.preemptible:
+        return now + max(job.time_limit_s - record.service_s(now), 0.0) + debt_s(record, now)
+    return ordering.cautious_end(record, now)

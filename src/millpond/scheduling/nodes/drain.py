@@ -1,0 +1,81 @@
+"""People close and open nodes; closures take effect, and preemptible work leaves the nodes that are drained.
+
+Whoever leaves gets notice and grace and goes back to its queue. It is neither the work's fault nor another job's wish,
+so no failure and no preemption is counted, and neither its minimum run time nor its budget of preemptions stands
+against it. A gang that can go on without the tasks that leave does so, and they join it again elsewhere.
+"""
+
+from __future__ import annotations
+
+from millpond.model.errors import InvalidInputError, NotFoundError
+from millpond.model.nodes import Cordon
+from millpond.model.reasons import Cause
+from millpond.model.states import JobState, TaskState
+from millpond.model.workloads import GangRule
+from millpond.scheduling.elastic.gang_sizes import is_enough
+from millpond.scheduling.lifecycle import Trigger
+from millpond.scheduling.records import JobRecord, TaskRecord
+from millpond.scheduling.state import State
+
+
+def close_node(state: State, name: str, closure: Cordon) -> None:
+    """Close a node, now or at a time to come.
+
+    Raises:
+        NotFoundError: there is no such node.
+        InvalidInputError: the closure ends before it begins, or begins later and is not planned.
+    """
+    _known(state, name)
+    if closure.begin > state.now and not closure.planned:
+        raise InvalidInputError(f"node {name!r} to be closed later", "plan it: `pond nodes maintain`")
+    if closure.until is not None and closure.until <= max(closure.begin, state.now):
+        raise InvalidInputError(
+            f"node {name!r} to be opened before it is closed", "name an end behind the begin and in the future"
+        )
+    state.cordons.close(name, closure)
+    follow_cordons(state)
+
+
+def open_node(state: State, name: str, *, planned: bool) -> None:
+    """Open a node; with ``planned``, what is planned for it is given up too.
+
+    Raises:
+        NotFoundError: there is no such node.
+        ConflictError: it is open.
+    """
+    if name not in state.cordons.by_node:
+        _known(state, name)
+    state.cordons.open(name, state.now, planned=planned)
+    follow_cordons(state)
+
+
+def _known(state: State, name: str) -> None:
+    if name not in state.cluster.node_index:
+        raise NotFoundError(f"no node {name!r}", "`pond nodes` lists them")
+
+
+def follow_cordons(state: State) -> None:
+    """Close and open what is due; ask preemptible work to leave the nodes that are to be emptied from now on."""
+    drained = state.cordons.turn(state.now)
+    if not drained:
+        return
+    index = state.cluster.node_index
+    nodes = {index[name] for name in drained if name in index}
+    for record in list(state.running.values()):
+        if record.is_ending or not (record.job.preemptible or record.kept is not None):
+            continue
+        there = [task for task in record.tasks if task.holding is not None and task.holding.node in nodes]
+        there = [task for task in there if task.state is not TaskState.STOPPING]
+        if there:
+            part = there if _goes_on_without(record, there) else ()
+            state.stop(record, Trigger.ENDED_FOR_RETRY, Cause.DRAINED, tasks=part)
+
+
+def _goes_on_without(record: JobRecord, leaving: list[TaskRecord]) -> bool:
+    """Whether those of the gang that stay are enough to go on, by its bounds or by its rule for lost tasks."""
+    if record.state not in (JobState.RUNNING, JobState.STOPPING):
+        return False
+    stay = [task for task in record.tasks if task.state is TaskState.RUNNING and task not in leaving]
+    if record.job.gang_rule is GangRule.RESTART_TASK:
+        return bool(stay)
+    return record.elastic and is_enough(record.job, stay)

@@ -1,0 +1,165 @@
+"""Machines and their devices: they come and go, fail and are measured, and what becomes of the work on them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from millpond.model import events
+from millpond.model.devices import DeviceHealth
+from millpond.model.nodes import Node
+from millpond.model.states import Outcome
+from millpond.scheduling.cycle.job_placement import Placer
+from millpond.scheduling.holdings import HoldState
+from millpond.scheduling.migration.migrations import Migrations
+from millpond.scheduling.records import JobRecord, TaskRecord
+from millpond.scheduling.state import State
+from millpond.scheduling.task_completion import TaskCompletion
+
+LOAD_HALF_LIFE_S = 300.0
+"""Measured node load is remembered with this half-life."""
+
+
+class Nodes:
+    """Applies what is seen of machines to a state, within the open transaction.
+
+    Attributes:
+        load: of each node that was ever measured, its remembered load in milli and the instant of the latest sample.
+    """
+
+    def __init__(self, state: State, placer: Placer, migrations: Migrations, task_completion: TaskCompletion) -> None:
+        self._state = state
+        self._placer = placer
+        self._migrations = migrations
+        self._task_completion = task_completion
+        self.load: dict[str, tuple[float, float]] = {}
+
+    def node_joined(self, event: events.NodeJoined) -> None:
+        """A machine is there, for the first time, again, or with something about it changed."""
+        cluster, node = self._state.cluster, event.node
+        index = cluster.node_index.get(node.name)
+        if index is None:
+            cluster.add_node(node)
+            self._placer.capacity_changed()
+            return
+        old = cluster.nodes[index]
+        if old is not None and [d.uuid for d in old.devices] == [d.uuid for d in node.devices]:
+            cluster.update_node(node)
+        else:
+            self._replace_node(node, index)
+        self._placer.capacity_changed()
+        self._leave_faulty_devices(node.name)
+
+    def node_lost(self, event: events.NodeLost) -> None:
+        """A machine is gone, and all that ran on it."""
+        cluster = self._state.cluster
+        index = cluster.node_index.get(event.node)
+        if index is None:
+            return
+        cluster.remove_node(event.node)
+        self._placer.capacity_changed()
+        for record, tasks in _by_job(self._tasks_on(index)):
+            self._task_completion.end(record, tasks, Outcome.NODE_LOST, None, f"node {event.node} was lost", None)
+
+    def device_health_changed(self, event: events.DeviceHealthChanged) -> None:
+        """A device has failed or works again; one of a node that is gone concerns nobody."""
+        cluster = self._state.cluster
+        node = cluster.node_named(event.node)
+        if node is None:
+            return
+        devices = tuple(
+            replace(device, health=event.health, health_detail=event.detail) if device.uuid == event.device else device
+            for device in node.devices
+        )
+        cluster.update_node(replace(node, devices=devices))
+        self._placer.capacity_changed()
+        self._leave_faulty_devices(event.node)
+
+    def load_sampled(self, event: events.LoadSampled) -> None:
+        """A look at how busy a machine is: what is remembered fades by half in ``LOAD_HALF_LIFE_S``."""
+        if event.node not in self._state.cluster.node_index:
+            return
+        load, since = self.load.get(event.node, (float(event.load_milli), event.at))
+        kept = 0.5 ** (max(event.at - since, 0.0) / LOAD_HALF_LIFE_S)
+        load = load * kept + event.load_milli * (1.0 - kept)
+        self.load[event.node] = (load, event.at)
+        self._state.cluster.set_load(event.node, round(load))
+
+    def leave_failed_place(self, record: JobRecord) -> None:
+        """What came, or stayed, where a device has failed meanwhile is told to end."""
+        for node in {task.placement.node for task in record.tasks if task.placement is not None}:
+            if node in self._state.cluster.node_index:
+                self._leave_faulty_devices(node)
+
+    def _leave_faulty_devices(self, node_name: str) -> None:
+        """What still runs on devices of the node that have failed is told to end."""
+        cluster = self._state.cluster
+        index = cluster.node_index[node_name]
+        node, first = cluster.nodes[index], int(cluster.arrays.first_device[index])
+        devices = () if node is None else node.devices
+        faulty = {first + i: device for i, device in enumerate(devices) if device.health is DeviceHealth.FAULTY}
+        if not faulty:
+            return
+        for record, tasks in _by_job(self._tasks_on(index)):
+            hit: dict[TaskRecord, str] = {}
+            for task in tasks:
+                broken = [
+                    faulty[device] for device in (task.holding.devices if task.holding else ()) if device in faulty
+                ]
+                if broken:
+                    hit[task] = broken[0].health_detail
+            if hit and not self._migrations.leave_failed(record):
+                self._task_completion.devices_failed(record, hit)
+
+    def _replace_node(self, node: Node, old_index: int) -> None:
+        """A node came back with other devices: move what still has its devices, the rest has lost them."""
+        cluster = self._state.cluster
+        moving = self._tasks_on(old_index)
+        uuids = {id(task): [cluster.device_ids[d] for d in task.holding.devices] for _, task in moving if task.holding}
+        left = {id(task): [cluster.device_ids[d] for d in task.vacating.devices] for _, task in moving if task.vacating}
+        cluster.remove_node(node.name)
+        new_index = cluster.add_node(node)
+        lost = []
+        for _, task in moving:
+            holding = task.holding
+            if holding is None:
+                continue
+            found = [cluster.device_index.get(uuid) for uuid in uuids[id(task)]]
+            if None in found:
+                lost.append(task)
+            else:
+                cluster.rebase(holding, new_index, [device for device in found if device is not None])
+                self._rebase_vacating(task, left.get(id(task), []), new_index)
+        for record, tasks in _by_job(moving):
+            if record.slot >= 0:
+                self._state.enroll(record)
+            gone = [task for task in tasks if task in lost]
+            if gone:
+                self._task_completion.end(
+                    record, gone, Outcome.DEVICE_LOST, None, "the device is gone from its node", None
+                )
+
+    def _rebase_vacating(self, task: TaskRecord, uuids: list[str], node: int) -> None:
+        """What a task that is being moved comes from may be gone from its node, or be known under another index."""
+        cluster = self._state.cluster
+        found = [cluster.device_index[uuid] for uuid in uuids if uuid in cluster.device_index]
+        if task.vacating is not None and len(found) == len(uuids):
+            cluster.rebase(task.vacating, node, found)
+        elif task.vacating is not None:
+            cluster.change(task.vacating, HoldState.NOTHING)
+            task.vacating = None
+
+    def _tasks_on(self, node: int) -> list[tuple[JobRecord, TaskRecord]]:
+        return [
+            (record, task)
+            for record in self._state.running.values()
+            for task in record.tasks
+            if task.holding is not None and task.holding.node == node
+        ]
+
+
+def _by_job(tasks: list[tuple[JobRecord, TaskRecord]]) -> list[tuple[JobRecord, list[TaskRecord]]]:
+    """The same tasks, together by job, in the same order."""
+    found: dict[str, tuple[JobRecord, list[TaskRecord]]] = {}
+    for record, task in tasks:
+        found.setdefault(record.id, (record, []))[1].append(task)
+    return list(found.values())

@@ -1,0 +1,47 @@
+"""Tasks that must lie together: the groups of nodes among which a job has to stay."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from millpond.model.topology import Level
+from millpond.model.workloads import Job
+from millpond.scheduling.cluster import Cluster
+from millpond.scheduling.cycle.job_placement import Placed
+from millpond.scheduling.placement.arrays import Int64Array, NodeMask
+
+
+def required_groups(cluster: Cluster, job: Job) -> Int64Array | None:
+    """(nodes,) the number of the rack, or of the node, that each node is in, when one has to take all tasks of the job.
+
+    None when they may lie anywhere.
+    """
+    if not job.together_required or job.together > Level.RACK:
+        return None
+    count = cluster.arrays.node_count
+    return cluster.arrays.rack[:count] if job.together is Level.RACK else np.arange(count, dtype=np.int64)
+
+
+def wished_groups(cluster: Cluster, job: Job) -> list[Int64Array]:
+    """The same for a job whose tasks should lie together, the nearest wish first; empty if it has no such wish."""
+    if job.together_required or job.together > Level.RACK:
+        return []
+    count = cluster.arrays.node_count
+    racks = cluster.arrays.rack[:count]
+    return [racks] if job.together is Level.RACK else [np.arange(count, dtype=np.int64), racks]
+
+
+def lie_together(placed: Placed, groups: Int64Array) -> bool:
+    """Whether all of these places are in one group."""
+    return len({int(groups[holding.node]) for _, holding in placed}) == 1
+
+
+def near(cluster: Cluster, job: Job, node: int, mask: NodeMask | None) -> NodeMask | None:
+    """The mask for tasks that join others on ``node``: their own group alone, where all have to lie together."""
+    groups = required_groups(cluster, job)
+    if groups is None:
+        return mask
+    own: NodeMask = (groups == groups[node]).astype(np.uint8)
+    if mask is not None:
+        own &= mask
+    return own

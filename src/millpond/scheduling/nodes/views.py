@@ -1,0 +1,155 @@
+"""Pictures of nodes and queues for people: what is there, what is free, who holds what."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from millpond.model.devices import Device
+from millpond.model.nodes import Cordon, Node
+from millpond.model.tenants import ROOT_QUEUE, Queue
+from millpond.scheduling.holdings import HoldState
+from millpond.scheduling.state import State
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceUse:
+    """One device with its present use.
+
+    Attributes:
+        compute_free_milli, memory_free_mib: what may still be handed out of it.
+        holders: ids of the jobs that hold a part of it, suspended ones included.
+    """
+
+    device: Device
+    compute_free_milli: int
+    memory_free_mib: int
+    holders: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFree:
+    """What is free of a node besides its devices."""
+
+    cpu_milli: int
+    memory_mib: int
+    swap_mib: int
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """One node with its present use.
+
+    Attributes:
+        cpu_capacity_milli: CPUs that may be handed out of it, by the factor of its pool.
+        jobs: ids of the jobs that hold anything of it.
+        closure: what keeps it closed now; None when it is open to new work.
+        draining: preemptible work on it was asked to leave.
+        planned: its closures to come, in order.
+    """
+
+    node: Node
+    free: NodeFree
+    devices: tuple[DeviceUse, ...]
+    jobs: tuple[str, ...]
+    closure: Cordon | None
+    draining: bool
+    planned: tuple[Cordon, ...]
+    cpu_capacity_milli: int
+
+
+def node_views(state: State) -> list[NodeView]:
+    """All nodes, in order of joining."""
+    holders: dict[int, dict[str, None]] = {}
+    guests: dict[int, dict[str, None]] = {}
+    for record in state.running.values():
+        for task in record.tasks:
+            if task.holding is not None and task.holding.hold is not HoldState.NOTHING:
+                guests.setdefault(task.holding.node, {})[record.id] = None
+                for device in task.holding.devices:
+                    holders.setdefault(device, {})[record.id] = None
+    cordons = state.cordons
+    arrays = state.cluster.arrays
+    views = []
+    for index, node in enumerate(state.cluster.nodes):
+        if node is None:
+            continue
+        first = int(arrays.first_device[index])
+        devices = tuple(
+            DeviceUse(
+                device,
+                int(arrays.compute_free_milli[first + offset]),
+                int(arrays.device_memory_free_mib[first + offset]),
+                tuple(holders.get(first + offset, ())),
+            )
+            for offset, device in enumerate(node.devices)
+        )
+        free = NodeFree(
+            int(arrays.cpu_free_milli[index]), int(arrays.memory_free_mib[index]), int(arrays.swap_free_mib[index])
+        )
+        views.append(
+            NodeView(
+                node,
+                free,
+                devices,
+                tuple(guests.get(index, ())),
+                cordons.at(node.name, state.now),
+                cordons.is_draining(node.name),
+                tuple(each for each in cordons.by_node.get(node.name, ()) if each.begin > state.now),
+                state.cluster.pools[node.pool].cpu_capacity_milli(node),
+            )
+        )
+    return views
+
+
+@dataclass(frozen=True, slots=True)
+class QueueView:
+    """A queue's cards.
+
+    Attributes:
+        unpromised_milli: how much of what it (or whoever is guaranteed for it) holds is borrowed already; negative:
+            so much is left of the guarantee. None where no queue is guaranteed anything.
+        limit_milli: what it may not exceed; None without a limit.
+    """
+
+    used_milli: int
+    unpromised_milli: int | None
+    limit_milli: int | None
+
+
+def queue_view(state: State, name: str) -> QueueView:
+    """What a queue uses, borrows, and may not exceed; a leaf lives on the nearest guarantee above it."""
+    path = state.queues.by_name[name].path
+    unpromised = None
+    if state.queues.has_guarantees:
+        promised = next((node for node in path if node.queue.guarantee.gpu_milli > 0), path[0])
+        unpromised = promised.gpu_milli - promised.queue.guarantee.gpu_milli
+    limits = [node.queue.limit.gpu_milli for node in path[:1] if node.queue.limit is not None]
+    return QueueView(path[0].gpu_milli, unpromised, limits[0] if limits else None)
+
+
+@dataclass(frozen=True, slots=True)
+class QueueStatus:
+    """A queue with what it and those below it hold.
+
+    Attributes:
+        takes_jobs: it has none below it.
+    """
+
+    queue: Queue
+    gpu_milli: int
+    cpu_milli: int
+    memory_mib: int
+    takes_jobs: bool
+
+
+def queue_statuses(state: State) -> list[QueueStatus]:
+    """Every queue, each behind its parent."""
+    tree = state.queues
+    found: list[QueueStatus] = []
+    left = [ROOT_QUEUE]
+    while left:
+        node = tree.by_name[left.pop()]
+        takes_jobs = tree.is_leaf(node.queue.name)
+        found.append(QueueStatus(node.queue, node.gpu_milli, node.cpu_milli, node.memory_mib, takes_jobs))
+        left += reversed(node.children)
+    return found

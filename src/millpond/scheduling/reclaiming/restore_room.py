@@ -1,0 +1,81 @@
+"""Room for suspended work that is wanted back: who came to its cards meanwhile and ranks below it leaves them again.
+
+Suspended work goes on where it was, so it does not line up and no plan is made for it. Where it may go on and does not
+fit, those that hold its devices are asked to leave for it if all of them rank below it: of a lower class of priority,
+or of the same and a lower share class (an online service comes back to the card that backfill has used while it was
+quiet). They leave in the gentlest way that makes room enough, and its place is claimed until they have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from millpond.model.reasons import Cause
+from millpond.model.states import JobState
+from millpond.scheduling.cycle.claims import Claim, Claims
+from millpond.scheduling.holdings import HoldState
+from millpond.scheduling.reclaiming.roster import SLOT_PROTECTED_UNTIL
+from millpond.scheduling.reclaiming.suspend_instead import ask_to_leave, soften
+from millpond.scheduling.records import JobRecord
+from millpond.scheduling.state import State
+from millpond.scheduling.suspension.suspension import can_retake, is_suspending
+
+
+def bring_back(state: State, claims: Claims, left: Sequence[JobRecord]) -> None:
+    """Ask whoever ranks below suspended work to leave its devices.
+
+    Args:
+        left: work that may go on and cannot.
+    """
+    for record in left:
+        pool = state.cluster.pools.get(record.job.pool)
+        if pool is None or not pool.suspends or record.id in claims.by_job or is_suspending(state, record):
+            continue
+        if not claims.are_on_nodes_of(record):
+            _make_way(state, claims, record)
+
+
+def _make_way(state: State, claims: Claims, record: JobRecord) -> None:
+    devices = {device for task in record.tasks if task.holding is not None for device in task.holding.devices}
+    victims = _holders(state, record, devices)
+    if not victims:
+        return
+    mark = state.journal.begin()
+    for victim in victims:
+        held = [task for task in victim.tasks if task.holding is not None]
+        for task in held:
+            if task.holding is not None:
+                state.cluster.change(task.holding, HoldState.NOTHING)
+        state.charge(victim, state.amount_of(victim, held), -1)
+        state.limits.count(victim, -1)
+    fits = can_retake(state, record)
+    softened = soften(state, victims, lambda: True) if fits else ()
+    state.journal.rollback(mark)
+    if not fits:
+        return
+    placed = [(task, task.holding) for task in record.tasks if task.holding is not None]
+    claims.put(record.id, Claim(placed, tuple((each.id, each.attempt, ()) for each in victims), Cause.PREEMPTED))
+    ask_to_leave(state, victims, softened, Cause.PREEMPTED, record.id)
+
+
+def _holders(state: State, record: JobRecord, devices: set[int]) -> list[JobRecord]:
+    """Running work on these devices; empty if one of them does not rank below the job, or is protected."""
+    found = []
+    for other in state.running.values():
+        if other is record or other.id in state.suspended:
+            continue
+        if any(task.holding is not None and devices & set(task.holding.devices) for task in other.tasks):
+            if not _may_ask(state, record, other):
+                return []
+            found.append(other)
+    return found
+
+
+def _may_ask(state: State, record: JobRecord, other: JobRecord) -> bool:
+    one, job = record.job, other.job
+    is_below = job.priority < one.priority or (
+        job.priority == one.priority and job.share_class.rank > one.share_class.rank
+    )
+    if not is_below or other.state is not JobState.RUNNING or other.slot < 0:
+        return False
+    return bool(state.roster.slots[SLOT_PROTECTED_UNTIL, other.slot] <= state.now)

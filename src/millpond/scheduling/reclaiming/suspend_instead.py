@@ -1,0 +1,76 @@
+"""The gentlest way out: whoever a plan would end is only suspended, where that makes room enough.
+
+Tried victim by victim on the trial ledger of a plan that was found, from the least disruptive way to the most: frozen,
+if the place of the successor needs its compute alone and its device memory may stay beside; swapped, if the host memory
+set aside takes its device memory; else it is ended. What the plan has proved stays proved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from millpond.model.decisions import SuspendMode
+from millpond.model.reasons import Cause
+from millpond.scheduling.holdings import Holding
+from millpond.scheduling.lifecycle import Trigger
+from millpond.scheduling.records import JobRecord
+from millpond.scheduling.state import State
+from millpond.scheduling.suspension.suspension import HOLD_OF, can_swap, leaves_by, suspend
+
+
+def soften(
+    state: State, victims: Sequence[JobRecord], is_enough: Callable[[], bool]
+) -> tuple[tuple[JobRecord, SuspendMode], ...]:
+    """Those of the victims that need not end, with how they leave; what they keep is taken on the trial ledger.
+
+    Args:
+        is_enough: whether the limits above the job they make room for still admit it.
+    """
+    ways = ((victim, _soften(state, victim, is_enough)) for victim in victims)
+    return tuple((victim, mode) for victim, mode in ways if mode is not None)
+
+
+def ask_to_leave(
+    state: State,
+    victims: Sequence[JobRecord],
+    softened: Sequence[tuple[JobRecord, SuspendMode]],
+    cause: Cause,
+    for_job: str,
+) -> None:
+    """Decide that victims leave for a job: in the way that ``soften`` found for them, else by an end.
+
+    Args:
+        softened: as ``soften`` gives it.
+    """
+    ways = {victim.id: mode for victim, mode in softened}
+    for victim in victims:
+        if victim.id in ways:
+            suspend(state, victim, ways[victim.id], cause, for_job)
+        else:
+            state.stop(victim, Trigger.ENDED_FOR_RETRY, cause, for_job=for_job)
+
+
+def _soften(state: State, victim: JobRecord, is_enough: Callable[[], bool]) -> SuspendMode | None:
+    holdings = [task.holding for task in victim.tasks if task.holding is not None]
+    for mode in leaves_by(state, victim):
+        if mode is SuspendMode.SWAP and not can_swap(state, victim):
+            continue
+        mark = state.journal.begin()
+        for holding in holdings:
+            state.cluster.change(holding, HOLD_OF[mode])
+        holders = [task for task in victim.tasks if task.holding is not None]
+        state.charge(victim, state.held_by(victim, holders), 1)
+        state.limits.count(victim, 1)
+        if is_enough() and _is_possible(state, holdings):
+            state.journal.commit()
+            return mode
+        state.journal.rollback(mark)
+    return None
+
+
+def _is_possible(state: State, holdings: Sequence[Holding]) -> bool:
+    """Whether what is held now can be held beside what these holdings keep, and the factor of the pool allows it."""
+    cluster = state.cluster
+    if any(cluster.is_overdrawn(holding) for holding in holdings):
+        return False
+    return not any(cluster.swapped.is_beyond(holding.devices) for holding in holdings)

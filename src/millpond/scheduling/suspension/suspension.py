@@ -1,0 +1,313 @@
+"""Work leaves its devices without ending, and goes on later where it was.
+
+Suspending takes two steps: it is decided, and the devices are free for others once the engine has confirmed it. Going
+on takes one, but needs the same devices and the leave of the job's queue. Work that left for others does not wait for
+that for ever: after a while it is ended, and lines up for another run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from millpond.model.decisions import Migrate, Placement, Resume, Suspend, SuspendMode
+from millpond.model.reasons import Cause
+from millpond.model.resources import Amount
+from millpond.model.states import TaskState
+from millpond.scheduling.holdings import Holding, HoldState
+from millpond.scheduling.lifecycle import Trigger
+from millpond.scheduling.records import JobRecord, TaskRecord
+from millpond.scheduling.state import State
+from millpond.scheduling.suspension.host_memory import short_of_host_memory
+
+HOLD_OF = {SuspendMode.FREEZE: HoldState.FROZEN, SuspendMode.SWAP: HoldState.SWAPPED}
+"""What suspended work still holds, by how it left."""
+
+BY_REST = "rest"
+"""``JobRecord.suspended_by`` of services that nobody wants anything of for now."""
+
+FOR_OTHERS = frozenset({Cause.RECLAIMED, Cause.PREEMPTED, Cause.LENDING_OVER, Cause.WINDOW_CLOSED})
+"""Why work leaves for others, or for its own hours: it goes on by itself, and if it cannot leave so it is ended."""
+
+
+def leaves_by(state: State, record: JobRecord) -> tuple[SuspendMode, ...]:
+    """How running work may leave its devices for others without ending, the less disruptive way first.
+
+    All its tasks have to run, and its engine must not have refused before. Of a device whose memory is unknown nobody
+    can say what fits beside work that is frozen there.
+    """
+    pool, job = state.cluster.pools.get(record.job.pool), record.job
+    if pool is None or not pool.suspends or record.suspend_refused or not job.may_freeze or record.kept is not None:
+        return ()
+    tasks = record.wanted()
+    if any(task.state is not TaskState.RUNNING or task.holding is None for task in tasks):
+        return ()
+    capacity = state.cluster.arrays.device_memory_cells
+    known = all(capacity[device] for task in tasks if task.holding is not None for device in task.holding.devices)
+    return (
+        *((SuspendMode.FREEZE,) if known else ()),
+        *((SuspendMode.SWAP,) if job.may_swap else ()),
+    )
+
+
+def suspend(state: State, record: JobRecord, mode: SuspendMode, cause: Cause, for_job: str = "") -> None:
+    """Decide that a running job leaves its devices, or a frozen one with its memory, too.
+
+    They are free for others once the engine has confirmed it.
+    """
+    trigger = Trigger.FREEZE_DECIDED if mode is SuspendMode.FREEZE else Trigger.SWAP_DECIDED
+    for task in record.tasks:
+        if task.state in (TaskState.RUNNING, TaskState.FROZEN) and task.holding is not None:
+            task.move(trigger)
+        if task.vacating is not None and task.vacating.hold is HoldState.NOTHING:
+            task.vacating = None  # it had just come back elsewhere, and leaves from there
+    if record.started_at is not None:
+        elapsed = state.now - record.started_at
+        record.attained_s = record.service_s(state.now)
+        record.debt_s = max(record.debt_s - elapsed, 0.0)
+        record.started_at = None
+    record.refresh()
+    record.suspended_at = record.ready_at = state.now
+    record.suspended_why, record.suspend_mode = cause, mode
+    state.suspended[record.id] = record
+    state.roster.remove(record)
+    _supersede(state, record)
+    state.emit(Suspend(state.next_id(), record.id, record.attempt, cause, mode, for_job))
+
+
+def suspended_now(state: State, record: JobRecord, mode: SuspendMode) -> None:
+    """The engine has confirmed that a job left its devices: the ledger follows."""
+    hold = HOLD_OF[mode]
+    tasks = suspended_tasks(record)
+    record.leave_s = state.now - record.suspended_at
+    state.count(record, state.held_by(record, tasks), -1)
+    for task in tasks:
+        if task.holding is not None:
+            state.cluster.change(task.holding, hold)
+    state.count(record, state.held_by(record, tasks), 1)
+
+
+def suspend_refused(state: State, refused: Suspend, reason: str) -> None:
+    """It could not leave its devices: it runs on, and is ended if others need them still.
+
+    It is not asked again to leave without ending in this run.
+    """
+    record = state.jobs[refused.job]
+    if any(task.holding is not None and task.holding.hold is HoldState.FROZEN for task in record.tasks):
+        _stays_frozen(record, reason)
+        return
+    for task in record.tasks:
+        if task.state in (TaskState.FROZEN, TaskState.SWAPPED):
+            task.move(Trigger.RESUME_DECIDED)
+            task.detail = reason
+    state.suspended.pop(record.id, None)
+    record.suspended_by = ""
+    record.suspend_refused = True
+    record.started_at = state.now
+    record.refresh()
+    state.watch_deadline(record)
+    state.enroll(record)
+    if _is_still_due(state, record, refused):
+        state.stop(record, Trigger.ENDED_FOR_RETRY, refused.cause, for_job=refused.for_job)
+
+
+def _stays_frozen(record: JobRecord, reason: str) -> None:
+    """A frozen job could not be swapped: it is where it was."""
+    for task in suspended_tasks(record):
+        task.move(Trigger.FREEZE_DECIDED)
+        task.detail = reason
+    record.suspend_mode, record.suspend_refused = SuspendMode.FREEZE, True
+    record.refresh()
+
+
+def _is_still_due(state: State, record: JobRecord, refused: Suspend) -> bool:
+    """Whether what work should have left its devices for still wants them, or its hours are still over."""
+    match refused.cause:
+        case Cause.PREEMPTED | Cause.RECLAIMED:
+            successor = state.jobs.get(refused.for_job)
+            return successor is not None and (bool(successor.line) or wants_back(state, successor))
+        case Cause.WINDOW_CLOSED:
+            return not state.is_in_window(record)
+        case Cause.LENDING_OVER:
+            return record.job.pool in state.unlent
+        case Cause.SCALED_TO_ZERO:
+            return bool(record.scaled_to_zero)
+        case _:
+            return False
+
+
+def wants_back(state: State, record: JobRecord) -> bool:
+    """Whether a job is suspended and would go on if there were room."""
+    return record.id in state.suspended and not record.suspended_by
+
+
+def can_swap(state: State, record: JobRecord) -> bool:
+    """Whether the host memory set aside takes the job's device memory, beside that of others on their way there."""
+    leaving = [
+        state.jobs[decision.job]
+        for decision in state.pending.values()
+        if (type(decision) is Suspend and decision.mode is SuspendMode.SWAP and decision.job in state.suspended)
+        or (type(decision) is Migrate and decision.job in state.running)
+    ]
+    holdings = [task.holding for job in (record, *leaving) for task in job.tasks if task.holding is not None]
+    return state.cluster.has_swap_space(holdings)
+
+
+def may_vacate(state: State, record: JobRecord) -> bool:
+    """Whether the job may be swapped off its devices for nobody in particular: anybody may come there then."""
+    return not why_not_vacated(state, record)
+
+
+def why_not_vacated(state: State, record: JobRecord) -> str:
+    """Why the job may not be swapped off its devices for nobody in particular; empty when it may."""
+    holdings = [task.holding for task in record.tasks if task.holding is not None]
+    if not can_swap(state, record):
+        return short_of_host_memory(state.cluster, holdings)
+    if not state.cluster.swapped.leave_room(holdings):
+        return f"pool {record.job.pool!r} lets no more device memory be swapped off its cards (memory_overcommit)"
+    return ""
+
+
+def is_suspending(state: State, record: JobRecord) -> bool:
+    """Whether the job was told to leave its devices and has not confirmed that it did."""
+    return any(
+        type(decision) is Suspend and decision.job == record.id and decision.attempt == record.attempt
+        for decision in state.pending.values()
+    )
+
+
+def is_leaving(record: JobRecord) -> bool:
+    """Whether a suspended job still holds what it held before, as its engine has not said that it left."""
+    hold = HOLD_OF[record.suspend_mode]
+    return any(task.holding is not None and task.holding.hold is not hold for task in suspended_tasks(record))
+
+
+def why_suspend_refused(record: JobRecord) -> str:
+    """Why its engine could not take a running job off its devices, for people; empty where it was not asked to."""
+    if not record.suspend_refused:
+        return ""
+    why = next((task.detail for task in record.tasks if task.detail), "its engine does not say why")
+    return f"could not leave its cards: {why}"
+
+
+def is_suspending_for(state: State, job_id: str) -> bool:
+    """Whether some work was told to leave its devices for this job and has not confirmed that it did."""
+    return any(
+        type(decision) is Suspend and decision.for_job == job_id and decision.job in state.suspended
+        for decision in state.pending.values()
+    )
+
+
+def given_up(state: State, record: JobRecord) -> Amount:
+    """What a suspended job no longer counts for, and needs again to go on."""
+    tasks = suspended_tasks(record)
+    held, asked = state.held_by(record, tasks), state.amount_of(record, tasks)
+    return Amount(
+        asked.gpu_milli - held.gpu_milli, asked.cpu_milli - held.cpu_milli, asked.memory_mib - held.memory_mib
+    )
+
+
+def gives_up_at(state: State, record: JobRecord) -> float | None:
+    """When suspended work is ended because it found no room again; None while it may wait for ever."""
+    pool = state.cluster.pools.get(record.job.pool)
+    if pool is None or not pool.suspends or record.suspended_by or record.suspended_why not in FOR_OTHERS:
+        return None
+    return record.ready_at + pool.longest_suspended_s
+
+
+def end_overlong(state: State) -> None:
+    """End suspended work that has waited for room for too long; it lines up for another run."""
+    for record in list(state.suspended.values()):
+        end_at = gives_up_at(state, record)
+        if end_at is not None and end_at <= state.now and not is_suspending(state, record):
+            state.stop(record, Trigger.ENDED_FOR_RETRY, Cause.SUSPENDED_TOO_LONG)
+
+
+def resume(state: State, record: JobRecord, cause: Cause) -> bool:
+    """Decide that a suspended job goes on where it was; False, and nothing changed, if it cannot yet.
+
+    Its devices have to be free again, and its queue has to admit what it gave up when it was suspended.
+    """
+    tasks = suspended_tasks(record)
+    mark = state.journal.begin()
+    needed = given_up(state, record)
+    if not state.admits(record, needed) or not _retake(state, tasks):
+        state.journal.rollback(mark)
+        return False
+    state.journal.commit()
+    goes_on(state, record, needed, cause)
+    return True
+
+
+def goes_on(state: State, record: JobRecord, needed: Amount, cause: Cause) -> None:
+    """Decide that a suspended job goes on with what its tasks hold again.
+
+    Args:
+        needed: what it did not count for while it was suspended.
+    """
+    tasks = suspended_tasks(record)
+    state.count(record, needed, 1)
+    for task in tasks:
+        task.move(Trigger.RESUME_DECIDED)
+    record.suspended_by = ""
+    record.started_at = state.now
+    record.refresh()
+    del state.suspended[record.id]
+    state.watch_deadline(record)
+    state.enroll(record)
+    _supersede(state, record)
+    state.emit(Resume(state.next_id(), record.id, record.attempt, cause, _place_told(state, record)))
+
+
+def give_back(state: State, record: JobRecord, task: TaskRecord, old: Holding) -> None:
+    """A task that was to go on elsewhere lies in host memory still: its job waits again, for what it held before."""
+    place = task.holding
+    if place is None:
+        return
+    state.count(record, state.held_by(record, (task,)), -1)
+    state.cluster.change(place, HoldState.NOTHING)
+    state.cluster.change(old, HoldState.SWAPPED)
+    task.holding, task.vacating = old, None
+    task.placement = state.placement_of(task, old)
+    state.count(record, state.held_by(record, (task,)), 1)
+    task.move(Trigger.SWAP_DECIDED)
+    record.started_at = None
+    record.refresh()
+    record.suspended_at = record.ready_at = state.now
+    state.suspended[record.id] = record
+    state.roster.remove(record)
+
+
+def _place_told(state: State, record: JobRecord) -> Placement | None:
+    """Where a job goes on, if it could be elsewhere than it was."""
+    task = record.tasks[0]
+    if len(record.tasks) > 1 or task.holding is None:
+        return None
+    found = [state.cluster.device(device) for device in task.holding.devices]
+    return task.placement if any(pair is not None and pair[1].remaps for pair in found) else None
+
+
+def can_retake(state: State, record: JobRecord) -> bool:
+    """Let a suspended job hold again what it held, in the open transaction; False if its queue or devices forbid it."""
+    return state.admits(record, given_up(state, record)) and _retake(state, suspended_tasks(record))
+
+
+def _supersede(state: State, record: JobRecord) -> None:
+    """What the engine still has to say to an earlier order to leave, or to go on, no longer counts."""
+    for decision in list(state.pending.values()):
+        if isinstance(decision, (Suspend, Resume)) and decision.job == record.id:
+            del state.pending[decision.id]
+
+
+def _retake(state: State, tasks: Sequence[TaskRecord]) -> bool:
+    """Let suspended tasks hold again what they held, in the open transaction; False if that is too much."""
+    for task in tasks:
+        if task.holding is not None:
+            state.cluster.change(task.holding, HoldState.RUNNING)
+            if state.cluster.is_overdrawn(task.holding):
+                return False
+    return True
+
+
+def suspended_tasks(record: JobRecord) -> list[TaskRecord]:
+    """The tasks of a job that were told to leave their devices and to wait."""
+    return [task for task in record.tasks if task.state in (TaskState.FROZEN, TaskState.SWAPPED)]

@@ -1,0 +1,134 @@
+"""Hours that come and go: the windows of jobs, and the hours in which pools lend.
+
+A job with windows stands in no line while they are closed. At their end it leaves its devices: its device memory moves
+to host memory if its pool suspends and it can be swapped; it is frozen if that keeps no card from others or is all that
+it allows; else it is ended, with notice and grace, and lines up again when they open. That is the job's own wish, so
+nothing that it was promised stands against it.
+
+While a pool does not lend, nobody starts or goes on there beyond the guarantee of their queue (``State.admits``). When
+its hours end, the youngest borrowed work leaves in the same way, but for what is not preemptible. Neither is a failure
+or a preemption.
+"""
+
+from __future__ import annotations
+
+import heapq
+
+from millpond.model import windows
+from millpond.model.decisions import SuspendMode
+from millpond.model.reasons import Cause
+from millpond.model.resources import Amount
+from millpond.model.states import JobState
+from millpond.model.workloads import Suspendable
+from millpond.scheduling.lifecycle import Trigger
+from millpond.scheduling.records import BY_REQUEST, JobRecord
+from millpond.scheduling.state import State
+from millpond.scheduling.suspension.suspension import BY_REST, leaves_by, may_vacate, suspend
+
+BY_WINDOW = "window"
+"""``JobRecord.suspended_by`` of work whose window is closed."""
+
+BY_LENDING = "lending"
+"""The same of borrowed work whose pool does not lend now."""
+
+
+def follow_hours(state: State) -> None:
+    """Let in and send out whose hours begin and end by now."""
+    while state.window_changes and state.window_changes[0][0] <= state.now:
+        _, _, record = heapq.heappop(state.window_changes)
+        if not record.state.ended:
+            _turn(state, record)
+            state.watch_window(record)
+    if state.cluster.lends_by_hours or state.unlent:
+        _follow_lending(state)
+
+
+def next_change(state: State, now: float) -> float | None:
+    """When hours begin or end next for anybody; None when none do."""
+    while state.window_changes and state.window_changes[0][2].state.ended:
+        heapq.heappop(state.window_changes)
+    anybody = state.cluster.lends_by_hours and (state.running or state.waiting.count)
+    pools = state.cluster.pools.values() if anybody else ()
+    changes = [windows.next_change(pool.lending, now) for pool in pools if pool.lending]
+    known = [change for change in changes if change is not None]
+    return min([*known, *(at for at, _, _ in state.window_changes[:1])], default=None)
+
+
+# ---- the windows of jobs ------------------------------------------------------------------------------------------
+
+
+def _turn(state: State, record: JobRecord) -> None:
+    """The windows of a job opened or closed, or would have if they had not been changed."""
+    if state.is_in_window(record):
+        if record.suspended_by == BY_WINDOW:
+            record.suspended_by, record.ready_at = "", state.now
+        elif record.state is JobState.QUEUED and not record.line and not record.scaled_to_zero:
+            state.enqueue(record)
+    elif record.line:
+        state.waiting.remove(record)
+        record.line = ()
+    elif record.id in state.suspended:
+        if record.suspended_by not in (BY_REQUEST, BY_REST):
+            record.suspended_by, record.suspended_why = BY_WINDOW, Cause.WINDOW_CLOSED
+    elif record.id in state.running and not record.is_ending:
+        _leave(state, record, Cause.WINDOW_CLOSED, BY_WINDOW)
+
+
+def _leave(state: State, record: JobRecord, cause: Cause, kept_by: str) -> None:
+    """Running work leaves its devices, without ending if that is possible."""
+    modes = leaves_by(state, record)
+    if SuspendMode.SWAP in modes and record.gpu_milli and may_vacate(state, record):
+        suspend(state, record, SuspendMode.SWAP, cause)
+    elif (
+        modes
+        and cause is Cause.WINDOW_CLOSED
+        and (not record.gpu_milli or record.job.suspendable is Suspendable.FREEZE)
+    ):  # frozen work still counts as borrowing its card
+        suspend(state, record, SuspendMode.FREEZE, cause)
+    else:
+        state.stop(record, Trigger.ENDED_FOR_RETRY, cause)
+        return
+    record.suspended_by = kept_by
+
+
+# ---- the hours in which pools lend --------------------------------------------------------------------------------
+
+
+def _follow_lending(state: State) -> None:
+    shut = {
+        name
+        for name, pool in state.cluster.pools.items()
+        if pool.lending and not windows.is_open(pool.lending, state.now)
+    }
+    if shut == state.unlent:
+        return
+    closing, opening = sorted(shut - state.unlent), state.unlent - shut
+    state.unlent = shut
+    for record in state.suspended.values():
+        if record.suspended_by == BY_LENDING and record.job.pool in opening:
+            record.suspended_by, record.ready_at = "", state.now
+    if opening:
+        state.cluster.releases += 1
+    for pool in closing:
+        for record in _borrowed(state, pool):
+            _leave(state, record, Cause.LENDING_OVER, BY_LENDING)
+
+
+def _borrowed(state: State, pool: str) -> list[JobRecord]:
+    """The youngest work on a pool that has to leave so that nobody there has more than is guaranteed."""
+    runs = [
+        record
+        for record in state.running.values()
+        if record.job.pool == pool and record.gpu_milli and record.job.preemptible and not record.is_ending
+        and record.id not in state.suspended
+    ]  # fmt: skip
+    found = []
+    mark = state.journal.begin()
+    began = {record.id: state.now if record.started_at is None else record.started_at for record in runs}
+    for record in sorted(runs, key=lambda each: (-began[each.id], -each.sequence)):
+        if state.queues.borrows(record.queue, Amount()):
+            held = state.held_by(record, [task for task in record.tasks if task.holding is not None])
+            state.queues.charge(record.queue, held, -1)
+            found.append(record)
+    state.journal.rollback(mark)
+    return found

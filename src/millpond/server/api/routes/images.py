@@ -1,0 +1,166 @@
+"""Routes about the catalogue of images. What takes long answers with a line of JSON for each step."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from concurrent.futures import Future
+from typing import Annotated, Any
+
+from fastapi import Path
+from fastapi.responses import StreamingResponse
+from starlette.requests import HTTPConnection
+
+from millpond.model.tenants import DEFAULT_QUEUE
+from millpond.server.api.dependencies import ServiceOf
+from millpond.server.api.description import api_router
+from millpond.server.api.permits import Access, SecurityOf, may
+from millpond.server.auth.components import Security
+from millpond.server.auth.job_access import job_target
+from millpond.server.auth.roles import AccessTarget, Caller, Verb, demand, first_group
+from millpond.server.service import Service
+from millpond.server.storage.provisioning.images import Work
+from millpond.specs.api.images import (
+    ImageAdd,
+    ImageBuild,
+    ImageChange,
+    ImageEntry,
+    ImageInfo,
+    ImageList,
+    ImagePush,
+    ImageSave,
+    ImageStep,
+)
+from millpond.specs.job.images import NAME_PATTERN, TAG_PATTERN
+
+router = api_router(prefix="/images", tags=["images"])
+
+_Name = Annotated[str, Path(pattern=NAME_PATTERN, max_length=100)]
+_Tag = Annotated[str, Path(pattern=TAG_PATTERN)]
+_STEPS: dict[str, Any] = {
+    "response_class": StreamingResponse,
+    "responses": {
+        200: {"model": ImageStep, "content": {"application/x-ndjson": {}}, "description": "One step per line"}
+    },
+}
+
+
+async def image_in_path(request: HTTPConnection) -> AccessTarget:
+    """The image that the path names; the caller's own where there is none."""
+    service: Service = request.app.state.service
+    path = request.path_params
+    return await service.images.target(path["name"], path["tag"], request.state.act.caller)
+
+
+async def seen_image_in_path(request: HTTPConnection) -> AccessTarget:
+    """The same, as something to be used."""
+    service: Service = request.app.state.service
+    return await service.images.seen(request.path_params["name"], request.path_params["tag"])
+
+
+_Maker = Annotated[Access, may(Verb.CHANGE_IMAGES)]
+_Changer = Annotated[Access, may(Verb.CHANGE_IMAGES, image_in_path)]
+_User = Annotated[Access, may(Verb.READ_IMAGES, seen_image_in_path)]
+
+
+@router.get("")
+async def images(service: ServiceOf, access: Annotated[Access, may(Verb.READ_IMAGES)]) -> ImageList:
+    """The images that the caller may use, and on which machines they are."""
+    return ImageList(images=await service.images.list(access.sees))
+
+
+@router.post("", **_STEPS)
+async def add(wish: ImageAdd, service: ServiceOf, access: _Maker, security: SecurityOf) -> StreamingResponse:
+    """Put an image of a registry, or of the server's machine, into the catalogue."""
+    await _claim(service, access, wish, f"from {wish.reference}")
+    work = service.images.add(wish, access.caller, _queue(access.caller, security))
+    return _streamed(service, access, security, work)
+
+
+@router.post("/build", **_STEPS)
+async def build(wish: ImageBuild, service: ServiceOf, access: _Maker, security: SecurityOf) -> StreamingResponse:
+    """Build an image from a folder that was sent. It ends when the caller leaves."""
+    await _claim(service, access, wish, f"built from {wish.snapshot[:12]}")
+    queue = _queue(access.caller, security)
+    work = await asyncio.to_thread(service.images.build, wish, access.caller, queue)
+    return _streamed(service, access, security, work)
+
+
+@router.post("/save", **_STEPS)
+async def save(wish: ImageSave, service: ServiceOf, access: _Maker, security: SecurityOf) -> StreamingResponse:
+    """Make an image of what a task of a job has become; the job must be one that the caller may be inside."""
+    job = await asyncio.to_thread(service.lookup.look, wish.job)
+    demand(access.caller, Verb.USE_JOBS, job_target(job))
+    await _claim(service, access, wish, f"saved from {job.id}")
+    work = await asyncio.to_thread(service.images.save, wish, job, access.caller)
+    return _streamed(service, access, security, work)
+
+
+@router.post("/{name}/{tag}/pull", **_STEPS)
+async def pull(name: _Name, tag: _Tag, service: ServiceOf, access: _User, security: SecurityOf) -> StreamingResponse:
+    """Have an image of the catalogue on the machines before a job needs it."""
+    access.tell("fetched")
+    return _streamed(service, access, security, await asyncio.to_thread(service.images.pull, name, tag))
+
+
+@router.post("/{name}/{tag}/push", **_STEPS)
+async def push(
+    name: _Name, tag: _Tag, wish: ImagePush, service: ServiceOf, access: _Changer, security: SecurityOf
+) -> StreamingResponse:
+    """Send an image of the catalogue to a registry; ``exact`` of the last line is as what that has it now.
+
+    Who may is who may say who sees it. The registry is told what the secret says, never what the server's account may.
+    """
+    access.tell(f"sent to {wish.reference}")
+    entry = await service.images.entry(name, tag)
+    queue = _queue(access.caller, security)
+    work = await asyncio.to_thread(service.images.push, entry, wish, access.caller, queue)
+    return _streamed(service, access, security, work)
+
+
+@router.patch("/{name}/{tag}")
+async def change(name: _Name, tag: _Tag, wish: ImageChange, service: ServiceOf, access: _Changer) -> ImageInfo:
+    """Say other words about an image, or let others see it."""
+    info = await service.images.change(name, tag, wish)
+    access.tell(f"for {info.visibility}")
+    return info
+
+
+@router.delete("/{name}/{tag}")
+async def remove(name: _Name, tag: _Tag, service: ServiceOf, access: _Changer) -> ImageInfo:
+    """Take an image out of the catalogue."""
+    info = await service.images.remove(name, tag)
+    access.tell("removed", before=info.digest)
+    return info
+
+
+async def _claim(service: Service, access: Access, wish: ImageEntry, how: str) -> None:
+    """Make sure that the name is nobody else's, and tell the audit log."""
+    access.demand(await service.images.target(wish.name, wish.tag, access.caller))
+    access.tell(how)
+
+
+def _queue(caller: Caller, security: Security) -> str:
+    """Whose rule about registries counts for what somebody puts into the catalogue; empty for an admin: none."""
+    group = first_group(caller)
+    if caller.admin:
+        return ""
+    return security.accounts.group(group).queue if group else DEFAULT_QUEUE
+
+
+def _streamed(service: Service, access: Access, security: Security, work: Work) -> StreamingResponse:
+    """The steps of something; how it comes out is in the audit log before its last line."""
+    act = access.act
+    act.lasts = True
+
+    def ended(status: int, words: str) -> Future[None] | None:
+        act.after = f"{act.after}: {words}" if act.after else words
+        entry = act.entry(status)
+        return None if entry is None else security.audit.add_now(entry)
+
+    return StreamingResponse(_lines(service.images.steps(work, ended)), media_type="application/x-ndjson")
+
+
+async def _lines(steps: AsyncIterator[ImageStep]) -> AsyncIterator[str]:
+    async for step in steps:
+        yield step.model_dump_json() + "\n"

@@ -1,0 +1,125 @@
+"""Routes for people who work inside a job: links to what it serves, commands beside it, its ports."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Annotated, TypeAlias
+
+from fastapi import Query, Request, WebSocket, WebSocketDisconnect
+
+from millpond.model.errors import ConflictError, MillpondError
+from millpond.model.states import JobState
+from millpond.server.api.dependencies import PassesOf, ServiceOf
+from millpond.server.api.description import BYTES_BODY, api_router
+from millpond.server.api.permits import Access, SecurityOf, job_in_path, may
+from millpond.server.auth.job_access import entrance
+from millpond.server.auth.roles import Verb, demand
+from millpond.server.jobs.activity import Activity
+from millpond.server.jobs.task_inputs import InputPiece
+from millpond.server.serving.proxy.access_tokens import LINK_GOOD_FOR_S, AccessToken
+from millpond.server.sessions.websockets import as_message, relay_command, relay_port, running_task, visit, way_to_port
+from millpond.specs.api.job_requests import InputInfo
+from millpond.specs.api.jobs import LinkInfo
+from millpond.specs.job.job_ids import service_of
+from millpond.specs.job.serving import OPEN_PATH, ORIGIN_OPEN_PATH, SERVING_KINDS, base_path
+
+router = api_router(prefix="/jobs", tags=["interactive"])
+
+_INSIDE = [may(Verb.USE_JOBS, job_in_path)]
+Seer = Annotated[Access, may(Verb.READ_JOBS, job_in_path)]
+TaskNumber: TypeAlias = Annotated[int, Query(ge=0, lt=2**31)]
+
+
+@router.post("/{job}/link", status_code=201)
+async def link(
+    job: str,
+    service: ServiceOf,
+    passes: PassesOf,
+    security: SecurityOf,
+    access: Seer,
+    alone: Annotated[bool, Query()] = False,
+) -> LinkInfo:
+    """A link that signs a browser in to what a job that has not ended serves. It works once, within a minute.
+
+    A revision of a service is shown as the service, or, with ``alone``, by itself.
+    """
+    info = await service.jobs.find(job)
+    demand(access.caller, *entrance(info))
+    if info.kind not in SERVING_KINDS:
+        raise ConflictError(f"job {info.id} is of kind {info.kind} and serves nothing", "use kind dev or service")
+    address = info.id if alone else service_of(info.id)
+    present = info if alone else await service.jobs.find(service.front.routes.present(address))
+    if JobState(present.state).ended:
+        raise ConflictError(f"job {info.id} has ended ({present.state})", f"start it anew with `pond clone {info.id}`")
+    access.tell("a link to what it serves")
+    caller = access.caller
+    ticket = passes.link(AccessToken(address, caller.user, security.accounts.pass_epoch(caller.user), caller.token))
+    origin = service.origins.url_of(address)
+    return LinkInfo(
+        open_path=f"{OPEN_PATH}?ticket={ticket}",
+        path=base_path(address),
+        good_for_s=LINK_GOOD_FOR_S,
+        open_url=f"{origin}{ORIGIN_OPEN_PATH}?ticket={ticket}" if origin else "",
+    )
+
+
+@router.put("/{job}/stdin", openapi_extra=BYTES_BODY)
+async def send_input(
+    job: str,
+    request: Request,
+    service: ServiceOf,
+    access: Annotated[Access, may(Verb.USE_JOBS, job_in_path)],
+    attempt: Annotated[int, Query(ge=1, le=10**9)],
+    offset: Annotated[int, Query(ge=0, lt=2**62)],
+    end: bool = False,
+) -> InputInfo:
+    """Send a piece of standard input to the task of a running job that was submitted with ``stdin: true``.
+
+    The body is the piece. Less of it may be taken than was sent, while the task reads slowly; the answer says up to
+    where to go on. A piece that comes again is taken once. After ten minutes without any piece, if an empty one, the
+    input ends.
+    """
+    access.act.continues = offset > 0
+    info = await service.jobs.find(job)
+    return await service.inputs.receive(info, InputPiece(attempt, offset, await request.body(), end))
+
+
+@router.websocket("/{job}/exec", dependencies=_INSIDE)
+async def run_command(client: WebSocket, job: str, service: ServiceOf, task: TaskNumber = 0) -> None:
+    """Run a command beside a task; see ``server.sessions.websockets`` for the messages."""
+
+    async def relay() -> None:
+        connection = await visit(service.state_dir, running_task(await service.jobs.find(job), task))
+        await relay_command(client, connection, lambda: service.activity.used(job))
+
+    await _serve(client, service.activity, job, relay)
+
+
+@router.websocket("/{job}/forward", dependencies=_INSIDE)
+async def forward(
+    client: WebSocket,
+    job: str,
+    service: ServiceOf,
+    task: TaskNumber = 0,
+    port: Annotated[int, Query(ge=0, le=65_535)] = 0,
+) -> None:
+    """Connect to a port of a task's machine; 0 is the port that the task was given."""
+
+    async def relay() -> None:
+        found = running_task(await service.jobs.find(job), task)
+        await relay_port(client, way_to_port(service.state_dir, found, port), lambda: service.activity.used(job))
+
+    await _serve(client, service.activity, job, relay)
+
+
+async def _serve(client: WebSocket, activity: Activity, job: str, relay: Callable[[], Awaitable[None]]) -> None:
+    """Whatever goes wrong is the last message: a client can read no body of a WebSocket that was refused."""
+    await client.accept()
+    with suppress(WebSocketDisconnect):  # it was killed, or its terminal was closed: nobody is there to be told
+        try:
+            with activity.visit(job):
+                await relay()
+        except MillpondError as error:
+            await client.send_text(as_message(error.cause, error.remedy))
+        await client.close()

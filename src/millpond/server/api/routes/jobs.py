@@ -1,0 +1,240 @@
+"""Routes about jobs."""
+
+from __future__ import annotations
+
+import json
+import unicodedata
+from collections.abc import AsyncIterator
+from typing import Annotated, Any
+
+from fastapi import Depends, Header, Query, Request, Response
+from fastapi.responses import StreamingResponse
+
+from millpond.model.states import JobState
+from millpond.model.workloads import LONGEST_JOB_ID
+from millpond.server.api.dependencies import ServiceOf, Word
+from millpond.server.api.description import JOB_FILE_BODY, JOB_FILES_BODY, api_router
+from millpond.server.api.permits import Access, job_in_path, may
+from millpond.server.auth.job_access import job_target
+from millpond.server.auth.roles import Verb
+from millpond.server.jobs.listing import ListRequest
+from millpond.server.store.jobs import JobFilter
+from millpond.server.views.logs import LogRequest
+from millpond.server.views.visibility import reader_of
+from millpond.specs.api.base import IDEMPOTENCY_HEADER
+from millpond.specs.api.events import EventList
+from millpond.specs.api.job_requests import ExtendRequest, MigrateRequest, ResizeRequest
+from millpond.specs.api.jobs import MOST_TOGETHER, JobInfo, JobList
+from millpond.specs.api.logs import LogChunk
+from millpond.specs.api.plans import PlanInfo
+from millpond.specs.api.reasons import ReasonInfo
+from millpond.specs.errors import Problem, SpecError
+
+_AUDITED = 10
+"""So many ids of jobs that are submitted together stand in the audit log."""
+
+router = api_router(prefix="/jobs", tags=["jobs"])
+
+Submitter = Annotated[Access, may(Verb.SUBMIT_JOBS)]
+Key = Annotated[str, Header(alias=IDEMPOTENCY_HEADER, max_length=200)]
+Lister = Annotated[Access, may(Verb.READ_JOBS)]
+Reader = Annotated[Access, may(Verb.READ_JOBS, job_in_path)]
+Changer = Annotated[Access, may(Verb.CHANGE_JOBS, job_in_path)]
+
+
+@router.post("", status_code=201, openapi_extra=JOB_FILE_BODY)
+async def submit(
+    request: Request,
+    service: ServiceOf,
+    access: Submitter,
+    key: Key = "",
+) -> JobInfo:
+    """Submit a job. The body is a job file as JSON; repeating the key gives the same job, never a second one."""
+    (info,) = await service.submissions.submit([await _document(request)], key, access.caller)
+    access.tell(f"queue {info.queue}", target=job_target(info))
+    return info
+
+
+@router.post("/batch", status_code=201, openapi_extra=JOB_FILES_BODY)
+async def submit_together(request: Request, service: ServiceOf, access: Submitter, key: Key = "") -> JobList:
+    """Submit several jobs: all of them are taken, or none is. ``after`` in one may name another of them.
+
+    The body is ``{"jobs": [JOB, ...]}``; repeating the key with the same body gives the same jobs.
+    """
+    documents = _documents(await _document(request))
+    jobs = await service.submissions.submit(documents, key, access.caller)
+    shown = ", ".join(info.id for info in jobs[:_AUDITED])
+    access.tell(f"{len(jobs)} jobs: {shown}{', ...' if len(jobs) > _AUDITED else ''}")
+    return JobList(jobs=jobs)
+
+
+@router.post("/plan", openapi_extra=JOB_FILE_BODY)
+async def plan(request: Request, service: ServiceOf, access: Submitter) -> PlanInfo:
+    """What would become of a job if it were submitted now: where, when, at whose cost. Nothing is submitted."""
+    return await service.plans.make(await _document(request), access.caller)
+
+
+async def _wanted(
+    state: Annotated[tuple[JobState, ...], Query()] = (),
+    user: Word = "",
+    queue: Word = "",
+    name: Word = "",
+) -> JobFilter:
+    return JobFilter(tuple(each.value for each in state), user, queue, unicodedata.normalize("NFC", name))
+
+
+@router.get("", response_model=JobList)
+async def list_jobs(
+    service: ServiceOf,
+    access: Lister,
+    wanted: Annotated[JobFilter, Depends(_wanted)],
+    everything: Annotated[bool, Query(alias="all")] = False,
+    limit: Annotated[int, Query(ge=1, le=100_000)] = 1_000,
+    members: Annotated[str, Query(max_length=LONGEST_JOB_ID)] = "",
+) -> Response:
+    """Jobs, the newest first: those that have not ended; those in some states; or all. An array is one of them; with
+    ``members`` it is its members that are listed."""
+    wish = ListRequest(wanted, everything, limit, members)
+    found = await service.jobs.listed(wish, reader_of(access.caller))
+    return Response(service.jobs.encoded(found), media_type="application/json")
+
+
+@router.get("/{job}")
+async def show(job: str, service: ServiceOf, access: Reader) -> JobInfo:
+    """One job."""
+    return await service.jobs.show(job, reader_of(access.caller))
+
+
+@router.get("/{job}/why")
+async def why(job: str, service: ServiceOf, access: Reader) -> ReasonInfo:
+    """Why a job waits, with the numbers, what would help, and when it should start."""
+    return await service.jobs.why(job, reader_of(access.caller))
+
+
+@router.post("/{job}/stop", status_code=202)
+async def stop(job: str, service: ServiceOf, access: Changer) -> JobInfo:
+    """Ask for the end of a job: it gets notice, and after its grace it is ended by force."""
+    return _told(access, await service.changes.stop(job, access.caller.user))
+
+
+@router.post("/{job}/suspend", status_code=202)
+async def suspend(job: str, service: ServiceOf, access: Changer, swap: bool = False) -> JobInfo:
+    """Halt a running job where it is, or the running members of an array; its share of compute is free for others.
+
+    Its memory stays; with ``swap`` its device memory moves to host memory, and its cards are free too.
+    """
+    return _told(access, await service.changes.suspend(job, access.caller.user, swap=swap))
+
+
+@router.post("/{job}/resume", status_code=202)
+async def resume(job: str, service: ServiceOf, access: Changer) -> JobInfo:
+    """Let a suspended job, or the suspended members of an array, go on as soon as there is room on their devices."""
+    return _told(access, await service.changes.resume(job, access.caller.user))
+
+
+@router.post("/{job}/migrate", status_code=202)
+async def migrate(job: str, wish: MigrateRequest, service: ServiceOf, access: Changer) -> JobInfo:
+    """Have a running job go on with other cards; the field ``migration`` of the answer says which way it goes.
+
+    Live where the engine can move its memory along on its node, else by an end and a start, which needs a job that
+    saves its work on notice, or ``restart``.
+    """
+    return _told(access, await service.changes.migrate(job, wish, access.caller.user))
+
+
+@router.post("/{job}/resize", status_code=202)
+async def resize(job: str, wish: ResizeRequest, service: ServiceOf, access: Changer) -> JobInfo:
+    """Give an elastic job another number of tasks: surplus ones get notice, missing ones join the rest.
+
+    Of an array all members that wait or run get it.
+    """
+    return _told(access, await service.changes.resize(job, wish, access.caller.user))
+
+
+@router.post("/{job}/extend", status_code=202)
+async def extend(job: str, wish: ExtendRequest, service: ServiceOf, access: Changer) -> JobInfo:
+    """Give a job with a time limit more time."""
+    return _told(access, await service.changes.extend(job, wish.by_s, access.caller.user))
+
+
+@router.get("/{job}/document")
+async def document(job: str, service: ServiceOf, access: Changer) -> dict[str, Any]:
+    """The job file that a job was submitted with; for those who may change the job, as it may hold secrets."""
+    return await service.jobs.document(job)
+
+
+@router.delete("/{job}")
+async def delete(job: str, service: ServiceOf, access: Changer) -> JobInfo:
+    """Drop a job that has ended, and all that it wrote."""
+    info = await service.removal.delete(job)
+    access.tell("deleted", before=info.state)
+    return info
+
+
+@router.get("/{job}/events")
+async def events(job: str, service: ServiceOf, access: Reader) -> EventList:
+    """A job's history: what happened and what was decided."""
+    return EventList(events=await service.events.of_job(job, reader_of(access.caller)))
+
+
+@router.get(
+    "/{job}/logs",
+    response_class=StreamingResponse,
+    responses={200: {"model": LogChunk, "content": {"application/x-ndjson": {}}, "description": "One chunk per line"}},
+)
+async def logs(
+    job: str,
+    service: ServiceOf,
+    access: Reader,
+    task: Annotated[int | None, Query(ge=0)] = None,
+    attempt: Annotated[int | None, Query(ge=1)] = None,
+    offset: Annotated[int, Query(ge=0, lt=2**62)] = 0,
+    follow: bool = False,
+    cursor: Annotated[str, Query(max_length=1_000_000)] = "",
+    tail: Annotated[int | None, Query(ge=0, lt=2**62)] = None,
+    since: Annotated[float | None, Query(ge=0, lt=2**40, allow_inf_nan=False)] = None,
+    timestamps: bool = False,
+) -> StreamingResponse:
+    """A job's output, one JSON chunk per line; with ``follow`` until the job is over, through all its attempts.
+
+    A chunk is of one stream, standard output or standard error. ``tail`` begins with so many last lines of each task,
+    found within the last 16 MiB of the logs together, ``since`` with what was written at this time or later (seconds
+    since 1970); with ``timestamps`` each chunk says when it was written.
+    """
+    wish = LogRequest(task, attempt, offset, follow, cursor, tail, since, timestamps)
+    chunks = await service.logs.read(job, wish)
+    return StreamingResponse(_lines(chunks), media_type="application/x-ndjson")
+
+
+def _told(access: Access, info: JobInfo) -> JobInfo:
+    access.tell(info.state)
+    return info
+
+
+async def _lines(chunks: AsyncIterator[LogChunk]) -> AsyncIterator[str]:
+    async for chunk in chunks:
+        yield chunk.model_dump_json() + "\n"
+
+
+async def _document(request: Request) -> Any:
+    """The body as plain data."""
+    try:
+        return json.loads((await request.body()).decode(), parse_constant=_no_constant)
+    except json.JSONDecodeError as error:
+        fault = Problem(f"the body is not JSON: {error.msg}", "", "", error.lineno, error.colno)
+        raise SpecError([fault]) from error
+    except (ValueError, RecursionError) as error:
+        raise SpecError([Problem(f"the body is not JSON: {error}", "send a job file as JSON in UTF-8")]) from error
+
+
+def _documents(body: Any) -> list[Any]:
+    """The job files of a body that holds several."""
+    if not isinstance(body, dict) or set(body) != {"jobs"} or not isinstance(body["jobs"], list):
+        raise SpecError([Problem("the body holds no list of jobs", 'send {"jobs": [JOB, ...]}')])
+    if not 1 <= len(body["jobs"]) <= MOST_TOGETHER:
+        raise SpecError([Problem(f"{len(body['jobs'])} jobs together", f"send 1 to {MOST_TOGETHER} jobs at once")])
+    return body["jobs"]
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not a JSON value")

@@ -1,0 +1,84 @@
+"""Routes about oneself: log in, log out, who am I, another password."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import Request, Response
+
+from millpond.model.errors import ConflictError
+from millpond.server.api.account_views import limits_body, memberships
+from millpond.server.api.dependencies import ServiceOf
+from millpond.server.api.description import api_router
+from millpond.server.api.permits import Access, Myself, SecurityOf, may, open_to_all
+from millpond.server.api.session_cookie import end_session, start_session
+from millpond.server.auth.accounts import OWNER
+from millpond.server.auth.audited_request import Act
+from millpond.server.auth.group_invitations import VALID_S
+from millpond.server.auth.roles import AccessTarget, Verb
+from millpond.server.auth.secrets import csrf_of
+from millpond.specs.api.accounts import GroupInvitationInfo, LoginInfo, LoginRequest, PasswordChange, WhoInfo
+
+router = api_router(tags=["account"])
+
+
+@router.post("/login", dependencies=[open_to_all])
+def login(wish: LoginRequest, request: Request, response: Response, security: SecurityOf) -> LoginInfo:
+    """Log in by password or invitation: for a token, or with ``session`` for a cookie that programs cannot read."""
+    act: Act = request.state.act
+    act.caller, act.verb, act.claimed = None, "log-in", wish.user
+    logins = security.logins
+    if wish.invitation:
+        user = logins.by_invitation(wish.invitation, wish.new_password, act.address)
+        act.after = "by invitation, with a new password"
+    else:
+        user = logins.by_password(wish.user, wish.password, act.address)
+    act.claimed, act.target = user.name, AccessTarget("user", user.name)
+    token, secret = logins.admit(user, wish.session, wish.label)
+    if not wish.session:
+        return LoginInfo(user=user.name, token=secret, expires_at=token.expires_at)
+    start_session(response, secret, is_encrypted=request.url.scheme == "https")
+    return LoginInfo(user=user.name, csrf=csrf_of(secret), expires_at=token.expires_at)
+
+
+@router.post("/logout", status_code=204)
+def logout(access: Myself, request: Request, response: Response, security: SecurityOf) -> None:
+    """Revoke the token, or end the session, that this request bears."""
+    caller = access.caller
+    if caller.how == OWNER:
+        raise ConflictError(
+            "the token in the state directory cannot be logged out", "remove its file and start the server again"
+        )
+    security.accounts.tokens.revoke(security.accounts.tokens.get(caller.token))
+    end_session(response, is_encrypted=request.url.scheme == "https")
+    access.tell("logged out", target=AccessTarget("token", caller.token))
+
+
+@router.get("/whoami")
+def whoami(access: Myself, security: SecurityOf, service: ServiceOf) -> WhoInfo:
+    """Who one is to this server, and what one's token is confined to."""
+    caller = access.caller
+    return WhoInfo(
+        user=caller.user,
+        admin=caller.admin,
+        how=caller.how,
+        groups=memberships(security.accounts, caller.user),
+        invitations=[
+            GroupInvitationInfo(group=each.group, role=each.role.value, by=each.by, until=each.at + VALID_S)
+            for each in security.invitations.of_user(caller.user)
+        ],
+        verbs=sorted(caller.verbs or ()),
+        limits=limits_body(security.accounts.user(caller.user).limits),
+        disk=[service.disk.of_user(caller.user), *map(service.disk.of_group, sorted(caller.groups))],
+    )
+
+
+@router.put("/password", status_code=204)
+def change_password(
+    wish: PasswordChange, access: Annotated[Access, may(Verb.CHANGE_SELF)], security: SecurityOf
+) -> None:
+    """Choose another password; all other logins of this account end."""
+    caller = access.caller
+    present = None if caller.how == OWNER else wish.password
+    access.tell("another password", target=AccessTarget("user", caller.user))
+    security.logins.change_password(caller.user, present, wish.new_password, access.act.address, caller.token)

@@ -1,0 +1,141 @@
+"""Routes about the server itself and its machines."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Response
+
+from millpond.model.workloads import LONGEST_JOB_ID
+from millpond.server.api.dependencies import ServiceOf
+from millpond.server.api.description import REFUSALS, api_router
+from millpond.server.api.permits import Access, ClusterKeeper, ClusterReader, may, open_to_all
+from millpond.server.auth.roles import AccessTarget, Verb
+from millpond.server.monitoring.telemetry.sampling import KEPT
+from millpond.server.runtime.inbox import wall_clock
+from millpond.server.views.history_export import HistorySpan
+from millpond.server.views.visibility import reader_of
+from millpond.specs.api.base import LATEST
+from millpond.specs.api.devices import DeviceList
+from millpond.specs.api.events import DeliveryList, EventList
+from millpond.specs.api.history import HistoryPage
+from millpond.specs.api.nodes import CloseRequest, NodeInfo, NodeList, OpenRequest
+from millpond.specs.api.server import HealthInfo, ServerInfo
+from millpond.specs.api.usage import Grouping, UsageList
+
+MostEvents = Annotated[int, Query(ge=1, le=10_000, description="How many.")]
+MostLooks = Annotated[int, Query(ge=0, le=KEPT, description="How many earlier looks to tell of each.")]
+
+health = APIRouter(tags=["health"], responses=REFUSALS)
+router = api_router(tags=["cluster"])
+
+
+@health.get("/healthz", dependencies=[open_to_all], responses={503: {"model": HealthInfo}})
+async def healthz(service: ServiceOf, response: Response) -> HealthInfo:
+    """Whether the process is alive: it answers, and its scheduler runs. If not, a new start is all that helps."""
+    defect = service.health.dead()
+    if defect:
+        response.status_code = 503
+    return HealthInfo(status=defect or "ok")
+
+
+@health.get("/readyz", dependencies=[open_to_all], responses={503: {"model": HealthInfo}})
+async def readyz(service: ServiceOf, response: Response) -> HealthInfo:
+    """Whether requests should come here; if not, why.
+
+    They should while it takes no new work on for want of room, too: only this server can stop jobs and delete what
+    fills its disk.
+    """
+    trouble = await service.health.unready()
+    if trouble:
+        response.status_code = 503
+        return HealthInfo(status=trouble)
+    degraded = service.health.degraded()
+    return HealthInfo(status="degraded" if degraded else "ready", degraded=degraded)
+
+
+@router.get("/server")
+async def server(service: ServiceOf, access: ClusterReader) -> ServerInfo:
+    """The server: version, address, engine, how many jobs."""
+    return await service.about.info(access.caller.admin)
+
+
+@router.get("/nodes")
+async def nodes(service: ServiceOf, access: ClusterReader) -> NodeList:
+    """All machines, their devices, what is free and who holds the rest."""
+    return NodeList(nodes=await service.machines.all(reader_of(access.caller)))
+
+
+@router.get("/devices")
+async def devices(service: ServiceOf, access: ClusterReader, history: MostLooks = 0) -> DeviceList:
+    """All devices: use, memory, power and temperature, and what each task makes of its part of them."""
+    return DeviceList(devices=await service.machines.devices(reader_of(access.caller), history))
+
+
+@router.post("/nodes/{node}/close")
+async def close_node(node: str, wish: CloseRequest, service: ServiceOf, access: ClusterKeeper) -> NodeInfo:
+    """Let a machine take no new work: from now on, or planned for later. With ``drain`` preemptible work leaves it."""
+    info = await service.machines.close(node, wish, access.caller)
+    access.tell("drained" if wish.drain else "closed", target=AccessTarget("node", node))
+    return info
+
+
+@router.post("/nodes/{node}/open")
+async def open_node(node: str, wish: OpenRequest, service: ServiceOf, access: ClusterKeeper) -> NodeInfo:
+    """Let a machine take new work again, before it opens by itself."""
+    info = await service.machines.open(node, wish, access.caller)
+    access.tell("opened", target=AccessTarget("node", node))
+    return info
+
+
+@router.get("/nodes/{node}/events")
+async def node_events(node: str, service: ServiceOf, access: ClusterReader, limit: MostEvents = 100) -> EventList:
+    """The latest that happened to a machine."""
+    return EventList(events=await service.events.of_node(node, limit, reader_of(access.caller)))
+
+
+@router.get("/events")
+async def happenings(
+    service: ServiceOf,
+    access: ClusterReader,
+    after: Annotated[int | None, Query(ge=0, lt=2**62, description="Only what stands behind this ``seq``.")] = None,
+    limit: MostEvents = 100,
+) -> EventList:
+    """What happened to jobs and machines: the latest, or the first behind a place in the log."""
+    return EventList(events=await service.events.latest(after, limit, reader_of(access.caller)))
+
+
+@router.get("/history")
+async def history(
+    service: ServiceOf,
+    access: Annotated[Access, may(Verb.READ_JOBS)],
+    since: Annotated[float, Query(ge=0, le=LATEST, description="Seconds since 1970.")] = 0.0,
+    until: Annotated[float, Query(ge=0, le=LATEST, description="Seconds since 1970.")] = LATEST,
+    after: Annotated[str, Query(max_length=LONGEST_JOB_ID + 40, description="`next` of the answer before.")] = "",
+    limit: Annotated[int, Query(ge=1, le=1_000, description="How many jobs at most.")] = 500,
+) -> HistoryPage:
+    """Jobs that were submitted in a span and have ended, by submission, as rows of a trace that can be replayed."""
+    return await service.history.page(HistorySpan(since, until, after, limit), reader_of(access.caller))
+
+
+@router.get("/usage")
+async def usage(
+    service: ServiceOf,
+    access: Annotated[Access, may(Verb.READ_USAGE)],
+    by: Annotated[Grouping, Query(description="What to add up by.")] = "user",
+    since: Annotated[float, Query(ge=0, le=LATEST, description="Seconds since 1970.")] = 0.0,
+    until: Annotated[float | None, Query(ge=0, le=LATEST, description="Seconds since 1970; default: now.")] = None,
+) -> UsageList:
+    """Who held how much between two instants, up to now at the most: everybody, or whose usage one may see."""
+    now = wall_clock()  # what is held now has not been held any longer
+    return await service.books.usage(by, since, now if until is None else min(until, now), access.caller)
+
+
+@router.get("/webhooks/deliveries")
+async def deliveries(
+    service: ServiceOf,
+    access: Annotated[Access, may(Verb.READ_DELIVERIES)],
+    limit: Annotated[int, Query(ge=1, le=1000, description="How many.")] = 100,
+) -> DeliveryList:
+    """What was or is to be told to webhooks, and what came of it."""
+    return DeliveryList(deliveries=await service.books.deliveries(limit))

@@ -1,0 +1,106 @@
+"""Routes about users."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Annotated
+
+from millpond.server.api.account_views import limits_of, limits_text, user_info
+from millpond.server.api.dependencies import ServiceOf, TenantsOf
+from millpond.server.api.description import api_router
+from millpond.server.api.permits import Access, SecurityOf, may, user_in_path
+from millpond.server.auth.records import User
+from millpond.server.auth.roles import UserRole, Verb
+from millpond.specs.api.accounts import ChangedUser, Invitation, NewUser, UserChange, UserList
+from millpond.specs.api.sign_on import Binding, IdentityInfo
+
+router = api_router(prefix="/users", tags=["users"])
+
+Changer = Annotated[Access, may(Verb.CHANGE_USERS, user_in_path)]
+
+
+@router.get("")
+def list_users(access: Annotated[Access, may(Verb.READ_USERS)], security: SecurityOf) -> UserList:
+    """The accounts that one may see, by name."""
+    accounts = security.accounts
+    seen = [user for user in accounts.users() if access.sees(accounts.target_user(user.name))]
+    return UserList(users=[user_info(accounts, user) for user in seen])
+
+
+@router.post("", status_code=201)
+async def add_user(
+    wish: NewUser,
+    access: Annotated[Access, may(Verb.CHANGE_USERS)],
+    security: SecurityOf,
+    tenants: TenantsOf,
+    service: ServiceOf,
+) -> Invitation:
+    """Make an account; a person's comes with an invitation by which they choose a password."""
+    limits = limits_of(wish.limits)
+    user = User(wish.name, wish.admin, wish.service, limits=limits)
+    made = await asyncio.to_thread(security.accounts.add_user, user, wish.group or "", UserRole(wish.role))
+    what = "service" if made.service else "admin" if made.admin else "user"
+    access.tell(f"{what}, {wish.role} of {wish.group}" if wish.group else what)
+    access.act.target = security.accounts.target_user(made.name)
+    await tenants.changed_user(made)
+    info = user_info(security.accounts, made)
+    if made.service:
+        return Invitation(user=info)
+    token, secret = await asyncio.to_thread(security.logins.invite, made.name)
+    warning = service.isolation.warning
+    return Invitation(user=info, invitation=secret, expires_at=token.expires_at, warning=warning)
+
+
+@router.patch("/{user}")
+async def change_user(
+    user: str, wish: UserChange, access: Changer, security: SecurityOf, tenants: TenantsOf, service: ServiceOf
+) -> ChangedUser:
+    """Make somebody an admin or no longer one, disable or enable an account, change its limits."""
+
+    def change(known: User) -> User:
+        changed = replace(
+            known,
+            admin=known.admin if wish.admin is None else wish.admin,
+            disabled=known.disabled if wish.disabled is None else wish.disabled,
+            limits=known.limits if wish.limits is None else limits_of(wish.limits),
+        )
+        access.tell(_summary(changed), _summary(known))
+        return changed
+
+    changed = await asyncio.to_thread(security.accounts.change_user, user, change)
+    await tenants.changed_user(changed)
+    warning = service.isolation.warning if wish.disabled is False else ""
+    return ChangedUser(**user_info(security.accounts, changed).model_dump(), warning=warning)
+
+
+@router.post("/{user}/invitation", status_code=201)
+def invite(user: str, access: Changer, security: SecurityOf) -> Invitation:
+    """A new invitation, for somebody who has lost their password; the present one stays until it is used."""
+    token, secret = security.logins.invite(user)
+    access.tell("invited")
+    info = user_info(security.accounts, security.accounts.user(user))
+    return Invitation(user=info, invitation=secret, expires_at=token.expires_at)
+
+
+@router.put("/{user}/identity")
+def bind(user: str, wish: Binding, access: Changer, security: SecurityOf) -> IdentityInfo:
+    """From now on, whoever logs in at the provider as this subject has this account."""
+    sign_on = security.sign_on
+    before = sign_on.identities.of(user)
+    bound = sign_on.identities.bind(user, sign_on.rules.issuer, wish.subject)
+    access.tell(f"{bound.subject} at {bound.issuer}", f"{before.subject} at {before.issuer}" if before else "")
+    return IdentityInfo(user=user, issuer=bound.issuer, subject=bound.subject)
+
+
+@router.delete("/{user}/identity")
+def unbind(user: str, access: Changer, security: SecurityOf) -> IdentityInfo:
+    """Nobody at a provider has this account any more; its tokens stay."""
+    ended = security.sign_on.identities.unbind(user)
+    access.tell("bound to nobody", f"{ended.subject} at {ended.issuer}")
+    return IdentityInfo(user=user, issuer=ended.issuer, subject=ended.subject)
+
+
+def _summary(user: User) -> str:
+    words = [word for word, holds in (("admin", user.admin), ("disabled", user.disabled)) if holds]
+    return ", ".join([*words, limits_text(user.limits)])

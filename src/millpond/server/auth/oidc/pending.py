@@ -1,0 +1,78 @@
+"""What has begun and waits for its other half: found by a secret, once, for a few minutes, and never without bound.
+
+It is kept in memory: whoever was on their way when the server ended begins again.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Generic, TypeVar
+
+from millpond.model.errors import UnavailableError
+from millpond.server.auth.throttle import network_of
+
+T = TypeVar("T")
+
+MOST_OF_ONE_ADDRESS: Final = 50
+"""Many people may share an address; who begins more pushes out their own, and nobody else's."""
+MOST: Final = 5_000
+OVER: Final = "this login is over: it was used, is too old, or began before a restart"
+"""What whoever comes with the key of something that is not kept is told."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept(Generic[T]):
+    what: T
+    place: str
+    until: float
+
+
+class PendingLogins(Generic[T]):
+    """Things by key.
+
+    Args:
+        good_for_s: so long each is kept.
+        clock: seconds.
+    """
+
+    def __init__(self, good_for_s: float, clock: Callable[[], float]) -> None:
+        self._good_for_s = good_for_s
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._kept: dict[str, _Kept[T]] = {}
+
+    def put(self, key: str, what: T, address: str) -> float:
+        """Keep something; returns until when.
+
+        Args:
+            address: of whoever it is for.
+
+        Raises:
+            UnavailableError: too much waits already.
+        """
+        place = network_of(address)
+        with self._lock:
+            now = self._clock()
+            self._kept = {key: kept for key, kept in self._kept.items() if now < kept.until}
+            mine = [key for key, kept in self._kept.items() if kept.place == place]
+            for oldest in mine[: max(len(mine) - MOST_OF_ONE_ADDRESS + 1, 0)]:
+                del self._kept[oldest]
+            if len(self._kept) >= MOST:
+                raise UnavailableError("too many people are logging in", "try again in some minutes")
+            until = now + self._good_for_s
+            self._kept[key] = _Kept(what, place, until)
+        return until
+
+    def get(self, key: str) -> T | None:
+        """What is kept under a key; None when nothing is, or not any more."""
+        with self._lock:
+            kept = self._kept.get(key)
+            return kept.what if kept is not None and self._clock() < kept.until else None
+
+    def take(self, key: str) -> T | None:
+        """The same, and it is not kept any longer: only one caller gets it."""
+        with self._lock:
+            kept = self._kept.pop(key, None)
+            return kept.what if kept is not None and self._clock() < kept.until else None

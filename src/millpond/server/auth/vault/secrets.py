@@ -1,0 +1,124 @@
+"""Secrets of users, groups and the server itself: kept encrypted, handed to tasks and signatures, shown to nobody.
+
+The key lies in a file of the state directory, not in the database: neither alone tells anything. Each secret is sealed
+together with its owner and its name, so that none can be passed off as another.
+"""
+
+from __future__ import annotations
+
+import base64
+import secrets
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Final
+
+from millpond.model.errors import NotFoundError, UnavailableError
+from millpond.server.auth.vault.ciphers import NONCE_BYTES, Cipher
+from millpond.server.auth.vault.keys import own_key
+from millpond.server.store.secrets import SecretRow, SecretStore
+
+KEY_FILE: Final = "secrets.key"
+USER, GROUP, SERVER = "user", "group", "server"
+"""Whose a secret can be."""
+
+
+class Vault:
+    """The secrets of one server.
+
+    Args:
+        state_dir: where the key lies.
+        cipher: gives the one for what is kept from now on.
+        clock: seconds since 1970.
+    """
+
+    def __init__(
+        self, store: SecretStore, state_dir: Path, cipher: Callable[[], Cipher], clock: Callable[[], float]
+    ) -> None:
+        self._store = store
+        self._key_file = state_dir / KEY_FILE
+        self._cipher = cipher
+        self._clock = clock
+
+    def put(self, kind: str, owner: str, name: str, value: str, by: str) -> SecretRow:
+        """Keep a secret; one of the same owner and name is replaced.
+
+        Args:
+            by: who does it.
+
+        Raises:
+            UnavailableError: nothing can be encrypted here.
+        """
+        cipher = self._cipher()
+        nonce = secrets.token_bytes(NONCE_BYTES)
+        key = cipher.key_from(own_key(self._key_file), b"secrets")
+        sealed = nonce + cipher.seal(key, nonce, value.encode(), _about(kind, owner, name))
+        row = SecretRow(kind, owner, name, cipher.value, base64.b64encode(sealed).decode(), by, self._clock())
+        self._store.save(row)
+        return row
+
+    def all(self) -> list[SecretRow]:
+        """Every secret as it is kept, by owner and name."""
+        return self._store.all()
+
+    def drop(self, kind: str, owner: str, name: str) -> None:
+        """Forget a secret.
+
+        Raises:
+            NotFoundError: there is none.
+        """
+        if not self._store.drop(kind, owner, name):
+            raise NotFoundError(f"no secret {name!r} of {_whose(kind, owner)}", "list them with `pond secret ls`")
+
+    def value(self, kind: str, owner: str, name: str) -> str:
+        """A secret in the clear.
+
+        Raises:
+            NotFoundError: there is none.
+            UnavailableError: it cannot be opened: the key is another, or it was changed.
+        """
+        row = self._store.find(kind, owner, name)
+        if row is None:
+            raise NotFoundError(f"no secret {name!r} of {_whose(kind, owner)}", "set it with `pond secret set`")
+        cipher = Cipher(row.cipher)
+        sealed = base64.b64decode(row.sealed)
+        key = cipher.key_from(own_key(self._key_file), b"secrets")
+        value = cipher.open(key, sealed[:NONCE_BYTES], sealed[NONCE_BYTES:], _about(kind, owner, name))
+        if value is None:
+            what = f"the secret {name!r} of {_whose(kind, owner)}"
+            raise UnavailableError(
+                f"{what} cannot be opened: it was changed, or {self._key_file} is not its key",
+                "put the right key there, or set the secret again",
+            )
+        return value.decode()
+
+    def check(self, user: str, group: str, names: Iterable[str]) -> None:
+        """Whether a job of a user and group can be given these.
+
+        Raises:
+            NotFoundError: one is nobody's.
+        """
+        for name in names:
+            self._owner(user, group, name)
+
+    def environment(self, user: str, group: str, names: Iterable[str]) -> dict[str, str]:
+        """Variables for a job's tasks: the user's own secrets before those of the group.
+
+        Raises:
+            NotFoundError, UnavailableError: one is nobody's any more, or cannot be opened.
+        """
+        return {name: self.value(*self._owner(user, group, name), name) for name in names}
+
+    def _owner(self, user: str, group: str, name: str) -> tuple[str, str]:
+        for kind, owner in ((USER, user), (GROUP, group)):
+            if owner and self._store.find(kind, owner, name) is not None:
+                return kind, owner
+        also = f" or of group {group}" if group else ""
+        raise NotFoundError(f"no secret {name!r} of user {user}{also}", f"set it with `pond secret set {name}`")
+
+
+def _about(kind: str, owner: str, name: str) -> bytes:
+    return "\0".join((kind, owner, name)).encode()
+
+
+def _whose(kind: str, owner: str) -> str:
+    return "the server" if kind == SERVER else f"{kind} {owner}"

@@ -1,0 +1,256 @@
+"""One connection of the HTTP server, over uvicorn's parser: bounded in what it sends and in how long it takes.
+
+The parser itself takes headers without end, waits for them for ever, and reads to the end what has been answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+import socket
+import ssl
+from collections.abc import Callable
+from typing import Any, Final
+
+from uvicorn.config import Config
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.utils import get_remote_addr
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from uvicorn.server import ServerState
+
+from millpond.server.http.connections import HEAD_WITHIN_S, Connections
+
+LARGEST_HEAD: Final = 64 * 1024
+"""Bytes that a request's first line and headers may take together."""
+LARGEST_LEFTOVER: Final = 2**20
+"""Bytes of a body that are read and dropped after the answer, so that the client comes to read that."""
+_HANDSHAKE: Final = b"\x16"
+_RECORD_HEAD: Final = 5
+_LARGEST_RECORD: Final = 2**14
+"""Of RFC 8446, section 5.1: the kind of a record, how long its head is, and how long the rest may be."""
+
+
+def protocol_factory(connections: Connections, encryption: ssl.SSLContext | None) -> Callable[..., asyncio.Protocol]:
+    """What uvicorn calls for each new connection.
+
+    Args:
+        connections: counts them.
+        encryption: what they are encrypted with; None: they are not.
+    """
+
+    def make(
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> asyncio.Protocol:
+        protocol = _HttpConnection(config, server_state, app_state, _loop)
+        if encryption is None:
+            protocol.counted = _Counted(connections)
+            return protocol
+        return _TlsHandshake(protocol, encryption, _Counted(connections))
+
+    return make
+
+
+class _Counted:
+    """A connection as ``Connections`` knows it, whichever protocol speaks on it at the moment."""
+
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+        self._abort: Callable[[], object] | None = None
+
+    def opened(self, address: str, abort: Callable[[], object]) -> None:
+        """It has come, or is encrypted now.
+
+        Args:
+            abort: closes it at once.
+        """
+        is_new, self._abort = self._abort is None, abort
+        if is_new:
+            self._connections.opened(self, address)
+        else:
+            self._connections.is_encrypted(self)
+
+    def abort(self) -> None:
+        """Close it at once."""
+        if self._abort is not None:
+            self._abort()
+
+    def waits(self) -> None:
+        """It waits for a request."""
+        self._connections.waits(self)
+
+    def shakes_hands(self) -> None:
+        """Its TLS handshake has begun."""
+        self._connections.shakes_hands(self)
+
+    def begins(self, size: int) -> None:
+        """A part of a head has come."""
+        self._connections.begins(self, size)
+
+    def works(self) -> None:
+        """The head of a request is complete."""
+        self._connections.works(self)
+
+    def stalls(self) -> None:
+        """Its client does not take what is sent."""
+        self._connections.stalls(self)
+
+    def flows(self) -> None:
+        """Its client takes what is sent."""
+        self._connections.flows(self)
+
+    def closed(self) -> None:
+        """It is gone."""
+        self._connections.closed(self)
+
+
+class _HttpConnection(HttpToolsProtocol):
+    """Requests and answers, one after the other."""
+
+    counted: _Counted
+    _head_bytes: int | None = None
+    """Received of a head that is not complete; None between heads."""
+    _is_body_whole = True
+    _leftover_bytes = 0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """A client has come."""
+        super().connection_made(transport)
+        self.ws_protocol_class = functools.partial(_WebSocket, self.counted)  # type: ignore[assignment]
+        self.counted.opened(self.client[0] if self.client else "", transport.abort)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """It is gone."""
+        self.counted.closed()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Take what arrived."""
+        super().data_received(data)
+        if self._head_bytes is not None:
+            self._head_bytes += len(data)
+            if self._head_bytes > LARGEST_HEAD and not self.transport.is_closing():
+                self.send_400_response(f"The headers of a request may take {LARGEST_HEAD // 1024} KiB.")
+            self.counted.begins(len(data))
+        elif not self._is_body_whole and self.cycle is not None and self.cycle.response_complete:
+            self._leftover_bytes += len(data)
+            if self._leftover_bytes > LARGEST_LEFTOVER:
+                self.transport.abort()
+
+    def on_message_begin(self) -> None:
+        """A request begins."""
+        self._head_bytes = 0
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        """Its head is here."""
+        self._head_bytes = None
+        self._is_body_whole = False
+        self.counted.works()
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        """All of it is here."""
+        self._is_body_whole = True
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """It is answered."""
+        super().on_response_complete()
+        if not self.pipeline:
+            self.counted.waits()
+
+    def pause_writing(self) -> None:
+        """The client does not take what is sent."""
+        self.counted.stalls()
+        super().pause_writing()
+
+    def resume_writing(self) -> None:
+        """It does again."""
+        self.counted.flows()
+        super().resume_writing()
+
+
+class _WebSocket(WebSocketsSansIOProtocol):
+    """A connection that has become a WebSocket's."""
+
+    def __init__(self, counted: _Counted, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._counted = counted
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """It is gone."""
+        self._counted.closed()
+        super().connection_lost(exc)
+
+
+class _TlsHandshake(asyncio.Protocol):
+    """A connection until it is encrypted; from then on it is the other protocol's.
+
+    asyncio can do the handshake before it shows a connection, but then nobody can count those that never end it.
+    """
+
+    def __init__(self, protocol: _HttpConnection, encryption: ssl.SSLContext, counted: _Counted) -> None:
+        self._protocol = protocol
+        self._encryption = encryption
+        self._counted = counted
+        protocol.counted = counted
+        self._handshake: asyncio.Task[None]
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """A client has come: its socket is taken over before anything is read."""
+        connection = socket.socket(fileno=os.dup(transport.get_extra_info("socket").fileno()))
+        client = get_remote_addr(transport)
+        transport.abort()
+        self._handshake = self._protocol.loop.create_task(self._encrypt(connection))
+        self._protocol.connections.add(self)  # type: ignore[arg-type]
+        self._counted.opened(client[0] if client else "", self._handshake.cancel)
+
+    def shutdown(self) -> None:
+        """The server ends."""
+        self._handshake.cancel()
+
+    async def _encrypt(self, connection: socket.socket) -> None:
+        loop = self._protocol.loop
+        try:
+            if not await _hello_of(loop, connection):
+                raise ConnectionAbortedError
+            self._counted.shakes_hands()
+            await loop.connect_accepted_socket(
+                lambda: self._protocol, connection, ssl=self._encryption, ssl_handshake_timeout=HEAD_WITHIN_S
+            )
+        except (OSError, asyncio.CancelledError):
+            # ssl.SSLError is an OSError: the client speaks no TLS, or none that we speak, or it went away.
+            connection.close()
+            self._counted.closed()
+        finally:
+            self._protocol.connections.discard(self)
+
+
+async def _hello_of(loop: asyncio.AbstractEventLoop, connection: socket.socket) -> bool:
+    """Wait until the first record of a TLS handshake has come as a whole; false: what comes is something else.
+
+    Until then a connection costs next to nothing; what a handshake needs is fifty times as much.
+    """
+    connection.setblocking(False)
+    record = await _peek(loop, connection, _RECORD_HEAD)
+    size = int.from_bytes(record[3:5])
+    if record[:1] != _HANDSHAKE or not 0 < size <= _LARGEST_RECORD:
+        return False
+    return len(await _peek(loop, connection, _RECORD_HEAD + size)) == _RECORD_HEAD + size
+
+
+async def _peek(loop: asyncio.AbstractEventLoop, connection: socket.socket, size: int) -> bytes:
+    """What has come, once that are so many bytes or the other end is closed; it stays to be read."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size)
+    something = asyncio.Event()
+    loop.add_reader(connection, something.set)
+    try:
+        await something.wait()
+    finally:
+        loop.remove_reader(connection)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
+    return connection.recv(size, socket.MSG_PEEK)

@@ -1,0 +1,193 @@
+"""What people ask of jobs that have not ended: to stop, to halt, to go on, to have other cards, a size, more time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from millpond.model.amounts import seconds_text
+from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError
+from millpond.model.events import (
+    DesiredCountChanged,
+    Event,
+    MigrateRequested,
+    ResumeRequested,
+    SuspendRequested,
+    TimeLimitChanged,
+)
+from millpond.model.states import JobState
+from millpond.model.workloads import Job, Kind, Role
+from millpond.scheduling.records import JobRecord
+from millpond.server.jobs.job_files import JobFiles
+from millpond.server.runtime.inbox import ChangeJob
+from millpond.server.runtime.loop import Loop
+from millpond.server.runtime.queries import CoreQueries
+from millpond.server.serving.services import Services
+from millpond.specs.api.job_requests import MigrateRequest, ResizeRequest
+from millpond.specs.api.jobs import JobInfo
+
+LongestDev = Callable[[str, str], float | None]
+
+
+class Changes:
+    """Passes on what is asked of jobs.
+
+    Args:
+        services: knows which jobs stand for a service that was updated.
+        longest_dev_s: how far the time limit of a place to work of a user and a group can be extended; None: without
+            bound.
+    """
+
+    def __init__(
+        self, loop: Loop, queries: CoreQueries, services: Services, job_files: JobFiles, longest_dev_s: LongestDev
+    ) -> None:
+        self._loop = loop
+        self._queries = queries
+        self._services = services
+        self._job_files = job_files
+        self._longest_dev_s = longest_dev_s
+
+    async def stop(self, job: str, by: str) -> JobInfo:
+        """Ask for the end of a job; of a service that was updated, of all its revisions.
+
+        Raises:
+            NotFoundError, ConflictError: it never was, or has ended already.
+        """
+        first, *others = self._services.live_jobs(job)
+        for other in others:
+            await self._queries.answered(self._loop.stop_job(other, by))
+        return await self._queries.answered(self._loop.stop_job(first, by))
+
+    async def suspend(self, job: str, by: str, *, swap: bool = False) -> JobInfo:
+        """Halt a running job where it is, or the members of an array that run; compute is free for others then.
+
+        Args:
+            swap: its device memory moves to host memory, so that its cards are free too.
+
+        Raises:
+            NotFoundError, ConflictError: it never was, or does not run, or there is no room in host memory.
+        """
+        return await self._change_each(
+            job, lambda record, now: SuspendRequested(now, record.id, swap, by), _runs, "runs"
+        )
+
+    async def resume(self, job: str, by: str) -> JobInfo:
+        """Let a suspended job, or those members of an array, go on as soon as their devices allow it.
+
+        Raises:
+            NotFoundError, ConflictError: it never was, or is not suspended.
+        """
+        return await self._change_each(
+            job, lambda record, now: ResumeRequested(now, record.id, by), _is_halted, "is suspended"
+        )
+
+    async def migrate(self, job: str, wish: MigrateRequest, by: str) -> JobInfo:
+        """Have a running job go on with other cards: as it runs if that can be, else by an end and a start.
+
+        Raises:
+            NotFoundError: no such job, node or card.
+            InvalidInputError, ConflictError: it cannot go there, or would lose its work.
+        """
+        job = self._services.standing_for(job)
+        info = self._loop.job_cache.get(job)
+        if info is not None and info.array is not None:
+            raise InvalidInputError(f"{job!r} is an array", f"its members migrate one by one, such as {job}[0]")
+        fixed = ""
+        if info is not None:
+            file = await asyncio.to_thread(self._job_files.file_of, job)
+            fixed = "it runs in a container, which was given its cards when it started" if file.image else ""
+
+        def change(record: JobRecord, now: float) -> MigrateRequested:
+            return MigrateRequested(now, job, wish.to, wish.restart, fixed, by)
+
+        return await self._queries.answered(self._loop.change_job(ChangeJob(job, change)))
+
+    async def _change_each(
+        self, job: str, event: Callable[[JobRecord, float], Event], concerns: Callable[[JobInfo], bool], in_words: str
+    ) -> JobInfo:
+        """Ask something of a job; of an array, of each member that it concerns, and it is enough if one can do it."""
+        job = self._services.standing_for(job)
+        array = self._loop.job_cache.get(job)
+        if array is None or array.array is None:
+            return await self._queries.answered(self._loop.change_job(ChangeJob(job, event)))
+        members = [info.id for info in self._loop.job_cache.newest_first() if info.parent == job and concerns(info)]
+        if not members:
+            raise ConflictError(f"no member of array {job!r} {in_words}", f"see `pond ps --members {job}`")
+        asked = [self._loop.change_job(ChangeJob(member, event)) for member in members]
+        answers = await asyncio.gather(*map(self._queries.answered, asked), return_exceptions=True)
+        failed = [answer for answer in answers if isinstance(answer, BaseException)]
+        if len(failed) == len(members):
+            raise failed[0]
+        return self._loop.job_cache.get(job) or array
+
+    async def resize(self, job: str, wish: ResizeRequest, by: str) -> JobInfo:
+        """Give an elastic job another number of tasks; of an array, each member that waits or runs.
+
+        Raises:
+            NotFoundError: no such job or role.
+            ConflictError: no member of the array waits or runs.
+            InvalidInputError: outside the role's bounds, or the job has several roles and none was named.
+        """
+        job = self._services.standing_for(job)
+        may_rest = wish.tasks > 0 or (await asyncio.to_thread(self._job_files.file_of, job)).may_rest
+
+        def change(record: JobRecord, now: float) -> DesiredCountChanged:
+            if not may_rest:
+                raise InvalidInputError(f"job {record.id!r} cannot go without tasks", "only a service with min: 0 can")
+            role = _role(record.job, wish.role)
+            if wish.tasks and not role.minimum <= wish.tasks <= role.maximum:
+                raise InvalidInputError(
+                    f"{wish.tasks} is not a number of tasks of role {role.name!r} of job {record.id!r} "
+                    f"(min {role.minimum}, max {role.maximum})",
+                    "stay within the bounds, which its job file lays down, such as tasks: {min: 1, max: 3}",
+                )
+            return DesiredCountChanged(now, record.id, role.name, wish.tasks, f"{by or 'somebody'} asked for it")
+
+        return await self._change_each(job, change, _has_not_ended, "waits or runs")
+
+    async def extend(self, job: str, by_s: float, by: str) -> JobInfo:
+        """Give a job with a time limit more time.
+
+        Raises:
+            NotFoundError, ConflictError: it never was, has ended, or has no limit.
+            InvalidInputError: that is more than the configuration, or a limit of its user or group, allows.
+        """
+
+        def change(record: JobRecord, now: float) -> TimeLimitChanged:
+            limit = record.job.time_limit_s
+            longest = self._longest_dev_s(record.job.user, record.job.group)
+            if limit is None:
+                raise ConflictError(f"job {job!r} has no time limit", "it runs until it is stopped")
+            if record.job.kind is Kind.DEV and longest is not None and limit + by_s > longest:
+                left = max(longest - limit, 0.0)
+                raise InvalidInputError(
+                    f"{seconds_text(limit + by_s)} in all are more than the {seconds_text(longest)} allowed here",
+                    f"extend it by at most {seconds_text(left)}",
+                )
+            return TimeLimitChanged(now, job, limit + by_s, by)
+
+        return await self._queries.answered(self._loop.change_job(ChangeJob(job, change)))
+
+
+def _runs(info: JobInfo) -> bool:
+    return info.state == JobState.RUNNING
+
+
+def _has_not_ended(info: JobInfo) -> bool:
+    return info.ended_at is None
+
+
+def _is_halted(info: JobInfo) -> bool:
+    """Whether it is suspended, or lost its run while people kept it so."""
+    return info.state == JobState.SUSPENDED or (info.state == JobState.QUEUED and bool(info.suspension))
+
+
+def _role(job: Job, name: str) -> Role:
+    """The role of this name, or the only one where none is named."""
+    names = ", ".join(role.name for role in job.roles)
+    if not name and len(job.roles) > 1:
+        raise InvalidInputError(f"job {job.id!r} has several roles ({names})", "say which, such as worker=4")
+    found = next((role for role in job.roles if name in ("", role.name)), None)
+    if found is None:
+        raise NotFoundError(f"job {job.id!r} has no role {name!r}", f"it has {names}")
+    return found

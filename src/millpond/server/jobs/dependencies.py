@@ -1,0 +1,229 @@
+"""Jobs that wait for the end of others (``after:``), or for an image or data that is far: stored, and handed to the
+core when what they wait for has come.
+
+The core never sees a job that may not start yet: to it, a dependency would be one more state in which a job is in
+nobody's way, and it forgets jobs when they end. Whether a job may go on follows from the stored ends of others alone,
+so a restarted server finds out anew; what is near is found out by the staging
+(``server.storage.provisioning.staging``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from millpond.model.errors import ConflictError, InvalidInputError
+from millpond.model.reasons import Cause
+from millpond.model.states import JobState
+from millpond.model.workloads import Job
+from millpond.server.storage.provisioning.staging import Stage
+from millpond.server.store.store import Store
+from millpond.server.views.job_lookup import JobLookup
+from millpond.specs.api.reasons import ReasonInfo
+from millpond.specs.job.job_file import stored_job
+from millpond.specs.job.job_ids import split_member
+from millpond.specs.job.mounts import After
+
+_WANTED = {"ok": "succeed", "any": "end", "failed": "fail"}
+
+
+@dataclass(frozen=True, slots=True)
+class Dependent:
+    """A job that waits.
+
+    Attributes:
+        submitted_at: in seconds since 1970.
+        document: its job file.
+    """
+
+    job: Job
+    submitted_at: float
+    after: After
+    document: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class DependencyState:
+    """How a dependent stands to the jobs it waits for.
+
+    Attributes:
+        open: those that have not ended, with their state and what is hoped of them.
+        unsatisfiable: why it can never start; empty when it can.
+    """
+
+    open: tuple[tuple[str, str, str], ...] = ()
+    unsatisfiable: str = ""
+
+
+class Stages(Protocol):
+    """What gets near whatever jobs need; see ``server.storage.provisioning.staging``."""
+
+    def begin(self, job: str, document: Mapping[str, Any]) -> None:
+        """Fetch what a job needs."""
+
+    def forget(self, job: str) -> None:
+        """It needs nothing any more."""
+
+    def look(self, job: str) -> Stage:
+        """How far it is."""
+
+    def settled(self) -> list[str]:
+        """Jobs that need nothing any more, or can never have it, since the last call."""
+
+
+class Dependents:
+    """All jobs that wait for others. For the scheduler's thread.
+
+    Args:
+        stages: gets near what they need.
+    """
+
+    def __init__(self, store: Store, lookup: JobLookup, stages: Stages) -> None:
+        self._lookup = lookup
+        self._stages = stages
+        self._waiting: dict[str, Dependent] = {}
+        self._to_look_at: dict[str, None] = {}
+        for row in store.jobs.dependents():
+            file = stored_job(row.document)
+            job = replace(file.to_job(row.id, row.user), group=row.group)
+            self.hold(Dependent(job, row.submitted_at, file.file.after, row.document))
+
+    def __contains__(self, job: str) -> bool:
+        return job in self._waiting
+
+    @property
+    def all(self) -> list[Dependent]:
+        """All of them, the oldest first."""
+        return list(self._waiting.values())
+
+    def hold(self, dependent: Dependent) -> None:
+        """Take one on; it is looked at with the next turn, as what it waits for may have ended meanwhile."""
+        self._waiting[dependent.job.id] = dependent
+        self._stages.begin(dependent.job.id, dependent.document)
+        self._to_look_at[dependent.job.id] = None
+
+    def drop(self, job: str) -> Dependent:
+        """It no longer waits: it was released or cancelled."""
+        self._to_look_at.pop(job, None)
+        self._stages.forget(job)
+        return self._waiting.pop(job)
+
+    def ended(self, jobs: Iterable[str]) -> bool:
+        """These have ended, durably; says whether somebody waits for one of them."""
+        over = set(jobs)
+        concerned = (
+            [name for name, held in self._waiting.items() if any(_is_in(job, over) for job in held.after.jobs)]
+            if over
+            else []
+        )
+        self._to_look_at.update(dict.fromkeys(concerned))
+        return bool(concerned)
+
+    def due(self) -> list[tuple[Dependent, DependencyState]]:
+        """Those that may go on, or never can. They come again until they are dropped."""
+        self._to_look_at.update(dict.fromkeys(name for name in self._stages.settled() if name in self._waiting))
+        found = [(self._waiting[name], self._whole_standing(self._waiting[name])) for name in self._to_look_at]
+        due = [(dependent, standing) for dependent, standing in found if not standing.open or standing.unsatisfiable]
+        self._to_look_at = {dependent.job.id: None for dependent, _ in due}
+        return due
+
+    def _whole_standing(self, dependent: Dependent) -> DependencyState:
+        """How a job stands to all that it waits for."""
+        standing, stage = self.standing(dependent.after), self._stages.look(dependent.job.id)
+        if standing.unsatisfiable or stage.ready:
+            return standing
+        if stage.unsatisfiable:
+            return DependencyState(unsatisfiable=stage.unsatisfiable)
+        return DependencyState((*standing.open, (dependent.job.id, JobState.QUEUED.value, "be provided for")))
+
+    def waits(self, document: dict[str, Any], together: Collection[str] = ()) -> After | None:
+        """What a submission has to wait for; None when nothing.
+
+        Args:
+            together: jobs that are submitted together with it: they have not ended, and may not be there yet.
+
+        Raises:
+            InvalidInputError: it names a job that never was.
+            ConflictError: it could never start: a job has ended otherwise than it needs.
+        """
+        after = After.model_validate(document.get("after", {}))
+        for name in after.jobs:
+            if not _is_in(name, together) and self._state(name) is None:
+                raise no_job_to_wait_for(name)
+        standing = self.standing(after, together)
+        if standing.unsatisfiable:
+            raise ConflictError(f"it would never start: {standing.unsatisfiable}", "leave that job out of `after`")
+        return after if standing.open else None
+
+    def standing(self, after: After, together: Collection[str] = ()) -> DependencyState:
+        """How the jobs stand that something waits for; ``together`` as in ``waits``."""
+        waiting = []
+        for how, names in (("ok", after.ok), ("any", after.any), ("failed", after.failed)):
+            for name in names:
+                state = JobState.QUEUED if _is_in(name, together) else self._state(name)
+                if state is None:
+                    return DependencyState(unsatisfiable=f"job {name}, which it waits for, is not known any more")
+                if not state.ended:
+                    waiting.append((name, state.value, _WANTED[how]))
+                elif (how, state) not in _MET:
+                    ended = "was cancelled" if state is JobState.CANCELLED else state.value
+                    return DependencyState(unsatisfiable=f"job {name}, which it waits for to {_WANTED[how]}, {ended}")
+        return DependencyState(tuple(waiting))
+
+    def reason(self, job: str) -> ReasonInfo | None:
+        """Why it waits; None when it waits for nobody."""
+        dependent = self._waiting.get(job)
+        if dependent is None:
+            return None
+        found = self.standing(dependent.after).open
+        stage = self._stages.look(job)
+        if not found and not stage.ready and not stage.unsatisfiable:
+            return ReasonInfo(
+                job=job,
+                state=JobState.QUEUED,
+                cause=Cause.WAITING_FOR_IMAGE if stage.is_image else Cause.WAITING_FOR_DATA,
+                summary=stage.summary,
+                numbers=dict(stage.numbers),
+            )
+        if not found:
+            return ReasonInfo(
+                job=job, state=JobState.QUEUED, cause=Cause.NOT_CONSIDERED, summary="it is about to queue"
+            )
+        name, state, hoped = found[0]
+        more = f", and for {len(found) - 1} more" if len(found) > 1 else ""
+        return ReasonInfo(
+            job=job,
+            state=JobState.QUEUED,
+            cause=Cause.DEPENDENCY,
+            summary=f"it waits for job {name} to {hoped}, which is {state} now{more}",
+            numbers={"jobs_waited_for": len(found)},
+            blocked_by=name,
+        )
+
+    def _state(self, job: str) -> JobState | None:
+        """A job's present or last state; None when there never was such a job."""
+        info = self._lookup.find(job)
+        return None if info is None else JobState(info.state)
+
+
+def _is_in(job: str, over: Collection[str]) -> bool:
+    """Whether a job is one of these, or a member of one of them: with an array end all of its members."""
+    member = split_member(job)
+    return job in over or (member is not None and member[0] in over)
+
+
+def no_job_to_wait_for(name: str) -> InvalidInputError:
+    """The error for a job that is not there, or not for whoever would wait for it."""
+    return InvalidInputError(
+        f"there is no job {name!r} to wait for",
+        "name a job of the same file, one of your own, or an id (`pond ps --all` lists them)",
+    )
+
+
+_MET = {
+    ("ok", JobState.SUCCEEDED),
+    ("failed", JobState.FAILED),
+    *(("any", state) for state in JobState if state.ended),
+}
+"""Ends that are what was hoped for."""

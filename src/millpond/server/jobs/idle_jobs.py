@@ -1,0 +1,229 @@
+"""When a place to work is idle, and what follows: a warning first, then it gives its cards back, or what the rule says.
+
+The rule is a pure function of instants. What counts as use is somebody at the proxy or in a session, and processor time
+of the task's own processes, so that a notebook which computes through the night is left alone.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum, auto
+from pathlib import Path
+from typing import Final
+
+from millpond.model.errors import MillpondError
+from millpond.model.events import Noted, StopRequested, SuspendRequested
+from millpond.model.states import JobState
+from millpond.model.workloads import Kind
+from millpond.node.host import procfs
+from millpond.node.task.records import RunRecord, TaskFiles, TaskId, read_record
+from millpond.node.task.runner import detached_processes
+from millpond.server.jobs.activity import Activity
+from millpond.server.runtime.inbox import ChangeJob
+from millpond.server.runtime.loop import Loop
+from millpond.server.views.wording import lasting
+from millpond.specs.api.jobs import JobInfo
+from millpond.specs.config.dev_rules import DevRules
+
+log = logging.getLogger(__name__)
+
+LOOK_EVERY_S: Final = 20.0
+BUSY_PART: Final = 0.05
+"""A task that uses more than this part of one core is in use."""
+_ANSWER_WITHIN_S: Final = 30.0
+_WHO: Final = "the rule for idle places"
+
+
+class Leave(Enum):
+    """How an idle place leaves its cards. Of two ways, the later one costs its user more."""
+
+    SWAP = "suspended"
+    FREEZE = "halted"
+    STOP = "ended"
+
+
+_BY_COST = list(Leave)
+_MEANS = {
+    Leave.SWAP: "its device memory moves to the host, and its cards are free",
+    Leave.FREEZE: "its device memory stays on its cards",
+    Leave.STOP: "with notice and grace",
+}
+_LEAVES = {"freeze": Leave.FREEZE, "stop": Leave.STOP}
+
+
+class IdleVerdict(Enum):
+    """What is to be done about a place to work."""
+
+    REST = auto()
+    WARN = auto()
+    ACT = auto()
+
+
+def judge(rules: DevRules, now: float, used_at: float, warned_at: float | None) -> tuple[IdleVerdict, float]:
+    """Whether it is time to warn, or to act; and, if not, when it is if nobody uses the place: an instant.
+
+    Nobody loses a place without a warning that stood for the whole of ``warn_before_s``, however late it came.
+
+    Args:
+        used_at: when it was last used.
+        warned_at: when its user was warned; a warning before ``used_at`` counts no more.
+    """
+    if rules.idle_after_s is None:
+        return IdleVerdict.REST, math.inf
+    if warned_at is None or warned_at < used_at:
+        due, verdict = used_at + rules.idle_after_s - rules.warn_before_s, IdleVerdict.WARN
+    else:
+        due, verdict = max(used_at + rules.idle_after_s, warned_at + rules.warn_before_s), IdleVerdict.ACT
+    return (verdict, now) if now >= due else (IdleVerdict.REST, due)
+
+
+@dataclass(slots=True)
+class _IdleJob:
+    """What is known of one running place to work."""
+
+    attempt: int
+    used_at: float
+    cpu_s: float
+    looked_at: float
+    warned_at: float | None = None
+    warned_of: Leave = Leave.SWAP
+
+
+class IdleWatch:
+    """Looks after all running places to work, on a thread of its own.
+
+    Args:
+        clock: seconds since 1970.
+        cpu_s_of: processor time that a task's processes have used.
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        activity: Activity,
+        state_dir: Path,
+        rules: DevRules,
+        clock: Callable[[], float],
+        cpu_s_of: Callable[[RunRecord], float],
+    ) -> None:
+        self._loop = loop
+        self._activity = activity
+        self._state_dir = state_dir
+        self._rules = rules
+        self._clock = clock
+        self._cpu_s_of = cpu_s_of
+        self._places: dict[str, _IdleJob] = {}
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="idle-watch", daemon=True)
+
+    def start(self) -> None:
+        """Begin to look, when there is a rule to look for."""
+        if self._rules.idle_after_s is not None:
+            self._thread.start()
+
+    def close(self) -> None:
+        """No more looks."""
+        self._closed.set()
+
+    def look(self) -> float:
+        """Look at each place once, and do what is due; says in how many seconds to look again at the latest."""
+        jobs = {
+            job.id: job
+            for job in self._loop.job_cache.newest_first()
+            if job.kind == Kind.DEV and job.state == JobState.RUNNING
+        }
+        for gone in self._places.keys() - jobs.keys():
+            del self._places[gone]
+        due = min(map(self._look_at, jobs.values()), default=math.inf)
+        return min(max(due - self._clock(), 0.0), LOOK_EVERY_S)
+
+    def _run(self) -> None:
+        pause_s = 0.0
+        while not self._closed.wait(pause_s):
+            if not self._loop.alive:
+                return
+            try:
+                pause_s = self.look()
+            except TimeoutError:  # the scheduler is busy: it is asked again
+                pause_s = LOOK_EVERY_S
+
+    def _look_at(self, job: JobInfo) -> float:
+        """Do what is due for one; returns when the next thing is due if nobody uses it: an instant."""
+        now = self._clock()
+        cpu_s = self._cpu_s(job)
+        place = self._places.get(job.id)
+        if place is None or place.attempt != job.attempt:  # it runs since now, or goes on since now
+            place = self._places[job.id] = _IdleJob(job.attempt, now, cpu_s, now)
+        if cpu_s - place.cpu_s > BUSY_PART * (now - place.looked_at):
+            place.used_at = now
+        place.cpu_s, place.looked_at = cpu_s, now
+        place.used_at = max(place.used_at, self._activity.last_used(job.id, of_pages=self._rules.heeds_pages) or 0.0)
+        verdict, due = judge(self._rules, now, place.used_at, place.warned_at)
+        if verdict is IdleVerdict.REST:
+            return due
+        leave, why = self._way_of(job)
+        costs_more = _BY_COST.index(leave) > _BY_COST.index(place.warned_of)
+        if verdict is IdleVerdict.WARN or costs_more:
+            place.warned_at, place.warned_of = now, leave
+            self._warn(job, now, leave, why)
+            return now + self._rules.warn_before_s
+        self._act(job, leave)
+        return now + LOOK_EVERY_S
+
+    def _way_of(self, job: JobInfo) -> tuple[Leave, str]:
+        """How it would leave its cards now, and why not in the way that costs its user least."""
+        if self._rules.on_idle != "suspend":
+            return _LEAVES[self._rules.on_idle], ""
+        if job.gpu_milli == 0:
+            return Leave.FREEZE, ""
+        why = self._loop.ask(lambda core: core.scheduler.why_not_swapped(job.id)).result(_ANSWER_WITHIN_S)
+        return (Leave.STOP, why) if why else (Leave.SWAP, "")
+
+    def _warn(self, job: JobInfo, now: float, leave: Leave, why: str) -> None:
+        means = f", as it cannot be suspended ({why})" if why else ""
+        means += f": {_MEANS[leave]}" if job.gpu_milli else ""
+        notice = lasting(self._rules.warn_before_s)
+        text = f"nobody has used it for a while; unless somebody does, it is {leave.value} in {notice}{means}"
+        self._loop.tell([Noted(now, job.id, text)])
+        for task in job.tasks:
+            self._write(TaskFiles.of(self._state_dir, TaskId(job.id, job.attempt, task.task)).log, text)
+
+    def _write(self, log_file: Path, text: str) -> None:
+        """A line in the task's own output, where its user looks."""
+        try:
+            with os.fdopen(os.open(log_file, os.O_WRONLY | os.O_APPEND), "ab") as file:
+                file.write(f"\nmillpond: {text}\n".encode())
+        except OSError as error:
+            log.warning("the warning could not be written to %s: %s", log_file, error)
+
+    def _act(self, job: JobInfo, leave: Leave) -> None:
+        name, swap = job.id, leave is Leave.SWAP
+        try:
+            if leave is Leave.STOP:
+                self._ask(ChangeJob(name, lambda _, now: StopRequested(now, name, _WHO)))
+            else:
+                self._ask(ChangeJob(name, lambda _, now: SuspendRequested(now, name, swap, _WHO)))
+        except MillpondError as error:
+            log.info("%s is idle, and could not be %s: %s", name, leave.value, error)  # it ended, or lost its room
+
+    def _ask(self, change: ChangeJob) -> None:
+        self._loop.change_job(change).result(_ANSWER_WITHIN_S)
+
+    def _cpu_s(self, job: JobInfo) -> float:
+        used = 0.0
+        for task in job.tasks:
+            record = read_record(TaskFiles.of(self._state_dir, TaskId(job.id, job.attempt, task.task)))
+            if record is not None and record.alive:
+                used += self._cpu_s_of(record)
+        return used
+
+
+def cpu_s_of(record: RunRecord) -> float:
+    """Processor time in seconds that everything below a task's supervisor has used, ended processes included."""
+    used = procfs.cpu_s_below(record.supervisor_pid)
+    return used + procfs.cpu_s(detached_processes(record))

@@ -1,0 +1,91 @@
+"""The files that jobs were submitted with, read and checked: the latest are remembered, as that takes a millisecond.
+
+A job's file never changes once it was accepted, but for one field: what was found for the job while it waited for an
+image or for data (``JobStore.pin``). Whoever starts it asks for the ``latest``. Any thread.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from millpond.server.store.store import Store
+from millpond.server.views.not_found import absent
+from millpond.specs.job.job_file import JobFile, JobSpec, stored_job
+from millpond.specs.job.job_ids import split_member
+from millpond.specs.job.members import member_document
+
+_MOST_REMEMBERED: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """A job as it was accepted."""
+
+    spec: JobSpec
+    user: str
+    group: str
+
+    def member(self, index: int) -> Accepted:
+        """A member of it; it is an array."""
+        return Accepted(stored_job(member_document(self.spec.document, index)), self.user, self.group)
+
+
+class JobFiles:
+    """All of them, by job id."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._known: dict[str, Accepted] = {}
+
+    def note(self, job: str, accepted: Accepted) -> None:
+        """Remember a job whose file was checked just now, and is stored as it was checked."""
+        self._known[job] = accepted
+        if len(self._known) > _MOST_REMEMBERED:
+            self._known.pop(next(iter(self._known)), None)
+
+    def forget(self, job: str) -> None:
+        """The job was dropped."""
+        self._known.pop(job, None)
+
+    def remembered(self, job: str) -> JobFile | None:
+        """A job's file, if it is remembered; does not block."""
+        known = self._known.get(job)
+        return None if known is None else known.spec.file
+
+    def file_of(self, job: str) -> JobFile:
+        """A job's file as it was when it was first asked for.
+
+        Raises:
+            NotFoundError: there never was such a job.
+        """
+        return self._of(job).spec.file
+
+    def latest(self, job: str) -> Accepted:
+        """A job with what was found for it since it was submitted.
+
+        Raises:
+            NotFoundError: there never was such a job.
+            InvalidInputError: this version no longer understands its file.
+        """
+        member = split_member(job)
+        if member is not None:
+            array = self.latest(member[0])
+            if array.spec.members is None:
+                raise absent("job", job)
+            return array.member(member[1])
+        known = self._of(job)
+        return self._read(job) if known.spec.file.asks_for_provisions else known
+
+    def _of(self, job: str) -> Accepted:
+        known = self._known.get(job)
+        if known is None:
+            known = self._read(job)
+            self.note(job, known)
+        return known
+
+    def _read(self, job: str) -> Accepted:
+        submitted = self._store.jobs.submitted(job)
+        if submitted is None:
+            raise absent("job", job)
+        return Accepted(stored_job(submitted.document), submitted.user, submitted.group)

@@ -1,0 +1,141 @@
+"""Jobs as the API shows them: one, many, why they wait, and the files that they were submitted with."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from dataclasses import dataclass
+from typing import Any
+
+from millpond.model.sharing import SliceHold
+from millpond.model.states import JobState
+from millpond.server.jobs.job_files import JobFiles
+from millpond.server.jobs.reasons import Reasons
+from millpond.server.runtime.loop import Loop
+from millpond.server.serving.front import ServiceFront
+from millpond.server.store.jobs import ALL_JOBS, JobFilter
+from millpond.server.store.store import Store
+from millpond.server.views.not_found import absent
+from millpond.server.views.reasons import last_word
+from millpond.server.views.visibility import Reader
+from millpond.specs.api.jobs import JobInfo, JobList
+from millpond.specs.api.reasons import ReasonInfo
+from millpond.specs.job.job_file import JobFile
+
+
+@dataclass(frozen=True, slots=True)
+class ListRequest:
+    """Which jobs somebody wants listed.
+
+    Attributes:
+        filter: which of them.
+        everything: those that have ended too; else they are listed only where ``filter`` names their state.
+        members_of: the members of this array; empty: jobs and arrays.
+    """
+
+    filter: JobFilter = ALL_JOBS
+    everything: bool = False
+    limit: int = 1_000
+    members_of: str = ""
+
+
+class JobListing:
+    """Shows jobs, each reader as much as they may see.
+
+    Args:
+        job_files: the files that jobs were submitted with.
+        front: knows which requests wait for a job.
+    """
+
+    def __init__(self, loop: Loop, store: Store, job_files: JobFiles, reasons: Reasons, front: ServiceFront) -> None:
+        self._job_cache = loop.job_cache
+        self._lookup = loop.lookup
+        self._front = front
+        self._store = store
+        self._job_files = job_files
+        self._reasons = reasons
+
+    async def find(self, job: str) -> JobInfo:
+        """The same as ``Lookup.look``, for those who must not wait for the store."""
+        info = self._job_cache.get(job)
+        return await asyncio.to_thread(self._lookup.look, job) if info is None else info
+
+    async def file_of(self, job: str) -> JobFile:
+        """The file that a job was submitted with, for those who must not wait for the store.
+
+        Raises:
+            NotFoundError: there never was such a job.
+        """
+        known = self._job_files.remembered(job)
+        return await asyncio.to_thread(self._job_files.file_of, job) if known is None else known
+
+    def live(self, job: str) -> JobInfo | None:
+        """A job that has not ended; does not block."""
+        return self._job_cache.get(job)
+
+    def live_beginning_with(self, prefix: str) -> list[JobInfo]:
+        """The jobs that have not ended whose ids begin so, members of arrays left out; does not block."""
+        return [info for info in self._job_cache.newest_first() if info.id.startswith(prefix) and not info.parent]
+
+    def live_named(self, name: str) -> list[JobInfo]:
+        """The jobs of this name that have not ended, the newest first, members of arrays left out; does not block."""
+        return [info for info in self._job_cache.newest_first() if info.name == name and not info.parent]
+
+    async def show(self, job: str, reader: Reader) -> JobInfo:
+        """A job with the reason why it waits."""
+        info = await self.find(job)
+        told = await self._reasons.explained(info, reader) if info.state == JobState.QUEUED else info
+        return self._front.look(told)
+
+    async def listed(self, wish: ListRequest, reader: Reader) -> JobList:
+        """Jobs, the newest first, or the members of an array, the first first.
+
+        Raises:
+            NotFoundError: there is no such array for them.
+        """
+        if wish.members_of and not reader.sees(await asyncio.to_thread(self._lookup.look, wish.members_of)):
+            raise absent("job", wish.members_of)
+        wanted, limit = wish.filter, wish.limit
+        matching = (
+            info
+            for info in self._job_cache.newest_first()
+            if info.parent == wish.members_of and wanted.matches(info) and reader.sees(info)
+        )
+        with_ended = wish.everything or any(JobState(state).ended for state in wanted.states)
+        # Of an array the oldest members are wanted; of those that have ended nobody knows yet how new they are.
+        live = list(matching if with_ended or wish.members_of else itertools.islice(matching, limit + 1))
+        ended: list[JobInfo] = []
+        if with_ended:
+            found = (limit + 1, wanted, reader.owners, wish.members_of)
+            ended = await asyncio.to_thread(self._store.jobs.ended_jobs, *found)
+        merged = {info.id: info for info in (*live, *ended)}
+        newest = sorted(merged.values(), key=lambda info: info.submitted_at, reverse=True)
+        if wish.members_of:
+            newest.sort(key=lambda info: info.index or 0)
+        shown = await self._reasons.added_to(newest[:limit], reader)
+        jobs = [self._front.look(info) for info in shown if wanted.matches(info)]
+        return JobList(jobs=jobs, truncated=len(newest) > limit)
+
+    def encoded(self, found: JobList) -> bytes:
+        """A list as JSON; a job that looks as it did in an earlier list is not encoded again."""
+        jobs = b",".join(map(self._job_cache.encoded, found.jobs))
+        return b'{"jobs":[%b],"truncated":%b}' % (jobs, b"true" if found.truncated else b"false")
+
+    async def why(self, job: str, reader: Reader) -> ReasonInfo:
+        """Why a job waits, or runs, or how it ended."""
+        info = await self.find(job)
+        if JobState(info.state).ended:
+            return last_word(info)
+        reason = await self._reasons.of(job)
+        if reason is None:  # it ended in between
+            return last_word(await asyncio.to_thread(self._lookup.look, job))
+        seen = await self._reasons.veiled(reason, reader)
+        marks = ["unsandboxed: it can see files of others"] if info.unsandboxed else []
+        if info.held_by == SliceHold.NOTHING:
+            marks.append(f"nothing keeps it to its part of the card: {info.hold_reason}")
+        return seen.model_copy(update={"summary": "; ".join([seen.summary, *marks])})
+
+    async def document(self, job: str) -> dict[str, Any]:
+        """The job file that a job was submitted with."""
+        await asyncio.to_thread(self._lookup.look, job)
+        return await asyncio.to_thread(self._store.jobs.document, job) or {}

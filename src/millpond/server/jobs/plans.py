@@ -1,0 +1,58 @@
+"""What would become of a job if it were submitted now; nothing is."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any, Final
+
+from millpond.server.auth.accounts import Accounts
+from millpond.server.auth.queues import settle_place
+from millpond.server.auth.roles import Caller
+from millpond.server.jobs.what_if import plan_apart
+from millpond.server.runtime.batch import refusal
+from millpond.server.runtime.core import Core
+from millpond.server.runtime.inbox import wall_clock
+from millpond.server.runtime.queries import CoreQueries
+from millpond.server.views.job_lookup import JobLookup
+from millpond.server.views.visibility import reader_of
+from millpond.specs.api.plans import PlanInfo
+from millpond.specs.job.job_file import check_job
+
+_PLANS_AT_ONCE: Final = 2
+"""Each is a process of its own."""
+
+
+class Plans:
+    """Makes plans, each on a copy of the core."""
+
+    def __init__(self, accounts: Accounts, queries: CoreQueries, lookup: JobLookup) -> None:
+        self._accounts = accounts
+        self._queries = queries
+        self._lookup = lookup
+        self._planning = asyncio.Semaphore(_PLANS_AT_ONCE)
+
+    async def make(self, document: Any, caller: Caller) -> PlanInfo:
+        """What would become of a job if the caller submitted it now.
+
+        Args:
+            document: a job file as plain data.
+
+        Raises:
+            SpecError, InvalidInputError: the document is wrong, or the cluster can never run it.
+            NotAllowedError: the caller may not use the queue.
+        """
+        spec, place = settle_place(self._accounts, caller, check_job(document))
+        job = place.of(spec.to_job("plan"))
+
+        def copy(core: Core) -> tuple[str, float]:
+            reason = core.scheduler.check(job)
+            if reason is not None:
+                raise refusal(reason)
+            # As text already here: parts of a snapshot are the core's own, and it goes on.
+            return json.dumps(core.scheduler.snapshot()), core.now
+
+        async with self._planning:
+            snapshot, at = await self._queries.ask(copy)
+            plan = await plan_apart(snapshot, job, max(at, wall_clock()))
+        return await asyncio.to_thread(reader_of(caller).plan, plan, self._lookup.find)

@@ -1,0 +1,163 @@
+"""Taking jobs on: what is checked, in which order, before a job is durably the scheduler's."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from millpond.forecasting.durations import Forecast
+from millpond.model.workloads import Job
+from millpond.server.auth.queues import settle_place
+from millpond.server.auth.roles import Caller
+from millpond.server.jobs.dependency_names import check_order, with_ids
+from millpond.server.jobs.forecasts import Forecaster
+from millpond.server.jobs.job_files import Accepted
+from millpond.server.jobs.requirements import Requirements
+from millpond.server.runtime.batch import numbered
+from millpond.server.runtime.inbox import Submission
+from millpond.server.runtime.queries import CoreQueries
+from millpond.server.startup.server_components import ServerComponents
+from millpond.specs.api.jobs import JobInfo
+from millpond.specs.config.origins import LONGEST_JOB_NAME, slug_of
+from millpond.specs.errors import Problem, SpecError
+from millpond.specs.job.job_file import JobFile, JobSpec, check_job
+from millpond.specs.job.job_ids import name_of_program
+
+_ID_LETTERS: Final = "abcdefghijklmnopqrstuvwxyz234567"
+_UNNAMED: Final = "job"
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """A submission that the scheduler may take, and what was accepted in it and has no effect."""
+
+    submission: Submission
+    warnings: tuple[str, ...]
+
+
+class Submissions:
+    """Takes jobs on.
+
+    Args:
+        forecaster: says how long a job will run.
+    """
+
+    def __init__(
+        self, components: ServerComponents, queries: CoreQueries, requirements: Requirements, forecaster: Forecaster
+    ) -> None:
+        self._components = components
+        self._queries = queries
+        self._requirements = requirements
+        self._forecaster = forecaster
+
+    async def submit(self, documents: Sequence[Any], key: str, caller: Caller) -> list[JobInfo]:
+        """Take jobs on: all of them or none.
+
+        Args:
+            documents: job files as plain data; ``after`` in one may name another.
+            key: repeating it with the same documents gives the same jobs; empty: each document's own, if any.
+
+        Raises:
+            SpecError, InvalidInputError: a document is wrong, or the cluster can never run it, or it refers to files
+                that were not sent or that it may not have, or to jobs that are not there for the caller.
+            NotAllowedError: the caller may not use the queue.
+            ConflictError: the key was used with another document; or they, or their group, hold too much on disk.
+            UnavailableError: jobs of several people could not be kept apart here, or the disk is full.
+        """
+        count = len(documents)
+        specs = _checked(documents)
+        ids = [_new_id(spec) for spec in specs]
+        awaited_jobs, awaited = self._requirements.awaited_jobs(caller), []
+        for number, spec in enumerate(specs):
+            others = _by_name(specs, ids, number)
+            with numbered(number, count, spec.file.name or ""):
+                awaited.append(await awaited_jobs.resolve(spec, others))
+        check_order(ids, specs, awaited)
+        prepared = []
+        for number, (spec, job_id) in enumerate(zip(specs, ids, strict=True)):
+            own = spec.file.idempotency_key if count > 1 else key
+            keyed = _Keyed(documents[number], own or (f"{key}\0{number}" if key else ""))
+            with numbered(number, count, spec.file.name or ""):
+                prepared.append(await self._prepare(with_ids(spec, awaited[number]), job_id, keyed, caller))
+        answers = await self._queries.answered(self._components.loop.submit(*(one.submission for one in prepared)))
+        return [
+            info.model_copy(update={"warnings": list(one.warnings)}) if one.warnings else info
+            for info, one in zip(answers, prepared, strict=True)
+        ]
+
+    async def _prepare(self, checked: JobSpec, job_id: str, keyed: _Keyed, caller: Caller) -> _Prepared:
+        """A checked job file as a submission, everything that it refers to checked too."""
+        spec, place = settle_place(self._components.accounts, caller, checked)
+        await self._requirements.check_means(spec.file, place, caller)
+        settled = await self._requirements.admit(spec.file, spec.document, caller)
+        job = place.of(spec.to_job(job_id))
+        forecast = None if _is_called_by_its_program(spec.file) else await self._forecast(job)
+        if settled.document is spec.document:  # nothing was found for it, so what was checked is what is stored
+            self._components.job_files.note(job.id, Accepted(spec, job.user, job.group))
+        own_key = keyed.own_key(caller, spec.file)
+        digest = keyed.digest if own_key else ""
+        submission = Submission(job, settled.document, own_key, digest, forecast, settled.waits)
+        return _Prepared(submission, (*spec.warnings, *settled.warnings))
+
+    async def _forecast(self, job: Job) -> Forecast | None:
+        predict = self._forecaster.predict
+        return predict(job) if self._forecaster.ready else await asyncio.to_thread(predict, job)
+
+
+def _is_called_by_its_program(file: JobFile) -> bool:
+    """Whether nobody gave it a name: other jobs of that program tell nothing of how long it takes."""
+    return file.command is not None and file.name == name_of_program(file.command)
+
+
+@dataclass(frozen=True, slots=True)
+class _Keyed:
+    """A document as it came, and the key that came with it."""
+
+    document: Any
+    key: str
+
+    @property
+    def digest(self) -> str:
+        """Tells apart documents that came with the same key."""
+        return hashlib.sha256(json.dumps(self.document, sort_keys=True).encode()).hexdigest()
+
+    def own_key(self, caller: Caller, file: JobFile) -> str:
+        """The key among those of all users, as nobody is given a job of another user; empty where there is none."""
+        key = self.key or file.idempotency_key or ""
+        return hashlib.sha256(f"{caller.user}\0{key}".encode()).hexdigest() if key else ""
+
+
+def _checked(documents: Sequence[Any]) -> list[JobSpec]:
+    """The documents as checked job files, with the faults of all of them."""
+    specs: list[JobSpec] = []
+    problems: list[Problem] = []
+    for number, document in enumerate(documents):
+        name = document.get("name", "") if isinstance(document, dict) else ""
+        try:
+            with numbered(number, len(documents), str(name)[:LONGEST_JOB_NAME]):
+                specs.append(check_job(document))
+        except SpecError as error:
+            problems += error.problems
+    if problems:
+        raise SpecError(problems)
+    return specs
+
+
+def _by_name(specs: Sequence[JobSpec], ids: Sequence[str], number: int) -> dict[str, list[str]]:
+    """Ids of all jobs of a submission but one, by their names."""
+    found: dict[str, list[str]] = {}
+    for other, spec in enumerate(specs):
+        if other != number and spec.file.name is not None:
+            found.setdefault(spec.file.name, []).append(ids[other])
+    return found
+
+
+def _new_id(spec: JobSpec) -> str:
+    """The job's name as far as it fits into ids, paths and host names, and five letters by chance."""
+    letters = "".join(_ID_LETTERS[byte % len(_ID_LETTERS)] for byte in secrets.token_bytes(5))  # 256 is 8 times 32
+    return f"{slug_of(spec.file.name or '') or _UNNAMED}-{letters}"

@@ -1,0 +1,80 @@
+"""Looks at what the trials of all living sweeps report, and has those stopped that fell behind."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import Final
+
+from sqlalchemy.exc import DBAPIError
+
+from millpond.model.errors import MillpondError, NotFoundError
+from millpond.model.events import StopRequested
+from millpond.model.states import JobState
+from millpond.scheduling.records import JobRecord
+from millpond.server.jobs.sweeps.trials import Trials
+from millpond.server.runtime.inbox import ChangeJob
+from millpond.server.runtime.loop import Loop
+
+log = logging.getLogger(__name__)
+
+LOOK_EVERY_S: Final = 1.0
+WHO: Final = "the sweep"
+_ANSWER_WITHIN_S: Final = 30.0
+
+
+class SweepWatch:
+    """Looks after sweeps, on a thread of its own."""
+
+    def __init__(self, loop: Loop, trials: Trials) -> None:
+        self._loop = loop
+        self._trials = trials
+        self._seen: set[str] = set()
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="sweeps", daemon=True)
+
+    def start(self) -> None:
+        """Begin to look."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """No more looks."""
+        self._closed.set()
+        self._thread.join()
+
+    def look(self) -> None:
+        """Look at each sweep once, a last time at those that have ended."""
+        living = {
+            info.id for info in self._loop.job_cache.newest_first() if info.array is not None and info.array.sweep
+        }
+        for sweep in sorted(self._seen | living):
+            try:
+                for trial, reason in self._trials.refresh(sweep).items():
+                    self._stop(trial, reason)
+            except NotFoundError:  # deleted as soon as it had ended
+                self._trials.drop(sweep)
+            if sweep not in living:
+                self._trials.drop(sweep)
+        self._seen = living
+
+    def _run(self) -> None:
+        while not self._closed.wait(LOOK_EVERY_S):
+            if not self._loop.alive:
+                return
+            try:
+                self.look()
+            except (MillpondError, DBAPIError, OSError) as error:
+                log.warning("the trials of sweeps could not be looked at (%s); trying again", error)
+
+    def _stop(self, trial: str, reason: str) -> None:
+        info = self._loop.job_cache.get(trial)
+        if info is None or info.state == JobState.STOPPING:
+            return
+
+        def stop(_record: JobRecord, now: float) -> StopRequested:
+            return StopRequested(now, trial, WHO, reason)
+
+        try:
+            self._loop.change_job(ChangeJob(trial, stop, pruned=True)).result(_ANSWER_WITHIN_S)
+        except MillpondError as error:
+            log.info("%s goes on: %s", trial, error)  # it ended meanwhile

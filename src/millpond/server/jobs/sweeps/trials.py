@@ -1,0 +1,232 @@
+"""What is known of the trials of sweeps: read from what they report, kept in the store, asked for by the API.
+
+Whether a trial is to be stopped is decided here and stored before it is carried out
+(``server.jobs.sweeps.sweep_watch``), so that a killed server neither forgets it nor counts it as anything else.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from millpond.model.errors import ConflictError
+from millpond.model.states import JobState
+from millpond.node.task.records import TaskId
+from millpond.server.jobs.sweeps.halving import rungs_up_to, verdict
+from millpond.server.jobs.sweeps.printed_metrics import printed_series
+from millpond.server.jobs.sweeps.readings import Point, TrialReading
+from millpond.server.store.store import Store
+from millpond.specs.api.files import MetricsInfo
+from millpond.specs.api.jobs import JobInfo
+from millpond.specs.api.trials import TrialInfo, TrialList
+from millpond.specs.job.job_file import JobFile
+from millpond.specs.job.job_ids import member_id
+from millpond.specs.job.sweeps import SweepFile
+
+STOPPED = "stopped"
+WAITING = "waiting"
+"""States of trials beside those of jobs: fell behind; not handed to the scheduler yet."""
+
+
+@dataclass(slots=True)
+class Trial:
+    """What one trial has told.
+
+    Attributes:
+        best, best_step: its value nearest to the goal, and where.
+        last, last_step: its latest value.
+        rungs: its value at each rung that it came to; None where that was not finite.
+        stopped: why it is to be stopped; empty when it is not.
+        settled: it has ended, and everything it told is here.
+    """
+
+    best: float | None = None
+    best_step: float | None = None
+    last: float | None = None
+    last_step: float | None = None
+    rungs: dict[str, float | None] = field(default_factory=dict)
+    stopped: str = ""
+    settled: bool = False
+
+    def note(self, point: Point, sweep: SweepFile) -> list[int]:
+        """It told this; returns the rungs that it has now come to."""
+        assert sweep.metric is not None, "without a metric nothing is read"
+        self.last, self.last_step = point.value, point.step
+        if point.value is not None and (self.best is None or sweep.metric.better(point.value, self.best)):
+            self.best, self.best_step = point.value, point.step
+        if sweep.halving is None:
+            return []
+        reached = [rung for rung in rungs_up_to(sweep.halving, point.step) if str(rung) not in self.rungs]
+        self.rungs.update((str(rung), point.value) for rung in reached)
+        return reached
+
+
+class _Sweep:
+    """A sweep and what is known of its trials, by job."""
+
+    def __init__(self, file: SweepFile, known: dict[str, dict[str, Any]]) -> None:
+        self.file = file
+        self.trials = {job: Trial(**data) for job, data in known.items()}
+        self.readings: dict[str, tuple[int, TrialReading]] = {}
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether no trial has told anything."""
+        return all(trial.last_step is None for trial in self.trials.values())
+
+
+class Trials:
+    """Trials of all sweeps that were looked at. Any thread.
+
+    Args:
+        look: a job's look; None when there is none.
+        file_of: the job file of a job.
+        note: has a text stand in a job's history.
+    """
+
+    def __init__(
+        self,
+        state_dir: Path,
+        store: Store,
+        look: Callable[[str], JobInfo | None],
+        file_of: Callable[[str], JobFile],
+        note: Callable[[str, str], None],
+    ) -> None:
+        self._state_dir = state_dir
+        self._store = store
+        self._look = look
+        self._file_of = file_of
+        self._note = note
+        self._lock = threading.Lock()
+        self._sweeps: dict[str, _Sweep] = {}
+
+    def refresh(self, array: str) -> dict[str, str]:
+        """Read what came since the last time; returns the living trials that are to be stopped, and why.
+
+        Raises:
+            ConflictError: it is no sweep.
+        """
+        with self._lock:
+            sweep = self._sweep(array)
+            if sweep.file.metric is None:
+                return {}
+            before_any_end = not any(trial.settled for trial in sweep.trials.values())
+            changed: dict[str, Trial] = {}
+            succeeded: list[str] = []
+            for job in self._store.jobs.member_states(array):
+                trial = sweep.trials.setdefault(job, Trial())
+                info = None if trial.settled else self._look(job)
+                if info is not None and self._read(sweep, trial, info):
+                    changed[job] = trial
+                    succeeded += [job] * (trial.settled and info.state == JobState.SUCCEEDED)
+            if succeeded and before_any_end and sweep.is_silent:
+                self._note(array, f"{succeeded[0]} has succeeded and told no {sweep.file.metric.telling()}")
+            if changed:
+                self._store.write_trials(array, {job: asdict(trial) for job, trial in changed.items()})
+            return {job: trial.stopped for job, trial in sweep.trials.items() if trial.stopped and not trial.settled}
+
+    def add_printed(self, info: JobInfo, found: MetricsInfo, last: int) -> MetricsInfo:
+        """The metrics that a job reported; of a trial that only prints the metric of its sweep, with that one.
+
+        Args:
+            last: how many of the newest points.
+        """
+        sweep = self._file_of(info.parent).sweep if info.parent else None
+        if sweep is None or sweep.metric is None or any(each.name == sweep.metric.name for each in found.series):
+            return found
+        run = TaskId(info.id, found.attempt, 0)
+        series, cut = printed_series(self._state_dir, run, sweep.metric, last)
+        if series is None:
+            return found
+        return found.model_copy(update={"series": [*found.series, series], "truncated": found.truncated or cut})
+
+    def drop(self, array: str) -> None:
+        """It has ended: what is known of it is in the store."""
+        with self._lock:
+            self._sweeps.pop(array, None)
+
+    def table(self, info: JobInfo, limit: int) -> TrialList:
+        """All trials of a sweep, the best first, then those of which nothing is known, by number.
+
+        Raises:
+            ConflictError: it is no sweep.
+        """
+        self.refresh(info.id)
+        with self._lock:
+            sweep = self._sweep(info.id)
+            states = self._store.jobs.member_states(info.id)
+            told = [self._told(info, sweep, index, states) for index in sweep.file.members]
+            if info.ended_at is not None:
+                self._sweeps.pop(info.id)
+        metric = sweep.file.metric
+        if metric is not None:
+            sign = 1 if metric.goal == "minimize" else -1
+            told.sort(key=lambda trial: (trial.value is None, sign * (trial.value or 0.0), trial.index))
+        return TrialList(
+            job=info.id,
+            metric="" if metric is None else metric.name,
+            goal="" if metric is None else metric.goal,
+            trials=told[:limit],
+            truncated=len(told) > limit,
+        )
+
+    def _sweep(self, array: str) -> _Sweep:
+        found = self._sweeps.get(array)
+        if found is None:
+            file = self._file_of(array).sweep
+            if file is None:
+                raise ConflictError(f"job {array!r} is not a sweep", "only sweeps have trials")
+            found = self._sweeps[array] = _Sweep(file, self._store.trials(array))
+        return found
+
+    def _read(self, sweep: _Sweep, trial: Trial, info: JobInfo) -> bool:
+        """Read what a trial told since the last time; says whether anything is new."""
+        assert sweep.file.metric is not None, "without a metric nothing is read"
+        attempt = max(info.attempt, 1)
+        read_attempt, reading = sweep.readings.get(info.id, (0, None))
+        if reading is None or read_attempt != attempt:
+            reading = TrialReading.of(self._state_dir, info.id, attempt, sweep.file.metric)
+            sweep.readings[info.id] = (attempt, reading)
+        over = JobState(info.state).ended
+        points = reading.fresh(over=over)
+        for point in points:
+            for rung in trial.note(point, sweep.file):
+                self._judge(sweep, trial, rung)
+        if over:
+            trial.settled = True
+            sweep.readings.pop(info.id)
+        return bool(points) or trial.settled
+
+    def _judge(self, sweep: _Sweep, trial: Trial, rung: int) -> None:
+        """A trial came to a rung: it goes on, or is to be stopped."""
+        halving, metric, name = sweep.file.halving, sweep.file.metric, str(rung)
+        if halving is None or metric is None or trial.stopped:
+            return
+        values = [other.rungs[name] for other in sweep.trials.values() if name in other.rungs]
+        trial.stopped = verdict(halving, metric, rung, trial.rungs[name], values)
+
+    def _told(self, array: JobInfo, sweep: _Sweep, index: int, states: dict[str, str]) -> TrialInfo:
+        job = member_id(array.id, index)
+        trial = sweep.trials.get(job, Trial())
+        if job not in states:
+            state = WAITING if array.ended_at is None else JobState.CANCELLED.value
+        else:
+            state = states[job]
+            if not trial.settled and (info := self._look(job)) is not None:
+                state = info.state
+        if trial.stopped and state == JobState.CANCELLED:
+            state = STOPPED
+        return TrialInfo(
+            index=index,
+            job=job,
+            parameters=sweep.file.trial(index),
+            state=state,
+            value=trial.best,
+            step=trial.best_step,
+            last=trial.last,
+            last_step=trial.last_step,
+            stopped=trial.stopped if state == STOPPED else "",
+        )

@@ -1,0 +1,141 @@
+"""What would become of a job if it were submitted now: the real scheduler, on a copy, in a child process.
+
+The copy is a snapshot of the core. The child hands the job in, has one cycle decided and tells what concerns the job;
+nothing of it reaches the real core. Run as ``python -m millpond.server.jobs.what_if`` with a request on standard input.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from typing import Final
+
+from millpond.model.codec import from_plain, to_plain
+from millpond.model.decisions import Decision, Start, Stop, Suspend
+from millpond.model.errors import UnavailableError
+from millpond.model.events import JobSubmitted
+from millpond.model.workloads import Job
+from millpond.node.devices.nvidia import VENDOR as NVIDIA
+from millpond.scheduling.scheduler import Scheduler
+from millpond.server.views.nodes import reason_info
+from millpond.specs.api.plans import PlanInfo, PlannedTask, PlannedVictim, QuotaInfo
+
+PLANNED_WITHIN_S: Final = 30.0
+
+
+async def plan_apart(snapshot: str, job: Job, now: float) -> PlanInfo:
+    """The plan for a job, made in a child process.
+
+    Args:
+        snapshot: of the scheduler, as JSON.
+
+    Raises:
+        UnavailableError: it took too long, or the child could not be run.
+    """
+    request = f'{{"snapshot": {snapshot}, "job": {json.dumps(to_plain(job))}, "now": {now!r}}}'.encode()
+    try:
+        child = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", __name__),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+        )
+    except OSError as error:
+        raise UnavailableError(f"no plan can be made ({error.strerror})", "submit the job without one") from error
+    try:
+        answer, _ = await asyncio.wait_for(child.communicate(request), PLANNED_WITHIN_S)
+    except TimeoutError as error:
+        cause = f"the plan was not ready within {PLANNED_WITHIN_S:g} s"
+        raise UnavailableError(cause, "submit the job without one") from error
+    finally:
+        if child.returncode is None:
+            child.kill()
+    if child.returncode != 0:
+        raise UnavailableError("no plan could be made", "the server's log says why; submit the job without one")
+    return PlanInfo.model_validate_json(answer)
+
+
+def plan(scheduler: Scheduler, job: Job, now: float) -> PlanInfo:
+    """Hand a job in and tell what becomes of it in one cycle; the scheduler is a copy and is changed."""
+    before = scheduler.queue_view(job.queue)
+    scheduler.handle(JobSubmitted(now, job))
+    decisions = scheduler.decide(now)
+    start = next((item for item in decisions if isinstance(item, Start) and item.job == job.id), None)
+    victims = [victim for item in decisions if (victim := _victim(scheduler, item, job.id)) is not None]
+    asked_milli = job.gpu_milli
+    record = scheduler.jobs[job.id]
+    return PlanInfo(
+        starts_now=start is not None,
+        tasks=_tasks(start),
+        victims=victims,
+        reason=None if start is not None else reason_info("", record.state, scheduler.explain(job.id, now)),
+        borrowed_gpu_milli=_borrowed(before.unpromised_milli, asked_milli),
+        unenforced=_unenforced(scheduler, start),
+        quota=QuotaInfo(
+            queue=job.queue,
+            gpu_milli_now=before.used_milli,
+            gpu_milli_after=before.used_milli + asked_milli - _given_back(scheduler, victims, job.queue),
+            limit_gpu_milli=before.limit_milli,
+        ),
+    )
+
+
+def _unenforced(scheduler: Scheduler, start: Start | None) -> str:
+    """Why nothing can keep it to its part of a card there; what a machine lacks for it shows at the start."""
+    uses = (use for view in scheduler.node_views() for use in view.devices)
+    real = {use.device.uuid: use.device for use in uses if not use.device.fake}
+    for placed in start.placements if start is not None else ():
+        granted = ((grant, real[grant.device]) for grant in placed.grants if grant.device in real)
+        cut = (device for grant, device in granted if grant.is_part_of(device))
+        vendor = next((device.vendor for device in cut if device.vendor != NVIDIA), "")
+        if vendor:
+            return f"there is nothing that does so on {vendor} cards"
+    return ""
+
+
+def _borrowed(unpromised_milli: int | None, asked_milli: int) -> int:
+    """How much of what is asked goes beyond the guarantee."""
+    return 0 if unpromised_milli is None else min(asked_milli, max(0, unpromised_milli + asked_milli))
+
+
+def _given_back(scheduler: Scheduler, victims: list[PlannedVictim], queue: str) -> int:
+    """What the same queue gets back from jobs that are preempted for this one."""
+    gone = [scheduler.jobs[victim.job] for victim in victims if victim.how == "preempt"]
+    return sum(record.gpu_milli for record in gone if record.queue == queue)
+
+
+def _tasks(start: Start | None) -> list[PlannedTask]:
+    placements = start.placements if start is not None else ()
+    return [
+        PlannedTask(
+            task=placed.task, role=placed.role, node=placed.node, devices=[grant.device for grant in placed.grants]
+        )
+        for placed in placements
+    ]
+
+
+def _victim(scheduler: Scheduler, decision: Decision, job: str) -> PlannedVictim | None:
+    """The job that a decision takes room from for this one."""
+    match decision:
+        case Stop(for_job=successor) if successor == job:
+            how = "preempt"
+        case Suspend(for_job=successor) if successor == job:
+            how = "suspend"
+        case _:
+            return None
+    harmed = scheduler.jobs[decision.job].job
+    return PlannedVictim(job=decision.job, user=harmed.user, how=how, cause=decision.cause.value)
+
+
+def main() -> int:
+    """Answer one request."""
+    request = json.load(sys.stdin)
+    job = from_plain(request["job"])
+    assert isinstance(job, Job)
+    made = plan(Scheduler.restore(request["snapshot"]), job, request["now"])
+    sys.stdout.write(made.model_dump_json())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

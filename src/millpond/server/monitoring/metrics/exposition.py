@@ -1,0 +1,126 @@
+"""The page that a Prometheus reads: what was counted, and how things stand at the moment.
+
+Names and units follow https://prometheus.io/docs/practices/naming/: base units, ratios from 0 to 1.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+from millpond.model.devices import DeviceHealth
+from millpond.model.resources import CARD_MILLI
+from millpond.model.states import JobState
+from millpond.specs.api.devices import DeviceStatus
+from millpond.specs.api.jobs import JobInfo
+from millpond.specs.api.nodes import NodeInfo
+
+CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
+_MIB: Final = 2**20
+_MILLI: Final = 1_000
+_DEVICE: Final = ("node", "device", "model", "fake")
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsState:
+    """How things stand.
+
+    Attributes:
+        at: seconds since 1970.
+        jobs: those that have not ended.
+    """
+
+    at: float
+    version: str
+    jobs: Sequence[JobInfo]
+    nodes: Sequence[NodeInfo]
+    devices: Sequence[DeviceStatus]
+
+
+def page(registry: CollectorRegistry, standing: MetricsState) -> bytes:
+    """The whole page."""
+    return generate_latest(_Together(registry, standing))
+
+
+class _Together(CollectorRegistry):
+    """What was counted, and after it how things stand."""
+
+    def __init__(self, counted: CollectorRegistry, standing: MetricsState) -> None:
+        super().__init__()
+        self._counted = counted
+        self._standing = standing
+
+    def collect(self) -> Iterator[Metric]:
+        yield from self._counted.collect()
+        yield from _server(self._standing)
+        yield from _jobs(self._standing)
+        yield from _nodes(self._standing.nodes)
+        yield from _devices(self._standing.devices)
+
+
+def _server(standing: MetricsState) -> Iterator[Metric]:
+    yield _gauge("millpond_server", "Always 1; says which version runs", ("version",), [((standing.version,), 1.0)])
+
+
+def _jobs(standing: MetricsState) -> Iterator[Metric]:
+    own = [info for info in standing.jobs if info.array is None]
+    counts = Counter((info.queue, info.kind, info.state) for info in own)
+    yield _gauge("millpond_jobs", "Jobs that have not ended", ("queue", "kind", "state"), counts.items())
+    waiting: dict[tuple[str, ...], float] = {}
+    for info in own:
+        if info.state == JobState.QUEUED and not info.scaled_to_zero and not info.suspension:
+            waiting[(info.queue,)] = max(waiting.get((info.queue,), 0.0), standing.at - info.submitted_at)
+    text = "How long the job that was submitted first has been there, of those that wait"
+    yield _gauge("millpond_oldest_waiting_job_seconds", text, ("queue",), waiting.items())
+
+
+def _nodes(nodes: Sequence[NodeInfo]) -> Iterator[Metric]:
+    figures = (
+        ("schedulable", "Whether new work may start there", lambda node: float(node.schedulable)),
+        ("cpus", "CPUs that may be handed out", lambda node: node.cpu_capacity_milli / _MILLI),
+        ("free_cpus", "Of them, those that nobody holds", lambda node: node.free_cpu_milli / _MILLI),
+        ("memory_bytes", "Memory", lambda node: node.memory_mib * _MIB),
+        ("free_memory_bytes", "Of it, what nobody holds", lambda node: node.free_memory_mib * _MIB),
+    )
+    for name, text, figure in figures:
+        values = [((node.name, node.pool), float(figure(node))) for node in nodes]
+        yield _gauge(f"millpond_node_{name}", text, ("node", "pool"), values)
+
+
+def _devices(devices: Sequence[DeviceStatus]) -> Iterator[Metric]:
+    granted = ((_names(device), sum(each.compute_milli for each in device.slices) / CARD_MILLI) for device in devices)
+    yield _gauge("millpond_device_granted_ratio", "Part of its compute that tasks hold", _DEVICE, granted)
+    healthy = ((_names(device), float(device.health == DeviceHealth.OK)) for device in devices)
+    yield _gauge("millpond_device_healthy", "Whether it can be handed out", _DEVICE, healthy)
+    memory = ((_names(device), float(device.memory_mib * _MIB)) for device in devices)
+    yield _gauge("millpond_device_memory_bytes", "Its memory", _DEVICE, memory)
+    sampled = (
+        ("use_ratio", "Part of the last moment in which it was computing", "use_milli", 1 / _MILLI),
+        ("memory_used_bytes", "Memory in use, whoever uses it", "memory_used_mib", _MIB),
+        ("power_watts", "Power that it draws", "power_w", 1.0),
+        ("temperature_celsius", "Its temperature", "temperature_c", 1.0),
+    )
+    for name, text, field, unit in sampled:
+        told = [(device, getattr(device.latest, field)) for device in devices if device.latest is not None]
+        values = [(_names(device), value * unit) for device, value in told if value is not None]
+        yield _gauge(f"millpond_device_{name}", text, _DEVICE, values)
+
+
+def _names(device: DeviceStatus) -> tuple[str, ...]:
+    number = str(device.index) if device.instance is None else f"{device.index}.{device.instance}"
+    return device.node, number, device.model, str(device.fake).lower()
+
+
+def _gauge(
+    name: str, text: str, labels: Sequence[str], values: Iterable[tuple[Sequence[str], float]]
+) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(name, text, labels=labels)
+    for names, value in values:
+        family.add_metric(names, value)
+    return family

@@ -1,0 +1,84 @@
+"""What is counted while it happens: requests, cycles of the scheduler, starts and ends of jobs. Since the last start.
+
+Labels come from fixed sets and from what admins name (queues), so that nobody can make the server remember ever more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cache
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics
+
+from millpond.specs.api.jobs import JobInfo
+
+_METHODS: Final = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
+_OTHER: Final = "other"
+_MS: Final = 0.001
+_CYCLE_BUCKETS_S: Final = (0.1 * _MS, 0.3 * _MS, _MS, 3 * _MS, 0.01, 0.03, 0.1, 0.3, 1, 3)
+_REQUEST_BUCKETS_S: Final = (_MS, 3 * _MS, 0.01, 0.03, 0.1, 0.25, 1, 3, 10, 60)
+_WAIT_BUCKETS_S: Final = (0.1, 1, 10, 60, 300, 1_800, 3_600, 4 * 3_600, 12 * 3_600, 24 * 3_600, 7 * 24 * 3_600)
+
+# One more series for each counter, which nobody reads.
+disable_created_metrics()  # type: ignore[no-untyped-call]
+
+
+class Instruments:
+    """One set for each server. They may be used from any thread.
+
+    Attributes:
+        registry: has them all.
+    """
+
+    def __init__(self) -> None:
+        self.registry = registry = CollectorRegistry()
+        self._requests = Counter(
+            "millpond_http_requests", "Answered requests", ("method", "route", "status"), registry=registry
+        )
+        self._request_s = Histogram(
+            "millpond_http_request_seconds",
+            "Time from a request to the beginning of its answer",
+            ("route",),
+            registry=registry,
+            buckets=_REQUEST_BUCKETS_S,
+        )
+        self._requests_of = cache(self._requests.labels)
+        self._request_s_of = cache(self._request_s.labels)
+        self._cycle_s = Histogram(
+            "millpond_scheduler_cycle_seconds",
+            "Time in which the scheduler decides what happens next",
+            registry=registry,
+            buckets=_CYCLE_BUCKETS_S,
+        )
+        self._wait_s = Histogram(
+            "millpond_job_wait_seconds",
+            "Time from a job's submission to its first start",
+            ("queue",),
+            registry=registry,
+            buckets=_WAIT_BUCKETS_S,
+        )
+        self._ended = Counter("millpond_jobs_ended", "Jobs that ended", ("queue", "kind", "state"), registry=registry)
+
+    def answered(self, method: str, route: str, status: int, after_s: float) -> None:
+        """A request was answered.
+
+        Args:
+            route: the path as it was declared, parameters in braces; of what is no route, a word.
+        """
+        self._requests_of(method if method in _METHODS else _OTHER, route, status).inc()
+        self._request_s_of(route).observe(after_s)
+
+    def cycled(self, took_s: float) -> None:
+        """The scheduler has decided."""
+        self._cycle_s.observe(took_s)
+
+    def started(self, info: JobInfo) -> None:
+        """A job runs for the first time."""
+        if info.first_started_at is not None:
+            self._wait_s.labels(info.queue).observe(max(0.0, info.first_started_at - info.submitted_at))
+
+    def ended(self, jobs: Iterable[JobInfo]) -> None:
+        """Jobs have ended."""
+        for info in jobs:
+            self._ended.labels(info.queue, info.kind, info.state).inc()

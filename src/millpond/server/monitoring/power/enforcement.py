@@ -1,0 +1,172 @@
+"""Keeps devices to the power and the clocks that their pools lay down, and puts everything back afterwards.
+
+What a device was kept to before is written down before it is first changed, so that a server that was killed leaves
+nothing behind that the next one does not put back. Nothing is touched for pools without rules.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+from millpond.model.amounts import decimal_text
+from millpond.model.errors import InvalidInputError, MillpondError
+from millpond.model.power import UNTOUCHED, PowerLimits, PowerRule, PowerSetting
+from millpond.model.sharing import ShareClass
+from millpond.node.devices.vendor import PowerControl
+from millpond.node.host.files import read_json, write_json
+from millpond.node.host.machine import Machine
+
+log = logging.getLogger(__name__)
+
+LOOK_EVERY_S: Final = 5.0
+FILE: Final = "power.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What counts at the moment.
+
+    Attributes:
+        rules: gives the rules by pool; a pool without one is left alone.
+        present: gives the classes of work on each device, by its UUID.
+    """
+
+    rules: Callable[[], Mapping[str, PowerRule]]
+    present: Callable[[], Mapping[str, Collection[ShareClass]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """What there was before a device was first changed.
+
+    Attributes:
+        cap_w: what it was kept to; None where it has no cap.
+        clocked: its clock was changed too.
+    """
+
+    cap_w: float | None
+    clocked: bool = False
+
+
+class PowerEnforcer:
+    """Looks after all devices whose power can be set, on a thread of its own.
+
+    Args:
+        state_dir: where what was before is written down.
+    """
+
+    def __init__(self, machine: Machine, policy: Policy, state_dir: Path) -> None:
+        controls = {vendor.name: vendor.power() for vendor in machine.vendors.values()}
+        self._devices = {
+            device.uuid: (node.pool, control)
+            for node in machine.nodes
+            for device in node.devices
+            if (control := controls.get(device.vendor)) is not None
+        }
+        self._policy = policy
+        self._file = state_dir / FILE
+        self._before = {name: Before(**plain) for name, plain in (read_json(self._file) or {}).items()}
+        self._now = {name: _left_by_another(before) for name, before in self._before.items()}
+        self._trouble: dict[str, str] = {}
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="power", daemon=True)
+
+    def start(self) -> None:
+        """Put back what an earlier server left, and begin to look."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """No more looks, and everything as it was."""
+        self._closed.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        for device in list(self._before):
+            self._try(device, UNTOUCHED)
+
+    def look(self) -> None:
+        """Bring every device to what its pool lays down now."""
+        rules = self._policy.rules()
+        present = self._policy.present() if rules else {}
+        for device, (pool, _) in self._devices.items():
+            rule = rules.get(pool)
+            wanted = UNTOUCHED if rule is None else rule.setting(present.get(device, ()))
+            if wanted != self._now.get(device, UNTOUCHED):
+                self._try(device, wanted)
+
+    def _try(self, device: str, wanted: PowerSetting) -> None:
+        """Change a device; what hinders that is said once, and tried again at the next look."""
+        try:
+            self._change(device, wanted)
+            self._trouble.pop(device, None)
+        except (MillpondError, OSError) as error:
+            if self._trouble.get(device) != str(error):
+                self._trouble[device] = str(error)
+                log.warning("the power of %s stays as it is: %s", device, error)
+
+    def _change(self, device: str, wanted: PowerSetting) -> None:
+        if device not in self._devices:
+            return  # it is gone, and with it what was set
+        control = self._devices[device][1]
+        limits = control.limits(device)
+        if limits is None:
+            raise InvalidInputError("it has no power of its own to be set", "leave its pool without `power`")
+        _check(wanted, limits)
+        before = self._before.get(device, Before(limits.cap_w))
+        before = Before(before.cap_w, before.clocked or wanted.clock_mhz is not None)
+        if self._before.get(device) != before:
+            self._write_down({**self._before, device: before})
+        _apply(control, device, self._now.get(device, UNTOUCHED), wanted, before.cap_w)
+        self._now[device] = wanted
+        if wanted == UNTOUCHED:
+            del self._now[device]
+            self._write_down({name: each for name, each in self._before.items() if name != device})
+
+    def _write_down(self, before: dict[str, Before]) -> None:
+        write_json(self._file, {name: asdict(each) for name, each in before.items()})
+        self._before = before
+
+    def _run(self) -> None:
+        while True:
+            self.look()
+            if self._closed.wait(LOOK_EVERY_S):
+                return
+
+
+def _left_by_another(before: Before) -> PowerSetting:
+    """Stands for whatever a server that was killed had set: it differs from all that anybody may want."""
+    return PowerSetting(0.0, 0 if before.clocked else None)
+
+
+def _check(wanted: PowerSetting, limits: PowerLimits) -> None:
+    """Whether a device can be kept to that.
+
+    Raises:
+        InvalidInputError: its driver does not allow it.
+    """
+    cap, clock = wanted.cap_w, wanted.clock_mhz
+    if cap is not None and limits.least_w is not None and limits.most_w is not None:
+        if not limits.least_w <= cap <= limits.most_w:
+            span = f"{decimal_text(limits.least_w)} to {decimal_text(limits.most_w)} W"
+            raise InvalidInputError(
+                f"its driver allows a cap of {span}, not of {decimal_text(cap)} W", "change `cap_w` of its pool"
+            )
+    elif cap is not None:
+        raise InvalidInputError("its driver allows no cap", "leave `cap_w` out for its pool")
+    if clock is not None and limits.most_mhz is not None and clock > limits.most_mhz:
+        cause = f"it runs at {limits.most_mhz} MHz at the most, not at {clock} MHz"
+        raise InvalidInputError(cause, "change `clock_mhz` of its pool")
+
+
+def _apply(control: PowerControl, device: str, now: PowerSetting, wanted: PowerSetting, before_w: float | None) -> None:
+    """Only what changes is set; a cap that is wanted no more goes back to what it was."""
+    if wanted.cap_w != now.cap_w:
+        cap = before_w if wanted.cap_w is None else wanted.cap_w
+        if cap is not None:
+            control.cap(device, cap)
+    if wanted.clock_mhz != now.clock_mhz:
+        control.clock(device, wanted.clock_mhz)

@@ -1,0 +1,101 @@
+"""Looks at all devices again and again, and remembers the last minutes of each."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Collection
+from typing import Final, NamedTuple
+
+from millpond.model.telemetry import DeviceSample
+from millpond.node.devices.vendor import DeviceVendor
+from millpond.node.host.machine import Machine
+
+log = logging.getLogger(__name__)
+
+KEPT: Final = 120
+"""Samples of each device: two minutes where one is taken every second."""
+STALE_AFTER_S: Final = 60.0
+"""Older samples say nothing about now: a driver hangs, or a tool does."""
+_KEPT_IN_ALL: Final = 200_000
+_LEAST_KEPT: Final = 2
+COST_SHARE: Final = 100
+"""A look that costs much is taken seldom, so that all looks together cost one part in so many of a core."""
+
+
+class Sampled(NamedTuple):
+    """One look at a device; ``at`` is in seconds since 1970."""
+
+    at: float
+    sample: DeviceSample
+
+
+class Telemetry:
+    """The samples of all devices of a machine. Each vendor has a thread, so that one that hangs holds up no other.
+
+    Args:
+        clock: seconds since 1970.
+    """
+
+    def __init__(self, machine: Machine, clock: Callable[[], float]) -> None:
+        self._vendors = tuple(machine.vendors.values())
+        self._clock = clock
+        devices = [device.uuid for node in machine.nodes for device in node.devices]
+        kept = max(_LEAST_KEPT, min(KEPT, _KEPT_IN_ALL // max(len(devices), 1)))
+        self._rings = {uuid: deque[Sampled](maxlen=kept) for uuid in devices}
+        self._closed = threading.Event()
+
+    def start(self) -> None:
+        """Begin to look."""
+        for vendor in self._vendors:
+            threading.Thread(target=self._run, args=(vendor,), name=f"{vendor.name}-samples", daemon=True).start()
+
+    def close(self) -> None:
+        """No more looks; one that hangs is not waited for."""
+        self._closed.set()
+
+    def look(self, vendor: DeviceVendor) -> None:
+        """Sample the devices of a vendor once."""
+        samples = vendor.sample()
+        at = self._clock()
+        for sample in samples:
+            ring = self._rings.get(sample.device)
+            if ring is not None:  # a card that was cut up since the start is not the pool's
+                ring.append(Sampled(at, sample))
+
+    def latest(self, device: str) -> Sampled | None:
+        """The last sample of a device; None when there is none, or it is too old to mean anything."""
+        ring = self._rings.get(device)
+        if not ring:
+            return None
+        last = ring[-1]
+        return last if self._clock() - last.at <= STALE_AFTER_S else None
+
+    def recent(self, device: str) -> tuple[Sampled, ...]:
+        """What is remembered of a device, oldest first."""
+        return tuple(self._rings.get(device, ()))
+
+    def use_milli(self, devices: Collection[str]) -> dict[str, int]:
+        """How much of the last moment each of these devices was computing, 0 to 1000; those that can tell."""
+        found = {device: self.latest(device) for device in devices}
+        return {
+            device: last.sample.use_milli
+            for device, last in found.items()
+            if last is not None and last.sample.use_milli is not None
+        }
+
+    def _run(self, vendor: DeviceVendor) -> None:
+        trouble = ""
+        pause_s = 0.0
+        while not self._closed.wait(pause_s):
+            begun_s = time.thread_time()
+            try:
+                self.look(vendor)
+                trouble = ""
+            except Exception as error:  # whatever a plugin may raise; the devices are shown without samples
+                if str(error) != trouble:
+                    trouble = str(error)
+                    log.warning("%s devices cannot be sampled", vendor.title, exc_info=error)
+            pause_s = max(vendor.sample_every_s, (time.thread_time() - begun_s) * COST_SHARE)

@@ -1,0 +1,135 @@
+"""What each running task makes of its part of a device: by what holds it to that part, else by its processes."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from millpond.model.telemetry import ProcessSample, SliceReading
+from millpond.node.host import procfs
+from millpond.node.task.records import RunRecord
+from millpond.server.monitoring.telemetry.sampling import COST_SHARE, Telemetry
+
+log = logging.getLogger(__name__)
+
+_LOOK_EVERY_S: Final = 1.0
+_NS_PER_S: Final = 1_000_000_000
+
+
+class SliceKey(NamedTuple):
+    """One run of one task on one device."""
+
+    job: str
+    attempt: int
+    task: int
+    device: str
+
+
+@dataclass(frozen=True, slots=True)
+class SliceUse:
+    """What a task makes of its part of a device; None is unknown.
+
+    Attributes:
+        reading: what its node counted; None where it counts nothing.
+        use_milli: part of the time since the look before in which its work was on the device.
+    """
+
+    reading: SliceReading | None = None
+    use_milli: int | None = None
+    memory_used_mib: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """Whom to ask about slices.
+
+    Attributes:
+        readings: what the node counts of each.
+        records: the tasks that run.
+    """
+
+    readings: Callable[[], Iterable[SliceReading]]
+    records: Callable[[], Iterable[RunRecord]]
+
+
+class SliceMeter:
+    """Reads all slices regularly; device time is counted up, so what is used now takes two looks.
+
+    Args:
+        clock: seconds since 1970.
+    """
+
+    def __init__(self, telemetry: Telemetry, sources: Sources, clock: Callable[[], float]) -> None:
+        self._telemetry = telemetry
+        self._sources = sources
+        self._clock = clock
+        self._counted: dict[SliceKey, tuple[float, int]] = {}
+        self._closed = threading.Event()
+        self.latest: Mapping[SliceKey, SliceUse] = {}
+        """As of the last look; replaced as a whole, so that any thread may read it."""
+
+    def start(self) -> None:
+        """Begin to look."""
+        threading.Thread(target=self._run, name="slice-samples", daemon=True).start()
+
+    def close(self) -> None:
+        """No more looks."""
+        self._closed.set()
+
+    def look(self) -> None:
+        """Look at all slices once."""
+        uses = {key: SliceUse(None, use, memory) for key, use, memory in self._by_processes()}
+        now = self._clock()
+        counted = {}
+        for reading in self._sources.readings():
+            key = SliceKey(reading.job, reading.attempt, reading.task, reading.device)
+            seen = uses.get(key, SliceUse())
+            use_milli = seen.use_milli
+            if reading.busy_ns is not None:
+                use_milli = self._use_milli(key, now, reading.busy_ns)
+                counted[key] = (now, reading.busy_ns)
+            memory_mib = seen.memory_used_mib if reading.memory_mib is None else reading.memory_mib
+            uses[key] = SliceUse(reading, use_milli, memory_mib)
+        self._counted = counted
+        self.latest = uses
+
+    def _use_milli(self, key: SliceKey, now: float, busy_ns: int) -> int | None:
+        before = self._counted.get(key)
+        if before is None or now <= before[0] or busy_ns < before[1]:
+            return None
+        return min(1000, round((busy_ns - before[1]) * 1000 / ((now - before[0]) * _NS_PER_S)))
+
+    def _by_processes(self) -> Iterator[tuple[SliceKey, int | None, int | None]]:
+        """What the driver tells of each process, added up by task."""
+        records = list(self._sources.records())
+        supervisors = {record.supervisor_pid: record for record in records}
+        for device in {device for record in records for device in record.devices}:
+            sampled = self._telemetry.latest(device)
+            of_task: dict[int, list[ProcessSample]] = {}
+            for process in () if sampled is None else sampled.sample.processes or ():
+                supervisor = procfs.first_above(process.pid, supervisors)
+                if supervisor is not None:
+                    of_task.setdefault(supervisor, []).append(process)
+            for supervisor, processes in of_task.items():
+                task = supervisors[supervisor].id
+                key = SliceKey(task.job, task.attempt, task.task, device)
+                yield key, _sum(each.use_milli for each in processes), _sum(each.memory_mib for each in processes)
+
+    def _run(self) -> None:
+        pause_s = _LOOK_EVERY_S
+        while not self._closed.wait(pause_s):
+            begun_s = time.thread_time()
+            try:
+                self.look()
+            except OSError as error:  # a file of a slice went away under our hands
+                log.info("the slices could not be read this time: %s", error)
+            pause_s = max(_LOOK_EVERY_S, (time.thread_time() - begun_s) * COST_SHARE)
+
+
+def _sum(parts: Iterable[int | None]) -> int | None:
+    known = [part for part in parts if part is not None]
+    return sum(known) if known else None

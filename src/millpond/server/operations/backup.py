@@ -1,0 +1,266 @@
+"""Backups: one archive of everything in a state directory, taken while the server runs, checked before it is restored.
+
+The database is copied by SQLite's own online backup, so that the copy is whole. Records and output of jobs are copied
+as they are at that moment. A restored server knows that its state is a copy (``server.startup.identity``). Once it
+takes over it settles what has happened since as after any crash: tasks that it no longer finds count as lost with their
+machine.
+
+The archive is a gzip-compressed tar file, readable by its owner only as it holds the API token. Its last member,
+``manifest.json``, names every file with its SHA-256. It can be encrypted (``server.auth.vault.envelope``).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import json
+import os
+import shutil
+import sqlite3
+import tarfile
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import IO, Any, Final, cast
+
+from millpond.model.errors import ConflictError, InvalidInputError, UnavailableError
+from millpond.node.host.files import write_json
+from millpond.server.auth.vault.ciphers import Cipher
+from millpond.server.auth.vault.envelope import MAGIC, OpeningReader, SealingWriter, is_sealed, needed_key
+from millpond.server.auth.vault.keys import KeySource
+from millpond.server.state_dir import DATABASE_FILE, IDENTITY_FILE, LOCK_FILE
+from millpond.server.storage.files.blobs import BLOBS_FOLDER
+from millpond.server.storage.files.partials import PARTIALS_FOLDER
+from millpond.server.version import VERSION
+from millpond.specs.api.server import SERVER_FILE
+
+MANIFEST: Final = "manifest.json"
+FORMAT: Final = 1
+
+_PASSING: Final = frozenset({LOCK_FILE, SERVER_FILE, IDENTITY_FILE, "server.log", "supervisors.log"})
+"""Files of the state directory that mean nothing elsewhere."""
+_BESIDE_DATABASE: Final = (f"{DATABASE_FILE}-", f"{DATABASE_FILE}.")
+"""What SQLite keeps beside the database, which is copied by itself, and what an upgrade left there."""
+
+
+@dataclass(frozen=True, slots=True)
+class BackupSummary:
+    """What an archive holds.
+
+    Attributes:
+        size_bytes: of the archive.
+    """
+
+    files: int
+    size_bytes: int
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lock:
+    """How a backup is encrypted."""
+
+    key: KeySource
+    cipher: Cipher = Cipher.AES_256_GCM
+
+
+def back_up(state_dir: Path, target: Path, at: float, *, jobs: bool = True, lock: Lock | None = None) -> BackupSummary:
+    """Write an archive of a state directory; a server may be running on it.
+
+    Args:
+        target: the archive; must not exist.
+        at: the instant, for the manifest.
+        jobs: with records, output and own folders of jobs, not only the database and the token.
+        lock: encrypts it; None: it is as it is.
+
+    Raises:
+        NotFoundError, UnavailableError: there is no database, or a file cannot be read or written, or nothing can be
+            encrypted here.
+        ConflictError: the target exists.
+    """
+    database = state_dir / DATABASE_FILE
+    if not database.is_file():
+        remedy = "name a state directory with --state-dir; a PostgreSQL database is backed up by pg_dump"
+        raise UnavailableError(f"there is no {DATABASE_FILE} in {state_dir}", remedy)
+    if target.exists():
+        raise ConflictError(f"{target} exists already", "name another file, or remove it")
+    partial = target.with_name(f"{target.name}.{os.getpid()}.partial")
+    copy = partial.with_suffix(".db")
+    try:
+        _copy_database(database, copy)
+        members = {DATABASE_FILE: copy} | {
+            str(path.relative_to(state_dir)): path for path in _files(state_dir) if jobs or path.parent == state_dir
+        }
+        with _private(partial) as raw, contextlib.ExitStack() as opened:
+            out = raw if lock is None else opened.enter_context(SealingWriter(raw, lock.key, lock.cipher))
+            # Files with several names are whole under each of them: dereference is about those links, too.
+            with tarfile.open(fileobj=cast(IO[bytes], out), mode="w:gz", compresslevel=1, dereference=True) as archive:
+                count = _write(archive, members, at)
+        partial.rename(target)
+    except (OSError, sqlite3.Error) as error:
+        cause = getattr(error, "strerror", None) or error
+        remedy = "name a file in a folder that is there, may be written and has room"
+        raise UnavailableError(f"the backup {target} cannot be written ({cause})", remedy) from error
+    finally:
+        copy.unlink(missing_ok=True)
+        partial.unlink(missing_ok=True)
+    return BackupSummary(count, target.stat().st_size, VERSION)
+
+
+def needed_key_of(archive: Path) -> str:
+    """What it takes to open an archive: ``file``, ``passphrase``, or nothing.
+
+    Raises:
+        InvalidInputError: it is encrypted, and its header is damaged.
+        UnavailableError: it cannot be read.
+    """
+    try:
+        with archive.open("rb") as raw:
+            if not is_sealed(raw.read(len(MAGIC))):
+                return ""
+            raw.seek(0)
+            return needed_key(raw)
+    except OSError as error:
+        raise UnavailableError(f"{archive} cannot be read ({error.strerror})", "see its path") from error
+    except InvalidInputError as error:
+        raise InvalidInputError(f"{archive}: {error.cause}", error.remedy) from error
+
+
+def restore(archive: Path, state_dir: Path, key: KeySource | None = None) -> BackupSummary:
+    """Put the content of an archive where a server finds it; nothing is left if anything in it is wrong.
+
+    Args:
+        state_dir: must be empty or absent.
+        key: opens it; None: it is not encrypted.
+
+    Raises:
+        ConflictError: the state directory is in use or holds something.
+        InvalidInputError: the archive is damaged, or not one of ours.
+        UnavailableError: a file cannot be read or written.
+    """
+    if state_dir.exists() and any(state_dir.iterdir()):
+        raise ConflictError(f"{state_dir} is not empty", "restore into an empty directory: --state-dir DIR")
+    fresh = state_dir.with_name(f"{state_dir.name}.{os.getpid()}.restoring")
+    try:
+        fresh.mkdir(mode=0o700, parents=True)
+        try:
+            manifest = _unpack(archive, fresh, key)
+            # An earlier version's database does not tell whose it is.
+            write_json(fresh / IDENTITY_FILE, {"restored": True}, durable=True)
+            with contextlib.suppress(FileNotFoundError):
+                state_dir.rmdir()
+            fresh.rename(state_dir)
+        finally:
+            shutil.rmtree(fresh, ignore_errors=True)
+    except (tarfile.TarError, EOFError, zlib.error) as error:
+        raise InvalidInputError(f"{archive} is damaged or no backup ({error})", "use another backup") from error
+    except OSError as error:
+        raise UnavailableError(f"{archive} cannot be restored ({error})", "see its path and the disk's room") from error
+    return BackupSummary(len(manifest["files"]), archive.stat().st_size, str(manifest["version"]))
+
+
+def _copy_database(source: Path, target: Path) -> None:
+    with _private(target):
+        pass
+    origin = sqlite3.connect(f"file:{source}?mode=ro", uri=True)
+    copy = sqlite3.connect(target)
+    try:
+        origin.backup(copy, pages=1000, sleep=0.0)
+    finally:
+        copy.close()
+        origin.close()
+
+
+def _files(state_dir: Path) -> Iterator[Path]:
+    for path in sorted(state_dir.rglob("*")):
+        of_database = path.name == DATABASE_FILE or path.name.startswith(_BESIDE_DATABASE)
+        passing = path.parent == state_dir and (path.name in _PASSING or of_database)
+        passing = passing or path.parent == state_dir / BLOBS_FOLDER / PARTIALS_FOLDER
+        if path.is_file() and not path.is_symlink() and not passing and path.suffix != ".tmp":
+            yield path
+
+
+def _write(archive: tarfile.TarFile, members: dict[str, Path], at: float) -> int:
+    """Add all members, each as long as it is when it is opened, then the manifest. Returns how many there are."""
+    digests: dict[str, str] = {}
+    for name, path in members.items():
+        try:
+            body = path.open("rb")
+        except FileNotFoundError:
+            continue  # cleaned away meanwhile
+        with body:
+            info = archive.gettarinfo(arcname=name, fileobj=body)
+            reader = _Digesting(body)
+            archive.addfile(info, reader)
+            digests[name] = reader.digest.hexdigest()
+    manifest = json.dumps({"format": FORMAT, "version": VERSION, "at": at, "files": digests}, indent=1).encode()
+    last = tarfile.TarInfo(MANIFEST)
+    last.size, last.mode, last.mtime = len(manifest), 0o600, int(at)
+    archive.addfile(last, io.BytesIO(manifest))
+    return len(digests)
+
+
+class _Digesting(io.RawIOBase):
+    """Reads through to a file and keeps the SHA-256 of what was read."""
+
+    def __init__(self, body: IO[bytes]) -> None:
+        self._body = body
+        self.digest = hashlib.sha256()
+
+    def read(self, size: int = -1) -> bytes:
+        piece = self._body.read(size)
+        self.digest.update(piece)
+        return piece
+
+
+def _unpack(archive: Path, target: Path, key: KeySource | None) -> dict[str, Any]:
+    with archive.open("rb") as raw:
+        try:
+            source = raw if key is None else OpeningReader(raw, key)
+            with tarfile.open(fileobj=cast(IO[bytes], source), mode="r|gz") as opened:
+                for member in opened:
+                    _unpack_file(opened, member, target)
+            if isinstance(source, OpeningReader):
+                source.finish()
+        except InvalidInputError as error:
+            raise InvalidInputError(f"{archive}: {error.cause}", error.remedy) from error
+    try:
+        manifest = json.loads((target / MANIFEST).read_bytes())
+        known = manifest["format"] == FORMAT
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        known = False
+    if not known:
+        raise InvalidInputError(f"{archive} is not a whole backup of Millpond", "name a file that `pond backup` wrote")
+    (target / MANIFEST).unlink()
+    for name, digest in manifest["files"].items():
+        path = target / name
+        if not path.is_file() or _digest(path) != digest:
+            raise InvalidInputError(f"{archive}: {name} is missing or damaged", "use another backup")
+    return manifest  # type: ignore[no-any-return]
+
+
+def _unpack_file(archive: tarfile.TarFile, member: tarfile.TarInfo, target: Path) -> None:
+    """Write one file, as the filter ``data`` of ``tarfile`` does, which the first releases of Python 3.11 lack."""
+    name = PurePosixPath(member.name)
+    if not member.isreg() or name.is_absolute() or ".." in name.parts:
+        raise InvalidInputError(f"{member.name!r} in it is no file of a backup", "name a file that `pond backup` wrote")
+    path = target / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    content = archive.extractfile(member)
+    assert content is not None, member
+    with content, _private(path) as out:
+        shutil.copyfileobj(content, out)
+        os.fchmod(out.fileno(), member.mode & 0o755 | 0o600)
+    os.utime(path, (member.mtime, member.mtime))
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as body:
+        return hashlib.file_digest(body, "sha256").hexdigest()
+
+
+def _private(path: Path) -> IO[bytes]:
+    """A new file that its owner alone may read."""
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")

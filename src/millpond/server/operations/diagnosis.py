@@ -1,0 +1,267 @@
+"""What works on this machine, what does not, and what would mend it. Tries what has to be tried; leaves nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import platform
+import resource
+import shutil
+import sqlite3
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from millpond.client.sdk.discovery import read_server_file
+from millpond.model.errors import UnavailableError
+from millpond.node.containers.detection import RuntimeChoice, find_containers
+from millpond.node.containers.trial import trouble_with_start
+from millpond.node.devices.discovery import find_vendors
+from millpond.node.devices.nvidia import NvidiaVendor
+from millpond.node.host import memory_cgroup
+from millpond.node.host.cgroups import GroupMode, find_controllers
+from millpond.node.sandbox import private_network
+from millpond.node.sandbox.detection import (
+    INSTALL,
+    INSTALL_IDENTITIES,
+    SandboxMode,
+    find_sandbox,
+    trouble_with_identities,
+)
+from millpond.node.task import runner
+from millpond.node.task.limits import REMEDY
+from millpond.node.task.runner import running_under
+from millpond.server.auth.vault.ciphers import Cipher, require_ciphers
+from millpond.server.operations.devices import device_findings, failed_devices
+from millpond.server.operations.disk_use import KEPT_FOR_ENDS_BYTES
+from millpond.server.operations.findings import Finding, Grade
+from millpond.server.operations.sharing_check import sharing
+from millpond.server.state_dir import DATABASE_FILE
+from millpond.server.store.reserve import kept_within
+from millpond.specs.quantities import size_text
+
+_GIB: Final = 1024**3
+_LEAST_FREE_GIB: Final = 2
+_LEAST_OPEN_FILES: Final = 4096
+_NETWORK_FILESYSTEMS: Final = ("nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs", "glusterfs", "lustre")
+
+
+def diagnose(state_dir: Path) -> list[Finding]:
+    """Everything a server needs or could use here, the necessary first.
+
+    Args:
+        state_dir: where it would keep its state; need not exist.
+    """
+    server = _server_of(state_dir)
+    before: tuple[Callable[[], Finding], ...] = (
+        _python,
+        _kernel,
+        lambda: _state_directory(state_dir),
+        lambda: _disk(state_dir),
+        lambda: _limits(server),
+        lambda: _sandbox(state_dir),
+        _identities,
+        _private_networks,
+        lambda: _limits_of_tasks(server),
+        lambda: _containers(state_dir),
+    )
+    after: tuple[Callable[[], Finding], ...] = (
+        lambda: sharing(state_dir),
+        lambda: _memory(server),
+        _kernels,
+        _postgresql,
+        _ssh,
+        _encryption,
+    )
+    devices = device_findings(find_vendors(), running_under(state_dir))
+    return [*(look() for look in before), *devices, *failed_devices(state_dir), *(look() for look in after)]
+
+
+def _python() -> Finding:
+    return Finding("python", Grade.OK, f"{platform.python_version()} in {sys.prefix}")
+
+
+def _kernel() -> Finding:
+    name = f"{platform.system()} {platform.release()}"
+    try:
+        runner.require_pidfd()
+    except UnavailableError as error:
+        return Finding("kernel", Grade.BROKEN, f"{name}: {error.cause}", error.remedy)
+    return Finding("kernel", Grade.OK, name)
+
+
+def _state_directory(path: Path) -> Finding:
+    what = "state directory"
+    existing = _nearest_existing(path)
+    if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
+        return Finding(what, Grade.BROKEN, f"{path} cannot be written", "choose another with --state-dir")
+    filesystem = _filesystem_of(existing)
+    if filesystem in _NETWORK_FILESYSTEMS:
+        remedy = "keep the state on a local disk, or use --store with PostgreSQL"
+        return Finding(what, Grade.LIMITED, f"{path} lies on {filesystem}, where SQLite may be damaged", remedy)
+    if path.is_dir() and path.stat().st_mode & 0o077:
+        return Finding(what, Grade.LIMITED, f"others may look into {path}", f"chmod 700 {path}")
+    return Finding(what, Grade.OK, str(path))
+
+
+def _disk(path: Path) -> Finding:
+    free = shutil.disk_usage(_nearest_existing(path)).free
+    found = f"{free / _GIB:.1f} GiB free beside the state"
+    with contextlib.suppress(sqlite3.Error, OSError):  # not ours to read, or it is damaged: its server says so
+        if (kept := kept_within(path.absolute() / DATABASE_FILE)) is not None:
+            found = f"{found}, {size_text(kept)} within the database, kept for stops and ends"
+    if free < KEPT_FOR_ENDS_BYTES:
+        return Finding("disk", Grade.BROKEN, found, "make room: the server takes nothing on, what runs can be stopped")
+    if free < _LEAST_FREE_GIB * _GIB:
+        return Finding("disk", Grade.LIMITED, found, "make room: a full disk stops submissions and cuts logs")
+    return Finding("disk", Grade.OK, found)
+
+
+def _server_of(state_dir: Path) -> int:
+    """The process that serves the directory; 0: none that we may look at, so what a server would find here counts."""
+    with contextlib.suppress(UnavailableError, OSError):
+        left = read_server_file(state_dir)
+        if left is not None and b"millpond" in Path(f"/proc/{left.pid}/cmdline").read_bytes():
+            resource.prlimit(left.pid, resource.RLIMIT_NOFILE)
+            return left.pid
+    return 0
+
+
+def _limits(server: int) -> Finding:
+    files, most = resource.prlimit(server, resource.RLIMIT_NOFILE)
+    if not server:
+        files = most  # a server raises its limit when it starts
+    if files != resource.RLIM_INFINITY and files < _LEAST_OPEN_FILES:
+        remedy = f"ulimit -Hn {_LEAST_OPEN_FILES}, or LimitNOFILE in its unit; a running task takes two"
+        return Finding("open files", Grade.LIMITED, f"{files} (at most {most})", remedy)
+    return Finding("open files", Grade.OK, "no limit" if files == resource.RLIM_INFINITY else str(files))
+
+
+def _sandbox(state_dir: Path) -> Finding:
+    sandbox, trouble = find_sandbox(SandboxMode.PREFERRED, (state_dir,))
+    if sandbox is None:
+        return Finding("sandbox", Grade.LIMITED, f"jobs are not kept apart: {trouble}", INSTALL)
+    if not sandbox.bounds_size:
+        found = f"bubblewrap at {sandbox.program} is too old to bound what a job keeps in /tmp"
+        return Finding("sandbox", Grade.LIMITED, found, "install bubblewrap 0.7 or newer")
+    return Finding("sandbox", Grade.OK, f"bubblewrap at {sandbox.program}")
+
+
+def _identities() -> Finding:
+    what = "whom jobs run as"
+    sandbox, _ = find_sandbox(SandboxMode.PREFERRED, ())
+    if os.geteuid() != 0:
+        return _one_account(what, sandbox is not None)
+    trouble = "there is no sandbox" if sandbox is None else trouble_with_identities(sandbox)
+    if trouble:
+        remedy = INSTALL if sandbox is None else INSTALL_IDENTITIES
+        return Finding(what, Grade.LIMITED, f"root, all of them: {trouble}", remedy)
+    return Finding(what, Grade.OK, "each user as a number or an account of their own")
+
+
+def _one_account(what: str, sandboxed: bool) -> Finding:
+    """All jobs run as an account that is not root."""
+    if not sandboxed:
+        found = "this account, all of them: once a second person has an account here, nothing new starts"
+        return Finding(what, Grade.LIMITED, found, INSTALL)
+    found = "this account; jobs of others than its owner see nothing of its home and write to a home of their own"
+    return Finding(what, Grade.OK, found)
+
+
+def _private_networks() -> Finding:
+    what = "private networks"
+    found = private_network.trouble()
+    if not found:
+        return Finding(what, Grade.OK, "from the second person on, jobs have a network of their own")
+    cause = f"jobs of all people share the machine's network ({found})"
+    return Finding(what, Grade.LIMITED, cause, "run the server as root, or let the kernel have user namespaces")
+
+
+def _limits_of_tasks(server: int) -> Finding:
+    controllers, trouble = find_controllers(GroupMode.AUTO, membership=_membership(server))
+    if controllers is None:
+        found = f"each process of a job is limited by itself, not all together: {trouble}"
+        return Finding("limits of jobs", Grade.LIMITED, found, REMEDY)
+    return Finding("limits of jobs", Grade.OK, f"control groups for {', '.join(controllers.folders)}")
+
+
+def _membership(server: int) -> Path:
+    """The file that tells its control groups."""
+    return Path("/proc", str(server or "self"), "cgroup")
+
+
+def _containers(state_dir: Path) -> Finding:
+    try:
+        found = find_containers(RuntimeChoice.AUTO, state_dir)
+    except UnavailableError as error:
+        return Finding("containers", Grade.LIMITED, f"jobs cannot have images: {error.cause}", error.remedy)
+    if trouble := trouble_with_start(found):
+        cause = f"jobs cannot have images: {found.version} starts no container ({trouble})"
+        return Finding("containers", Grade.LIMITED, cause, f"mend {found.runtime.name} until it runs one by hand")
+    if found.card_trouble and NvidiaVendor().available().usable:
+        remedy = "nvidia-ctk cdi generate --device-name-strategy uuid --output /etc/cdi/nvidia.yaml"
+        return Finding("containers", Grade.LIMITED, f"{found.version}, without cards: {found.card_trouble}", remedy)
+    return Finding("containers", Grade.OK, found.version)
+
+
+def _memory(server: int) -> Finding:
+    limit = memory_cgroup.limit_bytes(membership=_membership(server))
+    physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if limit is not None and limit < physical:
+        found = f"{limit / _GIB:.1f} GiB by the control group of {physical / _GIB:.1f} GiB in the machine"
+        return Finding("memory", Grade.OK, found)
+    return Finding("memory", Grade.OK, f"{physical / _GIB:.1f} GiB")
+
+
+def _kernels() -> Finding:
+    if importlib.util.find_spec("numba") is None:
+        remedy = "pip install 'millpond[sim]'; matters from about 64 nodes on"
+        return Finding("compiled kernels", Grade.LIMITED, "numba is not installed", remedy)
+    return Finding("compiled kernels", Grade.OK, "numba is installed")
+
+
+def _encryption() -> Finding:
+    what = "encryption"
+    missing = {}
+    for cipher in Cipher:
+        try:
+            require_ciphers(cipher)
+        except UnavailableError as error:
+            missing[cipher.value] = error
+    if len(missing) == len(Cipher):
+        trouble = next(iter(missing.values()))
+        return Finding(what, Grade.LIMITED, f"no secrets, no encrypted backups: {trouble.cause}", trouble.remedy)
+    found = ", ".join(cipher.value for cipher in Cipher if cipher.value not in missing)
+    return Finding(what, Grade.OK, found)
+
+
+def _postgresql() -> Finding:
+    if importlib.util.find_spec("psycopg") is None:
+        remedy = "pip install 'millpond[postgres]' to use --store"
+        return Finding("PostgreSQL driver", Grade.LIMITED, "psycopg is not installed; SQLite works", remedy)
+    return Finding("PostgreSQL driver", Grade.OK, "psycopg is installed")
+
+
+def _ssh() -> Finding:
+    if importlib.util.find_spec("asyncssh") is None:
+        remedy = "pip install 'millpond[ssh]' to use the section ssh of the configuration"
+        return Finding("SSH gateway", Grade.LIMITED, "asyncssh is not installed; pond exec works", remedy)
+    return Finding("SSH gateway", Grade.OK, "asyncssh is installed")
+
+
+def _nearest_existing(path: Path) -> Path:
+    return next(place for place in (path, *path.absolute().parents) if place.exists())
+
+
+def _filesystem_of(path: Path, mounts: Path = Path("/proc/self/mounts")) -> str:
+    """The type of the file system that a path lies on, by the longest mount point above it."""
+    best, kind = Path("/"), ""
+    resolved = path.resolve()
+    for line in mounts.read_text().splitlines():
+        _, point, filesystem, *_ = line.split()
+        place = Path(point.replace("\\040", " "))
+        if resolved.is_relative_to(place) and len(place.parts) >= len(best.parts):
+            best, kind = place, filesystem
+    return kind

@@ -1,0 +1,151 @@
+"""Who holds how much of the server's disk: what jobs wrote, with their logs, datasets, and what was sent in part; and
+what they may hold.
+
+What an ended job left does not change any more and is measured once; what lives is measured at every look. A dataset
+counts with the size of its files for whoever put it, even where others put the same content.
+
+Where nearly nothing is free nobody's work is taken on: what is left, and what the store keeps within itself
+(``store.reserve``), is for stopping and ending what is there.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from millpond.model.errors import ConflictError, UnavailableError
+from millpond.node.task.records import job_dir
+from millpond.server.auth.accounts import Accounts
+from millpond.server.storage.files.datasets import Datasets
+from millpond.server.storage.files.partials import held_parts
+from millpond.server.store.store import Store
+from millpond.specs.api.usage import DiskInfo
+from millpond.specs.quantities import size_text
+
+MAKE_ROOM: Final = "remove what is no longer needed on the server (pond delete, pond data rm, --keep-logs-gib)"
+KEPT_FOR_ENDS_BYTES: Final = 8 * 2**20
+"""While less is free, nothing new is taken on."""
+_REMEDY: Final = "remove what is no longer needed (pond delete JOB, pond data rm), or have the limit raised"
+
+
+@dataclass(frozen=True, slots=True)
+class DiskUse:
+    """Bytes on the server's disk, by user and by group."""
+
+    users: Mapping[str, int] = field(default_factory=dict)
+    groups: Mapping[str, int] = field(default_factory=dict)
+
+
+class DiskBooks:
+    """Measures, and knows the limits.
+
+    Attributes:
+        latest: as it was at the last look.
+        free: free bytes beside a path.
+    """
+
+    def __init__(self, store: Store, state_dir: Path, accounts: Accounts) -> None:
+        self._store = store
+        self._state_dir = state_dir
+        self.free: Callable[[Path], int] = lambda path: shutil.disk_usage(path).free
+        self._accounts = accounts
+        self._datasets = Datasets(store)
+        self._settled: dict[str, int] = {}
+        self.latest = DiskUse()
+
+    def look(self) -> DiskUse:
+        """Measure what has changed.
+
+        Raises:
+            DBAPIError: the store cannot be read.
+        """
+        users: Counter[str] = Counter()
+        groups: Counter[str] = Counter()
+        there = {path.name for path in (self._state_dir / "jobs").glob("*")}
+        self._settled = {name: size for name, size in self._settled.items() if name in there}
+        for owner in self._store.jobs.owners():
+            name = job_dir(self._state_dir, owner.job).name
+            if name not in there:
+                continue
+            size = self._settled.get(name)
+            if size is None:
+                size = size_of(self._state_dir / "jobs" / name)
+                if owner.ended:
+                    self._settled[name] = size
+            users[owner.user] += size
+            groups[owner.group] += size
+        for dataset in self._datasets.all():
+            users[dataset.user] += dataset.size
+            groups[dataset.group or self._first_group(dataset.user)] += dataset.size
+        for user, size in held_parts(self._state_dir).items():
+            users[user] += size
+            groups[self._first_group(user)] += size
+        self.latest = DiskUse(users, groups)
+        return self.latest
+
+    def _first_group(self, user: str) -> str:
+        first = next(iter(self._accounts.memberships(user)), None)
+        return first.group if first is not None else ""
+
+    def full(self) -> str:
+        """Why nothing can be taken on at all; empty when there is room: what is left is for ends alone."""
+        free = self.free(self._state_dir)
+        return f"the server's disk is full: {size_text(free)} are free" if free < KEPT_FOR_ENDS_BYTES else ""
+
+    def excess(self, user: str, group: str) -> str:
+        """Whose limit is exceeded, in words; empty when none is."""
+        if self.limit_of_user(user) is None and self.limit_of_group(group) is None:
+            return ""
+        for held in (self.of_user(user), self.of_group(group)):
+            if held.limit_bytes is not None and held.used_bytes > held.limit_bytes:
+                used, most = size_text(held.used_bytes), size_text(held.limit_bytes)
+                return f"{held.kind} {held.name} holds {used} on the server's disk and may hold at most {most}"
+        return ""
+
+    def check(self, user: str, group: str) -> None:
+        """Whether more of a user's may be taken on.
+
+        Raises:
+            UnavailableError: nobody's may, for want of room.
+            ConflictError: they, or their group, hold too much.
+        """
+        if full := self.full():
+            raise UnavailableError(full, "what runs can be stopped (pond stop); then " + MAKE_ROOM)
+        excess = self.excess(user, group)
+        if excess:
+            raise ConflictError(excess, _REMEDY)
+
+    def of_user(self, name: str) -> DiskInfo:
+        """What a user holds."""
+        used = self.latest.users.get(name, 0)
+        return DiskInfo(kind="user", name=name, used_bytes=used, limit_bytes=self.limit_of_user(name))
+
+    def of_group(self, name: str) -> DiskInfo:
+        """What a group holds."""
+        used = self.latest.groups.get(name, 0)
+        return DiskInfo(kind="group", name=name, used_bytes=used, limit_bytes=self.limit_of_group(name))
+
+    def limit_of_user(self, name: str) -> int | None:
+        """The most bytes that a user may hold; None without a limit."""
+        return self._accounts.limits_of_user(name).disk_bytes
+
+    def limit_of_group(self, name: str) -> int | None:
+        """The same of a group."""
+        return self._accounts.limits_of_group(name).disk_bytes
+
+
+def size_of(folder: Path) -> int:
+    """Bytes that a folder takes on disk."""
+    total = 0
+    for base, _, names in os.walk(folder):
+        for name in names:
+            try:
+                total += Path(base, name).lstat().st_blocks * 512
+            except FileNotFoundError:
+                continue  # the job is at work in it
+    return total

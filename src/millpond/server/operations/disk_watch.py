@@ -1,0 +1,142 @@
+"""Watches the server's disk: below a floor nothing new starts, and whoever holds more than they may is warned.
+
+While there is room, it sees to it that the store keeps some within itself for when there is none.
+
+A task that fills the disk cannot be told from the outside which of its bytes it can do without, so it is not ended: its
+history says what is wrong, and nothing more of its owner's is taken on.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from sqlalchemy.exc import DBAPIError
+
+from millpond.model.events import Noted, SchedulingPaused, SchedulingResumed
+from millpond.model.reasons import Cause
+from millpond.server.operations.disk_use import KEPT_FOR_ENDS_BYTES, MAKE_ROOM, DiskBooks
+from millpond.server.runtime.loop import Loop
+from millpond.server.store.reserve import RESERVE_BYTES
+from millpond.specs.quantities import size_text
+
+log = logging.getLogger(__name__)
+
+LOOK_EVERY_S: Final = 5.0
+MEASURE_EVERY: Final = 12
+"""Looks at the free space between two measurements of what everybody holds."""
+_GIB: Final = 2**30
+_USUAL_FLOOR: Final = _GIB
+_USUAL_SHARE: Final = 0.02
+_FREED_AT: Final = 1.1
+"""Work starts again when so many times the floor is free, so that it does not go on and off."""
+
+
+class DiskWatch:
+    """One thread that looks now and then.
+
+    Args:
+        floor_gib: nothing new starts while less is free; None: 1 GiB, on small disks 2 % of them.
+        clock: seconds since 1970.
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        books: DiskBooks,
+        state_dir: Path,
+        floor_gib: float | None,
+        clock: Callable[[], float],
+    ) -> None:
+        self._loop = loop
+        self._books = books
+        self._state_dir = state_dir
+        self._clock = clock
+        usual = min(_USUAL_FLOOR, int(shutil.disk_usage(state_dir).total * _USUAL_SHARE))
+        self._floor = usual if floor_gib is None else int(floor_gib * _GIB)
+        self._warned: dict[str, str] = {}
+        self._full = ""
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="disk-watch", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """End after the look under way."""
+        self._closed.set()
+        self._thread.join()
+
+    def look_at_room(self) -> None:
+        """Hold starts while there is too little room, let them go when there is enough again."""
+        free = self._books.free(self._state_dir)
+        held = self._loop.core.scheduler.holds.get(Cause.DISK_FULL)
+        if held is None and free < self._floor:
+            there, wanted = size_text(free), size_text(self._floor)
+            text = f"{there} are free on the server's disk, and at least {wanted} should be; {MAKE_ROOM}"
+            log.warning("nothing new starts: %s", text)
+            self._loop.tell([SchedulingPaused(self._clock(), Cause.DISK_FULL, text)])
+        elif held is not None and free >= self._floor * _FREED_AT:
+            log.info("there is room again: %s are free", size_text(free))
+            self._loop.tell([SchedulingResumed(self._clock(), Cause.DISK_FULL)])
+
+    def look_at_reserve(self) -> None:
+        """Have the store keep room within itself, as long as that takes none from others.
+
+        Raises:
+            DBAPIError: the store cannot be written.
+        """
+        free = self._books.free(self._state_dir)
+        if free >= KEPT_FOR_ENDS_BYTES + 2 * RESERVE_BYTES and self._loop.store.reserve.refill():
+            log.info("%s are kept within the database for ends on a full disk", size_text(RESERVE_BYTES))
+
+    def look_at_full_disk(self) -> None:
+        """Tell the log when nothing is taken on any more, and when something is again.
+
+        Raises:
+            DBAPIError: the store cannot be read.
+        """
+        full = self._books.full()
+        if full and not self._full:
+            kept = self._loop.store.reserve.kept_bytes()
+            rest = f"; {size_text(kept)} are kept within the database for stops and ends" if kept else ""
+            log.error("nothing is taken on: %s%s", full, rest)
+        elif self._full and not full:
+            log.info("jobs are taken on again")
+        self._full = full
+
+    def look_at_owners(self) -> None:
+        """Measure what everybody holds, and warn those whose jobs run and who hold too much.
+
+        Raises:
+            DBAPIError: the store cannot be read.
+        """
+        self._books.look()
+        warned: dict[str, str] = {}
+        for info in self._loop.job_cache.newest_first():
+            if info.attempt and (excess := self._books.excess(info.user, info.group)):
+                who = excess.partition(" holds ")[0]
+                warned[info.id] = who
+                if self._warned.get(info.id) != who:
+                    text = f"{excess}: no more jobs and datasets of theirs are taken on"
+                    self._loop.tell([Noted(self._clock(), info.id, text)])
+        self._warned = warned
+
+    def _run(self) -> None:
+        job_views = 0
+        while not self._closed.is_set():
+            try:
+                self.look_at_room()
+                self.look_at_full_disk()
+                self.look_at_reserve()
+                if job_views % MEASURE_EVERY == 0:
+                    self.look_at_owners()
+            except (DBAPIError, OSError) as error:
+                log.warning("the disk cannot be looked at: %s", error)
+            job_views += 1
+            self._closed.wait(LOOK_EVERY_S)

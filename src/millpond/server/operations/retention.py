@@ -1,0 +1,150 @@
+"""What a server forgets in time: records and output of jobs that ended long ago, and the oldest output when there is
+too much of it.
+
+A thread of its own looks every hour. Folders go without asking anybody. Rows go in small transactions, so that the
+scheduler's thread, which writes too, never waits long; and only what no restart would replay any more.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from sqlalchemy.exc import DBAPIError
+
+from millpond.node.task.records import job_dir, note_of_removal
+from millpond.node.task.workspace import unprotect
+from millpond.server.operations.disk_use import size_of
+from millpond.server.store.store import Store
+
+log = logging.getLogger(__name__)
+
+LOOK_EVERY_S: Final = 3_600.0
+AT_ONCE: Final = 200
+"""Jobs that are removed in one transaction."""
+PAUSE_S: Final = 0.05
+"""Between two transactions."""
+_DAY_S: Final = 86_400.0
+_GIB: Final = 2**30
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionLimits:
+    """What is kept; None is everything.
+
+    Attributes:
+        job_days: jobs that ended longer ago are forgotten, with all they wrote.
+        log_gib: the folders of all jobs together; the output of those that ended first goes first.
+    """
+
+    job_days: float | None = None
+    log_gib: float | None = None
+
+    @property
+    def any(self) -> bool:
+        """Whether there is anything to do at all."""
+        return self.job_days is not None or self.log_gib is not None
+
+
+class RetentionWorker:
+    """Keeps a state directory within limits."""
+
+    def __init__(self, store: Store, state_dir: Path, limits: RetentionLimits, clock: Callable[[], float]) -> None:
+        self._store = store
+        self._state_dir = state_dir
+        self._limits = limits
+        self._clock = clock
+        self._closed = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Look now and then, when there are limits."""
+        if self._limits.any:
+            self._thread = threading.Thread(target=self._run, name="retention", daemon=True)
+            self._thread.start()
+
+    def close(self) -> None:
+        """Finish the transaction under way, and stop."""
+        self._closed.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def look(self) -> tuple[int, int]:
+        """Look once; returns how many jobs were forgotten, and of how many more only the output was removed.
+
+        Raises:
+            DBAPIError: the store cannot be read or written.
+        """
+        forgotten = 0 if self._limits.job_days is None else self._forget(self._limits.job_days)
+        removed = 0 if self._limits.log_gib is None else self._shrink(int(self._limits.log_gib * _GIB))
+        if forgotten or removed:
+            log.info("forgot %d jobs that ended long ago, removed the output of %d more", forgotten, removed)
+        return forgotten, removed
+
+    def _forget(self, days: float) -> int:
+        """Folders first: what is left of a job that was forgotten by halves is found again the next time."""
+        forgotten = 0
+        while not self._closed.is_set():
+            jobs = self._store.forgettable(self._clock() - days * _DAY_S, AT_ONCE)
+            for job in jobs:
+                self._remove(job)
+            self._store.forget(jobs)
+            forgotten += len(jobs)
+            if len(jobs) < AT_ONCE:
+                break
+            self._closed.wait(PAUSE_S)
+        return forgotten
+
+    def _shrink(self, most_bytes: int) -> int:
+        """Remove folders of ended jobs, those that ended first before the others, until the rest is small enough."""
+        sizes = {path.name: size_of(path) for path in _folders(self._state_dir)}
+        too_much = sum(sizes.values()) - most_bytes
+        removed = 0
+        if too_much <= 0:
+            return 0
+        for job in self._store.ended_first():
+            size = sizes.get(job_dir(self._state_dir, job).name)
+            if too_much <= 0 or self._closed.is_set():
+                break
+            if size:
+                self._remove(job)
+                note_of_removal(self._state_dir, job).parent.mkdir(exist_ok=True, mode=0o700)
+                note_of_removal(self._state_dir, job).touch()
+                too_much -= size
+                removed += 1
+        return removed
+
+    def _remove(self, job: str) -> None:
+        try:
+            remove_folder(self._state_dir, job)
+        except OSError as error:
+            log.warning("%s cannot be removed: %s", error.filename, error.strerror)
+
+    def _run(self) -> None:
+        while not self._closed.is_set():
+            try:
+                self.look()
+            except (DBAPIError, OSError) as error:
+                log.warning("what is too old could not be removed: %s; the next try is in an hour", error)
+            self._closed.wait(LOOK_EVERY_S)
+
+
+def remove_folder(state_dir: Path, job: str) -> None:
+    """Remove all that a job wrote, and its records.
+
+    Raises:
+        OSError: something of it cannot be removed.
+    """
+    folder = job_dir(state_dir, job)
+    if folder.is_dir():  # else it never started
+        unprotect(folder)
+        shutil.rmtree(folder)
+
+
+def _folders(state_dir: Path) -> Iterator[Path]:
+    return (state_dir / "jobs").glob("*")

@@ -1,0 +1,160 @@
+"""The thread that delivers: takes what is due from the store, tells it, and writes down what came of it.
+
+A receiver that fails is tried again after a pause that doubles, for about a day; then the delivery is given up and
+stays in the list. A receiver may be told a thing twice (the server was killed before it could write down that it was
+told), never lose one; the delivery's number says which it is.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+from sqlalchemy.exc import DBAPIError
+
+from millpond.model.errors import MillpondError
+from millpond.server.auth.vault.secrets import SERVER, Vault
+from millpond.server.http.outgoing import bounded
+from millpond.server.operations.webhooks.formats import request_of
+from millpond.server.operations.webhooks.notices import Notice
+from millpond.server.store.deliveries import DELIVERED, GIVEN_UP, WAITING, Delivery, NewDelivery
+from millpond.server.store.store import Store
+from millpond.specs.config.webhooks import Webhook
+
+if TYPE_CHECKING:
+    import httpx2
+
+log = logging.getLogger(__name__)
+
+FIRST_PAUSE_S: Final = 5.0
+LONGEST_PAUSE_S: Final = 3600.0
+MOST_TRIES: Final = 30
+"""With the pauses above: about a day."""
+ANSWER_WITHIN_S: Final = 10.0
+NUMBER_HEADER: Final = "Millpond-Delivery"
+
+_AT_ONCE: Final = 50
+_LONGEST_SLEEP_S: Final = 60.0
+
+
+class WebhookDeliveryWorker:
+    """Delivers what the scheduler's thread has left in the store.
+
+    Args:
+        hooks: gives the receivers as they are configured now, by name.
+        vault: where the secrets lie that deliveries are signed with.
+        clock: seconds since 1970.
+        transport: for tests; by default the network.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        hooks: Callable[[], Mapping[str, Webhook]],
+        vault: Vault,
+        clock: Callable[[], float],
+        transport: httpx2.BaseTransport | None = None,
+    ) -> None:
+        self._store = store
+        self._hooks = hooks
+        self._vault = vault
+        self._clock = clock
+        self._transport = transport
+        self._woken = threading.Event()
+        self._closing = False
+        self._thread = threading.Thread(target=self._run, name="webhooks", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the thread; what is not yet told waits for the next server."""
+        self._closing = True
+        self._woken.set()
+        if self._thread.is_alive():
+            self._thread.join(ANSWER_WITHIN_S)
+        if "_client" in self.__dict__:
+            self._client.close()
+
+    def address(self, notices: Sequence[Notice]) -> list[NewDelivery]:
+        """Who is to be told of these; to be stored with their turn."""
+        return [
+            NewDelivery(hook.name, notice.at, notice.plain(), notice.sentence)
+            for notice in notices
+            for hook in self._hooks().values()
+            if notice.topic in hook.on and (not hook.queues or notice.queue in hook.queues)
+        ]
+
+    def wake(self) -> None:
+        """There is something to deliver. Any thread."""
+        self._woken.set()
+
+    def deliver_due(self) -> float:
+        """Try everything that is due once; returns after how many seconds something is due again."""
+        for delivery in self._store.deliveries.due(self._clock(), _AT_ONCE):
+            if self._closing:
+                break
+            self._deliver(delivery)
+        due_at = self._store.deliveries.next_due()
+        return _LONGEST_SLEEP_S if due_at is None else min(max(due_at - self._clock(), 0.0), _LONGEST_SLEEP_S)
+
+    @cached_property
+    def _client(self) -> httpx2.Client:
+        """Made when there is something to deliver: it loads all certificates that this machine trusts."""
+        import httpx2
+
+        limits = httpx2.Limits(max_keepalive_connections=0)
+        return httpx2.Client(timeout=ANSWER_WITHIN_S, transport=self._transport, follow_redirects=False, limits=limits)
+
+    def _run(self) -> None:
+        while not self._closing:
+            self._woken.clear()
+            try:
+                pause = self.deliver_due()
+            except DBAPIError as error:
+                log.warning("webhooks wait for the store: %s", error.orig)
+                pause = FIRST_PAUSE_S
+            self._woken.wait(pause)
+
+    def _deliver(self, delivery: Delivery) -> None:
+        hook = self._hooks().get(delivery.hook)
+        now = self._clock()
+        if hook is None:
+            self._store.deliveries.tried(delivery.id, GIVEN_UP, now, "no longer configured")
+            return
+        trouble = self._tell(hook, delivery, int(now))
+        if not trouble:
+            self._store.deliveries.tried(delivery.id, DELIVERED, now, "")
+            return
+        tries = delivery.tries + 1
+        state = GIVEN_UP if tries >= MOST_TRIES else WAITING
+        pause = min(FIRST_PAUSE_S * 2.0**delivery.tries, LONGEST_PAUSE_S)
+        self._store.deliveries.tried(delivery.id, state, now + pause, trouble)
+        log.warning("webhook %s, delivery %d, try %d: %s", hook.name, delivery.id, tries, trouble)
+
+    def _tell(self, hook: Webhook, delivery: Delivery, now: int) -> str:
+        """What went wrong; empty when it was taken."""
+        import httpx2  # here, as most servers tell nobody
+
+        if hook.secret_name:
+            try:  # never unsigned: the receiver could not tell it from a forgery
+                hook = replace(hook, secret=self._vault.value(SERVER, "", hook.secret_name))
+            except MillpondError as error:
+                return str(error)
+        body, headers = request_of(hook, delivery.notice, delivery.text, now)
+        headers |= {NUMBER_HEADER: str(delivery.id)}
+        try:
+            with (
+                bounded(hook.url, ANSWER_WITHIN_S, lambda _host, _reach: True) as extensions,
+                self._client.stream("POST", hook.url, content=body, headers=headers, extensions=extensions) as answer,
+            ):  # what it says besides the status is not read: it may have no end
+                return "" if answer.is_success else f"it answered {answer.status_code}"
+        except httpx2.HTTPError as error:
+            return f"{type(error).__name__}: {error}"
+        except (httpx2.InvalidURL, ValueError) as error:
+            return f"the address is none: {error}"

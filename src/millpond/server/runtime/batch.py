@@ -1,0 +1,342 @@
+"""What one turn of the scheduler's thread makes durable together, and whom it has to answer afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from millpond.forecasting.durations import Forecast
+from millpond.model import events
+from millpond.model.errors import ConflictError, InvalidInputError, MillpondError, NotFoundError
+from millpond.model.reasons import Reason
+from millpond.model.workloads import Job
+from millpond.server.jobs.arrays.array import Array
+from millpond.server.jobs.arrays.arrays import array_of
+from millpond.server.jobs.dependencies import Dependent, Dependents
+from millpond.server.runtime.core import Core
+from millpond.server.runtime.inbox import ChangeJob, ChangeNode, Submission
+from millpond.server.store.histories import LogEntry
+from millpond.server.store.jobs import DEPENDENT, LIVE, NewJob
+from millpond.server.store.store import Store
+from millpond.server.views.job_cache import JobCache
+from millpond.server.views.not_found import absent
+from millpond.specs.api.jobs import JobInfo
+from millpond.specs.errors import SpecError
+from millpond.specs.job.job_ids import split_member
+from millpond.specs.job.mounts import After
+
+
+@dataclass(frozen=True, slots=True)
+class _Earlier:
+    """A submission that another one repeats; ``seq``: the entry of this batch that answers it, None if it is stored."""
+
+    name: str
+    digest: str
+    seq: int | None = None
+
+
+class Batch:
+    """Events that become log entries, in order; requests are checked here, before anything is stored.
+
+    Attributes:
+        entries: the log entries, the closing tick last.
+        reported: events that came from the engine or the server itself: they must not get lost.
+        held: jobs that have to wait for others.
+        released: ids of jobs that waited for others until now.
+        arrays: that were handed in.
+        closed: ids of arrays of which no more members are handed to the scheduler.
+        settled: last looks of members that ended before they were handed to the scheduler, and who asked for it.
+    """
+
+    def __init__(self, core: Core, store: Store, dependents: Dependents, now: float) -> None:
+        self.now = now
+        self.entries: list[LogEntry] = []
+        self.new_jobs: list[NewJob] = []
+        self.reported: list[events.Event] = []
+        self.held: list[Dependent] = []
+        self.released: list[str] = []
+        self.arrays: list[Array] = []
+        self.closed: list[str] = []
+        self.settled: list[tuple[JobInfo, Future[JobInfo]]] = []
+        self._dependents = dependents
+        self._core = core
+        self._store = store
+        self._latest = core.now
+        self._waiting: dict[int, list[tuple[str, Future[JobInfo]]]] = {}
+        self._repeated: list[tuple[str, Future[JobInfo]]] = []
+        self._by_key: dict[str, _Earlier] = {}
+        self._wished: dict[events.Event, int] = {}
+        self._node_changes: dict[int, Future[None]] = {}
+
+    @property
+    def handled(self) -> list[LogEntry]:
+        """The entries without the closing tick."""
+        return self.entries[:-1]
+
+    @property
+    def unfeedable(self) -> frozenset[str]:
+        """Arrays and members that this batch ends."""
+        return frozenset((*self.closed, *(info.id for info, _ in self.settled)))
+
+    def add_event(self, event: events.Event) -> None:
+        """Take an event from the engine or the server."""
+        self.reported.append(event)
+        self._append(event)
+
+    def add_submissions(self, together: Sequence[Submission]) -> None:
+        """Check submissions against the cluster and take all of them, or none and answer why."""
+        ids = frozenset(submission.job.id for submission in together)
+        try:
+            keys = [submission.key for submission in together if submission.key]
+            if len(set(keys)) < len(keys):
+                raise ConflictError("two of the jobs have the same idempotency key", "give each its own")
+            earlier = [self._earlier(submission) for submission in together]
+            known = {new.job.id: old.name for new, old in zip(together, earlier, strict=True) if old is not None}
+            for number, submission in enumerate(together):
+                with numbered(number, len(together), submission.job.name):
+                    self._check(submission, ids, known)
+        except MillpondError as error:
+            for submission in together:
+                submission.answer.set_exception(error)
+            return
+        for submission, old in zip(together, earlier, strict=True):
+            if old is not None:
+                self._answer_later(submission, old)
+            else:
+                self._admit(submission, ids)
+
+    def add_release(self, dependent: Dependent) -> str:
+        """Have a job queue that waited for others until now; says why it cannot, if so."""
+        reason = self._core.scheduler.check(dependent.job)
+        if reason is not None:
+            return reason.summary
+        self._append(events.JobSubmitted(self.now, dependent.job))
+        self.released.append(dependent.job.id)
+        return ""
+
+    def add_array_release(self, array: str) -> None:
+        """An array waited for others until now."""
+        self._append(events.Noted(self.now, array, "what it waited for has come"))
+        self.released.append(array)
+
+    def add_member(self, member: Job, forecast: Forecast | None) -> None:
+        """Hand a member of an array to the scheduler."""
+        self._append(events.JobSubmitted(self.now, member))
+        if forecast is not None:
+            self._append(events.DurationPredicted(self.now, member.id, forecast.expected_s, forecast.cautious_s))
+        self.new_jobs.append(self._member_row(member.id, member.user, member.group))
+
+    def add_array_end(self, array: Array, message: ChangeJob) -> None:
+        """Take the wish that an array end: those members that the scheduler has, and with them all others."""
+        by = message.stopped_by or ""
+        seq = self._append(events.Noted(self.now, array.id, f"{by or 'somebody'} asked for its end"))
+        self._waiting[seq] = [(array.id, message.answer)]
+        self.closed.append(array.id)
+        for member in array.living():
+            self._append(events.StopRequested(self.now, member, by))
+
+    def add_unsubmitted_end(self, member: JobInfo, message: ChangeJob) -> None:
+        """Take the wish that a member end that was not handed to the scheduler; it never will be."""
+        if all(info.id != member.id for info, _ in self.settled):
+            self.new_jobs.append(replace(self._member_row(member.id, member.user, member.group), ended=member))
+        self.settled.append((member, message.answer))
+
+    def add_change(self, message: ChangeJob) -> None:
+        """Take a wish about a living job, or answer why not."""
+        record = self._core.scheduler.jobs.get(message.job)
+        try:
+            if record is None or record.state.ended:
+                raise self._not_alive(message.job)
+            event = message.event(record, self.now)
+        except MillpondError as error:
+            message.answer.set_exception(error)
+            return
+        seq = self._wished.get(event)
+        if seq is None:
+            seq = self._wished[event] = self._append(event)
+            if message.pruned and isinstance(event, events.StopRequested):
+                self._note_pruned(event)
+        self._waiting.setdefault(seq, []).append((message.job, message.answer))
+
+    def add_node_change(self, message: ChangeNode) -> None:
+        """Take a wish about a node; the core judges it."""
+        self._node_changes[self._append(message.event(self.now))] = message.answer
+
+    def close(self) -> LogEntry:
+        """Add the tick that ends the batch; it is later than everything in it."""
+        self._append(events.Tick(max(self.now, self._latest)))
+        return self.entries[-1]
+
+    # ---- afterwards ---------------------------------------------------------------------------------------------
+
+    def turn_down(self, seq: int, error: MillpondError) -> None:
+        """The core did not accept an entry: whoever asked for it is told."""
+        for _, answer in self._waiting.pop(seq, []):
+            answer.set_exception(error)
+        if (of_node := self._node_changes.pop(seq, None)) is not None:
+            of_node.set_exception(error)
+
+    def acknowledge(self, job_cache: JobCache) -> None:
+        """Everything left is durable and handled."""
+        for waiting in self._waiting.values():
+            for name, answer in waiting:
+                info = job_cache.get(name)
+                assert info is not None, "a handled job is on the board until the decisions are stored"
+                answer.set_result(info)
+        for of_node in self._node_changes.values():
+            of_node.set_result(None)
+        for info, answer in self.settled:
+            answer.set_result(info)
+        self.answer_repeated(job_cache)
+
+    def answer_repeated(self, job_cache: JobCache) -> None:
+        """Submissions that were made before get the job they got then."""
+        for name, answer in self._repeated:
+            info = job_cache.get(name) or self._store.jobs.ended_job(name)
+            if info is None:
+                answer.set_exception(NotFoundError(f"no job {name!r}", "submit it with a new key"))
+            else:
+                answer.set_result(info)
+
+    def turn_away(self, error: MillpondError) -> None:
+        """Nothing became durable: everybody who waits is told."""
+        for waiting in (*self._waiting.values(), self._repeated):
+            for _, answer in waiting:
+                answer.set_exception(error)
+        for of_node in self._node_changes.values():
+            of_node.set_exception(error)
+        for _, answer in self.settled:
+            answer.set_exception(error)
+
+    # ---- inside -------------------------------------------------------------------------------------------------
+
+    def _append(self, event: events.Event) -> int:
+        if event.at < self._latest:  # reported late: the log's clock does not run back
+            event = replace(event, at=self._latest)
+        self._latest = event.at
+        seq = self._core.seq + len(self.entries) + 1
+        self.entries.append(LogEntry(seq, event, self._core.job_of(event)))
+        return seq
+
+    def _earlier(self, submission: Submission) -> _Earlier | None:
+        """The submission that this one repeats; None when it is new.
+
+        Raises:
+            ConflictError: another document came with the same key.
+        """
+        if not submission.key:
+            return None
+        if (earlier := self._by_key.get(submission.key)) is None:
+            if (stored := self._store.jobs.repeated(submission.key)) is None:
+                return None
+            earlier = _Earlier(*stored)
+        if submission.digest != earlier.digest:
+            raise ConflictError(
+                "this idempotency key was used for another submission", "use a new key for each submission"
+            )
+        return earlier
+
+    def _answer_later(self, submission: Submission, earlier: _Earlier) -> None:
+        """A repeated submission gets the job of the earlier one, when that is durable."""
+        waiting = self._repeated if earlier.seq is None else self._waiting[earlier.seq]
+        waiting.append((earlier.name, submission.answer))
+
+    def _check(self, submission: Submission, together: frozenset[str], known: Mapping[str, str]) -> None:
+        """Whether a job can be taken, if it is new.
+
+        Args:
+            together: ids of the jobs that are submitted together.
+            known: of those that repeat an earlier submission, the id that they have already.
+
+        Raises:
+            MillpondError: it cannot.
+        """
+        job = submission.job
+        if job.id in known:
+            return
+        taken = job.id in self._core.scheduler.jobs or any(new.id == job.id for new in self.new_jobs)
+        if taken or self._store.jobs.is_job(job.id):
+            raise ConflictError(f"a job {job.id!r} exists already", "submit it again")
+        reason = self._core.scheduler.check(job)
+        if reason is not None:
+            raise refusal(reason)
+        if known and "after" in submission.document:
+            after = After.model_validate(submission.document["after"]).renamed(known)
+            submission.document = {**submission.document, "after": after.model_dump(exclude_defaults=True)}
+        self._dependents.waits(submission.document, together)
+
+    def _admit(self, submission: Submission, together: frozenset[str]) -> None:
+        """Take a checked job."""
+        job = submission.job
+        after = self._dependents.waits(submission.document, together)
+        if after is None and submission.waits:
+            after = After()
+        array = array_of(job, submission.document, max(self.now, self._latest))
+        if array is not None:
+            array.held = after is not None
+            self.arrays.append(array)
+            words = f"submitted by {job.user or 'somebody'} to queue {job.queue}: {len(array.members)} jobs"
+            seq = self._append(events.Noted(self.now, job.id, words))
+        elif after is None:
+            seq = self._append(events.JobSubmitted(self.now, job))
+        else:  # not in the log yet: answers are kept under numbers that no entry has
+            seq = -1 - len(self.held)
+        if after is not None:
+            self.held.append(Dependent(job, max(self.now, self._latest), after, submission.document))
+        self.new_jobs.append(
+            NewJob(
+                job.id,
+                job.user,
+                max(self.now, self._latest),
+                submission.document,
+                submission.key,
+                submission.digest,
+                LIVE if after is None else DEPENDENT,
+                job.group,
+                0 if array is None else len(array.members),
+            )
+        )
+        if after is None and array is None and (forecast := submission.forecast) is not None:
+            self._append(events.DurationPredicted(self.now, job.id, forecast.expected_s, forecast.cautious_s))
+        self._waiting[seq] = [(job.id, submission.answer)]
+        if submission.key:
+            self._by_key[submission.key] = _Earlier(job.id, submission.digest, seq)
+
+    def _note_pruned(self, event: events.StopRequested) -> None:
+        """The sweep's own history tells of it too."""
+        found = split_member(event.job)
+        assert found is not None, "only trials of sweeps are pruned"
+        self._append(events.Noted(self.now, found[0], f"trial {found[1]} is stopped: {event.reason}"))
+
+    def _member_row(self, member: str, user: str, group: str) -> NewJob:
+        found = split_member(member)
+        assert found is not None, "the id of a member names its array"
+        return NewJob(member, user, max(self.now, self._latest), {}, group=group, parent=found[0])
+
+    def _not_alive(self, name: str) -> MillpondError:
+        info = self._store.jobs.ended_job(name)
+        if info is None:
+            return absent("job", name)
+        return ConflictError(f"job {name!r} has ended already ({info.state})", "see how with `pond logs` or `pond why`")
+
+
+@contextmanager
+def numbered(number: int, count: int, name: str) -> Iterator[None]:
+    """Errors within say which job of a submission of several is meant; ``number`` counts from 0."""
+    try:
+        yield
+    except MillpondError as error:
+        if count == 1:
+            raise
+        which = f"job {number + 1} of {count}" + (f" ({name!r})" if name else "")
+        if isinstance(error, SpecError):
+            problems = [replace(problem, message=f"{which}: {problem.message}") for problem in error.problems]
+            raise SpecError(problems) from error
+        raise type(error)(f"{which}: {error.cause}", error.remedy) from error
+
+
+def refusal(reason: Reason) -> InvalidInputError:
+    """Why the cluster could never take a job, as an error of the request."""
+    return InvalidInputError(reason.summary, reason.remedy.change if reason.remedy else "")

@@ -1,0 +1,181 @@
+"""What reaches the scheduler's thread from others, and the future by which each is answered."""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any
+
+from millpond.forecasting.durations import Forecast
+from millpond.model.errors import MillpondError, UnavailableError
+from millpond.model.events import Event
+from millpond.model.workloads import Job
+from millpond.scheduling.records import JobRecord
+from millpond.server.runtime.core import Core
+from millpond.specs.api.jobs import JobInfo
+
+
+@dataclass(slots=True, eq=False)
+class Submission:
+    """A checked job that wants in.
+
+    Attributes:
+        key, digest: the client's idempotency key (or empty) and the hash of what it sent with it.
+        forecast: how long it is expected to run.
+        waits: not everything that it needs is on the machine.
+    """
+
+    job: Job
+    document: dict[str, Any]
+    key: str = ""
+    digest: str = ""
+    forecast: Forecast | None = None
+    waits: bool = False
+    answer: Future[JobInfo] = field(default_factory=Future)
+
+
+@dataclass(slots=True, eq=False)
+class JointSubmission:
+    """Checked jobs that are taken together or not at all; answered with all of them, in their order."""
+
+    members: tuple[Submission, ...]
+    answer: Future[list[JobInfo]] = field(default_factory=Future)
+
+    def __post_init__(self) -> None:
+        for member in self.members:
+            member.answer.add_done_callback(self._collect)
+
+    def _collect(self, _: Future[JobInfo]) -> None:
+        """Answer when the last member is answered: all are refused by the same error, or none is."""
+        if not all(member.answer.done() for member in self.members):
+            return
+        error = self.members[0].answer.exception()
+        if error is not None:
+            self.answer.set_exception(error)
+        else:
+            self.answer.set_result([member.answer.result() for member in self.members])
+
+
+@dataclass(slots=True, eq=False)
+class ChangeJob:
+    """Somebody wants a living job to end, to pause, to go on, to change its size.
+
+    Attributes:
+        event: what happens to the job, given its record and the instant; raises a MillpondError when it cannot.
+        stopped_by: who asks for its end; None where something else is asked. An end is also due to a job that waits for
+            others and that the core does not know yet, and to an array.
+        pruned: it is to end because it fell behind in its sweep.
+    """
+
+    job: str
+    event: Callable[[JobRecord, float], Event]
+    stopped_by: str | None = None
+    pruned: bool = False
+    answer: Future[JobInfo] = field(default_factory=Future)
+
+
+@dataclass(slots=True, eq=False)
+class ChangeNode:
+    """Somebody who looks after the machines closes or opens one.
+
+    Attributes:
+        event: what happens to the node, given the instant.
+    """
+
+    event: Callable[[float], Event]
+    answer: Future[None] = field(default_factory=Future)
+
+
+@dataclass(slots=True, eq=False)
+class Query:
+    """Something only the scheduler's thread may look up; it must not change anything."""
+
+    ask: Callable[[Core], Any]
+    answer: Future[Any] = field(default_factory=Future)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerEvents:
+    """Events from the server itself: its configuration, what settling found."""
+
+    events: tuple[Event, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Wake:
+    """The engine has events, or the loop should look at its flags."""
+
+
+Request = JointSubmission | ChangeJob | ChangeNode | Query
+"""Messages somebody waits on."""
+
+Message = Request | ServerEvents | Wake
+
+
+class Inbox:
+    """A queue that is emptied in one go."""
+
+    def __init__(self) -> None:
+        self._queue: queue.SimpleQueue[Message] = queue.SimpleQueue()
+
+    def put(self, message: Message) -> None:
+        """Hand a message over; any thread, also within a signal handler."""
+        self._queue.put(message)
+
+    def drain(self, timeout_s: float | None) -> list[Message]:
+        """All messages that are there; waits for the first at most ``timeout_s`` (None: until there is one)."""
+        messages: list[Message] = []
+        wait = timeout_s
+        while True:
+            try:
+                messages.append(self._queue.get(block=wait is None or wait > 0, timeout=wait))
+            except queue.Empty:
+                return messages
+            wait = 0.0
+
+
+def told_in(messages: Sequence[Message]) -> list[Event]:
+    """All that the server told, in order."""
+    return [event for message in messages if isinstance(message, ServerEvents) for event in message.events]
+
+
+# ---- answers ----------------------------------------------------------------------------------------------------
+
+
+def is_wanted(message: Message) -> bool:
+    """Whether somebody still waits for the answer; from here on the wish cannot be withdrawn."""
+    if isinstance(message, Request):
+        return message.answer.set_running_or_notify_cancel()
+    return True
+
+
+def answer(question: Query, core: Core) -> None:
+    """Look it up; a defect is the asker's to hear."""
+    try:
+        question.answer.set_result(question.ask(core))
+    except Exception as error:
+        question.answer.set_exception(error)
+
+
+def turn_away(messages: Sequence[Message], trouble: MillpondError) -> None:
+    """Nothing can be stored: whoever wishes for something is told; questions can be answered all the same."""
+    for message in messages:
+        if isinstance(message, (JointSubmission, ChangeJob, ChangeNode)):
+            message.answer.set_exception(trouble)
+
+
+def abandon(messages: Sequence[Message]) -> None:
+    """Nobody will answer these any more; what was stored of them is found by the next server."""
+    for message in messages:
+        if isinstance(message, Request) and not message.answer.done():
+            message.answer.set_exception(
+                UnavailableError("the scheduler stopped by a defect", "see the server's log, then start it again")
+            )
+
+
+def wall_clock() -> float:
+    """Seconds since 1970."""
+    return time.time()

@@ -1,0 +1,47 @@
+"""Questions to the scheduler's thread, with an answer in time or an error."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Final, TypeVar
+
+from millpond.model.errors import UnavailableError
+from millpond.server.runtime.core import Core
+from millpond.server.runtime.loop import Loop
+
+T = TypeVar("T")
+
+ANSWER_WITHIN_S: Final = 30.0
+
+
+class CoreQueries:
+    """For those who answer requests: none of them waits for a scheduler that is gone."""
+
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
+
+    def dead(self) -> str:
+        """Why this process will never take work on again; empty while it may."""
+        if self._loop.failure is not None:
+            return "the scheduler stopped by a defect"
+        return "" if self._loop.alive else "the scheduler is not running"
+
+    async def ask(self, question: Callable[[Core], T]) -> T:
+        """Look something up in the core, between two of its turns."""
+        return await self.answered(self._loop.ask(question))
+
+    async def answered(self, future: Future[T]) -> T:
+        """Wait for what was handed to the scheduler's thread.
+
+        Raises:
+            UnavailableError: the scheduler is not running, or takes too long.
+        """
+        if dead := self.dead():
+            raise UnavailableError(dead, "see the server's log, then start it again")
+        try:
+            return await asyncio.wait_for(asyncio.wrap_future(future), ANSWER_WITHIN_S)
+        except TimeoutError as error:
+            hint = "look whether it was done before you try again"
+            raise UnavailableError(f"no answer from the scheduler within {ANSWER_WITHIN_S:g} s", hint) from error

@@ -1,0 +1,155 @@
+"""From the store back to a running core: restore, replay, compare, and settle with what the engine really sees."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Final
+
+from millpond.model import events
+from millpond.model.codec import to_plain
+from millpond.model.decisions import Decision, Start
+from millpond.model.errors import InconsistentStateError, MillpondError, UnavailableError
+from millpond.model.nodes import Node
+from millpond.model.states import TaskState
+from millpond.model.workloads import Job
+from millpond.node.task.records import TaskId
+from millpond.scheduling.scheduler import Scheduler
+from millpond.scheduling.settings import Settings
+from millpond.server.runtime.core import Core
+from millpond.server.runtime.policies import UNCHANGED, Policies
+from millpond.server.store.formats import check_format
+from millpond.server.store.histories import DecisionEntry
+from millpond.server.store.store import Store, StoredSnapshot
+from millpond.server.version import VERSION
+
+log = logging.getLogger(__name__)
+
+_HOLDING = (TaskState.STARTING, TaskState.RUNNING, TaskState.FROZEN, TaskState.SWAPPED, TaskState.STOPPING)
+"""States in which a task's processes should exist."""
+
+MOST_TOLD: Final = 5
+"""Jobs that lost their machine with a start are told one by one, up to so many."""
+_KEEP: Final = "this is a defect of Millpond; keep the state directory and report it"
+
+
+def recover(store: Store, policies: Policies = UNCHANGED) -> Core:
+    """The core as it was when the last event was stored; a new one in a new store.
+
+    Decisions that were taken and not stored any more (the server died between the two) are stored now: the replay
+    takes the same ones, and no engine has seen them.
+
+    Args:
+        policies: what a new store is begun with. An older one is replayed under the policies it was written under;
+            others take over by an event of their own, once the replay is through (``Policies.change``).
+
+    Raises:
+        UnavailableError: the replay decides otherwise than was decided, because another version wrote the log; or the
+            snapshot is of a format that this one cannot read.
+    """
+    snapshot = store.latest_snapshot()
+    if snapshot is None:
+        core = Core(Scheduler(policies.over(Settings())))
+        store.save_snapshot(StoredSnapshot(0, 0.0, VERSION, core.snapshot()))
+        return core
+    check_format(snapshot.data["scheduler"].get("format"), snapshot.version)
+    core = Core.restore(snapshot.seq, snapshot.data)
+    try:
+        missing = _replay(core, store, snapshot)
+    except MillpondError:
+        raise
+    except Exception as error:
+        raise InconsistentStateError(
+            f"the stored log cannot be replayed behind entry {core.seq} ({error!r})", _KEEP
+        ) from error
+    if missing:
+        store.record(missing)
+    return core
+
+
+def _replay(core: Core, store: Store, snapshot: StoredSnapshot) -> list[DecisionEntry]:
+    """Go through the log behind the snapshot; returns the decisions that were not stored any more."""
+    stored = store.decisions_after(snapshot.seq)
+    missing: list[DecisionEntry] = []
+    for entry in store.events_after(snapshot.seq):
+        if not isinstance(entry.event, events.Tick):
+            core.handle(entry.event)
+            continue
+        for decision in core.decide(entry.event):
+            known = stored.pop(decision.id, None)
+            if known is None:
+                missing.append(DecisionEntry(entry.seq, entry.event.at, decision))
+            elif known != decision:
+                raise _differs(snapshot, f"{to_plain(known)} was decided, {to_plain(decision)} is now")
+    if stored:
+        raise _differs(snapshot, f"{to_plain(next(iter(stored.values())))} was decided, nothing is now")
+    return missing
+
+
+def node_changes(core: Core, nodes: Sequence[Node], now: float) -> list[events.Event]:
+    """What the core must be told so that it knows the machines that are really there."""
+    known = {view.node.name: view.node for view in core.scheduler.node_views()}
+    there = {node.name for node in nodes}
+    return [
+        *(events.NodeLost(now, name) for name in known if name not in there),
+        *(events.NodeJoined(now, node) for node in nodes if known.get(node.name) != node),
+    ]
+
+
+def is_known(core: Core, event: events.Event) -> bool:
+    """Whether the core knows already what an engine that has begun anew says again: that a place is kept."""
+    if not isinstance(event, events.Kept):
+        return False
+    record = core.scheduler.jobs.get(event.job)
+    return record is not None and record.kept is not None
+
+
+def running_jobs(core: Core) -> list[Job]:
+    """Jobs that hold something, by the core's account."""
+    return [
+        record.job
+        for record in core.scheduler.jobs.values()
+        if any(task.state in _HOLDING and task.placement is not None for task in record.tasks)
+    ]
+
+
+def no_longer_placeable(core: Core, ran: Sequence[Job]) -> tuple[str, ...]:
+    """Which of the jobs that ran before a start no machine could take any more, and why, in words; logged too."""
+    reasons = [(job.id, reason) for job in ran if (reason := core.scheduler.check(job)) is not None]
+    told = [f"warning: {job} ran, and no machine could take it any more: {reason.summary}" for job, reason in reasons]
+    for text in told:
+        log.warning(text.removeprefix("warning: "))
+    more = [f"warning: and {len(told) - MOST_TOLD} jobs more (see the server's log)"] if len(told) > MOST_TOLD else []
+    return (*told[:MOST_TOLD], *more)
+
+
+def expected_tasks(core: Core, nodes: Sequence[Node]) -> frozenset[TaskId]:
+    """Tasks that hold something of these nodes by the core's account."""
+    there = {node.name for node in nodes}
+    return frozenset(
+        TaskId(record.id, record.attempt, task.number)
+        for record in core.scheduler.jobs.values()
+        for task in record.tasks
+        if task.state in _HOLDING and task.placement is not None and task.placement.node in there
+    )
+
+
+def to_repeat(core: Core, nodes: Sequence[Node]) -> list[Decision]:
+    """Decisions that the engine has not answered and that still mean something, in the order they were taken."""
+    there = {node.name for node in nodes}
+    return [
+        decision
+        for _, decision in sorted(core.unanswered.items())
+        if (record := core.scheduler.jobs.get(decision.job)) is not None
+        and record.attempt == decision.attempt
+        and not record.state.ended
+        and not (isinstance(decision, Start) and any(placed.node not in there for placed in decision.placements))
+    ]
+
+
+def _differs(snapshot: StoredSnapshot, what: str) -> UnavailableError:
+    if snapshot.version == VERSION:
+        hint = _KEEP
+    else:
+        hint = f"the state was written by version {snapshot.version}: start and stop that one once, then upgrade"
+    return UnavailableError(f"the stored log does not lead to the stored decisions ({what})", hint)

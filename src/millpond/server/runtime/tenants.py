@@ -1,0 +1,92 @@
+"""What the scheduler has to know of groups and users: the queues that groups own, what accounts may hold, and whether
+jobs of several people may run here at all.
+
+The accounts are stored first and the scheduler is told then; it is told everything again when the server starts, so
+that a server that died between the two changes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TypeVar
+
+from millpond.model.errors import InvalidInputError
+from millpond.model.events import Event, LimitChanged, QueueChanged
+from millpond.model.tenants import ROOT_QUEUE, Limit, Queue
+from millpond.server.auth.accounts import Accounts
+from millpond.server.auth.records import Group, User
+from millpond.server.runtime.core import Core
+from millpond.server.runtime.loop import Loop
+from millpond.server.startup.isolation import Isolation
+
+T = TypeVar("T")
+
+TOLD_WITHIN_S = 30.0
+
+
+class Tenants:
+    """Tells the scheduler about groups and limits, and whether it may start anything.
+
+    Args:
+        clock: seconds since 1970.
+    """
+
+    def __init__(self, accounts: Accounts, isolation: Isolation, loop: Loop, clock: Callable[[], float]) -> None:
+        self._accounts = accounts
+        self._isolation = isolation
+        self._loop = loop
+        self._clock = clock
+
+    def start(self) -> None:
+        """Hand the scheduler everything that it does not know yet; it takes it with its next turn."""
+        events: list[Event] = []
+        for group in self._accounts.groups():
+            events += self._of_group(self._loop.core, group)
+        for user in self._accounts.users():
+            events += self._of_user(self._loop.core, user)
+        events += self._isolation.events(self._loop.core)
+        self._loop.tell(events)
+
+    async def check_queue(self, queue: str) -> None:
+        """Whether a group can own this queue.
+
+        Raises:
+            InvalidInputError: it has queues below it, or is the root.
+        """
+        await self._ask(lambda core: _check(core, queue))
+
+    async def changed_group(self, group: Group) -> None:
+        """A group is new, or has other limits."""
+        self._loop.tell(await self._ask(lambda core: self._of_group(core, group)))
+        await self._ask(lambda core: None)
+
+    async def changed_user(self, user: User) -> None:
+        """A user is new, or has other limits, or was disabled or enabled."""
+        self._loop.tell(await self._ask(lambda core: [*self._of_user(core, user), *self._isolation.events(core)]))
+        await self._ask(lambda core: None)
+
+    async def _ask(self, question: Callable[[Core], T]) -> T:
+        return await asyncio.wait_for(asyncio.wrap_future(self._loop.ask(question)), TOLD_WITHIN_S)
+
+    def _of_group(self, core: Core, group: Group) -> list[Event]:
+        limits = group.limits
+        limit = Limit("", group.queue, limits.jobs, limits.gpu_milli, limits.cpu_milli)
+        events: list[Event] = []
+        if not core.scheduler.has_queue(group.queue):
+            events.append(QueueChanged(self._clock(), Queue(group.queue)))
+        return events + self._if_new(core, limit)
+
+    def _of_user(self, core: Core, user: User) -> list[Event]:
+        limits = user.limits
+        return self._if_new(core, Limit(user.name, "", limits.jobs, limits.gpu_milli, limits.cpu_milli))
+
+    def _if_new(self, core: Core, limit: Limit) -> list[Event]:
+        if core.scheduler.limit_of(limit.user, limit.queue) == limit:
+            return []
+        return [LimitChanged(self._clock(), limit)]
+
+
+def _check(core: Core, queue: str) -> None:
+    if queue == ROOT_QUEUE or (core.scheduler.has_queue(queue) and not core.scheduler.takes_jobs(queue)):
+        raise InvalidInputError(f"queue {queue!r} has queues below it", "let the group own one of those")

@@ -1,0 +1,247 @@
+"""How many replicas a service should have: a pure function of what was measured, and the thread that applies it.
+
+Each measured figure asks for as many replicas as would bring it to its target; the highest wish wins. Up at once, down
+only to the highest wish of the last while, so that a short pause does not cost a start. Source of the rule: the
+horizontal pod autoscaler of Kubernetes (algorithm details and stabilisation window). A service that may go without
+replicas has none once nobody has asked for anything for a while; its next request wakes it (``proxy.holding``).
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+from collections import deque
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final, Protocol
+
+from sqlalchemy.exc import DBAPIError
+
+from millpond.model.amounts import decimal_text, seconds_text
+from millpond.model.errors import MillpondError
+from millpond.model.states import JobState, TaskState
+from millpond.model.workloads import Kind
+from millpond.server.runtime.loop import Loop
+from millpond.server.serving.replica_counts import Goal, Sizing
+from millpond.server.views.wording import lasting
+from millpond.specs.api.jobs import JobInfo
+from millpond.specs.job.fields import Tasks
+from millpond.specs.job.job_file import JobFile
+from millpond.specs.job.serving import Scale, Serve
+
+log = logging.getLogger(__name__)
+
+LOOK_EVERY_S: Final = 5.0
+TOLERANCE: Final = 0.1
+"""A figure that is off its target by less changes nothing."""
+_USES_KEPT: Final = 3
+"""Looks over which the use of devices is averaged: one alone is a sample of less than a second."""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What was measured of a service since the last look.
+
+    Attributes:
+        requests_per_s: finished in all.
+        latency_s: mean from a request's arrival to the end of its answer; 0 when none was finished.
+        open_requests: now, in all.
+        device_use_milli: mean part of the time in which its devices were computing; None when nothing tells.
+    """
+
+    requests_per_s: float
+    latency_s: float
+    open_requests: int
+    device_use_milli: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaTarget:
+    """How many replicas were wished for at an instant, and by which figure, in a clause."""
+
+    at: float
+    replicas: int
+    why: str = ""
+
+
+class ServiceLoads(Protocol):
+    """What the proxy knows of each service."""
+
+    def load(self, job: str, now: float) -> Load:
+        """What was measured since this was last asked for."""
+
+    def last_used(self, job: str, now: float) -> float | None:
+        """When a request was open last; None when never."""
+
+    def forget(self, job: str) -> None:
+        """It has ended."""
+
+
+def wish(scale: Scale, load: Load, replicas: int) -> tuple[int, str]:
+    """How many replicas this load asks for, the highest of what its figures ask for, and which figure that is.
+
+    Args:
+        replicas: how many there are.
+    """
+    ratios = [(1.0 / replicas, "with nothing to do, one is enough")]
+    if scale.requests_per_s is not None:
+        told = f"{load.requests_per_s:.3g} requests/s, {decimal_text(scale.requests_per_s)} wished for each replica"
+        ratios.append((load.requests_per_s / (scale.requests_per_s * replicas), told))
+    if scale.open_requests is not None:
+        told = f"{load.open_requests} open requests, {decimal_text(scale.open_requests)} wished for each replica"
+        ratios.append((load.open_requests / (scale.open_requests * replicas), told))
+    if scale.latency is not None:
+        told = f"answers take {load.latency_s:.3g} s, {seconds_text(scale.latency)} wished"
+        ratios.append((load.latency_s / scale.latency, told))
+    if scale.device_use is not None and load.device_use_milli is not None:
+        told = f"cards {load.device_use_milli / 10:.0f} % in use, {scale.device_use / 10:g} % wished"
+        ratios.append((load.device_use_milli / scale.device_use, told))
+    highest, why = max(ratios, key=lambda pair: pair[0])
+    return (replicas if abs(highest - 1.0) <= TOLERANCE else math.ceil(highest * replicas - 1e-9)), why
+
+
+def desired(wishes: Sequence[ReplicaTarget], now: float, down_after_s: float, bounds: tuple[int, int]) -> Goal:
+    """How many replicas there should be, and why.
+
+    Args:
+        wishes: of the past, the latest last; not empty.
+        bounds: the fewest and the most.
+    """
+    lately = [each for each in wishes if each.at >= now - down_after_s] or [wishes[-1]]
+    highest = max(lately, key=lambda each: each.replicas)
+    return Goal(min(max(highest.replicas, bounds[0]), bounds[1]), highest.why)
+
+
+def is_idle(scale: Scale, now: float, running_since: float, used_at: float | None) -> bool:
+    """Whether nobody has asked a service for anything for so long that it needs no replicas."""
+    return now >= max(running_since, used_at or 0.0) + scale.idle_after
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What is remembered of one run of a service."""
+
+    attempt: int
+    since: float
+    wishes: deque[ReplicaTarget] = field(default_factory=deque)
+    uses: deque[float] = field(default_factory=lambda: deque(maxlen=_USES_KEPT))
+
+
+def _tasks(file: JobFile) -> Tasks:
+    """How many replicas a service may have."""
+    (role,) = file.all_roles()
+    assert role.tasks is not None, "all_roles fills this in"
+    return role.tasks
+
+
+class Autoscaler:
+    """Looks after all services with a rule for their number of replicas, on a thread of its own.
+
+    Args:
+        file_of: the job file of a job.
+        measured: by the proxy.
+        use_milli: how much each of some devices (by UUID) computes; those that can tell.
+        clock: seconds since 1970.
+
+    Attributes:
+        is_spoken_for: whether somebody else decides about the replicas of a job at the moment.
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        sizing: Sizing,
+        file_of: Callable[[str], JobFile],
+        measured: ServiceLoads,
+        use_milli: Callable[[Collection[str]], Mapping[str, int]],
+        clock: Callable[[], float],
+    ) -> None:
+        self._loop = loop
+        self._sizing = sizing
+        self._file_of = file_of
+        self._measured = measured
+        self._use_milli = use_milli
+        self._clock = clock
+        self.is_spoken_for: Callable[[str], bool] = lambda _: False
+        self._seen: dict[str, _Seen] = {}
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="autoscaler", daemon=True)
+
+    def start(self) -> None:
+        """Begin to look."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """No more looks."""
+        self._closed.set()
+
+    def look(self) -> None:
+        """Look at each service once, and change what is to be changed."""
+        services = {job.id: job for job in self._loop.job_cache.newest_first() if job.kind == Kind.SERVICE}
+        for gone in self._seen.keys() - services.keys():
+            del self._seen[gone]
+            self._sizing.call_off(gone)
+            self._measured.forget(gone)
+        for job in services.values():
+            if self.is_spoken_for(job.id):
+                self._sizing.call_off(job.id)
+            elif job.state == JobState.RUNNING or job.scaled_to_zero:
+                file = self._file_of(job.id)
+                if file.scale is not None and job.scaled_to_zero:
+                    self._wake_in_hours(job, file, file.scale)
+                elif file.scale is not None:
+                    self._look_at(job, file, file.scale)
+
+    def _run(self) -> None:
+        while not self._closed.wait(LOOK_EVERY_S):
+            if not self._loop.alive:
+                return
+            try:
+                self.look()
+            except (MillpondError, TimeoutError, DBAPIError) as error:
+                log.warning("services keep their replicas: %s", error)  # the store or the scheduler does not answer
+
+    def _wake_in_hours(self, job: JobInfo, file: JobFile, scale: Scale) -> None:
+        """Have a service at rest come back in the hours in which it must not go without replicas."""
+        fewest, _ = scale.bounds(_tasks(file), self._clock())
+        if fewest:
+            self._sizing.pursue(job, Goal(fewest, "the hours have come in which it must not rest"), 0.0)
+
+    def _look_at(self, job: JobInfo, file: JobFile, scale: Scale) -> None:
+        now = self._clock()
+        fewest, most = scale.bounds(_tasks(file), now)
+        seen = self._seen.get(job.id)
+        if seen is None or seen.attempt != job.attempt:
+            seen = self._seen[job.id] = _Seen(job.attempt, now)
+        drain_s = (file.serve or Serve()).drain
+        load = replace(self._measured.load(job.id, now), device_use_milli=self._device_use(job, scale, seen))
+        if file.may_rest and not fewest and is_idle(scale, now, seen.since, self._measured.last_used(job.id, now)):
+            why = f"no request for {lasting(scale.idle_after)}; the next one wakes it"
+            goal = Goal(0, why, swap=scale.rest == "swap")
+            # Whoever asks between this look and the change is not to find the door closing.
+            self._sizing.pursue(job, goal, 0.0, lambda: self._measured.last_used(job.id, now) == now)
+        elif scale.has_target:
+            running = max(1, sum(task.state == TaskState.RUNNING for task in job.tasks))
+            wishes = seen.wishes
+            if not wishes and scale.down_after:
+                # Nobody saw yet, or since the server began, what is enough: so many as there are count as wished.
+                there = sum(task.state in (TaskState.STARTING, TaskState.RUNNING) for task in job.tasks)
+                wishes.append(ReplicaTarget(now, there, "it is not known yet for long enough that fewer would do"))
+            wishes.append(ReplicaTarget(now, *wish(scale, load, running)))
+            while wishes[0].at < now - scale.down_after:
+                wishes.popleft()
+            self._sizing.pursue(job, desired(wishes, now, scale.down_after, (max(fewest, 1), most)), drain_s)
+        elif scale.hours:
+            usual = max(_tasks(file).count, fewest, 1)
+            self._sizing.pursue(job, Goal(min(usual, most), "so its file says for this hour"), drain_s)
+
+    def _device_use(self, job: JobInfo, scale: Scale, seen: _Seen) -> float | None:
+        """How much the devices of a service compute, averaged over the last looks; None when nothing tells."""
+        if scale.device_use is None:
+            return None
+        held = {grant.uuid for task in job.tasks if task.state == TaskState.RUNNING for grant in task.devices}
+        told = self._use_milli(held).values()
+        if told:
+            seen.uses.append(sum(told) / len(told))
+        return sum(seen.uses) / len(seen.uses) if seen.uses else None

@@ -1,0 +1,85 @@
+"""How a browser comes to the programs of jobs: a link that works once gives it a cookie for one job.
+
+A browser cannot send the API token in a header, and a token in an address would stay in histories and logs. So whoever
+has the token asks for a link; it is good for a minute and for one visit.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+LINK_GOOD_FOR_S: Final = 60.0
+COOKIE_GOOD_FOR_S: Final = 12 * 3600
+_MOST_LINKS: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class AccessToken:
+    """Who may see which job's programs.
+
+    Attributes:
+        epoch: of the user's account, when it was granted (``records.User.pass_epoch``).
+        token: id of the token by which it was asked for; empty where there was none.
+    """
+
+    job: str
+    user: str
+    epoch: int = 0
+    token: str = ""
+
+
+class AccessTokens:
+    """Issues links, and cookies for them. Cookies are signed, so that they outlive the server; links do not.
+
+    Args:
+        secret: what cookies are signed with; another one makes all of them void.
+        clock: seconds since 1970.
+    """
+
+    def __init__(self, secret: str, clock: Callable[[], float]) -> None:
+        self._key = hashlib.sha256(b"millpond proxy pass\0" + secret.encode()).digest()
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._links: dict[str, tuple[AccessToken, float]] = {}
+
+    def link(self, granted: AccessToken) -> str:
+        """A ticket that is good once, for ``LINK_GOOD_FOR_S`` seconds."""
+        now = self._clock()
+        with self._lock:
+            while self._links and (len(self._links) >= _MOST_LINKS or next(iter(self._links.values()))[1] < now):
+                del self._links[next(iter(self._links))]
+            ticket = secrets.token_urlsafe(32)
+            self._links[ticket] = (granted, now + LINK_GOOD_FOR_S)
+        return ticket
+
+    def redeem(self, ticket: str) -> AccessToken | None:
+        """What a ticket grants; None when there is no such ticket, or it was used, or is too old."""
+        with self._lock:
+            granted, until = self._links.pop(ticket, (None, 0.0))
+        return granted if self._clock() <= until else None
+
+    def cookie(self, granted: AccessToken) -> str:
+        """The value of a cookie that stands for a pass."""
+        until = str(int(self._clock()) + COOKIE_GOOD_FOR_S)
+        signed = ".".join((until, granted.user.encode().hex(), str(granted.epoch), granted.token.encode().hex()))
+        return f"{signed}.{self._signature(granted.job, signed)}"
+
+    def granted(self, job: str, cookie: str) -> AccessToken | None:
+        """What a cookie stands for at a job; None when it is not ours, or too old."""
+        signed, _, signature = cookie.rpartition(".")
+        if not hmac.compare_digest(signature.encode(), self._signature(job, signed).encode()):
+            return None
+        until, user, epoch, token = signed.split(".")
+        if int(until) < self._clock():
+            return None
+        return AccessToken(job, bytes.fromhex(user).decode(), int(epoch), bytes.fromhex(token).decode())
+
+    def _signature(self, job: str, signed: str) -> str:
+        message = "\0".join((job, signed)).encode()
+        return hmac.new(self._key, message, hashlib.sha256).hexdigest()

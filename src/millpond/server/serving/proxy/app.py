@@ -1,0 +1,389 @@
+"""The proxy as an application: who may see which program, which task serves it, and what is said when none does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final
+from urllib.parse import parse_qs, unquote
+
+from starlette.datastructures import Headers
+from starlette.responses import RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from millpond.model.errors import ConflictError, MillpondError, NotAllowedError, NotFoundError
+from millpond.server.auth.accounts import Accounts
+from millpond.server.auth.audited_request import Act
+from millpond.server.auth.guard import job_addressed
+from millpond.server.auth.roles import Caller as AccountCaller
+from millpond.server.service import Service
+from millpond.server.serving.proxy import pages
+from millpond.server.serving.proxy.access_tokens import COOKIE_GOOD_FOR_S, AccessToken, AccessTokens
+from millpond.server.serving.proxy.balancing import Readiness
+from millpond.server.serving.proxy.browsers import is_begun_here, pass_cookie
+from millpond.server.serving.proxy.endpoints import NotRunningError, TaskEndpoint, places_of
+from millpond.server.serving.proxy.headers import ProxyCaller, cookies_of, to_program
+from millpond.server.serving.proxy.names import AmbiguousNameError, job_meant
+from millpond.server.serving.proxy.presence import Conversation, Doing, Polls, doing_of
+from millpond.server.serving.proxy.request_queue import WaitingClient
+from millpond.server.serving.proxy.requests import (
+    BrokenAnswerError,
+    ProxiedRequest,
+    RequestRelay,
+    SilentError,
+    TooLargeError,
+    request_target,
+)
+from millpond.server.serving.proxy.sockets import relay_socket
+from millpond.server.serving.routing import Ways
+from millpond.server.sessions.task_sockets import ForeignListenerError, TaskNetwork
+from millpond.specs.job.job_ids import service_of
+from millpond.specs.job.serving import OPEN_PATH, ORIGIN_OPEN_PATH, PROXY_PREFIX, Serve, base_path
+
+_STATUS: Final = (
+    (NotFoundError, 404),
+    (NotAllowedError, 403),
+    (AmbiguousNameError, 409),
+    (ConflictError, 410),
+    (TooLargeError, 413),
+    (NotRunningError, 503),
+    (SilentError, 504),
+    (BrokenAnswerError, 502),
+)
+_OBSTACLES: Final = (NotFoundError, ConflictError, NotRunningError)
+"""Why one job has no replica for a request; another one may."""
+
+
+class Proxy:
+    """Serves everything under ``/proxy/`` and at the origins of jobs, and the links that open it.
+
+    Each request is judged by itself: the API token, or a cookie for this very job. A cookie counts only where the
+    browser says that the request comes from a page of this origin, or not at all where it comes from. Where jobs have
+    origins, browsers are sent there; who shows the token, which no link or form can, is served under ``/proxy/`` too.
+    """
+
+    def __init__(self, service: Service, passes: AccessTokens, accounts: Accounts) -> None:
+        self._jobs = service.jobs
+        self._state_dir = service.state_dir
+        self._passes = passes
+        self._accounts = accounts
+        self._activity = service.activity
+        self._polls = Polls()
+        self._requests = RequestRelay(TaskNetwork(service.state_dir))
+        self._readiness = Readiness(service.state_dir)
+        self._front = service.front
+        self._origins = service.origins
+
+    @staticmethod
+    def serves(scope: Scope) -> bool:
+        """Whether a request is the proxy's."""
+        path = scope["path"]
+        return job_addressed(scope) is not None or path.startswith(PROXY_PREFIX) or path == OPEN_PATH
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request or a WebSocket."""
+        opening = OPEN_PATH if job_addressed(scope) is None else ORIGIN_OPEN_PATH
+        answer = await self._opened(scope) if scope["path"] == opening else await self._pass_on(scope, receive, send)
+        if answer is not None:
+            await answer(scope, receive, send)
+
+    async def _opened(self, scope: Scope) -> Response:
+        """The answer to a link that opens a job's programs: the cookie, one for its name, and the way there."""
+        ticket = parse_qs(scope["query_string"].decode("latin-1")).get("ticket", [""])[0]
+        granted, job = self._passes.redeem(ticket), job_addressed(scope)
+        if granted is None or job not in (None, granted.job) or self._caller_of(granted) is None:
+            hint = "ask for another one with pond dev open JOB"
+            return pages.trouble(403, "this link was used already, or is too old", hint, html=True)
+        if self._is_elsewhere(scope):
+            return self._to_origin(granted.job, f"{ORIGIN_OPEN_PATH}?ticket={self._passes.link(granted)}")
+        path = base_path(granted.job) if job is None else "/"
+        answer = pages.forwarding(path)
+        self._let_in(answer, scope, granted, path)
+        if job is None and service_of(granted.job) == granted.job:
+            name = (await self._jobs.find(self._front.routes.present(granted.job))).name
+            if name:
+                self._let_in(answer, scope, replace(granted, job=name), base_path(name))
+        return answer
+
+    def _let_in(self, answer: Response, scope: Scope, granted: AccessToken, path: str) -> None:
+        """Have a browser keep the cookie for what it was granted."""
+        answer.set_cookie(
+            pass_cookie(scope),
+            self._passes.cookie(granted),
+            max_age=COOKIE_GOOD_FOR_S,
+            path=path,
+            secure=scope["scheme"] == "https",
+            httponly=True,
+            samesite="strict",
+        )
+
+    def _is_elsewhere(self, scope: Scope) -> bool:
+        """Whether browsers are to ask for this at the origin of a job."""
+        return bool(self._origins.domain) and job_addressed(scope) is None
+
+    def _to_origin(self, job: str, below: str) -> Response:
+        """Where a job is shown instead of under a path of this server."""
+        origin = self._origins.url_of(job)
+        if not origin:
+            hint = "hand it in again under a shorter name, or use pond forward"
+            return pages.trouble(410, f"the id of {job} cannot be part of a host name", hint, html=True)
+        return RedirectResponse(origin + below, 307, pages.OURS)
+
+    async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> Response | None:
+        headers = Headers(scope=scope)
+        html = "text/html" in headers.get("accept", "")
+        asked = _Asked.of(scope)
+        if self._is_elsewhere(scope) and "authorization" not in headers:
+            return self._to_origin(asked.job, (asked.below or b"/").decode("latin-1"))
+        if asked.below is None:
+            return RedirectResponse(f"{asked.prefix}/", 308)
+        try:
+            granted = self._granted(scope, headers, asked.job)
+            job = await self._job_meant(scope, headers, asked.job, granted)
+            if job is None:
+                cause = "you are not signed in to this job, or no longer"
+                return pages.trouble(401, cause, f"open it with pond dev open {asked.job}", html)
+            if granted is not None and job != asked.job:
+                return self._led_on(scope, replace(granted, job=job), asked.below)
+            await self._relay(scope, receive, send, replace(asked, job=job, holds=self._holding(scope, granted)))
+        except MillpondError as error:
+            status = next((status for kind, status in _STATUS if isinstance(error, kind)), 503)
+            again = isinstance(error, NotRunningError)
+            return pages.trouble(status, error.cause, error.remedy, html, again)
+        return None
+
+    def _granted(self, scope: Scope, headers: Headers, job: str) -> AccessToken | None:
+        """What the cookie grants that counts for a request; None where a token counts, or nothing does."""
+        act: Act = scope["state"]["act"]
+        bears_token = "authorization" in headers and act.caller is not None
+        if bears_token or self._is_elsewhere(scope) or not is_begun_here(scope, headers):
+            return None
+        return self._passes.granted(job, cookies_of(scope["headers"]).get(pass_cookie(scope), ""))
+
+    async def _job_meant(self, scope: Scope, headers: Headers, written: str, granted: AccessToken | None) -> str | None:
+        """The job that a request is for, if the caller, or whom the cookie is for, may open it now; else None.
+
+        Raises:
+            NotFoundError, NotAllowedError: the caller, who bears a token, may not; a cookie says nothing of the kind.
+            AmbiguousNameError: it may be several.
+        """
+        act: Act = scope["state"]["act"]
+        bearer = act.caller if "authorization" in headers else None
+        caller = bearer if granted is None else self._caller_of(granted)
+        if caller is None:
+            return None
+        try:
+            return await job_meant(written, caller, self._jobs, self._front.routes)
+        except (NotFoundError, NotAllowedError):
+            if bearer is not None:
+                raise
+            return None
+
+    def _led_on(self, scope: Scope, granted: AccessToken, below: bytes) -> Response:
+        """A browser at the name of a job goes to its id, which programs that know where they are shown go by."""
+        path = base_path(granted.job)
+        answer = RedirectResponse(path.rstrip("/") + below.decode("latin-1"), 307, pages.OURS)
+        self._let_in(answer, scope, granted, path)
+        return answer
+
+    def _holding(self, scope: Scope, granted: AccessToken | None) -> Callable[[], bool]:
+        """Tells whether what opened a job still does: the cookie, or the token."""
+        if granted is not None:
+            return lambda: self._caller_of(granted) is not None
+        bearer = scope["state"]["act"].caller
+        return lambda: (
+            self._accounts.caller_with_pass(bearer.user, self._accounts.pass_epoch(bearer.user), bearer.token)
+            is not None
+        )
+
+    def _caller_of(self, granted: AccessToken) -> AccountCaller | None:
+        return self._accounts.caller_with_pass(granted.user, granted.epoch, granted.token)
+
+    async def _relay(self, scope: Scope, receive: Receive, send: Send, asked: _Asked) -> None:
+        """Have a request answered, at once or, where requests may wait for a replica, as soon as one is ready."""
+        ways = self._front.routes.ways(asked.job)
+        job, present = ways[0][0], self._front.routes.present(asked.job)
+        hold = (await self._jobs.file_of(present)).hold
+        client = WaitingClient(receive)
+        doing = doing_of(scope)
+        if doing is Doing.EITHERS:
+            client = WaitingClient(
+                self._polls.watch(job, scope, receive, partial(self._activity.used, job, of_page=True))
+            )
+        with self._activity.visit(job, counts=doing is Doing.SOMEBODYS), self._front.meter.request(job):
+            try:
+                if len(ways) > 1:  # the other revision may answer for one at rest; the next request finds it awake
+                    await self._front.wake(job)
+                infeasibility = await self._attempt(ways, scope, client, send, asked)
+                if infeasibility is None:
+                    return
+                if hold is None:
+                    raise infeasibility
+
+                async def again(begins: Callable[[], None]) -> bool:
+                    async def answer(message: Message) -> None:
+                        begins()
+                        await send(message)
+
+                    fresh = self._front.routes.ways(asked.job)
+                    return await self._attempt(fresh, scope, client, answer, asked) is None
+
+                await self._front.room.hold(present, hold, client, again)
+            finally:
+                client.close()
+
+    async def _attempt(
+        self, ways: Ways, scope: Scope, client: WaitingClient, send: Send, asked: _Asked
+    ) -> NotRunningError | None:
+        """Pass a request on to a replica; what stands in the way where none can take it.
+
+        Raises:
+            MillpondError: waiting would not help, or the replica failed.
+        """
+        obstacles: list[MillpondError] = []
+        for jobs in ways:
+            try:
+                ready = await self._ready_ones(jobs)
+            except _OBSTACLES as error:
+                obstacles.append(error)
+                continue
+            if await self._served_by(ready, scope, client, send, asked):
+                return None
+            told = f"{jobs[0]} runs, and its program does not answer yet"
+            obstacles.append(NotRunningError(told, f"see what it does with pond logs {jobs[0]}"))
+        for infeasibility in obstacles:
+            if isinstance(infeasibility, NotRunningError):
+                return infeasibility
+        raise obstacles[0]
+
+    async def _ready_ones(self, jobs: Sequence[str]) -> list[TaskEndpoint]:
+        """The ready replicas of all these jobs together.
+
+        Raises:
+            NotFoundError, ConflictError: there are no such jobs, they serve nothing, or all have ended.
+            NotRunningError: there is none now.
+        """
+        found: list[TaskEndpoint] = []
+        obstacles: list[MillpondError] = []
+        for job in jobs:
+            try:
+                places = places_of(await self._jobs.find(job), self._state_dir)
+            except _OBSTACLES as error:
+                obstacles.append(error)
+                continue
+            serve = (await self._jobs.file_of(job)).serve or Serve()
+            ready = await self._readiness.ready_ones(places, serve.ready_path(job))
+            if not ready:
+                hint = f"see what it does with pond logs {job}"
+                obstacles.append(NotRunningError(f"{job} runs, and is not ready yet", hint))
+            found += ready
+        if not found:
+            raise next((error for error in obstacles if isinstance(error, NotRunningError)), obstacles[0])
+        return found
+
+    async def _served_by(
+        self, ready: Sequence[TaskEndpoint], scope: Scope, client: WaitingClient, send: Send, asked: _Asked
+    ) -> bool:
+        """Whether one of the replicas took the request.
+
+        Raises:
+            NotRunningError: none did, and a program that is no replica has the place of one.
+        """
+        infeasibility: NotRunningError | None = None
+        for place in self._front.balancer.order(ready):
+            job = place.task.job
+            serve = (await self._jobs.file_of(job)).serve or Serve()
+            target = _target(scope, asked, place, serve.path == "whole")
+
+            async def answer(message: Message, job: str = job) -> None:
+                self._front.room.served(job)
+                await send(message)
+
+            try:
+                with self._front.balancer.request_at(place):
+                    if scope["type"] == "websocket":
+                        await relay_socket(
+                            scope, client.receive, answer, target, self._listener(job, target), asked.holds
+                        )
+                    else:
+                        await self._requests.relay(scope, client.receive, answer, target)
+            except ForeignListenerError as error:
+                hint = f"start it once more with pond clone {job}: it gets another port"
+                infeasibility = NotRunningError(f"{job} runs, but {error}", hint)
+            except ConnectionError:
+                continue  # nothing was sent yet: the next replica may have it
+            else:
+                return True
+        if infeasibility is not None:
+            raise infeasibility
+        return False
+
+    def _listener(self, job: str, target: ProxiedRequest) -> Callable[[str | bytes], None]:
+        """Hears what a client says on a WebSocket, and takes note of what a person does."""
+        conversation = Conversation(target.path)
+
+        def hear(message: str | bytes) -> None:
+            if conversation.is_persons(message):
+                self._activity.used(job, of_page=True)
+
+        return hear
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """Which job a request is for, and what of it.
+
+    Attributes:
+        prefix: where the client sees the program, without a slash at the end.
+        below: path and query below that, as written; None when even the slash behind the job is missing.
+        holds: tells whether whoever asks may still do so; a WebSocket lasts.
+    """
+
+    job: str
+    prefix: str
+    below: bytes | None
+    holds: Callable[[], bool] = bool
+
+    @staticmethod
+    def of(scope: Scope) -> _Asked:
+        job = job_addressed(scope)
+        if job is not None:
+            return _Asked._at_origin(job, request_target(scope))
+        whole = request_target(scope).removeprefix(PROXY_PREFIX.encode())
+        name, slash, _ = whole.partition(b"?")[0].partition(b"/")
+        job = unquote(name.decode("latin-1"))
+        return _Asked(job, base_path(job).rstrip("/"), whole[len(name) :] if slash else None)
+
+    @staticmethod
+    def _at_origin(job: str, target: bytes) -> _Asked:
+        """At its own origin a program is shown at the root, and where those who know their base path say that it is."""
+        known = base_path(service_of(job)).rstrip("/")
+        if target.startswith(f"{known}/".encode()):
+            return _Asked(job, known, target[len(known) :])
+        return _Asked(job, "", target)
+
+
+def _target(scope: Scope, asked: _Asked, place: TaskEndpoint, whole_path: bool) -> ProxiedRequest:
+    client = scope.get("client")
+    headers = Headers(scope=scope)
+    scheme = "https" if scope["scheme"] in ("https", "wss") else "http"
+    caller = ProxyCaller(client[0] if client else "", scheme, headers.get("host") or "")
+    below = asked.below or b"/"
+    # Told its base path, a program knows that of its service, whichever of its revisions was asked for.
+    path = base_path(service_of(asked.job)).rstrip("/").encode() + below if whole_path else below
+    passed = to_program(scope["headers"], caller, asked.prefix, place.access_key)
+    return ProxiedRequest(place.way, path, passed, asked.prefix, whole_path)
+
+
+class Front:
+    """The proxy before all other routes."""
+
+    def __init__(self, proxy: Proxy, routes: ASGIApp) -> None:
+        self._proxy = proxy
+        self._routes = routes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request to whom it is for."""
+        ours = scope["type"] in ("http", "websocket") and Proxy.serves(scope)
+        await (self._proxy if ours else self._routes)(scope, receive, send)

@@ -1,0 +1,163 @@
+"""Which replica of a job gets the next request: of those that are ready, the one with the fewest open requests."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import httpcore2
+
+from millpond.node.task.records import TaskId
+from millpond.server.serving.proxy.endpoints import TaskEndpoint
+from millpond.server.sessions.task_sockets import ADDRESS, UNREACHED, TaskNetwork
+
+READY_FOR_S: Final = 5.0
+"""So long the last answer of a ready replica counts."""
+UNREADY_FOR_S: Final = 0.25
+ANSWER_WITHIN_S: Final = 2.0
+SILENT_FOR_S: Final = 15.0
+"""So long after it last said that it is ready, a replica that does not answer in time still counts as ready: it may be
+short of processor time, as may the machine, and of requests that are turned away for that, none would be answered."""
+_MOST_REMEMBERED: Final = 10_000
+_KEPT_OPEN: Final = 20
+
+
+class Balancer:
+    """Counts open requests by replica. Replicas that are about to be ended get no new ones.
+
+    Of replicas with equally few, the one chosen longest ago comes first, so that idle replicas take turns.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._open: dict[TaskId, int] = {}
+        self._chosen: dict[TaskId, int] = {}
+        self._leaving: dict[str, frozenset[TaskId]] = {}
+        self._turn = 0
+
+    def order(self, places: Sequence[TaskEndpoint]) -> list[TaskEndpoint]:
+        """The replicas that may get a request, the best first."""
+        return sorted(
+            (place for place in places if not self._leaves(place.task)),
+            key=lambda place: (self._open.get(place.task, 0), self._chosen.get(place.task, 0)),
+        )
+
+    @contextmanager
+    def request_at(self, place: TaskEndpoint) -> Iterator[None]:
+        """A request at a replica, while it lasts.
+
+        Raises:
+            ConnectionError: the replica is about to be ended; another one may have the request.
+        """
+        with self._lock:
+            if self._leaves(place.task):
+                raise ConnectionError("it is about to be ended")
+            self._turn += 1
+            self._chosen.pop(place.task, None)
+            self._chosen[place.task] = self._turn
+            self._open[place.task] = self._open.get(place.task, 0) + 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._open[place.task] -= 1
+                if not self._open[place.task]:
+                    del self._open[place.task]
+                while len(self._chosen) > _MOST_REMEMBERED:
+                    del self._chosen[next(iter(self._chosen))]
+
+    def retire(self, job: str, replicas: frozenset[TaskId]) -> None:
+        """From now on these replicas of a job get no new requests, and its others do. Any thread."""
+        with self._lock:
+            self._leaving[job] = replicas
+
+    def retain(self, job: str) -> None:
+        """All replicas of a job get requests again."""
+        with self._lock:
+            self._leaving.pop(job, None)
+
+    def is_quiet(self, job: str) -> bool:
+        """Whether the retired replicas of a job have answered all that they were asked."""
+        with self._lock:
+            return not any(task in self._open for task in self._leaving.get(job, ()))
+
+    def _leaves(self, task: TaskId) -> bool:
+        return task in self._leaving.get(task.job, ())
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    ready: bool
+    until: float
+    well_at: float
+
+
+class Readiness:
+    """Asks replicas whether they are ready, and remembers the answer for a moment.
+
+    Args:
+        clock: seconds, from any instant.
+    """
+
+    def __init__(self, state_dir: Path, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._pool = httpcore2.AsyncConnectionPool(
+            max_connections=None,
+            max_keepalive_connections=_KEPT_OPEN,
+            keepalive_expiry=READY_FOR_S,
+            network_backend=TaskNetwork(state_dir),
+        )
+        self._answers: dict[TaskId, _Answer] = {}
+
+    async def ready_ones(self, places: Sequence[TaskEndpoint], path: str | None) -> list[TaskEndpoint]:
+        """Those of the replicas that are ready; all of them where no ``path`` tells."""
+        if path is None:
+            return list(places)
+        now = self._clock()
+        for task, answer in list(self._answers.items()):
+            if max(answer.until, answer.well_at + SILENT_FOR_S) < now:
+                del self._answers[task]
+        # Others ask, and forget, while this one waits: it goes by what it has seen.
+        known = {task: answer for task, answer in self._answers.items() if answer.until >= now}
+        unknown = [place for place in places if place.task not in known]
+        said = await asyncio.gather(*(self.ask(place, path) for place in unknown))
+        for place, ready in zip(unknown, said, strict=True):
+            known[place.task] = self._answers[place.task] = self._judge(place.task, ready, now)
+        return [place for place in places if known[place.task].ready]
+
+    def _judge(self, task: TaskId, ready: bool | None, now: float) -> _Answer:
+        """What to make of an answer, or of none."""
+        before = self._answers.get(task)
+        well_at = -math.inf
+        if ready:
+            well_at = now
+        elif ready is None and before is not None:
+            well_at = before.well_at
+        return _Answer(now - well_at < SILENT_FOR_S, now + (READY_FOR_S if ready else UNREADY_FOR_S), well_at)
+
+    async def ask(self, place: TaskEndpoint, path: str) -> bool | None:
+        """Whether a replica says that it is ready, asked afresh; None when it says nothing in time."""
+        try:
+            async with asyncio.timeout(ANSWER_WITHIN_S):
+                response = await self._pool.request("GET", place.way.url + path, headers=question_headers(place))
+        except TimeoutError:
+            return None
+        except UNREACHED:
+            return False
+        return response.status // 100 == 2
+
+    async def aclose(self) -> None:
+        """Close the connections that are kept open."""
+        await self._pool.aclose()
+
+
+def question_headers(place: TaskEndpoint) -> list[tuple[bytes | str, bytes | str]]:
+    """Those of a request of the platform's own to a program."""
+    return [("Host", f"{ADDRESS}:{place.way.port}"), ("Authorization", f"Bearer {place.access_key}")]

@@ -1,0 +1,164 @@
+"""Which headers pass the proxy, and what is put in their place.
+
+Nothing that the platform itself trusts may reach a user's program: not the caller's ``Authorization``, not our cookies.
+And nothing that a user's program says may reach beyond its own paths: not its cookies, not its service workers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+Headers: TypeAlias = list[tuple[bytes, bytes]]
+
+PLATFORM_COOKIES: Final = "millpond_"
+"""Names of all cookies of the platform begin so, or so behind ``HOST_ONLY``."""
+HOST_ONLY: Final = "__Host-"
+"""Browsers take cookies of such names over HTTPS alone, for all paths, and from no other host."""
+_OURS: Final = (PLATFORM_COOKIES.encode(), f"{HOST_ONLY}{PLATFORM_COOKIES}".lower().encode())
+
+_HOP_BY_HOP: Final = frozenset(
+    (
+        b"connection",
+        b"keep-alive",
+        b"proxy-authenticate",
+        b"proxy-authorization",
+        b"proxy-connection",
+        b"te",
+        b"trailer",
+        b"transfer-encoding",
+        b"upgrade",
+    )
+)
+"""RFC 9110, section 7.6.1."""
+_REPLACED: Final = frozenset((b"authorization", b"cookie", b"forwarded", b"expect"))
+_HANDSHAKE: Final = b"sec-websocket-"
+_NOT_FROM_PROGRAMS: Final = frozenset(
+    (
+        b"strict-transport-security",
+        b"clear-site-data",
+        # A page with the same opener policy as the pages of the platform could look into those that it opens.
+        b"cross-origin-opener-policy",
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ProxyCaller:
+    """What a program is told about who calls it.
+
+    Attributes:
+        address: of the client, or empty.
+        scheme: ``http`` or ``https``, as the client uses it.
+        host: the name by which the client calls this server.
+    """
+
+    address: str
+    scheme: str
+    host: str
+
+
+def to_program(headers: Iterable[tuple[bytes, bytes]], caller: ProxyCaller, prefix: str, access_key: str) -> Headers:
+    """The headers of a request as a program gets them.
+
+    Args:
+        prefix: where the proxy shows it, without a slash at the end; empty at an origin of its own.
+        access_key: proves to it that the request comes through the proxy.
+    """
+    given = list(headers)
+    dropped = _dropped(given)
+    kept = [
+        (name, value)
+        for name, value in given
+        if name not in dropped
+        and name not in _REPLACED
+        and not name.startswith((b"x-forwarded-", b"x-real-ip", _HANDSHAKE))
+    ]
+    cookies = [pair for name, value in given if name == b"cookie" for pair in _foreign_cookies(value)]
+    if cookies:
+        kept.append((b"cookie", b"; ".join(cookies)))
+    return [
+        *kept,
+        (b"authorization", b"Bearer " + access_key.encode()),
+        (b"x-forwarded-for", caller.address.encode()),
+        (b"x-forwarded-proto", caller.scheme.encode()),
+        (b"x-forwarded-host", caller.host.encode("latin-1")),
+        *([(b"x-forwarded-prefix", prefix.encode())] if prefix else []),
+    ]
+
+
+def to_client(headers: Sequence[tuple[bytes, bytes]], prefix: str, whole_path: bool) -> Headers:
+    """The headers of a program's answer as the client gets them.
+
+    Args:
+        prefix: where the proxy shows the program, without a slash at the end; empty at an origin of its own.
+        whole_path: the program knows its prefix, and names paths with it.
+    """
+    given = [(name.lower(), value) for name, value in headers]
+    dropped = _dropped(given) | _NOT_FROM_PROGRAMS
+    if prefix:  # at an origin of its own nobody else's pages are within the reach of its service workers
+        dropped |= {b"service-worker-allowed"}
+    passed = []
+    for name, value in given:
+        if name in dropped:
+            continue
+        if name == b"set-cookie":
+            cookie = _confined(value, prefix)
+            if cookie:
+                passed.append((name, cookie))
+        elif name == b"location" and not whole_path:
+            passed.append((name, _below(prefix.encode(), value)))
+        else:
+            passed.append((name, value))
+    return passed
+
+
+def cookies_of(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
+    """The cookies of a request by name; the first of a name counts, as browsers send the closest path first."""
+    found: dict[str, str] = {}
+    for name, value in headers:
+        if name == b"cookie":
+            for pair in value.decode("latin-1").split(";"):
+                key, _, content = pair.strip().partition("=")
+                found.setdefault(key, content)
+    return found
+
+
+def _dropped(headers: Sequence[tuple[bytes, bytes]]) -> frozenset[bytes]:
+    """Hop-by-hop headers: the known ones, and those that this message names as such."""
+    named = [part.strip().lower() for name, value in headers if name == b"connection" for part in value.split(b",")]
+    return _HOP_BY_HOP | frozenset(named)
+
+
+def _foreign_cookies(value: bytes) -> list[bytes]:
+    pairs = (pair.strip() for pair in value.split(b";"))
+    return [pair for pair in pairs if pair and not pair.lower().startswith(_OURS)]
+
+
+def _below(prefix: bytes, location: bytes) -> bytes:
+    """Where a redirect leads; programs that were told where they are shown may name that by themselves."""
+    leaves = not location.startswith(b"/") or location.startswith(b"//")
+    named = location == prefix or location.startswith(prefix + b"/")
+    return location if leaves or named else prefix + location
+
+
+def _confined(cookie: bytes, prefix: str) -> bytes | None:
+    """A program's cookie, for its own paths on this host only; None when it takes a name of ours."""
+    first, *attributes = (part.strip() for part in cookie.split(b";"))
+    if first.lower().startswith(_OURS):
+        return None
+    own = f"{prefix}/".encode()
+    path = own
+    kept = []
+    for attribute in attributes:
+        name, _, value = attribute.partition(b"=")
+        match name.strip().lower():
+            case b"domain":
+                continue
+            case b"path":
+                inside = value.strip()
+                path = inside if inside.startswith(own) else own
+            case _:
+                kept.append(attribute)
+    return b"; ".join([first, *kept, b"Path=" + path])

@@ -1,0 +1,60 @@
+"""What a browser sees instead of a program: pages for people, JSON for programs."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import Final
+
+from starlette.responses import HTMLResponse, JSONResponse, Response
+
+from millpond.server.http.pages import page
+from millpond.specs.api.base import ErrorBody, ErrorInfo
+
+LOOK_AGAIN_S: Final = 2
+OURS: Final = {
+    "Cache-Control": "no-store",
+    "Referrer-Policy": "no-referrer",
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'self'",
+}
+"""Headers of all answers that the proxy makes itself."""
+_CODES: Final = {
+    401: "unauthorized",
+    403: "unauthorized",
+    404: "not-found",
+    409: "conflict",
+    410: "conflict",
+    413: "request",
+    502: "unavailable",
+    503: "unavailable",
+    504: "unavailable",
+}
+"""By status, as in ``ErrorBody.code``."""
+
+
+def trouble(status: int, cause: str, remedy: str, html: bool, look_again: bool = False) -> Response:
+    """Why a program cannot be shown.
+
+    Args:
+        html: the client takes a page; otherwise it gets the API's error body.
+        look_again: it may be otherwise in a moment; the page looks by itself.
+    """
+    headers = dict(OURS)
+    if look_again:
+        headers["Retry-After"] = str(LOOK_AGAIN_S)
+    if not html:
+        body = ErrorInfo(error=ErrorBody(cause=cause, code=_CODES[status], remedy=remedy)).model_dump()
+        return JSONResponse(body, status_code=status, headers=headers)
+    again = f'<meta http-equiv="refresh" content="{LOOK_AGAIN_S}">' if look_again else ""
+    more = f'<p class="more">{escape(remedy)}</p>' if remedy else ""
+    return HTMLResponse(page(again, cause, more), status_code=status, headers=headers)
+
+
+def forwarding(path: str) -> Response:
+    """Leads on to a path.
+
+    By a page and not by a redirect: a browser that follows a link from elsewhere sends a ``SameSite=Strict`` cookie
+    only with a request that a page of this server began.
+    """
+    leading = f'<meta http-equiv="refresh" content="0; url={escape(path)}">'
+    link = f'<p><a href="{escape(path)}">{escape(path)}</a></p>'
+    return HTMLResponse(page(leading, "Opening", link), headers=OURS)

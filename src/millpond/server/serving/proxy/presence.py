@@ -1,0 +1,181 @@
+"""Whether somebody is there: what of all that an open page says is a person's doing, and what it says by itself.
+
+Pages poll, renew and store things for as long as they are open. What they do so can be told apart for certain where
+browsers or protocols say it, and where a page says the same again and again; the rest counts as somebody's doing.
+
+Sources: W3C Fetch Metadata Request Headers; Jupyter's kernel messages (jupyter-client, *Messaging*) and terminals
+(terminado); VS Code's calls to its extensions (``extHost.protocol.ts``); Engine.IO's heartbeats (engine.io-protocol).
+Recorded with JupyterLab 4.6 and code-server 4.139.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from enum import Enum, auto
+from typing import Final
+
+from starlette.datastructures import Headers
+from starlette.types import Message, Receive, Scope
+
+from millpond.server.serving.proxy.browsers import SAFE
+
+POLLS_WITHIN_S: Final = 600.0
+"""A page that says the same again so soon polls; later, somebody did the same thing once more."""
+_REMEMBERED: Final = 10_000
+_READ_OF_BODY: Final = 64 * 2**10
+_READ_OF_MESSAGE: Final = 64 * 2**10
+_PAGES: Final = frozenset(("document", "frame", "iframe"))
+_BOUNDARY: Final = re.compile(r'boundary="?([^";,]+)')
+
+
+class Doing(Enum):
+    """What a request tells about somebody's being there."""
+
+    SOMEBODYS = auto()
+    THE_PAGES = auto()
+    """Read in the background."""
+    EITHERS = auto()
+    """Written by a page: its body tells, see ``Polls``."""
+
+
+def doing_of(scope: Scope) -> Doing:
+    """What the head of a request tells.
+
+    Browsers say what they want an answer for, but not over plain HTTP from elsewhere than their own machine. There a
+    page is what they would rather have as HTML. Programs say nothing of the kind: what calls is then somebody's.
+    """
+    if scope["type"] == "websocket":
+        return Doing.THE_PAGES  # what is said there tells, see ``Conversation``
+    headers = Headers(scope=scope)
+    wanted_for = headers.get("sec-fetch-dest")
+    if wanted_for is None:
+        is_browser = headers.get("user-agent", "").startswith("Mozilla/")
+        wanted_for = "empty" if is_browser and "text/html" not in headers.get("accept", "") else "document"
+    if wanted_for in _PAGES:
+        return Doing.SOMEBODYS
+    return Doing.THE_PAGES if scope["method"] in SAFE else Doing.EITHERS
+
+
+class Polls:
+    """Knows what pages wrote lately, so that what they write again and again is no sign of anybody.
+
+    Args:
+        clock: seconds, from any instant.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._seen: OrderedDict[bytes, float] = OrderedDict()
+
+    def watch(self, job: str, scope: Scope, receive: Receive, on_use: Callable[[], None]) -> Receive:
+        """The same channel; ``on_use`` is called once a body was read that is not one of those read lately."""
+        boundary = _BOUNDARY.search(Headers(scope=scope).get("content-type", ""))
+        body = bytearray()
+        judged = False
+
+        async def watched() -> Message:
+            nonlocal judged
+            message = await receive()
+            if not judged and message["type"] == "http.request":
+                body.extend(message.get("body", b""))
+                if len(body) > _READ_OF_BODY:
+                    judged = True
+                    on_use()
+                elif not message.get("more_body", False):
+                    judged = True
+                    said = bytes(body).replace(boundary[1].encode("latin-1"), b"") if boundary else bytes(body)
+                    if not self._is_again(job, scope, said):
+                        on_use()
+            return message
+
+        return watched
+
+    def _is_again(self, job: str, scope: Scope, body: bytes) -> bool:
+        """Whether the same was said lately; the query is left out, as many put the time there."""
+        said = b"\0".join((job.encode(), scope["method"].encode(), scope["path"].encode(), body))
+        key, now = hashlib.sha256(said).digest(), self._clock()
+        last = self._seen.pop(key, None)
+        self._seen[key] = now
+        if len(self._seen) > _REMEMBERED:
+            self._seen.popitem(last=False)
+        return last is not None and now - last < POLLS_WITHIN_S
+
+
+class Conversation:
+    """What a client says on one WebSocket.
+
+    Args:
+        target: path and query, as written.
+    """
+
+    def __init__(self, target: bytes) -> None:
+        path, _, query = target.partition(b"?")
+        self._is_persons: Callable[[bytes], bool] = _anything
+        if b"reconnectionToken=" in query:
+            self._is_persons = _VsCodeWindow().is_persons
+        elif b"/api/kernels/" in path and path.endswith(b"/channels"):
+            self._is_persons = _is_asked_of_kernel
+        elif b"/terminals/websocket/" in path:
+            self._is_persons = _is_typed
+        elif b"EIO=" in query:
+            self._is_persons = _is_no_heartbeat
+
+    def is_persons(self, message: str | bytes) -> bool:
+        """Whether a message of the client is a person's doing."""
+        head = message[:_READ_OF_MESSAGE]
+        return self._is_persons(head.encode() if isinstance(head, str) else head)
+
+
+def _anything(message: bytes) -> bool:
+    return message.strip().lower() not in (b"", b"ping", b"pong")
+
+
+def _is_no_heartbeat(message: bytes) -> bool:
+    return message not in (b"2", b"3")
+
+
+_KERNEL_MESSAGE: Final = re.compile(rb'"msg_type":\s*"(\w+)"')
+_ASKED_BY_PAGES: Final = frozenset((b"kernel_info_request", b"comm_info_request", b"history_request", b"debug_request"))
+"""What JupyterLab asks a kernel each time it connects, as it does again whenever a connection was lost."""
+
+
+def _is_asked_of_kernel(message: bytes) -> bool:
+    kind = _KERNEL_MESSAGE.search(message)
+    return kind is None or kind[1] not in _ASKED_BY_PAGES
+
+
+def _is_typed(message: bytes) -> bool:
+    """Pages also tell terminals how large they are."""
+    try:
+        said = json.loads(message)
+    except ValueError:
+        return True
+    return not (isinstance(said, list) and said and said[0] == "set_size")
+
+
+class _VsCodeWindow:
+    """A window of VS Code: it tells its extensions when nobody has touched it for half a minute, and when somebody did.
+
+    All else that it says, it says untouched too: it renews its connection, looks at its tunnels, stores its state every
+    few seconds. Until it has told whether somebody is there, what it says of cursors and keys tells.
+    """
+
+    _TOLD: Final = re.compile(rb"\$onDidChangeWindowActive[^\[$]{0,8}\[(true|false)\]")
+    _TOUCHED: Final = re.compile(rb"\$accept(EditorPropertiesChanged|TerminalInteraction)")
+
+    def __init__(self) -> None:
+        self._is_active: bool | None = None
+
+    def is_persons(self, message: bytes) -> bool:
+        told = self._TOLD.findall(message)
+        if told:
+            self._is_active = told[-1] == b"true"
+            return True
+        if self._is_active is None:
+            return self._TOUCHED.search(message) is not None
+        return self._is_active

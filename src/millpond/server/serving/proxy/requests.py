@@ -1,0 +1,182 @@
+"""One HTTP request to a program and its answer, both streamed: nothing is kept, a slow reader slows the writer."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Final
+
+import httpcore2
+from starlette.types import Message, Receive, Scope, Send
+
+from millpond.model.errors import MillpondError, UnavailableError
+from millpond.server.serving.proxy.headers import Headers, to_client
+from millpond.server.sessions.task_sockets import ADDRESS, UNREACHED, ForeignListenerError, TaskRoute
+
+log = logging.getLogger(__name__)
+
+CONNECT_WITHIN_S: Final = 5.0
+SILENCE_S: Final = 600.0
+"""A program may take so long until it says anything (more)."""
+LARGEST_UPLOAD: Final = 4 * 2**30
+"""Bytes of one request."""
+_TIMEOUTS: Final = {"connect": CONNECT_WITHIN_S, "read": SILENCE_S, "write": SILENCE_S}
+_KEPT_OPEN: Final = 100
+_KEPT_OPEN_S: Final = 2.0
+"""Shorter than programs keep idle connections, so that none is used just as its other end closes it."""
+
+
+class TooLargeError(MillpondError):
+    """The body of a request goes beyond ``LARGEST_UPLOAD``."""
+
+
+class BrokenAnswerError(UnavailableError):
+    """A program closed the connection before it answered, or answered in no way that could be read."""
+
+
+class SilentError(UnavailableError):
+    """A program did not answer in time."""
+
+
+class _ClientLeftError(Exception):
+    """Nobody waits for the answer any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProxiedRequest:
+    """A request as a program gets it.
+
+    Attributes:
+        path: with the query, as written.
+        prefix: where the proxy shows the program, without a slash at the end; empty at an origin of its own.
+        whole_path: the program knows its prefix.
+    """
+
+    way: TaskRoute
+    path: bytes
+    headers: Headers
+    prefix: str
+    whole_path: bool
+
+
+class RequestRelay:
+    """Passes requests on; connections to programs are kept open for a while."""
+
+    def __init__(self, network: httpcore2.AsyncNetworkBackend) -> None:
+        self._pool = httpcore2.AsyncConnectionPool(
+            max_connections=None,
+            max_keepalive_connections=_KEPT_OPEN,
+            keepalive_expiry=_KEPT_OPEN_S,
+            network_backend=network,
+        )
+
+    async def relay(self, scope: Scope, receive: Receive, send: Send, target: ProxiedRequest) -> None:
+        """Pass one request on, and its answer back; ends early when the client goes away.
+
+        Raises:
+            ConnectionError: nobody listens there, or not the task (``ForeignListenerError``). Nothing was sent, the
+                request can be made again.
+            TooLargeError, BrokenAnswerError, SilentError: what went wrong before the answer began.
+        """
+        upload = _Upload(receive)
+        has_body = _has_body(target.headers, scope)
+        request = httpcore2.Request(
+            scope["method"],
+            httpcore2.URL(scheme=b"http", host=target.way.host, port=target.way.port, target=target.path),
+            headers=_complete(target.headers, has_body),
+            content=upload.body() if has_body else None,
+            extensions={"timeout": _TIMEOUTS},
+        )
+        exchange = asyncio.ensure_future(self._exchange(request, send, target))
+        gone = asyncio.ensure_future(upload.client_gone(has_body))
+        try:
+            await asyncio.wait((exchange, gone), return_when=asyncio.FIRST_COMPLETED)
+            if exchange.done():
+                exchange.result()
+        except _ClientLeftError:
+            return
+        finally:
+            for task in (exchange, gone):
+                task.cancel()
+            await asyncio.gather(exchange, gone, return_exceptions=True)
+
+    async def _exchange(self, request: httpcore2.Request, send: Send, target: ProxiedRequest) -> None:
+        try:
+            response = await self._pool.handle_async_request(request)
+        except ForeignListenerError:
+            raise
+        except (httpcore2.ConnectError, httpcore2.ConnectTimeout) as error:
+            raise ConnectionError(str(error)) from error
+        except httpcore2.TimeoutException as error:
+            raise SilentError(f"the program did not answer within {SILENCE_S:g} s") from error
+        except UNREACHED as error:
+            raise BrokenAnswerError(
+                f"the program broke the connection off ({error or type(error).__name__})"
+            ) from error
+        try:
+            headers = to_client(response.headers, target.prefix, target.whole_path)
+            await send({"type": "http.response.start", "status": response.status, "headers": headers})
+            async for part in response.aiter_stream():
+                await send({"type": "http.response.body", "body": part, "more_body": True})
+            await send({"type": "http.response.body", "body": b""})
+        except UNREACHED as error:
+            # The answer has begun: all we can do is to break it off as well, which the missing end does.
+            log.info("the program at %s broke its answer off: %s", target.way.url, error)
+        finally:
+            await response.aclose()
+
+
+class _Upload:
+    """The body of a request, and word of its sender's leaving: both come through one channel."""
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self._read = asyncio.Event()
+
+    async def body(self) -> AsyncIterator[bytes]:
+        size = 0
+        more = True
+        while more:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                raise _ClientLeftError  # half a body must not pass for a whole one
+            part = message.get("body", b"")
+            size += len(part)
+            if size > LARGEST_UPLOAD:
+                raise TooLargeError(f"the body is larger than {LARGEST_UPLOAD // 2**30} GiB", "send it in parts")
+            yield part
+            more = message.get("more_body", False)
+        self._read.set()
+
+    async def client_gone(self, after_body: bool) -> None:
+        """Returns when the client has left."""
+        if after_body:
+            await self._read.wait()
+        message: Message = {"type": "http.request"}
+        while message["type"] != "http.disconnect":
+            message = await self._receive()
+
+
+def _has_body(headers: Headers, scope: Scope) -> bool:
+    names = {name for name, _ in scope["headers"]}
+    return b"content-length" in {name for name, _ in headers} or b"transfer-encoding" in names
+
+
+def _complete(headers: Headers, has_body: bool) -> Headers:
+    """With what HTTP demands: a host, and how the end of a body is known."""
+    names = {name for name, _ in headers}
+    complete = list(headers)
+    if b"host" not in names:
+        complete.append((b"host", ADDRESS.encode()))
+    if has_body and b"content-length" not in names:
+        complete.append((b"transfer-encoding", b"chunked"))
+    return complete
+
+
+def request_target(scope: Scope) -> bytes:
+    """Path and query of a request as the client wrote them."""
+    query = scope["query_string"]
+    path: bytes = scope.get("raw_path") or scope["path"].encode()
+    return path + (b"?" + query if query else b"")

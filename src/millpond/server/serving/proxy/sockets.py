@@ -1,0 +1,131 @@
+"""One WebSocket between a client and a program: messages both ways, with the program's own close code at the end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from starlette.types import Receive, Scope, Send
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
+from websockets.typing import Subprotocol
+
+from millpond.server.serving.proxy.requests import CONNECT_WITHIN_S, BrokenAnswerError, ProxiedRequest
+from millpond.server.sessions.task_sockets import ADDRESS, ForeignListenerError
+
+LARGEST_MESSAGE: Final = 64 * 2**20
+"""Bytes. Notebooks send whole pictures and tables as one message."""
+_NORMAL, _GOING_AWAY, _NO_CODE, _NOT_ALLOWED = 1000, 1001, 1005, 1008
+_SAYABLE = frozenset((1000, 1001, 1002, 1003, 1007, 1008, 1009, 1010, 1011, 1012, 1013, 1014))
+
+
+class _NoLongerAllowedError(Exception):
+    """What opened a WebSocket opens it no more."""
+
+
+async def relay_socket(
+    scope: Scope,
+    receive: Receive,
+    send: Send,
+    target: ProxiedRequest,
+    on_input: Callable[[str | bytes], None],
+    holds: Callable[[], bool],
+) -> None:
+    """Open a WebSocket to the program, accept the client's, and pass messages on until either closes.
+
+    Args:
+        on_input: called with each message from the client.
+        holds: asked before each message is passed on; when it says no, both are closed.
+
+    Raises:
+        ConnectionError: nobody listens there, or not the task (``ForeignListenerError``).
+        BrokenAnswerError: the program takes no WebSocket there.
+    """
+    try:
+        program = await _open(scope, target)
+    except InvalidStatus as error:
+        raise BrokenAnswerError(f"the program answered {error.response.status_code} to a WebSocket") from error
+    except (InvalidHandshake, TimeoutError, EOFError) as error:
+        raise BrokenAnswerError(f"the program opened no WebSocket ({error})") from error
+    except ForeignListenerError:
+        raise
+    except OSError as error:
+        raise ConnectionError(str(error)) from error
+    async with program:
+        await receive()  # the client's own request to open
+        await send({"type": "websocket.accept", "subprotocol": program.subprotocol})
+        ways = {
+            asyncio.ensure_future(_to_program(receive, program, on_input, holds)),
+            asyncio.ensure_future(_to_client(program, send, holds)),
+        }
+        try:
+            done, _ = await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+            for way in done:
+                way.result()
+        except _NoLongerAllowedError:
+            await send({"type": "websocket.close", "code": _NOT_ALLOWED, "reason": "you are no longer signed in"})
+        finally:
+            for way in ways:
+                way.cancel()
+            await asyncio.gather(*ways, return_exceptions=True)
+
+
+async def _open(scope: Scope, target: ProxiedRequest) -> ClientConnection:
+    host = next((value for name, value in target.headers if name == b"host"), ADDRESS.encode())
+    # The library writes the Host header from the address, so that has the public name; the socket says where to go.
+    return await connect(
+        f"ws://{host.decode('latin-1')}{target.path.decode('latin-1')}",
+        sock=await target.way.connect(CONNECT_WITHIN_S),
+        additional_headers=[
+            (name.decode("latin-1"), value.decode("latin-1")) for name, value in target.headers if name != b"host"
+        ],
+        subprotocols=[Subprotocol(name) for name in scope.get("subprotocols", [])] or None,
+        user_agent_header=None,
+        compression=None,
+        proxy=None,
+        open_timeout=CONNECT_WITHIN_S,
+        ping_interval=None,  # a suspended program answers no pings, and is still there
+        max_size=LARGEST_MESSAGE,
+    )
+
+
+async def _to_program(
+    receive: Receive, program: ClientConnection, on_input: Callable[[str | bytes], None], holds: Callable[[], bool]
+) -> None:
+    while True:
+        message = await receive()
+        if message["type"] == "websocket.disconnect":
+            code = message.get("code", _NORMAL)
+            await program.close(code if code in _SAYABLE or 3000 <= code < 5000 else _GOING_AWAY)
+            return
+        _require(holds)
+        text = message.get("text")
+        said = message["bytes"] if text is None else text
+        on_input(said)
+        try:
+            await program.send(said)
+        except ConnectionClosed:
+            return
+
+
+async def _to_client(program: ClientConnection, send: Send, holds: Callable[[], bool]) -> None:
+    try:
+        async for message in program:
+            _require(holds)
+            await send(
+                {"type": "websocket.send", "text": message}
+                if isinstance(message, str)
+                else {"type": "websocket.send", "bytes": message}
+            )
+    except ConnectionClosed:
+        pass  # with an error code, which is passed on below
+    code = program.close_code
+    known = code is not None and (code in _SAYABLE or 3000 <= code < 5000)
+    fallback = _NORMAL if code == _NO_CODE else _GOING_AWAY
+    await send({"type": "websocket.close", "code": code if known else fallback, "reason": program.close_reason or ""})
+
+
+def _require(holds: Callable[[], bool]) -> None:
+    if not holds():
+        raise _NoLongerAllowedError

@@ -1,0 +1,113 @@
+"""Giving a service another number of replicas without losing a request.
+
+More replicas are asked for at once. Those that are one too many first get no new requests; they are ended when they
+have answered what they were asked, or when the time for that is over. So a change to fewer is asked for again and
+again, without waiting, until it is done.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from millpond.model.errors import MillpondError
+from millpond.model.events import DesiredCountChanged
+from millpond.model.states import TaskState
+from millpond.node.task.records import TaskId
+from millpond.scheduling.records import JobRecord
+from millpond.server.runtime.core import Core
+from millpond.server.runtime.inbox import ChangeJob
+from millpond.server.runtime.loop import Loop
+from millpond.server.serving.proxy.balancing import Balancer
+from millpond.specs.api.jobs import JobInfo
+
+log = logging.getLogger(__name__)
+
+ANSWER_WITHIN_S: Final = 30.0
+_ACTIVE: Final = (TaskState.STARTING, TaskState.RUNNING)
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """How many replicas a service should have, and why, in a clause.
+
+    Attributes:
+        swap: if it should have none, those that there are move to host memory if they can.
+    """
+
+    replicas: int
+    why: str
+    swap: bool = False
+
+
+class Sizing:
+    """Changes numbers of replicas; for one thread.
+
+    Args:
+        clock: seconds since 1970.
+    """
+
+    def __init__(self, loop: Loop, balancer: Balancer, clock: Callable[[], float]) -> None:
+        self._loop = loop
+        self._balancer = balancer
+        self._clock = clock
+        self._retired: dict[str, tuple[int, float]] = {}
+
+    def now(self, job: str) -> int | None:
+        """How many replicas a service should have by now: 0 at rest, None when it has ended."""
+        desired: int | None = self._loop.ask(lambda core: desired_now(core, job)).result(ANSWER_WITHIN_S)
+        return desired
+
+    def pursue(self, job: JobInfo, goal: Goal, drain_s: float, is_wanted: Callable[[], bool] = lambda: False) -> None:
+        """Bring a service nearer to a number of replicas; does not wait for requests to end.
+
+        Args:
+            drain_s: how long replicas that are one too many may go on answering.
+            is_wanted: asked when replicas get no new requests any more; true calls the change off.
+        """
+        present = self.now(job.id)
+        if present is None or goal.replicas >= present:
+            self.call_off(job.id)
+            if present is not None and goal.replicas > present:
+                self._change(job.id, goal)
+            return
+        target, since = self._retired.get(job.id, (-1, 0.0))
+        self._balancer.retire(job.id, leaving(job, goal.replicas))
+        if target != goal.replicas:
+            since = self._clock()
+            self._retired[job.id] = (goal.replicas, since)
+        if is_wanted():
+            self.call_off(job.id)
+        elif self._balancer.is_quiet(job.id) or self._clock() >= since + drain_s:
+            self._change(job.id, goal)
+            self.call_off(job.id)
+
+    def call_off(self, job: str) -> None:
+        """All replicas that there are get requests again."""
+        if self._retired.pop(job, None) is not None:
+            self._balancer.retain(job)
+
+    def _change(self, job: str, goal: Goal) -> None:
+        def change(record: JobRecord, now: float) -> DesiredCountChanged:
+            return DesiredCountChanged(now, job, record.job.roles[0].name, goal.replicas, goal.why, goal.swap)
+
+        try:
+            self._loop.change_job(ChangeJob(job, change)).result(ANSWER_WITHIN_S)
+        except MillpondError as error:
+            log.info("%s stays as it is: %s", job, error)  # it ended meanwhile
+
+
+def leaving(job: JobInfo, replicas: int) -> frozenset[TaskId]:
+    """Which replicas the scheduler ends when there should be so many: those that wait first, then the last ones."""
+    active = sorted(task.task for task in job.tasks if task.state in _ACTIVE)
+    return frozenset(TaskId(job.id, job.attempt, number) for number in active[replicas:])
+
+
+def desired_now(core: Core, job: str) -> int | None:
+    """How many replicas a service should have by now: 0 at rest, None when it has ended."""
+    record = core.scheduler.jobs.get(job)
+    if record is None or record.state.ended:
+        return None
+    return 0 if record.scaled_to_zero else record.job.roles[0].desired

@@ -1,0 +1,1 @@
+"""Into running tasks: commands, ports and SSH."""

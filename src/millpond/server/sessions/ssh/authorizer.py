@@ -1,0 +1,195 @@
+"""Answers the gateway: who a key stands for, whether they may be inside a job, and the connection to its task.
+
+The gateway speaks with anybody who connects, so it has no rights of its own: every visit is judged here, by the rule
+that holds for ``pond exec``, at the moment at which it begins.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import re
+import socket
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy.exc import DBAPIError
+
+from millpond.model.errors import ConflictError, MillpondError, NotLoggedInError, UnavailableError
+from millpond.node.task.records import TaskId
+from millpond.server.auth.audited_request import Act
+from millpond.server.auth.components import Security
+from millpond.server.auth.job_access import job_target
+from millpond.server.auth.roles import AccessTarget, Caller, Verb, allows, demand
+from millpond.server.service import Service
+from millpond.server.sessions.ssh.messages import GatewayRequest
+from millpond.server.sessions.task_sockets import ForeignListenerError, TaskRoute
+from millpond.server.sessions.websockets import running_task, visit_now, way_to_port
+from millpond.specs.api.jobs import JobInfo
+from millpond.specs.api.ssh import PublicKey
+
+log = logging.getLogger(__name__)
+
+_TASK_NUMBER = re.compile(r"[0-9]{1,6}", re.ASCII)
+_CONNECTED_WITHIN_S = 2.0
+_ENTERED, _TURNED_AWAY = 200, 401
+"""What the audit log shows, in the words of HTTP as everywhere there."""
+
+
+class SshAuthorizer:
+    """Judges for one gateway process.
+
+    Args:
+        connect: opens a connection to a task's supervisor.
+    """
+
+    def __init__(
+        self,
+        service: Service,
+        security: Security,
+        connect: Callable[[Path, TaskId], socket.socket] = visit_now,
+    ) -> None:
+        self._service = service
+        self._security = security
+        self._connect = connect
+        self._visits: dict[int, tuple[str, ExitStack]] = {}
+        self._numbers = itertools.count(1)
+
+    def answer(self, question: dict[str, Any]) -> tuple[dict[str, Any], socket.socket | None]:
+        """What to answer, and the connection to hand over with it, which the caller closes."""
+        try:
+            return self._judge(GatewayRequest(question["ask"]), question)
+        except MillpondError as error:
+            return {"error": error.cause, "remedy": error.remedy, "exit": error.exit_code}, None
+        except DBAPIError as error:
+            log.error("the store does not answer (%s)", error.orig)
+            return {"error": "the store cannot be read or written", "remedy": "try again", "exit": 1}, None
+
+    def close(self) -> None:
+        """The gateway is gone, and everybody who was there through it."""
+        for _, stay in self._visits.values():
+            stay.close()
+        self._visits.clear()
+
+    def _judge(self, ask: GatewayRequest, question: dict[str, Any]) -> tuple[dict[str, Any], socket.socket | None]:
+        match ask:
+            case GatewayRequest.GREET:
+                self._security.logins.throttle.check(*_knocking(question))
+            case GatewayRequest.KNOW:
+                return {"known": self._bearer(question) is not None}, None
+            case GatewayRequest.ENTERED:
+                self._entered(question)
+            case GatewayRequest.FAILED:
+                self._security.logins.throttle.failed(*_knocking(question))
+                self._write_down(question, None, "", _TURNED_AWAY)
+            case GatewayRequest.VISIT:
+                info, number = self._let_in(question)
+                connection = self._connect(self._service.state_dir, running_task(info, number))
+                return {"visit": self._begin(info.id)}, connection
+            case GatewayRequest.FORWARD:
+                info, number = self._let_in(question)
+                way = way_to_port(self._service.state_dir, running_task(info, number), question["port"])
+                through = _through(way)
+                return {"visit": self._begin(info.id)}, through
+            case GatewayRequest.USED:
+                if question["visit"] in self._visits:
+                    self._service.activity.used(self._visits[question["visit"]][0])
+            case GatewayRequest.LEFT:
+                _, stay = self._visits.pop(question["visit"], ("", ExitStack()))
+                stay.close()
+        return {}, None
+
+    def _bearer(self, question: dict[str, Any]) -> tuple[Caller, str] | None:
+        """Whom the key stands for, and its id."""
+        known = self._security.keys.find(PublicKey.parse(question["key"]))
+        caller = None if known is None else self._security.accounts.caller_named(known.user)
+        return None if known is None or caller is None else (caller, known.id)
+
+    def _entered(self, question: dict[str, Any]) -> None:
+        bearer = self._bearer(question)
+        if bearer is None:
+            raise NotLoggedInError("this key stands for nobody any more")
+        caller, key = bearer
+        self._security.logins.throttle.forgive(_knocking(question)[0])
+        self._security.keys.used(key)
+        self._write_down(question, caller, f"by the key {PublicKey.parse(question['key']).fingerprint}", _ENTERED)
+
+    def _let_in(self, question: dict[str, Any]) -> tuple[JobInfo, int]:
+        """The job and the number of its task, if the bearer of the key may be inside it now.
+
+        ``JOB.TASK`` names another task than the first. A job whose id reads so comes first.
+
+        Raises:
+            NotLoggedInError: the key stands for nobody any more.
+            NotFoundError, NotAllowedError: as for ``pond exec``.
+        """
+        bearer = self._bearer(question)
+        if bearer is None:
+            raise NotLoggedInError("this key stands for nobody any more", "register one with `pond ssh-key add`")
+        caller, name, task = bearer[0], question["job"], 0
+        info = self._named(caller, name)
+        if info is None:
+            job, _, number = name.rpartition(".")
+            if _TASK_NUMBER.fullmatch(number) and (info := self._named(caller, job)) is not None:
+                task = int(number)
+        if info is None:
+            info = self._service.lookup.look(name)
+        demand(caller, Verb.USE_JOBS, replace(job_target(info), name=name))
+        return info, task
+
+    def _named(self, caller: Caller, name: str) -> JobInfo | None:
+        """The one job of this id, or the one that begins so and that the caller may be inside.
+
+        Raises:
+            ConflictError: several begin so.
+        """
+        info = self._service.jobs.live(name)
+        if info is not None or not name:
+            return info
+        begun = [
+            each
+            for each in self._service.jobs.live_beginning_with(name)
+            if allows(caller, Verb.USE_JOBS, job_target(each))
+        ]
+        if len(begun) > 1:
+            some = ", ".join(sorted(each.id for each in begun)[:4])
+            raise ConflictError(f"{len(begun)} jobs begin with {name!r} ({some})", "write more of the id")
+        return begun[0] if begun else None
+
+    def _begin(self, job: str) -> int:
+        stay = ExitStack()
+        stay.enter_context(self._service.activity.visit(job))
+        number = next(self._numbers)
+        self._visits[number] = (job, stay)
+        return number
+
+    def _write_down(self, question: dict[str, Any], caller: Caller | None, after: str, status: int) -> None:
+        act = Act(self._security.clock(), question["address"], caller, "log-in", AccessTarget("job", question["job"]))
+        act.after = after or "through SSH"
+        entry = act.entry(status)
+        if entry is not None:
+            self._security.audit.add(entry)
+
+
+def _through(way: TaskRoute) -> socket.socket:
+    """A connection to a program; the gateway, which has no rights, cannot see whose it is.
+
+    Raises:
+        UnavailableError: the task does not listen there.
+    """
+    try:
+        connection = way.connect_now(_CONNECTED_WITHIN_S)
+    except ForeignListenerError as error:
+        raise UnavailableError(str(error), "have the job listen on another port") from error
+    except OSError as error:
+        raise UnavailableError(f"nobody listens on port {way.port}", "wait until the program does") from error
+    connection.setblocking(False)
+    return connection
+
+
+def _knocking(question: dict[str, Any]) -> tuple[str, str]:
+    """What is counted when somebody fails: keys cannot be guessed, so the address alone, apart from its passwords."""
+    return f"ssh from {question['address']}", question["address"]

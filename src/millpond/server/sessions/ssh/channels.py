@@ -1,0 +1,181 @@
+"""Between an SSH channel and a session beside a task (``node.sessions.session``): a command, a shell, or SFTP.
+
+Not more than a few messages wait in either direction: a slow reader slows the writer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections import deque
+from typing import Any, Final
+
+import asyncssh
+
+from millpond.server.sessions.ssh.control import GatewayControl, RefusalError, TaskSession
+from millpond.server.sessions.ssh.messages import LARGEST_MESSAGE, GatewayRequest
+
+_MOST_WAITING: Final = 4
+_STDIN: Final = b"\x00"
+_END_OF_INPUT: Final = b'{"eof": true}'
+_CTRL_C: Final = b"\x03"
+_ERRORS: Final = 2
+_LOST: Final = 255
+"""The exit code that ssh itself has when a connection breaks."""
+_SHELL: Final = ["/bin/sh", "-c", 'exec "${SHELL:-/bin/sh}" -i']
+_QUIET_SHELL: Final = ["/bin/sh", "-c", 'exec "${SHELL:-/bin/sh}"']
+_LINE: Final = ["/bin/sh", "-c", 'exec "${SHELL:-/bin/sh}" -c "$1"', "sh"]
+
+
+class TaskChannel(asyncssh.SSHServerSession[bytes]):
+    """One channel of a client.
+
+    Args:
+        claim: who they are, where from, and for which job.
+    """
+
+    def __init__(self, control: GatewayControl, claim: dict[str, Any]) -> None:
+        self._control = control
+        self._claim = claim
+        self._order: dict[str, Any] = {}
+        self._terminal: dict[str, Any] = {}
+        self._inward: deque[bytes] = deque()
+        self._something_inward = asyncio.Event()
+        self._may_write = asyncio.Event()
+        self._may_write.set()
+        self._gone = False
+
+    # ---- what the client does -----------------------------------------------------------------------------------
+
+    def connection_made(self, chan: asyncssh.SSHServerChannel[bytes]) -> None:
+        self._channel = chan
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._gone = True
+        self._something_inward.set()
+        self._may_write.set()
+
+    def pty_requested(self, term_type: str, term_size: tuple[int, int, int, int], term_modes: Any) -> bool:
+        self._terminal = {"tty": True, "term": term_type, **_window(term_size[0], term_size[1])}
+        return True
+
+    def shell_requested(self) -> bool:
+        self._order = {"argv": _SHELL if self._terminal else _QUIET_SHELL, **self._terminal}
+        return True
+
+    def exec_requested(self, command: str) -> bool:
+        self._order = {"argv": [*_LINE, command], **self._terminal}
+        return True
+
+    def subsystem_requested(self, subsystem: str) -> bool:
+        self._order = {"sftp": True}
+        return subsystem == "sftp"
+
+    def session_started(self) -> None:
+        self._work = asyncio.ensure_future(self._run())
+
+    def data_received(self, data: bytes, datatype: int | None) -> None:
+        self._put(_STDIN + data)
+        if len(self._inward) >= _MOST_WAITING:
+            self._channel.pause_reading()
+
+    def eof_received(self) -> bool:
+        self._put(_END_OF_INPUT)
+        return True  # it still reads
+
+    def terminal_size_changed(self, width: int, height: int, pixwidth: int, pixheight: int) -> None:
+        self._put(json.dumps(_window(width, height)).encode())
+
+    def signal_received(self, signal: str) -> None:
+        """Only a terminal can pass a signal on to whatever runs in it; without one, leaving ends the command."""
+        if self._terminal:
+            self._put(_STDIN + _CTRL_C)
+        else:
+            self._end(f"ended by SIG{signal}", _LOST)
+
+    def break_received(self, msec: int) -> bool:
+        self.signal_received("INT")
+        return True
+
+    def pause_writing(self) -> None:
+        self._may_write.clear()
+
+    def resume_writing(self) -> None:
+        self._may_write.set()
+
+    # ---- carrying -----------------------------------------------------------------------------------------------
+
+    def _put(self, message: bytes) -> None:
+        self._inward.append(message)
+        self._something_inward.set()
+
+    async def _run(self) -> None:
+        """Run what the client asked for, and end the channel with its exit code."""
+        try:
+            answer = await self._control.ask(GatewayRequest.VISIT, self._claim)
+        except RefusalError as refusal:
+            self._end(str(refusal), refusal.exit_code)
+            return
+        visit, connection = TaskSession(self._control, answer["visit"]), answer["connection"]
+        connection.setblocking(False)
+        try:
+            with connection:
+                await asyncio.get_running_loop().sock_sendall(connection, json.dumps(self._order).encode())
+                await self._carry(visit, connection)
+        except ConnectionError:
+            self._end("the connection to the task broke", _LOST)
+        finally:
+            visit.left()
+
+    async def _carry(self, visit: TaskSession, connection: socket.socket) -> None:
+        """Both ways, until the command has ended or the client has gone."""
+        ways = (
+            asyncio.ensure_future(self._to_command(visit, connection)),
+            asyncio.ensure_future(self._to_client(connection)),
+        )
+        try:
+            done, _ = await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+            for way in done:
+                way.result()
+        finally:
+            for way in ways:
+                way.cancel()
+            await asyncio.gather(*ways, return_exceptions=True)
+
+    async def _to_command(self, visit: TaskSession, connection: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        while not self._gone:
+            while self._inward and not self._gone:
+                await loop.sock_sendall(connection, self._inward.popleft())
+                visit.used()
+                if len(self._inward) < _MOST_WAITING:
+                    self._channel.resume_reading()
+            self._something_inward.clear()
+            if not (self._inward or self._gone):
+                await self._something_inward.wait()
+
+    async def _to_client(self, connection: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        while message := await loop.sock_recv(connection, LARGEST_MESSAGE):
+            await self._may_write.wait()
+            if self._gone:
+                return
+            if message[:1] == b"{":
+                said = json.loads(message)
+                if "error" in said:
+                    self._channel.write_stderr(f"{said['error']}\n".encode())
+                self._channel.exit(said["exit"])
+                return
+            kind = asyncssh.EXTENDED_DATA_STDERR if message[0] == _ERRORS else None
+            self._channel.write(message[1:], kind)
+        self._end("the task has ended", _LOST)
+
+    def _end(self, why: str, code: int) -> None:
+        if not self._gone:
+            self._channel.write_stderr(f"pond: {why}\n".encode())
+            self._channel.exit(code)
+
+
+def _window(columns: int, rows: int) -> dict[str, int]:
+    return {"rows": rows, "columns": columns}

@@ -1,0 +1,168 @@
+"""The gateway: a process that speaks SSH with people and asks the gatekeeper about everything.
+
+Started by the server (``gateway_process``) as ``python -m millpond.server.sessions.ssh.gateway LISTENER CONTROL [UID]``
+with the host key on standard input; the first two are descriptors. It is a process of its own because it reads what
+strangers send before they have shown who they are, and because encrypting would take time from the scheduler. It has no
+rights (``confinement``).
+
+A person's user name is the job they want to. Commands, shells and SFTP run beside the job's first task, by the very
+sessions of ``pond exec`` (``node.sessions.session``); ports are those of the task, as with ``pond forward``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import sys
+from typing import Any, Final
+
+import asyncssh
+
+from millpond.server.sessions.ssh.channels import TaskChannel
+from millpond.server.sessions.ssh.confinement import give_up_rights
+from millpond.server.sessions.ssh.control import GatewayControl, RefusalError, TaskSession
+from millpond.server.sessions.ssh.messages import GatewayRequest
+from millpond.server.sessions.ssh.ports import relay_port
+
+log = logging.getLogger(__name__)
+
+LOGIN_WITHIN_S: Final = 30
+MOST_STRANGERS: Final = 64
+"""Connections that have not shown yet who they are; more are dropped."""
+_ASK_IF_THERE_S: Final = 30
+_THERE_TRIES: Final = 4
+_LOOPBACK: Final = frozenset(("localhost", "127.0.0.1", "::1"))
+
+
+class SshConnection(asyncssh.SSHServer):
+    """One connection."""
+
+    strangers = 0
+
+    def __init__(self, control: GatewayControl) -> None:
+        self._control = control
+        self._connection: asyncssh.SSHServerConnection | None = None
+        self._address = ""
+        self._job = ""
+        self._counted = False
+        self._greeted = False
+        self._entered = False
+        self.key = ""
+
+    @property
+    def claim(self) -> dict[str, Any]:
+        """Who is here, where from, and for which job."""
+        return {"address": self._address, "job": self._job, "key": self.key}
+
+    def connection_made(self, conn: asyncssh.SSHServerConnection) -> None:
+        self._connection = conn
+        self._address = conn.get_extra_info("peername")[0]
+        if SshConnection.strangers >= MOST_STRANGERS:
+            conn.abort()
+            return
+        self._counted = True
+        SshConnection.strangers += 1
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._no_stranger()
+        if self._greeted and not self._entered:
+            self._control.tell(GatewayRequest.FAILED, self.claim)
+
+    async def begin_auth(self, username: str) -> bool:
+        self._job = username
+        try:
+            await self._control.ask(GatewayRequest.GREET, self.claim)
+        except RefusalError as refusal:
+            assert self._connection is not None
+            self._connection.disconnect(asyncssh.DISC_TOO_MANY_CONNECTIONS, str(refusal))
+        else:
+            self._greeted = True
+        return True
+
+    def public_key_auth_supported(self) -> bool:
+        return True
+
+    async def validate_public_key(self, username: str, key: asyncssh.SSHKey) -> bool:
+        """Whether the key is anybody's; that they have it too is proved by a signature after this."""
+        line = key.export_public_key("openssh").decode()
+        try:
+            known = (await self._control.ask(GatewayRequest.KNOW, self.claim | {"key": line}))["known"]
+        except RefusalError:
+            return False
+        if known:
+            self.key = line
+        return bool(known)
+
+    async def auth_completed(self) -> None:
+        self._no_stranger()
+        self._entered = True
+        try:
+            await self._control.ask(GatewayRequest.ENTERED, self.claim)
+        except RefusalError as refusal:
+            assert self._connection is not None
+            self._connection.disconnect(asyncssh.DISC_NO_MORE_AUTH_METHODS_AVAILABLE, str(refusal))
+
+    def session_requested(self) -> TaskChannel:
+        return TaskChannel(self._control, self.claim)
+
+    async def connection_requested(self, dest_host: str, dest_port: int, orig_host: str, orig_port: int) -> Any:
+        """A port of the job, as ``pond forward`` gives it."""
+        if dest_host not in _LOOPBACK:
+            raise asyncssh.ChannelOpenError(
+                asyncssh.OPEN_ADMINISTRATIVELY_PROHIBITED, f"only ports at localhost are reached, not {dest_host}"
+            )
+        try:
+            answer = await self._control.ask(GatewayRequest.FORWARD, self.claim | {"port": dest_port})
+        except RefusalError as refusal:
+            raise asyncssh.ChannelOpenError(asyncssh.OPEN_ADMINISTRATIVELY_PROHIBITED, str(refusal)) from refusal
+        return await relay_port(TaskSession(self._control, answer["visit"]), answer["connection"])
+
+    def _no_stranger(self) -> None:
+        if self._counted:
+            SshConnection.strangers -= 1
+            self._counted = False
+
+
+async def serve(listener: socket.socket, control: GatewayControl, host_key: str) -> None:
+    """Take people in until the server is gone."""
+    server = await asyncssh.listen(
+        sock=listener,
+        server_factory=lambda: SshConnection(control),
+        server_host_keys=[asyncssh.import_private_key(host_key)],
+        encoding=None,
+        password_auth=False,
+        kbdint_auth=False,
+        host_based_auth=False,
+        gss_host=None,
+        agent_forwarding=False,
+        x11_forwarding=False,
+        line_editor=False,
+        compression_algs=None,
+        rdns_lookup=False,
+        login_timeout=LOGIN_WITHIN_S,
+        keepalive_interval=_ASK_IF_THERE_S,
+        keepalive_count_max=_THERE_TRIES,
+        config=None,
+    )
+    async with server:
+        await control.until_gone()
+
+
+def main(argv: list[str]) -> int:
+    """Run the gateway; the two descriptors are arguments, and the number of the account that it becomes, if any."""
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.getLogger("asyncssh").setLevel(logging.ERROR)  # whatever strangers send would fill the log
+    listener, control = (socket.socket(fileno=int(descriptor)) for descriptor in argv[1:3])
+    host_key = sys.stdin.read()
+    give_up_rights(int(argv[3]) if argv[3:] else None)
+
+    async def run() -> None:
+        await serve(listener, GatewayControl(control), host_key)
+
+    asyncio.run(run())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))

@@ -1,0 +1,146 @@
+"""Keeps a gateway process going, and answers what it asks, in a thread of its own.
+
+The listening socket is the server's: a gateway that dies is replaced without the port being free in between. A gateway
+whose server dies sees the end of their socket and ends too.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import struct
+import subprocess
+import sys
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from typing import Any, Final
+
+from millpond.server.sessions.ssh.authorizer import SshAuthorizer
+from millpond.server.sessions.ssh.host_key import HostKey
+from millpond.server.sessions.ssh.messages import GatewayRequest, receive, send
+
+log = logging.getLogger(__name__)
+
+_FIRST_PAUSE_S: Final = 0.5
+_LONGEST_PAUSE_S: Final = 60.0
+_HEARS_WITHIN_S: Final = 10
+_ENDS_WITHIN_S: Final = 5.0
+_MOST_FORWARDS: Final = 64
+"""So many programs are connected to at once; whoever logs in does not wait for them."""
+_TIMEVAL: Final = "ll"
+
+
+class Gateway:
+    """The gateway of one server.
+
+    Args:
+        listener: where people connect.
+        uid: the account that the process becomes; None: it stays ours.
+    """
+
+    def __init__(
+        self, listener: socket.socket, host_key: HostKey, authorizer: SshAuthorizer, uid: int | None = None
+    ) -> None:
+        self._listener = listener
+        self._host_key = host_key
+        self._authorizer = authorizer
+        self._uid = uid
+        self._closing = threading.Event()
+        self._lock = threading.Lock()
+        self._sending = threading.Lock()
+        self._ours: socket.socket | None = None
+        self._thread = threading.Thread(target=self._run, name="ssh-gateway", daemon=True)
+
+    def start(self) -> None:
+        """Take people in."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Let nobody in any more; whoever is inside a job through it is out."""
+        with self._lock:
+            self._closing.set()
+            if self._ours is not None:
+                self._ours.shutdown(socket.SHUT_RDWR)
+        self._thread.join()
+        self._listener.close()
+
+    def _run(self) -> None:
+        pause_s = _FIRST_PAUSE_S
+        while not self._closing.is_set():
+            with ExitStack() as stack:
+                ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+                stack.enter_context(ours)
+                with theirs:
+                    process = self._spawn(theirs)
+                stack.callback(_end, process)
+                with self._lock:
+                    self._ours = ours
+                if not self._closing.is_set() and self._converse(ours):
+                    pause_s = _FIRST_PAUSE_S
+                with self._lock:
+                    self._ours = None
+            self._authorizer.close()
+            if not self._closing.is_set():
+                log.error("the SSH gateway ended with exit code %s; another one in %g s", process.returncode, pause_s)
+                self._closing.wait(pause_s)
+                pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+    def _spawn(self, theirs: socket.socket) -> subprocess.Popen[bytes]:
+        descriptors = (self._listener.fileno(), theirs.fileno())
+        arguments = descriptors if self._uid is None else (*descriptors, self._uid)
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "millpond.server.sessions.ssh.gateway", *map(str, arguments)],
+            stdin=subprocess.PIPE,
+            pass_fds=descriptors,
+            start_new_session=True,  # Ctrl-C is for the server, which ends it in its turn
+        )
+        assert process.stdin is not None
+        with process.stdin as stdin:
+            stdin.write(self._host_key.private.encode())
+        return process
+
+    def _converse(self, ours: socket.socket) -> bool:
+        """Answer until the gateway is gone; whether it asked anything at all."""
+        # What it does not take for so long, it never will.
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack(_TIMEVAL, _HEARS_WITHIN_S, 0))
+        asked = False
+        forwards = ThreadPoolExecutor(_MOST_FORWARDS, "ssh-forward")
+        try:
+            while (received := receive(ours)) is not None:
+                question, _ = received
+                asked = True
+                if question.get("ask") == GatewayRequest.FORWARD:  # a program may take its time to let somebody in
+                    forwards.submit(self._answer, ours, question).add_done_callback(_tell_trouble)
+                else:
+                    self._answer(ours, question)
+        except (OSError, ValueError, KeyError) as error:
+            if not self._closing.is_set():
+                log.error("the SSH gateway does not understand or is not understood (%r)", error)
+        finally:
+            forwards.shutdown(cancel_futures=True)  # nobody begins a visit after the gatekeeper has ended them all
+        return asked
+
+    def _answer(self, ours: socket.socket, question: dict[str, Any]) -> None:
+        """Answer one question, if it wants an answer."""
+        answer, handed = self._authorizer.answer(question)
+        with ExitStack() as stack:
+            if handed is not None:
+                stack.enter_context(handed)
+            if "id" in question:
+                with self._sending:
+                    send(ours, answer | {"id": question["id"]}, handed)
+
+
+def _tell_trouble(answered: Future[None]) -> None:
+    if not answered.cancelled() and (error := answered.exception()) is not None:
+        log.warning("a forwarded port was not answered (%r)", error)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """It ends by itself when the conversation does."""
+    try:
+        process.wait(_ENDS_WITHIN_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

@@ -1,0 +1,180 @@
+"""Commands beside tasks and ports of tasks, for clients at a WebSocket.
+
+Text messages are JSON and say something about the stream, binary messages are the stream; ``node.sessions.session``
+tells which there are for a command. For a port the stream is bare, and only ``{"eof": true}`` and ``{"error": ..}``
+occur.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
+from millpond.model.states import JobState, TaskState
+from millpond.node.sessions.exec_sessions import short_name
+from millpond.node.sessions.session import LARGEST_MESSAGE
+from millpond.node.task.records import TaskFiles, TaskId, read_record
+from millpond.server.jobs.arrays.array import array_named
+from millpond.server.sessions.task_sockets import ForeignListenerError, TaskRoute
+from millpond.specs.api.jobs import JobInfo
+
+_BLOCK: Final = 65_536
+_TAKEN_WITHIN_S: Final = 5.0
+_LAST_PORT: Final = 65_535
+
+
+def running_task(job: JobInfo, number: int) -> TaskId:
+    """The present run of a job's task.
+
+    Raises:
+        NotFoundError: it has no such task.
+        ConflictError: that does not run now.
+        InvalidInputError: it is an array.
+    """
+    task = next((task for task in job.tasks if task.task == number), None)
+    if job.array is not None:
+        raise array_named(job.id, job.array)
+    if task is None:
+        raise NotFoundError(f"job {job.id} has no task {number}", f"its tasks are 0 to {len(job.tasks) - 1}")
+    if task.state != TaskState.RUNNING:
+        hint = "let it go on first" if task.state in (TaskState.FROZEN, TaskState.SWAPPED) else "wait until it runs"
+        if JobState(job.state).ended:
+            hint = "hand it in once more with `pond clone`"
+        raise ConflictError(f"task {number} of job {job.id} is {task.state}", hint)
+    return TaskId(job.id, job.attempt, number)
+
+
+async def visit(state_dir: Path, task: TaskId) -> socket.socket:
+    """A connection to the supervisor of a task; as ``visit_now``."""
+    return await asyncio.to_thread(visit_now, state_dir, task)
+
+
+def visit_now(state_dir: Path, task: TaskId) -> socket.socket:
+    """A connection to the supervisor of a task; what is made of it does not block.
+
+    Raises:
+        UnavailableError: it takes none: it has just ended, or was started by an older version.
+    """
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    connection.settimeout(_TAKEN_WITHIN_S)
+    try:
+        with short_name(TaskFiles.of(state_dir, task).socket) as name:
+            connection.connect(name)
+    except OSError as error:
+        connection.close()
+        cause = f"task {task.task} of job {task.job} takes no commands ({error.strerror or error})"
+        raise UnavailableError(cause, "it may have ended just now; start it anew if it runs still") from error
+    connection.setblocking(False)
+    return connection
+
+
+async def relay_command(client: WebSocket, connection: socket.socket, on_input: Callable[[], None]) -> None:
+    """Pass messages on between a client and its command, until either is done."""
+    loop = asyncio.get_running_loop()
+
+    async def to_command() -> None:
+        while True:
+            message = await client.receive()
+            if message["type"] == "websocket.disconnect":
+                return
+            data = message.get("bytes")
+            data = message["text"].encode() if data is None else data
+            if not 0 < len(data) <= LARGEST_MESSAGE:
+                raise InvalidInputError(f"a message of {len(data)} bytes", f"send 1 to {LARGEST_MESSAGE}")
+            on_input()
+            await loop.sock_sendall(connection, data)
+
+    async def to_client() -> None:
+        while data := await loop.sock_recv(connection, LARGEST_MESSAGE):
+            if data[:1] == b"{":
+                await client.send_text(data.decode())
+            else:
+                await client.send_bytes(data)
+
+    with connection:
+        await _both(to_command(), to_client())
+
+
+def way_to_port(state_dir: Path, task: TaskId, port: int) -> TaskRoute:
+    """How a port of a task is reached, at which its own programs listen; 0 is where it was told to serve.
+
+    Raises:
+        ConflictError: it was told nothing, or runs no more, or was started by a version that gave it a network of which
+            only that place is reached.
+    """
+    record = read_record(TaskFiles.of(state_dir, task))
+    what = f"task {task.task} of job {task.job}"
+    if record is None:
+        raise ConflictError(f"{what} runs no more", "start it once more with `pond clone`")
+    if not 0 <= port <= _LAST_PORT:
+        raise InvalidInputError(f"{port} is no port", f"use 1 to {_LAST_PORT}")
+    if port in (0, record.port) and record.port is not None:
+        return TaskRoute.to(record, state_dir)
+    if port == 0:
+        raise ConflictError(f"{what} has no port of its own", "name one: LOCAL:REMOTE")
+    if record.private and not record.takes_ports:
+        hint = f"use port {record.port}, or pond exec for programs beside it"
+        raise ConflictError(f"{what} has a network of its own, of which port {port} cannot be reached", hint)
+    return TaskRoute.to(record, state_dir, port)
+
+
+async def relay_port(client: WebSocket, way: TaskRoute, on_input: Callable[[], None]) -> None:
+    """Pass bytes on between a client and a program, until both directions are done, or one broke off.
+
+    Raises:
+        UnavailableError: the task does not listen there.
+    """
+    try:
+        reader, writer = await asyncio.open_connection(sock=await way.connect(_TAKEN_WITHIN_S))
+    except ForeignListenerError as error:
+        raise UnavailableError(str(error), "have the job listen on another port") from error
+    except OSError as error:
+        told = f" ({error.strerror})" if error.strerror else ""
+        raise UnavailableError(f"nobody listens on port {way.port}{told}", "wait until the program does") from error
+
+    async def to_port() -> None:
+        while True:
+            message = await client.receive()
+            if message["type"] == "websocket.disconnect":
+                return
+            on_input()
+            if message.get("bytes"):
+                writer.write(message["bytes"])
+                await writer.drain()
+            elif writer.can_write_eof():
+                writer.write_eof()
+
+    async def to_client() -> None:
+        while data := await reader.read(_BLOCK):
+            await client.send_bytes(data)
+
+    try:
+        await _both(to_port(), to_client())
+    finally:
+        writer.close()
+
+
+async def _both(*ways: Any) -> None:
+    """Run two directions until one of them is done; a connection that broke off is an end like another."""
+    tasks = [asyncio.ensure_future(way) for way in ways]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            if not isinstance(task.exception(), (ConnectionError, WebSocketDisconnect)):
+                task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def as_message(cause: str, remedy: str) -> str:
+    """An error as the last message of a stream."""
+    return json.dumps({"error": cause, "remedy": remedy})

@@ -1,0 +1,102 @@
+"""All that runs beside the scheduler and the API, on threads of its own, while a server serves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Protocol
+
+from millpond.server.jobs.idle_jobs import IdleWatch, cpu_s_of
+from millpond.server.jobs.input_watch import InputWatch
+from millpond.server.jobs.sweeps.sweep_watch import SweepWatch
+from millpond.server.monitoring.power.enforcement import Policy, PowerEnforcer
+from millpond.server.monitoring.telemetry.sampling import Telemetry
+from millpond.server.monitoring.telemetry.slices import SliceMeter, Sources
+from millpond.server.monitoring.telemetry.views import classes_by_device, tenants_of
+from millpond.server.operations.disk_watch import DiskWatch
+from millpond.server.operations.retention import RetentionLimits, RetentionWorker
+from millpond.server.options import ServerOptions
+from millpond.server.runtime.inbox import wall_clock
+from millpond.server.service import Service
+from millpond.server.serving.autoscaler import Autoscaler
+from millpond.server.serving.replica_counts import Sizing
+from millpond.server.sessions.ssh.authorizer import SshAuthorizer
+from millpond.server.startup.components import CoreComponents
+from millpond.server.startup.configuration import Current
+from millpond.server.startup.local_engine import pretend
+
+
+class BackgroundWorker(Protocol):
+    """Something that looks after one thing."""
+
+    def start(self) -> None:
+        """Begin."""
+
+    def close(self) -> None:
+        """End; the next server goes on with what is under way."""
+
+
+@contextmanager
+def attended(options: ServerOptions, current: Current, base: CoreComponents, service: Service) -> Iterator[None]:
+    """Everybody is there; they leave in the opposite order. In a copy of another server's state nobody is."""
+    if base.components.loop.apart is not None:
+        yield
+        return
+    with ExitStack() as held:
+
+        def attend(worker: BackgroundWorker) -> None:
+            worker.start()
+            held.callback(worker.close)
+
+        for worker in _of_store_and_disk(options, base, service):
+            attend(worker)
+        held.callback(service.closing.set)
+        for worker in _of_devices(current, base, service):
+            attend(worker)
+        for worker in _of_work(current, base, service):
+            attend(worker)
+        if base.listener is not None:
+            attend(
+                base.listener.gateway(SshAuthorizer(service, base.security), base.components.isolation.gateway_uid())
+            )
+        yield
+
+
+def _of_store_and_disk(options: ServerOptions, base: CoreComponents, service: Service) -> list[BackgroundWorker]:
+    components = base.components
+    components.files.collector.also(components.provisioning.tidy)
+    return [
+        RetentionWorker(
+            components.store,
+            components.state_dir,
+            RetentionLimits(options.keep_jobs, options.keep_logs_gib),
+            wall_clock,
+        ),
+        components.provisioning.staging,
+        components.files.collector,
+        DiskWatch(components.loop, service.disk, components.state_dir, options.keep_free_gib, wall_clock),
+    ]
+
+
+def _of_devices(current: Current, base: CoreComponents, service: Service) -> list[BackgroundWorker]:
+    machine, engine, job_cache = base.site.machine, base.engine, base.components.loop.job_cache
+    telemetry = service.machines.telemetry = Telemetry(machine, wall_clock)
+    sources = Sources(engine.slice_readings, lambda: engine.running)
+    slices = service.machines.slices = SliceMeter(telemetry, sources, wall_clock)
+    pretend(machine, lambda: tenants_of(job_cache.newest_first(), slices.latest))
+    policy = Policy(current.power, lambda: classes_by_device(job_cache.newest_first(), slices.latest))
+    return [telemetry, slices, PowerEnforcer(machine, policy, base.components.state_dir)]
+
+
+def _of_work(current: Current, base: CoreComponents, service: Service) -> list[BackgroundWorker]:
+    components, front, use_milli = base.components, service.front, service.machines.telemetry.use_milli
+    sizing = Sizing(components.loop, front.balancer, wall_clock)
+    scaler = Autoscaler(components.loop, sizing, components.job_files.file_of, front.meter, use_milli, wall_clock)
+    scaler.is_spoken_for = service.rollouts.speaks_for
+    return [
+        InputWatch(components.loop, service.inputs),
+        IdleWatch(components.loop, service.activity, components.state_dir, current.config.dev, wall_clock, cpu_s_of),
+        scaler,
+        service.rollouts,
+        SweepWatch(components.loop, service.sweeps),
+    ]

@@ -1,0 +1,149 @@
+"""What has to stand before anybody can ask: the store, the accounts, the core, and an engine that agrees with it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+
+from millpond.engines.local.engine import EngineOptions, LocalEngine
+from millpond.node.devices.nvidia import NvidiaVendor
+from millpond.node.host.machine import Machine
+from millpond.node.sharing.gate_enforcer import GateEnforcer
+from millpond.node.sharing.mps import MpsEnforcer
+from millpond.server.auth.accounts import Accounts
+from millpond.server.auth.components import Oidc, Security, open_security
+from millpond.server.auth.owner import TOKEN_FILE, owner_name, token_in
+from millpond.server.auth.vault.secrets import Vault
+from millpond.server.jobs.job_files import JobFiles
+from millpond.server.operations.webhooks.delivery_worker import WebhookDeliveryWorker
+from millpond.server.options import ServerOptions
+from millpond.server.runtime.clock import KeptOffset, SteadyClock
+from millpond.server.runtime.inbox import wall_clock
+from millpond.server.runtime.kernel_compilation import accelerate
+from millpond.server.runtime.loop import Loop
+from millpond.server.runtime.policies import Policies
+from millpond.server.runtime.recovery import expected_tasks, no_longer_placeable, recover, running_jobs
+from millpond.server.runtime.tenants import Tenants
+from millpond.server.sessions.ssh.listener import SshListener, open_listener
+from millpond.server.startup.configuration import Current, configured
+from millpond.server.startup.host_environment import HostEnvironment, survey
+from millpond.server.startup.identity import COPY, adopt_files, identify
+from millpond.server.startup.isolation import Isolation
+from millpond.server.startup.leadership import ServingRight
+from millpond.server.startup.local_engine import Launcher, Rules
+from millpond.server.startup.server_components import ServerComponents
+from millpond.server.state_dir import DATABASE_FILE
+from millpond.server.storage.files.service import FileService
+from millpond.server.storage.provisioning.components import Provisioning
+from millpond.server.store.database import sqlite_url
+from millpond.server.store.store import Store
+from millpond.server.views.job_cache import JobCache
+from millpond.specs.config.origins import JobOrigins
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class CoreComponents:
+    """It stands: the scheduler runs, and jobs that were there go on.
+
+    Attributes:
+        token: the owner's; passes to the programs of jobs are signed with it, too.
+        listener: where people knock who come with SSH; None: nowhere.
+        origins: where browsers reach what jobs serve.
+        unplaceable: which jobs this start leaves without a machine that could take them, in words.
+    """
+
+    site: HostEnvironment
+    components: ServerComponents
+    security: Security
+    tenants: Tenants
+    token: str
+    engine: LocalEngine
+    listener: SshListener | None
+    origins: JobOrigins
+    unplaceable: tuple[str, ...] = ()
+
+
+@contextmanager
+def lay_foundation(options: ServerOptions, current: Current, lead: ServingRight) -> Iterator[CoreComponents]:
+    """Make all of it, and take it down in the opposite order.
+
+    Raises:
+        UnavailableError: the database, the port for SSH, or what was required of the machine cannot be had.
+        InvalidInputError: the configuration is wrong.
+    """
+    config = current.config
+    site = survey(options, config, lead.state.path)
+    is_new = not (site.state_dir / TOKEN_FILE).exists()
+    token = token_in(site.state_dir)
+    origins = JobOrigins.of(config.listening, lead.post.left.url)
+    with ExitStack() as held:
+        store = Store(options.store or sqlite_url(site.state_dir / DATABASE_FILE), lead.leadership)
+        held.callback(store.close)
+        identity = identify(store, site.state_dir, is_new, options.take_over)
+        if identity.is_copy:
+            site = replace(site, machine=Machine((), {}))
+        security = open_security(store, owner_name(), token, wall_clock, oidc=Oidc(current.oidc))
+        held.callback(security.close)
+        components = _make_components(options.policies, current, site, store, security.accounts)
+        loop, isolation = components.loop, components.isolation
+        delivery_worker = WebhookDeliveryWorker(store, current.webhooks, components.vault, wall_clock)
+        held.callback(delivery_worker.close)
+        loop.address, loop.on_told = delivery_worker.address, delivery_worker.wake
+        listener = open_listener(config.ssh, site.state_dir) if config.ssh and not identity.is_copy else None
+        engine = _make_engine(current, site, components, origins, identity.servers)
+        held.callback(engine.close)
+        tenants = Tenants(security.accounts, isolation, loop, wall_clock)
+        unplaceable: tuple[str, ...] = ()
+        if identity.is_copy:
+            loop.stand_apart(COPY)
+        else:
+            if identity.took_over and identity.original is not None:
+                adopt_files(identity.original, site.state_dir, expected_tasks(loop.core, site.machine.nodes))
+            change = options.policies.change(loop.core.scheduler.settings, wall_clock())
+            for event in change:
+                log.info("other policies from now on: %s", event)
+            ran = running_jobs(loop.core)
+            loop.settle(engine, (*change, *configured(config), *isolation.events(loop.core)))
+            unplaceable = no_longer_placeable(loop.core, ran)
+            tenants.start()
+        loop.start()
+        held.callback(loop.close)
+        if not identity.is_copy:
+            delivery_worker.start()
+            accelerate(loop, len(site.machine.nodes), loop.core.scheduler.settings)
+        yield CoreComponents(site, components, security, tenants, token, engine, listener, origins, unplaceable)
+
+
+def _make_components(
+    policies: Policies, current: Current, site: HostEnvironment, store: Store, accounts: Accounts
+) -> ServerComponents:
+    state_dir = site.state_dir
+    vault = Vault(store.secrets, state_dir, current.cipher, wall_clock)
+    provisioning = Provisioning(store, state_dir, vault, current.means(site.machine, lambda: loop.wake()))
+    core = recover(store, policies)
+    clock = SteadyClock(core.now, kept=KeptOffset(state_dir / "clock.json"))
+    loop = Loop(store, core, JobCache(), clock, provisioning.staging)
+    loop.skipped = clock.skipped
+    files = FileService(state_dir, store, provisioning.rules, provisioning.cache.copy_of)
+    isolation = Isolation(site.apart, accounts, owner_name(), state_dir, current.run_as, wall_clock)
+    return ServerComponents(state_dir, store, loop, accounts, isolation, vault, files, JobFiles(store), provisioning)
+
+
+def _make_engine(
+    current: Current, site: HostEnvironment, components: ServerComponents, origins: JobOrigins, servers: Sequence[str]
+) -> LocalEngine:
+    state_dir, rules = site.state_dir, Rules(current.tasks, current.slice_rules)
+    files, provisions = components.files, components.provisioning.provisions
+    launcher = Launcher(
+        components.job_files, files, components.isolation, components.vault, provisions, state_dir, rules, origins
+    )
+    gate = GateEnforcer(state_dir / "gate", state_dir / "cards")
+    holds = {NvidiaVendor.name: (gate, MpsEnforcer())}
+    means = EngineOptions(
+        wake=components.loop.wake, sandbox=site.apart.sandbox, limiter=site.limiter, holds=holds, servers=servers
+    )
+    return LocalEngine(site.machine, state_dir, launcher.launch_of, means)

@@ -1,0 +1,97 @@
+"""The way in: the service that answers, the routes in front of it, and the HTTP server that brings them requests."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from urllib.parse import urlsplit
+
+from millpond.server.api.app import make_app
+from millpond.server.auth.first_login import prepare_first_login
+from millpond.server.auth.owner import owner_name
+from millpond.server.http.server import HttpOptions, HttpServer, is_loopback
+from millpond.server.http.tls import renew
+from millpond.server.http.trusted_proxies import seen_from_outside
+from millpond.server.options import ServerOptions
+from millpond.server.runtime.inbox import wall_clock
+from millpond.server.service import Service
+from millpond.server.startup.announcement import first_login_notes, notes_on_machine, notes_on_the_way
+from millpond.server.startup.components import CoreComponents
+from millpond.server.startup.configuration import Current, reload
+from millpond.server.startup.leadership import ServingRight
+from millpond.server.startup.local_engine import unlimited_text
+from millpond.server.version import VERSION
+from millpond.server.views.about import ServerFacts
+from millpond.specs.api.ssh import SshInfo
+
+
+def make_service(current: Current, lead: ServingRight, base: CoreComponents, notes: Sequence[str]) -> Service:
+    """What answers requests.
+
+    Args:
+        notes: what else is said of this start.
+    """
+    settings = base.components.loop.core.scheduler.settings
+    identity = ServerFacts(
+        version=VERSION,
+        url=lead.post.left.url,
+        engine="local",
+        pid=os.getpid(),
+        state_dir=base.components.state_dir,
+        started_at=wall_clock(),
+        ordering=settings.ordering,
+        placement=settings.placement,
+        unlimited=unlimited_text(base.site.limiter),
+        longest_dev_s=current.config.dev.longest_s,
+        ssh=base.listener.info if base.listener else SshInfo(),
+        origins=base.origins,
+        unshared=base.engine.why_nothing_is_shared,
+        notes=tuple(notes),
+    )
+    return Service(base.components, identity, current.prices)
+
+
+def make_http_server(
+    options: ServerOptions, current: Current, lead: ServingRight, base: CoreComponents, service: Service
+) -> HttpServer:
+    """What brings requests, once it runs; it ends by itself when the scheduler fails or the lead is lost.
+
+    Raises:
+        UnavailableError: the invitation for the first login cannot be written.
+    """
+    listening, loop, encryption = current.config.listening, base.components.loop, lead.post.encryption
+    names = filter(None, [urlsplit(listening.public_url).hostname])
+    app = make_app(service, base.security, base.tenants, options.host, base.token, names)
+    notes = [*_notes(options, current, lead, base), *service.about.notes]
+
+    def ready() -> None:
+        lead.state.announce(lead.post.left)
+        print(f"Millpond {VERSION} is up at {lead.post.left.url}", flush=True)
+        for note in notes:
+            print(note, flush=True)
+
+    def on_hangup() -> None:
+        reload(options.config, loop, current)
+        if encryption is not None:
+            renew(encryption)
+
+    way = HttpOptions(None if encryption is None else encryption.context, listening.trusted_proxies)
+    http = HttpServer(seen_from_outside(app, listening), ready, service.closing.set, on_hangup, way)
+    loop.on_failure = http.stop
+    if lead.leadership is not None:
+        lead.leadership.on_lost = http.stop
+        if lead.is_lost:
+            http.stop()
+    return http
+
+
+def _notes(options: ServerOptions, current: Current, lead: ServingRight, base: CoreComponents) -> list[str]:
+    listening = current.config.listening
+    is_reached = not is_loopback(options.host) or bool(listening.trusted_proxies)
+    invitation = prepare_first_login(base.security, owner_name(), base.components.state_dir, is_reached)
+    return [
+        *([] if base.components.loop.apart is None else [str(base.components.loop.apart)]),
+        *notes_on_machine(base.site.machine, base.components.isolation, base.engine.why_nothing_is_shared()),
+        *notes_on_the_way(options.host, listening, lead.post.encryption),
+        *first_login_notes(invitation),
+    ]

@@ -1,0 +1,220 @@
+"""The local engine as this server uses it: which nodes it has, what its jobs execute, what keeps them to it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from millpond.model.errors import InvalidInputError, UnavailableError
+from millpond.model.sharing import LENIENT, MigLayout, SliceRules
+from millpond.model.workloads import CheckpointMode
+from millpond.node.devices.fake import VENDOR, FakeVendor, Tenant
+from millpond.node.devices.nvml import Nvml
+from millpond.node.host.cgroups import Amounts, GroupMode, find_controllers, open_for_groups
+from millpond.node.host.machine import Machine, describe_machine
+from millpond.node.sandbox import private_network
+from millpond.node.sharing.mig import divide
+from millpond.node.task.launch import LaunchSpec, ListenMode
+from millpond.node.task.limits import REMEDY, Limiter
+from millpond.node.task.records import job_dir
+from millpond.node.task.runner import running_under
+from millpond.server.auth.vault.secrets import Vault
+from millpond.server.jobs.job_files import Accepted, JobFiles
+from millpond.server.startup.isolation import Isolation
+from millpond.server.storage.files.service import FileService
+from millpond.server.storage.provisioning.admission import Provisions
+from millpond.specs.config.cluster import ClusterConfig
+from millpond.specs.config.origins import PATHS_ONLY, JobOrigins
+from millpond.specs.config.tasks import NetworkRule, TaskRules
+from millpond.specs.job.job_file import JobFile, RoleFile
+from millpond.specs.job.job_ids import service_of
+
+
+def describe(fake_gpus: str, config: ClusterConfig, state_dir: Path) -> Machine:
+    """This machine, or the pretended nodes that stand in for it.
+
+    Raises:
+        InvalidInputError: two nodes have one name, or ``fake_gpus`` cannot be read.
+    """
+    if not config.nodes:
+        divided = () if config.mig is None or fake_gpus else _divide(config.mig)  # before anybody looks at the cards
+        machine = describe_machine(fake_gpus, running_under(state_dir), swap_mib=config.swap_mib)
+        return replace(machine, notes=(*machine.notes, *divided))
+    nodes = (*config.nodes, *(describe_machine(fake_gpus, swap_mib=config.swap_mib).nodes if fake_gpus else ()))
+    twice = [name for name, count in Counter(node.name for node in nodes).items() if count > 1]
+    if twice:
+        raise InvalidInputError(f"two nodes are called {twice[0]!r}", "rename the one in the configuration")
+    cards = sum(len(node.devices) for node in nodes)
+    return Machine(nodes, {VENDOR: FakeVendor(nodes)}, (f"{cards} fake GPUs on {len(nodes)} fake nodes",))
+
+
+def _divide(layout: MigLayout) -> tuple[str, ...]:
+    try:
+        return divide(layout, Nvml())
+    except UnavailableError as error:
+        return (f"no card is divided: {error}",)
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """The configuration's word on what tasks are kept to.
+
+    Attributes:
+        slices: by name of the pool.
+    """
+
+    tasks: Callable[[], TaskRules] = TaskRules
+    slices: Callable[[str], SliceRules] = lambda pool: LENIENT
+
+
+@dataclass(frozen=True, slots=True)
+class Launcher:
+    """Knows what jobs execute, and under which rules.
+
+    Attributes:
+        rules: what tasks are kept to besides what they ask for.
+        origins: where browsers reach what jobs serve.
+    """
+
+    jobs: JobFiles
+    files: FileService
+    isolation: Isolation
+    vault: Vault
+    provisions: Provisions
+    state_dir: Path
+    rules: Rules = Rules()
+    origins: JobOrigins = PATHS_ONLY
+
+    def launch_of(self, job: str) -> LaunchSpec:
+        """What a job executes, from the job file it was submitted with.
+
+        Raises:
+            NotFoundError: there is no such job, or no more a dataset or a secret of its, or no account it is to run as.
+            InvalidInputError: this version no longer understands its file, or it may no longer have the data it names,
+                or run where it says.
+            UnavailableError: it could not be kept apart from others, or a secret of its cannot be opened, or it runs in
+                a container and nothing here runs containers any more.
+        """
+        accepted = self.jobs.latest(job)
+        spec, user = accepted.spec, accepted.user
+        launch, checkpoint, roles = spec.launch, spec.checkpoint, spec.file.all_roles()
+        self.isolation.check(user)
+        self.isolation.check_paths(spec.file, user, self.files.is_listed)
+        identity = self.isolation.identity_of(user)
+        said_memory = [role for role in roles if _said_memory(spec.file, role)]
+        return LaunchSpec(
+            command=next(iter(launch.commands.values())),
+            workdir=self._workdir(job, accepted),
+            env={
+                **launch.env,
+                **self.vault.environment(user, accepted.group, spec.file.secrets),
+                **self._origin(job, spec.file),
+            },
+            checkpoint_signal=checkpoint.signal if checkpoint.mode is CheckpointMode.SIGNAL else "",
+            grace_s=checkpoint.grace_s,
+            role_commands=launch.commands,
+            workspace=self.files.workspace(spec.file, identity),
+            serves=spec.file.serves,
+            listening=_listening(spec.file),
+            private_network=self._has_private_network(spec.file),
+            role_amounts={role.name: self._amounts(role) for role in roles},
+            said_memory=frozenset(role.name for role in said_memory if not _uses_cards(role)),
+            own_shared_memory=_is_one_task(roles) and bool(said_memory),
+            identity=identity,
+            account=self.isolation.account_of(user),
+            container=self.provisions.launch(spec.file, identity),
+            slice_rules=self.rules.slices(spec.file.pool),
+            share_class=spec.share_class,
+            reads_input=spec.file.stdin,
+            keep_s=spec.file.keep or 0.0,
+        )
+
+    def _origin(self, job: str, file: JobFile) -> dict[str, str]:
+        """What programs that write whole addresses into their pages have to know."""
+        origin = self.origins.url_of(service_of(job)) if file.serves else ""
+        return {"MILLPOND_ORIGIN": origin} if origin else {}
+
+    def _has_private_network(self, file: JobFile) -> bool:
+        """Whether its tasks share a network with nobody else.
+
+        Raises:
+            UnavailableError: they have to, and the kernel makes none.
+        """
+        if file.network_named is not None or file.image is not None:
+            return file.network_named == "private"
+        rule = self.rules.tasks().network
+        if rule is NetworkRule.HOST or (rule is NetworkRule.AUTO and not self.isolation.is_shared):
+            return False
+        trouble = private_network.trouble()
+        if trouble and rule is NetworkRule.PRIVATE:
+            raise UnavailableError(f"no private networks here: {trouble}", "set tasks.network: auto, or host")
+        return not trouble
+
+    def _workdir(self, job: str, accepted: Accepted) -> Path:
+        """Where it runs, asked about anew: links may lead elsewhere by now, and what the supervisor gets has none."""
+        workdir = accepted.spec.launch.workdir
+        if not workdir:
+            return _own_folder(job, self.state_dir)
+        if accepted.spec.file.ship:  # a folder of whoever sent it; it runs in a copy
+            return Path(workdir)
+        return self.isolation.working_folder(workdir, accepted.user)
+
+    def _amounts(self, role: RoleFile) -> Amounts:
+        rules = self.rules.tasks()
+        return Amounts(role.cpus or 0, role.memory or 0, rules.processes, rules.cpu_is_bound)
+
+
+def _said_memory(file: JobFile, role: RoleFile) -> bool:
+    """Whether a role named its memory."""
+    written = next((each for each in file.roles or () if each.name == role.name), None)
+    return "memory" in file.model_fields_set or (written is not None and written.memory is not None)
+
+
+def _uses_cards(role: RoleFile) -> bool:
+    return role.gpus is not None and role.gpus.cards > 0
+
+
+def _is_one_task(roles: Sequence[RoleFile]) -> bool:
+    return len(roles) == 1 and (roles[0].tasks is None or roles[0].tasks.max == 1)
+
+
+def _listening(file: JobFile) -> ListenMode:
+    return ListenMode.SOCKET if file.serve is not None and file.serve.listen == "socket" else ListenMode.PORT
+
+
+def _own_folder(job: str, state_dir: Path) -> Path:
+    """A folder for a job that named none; all its attempts share it."""
+    folder = job_dir(state_dir, job) / "work"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return folder
+
+
+def make_limiter(mode: GroupMode, machine: Machine) -> Limiter:
+    """What keeps tasks to their amounts on this machine; opens the server's control group for theirs where it may.
+
+    Raises:
+        UnavailableError: they are asked for, and cannot be had.
+    """
+    controllers, trouble = find_controllers(mode)
+    if controllers is not None:
+        try:
+            open_for_groups(controllers)
+        except OSError as error:
+            controllers, trouble = None, f"the server's control group cannot be divided ({error.strerror})"
+    if controllers is None and mode is GroupMode.ALWAYS:
+        raise UnavailableError(f"tasks cannot have control groups: {trouble}", "use --control-groups auto")
+    return Limiter(controllers, trouble, pins=VENDOR not in machine.vendors)
+
+
+def pretend(machine: Machine, tenants: Callable[[], Iterable[Tenant]]) -> None:
+    """Tell pretended cards what there is to pretend on them."""
+    vendor = machine.vendors.get(VENDOR)
+    if isinstance(vendor, FakeVendor):
+        vendor.tenants = tenants
+
+
+def unlimited_text(limiter: Limiter) -> str:
+    """Why all processes of a task together are not kept to its amounts, and what would mend it; empty when they are."""
+    return f"{limiter.trouble}; {REMEDY}" if limiter.trouble else ""

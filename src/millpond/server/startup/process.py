@@ -1,0 +1,112 @@
+"""A server from start to end; the steps of its start are in ``server.startup``."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import logging
+import sys
+import time
+from collections.abc import Sequence
+from typing import Final
+
+from millpond.model.errors import InconsistentStateError, MillpondError
+from millpond.node.host import open_files
+from millpond.server.auth.oidc.id_tokens import jose
+from millpond.server.auth.owner import owner_name
+from millpond.server.operations.server_log import LogFormat, set_up_log
+from millpond.server.options import ServerOptions, parse_options
+from millpond.server.runtime.loop import Loop
+from millpond.server.startup.background_workers import attended
+from millpond.server.startup.components import lay_foundation
+from millpond.server.startup.configuration import Current
+from millpond.server.startup.http_stack import make_http_server, make_service
+from millpond.server.startup.leadership import take_lead
+from millpond.server.startup.saved_options import remember, with_remembered
+from millpond.specs.config.cluster import ClusterConfig, load_cluster
+
+log = logging.getLogger(__name__)
+
+JOBS_END_WITHIN_S: Final = 90.0
+_INTERRUPTED: Final = 130
+
+
+class LeadershipLostError(MillpondError):
+    """Another server leads. Not a fault of the start: whoever looks after services may start it again."""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Serve as a command line says; returns the exit code. Errors are one line on standard error."""
+    options = parse_options(arguments)
+    set_up_log(LogFormat(options.log_format))
+    try:
+        serve(options)
+    except MillpondError as error:
+        if isinstance(error, InconsistentStateError):
+            log.critical("a defect", exc_info=error)
+        further = "\n      "
+        print(f"pond: {further.join(str(error).splitlines())}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:  # before the server itself listens to signals
+        return _INTERRUPTED
+    return 0
+
+
+def serve(options: ServerOptions) -> None:
+    """Serve until SIGINT or SIGTERM, perhaps after standing by.
+
+    Raises:
+        LeadershipLostError: another server has taken over.
+        UnavailableError: the state directory, the port or the database cannot be used.
+        InvalidInputError: the options or the configuration file are wrong.
+        InconsistentStateError: the scheduler stopped by a defect; its jobs go on.
+    """
+    open_files.raise_limit()
+    options, note = with_remembered(options)
+    current = Current(load_cluster(options.config) if options.config else ClusterConfig())
+    if current.config.oidc is not None:
+        jose()
+    with contextlib.ExitStack() as held:
+        lead = take_lead(options, current.config.listening, held)
+        if lead is None:
+            return
+        remember(options)
+        with lay_foundation(options, current, lead) as base:
+            loop = base.components.loop
+            notes = [*filter(None, [note]), *base.unplaceable]
+            service = make_service(current, lead, base, notes)
+            http = make_http_server(options, current, lead, base, service)
+            try:
+                with attended(options, current, base, service):
+                    _keep_what_is_loaded()
+                    http.run(lead.post.listener)
+            finally:
+                lead.state.withdraw()
+            if options.stop_jobs_on_exit and loop.alive and loop.apart is None and not lead.is_lost:
+                _stop_jobs(loop)
+    if lead.is_lost:
+        raise LeadershipLostError("another server has taken over", "start this one again with --standby")
+    if loop.failure is not None:
+        raise InconsistentStateError(
+            f"the scheduler stopped by a defect ({loop.failure})",
+            "its log says more; jobs go on; start the server again",
+        ) from loop.failure
+
+
+def _keep_what_is_loaded() -> None:
+    """From here on garbage is looked for among what requests leave behind only: a full look costs them a pause."""
+    gc.freeze()
+    gc.enable()
+
+
+def _stop_jobs(loop: Loop) -> None:
+    """End all jobs, arrays and those that wait first, so that none starts in the room that becomes free."""
+    jobs = sorted(loop.job_cache.newest_first(), key=lambda info: (info.array is None, info.state != "queued"))
+    for info in jobs:
+        loop.stop_job(info.id, owner_name())
+    give_up_at = time.monotonic() + JOBS_END_WITHIN_S
+    while loop.job_cache.newest_first() and loop.alive:
+        if time.monotonic() > give_up_at:
+            log.warning("%d jobs have not ended in time and go on", len(loop.job_cache.newest_first()))
+            return
+        time.sleep(0.05)

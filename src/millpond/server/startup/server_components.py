@@ -1,0 +1,40 @@
+"""What a server stands on: made before anything can be asked of it, and shared by all that answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from millpond.server.auth.accounts import Accounts
+from millpond.server.auth.vault.secrets import Vault
+from millpond.server.jobs.job_files import JobFiles
+from millpond.server.runtime.loop import Loop
+from millpond.server.startup.isolation import Isolation
+from millpond.server.storage.files.service import FileService
+from millpond.server.storage.provisioning.components import Provisioning
+from millpond.server.store.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class ServerComponents:
+    """The parts that live as long as the server.
+
+    Attributes:
+        state_dir: where tasks leave their records and logs.
+        accounts: who may use which queue.
+        isolation: whether jobs are kept apart.
+        vault: the secrets that jobs can have.
+        files: what can be asked about files.
+        job_files: the files that jobs were submitted with.
+        provisioning: what provides for jobs on the machine.
+    """
+
+    state_dir: Path
+    store: Store
+    loop: Loop
+    accounts: Accounts
+    isolation: Isolation
+    vault: Vault
+    files: FileService
+    job_files: JobFiles
+    provisioning: Provisioning

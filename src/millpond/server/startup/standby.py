@@ -1,0 +1,181 @@
+"""A server that stands by: it says who leads, and takes over when nobody does.
+
+Both servers work on one state directory of one machine. Tasks are processes of that machine: whoever leads finds them
+there, with their records and their output, as a restarted server does.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from sqlalchemy.exc import DBAPIError
+from starlette.responses import JSONResponse
+from starlette.types import Receive, Scope, Send
+
+from millpond.model.errors import InvalidInputError, MillpondError, UnavailableError
+from millpond.node.host import procfs
+from millpond.node.host.files import write_json
+from millpond.server.http.server import HttpOptions, HttpServer
+from millpond.server.http.tls import Encryption
+from millpond.server.store.leadership import Leadership, Seat
+from millpond.specs.api.base import ErrorBody, ErrorInfo
+from millpond.specs.api.server import STANDBY_FILE, HealthInfo, ServerFile
+
+log = logging.getLogger(__name__)
+
+LOOKS_EVERY_S: Final = 0.2
+_LOOKS_AT_LEADER: Final = 10
+"""At every so manyth look it is asked who leads."""
+_TRY_AGAIN_LATER: Final = 1013
+"""Of RFC 6455, registered later: why a WebSocket was closed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Post:
+    """Where a server stands by.
+
+    Attributes:
+        left: what is said of it in the state directory, for the command line.
+    """
+
+    state_dir: Path
+    listener: socket.socket
+    encryption: Encryption | None
+    left: ServerFile
+
+
+def seat_at(url: str, state_dir: Path) -> Seat:
+    """Where this very server is."""
+    return Seat(url, socket.gethostname(), procfs.boot_id(), os.getpid(), str(state_dir))
+
+
+def stand_by(leadership: Leadership | None, post: Post) -> bool:
+    """Say that another server leads, until nobody does; false when this one was told to end before.
+
+    Raises:
+        InvalidInputError: there is no database that two servers could share.
+        UnavailableError: the leader works on another machine, or on another state directory.
+    """
+    if leadership is None:
+        raise InvalidInputError("a standby needs a database that both servers reach", "name PostgreSQL with --store")
+    watch = _Watch(leadership)
+    if watch.look():
+        return True
+    ended = threading.Event()
+    file = post.state_dir / STANDBY_FILE
+
+    def ready() -> None:
+        write_json(file, post.left.model_dump())
+        print(f"Millpond stands by at {post.left.url}; {watch.leader_url} leads", flush=True)
+
+    def hangup() -> None:
+        log.info("the configuration is read when this server takes over")
+
+    way = HttpOptions(None if post.encryption is None else post.encryption.context)
+    http = HttpServer(StandbyServer(lambda: watch.leader_url), ready, ended.set, hangup, way)
+    thread = threading.Thread(target=watch.run, args=(http.stop,), name="standby", daemon=True)
+    thread.start()
+    try:
+        http.run(post.listener.dup())  # whoever connects while we take over waits at the original
+    finally:
+        watch.over.set()
+        thread.join()
+        file.unlink(missing_ok=True)
+    if watch.trouble is not None:
+        raise watch.trouble
+    return watch.won and not ended.is_set()
+
+
+class StandbyServer:
+    """What a server answers that stands by."""
+
+    def __init__(self, leader_url: Callable[[], str]) -> None:
+        self._leader_url = leader_url
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Tell the two probes how things stand, and send everybody else to the leader."""
+        if scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": _TRY_AGAIN_LATER, "reason": self._account})
+            return
+        if scope["path"] in ("/healthz", "/readyz"):
+            alive = scope["path"] == "/healthz"
+            health = HealthInfo(status="ok" if alive else self._account, standby=True, leader=self._leader_url())
+            answer = JSONResponse(health.model_dump(), 200 if alive else 503)
+        else:
+            body = ErrorBody(cause=self._account, code="standby", remedy="ask the server that leads")
+            answer = JSONResponse(ErrorInfo(error=body).model_dump(), 503, headers={"Retry-After": "1"})
+        await answer(scope, receive, send)
+
+    @property
+    def _account(self) -> str:
+        return f"this server stands by; {self._leader_url() or 'another'} leads"
+
+
+class _Watch:
+    """Asks for the lock again and again.
+
+    Attributes:
+        leader_url: who leads; empty while that is not known.
+        trouble: why this server could never take over.
+    """
+
+    def __init__(self, leadership: Leadership) -> None:
+        self.leader_url = ""
+        self.won = False
+        self.trouble: MillpondError | None = None
+        self.over = threading.Event()
+        self._leadership = leadership
+        self._silent = False
+        self._job_views = 0
+
+    def look(self) -> bool:
+        """Whether this server has the lock now.
+
+        Raises:
+            UnavailableError: it could not go on where the leader stops.
+        """
+        try:
+            self.won = self._leadership.take_lock()
+            is_time = self._job_views % _LOOKS_AT_LEADER == 0
+            leader = self._leadership.leader() if is_time and not self.won else None
+        except DBAPIError as error:
+            if not self._silent:
+                log.warning("the database does not answer (%s); standing by goes on", error.orig)
+            self._silent = True
+            return False
+        self._silent = False
+        self._job_views += 1
+        if leader is not None:
+            self.leader_url = leader.url
+            _require_same_place(self._leadership.seat, leader)
+        return self.won
+
+    def run(self, on_over: Callable[[], None]) -> None:
+        """Look until this server leads, or never can."""
+        while not self.over.wait(LOOKS_EVERY_S):
+            try:
+                if not self.look():
+                    continue
+                log.warning("nobody leads any more: taking over from %s", self.leader_url)
+            except UnavailableError as error:
+                self.trouble = error
+            on_over()
+            return
+
+
+def _require_same_place(own: Seat, leader: Seat) -> None:
+    if leader.boot_id and leader.boot_id != own.boot_id:
+        raise UnavailableError(
+            f"the server that leads runs on {leader.host}, and its tasks with it", "let the standby run there too"
+        )
+    if leader.state_dir and leader.state_dir != own.state_dir:
+        raise UnavailableError(
+            f"the server that leads keeps its state in {leader.state_dir}", "give both the same --state-dir"
+        )

@@ -1,0 +1,117 @@
+"""Removes what nobody needs any more: contents that no job kept and no dataset refers to, datasets that were removed,
+and the copies that ended jobs ran in. At start, and then every hour.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import SubprocessError
+from typing import Final
+
+from millpond.model.errors import MillpondError
+from millpond.node.task.records import attempt_dir
+from millpond.node.task.workspace import PAYLOAD, WORK, unprotect
+from millpond.server.storage.files.admission import DATASETS_FOLDER
+from millpond.server.storage.files.blobs import BlobStore, Collected
+from millpond.server.storage.files.datasets import Datasets
+from millpond.server.store.store import Store
+from millpond.specs.job.snapshots import is_digest, read_snapshot
+
+log = logging.getLogger(__name__)
+
+EVERY_S: Final = 3_600.0
+SPARED_S: Final = 3_600.0
+"""What was sent or asked for so recently is spared: the submission that refers to it may still be on its way. So is the
+copy of a job that ended so recently: somebody may be looking what went wrong."""
+
+
+class Collector:
+    """Collects in a thread of its own."""
+
+    def __init__(self, state_dir: Path, store: Store, blobs: BlobStore, datasets: Datasets) -> None:
+        self._state_dir = state_dir
+        self._laid_out = state_dir / DATASETS_FOLDER
+        self._store = store
+        self._blobs = blobs
+        self._datasets = datasets
+        self._others: list[Callable[[float], None]] = []
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="collector", daemon=True)
+
+    def also(self, collect: Callable[[float], None]) -> None:
+        """Have something else tidied up each time; it is given seconds since 1970."""
+        self._others.append(collect)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """End after what is under way."""
+        self._closing.set()
+        self._thread.join()
+
+    def tidy(self, now: float) -> None:
+        """Remove all that nobody needs; seconds since 1970."""
+        self.collect(now)
+        for collect in self._others:
+            collect(now)
+
+    def collect(self, now: float) -> Collected:
+        """Remove what nothing refers to.
+
+        Args:
+            now: seconds since 1970.
+        """
+        self._drop_copies(now)
+        used = {dataset.digest for dataset in self._datasets.all()}
+        self._drop_folders(used)
+        roots = used | {
+            document[field]
+            for field in ("ship", "payload")
+            for document in self._store.jobs.documents_with(field)
+            if isinstance(document.get(field), str) and is_digest(document[field])
+        }
+        found = self._blobs.collect(frozenset(roots | self._contents(roots)), now - SPARED_S)
+        if found.blobs:
+            log.info("removed %d contents that nothing refers to, %d MiB", found.blobs, found.size // 2**20)
+        return found
+
+    def _contents(self, roots: set[str]) -> set[str]:
+        """What the snapshots among the roots list; a payload lists nothing."""
+        contents: set[str] = set()
+        for digest in roots:
+            try:
+                contents.update(entry.digest for entry in read_snapshot(self._blobs.read(digest)).files)
+            except MillpondError:
+                continue  # a payload, or gone with a job whose folder was damaged
+        return contents
+
+    def _drop_folders(self, used: set[str]) -> None:
+        """Datasets that were removed are laid out no longer; none that a living job reads can have been removed."""
+        for folder in self._laid_out.glob("*"):
+            if is_digest(folder.name) and folder.name not in used:
+                unprotect(folder)
+                shutil.rmtree(folder)
+
+    def _drop_copies(self, now: float) -> None:
+        """What ended jobs were sent; their logs, outputs, metrics and results stay."""
+        for job in self._store.jobs.ended_with(("ship", "payload"), now - SPARED_S):
+            for folder in attempt_dir(self._state_dir, job, 1).parent.glob("attempt-*"):
+                (folder / PAYLOAD).unlink(missing_ok=True)
+                if (folder / WORK).is_dir() and not (folder / WORK).is_symlink():
+                    unprotect(folder / WORK)
+                    shutil.rmtree(folder / WORK)
+
+    def _run(self) -> None:
+        while not self._closing.is_set():
+            try:
+                self.tidy(time.time())
+            except (OSError, SubprocessError) as error:
+                log.warning("not all could be collected (%s); trying again in an hour", error)
+            self._closing.wait(EVERY_S)

@@ -1,0 +1,127 @@
+"""Named data with versions: each version is a snapshot, numbered from 1, and never changes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import sqlalchemy as sa
+
+from millpond.model.errors import NotFoundError
+from millpond.server.auth.roles import AccessTarget, Caller, Verb, allows, shared_target
+from millpond.server.store import schema
+from millpond.server.store.store import Store
+from millpond.specs.api.files import Visibility
+from millpond.specs.job.mounts import DatasetRef
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """One version.
+
+    Attributes:
+        digest: of its snapshot; serves as its checksum.
+        size: bytes of all files.
+        created_at: seconds since 1970.
+        group: for which it was put; empty: for none.
+        visibility: ``private``, ``group`` or ``everyone``.
+    """
+
+    name: str
+    version: int
+    digest: str
+    files: int
+    size: int
+    user: str
+    created_at: float
+    removed: bool = False
+    group: str = ""
+    visibility: Visibility = "everyone"
+
+    @property
+    def reference(self) -> str:
+        """How a job file names it."""
+        return str(DatasetRef(self.name, self.version))
+
+    @property
+    def target(self) -> AccessTarget:
+        """It, as something that one may change: its owner's, and where it is not private its group's."""
+        groups = frozenset() if self.visibility == "private" else frozenset({self.group} - {""})
+        return AccessTarget("dataset", self.name, self.user, groups)
+
+    @property
+    def seen(self) -> AccessTarget:
+        """It, as something that one may see and use."""
+        return shared_target(self.target, self.visibility)
+
+
+class Datasets:
+    """The table of datasets. A removed version leaves its number behind, so that no reference comes to mean another."""
+
+    def __init__(self, store: Store) -> None:
+        self._database = store.database
+
+    def add(self, put: Dataset) -> Dataset:
+        """The next version, whatever number it says; the latest one if that has the same content."""
+        table = schema.datasets
+        latest = sa.select(table).where(table.c.name == put.name).order_by(table.c.version.desc()).limit(1)
+        with self._database.begin() as connection:
+            row = connection.execute(latest).first()
+            if row is not None and row.digest == put.digest and not row.removed:
+                return Dataset(**row._mapping)
+            fresh = replace(put, version=1 if row is None else row.version + 1)
+            connection.execute(
+                table.insert().values({name: getattr(fresh, name) for name in Dataset.__dataclass_fields__})
+            )
+        return fresh
+
+    def find(self, name: str, version: int | None = None) -> Dataset:
+        """A version; the latest when none is named.
+
+        Raises:
+            NotFoundError: it is not here.
+        """
+        table = schema.datasets
+        there = sa.and_(table.c.name == name, table.c.removed.is_(False))
+        query = sa.select(table).where(there).order_by(table.c.version.desc()).limit(1)
+        if version is not None:
+            query = query.where(table.c.version == version)
+        with self._database.connect() as connection:
+            row = connection.execute(query).first()
+        if row is None:
+            raise _no_dataset(DatasetRef(name, version))
+        return Dataset(**row._mapping)
+
+    def seen_by(self, caller: Caller, ref: DatasetRef) -> Dataset:
+        """A version that somebody may read.
+
+        Raises:
+            NotFoundError: it is not here, or not for them, in the same words.
+        """
+        found = self.find(ref.name, ref.version)
+        if not allows(caller, Verb.READ_DATA, found.seen):
+            raise _no_dataset(ref)
+        return found
+
+    def all(self) -> list[Dataset]:
+        """Every version, by name, the latest first."""
+        table = schema.datasets
+        query = sa.select(table).where(table.c.removed.is_(False)).order_by(table.c.name, table.c.version.desc())
+        with self._database.connect() as connection:
+            return [Dataset(**row._mapping) for row in connection.execute(query)]
+
+    def share(self, name: str, visibility: Visibility) -> None:
+        """Let others see all versions, or no more."""
+        table = schema.datasets
+        with self._database.begin() as connection:
+            connection.execute(table.update().where(table.c.name == name).values(visibility=visibility))
+
+    def remove(self, found: Dataset) -> None:
+        """Forget a version; its contents go with the next collection, as far as nothing else refers to them."""
+        table = schema.datasets
+        with self._database.begin() as connection:
+            this = sa.and_(table.c.name == found.name, table.c.version == found.version)
+            connection.execute(table.update().where(this).values(removed=True))
+
+
+def _no_dataset(ref: DatasetRef) -> NotFoundError:
+    return NotFoundError(f"no dataset {ref}", "list them with `pond data ls`")

@@ -1,0 +1,300 @@
+"""What the API can be asked about files: contents, datasets and outputs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
+from millpond.node.host.identities import MachineAccount
+from millpond.node.task.records import attempt_dir
+from millpond.server.auth.roles import AccessTarget, Caller, first_group
+from millpond.server.runtime.inbox import wall_clock
+from millpond.server.storage.files.admission import CopyOf, FileAdmission, complete_snapshot
+from millpond.server.storage.files.blobs import BlobStore, Incoming
+from millpond.server.storage.files.collector import Collector
+from millpond.server.storage.files.datasets import Dataset, Datasets
+from millpond.server.storage.files.mounts import MountRules
+from millpond.server.storage.files.outputs import OpenedFile, list_output, open_output
+from millpond.server.storage.files.partials import KEPT_S, Partials
+from millpond.server.storage.files.reports import open_result, read_metrics
+from millpond.server.store.store import Store
+from millpond.specs.api.blob_batches import LARGEST_BATCH, read_batch
+from millpond.specs.api.files import BlobProgress, DatasetInfo, MetricsInfo, OutputList, Visibility
+from millpond.specs.api.jobs import JobInfo
+from millpond.specs.job.job_file import JobFile
+from millpond.specs.job.mounts import DatasetRef
+from millpond.specs.job.snapshots import FolderSnapshot, read_snapshot
+
+LARGEST_BLOB: Final = 64 * 2**30
+SILENCE_S: Final = 120.0
+"""Who sends nothing for so long is gone."""
+_PIECE: Final = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The rest of a content, from its byte ``first`` on; ``total``: bytes of all of it, None where nobody said."""
+
+    first: int = 0
+    total: int | None = None
+
+
+class FileService:
+    """Everything about files of one state directory.
+
+    Args:
+        rules: which folders of the machine jobs may read and write.
+        copy_of: as in ``FileAdmission``.
+    """
+
+    def __init__(self, state_dir: Path, store: Store, rules: MountRules, copy_of: CopyOf) -> None:
+        self._state_dir = state_dir = state_dir.resolve()
+        self._store = store
+        self._blobs = BlobStore(state_dir)
+        self._partials = Partials(state_dir)
+        self._datasets = Datasets(store)
+        self._admission = FileAdmission(state_dir, self._blobs, self._datasets, rules, copy_of)
+        self.collector = Collector(state_dir, store, self._blobs, self._datasets)
+        self.collector.also(lambda now: self._partials.collect(now - KEPT_S))
+        self.workspace = self._admission.workspace
+        self.is_listed = rules.is_listed
+
+    async def admit(
+        self, file: JobFile, document: dict[str, Any], caller: Caller, identity: MachineAccount | None
+    ) -> dict[str, Any]:
+        """A submission's document, once all its files are here; see ``FileAdmission.admit``."""
+        if file.ship or file.payload or file.data or file.output:
+            return await asyncio.to_thread(self._admission.admit, file, document, caller, identity)
+        return document
+
+    async def missing(self, digests: list[str]) -> list[str]:
+        """Those contents that have to be sent."""
+        return await asyncio.to_thread(self._blobs.missing, digests)
+
+    async def progress(self, user: str, digest: str) -> BlobProgress:
+        """How much of a content is here of somebody's."""
+
+        def look() -> BlobProgress:
+            if not self._blobs.missing([digest]):
+                return BlobProgress(digest=digest, whole=True, received=self._blobs.size(digest) or 0)
+            found = self._partials.progress(user, digest)
+            return BlobProgress(digest=digest, whole=False, received=found.received, busy=found.busy)
+
+        return await asyncio.to_thread(look)
+
+    async def receive(self, user: str, digest: str, span: Span, pieces: AsyncIterator[bytes]) -> None:
+        """Take a content in, or the rest of one; what is cut off is kept for a day, so that it can go on.
+
+        Args:
+            user: whose part it is until it is whole.
+
+        Raises:
+            InvalidInputError: it is another than was announced, or too large.
+            ConflictError: what lies before the span is not here, or another request adds to it.
+            UnavailableError: there is no room for it, or not all of it came.
+        """
+        if (span.total or 0) > LARGEST_BLOB:
+            raise InvalidInputError(f"a content of more than {LARGEST_BLOB // 2**30} GiB", "divide it")
+        try:
+            with self._partials.receive(user, digest, span.first, LARGEST_BLOB) as incoming:
+                await asyncio.to_thread(incoming.catch_up)
+                await _fill(incoming, pieces)
+                if span.total is not None and incoming.size < span.total:
+                    raise EOFError
+                await asyncio.to_thread(incoming.finish)
+        except (EOFError, TimeoutError) as error:
+            raise UnavailableError(
+                f"not all of the content {digest[:12]} came", "go on with it where it ended"
+            ) from error
+
+    async def receive_batch(self, pieces: AsyncIterator[bytes]) -> list[str]:
+        """Take many small contents in; returns their digests, in their order.
+
+        Raises:
+            InvalidInputError: it is no batch, or too large; what was whole of it may have been kept.
+            UnavailableError: there is no room for it.
+        """
+        data = bytearray()
+        async for piece in pieces:
+            data += piece
+            if len(data) > LARGEST_BATCH:
+                raise InvalidInputError(
+                    f"a batch of more than {LARGEST_BATCH // 2**20} MiB", "send its contents in several"
+                )
+
+        def keep() -> list[str]:
+            return [self._blobs.keep(content) for content in read_batch(bytes(data))]
+
+        return await asyncio.to_thread(keep)
+
+    async def put_dataset(self, name: str, snapshot: str, caller: Caller, visibility: Visibility | None) -> DatasetInfo:
+        """The next version of a dataset, or the latest if nothing has changed.
+
+        Args:
+            visibility: of all versions from now on; None: as it was, or, for the first, that of the caller's group.
+
+        Raises:
+            InvalidInputError: not everything of the snapshot was sent.
+        """
+
+        def put() -> Dataset:
+            found = complete_snapshot(self._blobs, snapshot)
+            if not found.files:
+                raise InvalidInputError("a dataset without files", "name a folder with files in it")
+            latest = next((each for each in self._datasets.all() if each.name == name), None)
+            group = first_group(caller) if latest is None else latest.group
+            seen: Visibility = visibility or ("group" if latest is None else latest.visibility)
+            files, now = len(found.files), wall_clock()
+            put = Dataset(name, 0, snapshot, files, found.size, caller.user, now, group=group, visibility=seen)
+            added = self._datasets.add(put)
+            if latest is not None and visibility is not None and visibility != latest.visibility:
+                self._datasets.share(name, visibility)
+                added = self._datasets.find(name, added.version)
+            return added
+
+        return _dataset_info(await asyncio.to_thread(put))
+
+    async def datasets(self, sees: Callable[[AccessTarget], bool]) -> list[DatasetInfo]:
+        """Every version of every dataset that somebody may see."""
+        return [_dataset_info(found) for found in await asyncio.to_thread(self._datasets.all) if sees(found.seen)]
+
+    async def snapshot(self, ref: DatasetRef, caller: Caller) -> FolderSnapshot:
+        """What is in a version of a dataset.
+
+        Raises:
+            NotFoundError: it is not here, or not for them.
+        """
+
+        def read() -> FolderSnapshot:
+            return read_snapshot(self._blobs.read(self._datasets.seen_by(caller, ref).digest))
+
+        return await asyncio.to_thread(read)
+
+    async def dataset_file(self, ref: DatasetRef, path: str, caller: Caller) -> OpenedFile:
+        """One file of it.
+
+        Raises:
+            NotFoundError: as for ``snapshot``, or it has no such file.
+        """
+        entries = (await self.snapshot(ref, caller)).files
+        entry = next((entry for entry in entries if entry.path == path), None)
+        if entry is None:
+            raise NotFoundError(f"no file {path!r} in {ref}", "see what is in it: GET /datasets/NAME/VERSION/files")
+        return OpenedFile(await asyncio.to_thread(self._blobs.open, entry.digest), entry.size, entry.digest)
+
+    async def target(self, name: str, caller: Caller) -> AccessTarget:
+        """A dataset as what a verb is applied to; the caller's own, and their group's, where there is none."""
+        found = await asyncio.to_thread(self._datasets.all)
+        mine = frozenset({first_group(caller)} - {""})
+        absent = AccessTarget("dataset", name, caller.user, mine)
+        return next((each.target for each in found if each.name == name), absent)
+
+    async def share_dataset(self, name: str, visibility: Visibility) -> DatasetInfo:
+        """Let others see all versions of a dataset, or no more.
+
+        Raises:
+            NotFoundError: there is none.
+        """
+
+        def share() -> Dataset:
+            self._datasets.find(name)
+            self._datasets.share(name, visibility)
+            return self._datasets.find(name)
+
+        return _dataset_info(await asyncio.to_thread(share))
+
+    async def remove_dataset(self, name: str, version: int) -> DatasetInfo:
+        """Forget a version.
+
+        Raises:
+            NotFoundError: it is not here.
+            ConflictError: a job that has not ended reads it.
+        """
+
+        def remove() -> Dataset:
+            found = self._datasets.find(name, version)
+            living = self._store.jobs.documents_with("data", live_only=True)
+            if any(found.reference in document["data"].values() for document in living):
+                raise ConflictError(f"a job that has not ended reads {found.reference}", "wait for its end, or stop it")
+            self._datasets.remove(found)
+            return found
+
+        return _dataset_info(await asyncio.to_thread(remove))
+
+    async def outputs(self, info: JobInfo, attempt: int | None) -> OutputList:
+        """What an attempt left."""
+        number = _attempt(info, attempt)
+        return await asyncio.to_thread(list_output, self._folder(info, number), info.id, number)
+
+    async def output(self, info: JobInfo, attempt: int | None, path: str) -> OpenedFile:
+        """One file of it."""
+        return await asyncio.to_thread(open_output, self._folder(info, _attempt(info, attempt)), path)
+
+    async def metrics(self, info: JobInfo, attempt: int | None, task: int | None, last: int) -> MetricsInfo:
+        """What an attempt's tasks reported."""
+        number = _attempt(info, attempt)
+        return await asyncio.to_thread(read_metrics, self._state_dir, info, number, _task(info, task), last)
+
+    async def result(self, info: JobInfo, attempt: int | None, task: int) -> OpenedFile:
+        """What a task's function returned."""
+        number = _attempt(info, attempt)
+        _task(info, task)
+        return await asyncio.to_thread(open_result, self._state_dir, info, number, task)
+
+    def _folder(self, info: JobInfo, attempt: int) -> Path:
+        return attempt_dir(self._state_dir, info.id, attempt)
+
+
+async def _fill(incoming: Incoming, pieces: AsyncIterator[bytes]) -> None:
+    """Write what comes, in pieces that are worth a write.
+
+    Raises:
+        TimeoutError: nothing came for long.
+    """
+    waiting = bytearray()
+    try:
+        while True:
+            async with asyncio.timeout(SILENCE_S):
+                piece = await anext(pieces, None)
+            if piece is None:
+                break
+            incoming.heard()
+            waiting += piece
+            if len(waiting) >= _PIECE:
+                whole = bytes(waiting)
+                waiting.clear()
+                await asyncio.to_thread(incoming.write, whole)
+    finally:
+        incoming.write(bytes(waiting))
+
+
+def _attempt(info: JobInfo, attempt: int | None) -> int:
+    """The attempt that is meant: the last one unless said otherwise."""
+    if attempt is not None and attempt > max(info.attempt, 1):
+        raise NotFoundError(f"job {info.id!r} has no attempt {attempt}", f"attempts are 1 to {info.attempt}")
+    return max(info.attempt, 1) if attempt is None else attempt
+
+
+def _task(info: JobInfo, task: int | None) -> int | None:
+    if task is not None and task >= len(info.tasks):
+        raise NotFoundError(f"job {info.id!r} has no task {task}", f"tasks are 0 to {len(info.tasks) - 1}")
+    return task
+
+
+def _dataset_info(found: Dataset) -> DatasetInfo:
+    return DatasetInfo(
+        name=found.name,
+        version=found.version,
+        reference=found.reference,
+        digest=found.digest,
+        files=found.files,
+        size=found.size,
+        user=found.user,
+        created_at=found.created_at,
+        group=found.group,
+        visibility=found.visibility,
+    )

@@ -1,0 +1,190 @@
+"""Near copies of far data: what jobs read below a source is copied once, kept while there is room, and read by all.
+
+``CACHE/SOURCE/KEY/`` is a copy, ``KEY.json`` beside it says of what; its time is when it was last wanted. The key
+follows from the original's files, sizes and times: when they change, another copy is made, and jobs that read the old
+one go on with it. ``KEY.part`` is a copy on its way; it is gone on with after a restart.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from millpond.model.errors import InvalidInputError, UnavailableError
+from millpond.node.host.files import read_json, write_json
+from millpond.node.task.workspace import unprotect
+from millpond.server.storage.provisioning import copying
+from millpond.specs.config.provisioning import DataSource
+
+READ_IN_PLACE: Final = ""
+"""The key of what is read where it is, as it would not fit into the cache."""
+
+_DATA: Final = "data"
+_PART: Final = ".part"
+
+
+@dataclass(slots=True)
+class CopyProgress:
+    """How far something is, in bytes; written by one thread, read by any."""
+
+    done: int = 0
+    total: int = 0
+
+    def add(self, more: int) -> None:
+        """So much more is done."""
+        self.done += more
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """A copy that is whole.
+
+    Attributes:
+        key: ``SOURCE/`` and the name of its folder.
+        size: bytes.
+        wanted_at: seconds since 1970.
+    """
+
+    key: str
+    path: str
+    size: int
+    wanted_at: float
+
+
+class DataCache:
+    """All copies of a machine.
+
+    Args:
+        folder: where they lie; made when the first one comes.
+        sources: gives the places that are read so.
+        in_use: gives the keys of copies that jobs wait for or read.
+    """
+
+    def __init__(
+        self, folder: Path, sources: Callable[[], tuple[DataSource, ...]], in_use: Callable[[], frozenset[str]]
+    ) -> None:
+        self._folder = folder.resolve()
+        self._sources = sources
+        self._in_use = in_use
+
+    def source_of(self, path: Path) -> DataSource | None:
+        """The source that a path lies in, after all links; None when in none."""
+        return next((source for source in self._sources() if path.is_relative_to(os.path.realpath(source.path))), None)
+
+    def place(self, key: str) -> Path:
+        """Where a copy is read."""
+        return self._folder / key / _DATA
+
+    def copy_of(self, key: str, original: Path | None = None) -> Path | None:
+        """Where a copy is read; given an original, None if it is the copy of another."""
+        if original is not None and (read_json(self._folder / f"{key}.json") or {}).get("path") != str(original):
+            return None
+        return self.place(key)
+
+    def has(self, key: str) -> bool:
+        """Whether a copy is here."""
+        return self.place(key).exists()
+
+    def fetch(self, path: Path, progress: CopyProgress, stop: Callable[[], None]) -> str:
+        """Have a copy of a file or folder; returns its key.
+
+        Args:
+            stop: called often; whatever it raises ends the copying, which can be gone on with.
+
+        Raises:
+            InvalidInputError: there is nothing, or it is in no source.
+            UnavailableError: it cannot be read, or there is no room for it now.
+        """
+        source = self.source_of(path)
+        if source is None:
+            raise InvalidInputError(f"{path} is in no source of the configuration any more", "hand the job in again")
+        try:
+            return self._fetch(source, path, progress, stop)
+        except FileNotFoundError as error:
+            raise InvalidInputError(f"there is nothing at the data path {error.filename}", "check it") from error
+        except OSError as error:
+            where = f" ({error.filename})" if error.filename else ""
+            raise UnavailableError(f"{path} cannot be copied: {error.strerror}{where}", "see to the source") from error
+
+    def copies(self) -> list[Copy]:
+        """Every whole copy, the one that was wanted longest ago first."""
+        found = []
+        for told in self._folder.glob("*/*.json"):
+            plain = read_json(told)
+            if plain is not None:
+                key = f"{told.parent.name}/{told.stem}"
+                found.append(Copy(key, plain["path"], plain["size"], told.stat().st_mtime))
+        return sorted(found, key=lambda copy: (copy.wanted_at, copy.key))
+
+    def _fetch(self, source: DataSource, path: Path, progress: CopyProgress, stop: Callable[[], None]) -> str:
+        entries = copying.listing(path)
+        size = sum(entry.size for entry in entries)
+        progress.total, progress.done = size, 0
+        key = f"{source.name}/{copying.key_of(path, entries)}"
+        told = self._folder / f"{key}.json"
+        if self.has(key):
+            os.utime(told)
+            return key
+        if size > source.limit:
+            return READ_IN_PLACE
+        part = self._folder / f"{key}{_PART}"
+        self._make_room(source, size, key)
+        part.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+        def tell(more: int) -> None:
+            stop()
+            progress.add(more)
+
+        checksum = copying.copy(path, entries, part / _DATA, tell)
+        if copying.listing(path) != entries:
+            raise OSError(errno.ESTALE, "it changed while it was copied", str(path))
+        write_json(
+            told,
+            {
+                "path": str(path),
+                "size": size,
+                "files": sum(not entry.is_folder for entry in entries),
+                "checksum": checksum,
+            },
+            durable=True,
+        )
+        part.rename(self._folder / key)
+        return key
+
+    def _make_room(self, source: DataSource, size: int, key: str) -> None:
+        """Drop copies that nobody reads, those wanted longest ago first, until there is room.
+
+        Raises:
+            UnavailableError: what is left is in use.
+        """
+        folder = self._folder / source.name
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        in_use = self._in_use()
+        for part in folder.glob(f"*{_PART}"):
+            if part.name != f"{key.partition('/')[2]}{_PART}" and f"{source.name}/{part.stem}" not in in_use:
+                self._drop(part)
+        copies = [copy for copy in self.copies() if copy.key.startswith(f"{source.name}/")]
+        held = sum(copy.size for copy in copies)
+        for copy in copies:
+            if held + size <= source.limit and size <= shutil.disk_usage(folder).free:
+                return
+            if copy.key not in in_use:
+                (self._folder / f"{copy.key}.json").unlink()
+                self._drop(self._folder / copy.key)
+                held -= copy.size
+        if held + size > source.limit:
+            raise UnavailableError(
+                f"the cache of {source.name} is full of data in use ({held} of {source.limit} bytes)",
+                "wait for the end of jobs that read it, or make it larger",
+            )
+        if size > shutil.disk_usage(folder).free:
+            raise UnavailableError(f"no room on the disk of {folder} for {size} bytes", "make room there")
+
+    def _drop(self, folder: Path) -> None:
+        unprotect(folder)
+        shutil.rmtree(folder)

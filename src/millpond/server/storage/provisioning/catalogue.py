@@ -1,0 +1,152 @@
+"""The catalogue: images by name and tag, each with the digest that it had when it was put there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+
+from millpond.model.errors import ConflictError, NotFoundError
+from millpond.server.auth.roles import AccessTarget, shared_target
+from millpond.server.store import schema
+from millpond.server.store.store import Store
+from millpond.server.views.not_found import absent
+from millpond.specs.api.files import Visibility
+from millpond.specs.job.images import LOCAL_REGISTRY, OURS
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogueImage:
+    """One entry.
+
+    Attributes:
+        origin: a reference, or in words how it was made.
+        digest: ``sha256:`` and 64 hexadecimal digits.
+        size: bytes.
+        visibility: ``private``, ``group`` or ``everyone``.
+        created_at: seconds since 1970.
+        login: the secret, of ``user`` or ``group``, with which its registry lets us in; empty: none.
+        exact: ``REPOSITORY@sha256:...``, with which a registry gives exactly it, whatever its tags mean by now; empty:
+            none is known.
+    """
+
+    name: str
+    tag: str
+    origin: str
+    digest: str
+    size: int
+    user: str
+    group: str
+    visibility: Visibility
+    description: str
+    created_at: float
+    login: str = ""
+    exact: str = ""
+
+    @property
+    def reference(self) -> str:
+        """How a job file names it."""
+        return f"{self.name}:{self.tag}"
+
+    @property
+    def held_as(self) -> str:
+        """By what name the runtime holds it."""
+        return held_as(self.name, self.tag)
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The references with which a registry may give it again, the best first; none where it came from none."""
+        from_registry = " " not in self.origin and not self.origin.startswith(f"{LOCAL_REGISTRY}/")
+        return tuple(each for each in (self.exact, self.origin if from_registry else "") if each)
+
+    @property
+    def target(self) -> AccessTarget:
+        """It, as something that one may change: its owner's, and where it is not private its group's."""
+        groups = frozenset() if self.visibility == "private" else frozenset({self.group} - {""})
+        return AccessTarget("image", self.reference, self.user, groups)
+
+    @property
+    def seen(self) -> AccessTarget:
+        """It, as something that one may see and use."""
+        return shared_target(self.target, self.visibility)
+
+
+class Catalogue:
+    """The table of images."""
+
+    def __init__(self, store: Store) -> None:
+        self._database = store.database
+
+    def put(self, image: CatalogueImage) -> CatalogueImage:
+        """Put an image there, in place of what has its name and tag."""
+        table = schema.images
+        this = sa.and_(table.c.name == image.name, table.c.tag == image.tag)
+        values = {name: getattr(image, name) for name in CatalogueImage.__dataclass_fields__}
+        with self._database.begin() as connection:
+            connection.execute(table.delete().where(this))
+            connection.execute(table.insert().values(values))
+        return image
+
+    def get(self, name: str, tag: str) -> CatalogueImage | None:
+        """An entry; None when there is none."""
+        table = schema.images
+        query = sa.select(table).where(table.c.name == name, table.c.tag == tag)
+        with self._database.connect() as connection:
+            row = connection.execute(query).first()
+        return None if row is None else CatalogueImage(**row._mapping)
+
+    def find(self, name: str, tag: str) -> CatalogueImage:
+        """An entry.
+
+        Raises:
+            NotFoundError: there is none.
+        """
+        found = self.get(name, tag)
+        if found is None:
+            raise no_image(f"{name}:{tag}")
+        return found
+
+    def all(self) -> list[CatalogueImage]:
+        """Every entry, by name, the newest first."""
+        table = schema.images
+        query = sa.select(table).order_by(table.c.name, table.c.created_at.desc(), table.c.tag)
+        with self._database.connect() as connection:
+            return [CatalogueImage(**row._mapping) for row in connection.execute(query)]
+
+    def change(self, name: str, tag: str, change: Callable[[CatalogueImage], CatalogueImage]) -> CatalogueImage:
+        """Change an entry's words.
+
+        Raises:
+            NotFoundError: there is none.
+        """
+        return self.put(change(self.find(name, tag)))
+
+    def note_exact(self, image: CatalogueImage, exact: str, login: str) -> None:
+        """From where an entry can be had by now, and with which secret; one that was replaced meanwhile is let be."""
+        table = schema.images
+        this = sa.and_(table.c.name == image.name, table.c.tag == image.tag, table.c.digest == image.digest)
+        with self._database.begin() as connection:
+            connection.execute(table.update().where(this).values(exact=exact, login=login))
+
+    def remove(self, image: CatalogueImage) -> None:
+        """Take an entry out.
+
+        Raises:
+            ConflictError: it was replaced meanwhile.
+        """
+        table = schema.images
+        this = sa.and_(table.c.name == image.name, table.c.tag == image.tag, table.c.digest == image.digest)
+        with self._database.begin() as connection:
+            if connection.execute(table.delete().where(this)).rowcount == 0:
+                raise ConflictError(f"the image {image.reference} was replaced meanwhile", "look at it, and try again")
+
+
+def held_as(name: str, tag: str) -> str:
+    """By what name the runtime holds an image of the catalogue."""
+    return f"{OURS}{name}:{tag}"
+
+
+def no_image(reference: str) -> NotFoundError:
+    """The error for an image that is not in the catalogue, or not for the caller."""
+    return absent("image", reference)

@@ -1,0 +1,98 @@
+"""All that provides for jobs, put together: one for each server."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from millpond.model.errors import UnavailableError
+from millpond.node.containers.detection import RuntimeChoice
+from millpond.node.containers.removal import drop_ended
+from millpond.server.auth.vault.secrets import Vault
+from millpond.server.storage.files.collector import SPARED_S
+from millpond.server.storage.files.mounts import MountRules
+from millpond.server.storage.provisioning.admission import Provisions
+from millpond.server.storage.provisioning.cache import DataCache
+from millpond.server.storage.provisioning.catalogue import Catalogue
+from millpond.server.storage.provisioning.host import ContainerHost
+from millpond.server.storage.provisioning.image_rules import ImageRules
+from millpond.server.storage.provisioning.images import ImageService
+from millpond.server.storage.provisioning.staging import Staging
+from millpond.server.store.store import Store
+from millpond.specs.config.provisioning import ProvisioningRules
+from millpond.specs.config.queues import QueuePaths
+from millpond.specs.job.images import OURS
+
+log = logging.getLogger(__name__)
+
+CACHE_FOLDER = "cache"
+
+
+@dataclass(frozen=True, slots=True)
+class ProvisioningDependencies:
+    """What it is made of.
+
+    Attributes:
+        paths: gives what queues' jobs may use.
+        provisioning: gives what the configuration says; the runtime and the folder of the cache count from the start.
+        wake: called when a job has become ready; must return at once.
+        has_cards: there are NVIDIA cards on the machine.
+        nodes: the names of its nodes.
+    """
+
+    paths: Callable[[], Mapping[str, QueuePaths]] = dict
+    provisioning: Callable[[], ProvisioningRules] = ProvisioningRules
+    wake: Callable[[], None] = lambda: None
+    has_cards: bool = False
+    nodes: tuple[str, ...] = ()
+
+
+class Provisioning:
+    """The parts, each for whoever needs it.
+
+    Args:
+        vault: has the logins of registries.
+    """
+
+    def __init__(
+        self, store: Store, state_dir: Path, vault: Vault, means: ProvisioningDependencies = ProvisioningDependencies()
+    ) -> None:
+        self._store = store
+        config = means.provisioning()
+        self.rules = MountRules(means.paths, state_dir)
+        self.host = ContainerHost(RuntimeChoice(config.runtime), state_dir, time.monotonic, means.has_cards)
+        self.catalogue = Catalogue(store)
+        self.cache = DataCache(
+            config.cache or state_dir / CACHE_FOLDER,
+            lambda: means.provisioning().sources,
+            lambda: store.jobs.pinned_copies() | self.staging.found(),
+        )
+        rules = ImageRules(self.rules, means.provisioning, vault)
+        self.provisions = Provisions(store, self.host, self.catalogue, self.cache, rules)
+        self.staging = Staging(self.provisions, means.wake)
+        self.images = ImageService(self.host, self.catalogue, self.provisions, state_dir, means.nodes)
+
+    def tidy(self, now: float) -> None:
+        """Drop containers that ended long ago, and images that were taken out of the catalogue.
+
+        Args:
+            now: seconds since 1970.
+        """
+        if not self.catalogue.all() and not self._store.jobs.ended_with(("image",), now):
+            return  # nobody ever ran a container
+        try:
+            means = self.host.containers()
+        except UnavailableError as error:
+            log.warning("containers cannot be tidied up: %s", error)
+            return
+        dropped = drop_ended(means, self.host.mark, now - SPARED_S)
+        if dropped:
+            log.info("removed %d containers of ended tasks", dropped)
+        kept = {entry.held_as for entry in self.catalogue.all()}
+        for name in means.images.names(OURS):
+            image = None if name in kept else means.images.find(name)
+            if image is not None and not self.provisions.is_needed(image.digest):
+                means.images.drop(name)

@@ -1,0 +1,122 @@
+"""Opening a database: SQLite in the state directory, or PostgreSQL by URL; brings its tables up to date."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import sqlalchemy as sa
+from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
+
+from millpond.model.errors import UnavailableError
+from millpond.server.store.leadership import LEASE_S, Leadership, Seat, require_lock
+
+_MIGRATIONS: Final = Path(__file__).with_name("migrations")
+
+
+def sqlite_url(path: Path) -> str:
+    """URL of a SQLite file, which is created readable by its owner alone when it is not there.
+
+    Raises:
+        UnavailableError: it cannot be created.
+    """
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
+    except OSError as error:
+        raise UnavailableError(f"cannot write {path} ({error.strerror})", "choose another state directory") from error
+    return f"sqlite:///{path}"
+
+
+def claim(url: str, seat: Seat) -> Leadership | None:
+    """What a server has to hold to write to a database that others can reach; None where a file lock does that.
+
+    Raises:
+        UnavailableError: the URL is none, or there is no driver for it.
+    """
+    with _explained(url):
+        is_shared = sa.make_url(url).get_backend_name() == "postgresql"
+        return Leadership(url, seat) if is_shared else None
+
+
+def connect(url: str, leadership: Leadership | None) -> sa.Engine:
+    """An engine on an up-to-date database.
+
+    Args:
+        leadership: as ``claim`` gives it; from here on this server leads.
+
+    Raises:
+        UnavailableError: it cannot be reached, or was written by a newer Millpond, or cannot be upgraded.
+    """
+    with _explained(url):
+        engine = _engine(sa.make_url(url), _set_up_sqlite if leadership is None else _set_up_postgresql)
+        if leadership is not None:
+            require_lock(leadership)  # before anything is changed under another server's feet
+        if not _is_current(engine):
+            from millpond.server.store.upgrades import bring_up_to_date  # alembic is a third of a start
+
+            bring_up_to_date(engine, lambda path: _engine(sa.make_url(f"sqlite:///{path}")))
+        if leadership is not None:
+            leadership.begin(engine)
+    return engine
+
+
+@contextlib.contextmanager
+def _explained(url: str) -> Iterator[None]:
+    """Whatever goes wrong as an error for people, who see the URL without its password."""
+    shown = "the database"
+    try:
+        shown = sa.make_url(url).render_as_string(hide_password=True)
+        yield
+    except (ArgumentError, NoSuchModuleError, ModuleNotFoundError) as error:
+        hint = "use sqlite:///FILE or postgresql+psycopg://USER@HOST/NAME with the driver installed"
+        raise UnavailableError(f"{shown} cannot be used ({error})", hint) from error
+    except DBAPIError as error:
+        raise UnavailableError(
+            f"{shown} cannot be opened ({error.orig})", "check that it is there and whole"
+        ) from error
+
+
+def newest_revision() -> str:
+    """The last migration there is; their files are numbered in order."""
+    script = max((_MIGRATIONS / "versions").glob("*.py")).read_text()
+    found = re.search(r'^revision = "(.+)"$', script, re.MULTILINE)
+    assert found is not None, "every migration has a revision"
+    return found[1]
+
+
+def _is_current(engine: sa.Engine) -> bool:
+    """Whether nothing has to be done: the usual case, in which alembic need not even be imported."""
+    try:
+        with engine.connect() as connection:
+            found = connection.execute(sa.text("SELECT version_num FROM alembic_version")).scalars().all()
+    except DBAPIError:  # nothing of ours yet, or no database: the migrations will tell
+        return False
+    return found == [newest_revision()]
+
+
+def _set_up_sqlite(connection: Any, _record: Any) -> None:
+    """Readers never block the writer; a commit is on disk when it returns."""
+    cursor = connection.cursor()
+    for pragma in ("journal_mode=WAL", "synchronous=FULL", "busy_timeout=10000"):
+        cursor.execute(f"PRAGMA {pragma}")
+    cursor.close()
+
+
+def _set_up_postgresql(connection: Any, _record: Any) -> None:
+    """A transaction in which a server stands still must not keep the next leader from beginning."""
+    cursor = connection.cursor()
+    cursor.execute(f"SET idle_in_transaction_session_timeout = {int(LEASE_S * 1000)}")
+    cursor.close()
+    connection.commit()
+
+
+def _engine(url: sa.URL, set_up: Callable[[Any, Any], None] = _set_up_sqlite) -> sa.Engine:
+    # A database without an encoding (SQL_ASCII, made under the locale C) would answer in bytes.
+    text: dict[str, Any] = {} if url.get_backend_name() == "sqlite" else {"client_encoding": "utf8"}
+    engine = sa.create_engine(url, **text)
+    sa.event.listen(engine, "connect", set_up)
+    return engine

@@ -1,0 +1,53 @@
+"""What happened, as the API tells it: to a job, to a machine, to everything."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from millpond.server.jobs.sweeps.trials import Trials
+from millpond.server.store.histories import History
+from millpond.server.store.store import Store
+from millpond.server.views.job_history import account, answered, story
+from millpond.server.views.job_lookup import JobLookup
+from millpond.server.views.reasons import last_of_array
+from millpond.server.views.visibility import Reader
+from millpond.specs.api.events import EventInfo
+
+
+class EventLog:
+    """Reads the log to whoever may hear of it.
+
+    Args:
+        sweeps: the trials of sweeps.
+    """
+
+    def __init__(self, store: Store, lookup: JobLookup, sweeps: Trials) -> None:
+        self._store = store
+        self._lookup = lookup
+        self._sweeps = sweeps
+
+    async def of_job(self, job: str, reader: Reader) -> list[EventInfo]:
+        """A job's history."""
+        info = await asyncio.to_thread(self._lookup.look, job)
+        told = story(*await asyncio.to_thread(self._store.history, job))
+        if info.array is not None and info.ended_at is not None:
+            trials = await asyncio.to_thread(self._sweeps.table, info, 1) if info.array.sweep else None
+            told.append(last_of_array(info, info.array, trials, len(told) + 1))
+        return await asyncio.to_thread(lambda: [reader.event(event, self._lookup.find) for event in told])
+
+    async def latest(self, after: int | None, limit: int, reader: Reader) -> list[EventInfo]:
+        """What happened to jobs and nodes: the first behind a place in the log, or the latest."""
+        told = await asyncio.to_thread(self._told, lambda: self._store.happenings(after, limit), reader)
+        return told if after is not None else told[-limit:]
+
+    async def of_node(self, node: str, limit: int, reader: Reader) -> list[EventInfo]:
+        """The latest that happened to a machine, whether it is still there or not."""
+        return await asyncio.to_thread(self._told, lambda: self._store.node_history(node, limit), reader)
+
+    def _told(self, part: Callable[[], History], reader: Reader) -> list[EventInfo]:
+        """What there is to tell of a part of the log, without what is about jobs that are not for these readers."""
+        happened, decided = part()
+        told = account(happened, decided, self._store.decisions_by_id(answered(happened)))
+        find = self._lookup.find
+        return [reader.event(event, find) for event in told if reader.hears_of(event, find)]

@@ -1,0 +1,184 @@
+"""The server's own history as rows of a native trace, so that a policy can be tried on the jobs of last month.
+
+A row tells what a policy is asked to schedule: when a job came, what it asks for, and how long it runs when nothing
+disturbs it. The last is its last run, without the time in which it was suspended: what earlier runs did was lost when
+they were ended. Where a job saves its work it is the time of all its runs together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from millpond.model.devices import Device
+from millpond.model.errors import InvalidInputError, MillpondError
+from millpond.model.nodes import Node
+from millpond.model.resources import CARD_MILLI, TaskRequest
+from millpond.model.workloads import CheckpointMode, Job
+from millpond.server.jobs.job_files import JobFiles
+from millpond.server.runtime.queries import CoreQueries
+from millpond.server.store.store import Store
+from millpond.server.views.job_cache import JobCache
+from millpond.server.views.visibility import Reader
+from millpond.specs.api.history import HistoryPage, TraceRow
+from millpond.specs.api.jobs import JobInfo
+from millpond.specs.job.to_model import build_job
+
+_NEVER_RAN = "never ran"
+_UNREADABLE = "this version does not understand their job files"
+_UNKNOWN_CARD = "they asked for device memory of a card that is gone"
+_NOT_ENDED = "wait or run still"
+
+
+@dataclass(frozen=True, slots=True)
+class HistorySpan:
+    """Which part of the history is asked for.
+
+    Attributes:
+        since, until: instants between which jobs were submitted.
+        after: ``next`` of the part before; empty for the first.
+    """
+
+    since: float
+    until: float
+    after: str
+    limit: int
+
+
+class HistoryExport:
+    """Turns jobs that ended into rows of a trace."""
+
+    def __init__(self, store: Store, job_cache: JobCache, job_files: JobFiles, queries: CoreQueries) -> None:
+        self._store = store
+        self._job_cache = job_cache
+        self._job_files = job_files
+        self._queries = queries
+
+    async def page(self, span: HistorySpan, reader: Reader) -> HistoryPage:
+        """One part of the history, as far as these readers may see the jobs; the last one also tells what is missing.
+
+        Raises:
+            InvalidInputError: ``after`` is no place.
+        """
+        nodes = await self._queries.ask(lambda core: [view.node for view in core.scheduler.node_views()])
+        devices = {device.uuid: device for node in nodes for device in node.devices}
+        page = await asyncio.to_thread(self._page, span, reader, devices)
+        if page.next:
+            return page
+        live = sum(
+            info.array is None and reader.sees(info) and span.since <= info.submitted_at < span.until
+            for info in self._job_cache.newest_first()
+        )
+        left_out = page.left_out | ({_NOT_ENDED: live} if live else {})
+        return page.model_copy(update={"left_out": left_out, "cluster": _cluster(nodes)})
+
+    def _page(self, span: HistorySpan, reader: Reader, devices: dict[str, Device]) -> HistoryPage:
+        behind = _place(span.after) if span.after else (span.since, "")
+        infos = self._store.jobs.ended_between(behind, span.until, span.limit, reader.owners)
+        left_out: Counter[str] = Counter()
+        found: list[tuple[JobInfo, Job]] = []
+        for info in infos:
+            if info.started_at is None:
+                left_out[_NEVER_RAN] += 1
+                continue
+            try:
+                file = self._job_files.file_of(info.parent or info.id)
+                found.append((info, build_job(file, info.id, info.user)))
+            except MillpondError:
+                left_out[_UNREADABLE] += 1
+        whole = self._store.computed_s([info.id for info, job in found if info.attempt > 1 and _saves(job)])
+        rows = []
+        for info, job in found:
+            asked = _cards(info, job, devices)
+            if asked is None:
+                left_out[_UNKNOWN_CARD] += 1
+            else:
+                rows.append(_row(info, job, asked, whole.get(info.id)))
+        last = f"{infos[-1].submitted_at!r} {infos[-1].id}" if len(infos) == span.limit else ""
+        return HistoryPage(rows=rows, left_out=dict(left_out), next=last)
+
+
+def _place(text: str) -> tuple[float, str]:
+    """Where a part of the history ended, as ``next`` told it."""
+    at, _, job = text.partition(" ")
+    try:
+        if not job.isprintable():
+            raise ValueError(job)
+        return float(at), job
+    except ValueError as error:
+        raise InvalidInputError(f"{text!r} is no place in the history", "take `next` of the answer before") from error
+
+
+def _cluster(nodes: Sequence[Node]) -> str:
+    """The machines as ``NxG:MODEL``; empty where they differ, or have no cards."""
+    kinds = {tuple(device.model for device in node.devices) for node in nodes}
+    models = next(iter(kinds)) if len(kinds) == 1 else ()
+    return f"{len(nodes)}x{len(models)}:{_word(models[0])}" if len(set(models)) == 1 else ""
+
+
+def _word(model: str) -> str:
+    """A card's model as the description of a cluster can name it."""
+    return re.sub(r"[^\w.-]+", "-", model)
+
+
+def _saves(job: Job) -> bool:
+    return job.checkpoint.mode is not CheckpointMode.NONE
+
+
+def _row(info: JobInfo, job: Job, asked: tuple[int, int], whole_s: float | None) -> TraceRow:
+    requests = _requests(info, job)
+    alike = len(set(requests)) == 1
+    ran_s = info.ran_s(info.ended_at or info.submitted_at) or 0.0
+    models = sorted({model for request in requests for model in request.models})
+    return TraceRow(
+        submit_s=info.submitted_at,
+        duration_s=max(ran_s, whole_s or 0.0),
+        gpus=asked[0],
+        gpu_milli=asked[1],
+        job=info.id,
+        user=info.user,
+        name=info.name,
+        queue=info.queue,
+        tasks=len(requests) if alike and len(requests) > 1 else None,
+        cpu_milli=sum(request.cpu_milli for request in requests),
+        memory_mib=sum(request.memory_mib for request in requests),
+        gpu_models="|".join(map(_word, models)),
+        priority=info.priority,
+        time_limit_s=job.time_limit_s,
+        minimum_run_s=job.minimum_run_s,
+        preemptible="yes" if job.preemptible else "no",
+    )
+
+
+def _requests(info: JobInfo, job: Job) -> list[TaskRequest]:
+    """What each of its tasks asked for; an elastic job had as many as it had in the end."""
+    by_role = {role.name: role.request for role in job.roles}
+    return [by_role[task.role] for task in info.tasks if task.role in by_role] or [job.roles[0].request]
+
+
+def _cards(info: JobInfo, job: Job, devices: dict[str, Device]) -> tuple[int, int] | None:
+    """How many cards the tasks asked for in all, and which share of each; None where that cannot be said."""
+    requests = _requests(info, job)
+    milli = []
+    for request, task in zip(requests, info.tasks, strict=False):
+        share = request.slice.compute_milli
+        if request.devices and share == 0:  # a slice by memory alone
+            card = next((devices[grant.uuid] for grant in task.devices if grant.uuid in devices), None)
+            if card is None or not card.memory_mib:
+                return None
+            share = max(round(CARD_MILLI * request.slice.memory_mib / card.memory_mib), 1)
+        milli.append((request.devices, min(share, CARD_MILLI)))
+    return _together(milli)
+
+
+def _together(milli: Sequence[tuple[int, int]]) -> tuple[int, int]:
+    """Cards and share of each for all tasks: as they are where all are alike, else what they come to."""
+    cards = sum(count for count, _ in milli)
+    shares = {share for count, share in milli if count}
+    if len(shares) <= 1:
+        return cards, next(iter(shares), CARD_MILLI)
+    total = sum(count * share for count, share in milli)
+    return (1, total) if total < CARD_MILLI else (-(-total // CARD_MILLI), CARD_MILLI)

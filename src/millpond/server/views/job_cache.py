@@ -1,0 +1,274 @@
+"""What readers see of the jobs that live: immutable pictures, redrawn by the scheduler's thread as jobs change."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from millpond.model.amounts import memory_text, milli_text
+from millpond.model.confinement import UNTOLD, Confinement
+from millpond.model.decisions import Placement, SuspendMode
+from millpond.model.devices import Device
+from millpond.model.reasons import Cause
+from millpond.model.resources import CARD_MILLI
+from millpond.model.states import JobState, Outcome
+from millpond.model.workloads import Job
+from millpond.scheduling.records import JobRecord, TaskRecord
+from millpond.scheduling.suspension.suspension import is_leaving, why_suspend_refused
+from millpond.specs.api.jobs import DeviceGrant, JobInfo, TaskInfo
+from millpond.specs.job.job_ids import split_member
+
+FAILED_WITHOUT_CODE = 1
+STOPPED_WITHOUT_CODE = 143
+"""As a shell shows a program that was ended by SIGTERM."""
+
+_OWN_FAULT = (Outcome.USER_ERROR, Outcome.OUT_OF_MEMORY, Outcome.START_FAILED)
+
+
+class JobCache:
+    """Pictures of all jobs that have not ended, in the order of their submission.
+
+    Attributes:
+        on_first_start: told the look of a job that has just started for the first time; must return at once.
+    """
+
+    def __init__(self) -> None:
+        self.on_first_start: Callable[[JobInfo], None] = lambda _: None
+        self._lock = threading.Lock()
+        self._jobs: dict[str, JobInfo] = {}
+        self._encoded: dict[str, tuple[JobInfo, bytes]] = {}
+
+    def put(self, info: JobInfo) -> None:
+        """Show a job, or its new look."""
+        before = self._jobs.get(info.id)
+        with self._lock:
+            self._jobs[info.id] = info
+        if before is not None and before.first_started_at is None and info.first_started_at is not None:
+            self.on_first_start(info)
+
+    def drop(self, job: str) -> None:
+        """No longer show a job (it has ended, and the store has it)."""
+        with self._lock:
+            self._jobs.pop(job, None)
+            self._encoded.pop(job, None)
+
+    def get(self, job: str) -> JobInfo | None:
+        """A job's latest look; None when it is not here."""
+        return self._jobs.get(job)
+
+    def encoded(self, info: JobInfo) -> bytes:
+        """A job as JSON; that of its latest look is kept."""
+        look, encoded = self._encoded.get(info.id, (None, b""))
+        if look is not info:
+            encoded = info.model_dump_json().encode()
+            with self._lock:
+                if self._jobs.get(info.id) is info:
+                    self._encoded[info.id] = info, encoded
+        return encoded
+
+    def newest_first(self) -> list[JobInfo]:
+        """All of them."""
+        with self._lock:
+            return list(reversed(self._jobs.values()))
+
+    def counts(self) -> Counter[str]:
+        """How many are in which state; of arrays, the members count that the scheduler has."""
+        return Counter(info.state for info in self.newest_first() if info.array is None)
+
+
+def picture(
+    record: JobRecord,
+    devices: Mapping[str, Device],
+    confinement: Confinement = UNTOLD,
+    before: JobInfo | None = None,
+) -> JobInfo:
+    """A job as the API shows it.
+
+    Args:
+        confinement: how well its latest run was kept apart, and kept to its amounts.
+        before: its look until now; tells when a run had started that was suspended since, or is over.
+    """
+    job = record.job
+    return JobInfo(
+        **_asked(job),
+        state=record.state.value,
+        attempt=record.attempt,
+        submitted_at=record.submitted_at,
+        first_started_at=record.first_started_at,
+        **_run(record, before),
+        ended_at=record.ended_at,
+        gpu_milli=record.gpu_milli,
+        tasks=[_task(task, devices) for task in record.tasks],
+        preemptions=record.preemptions,
+        failures=record.failures,
+        exit_code=_exit_code(record),
+        kept_until=next((task.kept_until for task in record.tasks if task.kept_until is not None), None),
+        unsandboxed=not confinement.sandboxed,
+        limited_by=confinement.limits.value,
+        held_by=confinement.slices.value,
+        hold_reason=confinement.slices_reason,
+        network=confinement.network.value,
+        scaled_to_zero="" if record.state.ended else record.scaled_to_zero,
+        suspension=_suspension(record),
+        leaving=record.state is JobState.SUSPENDED and is_leaving(record),
+        migration="" if record.migration is None else record.migration.text,
+    )
+
+
+def _asked(job: Job) -> dict[str, Any]:
+    """What a job is and asks for, whatever becomes of it."""
+    return {
+        "id": job.id,
+        "name": job.name,
+        "queue": job.queue,
+        "pool": job.pool,
+        "user": job.user,
+        "group": job.group,
+        "kind": job.kind.value,
+        "priority": job.priority.name.lower(),
+        "share_class": job.share_class.value,
+        "gpus": gpus_text(job),
+        **_membership(job.id),
+    }
+
+
+def _run(record: JobRecord, before: JobInfo | None) -> dict[str, Any]:
+    """When the present or last run started, since when it is suspended, and how long it was before."""
+    known = before if before is not None and before.attempt == record.attempt else None
+    computed = record.attained_s - record.attained_before_s
+    suspended_at = record.suspended_at if record.state is JobState.SUSPENDED else None
+    last = record.started_at if suspended_at is None else suspended_at
+    began = None if known is None else known.started_at
+    if began is None and record.attempt == 1:
+        began = record.first_started_at
+    if last is None:  # it has not begun, or is over
+        kept = {} if known is None else {"suspended_at": known.suspended_at, "suspended_s": known.suspended_s}
+        return {"started_at": began, **kept}
+    began = last - computed if began is None else began
+    return {"started_at": began, "suspended_at": suspended_at, "suspended_s": max(0.0, last - began - computed)}
+
+
+def _suspension(record: JobRecord) -> str:
+    """How and why a job is suspended, or why it could not be; empty when nobody asked that of its present run."""
+    suspend_refused = why_suspend_refused(record)
+    if record.state is JobState.RUNNING:
+        return suspend_refused
+    if record.is_parked:
+        return "suspended on request, and its run ended meanwhile"
+    if record.state is not JobState.SUSPENDED:
+        return ""
+    if record.suspend_mode is SuspendMode.SWAP:
+        how = "on its way to host memory" if is_leaving(record) else "swapped to host memory"
+    else:
+        how = (
+            "being halted" if is_leaving(record) else f"frozen, and {suspend_refused}" if suspend_refused else "frozen"
+        )
+    if record.suspended_why is None:
+        return how
+    asked = record.suspended_why is Cause.SUSPEND_REQUESTED and record.suspend_requester
+    return f"{how} ({record.suspended_why.value}{f' by {asked}' if asked else ''})"
+
+
+def picture_before(job: Job, submitted_at: float) -> JobInfo:
+    """A job that the core does not know yet, as it waits for others."""
+    roles = [role for role in job.roles for _ in range(role.desired)]
+    queued = JobState.QUEUED.value
+    return JobInfo(
+        **_asked(job),
+        state=queued,
+        attempt=0,
+        submitted_at=submitted_at,
+        gpu_milli=job.gpu_milli,
+        tasks=[TaskInfo(task=number, role=role.name, state=queued) for number, role in enumerate(roles)],
+    )
+
+
+def picture_cancelled(before: JobInfo, at: float, account: str) -> JobInfo:
+    """The last look of a job that ends before it ever queued.
+
+    Args:
+        account: why.
+    """
+    state = JobState.CANCELLED.value
+    ended: dict[str, Any] = {"state": state, "ended_at": at, "exit_code": STOPPED_WITHOUT_CODE}
+    if before.array is not None:
+        none_ran = {"unsubmitted": 0, "cancelled": before.array.count}
+        return before.model_copy(update=ended | {"reason": account, "array": before.array.model_copy(update=none_ran)})
+    tasks = [task.model_copy(update={"state": state, "detail": account}) for task in before.tasks]
+    return before.model_copy(update=ended | {"tasks": tasks})
+
+
+def picture_apart(info: JobInfo) -> JobInfo:
+    """A living job in a copy of its server's state: what has become of it since is not known here."""
+    state, reason = info.state, "this server has a copy of another's state, and starts no job"
+    if info.array is None and info.state != JobState.QUEUED:
+        state, reason = JobState.UNKNOWN, f"it was {info.state} under the original of this copy, and is left alone"
+    return info.model_copy(update={"state": str(state), "reason": reason, "apart": True})
+
+
+def gpus_text(job: Job) -> str:
+    """What a job asks for: ``0``, ``0.25``, ``8 GiB``, ``2``, ``4 x 2`` (tasks x cards), roles joined by ``+``."""
+    parts = []
+    for role in job.roles:
+        request = role.request
+        if request.devices == 0:
+            continue
+        each = str(request.devices)
+        if request.slice.compute_milli == 0:
+            each = memory_text(request.slice.memory_mib)
+        elif request.slice.compute_milli < CARD_MILLI:
+            each = milli_text(request.slice.compute_milli)
+        parts.append(each if role.desired == 1 else f"{role.desired} x {each}")
+    return " + ".join(parts) or "0"
+
+
+def _membership(job: str) -> dict[str, Any]:
+    """Of which array a job is a member."""
+    member = split_member(job)
+    return {} if member is None else {"parent": member[0], "index": member[1]}
+
+
+def _task(task: TaskRecord, devices: Mapping[str, Device]) -> TaskInfo:
+    placement = task.placement
+    return TaskInfo(
+        task=task.number,
+        role=task.role,
+        state=task.state.value,
+        node=placement.node if placement else "",
+        devices=_grants(placement, devices) if placement else [],
+        exit_code=task.exit_code,
+        detail=task.detail,
+    )
+
+
+def _grants(placement: Placement, devices: Mapping[str, Device]) -> list[DeviceGrant]:
+    grants = []
+    for grant in placement.grants:
+        device = devices.get(grant.device)
+        grants.append(
+            DeviceGrant(
+                uuid=grant.device,
+                index=device.index if device else -1,
+                model=device.model if device else "",
+                compute_milli=grant.compute_milli,
+                limit_milli=grant.limit_milli,
+                memory_mib=grant.memory_mib,
+                fake=device.fake if device else False,
+            )
+        )
+    return grants
+
+
+def _exit_code(record: JobRecord) -> int | None:
+    """One code for the job: of the task whose own fault it was, else of the first that did not return 0."""
+    if not record.state.ended:
+        return None if record.kept is None else record.kept.exit_code
+    if record.state is JobState.SUCCEEDED:
+        return 0
+    guilty = [task for task in record.tasks if task.outcome in _OWN_FAULT] or record.tasks
+    for task in guilty:
+        if task.exit_code:
+            return task.exit_code
+    return FAILED_WITHOUT_CODE if record.state is JobState.FAILED else STOPPED_WITHOUT_CODE

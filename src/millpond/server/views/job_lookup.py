@@ -1,0 +1,78 @@
+"""Any job's present look, or its last, wherever it is kept at the moment."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from millpond.server.jobs.arrays.array import array_named
+from millpond.server.jobs.arrays.arrays import Arrays
+from millpond.server.store.store import Store
+from millpond.server.views.job_cache import JobCache, picture_before, picture_cancelled
+from millpond.server.views.not_found import absent
+from millpond.specs.api.jobs import JobInfo
+from millpond.specs.job.arrays import parse_members
+from millpond.specs.job.job_file import stored_job
+from millpond.specs.job.job_ids import member_id, split_member
+
+
+class JobLookup:
+    """Looks where living jobs are, where ended ones are, and where members of arrays wait for their turn. Any thread.
+
+    Args:
+        job_cache: the looks of jobs that have not ended.
+        arrays: knows the members that are not on the board yet.
+    """
+
+    def __init__(self, job_cache: JobCache, store: Store, arrays: Arrays) -> None:
+        self._job_cache = job_cache
+        self._store = store
+        self._arrays = arrays
+
+    def find(self, job: str) -> JobInfo | None:
+        """A job; None when there never was such a job."""
+        if not job.isprintable():  # no id ever was, and a database may refuse to look for it
+            return None
+        found = self._job_cache.get(job) or self._store.jobs.ended_job(job) or self._arrays.unsubmitted(job)
+        found = found or _never_fed(job, self._store)
+        if found is not None:
+            return found
+        # A member that is being handed over is not among the waiting any more, and not on the board yet.
+        before = self._arrays.as_unsubmitted(job)
+        return before and (self._job_cache.get(job) or self._store.jobs.ended_job(job) or before)
+
+    def look(self, job: str) -> JobInfo:
+        """The same.
+
+        Raises:
+            NotFoundError: there never was such a job.
+        """
+        info = self.find(job)
+        if info is None:
+            raise absent("job", job)
+        return info
+
+    def look_at_one(self, job: str) -> JobInfo:
+        """A job that has tasks of its own.
+
+        Raises:
+            NotFoundError: there never was such a job.
+            InvalidInputError: it is an array.
+        """
+        info = self.look(job)
+        if info.array is not None:
+            raise array_named(job, info.array)
+        return info
+
+
+def _never_fed(job: str, store: Store) -> JobInfo | None:
+    """A member whose array ended before its turn; None when it is no such member."""
+    member = split_member(job)
+    array = None if member is None else store.jobs.ended_job(member[0])
+    if member is None or array is None or array.array is None or job != member_id(*member):
+        return None
+    document = store.jobs.document(member[0])
+    if document is None or parse_members(array.array.indices).position(member[1]) is None or store.jobs.is_job(job):
+        return None
+    template = replace(stored_job(document).to_job(job, array.user), group=array.group)
+    before = picture_before(template, array.submitted_at)
+    return picture_cancelled(before, array.ended_at or array.submitted_at, "its array ended before its turn")

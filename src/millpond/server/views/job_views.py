@@ -1,0 +1,120 @@
+"""How jobs look to readers, kept in step with the core; who has ended, and what was used, until that is stored.
+
+For the scheduler's thread alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from millpond.model.confinement import UNTOLD, Confinement, loosest
+from millpond.model.engine import Observed
+from millpond.model.events import ClockJumped, Confirmed
+from millpond.server.jobs.arrays.arrays import Arrays
+from millpond.server.jobs.dependencies import Dependent
+from millpond.server.runtime.core import Core
+from millpond.server.runtime.usage import UsageChange, UsageMeter
+from millpond.server.views.job_cache import JobCache, picture, picture_before, picture_cancelled
+from millpond.specs.api.jobs import JobInfo
+
+
+class JobViews:
+    """Draws jobs as the core knows them, and puts the pictures on the board.
+
+    Attributes:
+        ended: last looks that are not stored yet, by id.
+        used: stretches of use that are not stored yet.
+        kept: looks of jobs that have failed and whose place is kept from now on, until what is told of that is stored.
+    """
+
+    def __init__(self, core: Core, job_cache: JobCache, arrays: Arrays, meter: UsageMeter) -> None:
+        self._core = core
+        self._job_cache = job_cache
+        self._arrays = arrays
+        self._meter = meter
+        self._confinements: dict[str, Confinement] = {}
+        self.ended: dict[str, JobInfo] = {}
+        self.used: list[UsageChange] = []
+        self.kept: list[JobInfo] = []
+
+    def begin(self, tasks: Iterable[Observed], waiting: Iterable[Dependent], now: float) -> None:
+        """Draw everything, after a start.
+
+        Args:
+            tasks: what runs, as the engine found it.
+            waiting: jobs that wait for others, which the core does not know.
+        """
+        known = self._core.scheduler.jobs
+        self.used += [self._meter.gone(job, now) for job in self._meter.jobs if job not in known]
+        by_job: dict[str, list[Confinement]] = {}
+        for seen in tasks:
+            by_job.setdefault(seen.job, []).append(seen.confinement)
+        self._confinements = {job: loosest(of) for job, of in by_job.items()}
+        self.draw(set(known), now)
+        for dependent in waiting:
+            self.hold(dependent)
+
+    def skip(self, event: ClockJumped) -> set[str]:
+        """The clock was set forward: what jobs hold is not counted for the time that did not pass; says which do."""
+        holders = self._meter.jobs
+        for name in holders:
+            self.used += self._meter.skip(self._core.scheduler.jobs[name], event.at - event.seconds, event.at)
+        return set(holders)
+
+    def confirmed(self, job: str, event: Confirmed) -> None:
+        """The engine said how a job is kept apart from others."""
+        if event.confinement != UNTOLD:
+            self._confinements[job] = event.confinement
+
+    def draw(self, jobs: set[str], now: float) -> None:
+        """Draw those of the jobs that the core knows, and the arrays whose members changed."""
+        known = self._core.scheduler.jobs
+        records = [known[name] for name in jobs if name in known]
+        for record in sorted(records, key=lambda record: record.sequence):
+            confinement = self._confinements.get(record.id, UNTOLD)
+            before = self._job_cache.get(record.id)
+            info = picture(record, self._core.devices, confinement, before)
+            if info.is_kept and before is not None and not before.is_kept:
+                self.kept.append(info)
+            self._job_cache.put(info)
+            change = self._meter.look(record, self._core.devices, self._core.now)
+            if change is not None:
+                self.used.append(change)
+            if info.parent:
+                self._arrays.look(info)
+            if record.state.ended:
+                self.ended[record.id] = info
+        for info in self._arrays.pictures(now):
+            self._job_cache.put(info)
+            if info.ended_at is not None:
+                self.ended[info.id] = info
+
+    def hold(self, dependent: Dependent) -> None:
+        """Draw a job or an array that waits for others."""
+        self._job_cache.put(self._before(dependent))
+
+    def cancel(self, dependent: Dependent, account: str, now: float) -> JobInfo:
+        """A job or an array that waited for others will never start; its last look."""
+        info = picture_cancelled(self._before(dependent), now, account)
+        self._arrays.drop(info.id)
+        self._job_cache.put(info)
+        self.ended[info.id] = info
+        return info
+
+    def forget(self, look: JobInfo) -> None:
+        """A job has ended, and that is stored."""
+        if look.array is None:
+            self._core.forget(look.id)
+        self._arrays.drop(look.id)
+        self._job_cache.drop(look.id)
+        self._confinements.pop(look.id, None)
+
+    def stored(self) -> list[JobInfo]:
+        """What has ended and was used is stored; returns the last looks."""
+        job_views = list(self.ended.values())
+        self.ended, self.used, self.kept = {}, [], []
+        return job_views
+
+    def _before(self, dependent: Dependent) -> JobInfo:
+        job = dependent.job
+        return self._arrays[job.id].picture() if job.id in self._arrays else picture_before(job, dependent.submitted_at)

@@ -1,0 +1,252 @@
+"""Following the output of a job's tasks, from attempt to attempt, as a stream of chunks."""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+import os
+import re
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from millpond.model.errors import InvalidInputError, NotFoundError
+from millpond.model.states import JobState, TaskState
+from millpond.node.task.log_index import Stream
+from millpond.node.task.records import TaskFiles, TaskId, note_of_removal
+from millpond.server.views import log_parts
+from millpond.server.views.job_lookup import JobLookup
+from millpond.specs.api.jobs import JobInfo
+from millpond.specs.api.logs import LogChunk
+
+CHUNK_BYTES: Final = 65_536
+FIRST_POLL_S: Final = 0.01
+LONGEST_POLL_S: Final = 0.2
+"""A reader looks again soon after there was something, and less and less often while there is nothing."""
+KEEP_ALIVE_S: Final = 15.0
+"""A silent stream says something this often, so that a vanished client is noticed."""
+
+_POLL_GROWTH: Final = 1.3
+_CURSOR: Final = re.compile(r"(\d{1,9}):((?:\d{1,9}=\d{1,18})(?:,\d{1,9}=\d{1,18})*)?")
+
+
+@dataclass(slots=True)
+class Position:
+    """Where a reader stands: in which attempt, and how far in each task's log."""
+
+    attempt: int
+    offsets: dict[int, int] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return f"{self.attempt}:" + ",".join(f"{task}={offset}" for task, offset in sorted(self.offsets.items()))
+
+    @staticmethod
+    def parse(text: str) -> Position:
+        """What ``str`` wrote.
+
+        Raises:
+            InvalidInputError: it is something else.
+        """
+        match = _CURSOR.fullmatch(text)
+        if match is None:
+            raise InvalidInputError(f"{text[:60]!r} is not a cursor", "pass on the cursor of the last chunk you got")
+        pairs = [pair.split("=") for pair in (match.group(2) or "").split(",") if pair]
+        return Position(int(match.group(1)), {int(task): int(offset) for task, offset in pairs})
+
+
+@dataclass(frozen=True, slots=True)
+class LogRequest:
+    """What a reader asked for.
+
+    Attributes:
+        task: None is all of them.
+        attempt: None is the present one, and with ``follow`` those after it too.
+        offset: where to begin in the log of ``task``, in bytes.
+        tail: begin with so many last lines of each task's log; None: with the first.
+        since: begin with what was written then or later, in seconds since 1970.
+        timestamps: each chunk says when it was written.
+        cursor: of an earlier chunk; goes on behind it, whatever ``offset``, ``tail`` and ``since`` say.
+    """
+
+    task: int | None = None
+    attempt: int | None = None
+    offset: int = 0
+    follow: bool = False
+    cursor: str = ""
+    tail: int | None = None
+    since: float | None = None
+    timestamps: bool = False
+
+
+class Logs:
+    """Opens the logs of jobs.
+
+    Args:
+        closing: set when the server is about to stop.
+    """
+
+    def __init__(self, state_dir: Path, lookup: JobLookup, closing: threading.Event) -> None:
+        self._state_dir = state_dir
+        self._lookup = lookup
+        self._closing = closing
+
+    async def read(self, job: str, wish: LogRequest) -> AsyncIterator[LogChunk]:
+        """A job's output; everything that can be wrong with the request is raised before the first chunk.
+
+        Raises:
+            NotFoundError, InvalidInputError: there is no such job, task, attempt or place; it is an array.
+        """
+        await asyncio.to_thread(self._lookup.look_at_one, job)
+        look = partial(self._lookup.look, job)
+        reader = await asyncio.to_thread(LogReader, self._state_dir, look, wish, self._closing.is_set)
+        return reader.chunks()
+
+
+class LogReader:
+    """Reads the logs of one job.
+
+    Args:
+        look: the job's present look.
+        closing: whether the server goes away; followers then end without a last word and come back later.
+
+    Raises:
+        NotFoundError, InvalidInputError: there is no such task, attempt or place.
+    """
+
+    def __init__(
+        self, state_dir: Path, look: Callable[[], JobInfo], wish: LogRequest, closing: Callable[[], bool]
+    ) -> None:
+        self._state_dir = state_dir
+        self._look = look
+        self._wish = wish
+        self._closing = closing
+        info = look()
+        if wish.task is not None and not 0 <= wish.task < len(info.tasks):
+            raise NotFoundError(f"job {info.id!r} has no task {wish.task}", f"tasks are 0 to {len(info.tasks) - 1}")
+        if wish.attempt is not None and not 1 <= wish.attempt <= max(info.attempt, 1):
+            raise NotFoundError(f"job {info.id!r} has no attempt {wish.attempt}", f"attempts are 1 to {info.attempt}")
+        if note_of_removal(state_dir, info.id).exists():
+            raise NotFoundError(
+                f"the output of job {info.id!r} was removed to make room", "keep more with `pond up --keep-logs-gib`"
+            )
+        if wish.cursor:
+            self._position = Position.parse(wish.cursor)
+        else:
+            self._position = Position(wish.attempt or max(info.attempt, 1))
+            if wish.task is not None:
+                self._position.offsets[wish.task] = wish.offset
+            if wish.tail is not None or wish.since is not None:
+                tasks = [wish.task] if wish.task is not None else range(len(info.tasks))
+                for task in tasks:
+                    begin = log_parts.begin_of(self._files(info.id, task), wish.tail, wish.since, len(tasks))
+                    self._position.offsets[task] = max(self._position.offsets.get(task, 0), begin)
+
+    async def chunks(self) -> AsyncIterator[LogChunk]:
+        """Everything there is; with ``follow`` also what comes, until the job (or the attempt asked for) is over."""
+        told: set[int] = set()
+        silent_s, pause_s = 0.0, FIRST_POLL_S
+        while True:
+            info = self._look()  # before reading: what an ended task wrote is then all there
+            attempt = self._position.attempt
+            tasks = [self._wish.task] if self._wish.task is not None else range(len(info.tasks))
+            spoke = False
+            for task in tasks:
+                over = _is_over(info, attempt, task)
+                for chunk in self._read(info.id, task, over):
+                    spoke = True
+                    yield chunk
+                if over and task not in told:
+                    told.add(task)
+                    yield self._chunk(info.id, task, attempt_over=True)
+            if all(_is_over(info, attempt, task) for task in tasks):
+                if info.attempt > attempt and self._wish.attempt is None and self._wish.follow:
+                    self._position = Position(attempt + 1)
+                    told.clear()
+                    continue
+                if info.settled:
+                    last = self._wish.task or 0
+                    yield self._chunk(info.id, last, job_over=True, exit_code=info.exit_code)
+                    return
+                if self._wish.attempt is not None:
+                    return
+            if not self._wish.follow or self._closing():
+                return
+            silent_s, pause_s = (0.0, FIRST_POLL_S) if spoke else (silent_s + pause_s, pause_s * _POLL_GROWTH)
+            pause_s = min(pause_s, LONGEST_POLL_S)
+            if silent_s >= KEEP_ALIVE_S:
+                silent_s = 0.0
+                yield self._chunk(info.id, self._wish.task or 0)
+            await asyncio.sleep(pause_s)
+
+    def _files(self, job: str, task: int) -> TaskFiles:
+        return TaskFiles.of(self._state_dir, TaskId(job, self._position.attempt, task))
+
+    def _read(self, job: str, task: int, over: bool) -> Iterator[LogChunk]:
+        """What is new in one task's log, each stream's by itself; a character that is not complete yet is left for
+        later."""
+        files = self._files(job, task)
+        offset = self._position.offsets.get(task, 0)
+        try:
+            file = files.log.open("rb")
+        except FileNotFoundError:
+            return
+        with file:
+            size = os.fstat(file.fileno()).st_size  # what is written from now on waits for the next round
+            while offset < size:
+                file.seek(offset)
+                data = file.read(min(CHUNK_BYTES, size - offset))
+                final = over and offset + len(data) >= size
+                used = 0
+                for part in log_parts.parts_of(files, offset, len(data), by_time=self._wish.timestamps):
+                    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+                    text = decoder.decode(data[used : part.end], final=part.last_of_stream or final)
+                    begin, used = used, part.end - len(decoder.getstate()[0])
+                    if used > begin:
+                        self._position.offsets[task] = offset + used
+                        yield self._chunk(job, task, data=text, offset=offset + begin, part=part)
+                if not used:
+                    return
+                offset += used
+
+    def _chunk(
+        self,
+        job: str,
+        task: int,
+        *,
+        data: str = "",
+        offset: int | None = None,
+        part: log_parts.LogPart | None = None,
+        attempt_over: bool = False,
+        job_over: bool = False,
+        exit_code: int | None = None,
+    ) -> LogChunk:
+        end = self._position.offsets.get(task, 0)
+        return LogChunk(
+            job=job,
+            task=task,
+            attempt=self._position.attempt,
+            offset=end if offset is None else offset,
+            next_offset=end,
+            data=data,
+            stream="stderr" if part is not None and part.stream is Stream.STDERR else "stdout",
+            written_at=part.written_at if part is not None and self._wish.timestamps else None,
+            cursor=str(self._position),
+            attempt_over=attempt_over,
+            job_over=job_over,
+            exit_code=exit_code,
+        )
+
+
+def _is_over(info: JobInfo, attempt: int, task: int) -> bool:
+    """Whether a task writes no more in this attempt."""
+    if info.attempt > attempt or JobState(info.state).ended:
+        return True
+    if info.attempt < attempt or task >= len(info.tasks):
+        return False
+    if info.kept_task is not None and info.kept_task.task == task:
+        return True
+    state = TaskState(info.tasks[task].state)
+    return state.ended or (state is TaskState.QUEUED and info.state == JobState.QUEUED)

@@ -1,0 +1,95 @@
+"""What the API can be asked about machines and their devices."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from millpond.model.errors import NotFoundError
+from millpond.model.events import NodeClosed, NodeOpened
+from millpond.model.nodes import Cordon
+from millpond.node.host.machine import Machine
+from millpond.server.auth.roles import Caller
+from millpond.server.monitoring.telemetry.sampling import Telemetry
+from millpond.server.monitoring.telemetry.slices import SliceMeter, Sources
+from millpond.server.monitoring.telemetry.views import device_statuses, holdings_by_device, slices_by_device
+from millpond.server.runtime.inbox import wall_clock
+from millpond.server.runtime.loop import Loop
+from millpond.server.runtime.queries import CoreQueries
+from millpond.server.startup.isolation import Isolation
+from millpond.server.views.nodes import node_info
+from millpond.server.views.visibility import Reader, reader_of
+from millpond.specs.api.devices import DeviceStatus
+from millpond.specs.api.nodes import CloseRequest, NodeInfo, OpenRequest
+
+
+class Machines:
+    """Shows machines, closes and opens them.
+
+    Args:
+        isolation: whether tasks are kept apart.
+        unlimited: why they are not kept to their amounts; empty where they are.
+
+    Attributes:
+        telemetry, slices: how the devices fare; of none, until told which there are.
+    """
+
+    def __init__(self, loop: Loop, queries: CoreQueries, isolation: Isolation, unlimited: str) -> None:
+        self._loop = loop
+        self._queries = queries
+        self._isolation = isolation
+        self._unlimited = unlimited
+        self.telemetry = Telemetry(Machine((), {}), wall_clock)
+        self.slices = SliceMeter(self.telemetry, Sources(tuple, tuple), wall_clock)
+
+    async def all(self, reader: Reader) -> list[NodeInfo]:
+        """All machines with who holds what."""
+        marks = {"unsandboxed": self._isolation.apart.trouble, "unlimited": self._unlimited}
+        slices = holdings_by_device(self._loop.job_cache.newest_first())
+        nodes = await self._queries.ask(
+            lambda core: [node_info(view, slices).model_copy(update=marks) for view in core.scheduler.node_views()]
+        )
+        return [reader.node(node, self._loop.job_cache.get) for node in nodes]
+
+    async def devices(self, reader: Reader, history: int) -> list[DeviceStatus]:
+        """All devices with their latest figures and who makes what of them.
+
+        Args:
+            history: how many earlier looks are told of each.
+        """
+        nodes = await self._queries.ask(lambda core: core.scheduler.node_views())
+        slices = slices_by_device(self._loop.job_cache.newest_first(), self.slices.latest)
+        found = device_statuses(nodes, slices, self.telemetry, history)
+        return [reader.device(device, self._loop.job_cache.get) for device in found]
+
+    async def close(self, node: str, wish: CloseRequest, caller: Caller) -> NodeInfo:
+        """Let a machine take no new work, from now or from some time on.
+
+        Raises:
+            NotFoundError, InvalidInputError: there is none of that name; the span makes no sense.
+        """
+        await self._queries.answered(self._loop.change_node(partial(_closed, node, wish, caller.user)))
+        return await self._node(node, caller)
+
+    async def open(self, node: str, wish: OpenRequest, caller: Caller) -> NodeInfo:
+        """Let a machine take new work again.
+
+        Raises:
+            NotFoundError, ConflictError: there is none of that name; it is open.
+        """
+        await self._queries.answered(
+            self._loop.change_node(lambda now: NodeOpened(now, node, wish.planned, caller.user))
+        )
+        return await self._node(node, caller)
+
+    async def _node(self, name: str, caller: Caller) -> NodeInfo:
+        found = next((node for node in await self.all(reader_of(caller)) if node.name == name), None)
+        if found is None:
+            raise NotFoundError(f"node {name!r} is gone", "`pond nodes` lists those that are there")
+        return found
+
+
+def _closed(node: str, wish: CloseRequest, by: str, now: float) -> NodeClosed:
+    """What closes a machine as somebody wishes."""
+    begin = now if wish.begin is None else wish.begin
+    is_planned = wish.begin is not None
+    return NodeClosed(now, node, Cordon(begin, wish.until, wish.reason, wish.drain or is_planned, is_planned, by))

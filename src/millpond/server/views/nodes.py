@@ -1,0 +1,98 @@
+"""Nodes and reasons as the API shows them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from millpond.model.nodes import Cordon
+from millpond.model.reasons import Cause, Reason
+from millpond.model.states import JobState
+from millpond.scheduling.nodes.views import DeviceUse, NodeView
+from millpond.server.views.wording import local_time
+from millpond.specs.api.nodes import CordonInfo, DeviceInfo, NodeInfo, SliceInfo
+from millpond.specs.api.reasons import ReasonInfo, RemedyInfo, StartInfo
+
+
+def node_info(view: NodeView, slices: Mapping[str, list[SliceInfo]]) -> NodeInfo:
+    """A machine with what is free of it.
+
+    Args:
+        slices: what tasks hold of devices, by UUID.
+    """
+    node = view.node
+    return NodeInfo(
+        name=node.name,
+        pool=node.pool,
+        cpu_milli=node.cpu_milli,
+        free_cpu_milli=view.free.cpu_milli,
+        cpu_capacity_milli=view.cpu_capacity_milli,
+        memory_mib=node.memory_mib,
+        free_memory_mib=view.free.memory_mib,
+        devices=[_device_info(use, slices.get(use.device.uuid, [])) for use in view.devices],
+        rack=node.rack_name,
+        zone=node.zone_name,
+        schedulable=node.schedulable and view.closure is None,
+        unschedulable_reason=view.closure.reason if view.closure is not None else node.unschedulable_reason,
+        fake=any(device.fake for device in node.devices),
+        closure=None if view.closure is None else _closure_info(view.closure),
+        draining=view.draining,
+        planned=[_closure_info(closure) for closure in view.planned],
+        jobs=list(view.jobs),
+    )
+
+
+def _closure_info(closure: Cordon) -> CordonInfo:
+    return CordonInfo(
+        begin=closure.begin, until=closure.until, reason=closure.reason, drain=closure.drain, by=closure.by
+    )
+
+
+def _device_info(use: DeviceUse, slices: list[SliceInfo]) -> DeviceInfo:
+    device = use.device
+    return DeviceInfo(
+        uuid=device.uuid,
+        index=device.index,
+        vendor=device.vendor,
+        model=device.model,
+        memory_mib=device.memory_mib,
+        free_memory_mib=use.memory_free_mib,
+        free_compute_milli=use.compute_free_milli,
+        health=device.health.value,
+        health_detail=device.health_detail,
+        fake=device.fake,
+        holders=list(use.holders),
+        instance=device.instance,
+        experimental=device.experimental,
+        slices=slices,
+    )
+
+
+def reason_info(job: str, state: JobState, reason: Reason) -> ReasonInfo:
+    """Why a job waits or runs."""
+    remedy, start = reason.remedy, reason.start
+    return ReasonInfo(
+        job=job,
+        state=state.value,
+        cause=reason.cause.value,
+        summary=_summary(reason),
+        numbers=dict(reason.numbers),
+        nodes={failed.value: count for failed, count in reason.nodes},
+        position=reason.position,
+        remedy=RemedyInfo(change=remedy.change, field=remedy.field, value=remedy.value) if remedy else None,
+        start=StartInfo(earliest_at=start.earliest_at, latest_at=start.latest_at, basis=start.basis) if start else None,
+        blocked_by=reason.blocked_by,
+        opens_at=reason.opens_at,
+    )
+
+
+def _summary(reason: Reason) -> str:
+    """The reason in words; the core knows seconds, people know the time of day."""
+    if reason.cause in (Cause.WINDOW_CLOSED, Cause.LENDING_OVER) and reason.opens_at is not None:
+        return f"{reason.summary}; opens {local_time(reason.opens_at)}"
+    if reason.cause is Cause.KEPT and reason.opens_at is not None:
+        return f"{reason.summary} until {local_time(reason.opens_at)}"
+    if reason.cause is not Cause.NODES_CLOSED:
+        return reason.summary
+    if reason.opens_at is None:
+        return f"{reason.summary} until somebody opens them"
+    return f"{reason.summary}; open again {local_time(reason.opens_at)}"

@@ -1,0 +1,81 @@
+"""What the log keeps of the configuration, of the accounts and of measurements, a sentence each."""
+
+from __future__ import annotations
+
+from millpond.model import events
+from millpond.model.amounts import memory_text, milli_text
+from millpond.model.errors import InconsistentStateError
+from millpond.model.nodes import Pool
+from millpond.model.resources import Amount
+from millpond.model.tenants import Limit, Queue
+from millpond.scheduling.explaining.wording import cpus_text, gpus_text
+from millpond.server.views.wording import counted, lasting
+from millpond.specs.config.queues import UNLIMITED
+
+
+def settings_text(event: events.Event) -> str:
+    """A sentence about an event that concerns no job and no closure of a node."""
+    match event:
+        case events.PolicyChanged(ordering=ordering, placement=placement, preempt=preempt, reserve=reserve):
+            preempts = "running work may be ended for its equals" if preempt else "running work is not ended for equals"
+            keeps = "room is kept for the first that waits" if reserve else "no room is kept for those that wait"
+            return f"from now on ordering {ordering} and placement {placement} decide; {preempts}, {keeps}"
+        case events.PoolChanged(pool=pool):
+            return f"pool {pool.name}: {_pool_text(pool)}"
+        case events.QueueChanged(queue=queue):
+            return f"queue {queue.name} below {queue.parent}: {_queue_text(queue)}"
+        case events.LimitChanged(limit=limit):
+            return f"{_limited(limit)} may run {_limit_text(limit)}"
+        case events.ClockJumped(seconds=seconds):
+            return f"the clock was set forward by {lasting(round(seconds))}; time limits and usage do not count them"
+        case events.LoadSampled(node=node, load_milli=load):
+            return f"devices of {node} used to {load / 10:g} %"
+        case events.Tick():
+            return "the scheduler looked at everything"
+        case _:
+            raise InconsistentStateError(f"no words for {type(event).__name__}")
+
+
+def _pool_text(pool: Pool) -> str:
+    parts = [f"cards are {pool.sharing.value}"]
+    if pool.cpu_factor_milli != 1000:
+        parts.append(f"CPUs handed out up to {milli_text(pool.cpu_factor_milli)} times")
+    if pool.suspends:
+        parts.append("work may be suspended" + (f", turns of {lasting(pool.turn_s)}" if pool.turn_s else ""))
+    if pool.lending:
+        parts.append(f"borrowing at {', '.join(map(str, pool.lending))} only")
+    return "; ".join(parts)
+
+
+def _queue_text(queue: Queue) -> str:
+    limit = "no limit" if queue.limit is None else f"limit {_amount_text(queue.limit, UNLIMITED)}"
+    borrows = "" if queue.borrows else ", borrows nothing"
+    return f"guarantee {_amount_text(queue.guarantee, 0)}, {limit}, weight {queue.weight:g}{borrows}"
+
+
+def _limited(limit: Limit) -> str:
+    return f"user {limit.user}" if limit.user else f"queue {limit.queue}"
+
+
+def _limit_text(limit: Limit) -> str:
+    bounds = [
+        None if limit.jobs is None else counted(limit.jobs, "job"),
+        None if limit.gpu_milli is None else gpus_text(limit.gpu_milli),
+        None if limit.cpu_milli is None else cpus_text(limit.cpu_milli),
+    ]
+    told = [bound for bound in bounds if bound is not None]
+    return f"at most {', '.join(told)} at once" if told else "as much as its queues allow"
+
+
+def _amount_text(amount: Amount, unsaid: int) -> str:
+    """What is named of an amount.
+
+    Args:
+        unsaid: the number that stands for a resource which nobody named.
+    """
+    parts = [
+        (amount.gpu_milli, gpus_text(amount.gpu_milli)),
+        (amount.cpu_milli, cpus_text(amount.cpu_milli)),
+        (amount.memory_mib, memory_text(amount.memory_mib)),
+    ]
+    return ", ".join(text for number, text in parts if number != unsaid) or "none"

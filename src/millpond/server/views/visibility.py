@@ -1,0 +1,125 @@
+"""Whose jobs somebody may see, and what they read instead of the names of all others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from millpond.model.events import LimitChanged, QueueChanged
+from millpond.server.auth.roles import AccessTarget, Caller, Verb, allows
+from millpond.server.store.jobs import Owners
+from millpond.specs.api.devices import DeviceStatus, SliceStatus
+from millpond.specs.api.events import EventInfo
+from millpond.specs.api.jobs import JobInfo
+from millpond.specs.api.nodes import NodeInfo
+from millpond.specs.api.plans import PlanInfo
+from millpond.specs.api.reasons import ReasonInfo
+
+VEIL: Final = "a job of another group"
+
+Look = Callable[[str], JobInfo | None]
+"""Finds a job by its id; None when there never was one, as for the name of a queue."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Somebody who reads about jobs.
+
+    Attributes:
+        owners: whose jobs they may see; None: everybody's.
+    """
+
+    owners: Owners | None
+
+    def sees(self, info: JobInfo | None) -> bool:
+        """Whether they may see this job; what is no job, they may."""
+        return self.owners is None or info is None or info.user == self.owners.user or info.group in self.owners.groups
+
+    def reason(self, reason: ReasonInfo, look: Look) -> ReasonInfo:
+        """The reason, without the name of a job in the way that is not for them."""
+        other = reason.blocked_by
+        if not other or self.owners is None or self.sees(look(other)):
+            return reason
+        told = {"summary": reason.summary.replace(other, VEIL), "blocked_by": ""}
+        if reason.remedy is None:
+            return reason.model_copy(update=told)
+        remedy = reason.remedy.model_copy(update={"change": reason.remedy.change.replace(other, VEIL)})
+        return reason.model_copy(update={**told, "remedy": remedy})
+
+    def hears_of(self, event: EventInfo, look: Look) -> bool:
+        """Whether an entry of the log is for them: about a job they may see, a limit of their own, or nobody at all."""
+        if self.owners is None:
+            return True
+        if event.what == QueueChanged.__name__:
+            return False
+        if event.what == LimitChanged.__name__:
+            return bool(event.data["limit"]["user"] == self.owners.user)
+        return self.sees(look(event.about))
+
+    def event(self, event: EventInfo, look: Look) -> EventInfo:
+        """The entry of a history, without the name of a successor that is not for them."""
+        other = event.data.get("for_job", "")
+        if not other or self.owners is None or self.sees(look(other)):
+            return event
+        data = {name: value for name, value in event.data.items() if name != "for_job"}
+        return event.model_copy(update={"text": event.text.replace(other, VEIL), "data": data})
+
+    def plan(self, plan: PlanInfo, look: Look) -> PlanInfo:
+        """The plan, without the names of jobs that are not for them and of whose they are."""
+        if self.owners is None:
+            return plan
+        victims = [
+            victim if self.sees(look(victim.job)) else victim.model_copy(update={"job": VEIL, "user": ""})
+            for victim in plan.victims
+        ]
+        reason = None if plan.reason is None else self.reason(plan.reason, look)
+        return plan.model_copy(update={"victims": victims, "reason": reason})
+
+    def node(self, node: NodeInfo, look: Look) -> NodeInfo:
+        """The machine, without the names of holders that are not for them."""
+        if self.owners is None:
+            return node
+
+        def shown(job: str) -> str:
+            info = look(job)
+            return job if info is not None and self.sees(info) else VEIL
+
+        devices = [
+            device.model_copy(
+                update={
+                    "holders": [shown(job) for job in device.holders],
+                    "slices": [each.model_copy(update={"job": shown(each.job)}) for each in device.slices],
+                }
+            )
+            for device in node.devices
+        ]
+        return node.model_copy(update={"devices": devices, "jobs": [shown(job) for job in node.jobs]})
+
+    def device(self, device: DeviceStatus, look: Look) -> DeviceStatus:
+        """The device, without the names of those who hold it and are not for them."""
+        if self.owners is None:
+            return device
+
+        def shown(part: SliceStatus) -> SliceStatus:
+            info = look(part.job)
+            if info is not None and self.sees(info):
+                return part
+            return part.model_copy(update={"job": VEIL, "user": "", "role": ""})
+
+        return device.model_copy(update={"slices": [shown(part) for part in device.slices]})
+
+
+EVERYBODY: Final = Reader(None)
+
+
+def reader_of(caller: Caller) -> Reader:
+    """What the caller may see of jobs, by their roles."""
+    if caller.admin:
+        return EVERYBODY
+    groups = {
+        group
+        for group in caller.groups
+        if allows(caller, Verb.READ_JOBS, AccessTarget("job", "", groups=frozenset({group})))
+    }
+    return Reader(Owners(caller.user, frozenset(groups)))

@@ -1,0 +1,63 @@
+"""Getting compiled kernels ready before time is taken, as a server has them ready when work arrives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from millpond.scheduling.placement.kernel_warmup import warm
+from millpond.scheduling.settings import Settings
+from millpond.simulation.clusters import uniform_cluster
+from millpond.simulation.core import make_scheduler
+from millpond.simulation.kernel import Simulation, World
+from millpond.simulation.synthetic import SyntheticOptions, synthesise
+
+
+@contextmanager
+def told_of_kernels(on_compiled: Callable[[int], None]) -> Iterator[None]:
+    """Within it, be told how many kernels have been compiled; of those that come from the cache nothing is told.
+
+    Args:
+        on_compiled: also called with 0 when the first one begins; on the thread that compiles.
+    """
+    try:
+        from numba.core import event
+    except ImportError:
+        yield  # there is no compiler
+        return
+
+    class WarmupListener(event.Listener):
+        begun = compiled = 0
+
+        def on_start(self, _: object) -> None:
+            self.begun += 1
+            if self.begun == 1:
+                on_compiled(0)
+
+        def on_end(self, _: object) -> None:
+            self.compiled += 1
+            on_compiled(self.compiled)
+
+    with event.install_listener("numba:compile", WarmupListener()):
+        yield
+
+
+def warm_up(settings: Settings) -> None:
+    """Play a small crowded workload, in which jobs wait, reserve and are preempted, so that every kernel has run.
+
+    The first time on a machine this compiles them, which takes some tens of seconds; later they come from a cache.
+    """
+    try:
+        warm()
+    except ImportError:
+        return  # there is no compiler
+    crowd = synthesise(SyntheticOptions(jobs=80, load=3.0), total_cards=16, cards_per_node=4, seed=0)
+    for durations in ("none", "exact"):
+        for preempt in (True, False):  # who cannot preempt reserves
+            scheduler = make_scheduler(replace(settings, preempt=preempt))
+            Simulation(World(uniform_cluster("4x4"), crowd, durations), scheduler).run()
+
+
+if __name__ == "__main__":
+    warm_up(Settings(preempt=True))

@@ -1,0 +1,280 @@
+"""The bodies of the REST API that are about users, groups, tokens and the audit log.
+
+Instants are seconds since 1970 (UTC). Limits are per account as a whole; None is no limit.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import ConfigDict, Field
+
+from millpond.specs.api.base import ONE_LINE, Body
+from millpond.specs.api.usage import DiskInfo
+from millpond.specs.job.fields import Name
+from millpond.specs.validation import PLAIN_NAME
+
+CSRF_HEADER = "X-CSRF-Token"
+"""What a browser sends beside its cookie with every request that changes something."""
+
+AccountName = Annotated[str, Field(pattern=PLAIN_NAME, max_length=64)]
+"""A name that is safe in paths, headers and logs; the same letters as a user name of a machine."""
+
+Line = Annotated[str, Field(max_length=100, pattern=ONE_LINE)]
+"""Free text that people give things as a label."""
+
+Secret = Annotated[str, Field(max_length=256)]
+GroupRole = Literal["lead", "member", "viewer"]
+Seconds = Annotated[float, Field(gt=0, le=10 * 366 * 86_400)]
+
+
+class AccountRequest(Body):
+    """Base of what is sent to change accounts: an unknown field is a mistake, not something to pass over."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class LimitsBody(AccountRequest):
+    """What an account may hold at once, on the server's disk too, and how long one of its dev jobs may run."""
+
+    jobs: Annotated[int, Field(ge=0, le=10**9)] | None = None
+    gpu_milli: Annotated[int, Field(ge=0, le=10**12)] | None = None
+    cpu_milli: Annotated[int, Field(ge=0, le=10**12)] | None = None
+    dev_s: Seconds | None = None
+    disk_bytes: Annotated[int, Field(ge=0, le=2**62)] | None = None
+
+
+class LoginRequest(AccountRequest):
+    """Who one is, by password or by invitation.
+
+    Attributes:
+        invitation: instead of user and password: what an admin handed over; ``new_password`` is needed with it.
+        session: answer with a cookie, for browsers, instead of a token.
+        label: what the token is called in lists.
+    """
+
+    user: Annotated[str, Field(max_length=64)] = ""
+    password: Secret = ""
+    invitation: Secret = ""
+    new_password: Secret = ""
+    session: bool = False
+    label: Line = ""
+
+
+class LoginInfo(Body):
+    """A login that was accepted: a token, or for a session what goes into the header ``X-CSRF-Token``."""
+
+    user: str
+    token: str = ""
+    csrf: str = ""
+    expires_at: float | None = None
+
+
+class PasswordChange(AccountRequest):
+    """Another password for oneself; the present one may be left out only by the owner of the server."""
+
+    password: Secret = ""
+    new_password: Secret
+
+
+class MembershipInfo(Body):
+    """A group that somebody is in, and as what."""
+
+    group: str
+    queue: str
+    role: str
+
+
+class GroupInvitationInfo(Body):
+    """A place in a group that one has been offered; ``until`` is in seconds since 1970."""
+
+    group: str
+    role: str
+    by: str
+    until: float
+
+
+class WhoInfo(Body):
+    """Who is asking.
+
+    Attributes:
+        invitations: places in groups that one can accept.
+        how: ``owner`` (the token in the state directory), ``token`` or ``session``.
+        verbs: what the token in use is confined to; empty: to nothing.
+        disk: what one holds on the server's disk, and what one's groups hold; as of some seconds ago.
+    """
+
+    user: str
+    admin: bool
+    how: str
+    groups: list[MembershipInfo] = Field(default=[])
+    invitations: list[GroupInvitationInfo] = Field(default=[])
+    verbs: list[str] = Field(default=[])
+    limits: LimitsBody = LimitsBody()
+    disk: list[DiskInfo] = Field(default=[])
+
+
+class NewUser(AccountRequest):
+    """An account to be made.
+
+    Attributes:
+        service: a program's: it gets tokens and never a password.
+    """
+
+    name: AccountName
+    admin: bool = False
+    service: bool = False
+    group: AccountName | None = None
+    role: GroupRole = "member"
+    limits: LimitsBody = LimitsBody()
+
+
+class UserChange(AccountRequest):
+    """What should be otherwise about an account; what is left out stays."""
+
+    admin: bool | None = None
+    disabled: bool | None = None
+    limits: LimitsBody | None = None
+
+
+class UserInfo(Body):
+    """An account."""
+
+    name: str
+    admin: bool = False
+    service: bool = False
+    disabled: bool = False
+    has_password: bool = False
+    created_at: float = 0.0
+    groups: list[MembershipInfo] = Field(default=[])
+    limits: LimitsBody = LimitsBody()
+
+
+class ChangedUser(UserInfo):
+    """An account as it is now; ``warning`` says what else follows from the change."""
+
+    warning: str = ""
+
+
+class UserList(Body):
+    """The accounts that one may see."""
+
+    users: list[UserInfo]
+
+
+class Invitation(Body):
+    """A secret by which a user chooses a password, once; nobody can see it again.
+
+    Attributes:
+        warning: what else follows from there being one user more.
+    """
+
+    user: UserInfo
+    invitation: str = ""
+    expires_at: float | None = None
+    warning: str = ""
+
+
+class NewGroup(AccountRequest):
+    """A group to be made; its queue is made with it where there is none of that name. Default: the group's name."""
+
+    name: AccountName
+    queue: Name | None = None
+    limits: LimitsBody = LimitsBody()
+
+
+class GroupChange(AccountRequest):
+    """Other limits for a group."""
+
+    limits: LimitsBody
+
+
+class MemberInfo(Body):
+    """Who is in a group, and as what."""
+
+    user: str
+    role: str
+
+
+class GroupInfo(Body):
+    """A group and its members, the oldest first.
+
+    Attributes:
+        invited: who has been invited and has not answered; for those alone who choose the members.
+    """
+
+    name: str
+    queue: str
+    members: list[MemberInfo] = Field(default=[])
+    invited: list[MemberInfo] = Field(default=[])
+    limits: LimitsBody = LimitsBody()
+
+
+class GroupList(Body):
+    """The groups that one may see."""
+
+    groups: list[GroupInfo]
+
+
+class Membership(AccountRequest):
+    """As what somebody should be in a group."""
+
+    role: GroupRole = "member"
+
+
+class NewToken(AccountRequest):
+    """A token to be made.
+
+    Attributes:
+        user: for whom; left out: for oneself. Others' only by an admin, such as for a service.
+        verbs: what it is confined to; empty: to nothing.
+        lifetime_s: None: until it is revoked.
+    """
+
+    name: Line
+    user: AccountName | None = None
+    verbs: Annotated[list[Annotated[str, Field(max_length=40)]], Field(max_length=50)] = Field(default=[])
+    lifetime_s: Seconds | None = 90 * 86_400.0
+
+
+class TokenInfo(Body):
+    """What is known of a token. ``secret`` is there once, in the answer that made it."""
+
+    id: str
+    kind: str
+    user: str
+    name: str
+    verbs: list[str] = Field(default=[])
+    created_at: float
+    expires_at: float | None = None
+    revoked_at: float | None = None
+    used_at: float | None = None
+    secret: str = ""
+
+
+class TokenList(Body):
+    """Tokens, the newest first."""
+
+    tokens: list[TokenInfo]
+
+
+class AuditInfo(Body):
+    """One request that changed something, or was refused to; ``status`` is that of the answer."""
+
+    at: float
+    user: str
+    address: str
+    how: str
+    verb: str
+    kind: str
+    object: str
+    group: str
+    before: str
+    after: str
+    status: int
+
+
+class AuditList(Body):
+    """Entries of the audit log, the newest first."""
+
+    entries: list[AuditInfo]

@@ -1,0 +1,59 @@
+"""Bodies about what happened, and who was told of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from millpond.specs.api.base import Body
+
+
+class EventInfo(Body):
+    """One entry of a job's history: something that happened, or something that was decided.
+
+    Attributes:
+        seq: rises within one history; in one of the whole server it is the place in the log.
+        about: the job or the node that it is about.
+        what: the event's or decision's type (``JobSubmitted``, ``Start``).
+        decided: true for a decision of the scheduler, false for an event.
+        text: one sentence for people.
+        data: the record itself.
+    """
+
+    seq: int
+    at: float
+    what: str
+    decided: bool
+    text: str
+    data: dict[str, Any]
+    about: str = ""
+
+
+class EventList(Body):
+    """What happened and what was decided, oldest first."""
+
+    events: list[EventInfo]
+
+
+class DeliveryInfo(Body):
+    """Something that was or is to be told to a webhook.
+
+    Attributes:
+        state: ``waiting``, ``delivered`` or ``given up``.
+        due_at: when it is tried next, while it waits.
+        trouble: what went wrong last.
+    """
+
+    id: int
+    hook: str
+    at: float
+    text: str
+    state: str
+    tries: int
+    due_at: float
+    trouble: str = ""
+
+
+class DeliveryList(Body):
+    """Deliveries, newest first."""
+
+    deliveries: list[DeliveryInfo]

@@ -1,0 +1,129 @@
+"""The bodies of the REST API about files: contents, datasets, outputs, metrics. Sizes are bytes."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, Literal
+
+from pydantic import Field
+
+from millpond.specs.api.base import Body
+from millpond.specs.job.snapshots import Digest
+
+Visibility = Literal["private", "group", "everyone"]
+"""Who sees something beside whose it is and admins: nobody, the group that it was put for, all."""
+
+MOST_DIGESTS: Final = 10_000
+"""Contents that one request may ask about."""
+
+
+class BlobList(Body):
+    """Contents by their SHA-256: asked about, or missing."""
+
+    digests: Annotated[list[Digest], Field(max_length=MOST_DIGESTS)]
+
+
+class BlobInfo(Body):
+    """A content that is here now."""
+
+    digest: str
+
+
+class BlobProgress(Body):
+    """How much of a content is here.
+
+    Attributes:
+        received: bytes that the caller has sent of it; all of it where it is ``whole``, whoever sent it.
+        busy: another request of the caller's is sending more.
+    """
+
+    digest: str
+    whole: bool
+    received: int
+    busy: bool = False
+
+
+class DatasetPut(Body):
+    """A new version of a dataset: the snapshot that was sent for it.
+
+    Attributes:
+        visibility: left out: as it was, or ``group``.
+    """
+
+    snapshot: Digest
+    visibility: Visibility | None = None
+
+
+class DatasetChange(Body):
+    """Who sees a dataset from now on."""
+
+    visibility: Visibility
+
+
+class DatasetInfo(Body):
+    """A version of a dataset.
+
+    Attributes:
+        reference: how a job file names it.
+        digest: of its snapshot; the same content has the same one.
+        size: bytes of all ``specs.job.snapshots``.
+    """
+
+    name: str
+    version: int
+    reference: str
+    digest: str
+    files: int
+    size: int
+    user: str
+    created_at: float
+    group: str = ""
+    visibility: Visibility = "everyone"
+
+
+class DatasetList(Body):
+    """Every version, by name, the latest first."""
+
+    datasets: list[DatasetInfo]
+
+
+class OutputFile(Body):
+    """A file that a job left; ``size`` in bytes. ``version`` is another as soon as the content is: its ``ETag``."""
+
+    path: str
+    size: int
+    modified_at: float
+    version: str = ""
+
+
+class OutputList(Body):
+    """What an attempt of a job left; ``truncated`` says that there is more."""
+
+    job: str
+    attempt: int
+    files: list[OutputFile]
+    truncated: bool = False
+
+
+class MetricPoint(Body):
+    """One value (None: it was not finite), when it was reported, and at which step of the program's own count."""
+
+    at: float
+    value: float | None
+    step: float | None = None
+
+
+class MetricSeries(Body):
+    """The values of one metric of one task, oldest first."""
+
+    task: int
+    name: str
+    points: list[MetricPoint]
+
+
+class MetricsInfo(Body):
+    """What an attempt's tasks reported; ``truncated`` says that older points were left out."""
+
+    job: str
+    attempt: int
+    series: list[MetricSeries]
+    truncated: bool = False

@@ -1,0 +1,238 @@
+"""Bodies about jobs: how they look, what they were submitted as, and links to what they serve."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from pydantic import Field, RootModel
+
+from millpond.model.states import JobState, TaskState
+from millpond.specs.api.base import Body
+
+MOST_TOGETHER: Final = 1_000
+"""Jobs of one submission."""
+
+_FINAL: Final = frozenset(state.value for state in JobState if state.ended)
+
+
+class DeviceGrant(Body):
+    """What a task holds of one device."""
+
+    uuid: str
+    index: int
+    model: str
+    compute_milli: int
+    limit_milli: int
+    memory_mib: int
+    fake: bool = False
+
+
+def beyond_exit_code(detail: str, code: int | None) -> str:
+    """What the engine said about an end, without the exit code where that is told already."""
+    told = f"exit code {code}"
+    return "" if detail == told else detail.removeprefix(f"{told}: ")
+
+
+class TaskInfo(Body):
+    """One task of a job in its present (or last) attempt.
+
+    Attributes:
+        state: a ``model.states.TaskState``.
+        node: empty while it has no place.
+        exit_code: as a shell shows it, once it has ended.
+        detail: what the engine said about its end.
+    """
+
+    task: int
+    role: str
+    state: str
+    node: str = ""
+    devices: list[DeviceGrant] = Field(default=[])
+    exit_code: int | None = None
+    detail: str = ""
+
+
+class ArrayInfo(Body):
+    """How far the members of an array have come.
+
+    Attributes:
+        indices: which members there are: ``0-99``.
+        parallel: at most so many at once; None: no bound.
+        sweep: whether the members are trials of a sweep.
+        unsubmitted: not yet handed to the scheduler.
+        waiting: handed to the scheduler, and in line.
+        running: started and not ended.
+        pruned: trials that were stopped because they fell behind.
+    """
+
+    count: int
+    indices: str
+    parallel: int | None = None
+    sweep: bool = False
+    unsubmitted: int = 0
+    waiting: int = 0
+    running: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    cancelled: int = 0
+    pruned: int = 0
+
+    @property
+    def ended(self) -> int:
+        """Members that have ended, however."""
+        return self.succeeded + self.failed + self.cancelled + self.pruned
+
+    @property
+    def summary(self) -> str:
+        """For people: ``3412/10000 done, 32 running, 2 failed``."""
+        parts = {"running": self.running, "failed": self.failed, "cancelled": self.cancelled, "stopped": self.pruned}
+        return ", ".join([f"{self.ended}/{self.count} done", *(f"{n} {what}" for what, n in parts.items() if n)])
+
+
+class JobInfo(Body):
+    """A job as lists and details show it.
+
+    Attributes:
+        name: the name its submitter gave; empty when none.
+        state: a ``model.states.JobState``.
+        attempt: its present run, from 1; 0 before the first.
+        started_at: when its present or last run started.
+        gpus: what it asks for, for people: ``2``, ``0.25``, ``4 x 2`` (tasks x cards), ``0``.
+        exit_code: of an ended job: 0, or the code of the first task that failed; of one whose place is kept, that.
+        reason: while it waits, why, in one sentence.
+        warnings: what was ignored in its job file; only in the answer to a submission.
+        group: the group of users it belongs to; empty when none.
+        array: of an array: how far its members have come.
+        parent, index: of a member: its array, and its number in it.
+        unsandboxed: its present (or last) run can see files and processes of others.
+        limited_by: what keeps that run to the CPUs and the memory it asked for: ``control-group`` (all its processes
+            together) or ``process`` (each by itself); empty: unknown, or it never ran.
+        held_by: what keeps that run to its parts of cards: ``gate``, ``mps``, ``mig`` or ``nothing``; empty: it has
+            whole cards, none, or pretended ones.
+        hold_reason: why nothing does.
+        network: that of that run: ``host`` (the machine's) or ``private`` (shared by its tasks alone); empty: unknown.
+        scaled_to_zero: why a service has no replicas for now; empty when it has, or waits for them.
+        suspension: how it is suspended, and why; of one that runs, why it could not be suspended; of one that is
+            queued, that it waits to be resumed, as its run ended while people kept it suspended; else empty.
+        leaving: it was told to leave its cards, and has not left them yet.
+        migration: how this run came, or comes, to other cards than it had, ``live-migrated`` or ``restart-migrated``,
+            or why it did not; empty when that was never asked.
+        suspended_at: since when that run is suspended, or was until its end; None when it is not.
+        suspended_s: how long it was suspended before that, in seconds.
+        share_class: who goes first where it shares a device: ``online``, ``normal``, ``backfill``.
+        kept_until: of one that has failed: up to when the place of its failed task is kept for a look inside, unless it
+            is given back before; None: it is not.
+        requests_wait_until: when the first of the requests that wait for a replica of a service is answered with an
+            error; None where none waits.
+        apart: the server has a copy of another server's state: it starts and ends nothing, and does not know what
+            becomes of the job.
+    """
+
+    id: str
+    name: str
+    queue: str
+    pool: str
+    user: str
+    kind: str
+    priority: str
+    state: str
+    attempt: int
+    submitted_at: float
+    first_started_at: float | None = None
+    started_at: float | None = None
+    ended_at: float | None = None
+    gpus: str = "0"
+    gpu_milli: int = 0
+    tasks: list[TaskInfo] = Field(default=[])
+    preemptions: int = 0
+    failures: int = 0
+    exit_code: int | None = None
+    reason: str = ""
+    warnings: list[str] = Field(default=[])
+    group: str = ""
+    array: ArrayInfo | None = None
+    parent: str = ""
+    index: int | None = None
+    unsandboxed: bool = False
+    limited_by: str = ""
+    held_by: str = ""
+    hold_reason: str = ""
+    network: str = ""
+    scaled_to_zero: str = ""
+    suspension: str = ""
+    leaving: bool = False
+    migration: str = ""
+    suspended_at: float | None = None
+    suspended_s: float = 0.0
+    share_class: str = "normal"
+    kept_until: float | None = None
+    requests_wait_until: float | None = None
+    apart: bool = False
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether it has failed and goes on only in that the place of the failed task is kept."""
+        return self.kept_until is not None and self.state in (JobState.RUNNING, JobState.STOPPING)
+
+    @property
+    def settled(self) -> str:
+        """How its work has ended: a final ``model.states.JobState``, also while its place is kept; empty before."""
+        if self.is_kept:
+            return JobState.FAILED.value
+        return self.state if self.state in _FINAL else ""
+
+    @property
+    def kept_task(self) -> TaskInfo | None:
+        """The task whose place is kept."""
+        return next((task for task in self.tasks if self.is_kept and task.state == TaskState.RUNNING), None)
+
+    @property
+    def culprit(self) -> TaskInfo | None:
+        """The task that it ended by, as far as any says something of its end: the first with an exit code."""
+        unfinished = [task for task in self.tasks if task.detail and task.state != "succeeded"]
+        return next(iter(sorted(unfinished, key=lambda task: not task.exit_code)), None)
+
+    @property
+    def blamed(self) -> str:
+        """That task and the engine's word about its end, as far as they say more than the job's exit code."""
+        task = self.culprit
+        if task is None:
+            return ""
+        return f"{self.naming(task)}{beyond_exit_code(task.detail, self.exit_code)}".removesuffix(": ")
+
+    def naming(self, task: TaskInfo) -> str:
+        """A task before what is said of it; nothing where the job has one task alone."""
+        return f"task {task.task} ({task.role}): " if len(self.tasks) > 1 else ""
+
+    def ran_s(self, now: float) -> float | None:
+        """Seconds that its present or last run has been at work, not suspended; None while it waits for one."""
+        if self.started_at is None or self.state == "queued":
+            return None
+        ends = [at for at in (self.suspended_at, self.ended_at) if at is not None]
+        return max(0.0, min(ends, default=now) - self.started_at - self.suspended_s)
+
+
+class JobList(Body):
+    """Jobs, newest first; ``truncated`` says that ``limit`` cut the list."""
+
+    jobs: list[JobInfo]
+    truncated: bool = False
+
+
+class JobDocument(RootModel[dict[str, Any]]):
+    """A job file as it was submitted: not read any further, so that newer fields are kept."""
+
+
+class LinkInfo(Body):
+    """A link to what a job serves.
+
+    Attributes:
+        open_path: signs one browser in and leads on to ``path``; works once, for ``good_for_s`` seconds.
+        path: where the programs are, for those who are signed in or send the token.
+        open_url: the same link where the job has an origin of its own, whole; otherwise empty.
+    """
+
+    open_path: str
+    path: str
+    good_for_s: float
+    open_url: str = ""

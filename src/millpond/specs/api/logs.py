@@ -1,0 +1,40 @@
+"""Bodies about output: what a job's tasks wrote, piece by piece."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from millpond.specs.api.base import Body
+
+LogStream = Literal["stdout", "stderr"]
+
+FIRST_CURSOR = "1:"
+"""The one cursor that a client may make up: a log stream from here begins with a job's first run, not with its present
+one. All others are a server's, to be passed back as they came."""
+
+
+class LogChunk(Body):
+    """A piece of a task's output: one line of an NDJSON stream.
+
+    Attributes:
+        offset, next_offset: where the piece begins and ends in the task's log file, in bytes.
+        data: the text; bytes that are not UTF-8 become U+FFFD.
+        stream: what it was written to: ``stdout`` or ``stderr``.
+        written_at: when it was written, in seconds since 1970; null where that is not known, or was not asked for.
+        cursor: ask with ``?cursor=`` to go on behind this piece after a lost connection.
+        attempt_over: everything of this task in this attempt has been sent.
+        job_over: the last line of the stream: the job has ended. ``exit_code`` is then the job's.
+    """
+
+    job: str
+    task: int
+    attempt: int
+    offset: int
+    next_offset: int
+    data: str = ""
+    stream: LogStream = "stdout"
+    written_at: float | None = None
+    cursor: str = ""
+    attempt_over: bool = False
+    job_over: bool = False
+    exit_code: int | None = None

@@ -1,0 +1,81 @@
+"""What a server says of itself: to those who ask it, and in its state directory to those who look for it."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from millpond.specs.api.base import Body
+
+SERVER_FILE = "server.json"
+"""Name of the file in the state directory by which clients find a running server (``ServerFile``)."""
+
+STANDBY_FILE = "standby.json"
+"""The same about a server that stands by."""
+
+FIRST_LOGIN_FILE = "first-login"
+"""Name of the file in the state directory with the invitation for the first login from elsewhere."""
+
+
+class ServerFile(Body):
+    """``server.json`` in the state directory while a server runs.
+
+    Attributes:
+        url: base address, without a slash at the end.
+        token_path: file whose content is the API token.
+        certificate_path: file with the certificate that the server shows; empty where it does not encrypt.
+    """
+
+    url: str
+    pid: int
+    token_path: str
+    version: str
+    certificate_path: str = ""
+
+
+class ServerInfo(Body):
+    """The server itself.
+
+    Attributes:
+        engine: what carries decisions out: ``local``.
+        fake: whether any device is pretended.
+        jobs: how many jobs are in which state.
+        unsandboxed: why jobs are not kept apart from each other on this machine; empty when they are.
+        unshared: why slices and swapping of real cards are refused, as another server shares them out; empty where
+            they are not.
+        unlimited: why all processes of a task together are not kept to what it asked for; empty when they are.
+        notes: what was said of its start: options of the last start that count still, jobs that lost their machine.
+        apart: why it changes nothing, where it has a copy of another server's state; else empty.
+    """
+
+    version: str
+    url: str
+    engine: str
+    fake: bool
+    pid: int
+    state_dir: str
+    started_at: float
+    ordering: str
+    placement: str
+    jobs: dict[str, int] = Field(default={})
+    unsandboxed: str = ""
+    unlimited: str = ""
+    unshared: str = ""
+    apart: str = ""
+    notes: list[str] = Field(default=[])
+
+
+class HealthInfo(Body):
+    """Answer of ``/healthz`` and ``/readyz``.
+
+    Attributes:
+        status: ``ok`` or ``ready``; ``degraded`` while it answers and takes no new work on, or starts none; else the
+            reason why not.
+        degraded: why it takes none on or starts none; empty unless the status is ``degraded``.
+        standby: another server leads, and this one waits to take over.
+        leader: base address of the one that leads, when that is another.
+    """
+
+    status: str
+    degraded: str = ""
+    standby: bool = False
+    leader: str = ""

@@ -1,0 +1,90 @@
+"""The bodies of the REST API about services and their revisions."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from millpond.specs.api.base import Body, CanaryPercent
+
+
+class RevisionInfo(Body):
+    """One revision of a service.
+
+    Attributes:
+        phase: ``rolling``, ``canary``, ``undoing``, ``current``, ``retired`` or ``undone``.
+        percent: of the requests, while it is a canary.
+        running: replicas that run now.
+        target: replicas that it is to have once it has taken over.
+        told: why it is where it is; may be empty.
+    """
+
+    number: int
+    job: str
+    user: str
+    created_at: float
+    phase: str
+    paused: bool = False
+    percent: float = 0.0
+    running: int = 0
+    target: int = 0
+    told: str = ""
+
+
+class ServiceInfo(Body):
+    """What stands behind the address of a service, and what was asked of it since the server began.
+
+    Attributes:
+        path: where the proxy shows it.
+        url: its own origin, if it has one; otherwise empty.
+        replicas: tasks that run or are about to.
+        ready: those of them that take requests now.
+        revisions: the first first; empty when it was never updated.
+        open_requests: now, those that wait for a replica included.
+        cold_starts: how often a request woke it from having no replicas.
+        mean_cold_start_s, longest_cold_start_s: from such a request to the first ready replica.
+    """
+
+    service: str
+    path: str
+    url: str = ""
+    replicas: int = 0
+    ready: int = 0
+    revisions: list[RevisionInfo] = Field(default=[])
+    requests: int = 0
+    open_requests: int = 0
+    cold_starts: int = 0
+    mean_cold_start_s: float = 0.0
+    longest_cold_start_s: float = 0.0
+
+
+class FieldChange(Body):
+    """A field of a job file that is to have another value; null where it is left out."""
+
+    field: str
+    before: Any = None
+    after: Any = None
+
+
+class RevisionRequest(Body):
+    """Another job file for a service.
+
+    Attributes:
+        canary: percentage of the requests that it gets first; left out: as its file says.
+    """
+
+    document: dict[str, Any]
+    canary: CanaryPercent | None = None
+
+
+class RevisionPlan(Body):
+    """What another job file would change of a service."""
+
+    changes: list[FieldChange]
+
+
+class RolloutRequest(Body):
+    """What is to become of the revision of a service that is on its way; ``undo`` without one goes back by one."""
+
+    act: Literal["pause", "resume", "promote", "undo"]

@@ -1,0 +1,1 @@
+"""The server's configuration file, section by section."""

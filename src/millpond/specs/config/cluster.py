@@ -1,0 +1,257 @@
+"""The server's configuration file as a whole; its sections have files of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from millpond.model.errors import UnavailableError
+from millpond.model.nodes import DEFAULT_POOL, Node, Pool
+from millpond.model.power import PowerRule
+from millpond.model.sharing import MigLayout, SliceRules
+from millpond.model.tenants import DEFAULT_QUEUE, ROOT_QUEUE, Queue
+from millpond.specs.config.dev_rules import DevFile, DevRules
+from millpond.specs.config.fake_nodes import NodeFile
+from millpond.specs.config.listening import ListenFile, ListenRules
+from millpond.specs.config.oidc import CALLBACK_PATH, OidcFile, OidcRules
+from millpond.specs.config.pools import PoolFile
+from millpond.specs.config.prices import PriceList, PricesFile
+from millpond.specs.config.provisioning import ContainersFile, ProvisioningRules, SourceFile
+from millpond.specs.config.queues import QueueFile, QueuePaths, parents_first
+from millpond.specs.config.secret_files import secret_in
+from millpond.specs.config.slicing import MigFile
+from millpond.specs.config.ssh_gateway import SshFile, SshRules
+from millpond.specs.config.tasks import RunAs, RunAsFile, TaskRules, TasksFile
+from millpond.specs.config.webhooks import Webhook, WebhookFile
+from millpond.specs.errors import Problem, SpecError, suggest
+from millpond.specs.job.fields import Memory
+from millpond.specs.job.mounts import HostPath
+from millpond.specs.source_positions import Located, read_documents
+from millpond.specs.validation import Strict, validate
+
+
+class SecretsFile(Strict):
+    """How secrets are kept from now on; older ones stay as they are.
+
+    Attributes:
+        cipher: for secrets that are written from now on.
+    """
+
+    cipher: Literal["aes-256-gcm", "sm4-gcm"] = "aes-256-gcm"
+
+
+class ClusterFile(Strict):
+    """The whole file.
+
+    Attributes:
+        dev: rules for places to work.
+        listen: how requests come in.
+        ssh: the SSH gateway; left out: none.
+        pools: sets of machines with one sharing policy.
+        queues: the tenant tree below ``root``.
+        nodes: pretended machines, for trying things out.
+        oidc: signing on with an OpenID Connect provider.
+        prices: what an hour of a card costs, for usage reports.
+        webhooks: receivers of what happens to jobs.
+        run_as: as which users of the machine tasks run.
+        tasks: what tasks are kept to besides what they ask for.
+        secrets: how secrets are kept.
+        containers: what runs containers.
+        sources: slow places whose data is copied to a near disk first.
+        cache: folder for these copies; left out: in the state directory.
+        mig: what empty cards in MIG mode are divided into.
+        swap_memory: host memory of the machine for work that was swapped off its devices; left out: a part of all.
+    """
+
+    dev: DevFile = DevFile()
+    listen: ListenFile = ListenFile()
+    ssh: SshFile | None = None
+    pools: list[PoolFile] = Field(default=[])
+    queues: list[QueueFile] = Field(default=[])
+    nodes: list[NodeFile] = Field(default=[])
+    oidc: OidcFile | None = None
+    prices: PricesFile = PricesFile()
+    webhooks: list[WebhookFile] = Field(default=[])
+    run_as: RunAsFile = RunAsFile()
+    tasks: TasksFile = TasksFile()
+    secrets: SecretsFile = SecretsFile()
+    containers: ContainersFile = ContainersFile()
+    sources: list[SourceFile] = Field(default=[])
+    cache: HostPath | None = None
+    swap_memory: Memory | None = None
+    mig: MigFile | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterConfig:
+    """A checked configuration; queues come after their parents, ``paths`` are by queue, ``slices`` and ``power`` by
+    pool."""
+
+    pools: tuple[Pool, ...] = ()
+    queues: tuple[Queue, ...] = ()
+    nodes: tuple[Node, ...] = ()
+    prices: PriceList = PriceList()
+    webhooks: tuple[Webhook, ...] = ()
+    paths: Mapping[str, QueuePaths] = field(default_factory=dict)
+    dev: DevRules = DevRules()
+    provisioning: ProvisioningRules = ProvisioningRules()
+    listening: ListenRules = ListenRules()
+    ssh: SshRules | None = None
+    run_as: RunAs = RunAs()
+    tasks: TaskRules = TaskRules()
+    cipher: str = "aes-256-gcm"
+    oidc: OidcRules | None = None
+    slices: Mapping[str, SliceRules] = field(default_factory=dict)
+    power: Mapping[str, PowerRule] = field(default_factory=dict)
+    swap_mib: int | None = None
+    mig: MigLayout | None = None
+
+
+def load_cluster(path: Path) -> ClusterConfig:
+    """The configuration in a file.
+
+    Raises:
+        UnavailableError: the file cannot be read.
+        SpecError: it is wrong, with every fault found.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise UnavailableError(f"cannot read {path} ({reason})", "name a readable configuration file") from error
+    return read_cluster(text, str(path))
+
+
+def read_cluster(text: str, source: str = "") -> ClusterConfig:
+    """The configuration in a text.
+
+    Raises:
+        SpecError: it is wrong, with every fault found.
+    """
+    documents = read_documents(text, source)
+    if len(documents) > 1:
+        raise SpecError([documents[1].problem((), "a second document", "keep the configuration in one")])
+    located = documents[0]
+    file = validate(ClusterFile, located)
+    problems = [
+        *_repeated_names(file, located),
+        *_unknown_names(file, located),
+        *_nested_sources(file, located),
+    ]
+    webhooks, oidc = _webhooks(file, located, problems), _oidc(file, located, problems)
+    if problems:
+        raise SpecError(problems)
+    return ClusterConfig(
+        tuple(pool.pool() for pool in file.pools),
+        tuple(parents_first([queue.queue() for queue in file.queues])),
+        tuple(node.node() for node in file.nodes),
+        PriceList(file.prices.currency, file.prices.gpu_hour) if file.prices.gpu_hour else PriceList(),
+        webhooks,
+        {queue.name: queue.paths() for queue in file.queues},
+        DevRules(
+            file.dev.idle_after,
+            file.dev.warn_before,
+            file.dev.on_idle,
+            file.dev.longest,
+            file.dev.open_pages == "touched",
+        ),
+        _provisioning(file),
+        file.listen.listening(),
+        SshRules(file.ssh.host, file.ssh.port) if file.ssh else None,
+        file.run_as.rule(),
+        file.tasks.rules(),
+        file.secrets.cipher,
+        oidc,
+        {pool.name: pool.slices.rules() for pool in file.pools},
+        {pool.name: pool.power.rule() for pool in file.pools if pool.power is not None},
+        file.swap_memory,
+        None if file.mig is None else file.mig.layout(),
+    )
+
+
+def _provisioning(file: ClusterFile) -> ProvisioningRules:
+    cache = None if file.cache is None else Path(file.cache)
+    images = {pool.name: tuple(pool.images) for pool in file.pools if pool.images is not None}
+    return ProvisioningRules(file.containers.runtime, tuple(source.source() for source in file.sources), cache, images)
+
+
+def _webhooks(file: ClusterFile, located: Located, problems: list[Problem]) -> tuple[Webhook, ...]:
+    return tuple(
+        Webhook(
+            hook.name,
+            hook.url,
+            tuple(hook.on),
+            tuple(hook.queues),
+            hook.format,
+            secret_in(hook.secret_file, located, ("webhooks", index, "secret_file"), problems),
+            hook.secret or "",
+        )
+        for index, hook in enumerate(file.webhooks)
+    )
+
+
+def _oidc(file: ClusterFile, located: Located, problems: list[Problem]) -> OidcRules | None:
+    if file.oidc is None:
+        return None
+    public_url = file.listen.listening().public_url
+    if not public_url:
+        hint = f"set listen.public_url: the provider sends people back to it, at {CALLBACK_PATH}"
+        problems.append(located.problem(("oidc",), "no address to come back to", hint, at_key=True))
+    secret = secret_in(file.oidc.client_secret_file, located, ("oidc", "client_secret_file"), problems)
+    return file.oidc.rules(secret, public_url)
+
+
+def _repeated_names(file: ClusterFile, located: Located) -> list[Problem]:
+    problems = []
+    names = {
+        "pools": [pool.name for pool in file.pools],
+        "queues": [queue.name for queue in file.queues],
+        "nodes": [node.name for node in file.nodes],
+        "webhooks": [hook.name for hook in file.webhooks],
+        "sources": [source.name for source in file.sources],
+    }
+    for section, entries in names.items():
+        seen: set[str] = {ROOT_QUEUE} if section == "queues" else set()
+        for index, name in enumerate(entries):
+            if name in seen:
+                message = f"the name {name!r} is taken"
+                problems.append(located.problem((section, index, "name"), message, "choose another name"))
+            seen.add(name)
+    return problems
+
+
+def _nested_sources(file: ClusterFile, located: Located) -> list[Problem]:
+    problems = []
+    paths = [Path(source.path) for source in file.sources]
+    for index, path in enumerate(paths):
+        outer = next((other for other in paths[:index] + paths[index + 1 :] if path.is_relative_to(other)), None)
+        if outer is not None:
+            message = f"the source {path} lies within the source {outer}"
+            problems.append(located.problem(("sources", index, "path"), message, "leave one of them out"))
+    return problems
+
+
+def _unknown_names(file: ClusterFile, located: Located) -> list[Problem]:
+    problems = []
+    pools = {DEFAULT_POOL, *(pool.name for pool in file.pools)}
+    for index, node in enumerate(file.nodes):
+        if node.pool not in pools:
+            message = f"unknown pool {node.pool!r}"
+            problems.append(located.problem(("nodes", index, "pool"), message, suggest(node.pool, sorted(pools))))
+    parents = {queue.name: queue.parent for queue in file.queues}
+    for index, queue in enumerate(file.queues):
+        at = ("queues", index, "parent")
+        if queue.parent not in (ROOT_QUEUE, DEFAULT_QUEUE, *parents):
+            hint = suggest(queue.parent, [ROOT_QUEUE, *parents])
+            problems.append(located.problem(at, f"unknown queue {queue.parent!r}", hint))
+            continue
+        above, steps = queue.parent, 0
+        while above in parents and steps <= len(parents):
+            above, steps = parents[above], steps + 1
+        if steps > len(parents):
+            problems.append(located.problem(at, f"queue {queue.name!r} is below itself", f"end at {ROOT_QUEUE!r}"))
+    return problems

@@ -1,0 +1,88 @@
+"""The ``listen`` section of the server's configuration: encryption, what stands in front, and the name outside."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from millpond.specs.errors import BadValueError
+from millpond.specs.job.mounts import HostPath
+from millpond.specs.validation import Strict
+
+_LABEL = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
+LONGEST_DOMAIN: Final = 189
+"""Characters: a label of 63 and a dot before it make the longest host name (RFC 1035, section 2.3.4)."""
+
+
+def _network(value: Any) -> Any:
+    if isinstance(value, str):
+        try:
+            ipaddress.ip_network(value)
+        except ValueError as error:
+            raise BadValueError(
+                f"{value!r} is neither an address nor a network", "write 127.0.0.1 or 10.0.0.0/8"
+            ) from error
+    return value
+
+
+class ListenFile(Strict):
+    """How requests come in.
+
+    Attributes:
+        certificate: PEM file with the server's certificate and those above it; with it, the server speaks TLS alone.
+        key: PEM file with its private key, readable by the server's account alone.
+        trusted_proxies: addresses and networks whose word counts on where a request comes from and whether it was
+            encrypted.
+        public_url: how people reach the server; its name is then one of the server's own.
+        jobs_domain: what jobs serve is shown at names below it, an origin for each; left out: under paths of the
+            server's own.
+    """
+
+    certificate: HostPath | None = None
+    key: HostPath | None = None
+    trusted_proxies: list[Annotated[str, BeforeValidator(_network)]] = Field(default=[])
+    public_url: Annotated[str, Field(pattern=r"^https?://[^\s/?#@]+/?$", max_length=300)] | None = None
+    jobs_domain: (
+        Annotated[str, Field(pattern=rf"^({_LABEL}\.)*[a-z]([a-z0-9-]{{0,61}}[a-z0-9])?$", max_length=LONGEST_DOMAIN)]
+        | None
+    ) = None
+
+    @model_validator(mode="after")
+    def _whole(self) -> ListenFile:
+        if (self.certificate is None) != (self.key is None):
+            missing = "key" if self.key is None else "certificate"
+            raise BadValueError(f"{missing} is missing", "certificate and key go together")
+        if self.jobs_domain and self.trusted_proxies and not self.public_url:
+            hint = "it says by which scheme and port browsers come to the proxy in front, and so to jobs"
+            raise BadValueError("jobs_domain behind a proxy needs public_url", hint)
+        return self
+
+    def listening(self) -> ListenRules:
+        """The checked form."""
+        return ListenRules(
+            None if self.certificate is None else Path(self.certificate),
+            None if self.key is None else Path(self.key),
+            tuple(self.trusted_proxies),
+            (self.public_url or "").rstrip("/"),
+            self.jobs_domain or "",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ListenRules:
+    """How requests come in; see ``ListenFile``. Without a certificate they come in as plain HTTP."""
+
+    certificate: Path | None = None
+    key: Path | None = None
+    trusted_proxies: tuple[str, ...] = ()
+    public_url: str = ""
+    jobs_domain: str = ""
+
+    @property
+    def is_encrypted(self) -> bool:
+        """Whether requests are encrypted when they reach this server, or somebody in front of it."""
+        return self.certificate is not None or bool(self.trusted_proxies)

@@ -1,0 +1,125 @@
+"""The section ``queues`` of the configuration: the tenant tree."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field, model_validator
+
+from millpond.model.resources import Amount
+from millpond.model.tenants import ROOT_QUEUE, Queue
+from millpond.specs.config.registries import Registries
+from millpond.specs.job.fields import Cpus, Memory, Name
+from millpond.specs.job.mounts import HostPath
+from millpond.specs.validation import Strict, or_short
+
+UNLIMITED = 2**50
+"""In a limit: of what it does not name."""
+
+
+class AmountFile(Strict):
+    """A sum of resources; what is left out is nothing in a guarantee and no bound in a limit.
+
+    Attributes:
+        gpus: cards.
+        cpus: CPU cores.
+        memory: host memory.
+    """
+
+    model_config = or_short({"type": "number", "minimum": 0})
+
+    gpus: Annotated[float, Field(ge=0, le=1_000_000)] | None = None
+    cpus: Cpus | None = None
+    memory: Memory | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short_form(cls, value: Any) -> Any:
+        """``6`` is six GPUs."""
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return {"gpus": value}
+        return value
+
+    def amount(self, unwritten: int) -> Amount:
+        """The model's form."""
+        return Amount(
+            unwritten if self.gpus is None else round(self.gpus * 1000),
+            unwritten if self.cpus is None else self.cpus,
+            unwritten if self.memory is None else self.memory,
+        )
+
+
+class QueueFile(Strict):
+    """A node of the tenant tree.
+
+    Attributes:
+        name: jobs name it as ``queue``.
+        parent: the queue above.
+        guarantee: what it gets whenever it asks; a number is GPUs.
+        limit: the most it ever holds; a number is GPUs; left out: no bound.
+        weight: its share of what is left over, compared with its siblings.
+        borrows: whether it may use what others leave idle beyond its guarantee.
+        data, output: folders of the machines below which its jobs may read (``data:``) and write (``output:``); left
+            out: what its parent may, and at the top, anything.
+        images: registries and repositories that its jobs' images may come from, beside the catalogue; left out: as
+            above.
+    """
+
+    name: Name
+    parent: Name = ROOT_QUEUE
+    guarantee: AmountFile = AmountFile()
+    limit: AmountFile | None = None
+    weight: Annotated[float, Field(gt=0, le=1_000_000)] = 1.0
+    borrows: bool = True
+    data: list[HostPath] | None = None
+    output: list[HostPath] | None = None
+    images: Registries | None = None
+
+    def queue(self) -> Queue:
+        """The model's form."""
+        return Queue(
+            self.name,
+            self.parent,
+            self.guarantee.amount(0),
+            self.limit.amount(UNLIMITED) if self.limit else None,
+            self.weight,
+            self.borrows,
+        )
+
+    def paths(self) -> QueuePaths:
+        """Where its jobs may read and write, and take images from."""
+        images = None if self.images is None else tuple(self.images)
+        return QueuePaths(self.parent, _paths(self.data), _paths(self.output), images)
+
+
+@dataclass(frozen=True, slots=True)
+class QueuePaths:
+    """Where jobs of a queue may read and write on the machines, and take images from; None: what its parent's jobs
+    may."""
+
+    parent: str
+    data: tuple[Path, ...] | None = None
+    output: tuple[Path, ...] | None = None
+    images: tuple[str, ...] | None = None
+
+
+def _paths(written: list[str] | None) -> tuple[Path, ...] | None:
+    return None if written is None else tuple(map(Path, written))
+
+
+def parents_first(queues: list[Queue]) -> list[Queue]:
+    """The same queues in an order in which each parent comes before its children."""
+    by_name = {queue.name: queue for queue in queues}
+    ordered: dict[str, Queue] = {}
+
+    def add(queue: Queue) -> None:
+        if queue.name not in ordered:
+            if queue.parent in by_name:
+                add(by_name[queue.parent])
+            ordered[queue.name] = queue
+
+    for queue in queues:
+        add(queue)
+    return list(ordered.values())

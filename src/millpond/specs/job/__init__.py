@@ -1,0 +1,1 @@
+"""The job file: from text to the scheduler's ``Job``."""

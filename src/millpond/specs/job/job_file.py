@@ -1,0 +1,484 @@
+"""The job file: what somebody wants to run, from text to the scheduler's ``Job`` and the launcher's ``Launch``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path as FilePath
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BeforeValidator, Field, WithJsonSchema
+
+from millpond.model import workloads
+from millpond.model.errors import InvalidInputError
+from millpond.model.nodes import DEFAULT_POOL
+from millpond.model.sharing import ShareClass
+from millpond.model.tenants import DEFAULT_QUEUE
+from millpond.model.workloads import Job
+from millpond.specs.errors import BadValueError, Problem, SpecError
+from millpond.specs.job import legacy_json
+from millpond.specs.job.arrays import ArrayFile, Members
+from millpond.specs.job.changes import FieldEdit
+from millpond.specs.job.fields import (
+    MOST_TASKS,
+    VARIABLE,
+    CheckpointFile,
+    Cpus,
+    Duration,
+    Extras,
+    Failures,
+    Gpus,
+    Memory,
+    Name,
+    RetryDelayFile,
+    SecretName,
+    Tasks,
+    Topology,
+)
+from millpond.specs.job.images import ImageRequest, Pinned
+from millpond.specs.job.members import array_faults, members_of, unfilled
+from millpond.specs.job.mounts import DATASET_PREFIX, MOST_MOUNTS, After, DataSource, HostPath, Ship, dataset_ref
+from millpond.specs.job.replicas import replica_faults
+from millpond.specs.job.serving import SERVING_KINDS, RequestHold, Scale, Serve
+from millpond.specs.job.snapshots import Digest
+from millpond.specs.job.sweeps import SweepFile
+from millpond.specs.job.to_model import build_checkpoint, build_job, share_class_of
+from millpond.specs.job.windows import Windows
+from millpond.specs.source_positions import Located, Path, read_documents
+from millpond.specs.validation import STORED, JobName, Strict, same_path, validate
+
+_ENV_NAME = re.compile(VARIABLE)
+_RESTING: Final = Scale.model_validate({"idle_after": Scale.model_fields["idle_after"].default}, context=STORED)
+"""The rule of a service that may go without replicas and names none."""
+_TIMES: Final = "say how often: retries: 3"
+_ONE_TASK: Final = Tasks(desired=1, min=1, max=1)
+
+
+def _command(value: Any) -> Any:
+    """A shell line as text, a program with arguments as a tuple."""
+    words = value if isinstance(value, list) else [value]
+    if any(not isinstance(word, (str, int, float)) or isinstance(word, bool) for word in words):
+        raise BadValueError(
+            f"{value!r} is not a command", "write a shell line, or a list of a program and its arguments"
+        )
+    texts = tuple(str(word) for word in words)
+    if not texts or not texts[0].strip():
+        raise BadValueError("an empty command", "say what to run")
+    if any("\0" in text for text in texts):
+        raise BadValueError("a command with a NUL character", "remove it")
+    return texts if isinstance(value, list) else texts[0]
+
+
+def _env(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    for name, content in value.items():
+        if not isinstance(name, str) or not _ENV_NAME.fullmatch(name):
+            raise BadValueError(f"{name!r} is not a name of a variable", "use letters, digits and _")
+        if isinstance(content, bool) or not isinstance(content, (str, int)) or "\0" in str(content):
+            raise BadValueError(f"the value {content!r} of {name} is not text", "put it in quotes")
+    return {name: str(content) for name, content in value.items()}
+
+
+Command = Annotated[
+    str | tuple[str, ...],
+    BeforeValidator(_command),
+    WithJsonSchema({"oneOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}),
+]
+
+
+class RoleFile(Strict):
+    """One role of a job with several; what it leaves out comes from the job's own fields.
+
+    Attributes:
+        name: of the role; tasks know it as ``MILLPOND_ROLE``.
+        tasks: identical tasks of this role.
+        gpus: cards of one task.
+        gpu_models: any of these.
+        cpus: CPU cores of one task.
+        memory: host memory of one task.
+        extras: named extra resources of one task.
+        command: what its tasks run.
+        retry_on: as the job's field, for failures of this role's tasks.
+        fail_on: as the job's field, for failures of this role's tasks.
+        daemon: its tasks do not keep the job running: it is done when all others are, and they are ended then, such as
+            parameter servers.
+    """
+
+    name: Name
+    tasks: Tasks | None = None
+    gpus: Gpus | None = None
+    gpu_models: list[str] | None = None
+    cpus: Cpus | None = None
+    memory: Memory | None = None
+    extras: Extras | None = None
+    command: Command | None = None
+    retry_on: Failures | None = None
+    fail_on: Failures | None = None
+    daemon: bool = False
+
+
+class JobFile(Strict):
+    """A job as people write it. Amounts (``gpus``, ``cpus``, ``memory``, ``extras``) are per task.
+
+    Attributes:
+        kind: ``train`` runs to an end, ``dev`` is a place to work, ``service`` answers requests until it is
+            stopped.
+        queue: the one that it joins, with none below it; left out: that of the submitter's group, else `default`.
+        pool: the set of machines that it runs on.
+        priority: class of urgency; what a user may ask for is up to their role.
+        gpus: cards of one task: a number, a part of one card, or the fields of ``Gpus``.
+        cpus: CPU cores of one task.
+        memory: host memory of one task.
+        topology: within what all tasks must or should lie; a bare word is required.
+        env: variables of its tasks.
+        checkpoint: how it saves its work when it is told to leave.
+        preemptible: whether it may be ended for others and run again later.
+        extras: named extra resources of one task, such as RDMA cards and licences.
+        name: what people call it; ``after`` and commands find it by this. Its id is made of it.
+        gpu_models: any of these; empty is any.
+        tasks: identical tasks that start together.
+        roles: several kinds of tasks instead of ``tasks``.
+        command: a shell line, or a program and its arguments.
+        workdir: where it runs; default: the folder of the job file.
+        secrets: variables whose values the server keeps (``pond secret``): the submitter's own, else their group's.
+        retries: how often a failure of the program itself is tried again.
+        retry_on: these failures alone are tried again, as often as ``retries`` says: exit codes, signals, and the
+            classes ``user-error``, ``out-of-memory``, ``start-failed``, ``node-lost``, ``device-lost``; left out: by
+            the class of the failure.
+        fail_on: these failures are never tried again, whatever else is said.
+        retry_delay: how long it waits after a failure of its own; each further one doubles that.
+        on_task_lost: when a task fails: all end and run again, it alone is started again beside the others, or the
+            others go on without it as long as the minimum is there.
+        time_limit: it is ended after this long.
+        keep: when a task has failed and no retry is left, its place is kept this long, with its cards, files and
+            ``/tmp``, for a look inside (``pond exec``); ``pond stop`` gives it back before. At most a day.
+        min_run_time: it is not preempted before it has run this long.
+        window: the hours in which it may run; it leaves its cards at their end and goes on when they come again.
+        suspend: how it may be asked to leave its cards without ending, in a pool that suspends: not at all, by halting
+            (its device memory stays), or by moving its device memory to host memory too; left out: the last, if it has
+            one task or its checkpoints are transparent, else the first.
+        share_class: who goes first on a card that several share; left out: services are ``online``, work of low
+            priority is ``backfill``.
+        ship: send ``workdir`` with the job, which then runs in a copy; otherwise it runs in place.
+        payload: digest of one content sent along, for programs such as ``client.sdk.functions``.
+        data: what it reads, by name: paths of the machine, or ``dataset/NAME@VERSION``.
+        output: folder of the machine that it writes to; default: one for each attempt, kept with the job.
+        after: jobs that must have ended before it may start: others of the same file by their names, the submitter's
+            own by theirs, or ids.
+        idempotency_key: submitting it again with the same key gives the same job.
+        network: the machine's, or one that its tasks on a machine share with nobody; left out: as the server is set.
+        serve: how what a ``dev`` or ``service`` job serves is reached.
+        array: many such jobs, which differ in their index alone.
+        sweep: a job for each trial of some parameters.
+        image: its tasks run in containers of it; default: in the machine's own environment.
+        stdin: its one task reads what a client sends it (``pond run -i``); otherwise its standard input is empty.
+        pinned: what the server found for it; nobody need write it.
+    """
+
+    kind: Literal["train", "dev", "service"] = "train"
+    name: JobName | None = None
+    queue: Name = DEFAULT_QUEUE
+    pool: Name = DEFAULT_POOL
+    priority: Literal["low", "normal", "high", "critical"] = "normal"
+    gpus: Gpus = Gpus(cards=0)
+    gpu_models: list[str] = Field(default=[])
+    cpus: Cpus = 1000
+    memory: Memory = 1024
+    tasks: Tasks | None = None
+    roles: Annotated[list[RoleFile], Field(min_length=1, max_length=100)] | None = None
+    topology: Topology = Topology(prefer="any")
+    command: Command | None = None
+    workdir: Annotated[str, Field(min_length=1, pattern=r"^[^\x00]*$")] | None = None
+    env: Annotated[dict[str, str], BeforeValidator(_env)] = Field(default={})
+    secrets: Annotated[list[SecretName], Field(max_length=100)] = Field(default=[])
+    retries: Annotated[int, Field(ge=0, le=1_000)] = 0
+    retry_on: Failures = Field(default=[])
+    fail_on: Failures = Field(default=[])
+    retry_delay: RetryDelayFile = RetryDelayFile()
+    on_task_lost: Literal["all", "restart-task", "shrink"] = "all"
+    time_limit: Annotated[Duration, Field(gt=0)] | None = None
+    keep: Annotated[Duration, Field(gt=0, le=86_400)] | None = None
+    checkpoint: CheckpointFile = CheckpointFile()
+    min_run_time: Duration = 0.0
+    preemptible: bool = True
+    window: Windows | None = None
+    suspend: Literal["never", "freeze", "swap"] | None = None
+    share_class: Literal["online", "normal", "backfill"] | None = None
+    extras: Extras = Field(default={})
+    ship: Ship = False
+    payload: Digest | None = None
+    data: Annotated[dict[Name, DataSource], Field(max_length=MOST_MOUNTS)] = Field(default={})
+    output: HostPath | None = None
+    after: After = After()
+    idempotency_key: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    network: Literal["private", "host"] | None = None
+    serve: Serve | None = None
+    array: ArrayFile | None = None
+    sweep: SweepFile | None = None
+    image: ImageRequest | None = None
+    stdin: bool = False
+    pinned: Pinned | None = None
+
+    @property
+    def serves(self) -> bool:
+        """Whether its tasks get a port to listen on."""
+        return self.kind in SERVING_KINDS
+
+    @property
+    def network_named(self) -> str | None:
+        """The network that the file asks for; None where it leaves that to the server."""
+        return "private" if self.serve is not None and self.serve.listen == "private" else self.network
+
+    @property
+    def named_paths(self) -> list[str]:
+        """Places of the machine that it names."""
+        found = [source for source in self.data.values() if dataset_ref(source) is None]
+        return found + [path for path in (self.output, None if self.ship else self.workdir) if path]
+
+    @property
+    def asks_for_provisions(self) -> bool:
+        """Whether something may have to be found or fetched before it can start."""
+        return self.image is not None or bool(self.data) or self.pinned is not None
+
+    @property
+    def may_rest(self) -> bool:
+        """Whether it may go without replicas while nobody asks for anything."""
+        return self.kind == "service" and self.tasks is not None and self.tasks.min == 0
+
+    @property
+    def scale(self) -> Scale | None:
+        """The rule for the number of replicas; None where that stays as it is."""
+        scale = None if self.serve is None else self.serve.scale
+        return _RESTING if scale is None and self.may_rest else scale
+
+    @property
+    def hold(self) -> RequestHold | None:
+        """How requests wait for a replica; None where they do not."""
+        hold = None if self.serve is None else self.serve.hold
+        return RequestHold() if hold is None and self.may_rest else hold
+
+    def all_roles(self) -> list[RoleFile]:
+        """Its roles with everything they inherit filled in."""
+        written = self.roles or [RoleFile(name="worker", tasks=self.tasks)]
+        inherited = {
+            name: getattr(self, name)
+            for name in ("gpus", "gpu_models", "cpus", "memory", "extras", "command", "retry_on", "fail_on")
+        }
+        return [
+            role.model_copy(
+                update={
+                    "tasks": role.tasks or _ONE_TASK,
+                    **{name: value for name, value in inherited.items() if getattr(role, name) is None},
+                }
+            )
+            for role in written
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """What the scheduler need not know: how to start the tasks.
+
+    Attributes:
+        commands: by role; text is a shell line, a tuple a program with its arguments.
+        workdir: absolute; empty: a fresh folder of the job's own.
+    """
+
+    commands: dict[str, str | tuple[str, ...]]
+    workdir: str
+    env: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class JobSpec:
+    """A checked job file.
+
+    Attributes:
+        document: the file as plain data, as a client sends it; ``workdir`` in it is absolute.
+        job: for the scheduler, under no id of its own yet.
+        warnings: what was accepted and has no effect here.
+    """
+
+    document: dict[str, Any]
+    file: JobFile
+    job: Job
+    warnings: tuple[str, ...] = ()
+
+    def to_job(self, job_id: str, user: str = "") -> Job:
+        """The job for the scheduler."""
+        return replace(self.job, id=job_id, user=user)
+
+    def in_queue(self, queue: str) -> JobSpec:
+        """As if its file named this queue, which is there; nothing is checked again."""
+        document, file = {**self.document, "queue": queue}, self.file.model_copy(update={"queue": queue})
+        return replace(self, document=document, file=file, job=replace(self.job, queue=queue))
+
+    @property
+    def checkpoint(self) -> workloads.Checkpoint:
+        """How it is told to save its work."""
+        return build_checkpoint(self.file.checkpoint)
+
+    @property
+    def share_class(self) -> ShareClass:
+        """Who goes first where it shares a card."""
+        return share_class_of(self.file)
+
+    @property
+    def members(self) -> Members | None:
+        """The members of the array or sweep that it asks for; None when it is one job."""
+        return members_of(self.file)
+
+    @property
+    def launch(self) -> Launch:
+        """The part for whoever starts it."""
+        commands = {role.name: role.command for role in self.file.all_roles() if role.command is not None}
+        return Launch(commands, self.file.workdir or "", dict(self.file.env))
+
+
+def read_jobs(
+    text: str, source: str = "", base: FilePath | None = None, changes: Sequence[FieldEdit] = ()
+) -> list[JobSpec]:
+    """All jobs of a YAML or JSON text, in Millpond's or in the older flat form.
+
+    Args:
+        source: the file's name, for messages.
+        base: folder that a relative ``workdir`` (default: ``.``), ``data`` or ``output`` refers to; None leaves them
+            as written.
+        changes: made to each of them before it is checked.
+
+    Raises:
+        SpecError: with every fault of every document.
+    """
+    jobs: list[JobSpec] = []
+    problems: list[Problem] = []
+    for located in read_documents(text, source):
+        try:
+            jobs.append(read_job(located, base, changes))
+        except SpecError as error:
+            problems.extend(error.problems)
+    if problems:
+        raise SpecError(problems)
+    return jobs
+
+
+def read_job(located: Located, base: FilePath | None = None, changes: Sequence[FieldEdit] = ()) -> JobSpec:
+    """One job of a text that was read already; ``base`` and ``changes`` as in ``read_jobs``.
+
+    Raises:
+        SpecError: with every fault found.
+    """
+    for change in changes:
+        change.apply(located)
+    return _read_one(located, base)
+
+
+def check_job(document: Any, base: FilePath | None = None) -> JobSpec:
+    """A job from plain data (the body of a request, a command line), checked like a file.
+
+    Raises:
+        SpecError: with every fault found; lines and columns are 0.
+    """
+    return _read_one(Located(document), base)
+
+
+def stored_job(document: Any) -> JobSpec:
+    """A job that was accepted before, perhaps by an earlier version, which took lengths of time without a unit.
+
+    Raises:
+        SpecError: with every fault found.
+    """
+    return _read_one(Located(document), None, STORED)
+
+
+def _read_one(located: Located, base: FilePath | None, context: object = None) -> JobSpec:
+    warnings: tuple[str, ...] = ()
+    written: Callable[[Path], Path] = same_path
+    if legacy_json.is_flat(located.value):
+        document, warnings = legacy_json.translate(located)
+        located = Located(document, located.source, located.values, located.keys, located.sources)
+        written = legacy_json.written
+    if isinstance(located.value, dict) and base is not None:
+        located.value = {"workdir": ".", **located.value}
+        _make_absolute(located.value, base)
+    file = validate(JobFile, located, written, context)
+    if problems := _cross_checks(file, located, written):
+        raise SpecError(problems)
+    try:
+        job = build_job(file, "check", "")
+    except InvalidInputError as error:
+        raise SpecError([located.problem((), error.cause, error.remedy)]) from error
+    return JobSpec(located.value, file, job, (*warnings, *unfilled(file)))
+
+
+def _make_absolute(document: dict[str, Any], base: FilePath) -> None:
+    """Relative paths refer to the job file's folder; what is no path is left for the checks to find."""
+
+    def absolute(value: Any) -> Any:
+        if not isinstance(value, str) or not value or value.startswith(DATASET_PREFIX):
+            return value
+        return str(base.absolute().joinpath(FilePath(value).expanduser()))
+
+    for name in ("workdir", "output"):
+        if name in document:
+            document[name] = absolute(document[name])
+    if isinstance(document.get("data"), dict):
+        document["data"] = {name: absolute(value) for name, value in document["data"].items()}
+
+
+def _cross_checks(file: JobFile, located: Located, written: Callable[[Path], Path]) -> list[Problem]:
+    """Faults between fields."""
+    problems = []
+    if file.roles is not None and file.tasks is not None:
+        hint = "give each role its own tasks"
+        problems.append(located.problem(written(("tasks",)), "both tasks and roles", hint, at_key=True))
+    for field, message, hint in array_faults(file):
+        problems.append(located.problem(written((field,)), message, hint, at_key=True))
+    roles = file.all_roles()
+    seen: set[str] = set()
+    for index, role in enumerate(roles):
+        at: Path = ("roles", index) if file.roles is not None else ()
+        if role.command is None:
+            problems.append(located.problem(written(at), "the field 'command' is missing", "say what to run"))
+        if role.name in seen:
+            message = f"two roles are called {role.name!r}"
+            problems.append(located.problem(written((*at, "name")), message, "give each its own name"))
+        seen.add(role.name)
+        if role.retry_on and not file.retries:
+            problems.append(
+                located.problem(written((*at, "retry_on")), "retry_on without retries", _TIMES, at_key=True)
+            )
+    if all(role.daemon for role in roles):
+        hint = "leave daemon out of the role that does the work"
+        problems.append(located.problem(written(("roles",)), "all roles are daemons", hint, at_key=True))
+    if (count := sum(role.tasks.max for role in roles if role.tasks)) > MOST_TASKS:
+        problems.append(located.problem((), f"{count} tasks in all", f"use at most {MOST_TASKS}"))
+    variables: set[str] = set()
+    for name in file.data:
+        variable = re.sub(r"[^a-z0-9]", "_", name.lower())
+        if variable in variables:
+            message = f"the data name {name!r} differs from another only in signs that its variable has not"
+            problems.append(located.problem(written(("data", name)), message, "rename one", at_key=True))
+        variables.add(variable)
+    if file.serve is not None and not file.serves:
+        message = f"a job of kind {file.kind} serves nothing"
+        problems.append(located.problem(written(("serve",)), message, "use kind dev or service", at_key=True))
+    if file.network == "host" and file.network_named != "host":
+        message = "serve.listen: private asks for a private network"
+        problems.append(located.problem(written(("network",)), message, "leave network out, or use listen: port"))
+    problems += replica_faults(file, located, written)
+    if file.stdin and (file.kind != "train" or file.array or file.sweep or count != 1):
+        message = "standard input is for one task of kind train"
+        problems.append(located.problem(written(("stdin",)), message, "leave stdin out, or have one task", at_key=True))
+    elif file.stdin and file.retries:
+        message = "retries of a job that reads standard input, which comes once only"
+        problems.append(located.problem(written(("retries",)), message, "leave one of them out", at_key=True))
+    if file.keep is not None and (file.kind != "train" or file.array or file.sweep):
+        message = "the place of a failed task is kept for a single job of kind train"
+        hint = "leave keep out" + (", and run the member that fails by itself" if file.array or file.sweep else "")
+        problems.append(located.problem(written(("keep",)), message, hint, at_key=True))
+    if file.workdir is not None and not FilePath(file.workdir).is_absolute():
+        message = f"the working directory {file.workdir!r} is relative"
+        problems.append(located.problem(written(("workdir",)), message, "write an absolute path"))
+    return problems

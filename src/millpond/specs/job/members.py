@@ -1,0 +1,106 @@
+"""From an array to its members: which there are, and the job file of each."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from millpond.specs.errors import suggest
+from millpond.specs.job.arrays import ArrayFile, Members, written_indices
+from millpond.specs.job.sweeps import Parameters, SweepFile, Value
+
+if TYPE_CHECKING:
+    from millpond.specs.job.job_file import JobFile
+
+PARAMETERS_VARIABLE: Final = "MILLPOND_PARAMETERS"
+_PLACE: Final = re.compile(r"(?<!\$)\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_OWN_FIELDS: Final = ("array", "sweep", "after", "idempotency_key")
+"""What is said of the array and not of each member."""
+
+
+def members_of(file: JobFile) -> Members | None:
+    """The members that a job file asks for; None when it is one job."""
+    if file.array is not None:
+        return file.array.members
+    return None if file.sweep is None else file.sweep.members
+
+
+def member_document(document: Mapping[str, Any], index: int) -> dict[str, Any]:
+    """The job file of one member.
+
+    Its command has the index for ``{index}`` and the parameters of a trial for ``{name}``, quoted where it is a line
+    for the shell; its variables tell the same.
+
+    Args:
+        document: the array's, as it was accepted.
+    """
+    array, sweep = document.get("array"), document.get("sweep")
+    checked = None if sweep is None else SweepFile.model_validate(sweep)
+    members = checked.members if checked is not None else ArrayFile.model_validate(array).members
+    parameters: Parameters = {} if checked is None else checked.trial(index)
+    words = {"index": index, **parameters}
+    own = {name: value for name, value in document.items() if name not in _OWN_FIELDS}
+    if "command" in own:
+        own["command"] = _filled(own["command"], words)
+    if "roles" in own:
+        own["roles"] = [
+            {**role, "command": _filled(role["command"], words)} if "command" in role else role for role in own["roles"]
+        ]
+    variables = {
+        "MILLPOND_ARRAY_INDEX": str(index),
+        "MILLPOND_ARRAY_COUNT": str(len(members)),
+        "MILLPOND_ARRAY_MIN": str(members.first),
+        "MILLPOND_ARRAY_MAX": str(members.last),
+    }
+    if parameters:
+        variables |= {f"MILLPOND_PARAM_{name.upper()}": written(value) for name, value in parameters.items()}
+        variables[PARAMETERS_VARIABLE] = json.dumps(parameters)
+    return {**own, "env": {**own.get("env", {}), **variables}}
+
+
+def only_members(document: Mapping[str, Any], indices: Iterable[int]) -> dict[str, Any]:
+    """An array's job file with these members alone; trials keep their numbers, and so their parameters."""
+    chosen = written_indices(indices)
+    if document.get("sweep") is not None:
+        return {**document, "sweep": {**document["sweep"], "only": chosen}}
+    parallel = ArrayFile.model_validate(document["array"]).parallel
+    return {**document, "array": {"indices": chosen} | ({} if parallel is None else {"parallel": parallel})}
+
+
+def written(value: Value) -> str:
+    """A value as text, for commands and variables."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _filled(command: Any, words: Mapping[str, Value]) -> Any:
+    """A command with the words put in their places; ``${name}`` is the shell's own and stays."""
+    places = re.compile(r"(?<!\$)\{(" + "|".join(map(re.escape, words)) + r")\}")
+    if isinstance(command, str):
+        return places.sub(lambda place: shlex.quote(written(words[place[1]])), command)
+    return [places.sub(lambda place: written(words[place[1]]), str(part)) for part in command]
+
+
+def unfilled(file: JobFile) -> Iterator[str]:
+    """Of a sweep, what to say about places in its commands that no parameter fills."""
+    if file.sweep is None:
+        return
+    known = ["index", *file.sweep.parameters]
+    commands = [file.command, *(role.command for role in file.roles or ())]
+    parts = [part for command in commands for part in ([command] if isinstance(command, str) else command or ())]
+    for name in dict.fromkeys(name for part in parts for name in _PLACE.findall(part)):
+        if name not in known:
+            near = suggest(name, known)
+            yield f"{{{name}}} in the command stays as it is, as the sweep has no such parameter; {near}"
+
+
+def array_faults(file: JobFile) -> list[tuple[str, str, str]]:
+    """What contradicts an array or a sweep: the field, what is wrong with it, and what to do."""
+    if file.array is not None and file.sweep is not None:
+        return [("sweep", "both array and sweep", "leave one of them out")]
+    field = "array" if file.array is not None else "sweep"
+    if (file.array or file.sweep) is not None and file.kind != "train":
+        return [(field, f"a job of kind {file.kind} is one job", "use kind train")]
+    return []

@@ -1,0 +1,112 @@
+"""What a job file says about files and about other jobs: ``ship``, ``data``, ``output``, ``after``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path as FilePath
+from typing import Annotated, Any, Final
+
+from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
+
+from millpond.model.workloads import LONGEST_JOB_ID
+from millpond.specs.errors import BadValueError
+from millpond.specs.job.snapshots import DIGEST_PATTERN, is_digest
+from millpond.specs.validation import Strict, or_short
+
+DATASET_PREFIX: Final = "dataset/"
+MOST_MOUNTS: Final = 50
+MOST_DEPENDENCIES: Final = 1_000
+
+_DATASET: Final = re.compile(r"dataset/([A-Za-z0-9][A-Za-z0-9._-]{0,99})(?:@([1-9][0-9]{0,8}))?")
+_SENT_OR_NOT: Final[dict[str, Any]] = {"oneOf": [{"type": "boolean"}, {"type": "string", "pattern": DIGEST_PATTERN}]}
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetRef:
+    """A dataset that a job reads; without a version, the latest at the moment of submission."""
+
+    name: str
+    version: int | None = None
+
+    def __str__(self) -> str:
+        return f"{DATASET_PREFIX}{self.name}" + ("" if self.version is None else f"@{self.version}")
+
+
+def dataset_ref(text: str) -> DatasetRef | None:
+    """The dataset that a value of ``data`` names; None when it is a path."""
+    match = _DATASET.fullmatch(text)
+    if match is None:
+        return None
+    return DatasetRef(match.group(1), int(match.group(2)) if match.group(2) else None)
+
+
+def _ship(value: Any) -> Any:
+    if isinstance(value, bool) or (isinstance(value, str) and is_digest(value)):
+        return value
+    raise BadValueError(f"{value!r} is neither true nor false", "write true to send the working directory with the job")
+
+
+def _data(value: Any) -> Any:
+    if isinstance(value, str) and value.startswith(DATASET_PREFIX):
+        if dataset_ref(value) is None:
+            raise BadValueError(f"{value!r} is not a dataset", "write dataset/NAME or dataset/NAME@VERSION")
+        return value
+    return _path(value)
+
+
+def _path(value: Any) -> Any:
+    if not isinstance(value, str) or not value.strip() or "\0" in value:
+        raise BadValueError(f"{value!r} is not a path", "write the path of a folder of the machine")
+    if not FilePath(value).is_absolute():
+        raise BadValueError(f"the path {value!r} is relative", "write an absolute path, or dataset/NAME")
+    return value
+
+
+Ship = Annotated[bool | str, BeforeValidator(_ship), WithJsonSchema(_SENT_OR_NOT)]
+"""True sends ``workdir`` with the job; a client turns it into the digest of what it sent."""
+
+DataSource = Annotated[str, BeforeValidator(_data), WithJsonSchema({"type": "string", "examples": ["dataset/mini@3"]})]
+HostPath = Annotated[str, BeforeValidator(_path), WithJsonSchema({"type": "string", "examples": ["/results"]})]
+_JobIds = Annotated[
+    list[Annotated[str, Field(min_length=1, max_length=LONGEST_JOB_ID)]], Field(max_length=MOST_DEPENDENCIES)
+]
+
+
+class After(Strict):
+    """Jobs that must have ended before this one may start.
+
+    Attributes:
+        ok: they must have succeeded.
+        any: however they ended.
+        failed: they must have failed (work that cleans up, or tells somebody).
+    """
+
+    model_config = or_short({"type": "array", "items": {"type": "string"}}, {"type": "string", "minLength": 1})
+
+    ok: _JobIds = Field(default=[])
+    any: _JobIds = Field(default=[])
+    failed: _JobIds = Field(default=[])
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short_form(cls, value: Any) -> Any:
+        """``[a, b]`` and ``a`` are jobs that must succeed."""
+        if isinstance(value, str):
+            return {"ok": [value]}
+        if isinstance(value, list):
+            return {"ok": value}
+        if isinstance(value, dict):
+            return value
+        raise BadValueError(f"{value!r} names no jobs", "write [JOB, ...] or {ok: [JOB], any: [JOB], failed: [JOB]}")
+
+    @property
+    def jobs(self) -> list[str]:
+        """All of them, each once."""
+        return list(dict.fromkeys((*self.ok, *self.any, *self.failed)))
+
+    def renamed(self, names: Mapping[str, str]) -> After:
+        """The same with other names for some of the jobs."""
+        kinds = {"ok": self.ok, "any": self.any, "failed": self.failed}
+        return After(**{kind: [names.get(job, job) for job in jobs] for kind, jobs in kinds.items()})

@@ -1,0 +1,119 @@
+"""From a checked job file to the scheduler's ``Job``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from millpond.model.resources import CARD_MILLI, SHARE_OF_CARD, SliceRequest, TaskRequest
+from millpond.model.sharing import ShareClass
+from millpond.model.topology import Level
+from millpond.model.workloads import (
+    Checkpoint,
+    CheckpointMode,
+    FailureRule,
+    GangRule,
+    Job,
+    Kind,
+    Priority,
+    RetryDelay,
+    Role,
+    Suspendable,
+)
+from millpond.specs.job.windows import model_of
+
+if TYPE_CHECKING:
+    from millpond.specs.job import fields
+    from millpond.specs.job.job_file import JobFile, RoleFile
+
+_LEVELS = {"node": Level.NODE, "rack": Level.RACK, "zone": Level.ZONE, "any": Level.ZONE}
+
+
+def build_job(file: JobFile, job_id: str, user: str) -> Job:
+    """The job for the scheduler.
+
+    Raises:
+        InvalidInputError: the parts contradict each other in a way that only the model knows.
+    """
+    place = file.topology.require or file.topology.prefer or "any"
+    return Job(
+        id=job_id,
+        roles=tuple(_role(role, file) for role in file.all_roles()),
+        user=user,
+        name=file.name or "",
+        queue=file.queue,
+        pool=file.pool,
+        kind=Kind(file.kind),
+        priority=Priority[file.priority.upper()],
+        together=_LEVELS[place],
+        together_required=file.topology.require not in (None, "any"),
+        gang_rule=_gang_rule(file),
+        retries=file.retries,
+        time_limit_s=file.time_limit,
+        checkpoint=build_checkpoint(file.checkpoint),
+        preemptible=file.preemptible,
+        minimum_run_s=file.min_run_time,
+        windows=model_of(file.window),
+        share_class=share_class_of(file),
+        suspendable=_suspendable(file),
+        failures=FailureRule(tuple(file.retry_on), tuple(file.fail_on)),
+        retry_delay=RetryDelay(file.retry_delay.first, file.retry_delay.factor, file.retry_delay.longest),
+        keep_s=file.keep or 0.0,
+    )
+
+
+def _gang_rule(file: JobFile) -> GangRule:
+    """As written; else the replicas of a service stand for each other, and the tasks of other kinds need each other."""
+    if file.kind == "service" and "on_task_lost" not in file.model_fields_set:
+        return GangRule.RESTART_TASK
+    return GangRule(file.on_task_lost)
+
+
+def _suspendable(file: JobFile) -> Suspendable:
+    """As written; a service that rests by being swapped can be swapped."""
+    if file.suspend is None and file.scale is not None and file.scale.rest == "swap":
+        return Suspendable.SWAP
+    return Suspendable(file.suspend or "auto")
+
+
+def share_class_of(file: JobFile) -> ShareClass:
+    """As written; else somebody waits for a service, and nobody for work of low priority."""
+    if file.share_class is not None:
+        return ShareClass(file.share_class)
+    if file.kind == "service":
+        return ShareClass.ONLINE
+    return ShareClass.BACKFILL if file.priority == "low" else ShareClass.NORMAL
+
+
+def _role(role: RoleFile, file: JobFile) -> Role:
+    """A role. The tasks of a service without roles are replicas: the first can serve before the others have room."""
+    assert role.tasks is not None, "all_roles fills this in"
+    request = TaskRequest(
+        cpu_milli=role.cpus or 0,
+        memory_mib=role.memory or 0,
+        devices=role.gpus.cards if role.gpus else 0,
+        slice=_slice(role.gpus) if role.gpus else SliceRequest(),
+        models=tuple(role.gpu_models or ()),
+        extras=tuple(sorted((role.extras or {}).items())),
+    )
+    least = 1 if file.kind == "service" and file.roles is None else role.tasks.min
+    own = FailureRule(tuple(role.retry_on or ()), tuple(role.fail_on or ()))
+    is_own = (role.retry_on, role.fail_on) != (file.retry_on, file.fail_on)
+    return Role(request, role.tasks.count, least, role.tasks.max, role.name, role.daemon, own if is_own else None)
+
+
+def _slice(gpus: fields.Gpus) -> SliceRequest:
+    """Whole cards unless a part was named; memory alone guarantees no compute."""
+    if gpus.compute is None and gpus.memory is None:
+        return SliceRequest()
+    compute = 0 if gpus.compute is None else gpus.compute
+    limit = compute if gpus.limit is None else gpus.limit
+    memory = SHARE_OF_CARD if gpus.memory is None else gpus.memory
+    if compute == CARD_MILLI:
+        return SliceRequest(memory_mib=memory)
+    return SliceRequest(compute, memory, limit)
+
+
+def build_checkpoint(written: fields.CheckpointFile) -> Checkpoint:
+    """How a job saves its work; whoever names a signal and no mode means that mode."""
+    mode = written.mode or ("signal" if "signal" in written.model_fields_set else "none")
+    return Checkpoint(CheckpointMode(mode), written.signal, written.grace)
