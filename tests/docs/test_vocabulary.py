@@ -8,16 +8,15 @@ from collections import Counter
 from pathlib import Path
 
 SOURCE = Path(__file__).parents[2] / "src" / "millpond"
-RETIRED = frozenset(
-    """
+_WORDS = """
     acting answering attendant attendants audience away becoming beginning board callers clings closure
     closures complaints courier desk doomed door doors doorway draining elsewhere endings entrance farewell fleet flat
     following foundation gatekeeper gathered ground halted harmless homes hungry inmate instants intake janitor lead
     looks mates means modest nearness nurse nursery obstacle obstacles outfit picture pretend pretended question
     resting shortage shut site skipping softening standing steward strangers suggesting surroundings tides told trying
     unfed vocabulary walk walking way ways wish wishes yielding
-    """.split()
-)
+"""
+RETIRED = frozenset(_WORDS.split())
 EXCEPTIONS = {"SuggestingGroup": "a click group that suggests commands"}
 
 
