@@ -23,7 +23,7 @@ each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.rel
 
 def exists(name: str, page: Path) -> bool:
     """Whether a file or folder is found from the page, the repository, the package, or by its bare name."""
-    if any((base / name).exists() for base in (page.parent, ROOT, PACKAGE)):
+    if any((base / name).exists() for base in (page.parent, DOCS, ROOT, PACKAGE)):
         return True
     return "/" not in name and any(PACKAGE.rglob(name))
 
