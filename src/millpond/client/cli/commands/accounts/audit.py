@@ -37,7 +37,7 @@ _COLUMNS = (
 def command(
     by: str, since: str | None, about: str, limit: int, output: str, watch: bool, state_dir: Path | None
 ) -> None:
-    """Tell who changed what and who was refused, newest first. For admins, and for leads about their group."""
+    """List changes and refused requests, newest first. For admins, and for the leads of a group about their group."""
     start = 0.0 if since is None else _instant(since, time.time())
     with connect(state_dir) as client:
 

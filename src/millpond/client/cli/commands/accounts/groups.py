@@ -26,7 +26,7 @@ _role_option = click.option(
 
 @click.group("group", cls=SuggestingGroup)
 def group() -> None:
-    """Groups: add, list, limit; who is in them."""
+    """Groups: add, list, limit; members and invitations."""
 
 
 @group.command("add")
@@ -44,7 +44,7 @@ def add(name: str, queue: str | None, state_dir: Path | None, **limits: Any) -> 
 @listing_options
 @asks_server
 def ls(output: str, watch: bool, state_dir: Path | None) -> None:
-    """List the groups that one may see, with their members."""
+    """List the groups that you may see, with their members."""
     with connect(state_dir) as client:
 
         def look() -> Listing:
@@ -86,7 +86,7 @@ def invite(name: str, user: str, role: str, withdraw: bool, state_dir: Path | No
 @click.argument("name", metavar="GROUP")
 @asks_server
 def accept(name: str, state_dir: Path | None) -> None:
-    """Become a member of GROUP, to which one was invited; `pond whoami` lists invitations."""
+    """Accept the invitation to GROUP and become a member; `pond whoami` lists invitations."""
     with connect(state_dir) as client:
         _tell(client.accounts.accept_invitation(name))
 
@@ -107,7 +107,7 @@ def decline(name: str, state_dir: Path | None) -> None:
 @_role_option
 @asks_server
 def add_member(name: str, user: str, role: str, state_dir: Path | None) -> None:
-    """Take USER into GROUP, as an admin, or give a member another role."""
+    """Add USER to GROUP (admins only), or change the role of a member."""
     with connect(state_dir) as client:
         _tell(client.accounts.put_member(name, user, role))
 
@@ -117,7 +117,7 @@ def add_member(name: str, user: str, role: str, state_dir: Path | None) -> None:
 @click.argument("user")
 @asks_server
 def remove_member(name: str, user: str, state_dir: Path | None) -> None:
-    """Let USER leave GROUP; their jobs stay the group's."""
+    """Remove USER from GROUP; their jobs stay the group's."""
     with connect(state_dir) as client:
         _tell(client.accounts.drop_member(name, user))
 

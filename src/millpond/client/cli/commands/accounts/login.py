@@ -40,7 +40,7 @@ from millpond.specs.api.accounts import LoginInfo, LoginRequest
 def login(
     url: str, user: str | None, invited: bool, ca: Path | None, oidc: bool, no_browser: bool, stdin: bool
 ) -> None:
-    """Log in at the server at URL; commands go there from now on.
+    """Log in to the server at URL; commands use it from now on.
 
     The token is kept in $XDG_CONFIG_HOME/millpond/logins.json, for this user alone.
     """
@@ -101,7 +101,7 @@ def has_browser() -> bool:
 @click.command("logout")
 @asks_server
 def logout(state_dir: Path | None) -> None:
-    """Have the server revoke the token of this login, and forget it here."""
+    """Revoke the token of this login on the server, and delete it here."""
     with connect(state_dir) as client:
         try:
             client.accounts.logout()
@@ -117,7 +117,7 @@ def logout(state_dir: Path | None) -> None:
 )
 @asks_server
 def whoami(output: str, state_dir: Path | None) -> None:
-    """Tell who one is to the server: roles, limits, and what the token in use is confined to."""
+    """Show the current user: roles, limits, and the restrictions of the token in use."""
     with connect(state_dir) as client:
         info = client.accounts.whoami()
         url = client.address.url

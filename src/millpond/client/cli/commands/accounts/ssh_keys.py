@@ -50,7 +50,7 @@ def add(file: Path | None, name: str, user: str | None, state_dir: Path | None) 
 @listing_options
 @asks_server
 def ls(output: str, watch: bool, state_dir: Path | None) -> None:
-    """List the keys that one may see, the newest first."""
+    """List the keys that you may see, newest first."""
     with connect(state_dir) as client:
 
         def look() -> Listing:
@@ -66,7 +66,7 @@ def ls(output: str, watch: bool, state_dir: Path | None) -> None:
 @click.argument("key_ids", nargs=-1, required=True, metavar="ID...")
 @asks_server
 def rm(key_ids: tuple[str, ...], state_dir: Path | None) -> None:
-    """Remove keys: each opens nothing any more."""
+    """Remove keys; they give no access any more."""
     with connect(state_dir) as client:
         for key_id in key_ids:
             removed = client.ssh.remove_key(key_id)

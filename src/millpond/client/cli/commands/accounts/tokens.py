@@ -46,7 +46,7 @@ def group() -> None:
 )
 @asks_server
 def create(name: str, user: str | None, verbs: tuple[str, ...], expires: str, state_dir: Path | None) -> None:
-    """Make a token called NAME; prints it once."""
+    """Create a token called NAME and print it once."""
     wish = NewToken.model_construct(name=name, user=user, verbs=list(verbs), lifetime_s=_lifetime(expires))
     with connect(state_dir) as client:
         made = client.accounts.create_token(wish)
@@ -59,7 +59,7 @@ def create(name: str, user: str | None, verbs: tuple[str, ...], expires: str, st
 @listing_options
 @asks_server
 def ls(everything: bool, output: str, watch: bool, state_dir: Path | None) -> None:
-    """List the tokens that one may see, the newest first."""
+    """List the tokens that you may see, newest first."""
     with connect(state_dir) as client:
 
         def look() -> Listing:
@@ -76,7 +76,7 @@ def ls(everything: bool, output: str, watch: bool, state_dir: Path | None) -> No
 @click.argument("token_ids", nargs=-1, required=True, metavar="ID...")
 @asks_server
 def revoke(token_ids: tuple[str, ...], state_dir: Path | None) -> None:
-    """Revoke tokens: each ID opens nothing any more."""
+    """Revoke the tokens with these IDs."""
     with connect(state_dir) as client:
         for token_id in token_ids:
             revoked = client.accounts.revoke_token(token_id)

@@ -22,7 +22,7 @@ _COLUMNS = (Column("USER"), Column("KIND"), Column("GROUPS", gives_way=True), Co
 
 @click.group("user", cls=SuggestingGroup)
 def group() -> None:
-    """Users: add, list, change, disable, bind; one's own password."""
+    """Users: add, list, change, disable, bind; your password."""
 
 
 @group.command("add")
@@ -44,7 +44,7 @@ def add(
     state_dir: Path | None,
     **limits: Any,
 ) -> None:
-    """Make an account; prints an invitation by which its owner chooses a password."""
+    """Create an account and print an invitation with which its owner sets a password."""
     body = limits_from(LimitsBody(), **limits)
     user = NewUser.model_construct(name=name, admin=admin, service=service, group=group_name, role=role, limits=body)
     with connect(state_dir) as client:
@@ -55,7 +55,7 @@ def add(
 @listing_options
 @asks_server
 def ls(output: str, watch: bool, state_dir: Path | None) -> None:
-    """List the accounts that one may see."""
+    """List the accounts that you may see."""
     with connect(state_dir) as client:
 
         def look() -> Listing:
@@ -73,7 +73,7 @@ def ls(output: str, watch: bool, state_dir: Path | None) -> None:
 @limit_options
 @asks_server
 def change(name: str, admin: bool | None, state_dir: Path | None, **limits: Any) -> None:
-    """Change an account's limits, or make it an admin's."""
+    """Change the limits of an account, or make it an admin."""
     with connect(state_dir) as client:
         known = next((user for user in client.accounts.users() if user.name == name), None)
         if known is None:
@@ -88,7 +88,7 @@ def change(name: str, admin: bool | None, state_dir: Path | None, **limits: Any)
 @click.option("--undo", is_flag=True, help="Enable it again.")
 @asks_server
 def disable(name: str, undo: bool, state_dir: Path | None) -> None:
-    """Shut an account out: its password and all its tokens open nothing. Its jobs go on."""
+    """Disable an account: its password and its tokens are refused. Its jobs go on."""
     with connect(state_dir) as client:
         changed = client.accounts.change_user(name, UserChange(disabled=not undo))
     click.echo(f"{changed.name}: {_kind(changed)}")
@@ -101,7 +101,7 @@ def disable(name: str, undo: bool, state_dir: Path | None) -> None:
 @from_stdin
 @asks_server
 def passwd(name: str | None, stdin: bool, state_dir: Path | None) -> None:
-    """Choose another password for oneself; with NAME, invite somebody to choose one."""
+    """Change your password; with NAME, print an invitation for that user to set one."""
     with connect(state_dir) as client:
         if name is not None:
             _tell_invitation(client.accounts.invite(name), client.address.url)
@@ -128,7 +128,7 @@ def bind(name: str, subject: str, state_dir: Path | None) -> None:
 @click.argument("name")
 @asks_server
 def unbind(name: str, state_dir: Path | None) -> None:
-    """Let nobody have an account by OpenID Connect any more. Its tokens and sessions stay."""
+    """Remove the OpenID Connect identity of an account. Its tokens and sessions stay."""
     with connect(state_dir) as client:
         ended = client.accounts.unbind_user(name)
     click.echo(f"{ended.user} is no longer {ended.subject} at {ended.issuer}")

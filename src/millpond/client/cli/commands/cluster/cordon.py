@@ -32,7 +32,7 @@ def _until(required: bool = False) -> Callable[..., Any]:
 @_until()
 @asks_server
 def cordon(names: tuple[str, ...], reason: str, until: str | None, state_dir: Path | None) -> int:
-    """Let nothing new start on each NODE; what runs there goes on."""
+    """Start nothing new on each NODE; running work goes on."""
     end = _end(until)
     return _change(names, state_dir, lambda client, name: client.close_node(name, reason=reason, until=end))
 

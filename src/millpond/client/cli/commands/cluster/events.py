@@ -39,7 +39,7 @@ _AT_ONCE = 1_000
 def command(
     job: str | None, node: str | None, follow: bool, limit: int, output: str, watch: bool, state_dir: Path | None
 ) -> None:
-    """Tell the history of JOB, or of a machine, or of late: what happened, and what was decided and why."""
+    """List events and decisions with their reasons: of JOB, of a node, or the latest."""
     if job is not None and node is not None:
         raise InvalidInputError("both a job and --node", "leave one of them out")
     if follow and (node is not None or watch or output != "table"):

@@ -41,7 +41,7 @@ _CARDS = (
 @asks_server
 @click.pass_context
 def command(context: click.Context, output: str, watch: bool, state_dir: Path | None) -> None:
-    """List machines and what is free; with -o wide, card by card. Close and open them."""
+    """List nodes and their free resources; with -o wide, each card. Cordon, drain and uncordon nodes."""
     if context.invoked_subcommand is not None:
         return
     with connect(state_dir) as client:

@@ -38,7 +38,7 @@ _WIDE = (
 
 @click.group("queue", cls=SuggestingGroup)
 def group() -> None:
-    """Queues: what each is promised, may not exceed, and holds."""
+    """Queues with their guarantee, limit and usage."""
 
 
 @group.command("show")
@@ -46,7 +46,7 @@ def group() -> None:
 @listing_options
 @asks_server
 def show_queues(queue: str, output: str, watch: bool, state_dir: Path | None) -> None:
-    """List the queues of one's groups, for admins all, or QUEUE alone. Each counts those below it."""
+    """List the queues of your groups (admins: all), or QUEUE alone. Each counts those below it."""
     with connect(state_dir) as client:
 
         def look() -> Listing:

@@ -54,7 +54,7 @@ _LEAST_WIDTH = _NAME.width + sum(column.width + 1 for column in _COLUMNS)
 @click.option("-o", "--output", type=click.Choice(("table", "json")), default="table", help="Form; JSON is told once.")
 @asks_server
 def command(once: bool, interval_s: float, output: str, state_dir: Path | None) -> None:
-    """Watch the devices: use, memory, power, and what each task makes of its part of them.
+    """Watch the devices: use, memory, power, and the use of each task.
 
     Below each device stand the tasks on it: whose, their class (who goes first), what they are guaranteed and may use
     of it, and what they do use. A dash is what nobody knows. Ctrl-C ends it.

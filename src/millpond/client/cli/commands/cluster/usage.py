@@ -51,7 +51,7 @@ def command(
     watch: bool,
     state_dir: Path | None,
 ) -> None:
-    """Tell who held how much of the pool [default: of all time]. Days begin at midnight of this machine's time."""
+    """Show usage of the pool and its costs [default: of all time]. Days begin at midnight of this machine's time."""
     if month is not None and (since is not None or until is not None):
         raise InvalidInputError("both --month and a span of time", "leave one of them out")
     begin = timestamps.of_past(since, "--since", time.time()) if since is not None else 0.0

@@ -28,7 +28,7 @@ _COLUMNS = (
 @listing_options
 @asks_server
 def command(limit: int, output: str, watch: bool, state_dir: Path | None) -> None:
-    """List what was told to webhooks, newest first; webhooks are set up in the server's configuration."""
+    """List webhook deliveries, newest first; webhooks are set up in the server's configuration."""
     with connect(state_dir) as client:
 
         def look() -> Listing:

@@ -20,7 +20,7 @@ SHELL = ("/bin/sh", "-c", 'exec "${SHELL:-/bin/sh}" -i')
 @task_option
 @asks_server
 def command(job: str, task: int, state_dir: Path | None) -> int:
-    """Open a shell beside a task of JOB, in its directory and with its variables and cards.
+    """Open a shell in a task of JOB, in its directory and with its variables and cards.
 
     Leaving the shell leaves the job alone.
     """

@@ -25,7 +25,7 @@ from millpond.specs.job.members import only_members
 @click.option("--failed", is_flag=True, help="Of an array, the members that failed alone.")
 @asks_server
 def command(job: str, changes: tuple[str, ...], failed: bool, state_dir: Path | None) -> None:
-    """Hand in JOB once more, as it was handed in first; prints the new id."""
+    """Submit JOB again, as it was submitted first, and print the new id."""
     parsed = [FieldEdit.parse(change) for change in changes]
     with connect(state_dir) as client:
         found = client.find(job)

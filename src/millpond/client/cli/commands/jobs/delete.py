@@ -21,7 +21,7 @@ from millpond.specs.api.jobs import JobInfo
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @asks_server
 def command(jobs: tuple[str, ...], yes: bool, state_dir: Path | None) -> int:
-    """Drop each JOB, which has to have ended: its history, its logs and its output. Usage stays in the books."""
+    """Delete each JOB, which must have ended, with its history, logs and output. Its usage is kept."""
     require_attended("delete", yes)
     with connect(state_dir) as client:
         found, code = _each(jobs, client.find)

@@ -27,7 +27,7 @@ task_option = click.option(
 def command(
     job: str, task: int, tty: bool | None, no_input: bool, words: tuple[str, ...], state_dir: Path | None
 ) -> int:
-    """Run COMMAND beside a task of JOB, in its directory and with its variables and cards; exits with its exit code.
+    """Run COMMAND in a task of JOB, in its directory and with its variables and cards; exits with its exit code.
 
     It belongs to the task: it is suspended with it, and ends with it.
     """

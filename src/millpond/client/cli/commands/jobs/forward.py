@@ -28,7 +28,7 @@ _HIGHEST_PORT = 65_535
 @task_option
 @asks_server
 def command(job: str, ports: str, task: int, state_dir: Path | None) -> None:
-    """Let programs here reach a port of a task of JOB, until Ctrl-C.
+    """Forward a local port to a port of a task of JOB, until Ctrl-C.
 
     LOCAL is the port here (0 takes a free one), REMOTE the one there [default: the port that the task was given].
     """

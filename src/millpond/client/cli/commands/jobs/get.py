@@ -43,7 +43,7 @@ class LifeStep:
 )
 @asks_server
 def command(job: str, output: str, state_dir: Path | None) -> None:
-    """Show how far JOB has come; with -o json or yaml, its file, its look, its history."""
+    """Show the details of JOB; with -o json or yaml, its job file, state and history."""
     with connect(state_dir) as client:
         name = client.find(job).id
         info = client.job(name)

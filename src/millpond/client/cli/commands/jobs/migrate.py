@@ -25,7 +25,7 @@ from millpond.specs.api.jobs import JobInfo
 @click.option("--restart", is_flag=True, help="It may start anew, though it loses what it has not saved.")
 @asks_server
 def command(jobs: tuple[str, ...], to: tuple[str, ...], restart: bool, state_dir: Path | None) -> int:
-    """Have each JOB go on with other cards, wherever there is room or where --to says.
+    """Move each JOB to other cards, wherever there is room or to those of --to.
 
     It is live-migrated, as it runs, where its node can bring its memory back on other cards of the same model; else it
     is restart-migrated: it gets its notice, ends, and starts there. Work that does not save itself on notice

@@ -44,7 +44,7 @@ def get_output(job: str, path: str, into: Path | None, attempt: int | None, stat
 
 @click.group("output", cls=SuggestingGroup)
 def group() -> None:
-    """What jobs leave in their output folders; `pond get-output` fetches it."""
+    """Output files of jobs; `pond get-output` downloads them."""
 
 
 @group.command("ls")
@@ -53,7 +53,7 @@ def group() -> None:
 @listing_options
 @asks_server
 def list_files(job: str, attempt: int | None, output: str, watch: bool, state_dir: Path | None) -> None:
-    """List the files that JOB left."""
+    """List the output files of JOB."""
     with connect(state_dir) as client:
         found = client.find(job).id
 

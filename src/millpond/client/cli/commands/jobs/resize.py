@@ -17,7 +17,7 @@ from millpond.model.errors import InvalidInputError
 @click.argument("size", metavar="[ROLE=]TASKS")
 @asks_server
 def command(job: str, size: str, state_dir: Path | None) -> None:
-    """Give an elastic JOB another number of tasks, such as 4 or worker=4, within the bounds of its job file.
+    """Change the number of tasks of an elastic JOB, to 4 or worker=4, within the bounds of its job file.
 
     Tasks that are too many get notice and their grace period; missing ones start beside the others. 0 ends all replicas
     of a service that may go without. Of an array, all members that wait or run get that many tasks.

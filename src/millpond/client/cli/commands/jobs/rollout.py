@@ -61,7 +61,7 @@ def undo(job: str, state_dir: Path | None) -> None:
 @job_argument("job")
 @asks_server
 def pause(job: str, state_dir: Path | None) -> None:
-    """Leave both revisions as they are for now."""
+    """Pause a rollout."""
     _act(job, "pause", state_dir)
 
 
@@ -69,7 +69,7 @@ def pause(job: str, state_dir: Path | None) -> None:
 @job_argument("job")
 @asks_server
 def resume(job: str, state_dir: Path | None) -> None:
-    """Go on with a rollout that was paused."""
+    """Resume a paused rollout."""
     _act(job, "resume", state_dir)
 
 
@@ -77,7 +77,7 @@ def resume(job: str, state_dir: Path | None) -> None:
 @job_argument("job")
 @asks_server
 def promote(job: str, state_dir: Path | None) -> None:
-    """Have a canary take the place of the present revision."""
+    """Promote a canary to the current revision."""
     _act(job, "promote", state_dir)
 
 

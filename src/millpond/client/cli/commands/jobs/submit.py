@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 def command(
     file: str, changes: tuple[str, ...], array: str | None, idempotency_key: str | None, state_dir: Path | None
 ) -> None:
-    """Hand in the jobs of FILE (YAML or JSON; - is standard input); prints their ids.
+    """Submit the jobs of FILE (YAML or JSON; - is standard input) and print their ids.
 
     Several jobs (documents apart by ---) are taken together or not at all. One may wait for another:
     `after: NAME`.

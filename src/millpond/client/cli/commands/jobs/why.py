@@ -39,7 +39,7 @@ _FILTERS = {
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="Form of the answer.")
 @asks_server
 def command(job: str, output: str, state_dir: Path | None) -> None:
-    """Tell why JOB waits or runs, and what would help."""
+    """Show why JOB waits or runs, and what would help."""
     with connect(state_dir) as client:
         reason = client.why(client.find(job).id)
     if output == "json":

@@ -71,7 +71,7 @@ def get(dataset: str, into: Path | None, state_dir: Path | None) -> None:
 @listing_options
 @asks_server
 def list_all(output: str, watch: bool, state_dir: Path | None) -> None:
-    """List the datasets that one may read, the latest version first."""
+    """List the datasets that you may read, latest version first."""
     with connect(state_dir) as client:
 
         def look() -> Listing:
@@ -107,7 +107,7 @@ def _draw(found: list[DatasetInfo], wide: bool) -> None:
 @click.argument("visibility", type=VISIBILITY)
 @asks_server
 def share(name: str, visibility: str, state_dir: Path | None) -> None:
-    """Let others see all versions of NAME, or no more: private, group or everyone."""
+    """Change who can read all versions of NAME: private, group or everyone."""
     with connect(state_dir) as client:
         found = client.files.share_dataset(name, visibility)
     click.echo(f"{found.name}: {found.visibility}")
@@ -117,7 +117,7 @@ def share(name: str, visibility: str, state_dir: Path | None) -> None:
 @click.argument("version", metavar="NAME@VERSION")
 @asks_server
 def remove(version: str, state_dir: Path | None) -> None:
-    """Forget a version that no living job reads; its number is not used again."""
+    """Remove a version that no unfinished job reads; its number is not used again."""
     match = _VERSION.fullmatch(version)
     if match is None:
         raise InvalidInputError(f"{version!r} names no version", "write NAME@VERSION, as pond data ls shows it")

@@ -52,7 +52,7 @@ def _with_words(command: Callable[..., Any]) -> Callable[..., Any]:
 @listing_options
 @asks_server
 def list_all(output: str, watch: bool, state_dir: Path | None) -> None:
-    """List the images that one may use, and on which machines they are."""
+    """List the images that you may use, and the nodes that have them."""
     with connect(state_dir) as client:
 
         def look() -> Listing:
@@ -132,7 +132,7 @@ def save(job: str, image: str, task: int, state_dir: Path | None, **words: str |
 @click.argument("image", metavar="NAME:TAG")
 @asks_server
 def pull(image: str, state_dir: Path | None) -> None:
-    """Have an image on the machines before a job needs it."""
+    """Pull an image to the nodes before a job needs it."""
     with connect(state_dir) as client:
         _tell(client.images.pull(*_parts(image), say))
 
@@ -156,7 +156,7 @@ def push(image: str, reference: str, login: str | None, state_dir: Path | None) 
 @_with_words
 @asks_server
 def change(image: str, state_dir: Path | None, **words: str | None) -> None:
-    """Say other words about an image, or let others see it."""
+    """Change the description or the visibility of an image."""
     with connect(state_dir) as client:
         _tell(client.images.change(*_parts(image), **_given(words)))
 
@@ -165,7 +165,7 @@ def change(image: str, state_dir: Path | None, **words: str | None) -> None:
 @click.argument("image", metavar="NAME:TAG")
 @asks_server
 def remove(image: str, state_dir: Path | None) -> None:
-    """Take an image out of the catalogue."""
+    """Remove an image from the catalogue."""
     with connect(state_dir) as client:
         click.echo(f"removed {client.images.remove(*_parts(image)).reference}")
 

@@ -43,7 +43,7 @@ def group() -> None:
 @click.option("--stdin", "stdin", is_flag=True, help="Read the whole value from standard input.")
 @asks_server
 def set_(name: str, group_name: str | None, of_server: bool, stdin: bool, state_dir: Path | None) -> None:
-    """Keep a secret called NAME; job files name it under `secrets` and find it in the variable NAME."""
+    """Store a secret called NAME; job files name it under `secrets` and find it in the variable NAME."""
     value = sys.stdin.read().removesuffix("\n") if stdin else SecretInput(False).ask("value")
     with connect(state_dir) as client:
         kind, owner = _owner(client, group_name, of_server)
@@ -55,7 +55,7 @@ def set_(name: str, group_name: str | None, of_server: bool, stdin: bool, state_
 @listing_options
 @asks_server
 def ls(output: str, watch: bool, state_dir: Path | None) -> None:
-    """List the secrets that one's jobs can have, or that one may change."""
+    """List the secrets that your jobs can use, or that you may change."""
     with connect(state_dir) as client:
 
         def look() -> Listing:
@@ -72,7 +72,7 @@ def ls(output: str, watch: bool, state_dir: Path | None) -> None:
 @_owner_options
 @asks_server
 def rm(name: str, group_name: str | None, of_server: bool, state_dir: Path | None) -> None:
-    """Forget a secret; tasks that run keep it."""
+    """Remove a secret; running tasks keep it."""
     with connect(state_dir) as client:
         client.secrets.drop(*_owner(client, group_name, of_server), name)
     click.echo(name)

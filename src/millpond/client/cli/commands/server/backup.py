@@ -41,7 +41,7 @@ def backup(
     stdin: bool,
     state_dir: Path | None,
 ) -> None:
-    """Write everything the server remembers to FILE; it may be running meanwhile."""
+    """Write the server's state to FILE; the server may run meanwhile."""
     from millpond.server.auth.vault.ciphers import Cipher, require_ciphers
     from millpond.server.operations.backup import Lock, back_up
 
@@ -62,7 +62,7 @@ def backup(
 @from_stdin
 @state_dir_option
 def restore(file: Path, key_file: Path | None, stdin: bool, state_dir: Path | None) -> None:
-    """Put what FILE holds into an empty state directory, for `pond up` to go on from there.
+    """Restore FILE into an empty state directory, for `pond up` to go on from there.
 
     Asks for the passphrase of an encrypted one.
     """

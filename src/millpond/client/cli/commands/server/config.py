@@ -13,7 +13,7 @@ from millpond.client.cli.command_suggestions import SuggestingGroup
 
 @click.group("config", cls=SuggestingGroup)
 def command() -> None:
-    """Look at the server's configuration file."""
+    """The server's configuration file."""
 
 
 @command.command("check")

@@ -18,7 +18,7 @@ from millpond.client.sdk import default_state_dir
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", help="For people or programs.")
 @state_dir_option
 def command(output: str, state_dir: Path | None) -> int:
-    """Look at this machine: what works here, what does not, and what would mend it.
+    """Check this machine: what works, what does not, and the remedy.
 
     Exits with 1 when a server cannot run here.
     """

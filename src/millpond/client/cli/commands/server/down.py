@@ -45,7 +45,7 @@ _STANDBY_ANSWERS_WITHIN_S = 10.0
     help="How long stopped jobs may take to end.",
 )
 def command(state_dir: Path | None, keep_jobs: bool, jobs_end_within: float) -> None:
-    """Stop the server of this state directory, and its jobs with it."""
+    """Stop the server of this state directory and its jobs."""
     directory = state_dir or default_state_dir()
     _end_standby(directory)
     left = read_server_file(directory)

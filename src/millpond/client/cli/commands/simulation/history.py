@@ -20,7 +20,7 @@ from millpond.specs.api.history import TraceRow
 
 @click.group("history")
 def group() -> None:
-    """The jobs that this server ran, for trying policies on them."""
+    """The jobs that this server ran, as traces."""
 
 
 @group.command("export")

@@ -39,7 +39,7 @@ _COMPILING = "compiling kernels, once on this machine"
 @click.option("--write-jobs", type=click.Path(dir_okay=False), help="synthetic: keep the jobs as a native trace.")
 @click.option("--json", "json_file", metavar="FILE", help="Write the result as JSON; - is standard output.")
 def command(write_jobs: str | None, json_file: str | None, **options: Any) -> int:
-    """Play a cluster trace through the scheduler and print what came out.
+    """Replay a cluster trace through the scheduler and print the result.
 
     \b
     pond replay --format philly --jobs case.csv --cluster 30x8 --durations exact
