@@ -197,7 +197,7 @@ def test_the_agent_stays_here_and_other_subsystems_are_refused(place: Place) -> 
 def test_a_job_that_has_ended_or_never_was_says_so(place: Place) -> None:
     ended = place.pond("run", "-d", "--name", "short", "true").stdout.strip()
     place.pond("wait", ended)
-    for job, words in ((ended, "is succeeded; hand it in once more"), ("never-was", "no job 'never-was'")):
+    for job, words in ((ended, "is succeeded; submit it again"), ("never-was", "no job 'never-was'")):
         done = place.run(*place.argv("-l", job, f"millpond-{place.job}", "true"))
         assert words in done.stderr
         assert done.returncode in (4, 5)

@@ -159,7 +159,7 @@ class LoadSampled(Event):
 
 @dataclass(frozen=True, slots=True)
 class JobSubmitted(Event):
-    """A job was handed in and stored."""
+    """A job was submitted and stored."""
 
     job: Job
 

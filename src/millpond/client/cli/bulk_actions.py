@@ -26,7 +26,7 @@ def require_attended(verb: str, yes: bool) -> None:
         InvalidInputError: there is nobody.
     """
     if not yes and not _is_attended():
-        raise InvalidInputError("there is nobody here to ask", f"add -y to {verb} them")
+        raise InvalidInputError("standard input is no terminal, so nothing can be asked", f"add -y to {verb} them")
 
 
 def confirmed(question: str, yes: bool) -> bool:

@@ -30,7 +30,7 @@ S = TypeVar("S")
 Executor = Literal["pool", "debug"]
 
 MANY: Final = 8
-"""So many items of a ``map`` are handed in as an array."""
+"""So many items of a ``map`` are submitted as an array."""
 LARGEST_COPIES: Final = 2**30
 """Bytes that the copies of a payload may take in all, as each member of an array gets one."""
 
@@ -104,7 +104,7 @@ def submit_each(
 ) -> JobHandles[T]:
     """``millpond.map``: run ``function(item)`` as a job for each item; otherwise like ``submit``.
 
-    Many small items are handed in as one array, which travels once and is one line in lists. Large ones are jobs of
+    Many small items are submitted as one array, which travels once and is one line in lists. Large ones are jobs of
     their own, so that none gets what the others need, and so are items with an ``idempotency_key``, which gets each
     item's number behind it.
     """
@@ -172,7 +172,7 @@ def _handed_in(
 
 
 def _array(client: Client, count: int, document: dict[str, Any]) -> JobHandles[Any]:
-    """So many jobs of one file, handed in as an array."""
+    """So many jobs of one file, submitted as an array."""
     array = client.submit({**document, "array": count})
     update = {"array": None, "parent": array.id}
     members = (
@@ -182,7 +182,7 @@ def _array(client: Client, count: int, document: dict[str, Any]) -> JobHandles[A
 
 
 def _own(client: Client, info: JobInfo) -> PoolJob[Any]:
-    """A job that was handed in just now."""
+    """A job that was submitted just now."""
     return PoolJob(client, info, info.user)
 
 

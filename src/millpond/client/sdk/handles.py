@@ -237,7 +237,7 @@ class JobHandles(list[JobHandle[T]]):
     """Jobs of one ``map``, in the order of its items.
 
     Args:
-        array: what they are members of, where they were handed in as one.
+        array: what they are members of, where they were submitted as one.
     """
 
     def __init__(self, jobs: Iterable[JobHandle[T]] = (), array: PoolJob[Any] | None = None) -> None:

@@ -129,7 +129,7 @@ def _refusal(error: StartError, program: str, workdir: str, node: str) -> Refusa
             False,
         )
     if error.errno == errno.ESPIPE:
-        return Refusal(f"{error.text}; hand it in once more", False)
+        return Refusal(f"{error.text}; submit it again", False)
     if error.path == workdir:
         return Refusal(
             f"working directory {workdir!r} on node {node}: {error.text}; "

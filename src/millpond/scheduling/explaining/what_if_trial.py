@@ -58,7 +58,7 @@ class WhatIfTrial:
         return None
 
     def _gets_its_turn(self, record: JobRecord, job: Job) -> bool:
-        """Whether the ordering lets a variant, handed in now instead of the job, go before all others of its pool.
+        """Whether the ordering lets a variant, submitted now instead of the job, go before all others of its pool.
 
         Only a strict ordering keeps it back otherwise: there those that cannot start hold up whoever comes behind them.
         """

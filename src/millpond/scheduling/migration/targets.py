@@ -73,7 +73,7 @@ def _require_open(cluster: Cluster, record: JobRecord, node: int, name: str) -> 
         raise ConflictError(f"nothing starts on node {cluster.node_name(node)} now", "name another node")
     if not cluster.is_of_pool(node, record.job.pool):
         raise ConflictError(
-            f"{name} is not of pool {record.job.pool!r}", "a job stays in its pool; hand it in anew for another"
+            f"{name} is not of pool {record.job.pool!r}", "a job stays in its pool; submit a new one for another pool"
         )
 
 

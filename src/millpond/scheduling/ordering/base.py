@@ -102,7 +102,7 @@ class Ordering:
         return self.expected_end(record, now)
 
     def submitted(self, record: JobRecord, now: float) -> None:
-        """A job was handed in."""
+        """A job was submitted."""
 
     def foretold(self, record: JobRecord) -> None:
         """A job's length became known for the first time."""

@@ -45,7 +45,7 @@ class Batch:
         reported: events that came from the engine or the server itself: they must not get lost.
         held: jobs that have to wait for others.
         released: ids of jobs that waited for others until now.
-        arrays: that were handed in.
+        arrays: that were submitted.
         closed: ids of arrays of which no more members are handed to the scheduler.
         settled: last looks of members that ended before they were handed to the scheduler, and who asked for it.
     """

@@ -46,7 +46,7 @@ def running_task(job: JobInfo, number: int) -> TaskId:
     if task.state != TaskState.RUNNING:
         hint = "let it go on first" if task.state in (TaskState.FROZEN, TaskState.SWAPPED) else "wait until it runs"
         if JobState(job.state).ended:
-            hint = "hand it in once more with `pond clone`"
+            hint = "submit it again with `pond clone`"
         raise ConflictError(f"task {number} of job {job.id} is {task.state}", hint)
     return TaskId(job.id, job.attempt, number)
 

@@ -40,7 +40,7 @@ def states_of(connection: sa.Connection, array: str) -> dict[str, str]:
 
 
 def first_info(connection: sa.Connection, array: str) -> str | None:
-    """The last look of the member that was handed in first, if it has ended."""
+    """The last look of the member that was submitted first, if it has ended."""
     query = sa.select(jobs.c.info).where(jobs.c.parent == array, jobs.c.info.is_not(None))
     return connection.execute(query.order_by(jobs.c.submitted_at, jobs.c.id).limit(1)).scalar_one_or_none()
 

@@ -283,7 +283,7 @@ class JobStore:
             return arrays.states_of(connection, array)
 
     def first_member(self, array: str) -> JobInfo | None:
-        """The last look of the member that was handed in first, if it has ended."""
+        """The last look of the member that was submitted first, if it has ended."""
         with self._engine.connect() as connection:
             text = arrays.first_info(connection, array)
         return None if text is None else JobInfo.model_validate_json(text)

@@ -103,7 +103,7 @@ async def put_dataset(name: _DatasetName, put: DatasetPut, service: ServiceOf, a
 async def share_dataset(
     name: _DatasetName, wish: DatasetChange, service: ServiceOf, access: _DataChanger
 ) -> DatasetInfo:
-    """Let others see all versions of a dataset, or no more. Jobs that were handed in keep what they read."""
+    """Let others see all versions of a dataset, or no more. Jobs that were submitted keep what they read."""
     info = await service.files.share_dataset(name, wish.visibility)
     access.tell(f"for {wish.visibility}")
     return info

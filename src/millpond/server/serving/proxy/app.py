@@ -126,7 +126,7 @@ class Proxy:
         """Where a job is shown instead of under a path of this server."""
         origin = self._origins.url_of(job)
         if not origin:
-            hint = "hand it in again under a shorter name, or use pond forward"
+            hint = "submit it again under a shorter name, or use pond forward"
             return pages.trouble(410, f"the id of {job} cannot be part of a host name", hint, html=True)
         return RedirectResponse(origin + below, 307, pages.OURS)
 

@@ -147,7 +147,7 @@ class Provisions:
             try:
                 path = Path(os.path.realpath(source))
             except OSError:
-                continue  # it was refused when it was handed in, or is when it starts
+                continue  # it was refused when it was submitted, or is when it starts
             if dataset_ref(source) is None and self._cache.source_of(path) is not None:
                 found[f"data.{name}"] = Item("data", str(path))
         return found

@@ -119,7 +119,7 @@ class ImageService:
         return self._info(entry, True)
 
     async def remove(self, name: str, tag: str) -> ImageInfo:
-        """Take an image out of the catalogue; jobs that were handed in with it keep it as long as they need it.
+        """Take an image out of the catalogue; jobs that were submitted with it keep it as long as they need it.
 
         Raises:
             NotFoundError: there is none.

@@ -44,7 +44,7 @@ def command(
     yes: bool,
     state_dir: Path | None,
 ) -> int:
-    """Show where and when the jobs of FILE would run and at whose cost, ask, and hand them in; prints their ids.
+    """Show where and when the jobs of FILE would run and at whose cost, ask, submit them and print their ids.
 
     The new jobs of a file are taken together or not at all.
     A service of the same name that runs already is updated: its changed fields are shown, and its replicas replaced.
@@ -56,7 +56,10 @@ def command(
         raise InvalidInputError("both --new and --update", "leave one of them out")
     asks = not (dry_run or yes)
     if asks and not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise InvalidInputError("there is nobody here to ask", "add -y to hand it in, or --dry-run to see the plan")
+        raise InvalidInputError(
+            "standard input is no terminal, so nothing can be asked",
+            "add -y to submit it, or --dry-run to see the plan",
+        )
     with connect(state_dir) as client:
         if chosen is not None:
             spec, waits = template_needs.job_of(chosen, client, changes)

@@ -37,7 +37,7 @@ def command(job: str, ports: str, task: int, state_dir: Path | None) -> None:
         found = client.find(job)
         name, address = found.id, client.address
     if JobState(found.state).ended:
-        raise ConflictError(f"job {name} has ended ({found.state})", "hand it in once more with `pond clone`")
+        raise ConflictError(f"job {name} has ended ({found.state})", "submit it again with `pond clone`")
     with _listen(local) as listener:
         say(f"{_HOST}:{listener.getsockname()[1]} leads to {f'port {remote} of ' if remote else ''}{name}")
         while True:

@@ -1,4 +1,4 @@
-"""``pond submit``: job files, checked here with line and column, then handed in."""
+"""``pond submit``: job files, checked here with line and column, then submitted."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ def _row(image: ImageInfo, now: float, wide: bool) -> list[str]:
 def add(image: str, reference: str, state_dir: Path | None, **words: str | None) -> None:
     """Fetch the image REFERENCE of a registry and put it into the catalogue as NAME:TAG.
 
-    A job keeps to what NAME:TAG was when it was handed in. A registry that asks who one is gets to hear it from a
+    A job keeps to what NAME:TAG was when it was submitted. A registry that asks who one is gets to hear it from a
     secret: `pond secret set SECRET` keeps it.
     """
     name, tag = _parts(image)
