@@ -79,7 +79,7 @@ def test_an_elastic_job_is_made_smaller_and_larger_while_it_runs(running, tmp_pa
     until(lambda: len(running_tasks(running, job_id)) == 2)
     refused = running("resize", job_id, "4")
     assert refused.returncode == 2
-    assert "between 1 and 3" in refused.stderr
+    assert "(min 1, max 3)" in refused.stderr
     assert running.job(job_id)["attempt"] == 1
 
 
