@@ -20,10 +20,17 @@ _PATIENCE_S = 2.0
 """How long a write that is under way may keep callbacks waiting: whoever reads the output may have stopped."""
 _AGAIN_S = 0.01
 
-_noticed = threading.Event()
-_heeded = threading.Event()
-_installed = threading.Event()
-_patience: dict[str, float] = {}
+
+class _Notice:
+    """What is known of the notice. A handler of signals writes it, at any place of itself too: so without a lock."""
+
+    came = False
+    is_installed = False
+    patience_ends: float | None = None
+
+
+_heeding = threading.Lock()
+"""Taken once and never given back, by the one handler that heeds the notice."""
 _callbacks: list[tuple[Callable[[], object], bool]] = []
 
 
@@ -36,7 +43,7 @@ def should_stop() -> bool:
         InvalidInputError: the first call came from another thread than the main one.
     """
     _install()
-    return _noticed.is_set()
+    return _Notice.came
 
 
 def on_checkpoint(save: Callable[[], object], *, leave: bool = True) -> None:
@@ -56,33 +63,41 @@ def on_checkpoint(save: Callable[[], object], *, leave: bool = True) -> None:
 
 
 def _install() -> None:
-    if _installed.is_set():
+    if _Notice.is_installed:
         return
     if threading.current_thread() is not threading.main_thread():
         raise InvalidInputError(
             "the notice can be listened to from the main thread only", "call should_stop() there once, at the start"
         )
     signal.signal(getattr(signal, os.environ.get("MILLPOND_NOTICE_SIGNAL", "SIGTERM")), _heard)
-    _installed.set()
+    _Notice.is_installed = True
 
 
 def _heard(number: int, _frame: FrameType | None) -> None:
-    _noticed.set()
-    if not _callbacks or _heeded.is_set():
-        return  # nothing to do, or told twice: the first notice is being heeded
-    _patience.setdefault("until", time.monotonic() + _PATIENCE_S)
-    if _is_printing() and time.monotonic() < _patience["until"]:
-        main = threading.main_thread().ident
-        assert main is not None, "the main thread runs this"
-        again = threading.Timer(_AGAIN_S, signal.pthread_kill, (main, number))
-        again.daemon = True
-        again.start()
+    _Notice.came = True
+    if not _callbacks or _heeding.locked():
+        return  # nothing to do, or a notice that came before is being heeded
+    if _is_printing():
+        if _Notice.patience_ends is None:
+            _Notice.patience_ends = time.monotonic() + _PATIENCE_S
+            threading.Thread(target=_remind, args=(number,), daemon=True).start()
+        if time.monotonic() < _Notice.patience_ends:
+            return
+    if not _heeding.acquire(blocking=False):
         return
-    _heeded.set()
     for save, _ in _callbacks:
         save()
     if any(leave for _, leave in _callbacks):
         sys.exit(0)
+
+
+def _remind(number: int) -> None:
+    """Send the signal again until it is heeded: one that comes just before the main thread sleeps is seen after it."""
+    main = threading.main_thread().ident
+    assert main is not None, "the main thread heard the signal"
+    while not _heeding.locked():
+        time.sleep(_AGAIN_S)
+        signal.pthread_kill(main, number)
 
 
 def _is_printing() -> bool:

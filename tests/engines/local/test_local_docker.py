@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from local_bench import Bench, eventually
 
-from millpond.model.decisions import Resume, Suspend
+from millpond.model.decisions import Resume, Stop, Suspend
 from millpond.model.events import Confirmed, Ended, Kept
 from millpond.model.reasons import Cause
 from millpond.model.states import Outcome
@@ -122,3 +122,8 @@ def test_its_place_is_kept_when_it_has_failed_and_not_when_it_was_told_to_end(ha
     _, event = harbour.bench.events(2)
     assert isinstance(event, Kept)
     assert event.exit_code == 3
+    harbour.bench.apply(Stop(harbour.bench.next_id(), "job", 2, Cause.STOP_REQUESTED, grace_s=60.0))
+    harbour.bench.events(1)
+    end = harbour.end()
+    assert (end.outcome, end.exit_code) == (Outcome.USER_ERROR, 3)
+    assert harbour.bench.nothing_runs_like(str(harbour.bench.state_dir))
