@@ -15,8 +15,11 @@ from millpond.server.api.app import make_app
 from millpond.server.auth.components import open_security
 from millpond.server.auth.vault.ciphers import Cipher
 from millpond.server.auth.vault.secrets import Vault
+from millpond.server.jobs.forecasts import Forecaster
 from millpond.server.jobs.job_files import JobFiles
+from millpond.server.monitoring.metrics.instruments import Instruments
 from millpond.server.runtime.loop import Loop
+from millpond.server.runtime.loop_dependencies import LoopDependencies
 from millpond.server.runtime.recovery import recover
 from millpond.server.runtime.tenants import Tenants
 from millpond.server.service import Service
@@ -38,6 +41,24 @@ Paths = Callable[[], Mapping[str, QueuePaths]]
 JOBS = "/api/v1/jobs"
 
 
+def forecasts_of(store: Store) -> Forecaster:
+    """A forecaster that has learnt what the store knows."""
+    return Forecaster(lambda most: store.jobs.ended_jobs(most, of=None))
+
+
+def dependencies(
+    clock: Clock, provisioning: Provisioning, forecaster: Forecaster, instruments: Instruments
+) -> LoopDependencies:
+    """What a whole server's loop is given, but for webhooks."""
+    return LoopDependencies(
+        clock=clock,
+        stages=provisioning.staging,
+        forecast=forecaster.predict_at_once,
+        on_cycle=instruments.cycled,
+        on_ended=(forecaster.note, instruments.ended),
+    )
+
+
 class Api:
     """A running server without a socket."""
 
@@ -51,7 +72,10 @@ class Api:
         self.vault = Vault(self.store.secrets, state_dir, lambda: Cipher.AES_256_GCM, self.clock)
         means = ProvisioningDependencies(paths, lambda: provisioning, lambda: self.loop.wake(), nodes=("n1",))
         self.provisioning = Provisioning(self.store, state_dir, self.vault, means)
-        self.loop = Loop(self.store, recover(self.store), JobCache(), self.clock, self.provisioning.staging)
+        self.core = recover(self.store)
+        forecaster, instruments = forecasts_of(self.store), Instruments()
+        watching = dependencies(self.clock, self.provisioning, forecaster, instruments)
+        self.loop = Loop(self.store, self.core, JobCache(instruments.started), watching)
         self.engine.wake = self.loop.wake
         self.loop.settle(self.engine)
         self.loop.start()
@@ -63,7 +87,17 @@ class Api:
         accounts = self.security.accounts
         job_files = JobFiles(self.store)
         components = ServerComponents(
-            state_dir, self.store, self.loop, accounts, self.isolation, self.vault, files, job_files, self.provisioning
+            state_dir,
+            self.store,
+            self.loop,
+            accounts,
+            self.isolation,
+            self.vault,
+            files,
+            job_files,
+            self.provisioning,
+            forecaster,
+            instruments,
         )
         self.service = Service(components, identity)
         self.tenants = Tenants(self.security.accounts, self.isolation, self.loop, self.clock)

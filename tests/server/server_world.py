@@ -22,6 +22,7 @@ from millpond.node.task.records import TaskId
 from millpond.server.auth.secrets import Passwords
 from millpond.server.runtime.inbox import Submission
 from millpond.server.runtime.loop import Loop
+from millpond.server.runtime.loop_dependencies import LoopDependencies
 from millpond.server.runtime.policies import UNCHANGED, Policies
 from millpond.server.runtime.recovery import recover
 from millpond.server.store.store import Store
@@ -165,14 +166,16 @@ class Server:
         clock: Clock,
         trip: Callable[[str], None] | None = None,
         policies: Policies = UNCHANGED,
+        dependencies: LoopDependencies | None = None,
     ) -> None:
         self.state_dir = state_dir
         self.clock = clock
         self.world = world
         self.store = TrippingStore(fresh_sqlite(state_dir), trip)
         self.engine = TrippingEngine(world, clock, trip)
-        self.loop = Loop(self.store, recover(self.store, policies), JobCache(), clock)
-        self.loop.settle(self.engine, policies.change(self.loop.core.scheduler.settings, clock()))
+        self.core = recover(self.store, policies)
+        self.loop = Loop(self.store, self.core, JobCache(), dependencies or LoopDependencies(clock=clock))
+        self.loop.settle(self.engine, policies.change(self.core.scheduler.settings, clock()))
 
     def submit(self, job_id: str, key: str = "", **fields: Any) -> Submission:
         """Hand a job in; it is taken with the next turn."""
@@ -192,9 +195,9 @@ class Server:
             self.turn(2)
             for task in self.world.running:
                 self.engine.finish(task)
-            if not self.loop.core.scheduler.jobs:
+            if not self.core.scheduler.jobs:
                 return
-        raise AssertionError(f"jobs never ended: {list(self.loop.core.scheduler.jobs)}")
+        raise AssertionError(f"jobs never ended: {list(self.core.scheduler.jobs)}")
 
 
 class TrippingStore(Store):

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 from api_world import JOBS, TOKEN, Api, error_of
+from sqlalchemy.exc import OperationalError
 from starlette.types import Message
 
 from millpond.model.errors import UnavailableError
@@ -197,8 +198,12 @@ def test_health_needs_no_token(api: Api) -> None:
         assert api.client.get(path, headers={"Authorization": ""}).status_code == 200
 
 
-def test_a_server_that_cannot_take_work_is_not_ready(api: Api) -> None:
-    api.loop.trouble = "the store cannot be written (disk full)"
+def test_a_server_that_cannot_take_work_is_not_ready(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any) -> None:
+        raise OperationalError("INSERT", {}, Exception("disk full"))
+
+    monkeypatch.setattr(api.store, "record", full)
+    api.job(api.submit().id)
     answer = api.client.get("/readyz")
     assert answer.status_code == 503
     assert "disk full" in answer.json()["status"]
@@ -340,7 +345,7 @@ def test_who_waits_for_a_scheduler_that_dies_is_told_and_so_is_everybody_after(
     def broken(*_: Any) -> None:
         raise RuntimeError("inside")
 
-    monkeypatch.setattr(api.loop.core, "handle", broken)
+    monkeypatch.setattr(api.core, "handle", broken)
     answer = api.client.post(JOBS, json={"command": "x"})
     assert answer.status_code == 503
     error = error_of(answer)

@@ -57,7 +57,7 @@ def test_every_member_runs_once_and_few_are_in_line_at_a_time(server: Server) ->
     most = 0
     while server.store.jobs.ended_job("a") is None:
         finish(server, *server.world.running)
-        most = max(most, len(server.loop.core.scheduler.jobs))
+        most = max(most, len(server.core.scheduler.jobs))
     assert most <= FEWEST_WAITING + 4
     assert counts(server, "a").succeeded == 300
     assert set(server.world.starts.values()) == {1}
@@ -70,7 +70,7 @@ def test_no_more_members_than_it_allows_are_under_way(server: Server) -> None:
     most = 0
     while server.store.jobs.ended_job("a") is None:
         server.turn(2)
-        most = max(most, len(server.loop.core.scheduler.jobs))
+        most = max(most, len(server.core.scheduler.jobs))
         finish(server, *server.world.running[:1])
     assert most == 3
     assert counts(server, "a").succeeded == 20
@@ -187,7 +187,7 @@ def test_a_server_killed_anywhere_runs_each_member_once(tmp_path: Path, place: s
         run_out(server, "a")
     assert counts(server, "a").succeeded == 12
     assert set(world.starts.values()) == {1}
-    assert server.loop.core.scheduler.jobs == {}
+    assert server.core.scheduler.jobs == {}
     server.store.close()
 
 
@@ -265,13 +265,13 @@ def test_members_that_an_array_still_counts_are_not_forgotten(server: Server) ->
     submit(server, "a", array="0-3%2")
     server.turn(2)
     finish(server, TaskId("a.0", 1, 0))
-    server.loop._keep_snapshot()
+    server.loop._processor.keep_snapshot()
     later = RetentionWorker(server.store, server.state_dir, RetentionLimits(job_days=1.0), lambda: server.clock() + 1e6)
     assert later.look() == (0, 0)
     run_out(server, "a")
     for _ in range(2):
         submit(server, f"more{server.clock()}")
-        server.loop._keep_snapshot()
+        server.loop._processor.keep_snapshot()
     later.look()
     later.look()
     assert not any(server.store.jobs.is_job(name) for name in ("a", "a.0", "a.3"))
@@ -307,7 +307,7 @@ def test_a_member_is_there_while_it_is_handed_over(api: Api) -> None:
     array = api.submit(array="0-9%1").id
     last = f"{array}.9"
     assert api.client.get(f"{JOBS}/{last}").json()["state"] == "queued"
-    known = api.loop.arrays.of(last)
+    known = api.loop._processor._arrays.of(last)
     assert known is not None
     known.note(last, JobState.QUEUED)  # its row is written, and nobody has drawn it yet
     assert api.client.get(f"{JOBS}/{last}").json()["state"] == "queued"

@@ -108,7 +108,7 @@ def test_who_closes_a_machine_while_the_store_cannot_be_written_is_told(tmp_path
     answer = server.loop.change_node(_closing())
     server.turn()
     assert "cannot be written" in str(answer.exception(0))
-    assert server.loop.core.scheduler.node_views()[0].closure is None
+    assert server.core.scheduler.node_views()[0].closure is None
 
 
 def _closing(until: float | None = None) -> Callable[[float], NodeClosed]:

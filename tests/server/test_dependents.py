@@ -207,5 +207,5 @@ def test_a_waiting_job_of_an_earlier_version_may_have_times_without_units(tmp_pa
     second = Server(tmp_path, world, clock)
     end(second, "a")
     assert state(second, "b") == "running"
-    assert second.loop.core.scheduler.jobs["b"].job.time_limit_s == 60.0
+    assert second.core.scheduler.jobs["b"].job.time_limit_s == 60.0
     second.store.close()

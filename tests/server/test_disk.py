@@ -30,7 +30,7 @@ class Room:
 
 def watch_of(api: Api, room: Room) -> DiskWatch:
     api.service.disk.free = room
-    return DiskWatch(api.loop, api.service.disk, api.state_dir, 1.0, api.clock)
+    return DiskWatch(api.loop, api.store, api.service.disk, api.state_dir, 1.0, api.clock)
 
 
 def write(api: Api, job: str, size_mib: int) -> None:

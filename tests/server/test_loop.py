@@ -20,7 +20,7 @@ from millpond.model.nodes import Pool
 from millpond.model.states import Outcome
 from millpond.model.windows import Window
 from millpond.node.task.records import TaskId
-from millpond.server.runtime import loop as loop_module
+from millpond.server.runtime import turn_processor
 from millpond.server.runtime.inbox import ChangeJob, Submission
 from millpond.server.runtime.policies import Policies
 from millpond.server.views.job_history import story
@@ -42,7 +42,7 @@ def test_a_submitted_job_starts_runs_and_ends(server: Server) -> None:
     ended = server.store.jobs.ended_job("a")
     assert (ended.state, ended.exit_code, ended.attempt) == ("succeeded", 0, 1)
     assert ended.started_at is not None
-    assert server.loop.core.scheduler.jobs == {}
+    assert server.core.scheduler.jobs == {}
 
 
 def test_the_exit_code_of_a_gang_is_that_of_the_task_whose_fault_it_was(server: Server) -> None:
@@ -232,7 +232,7 @@ def test_a_job_tells_its_story(server: Server) -> None:
 def test_a_restart_goes_on_from_a_snapshot_and_the_log_behind_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loop_module, "SNAPSHOT_EVERY", 7)
+    monkeypatch.setattr(turn_processor, "SNAPSHOT_EVERY", 7)
     world, clock = World(), Clock()
     first = Server(tmp_path, world, clock)
     for number in range(6):
@@ -240,7 +240,7 @@ def test_a_restart_goes_on_from_a_snapshot_and_the_log_behind_it(
         first.turn()
     assert first.store.latest_snapshot().seq > 0
     second = Server(tmp_path, world, clock)
-    assert set(second.loop.core.scheduler.jobs) == set(first.loop.core.scheduler.jobs)
+    assert set(second.core.scheduler.jobs) == set(first.core.scheduler.jobs)
     second.run_to_the_end()
     assert all(count == 1 for count in world.starts.values())
     assert len(world.starts) == 6
@@ -260,18 +260,18 @@ def test_a_state_directory_keeps_its_policies_until_others_are_asked_for(tmp_pat
     world, clock = World(), Clock()
     Server(tmp_path, world, clock, policies=Policies("fifo"))
     kept = Server(tmp_path, world, clock)
-    assert kept.loop.core.scheduler.settings.ordering == "fifo"
+    assert kept.core.scheduler.settings.ordering == "fifo"
     kept.submit("runs", gpus=4)
     kept.submit("late", gpus=4)
     kept.turn(2)
     kept.submit("urgent", gpus=4, time_limit="60s")
     kept.turn(2)
     changed = Server(tmp_path, world, clock, policies=Policies("sjf", "best-fit", reserve=False))
-    settings = changed.loop.core.scheduler.settings
+    settings = changed.core.scheduler.settings
     assert (settings.ordering, settings.placement, settings.reserve) == ("sjf", "best-fit", False)
     assert world.running == [TaskId("runs", 1, 0)]
     again = Server(tmp_path, world, clock)  # replays the change with all that lies before and behind it
-    assert again.loop.core.scheduler.settings == settings
+    assert again.core.scheduler.settings == settings
     again.engine.finish(TaskId("runs", 1, 0))
     again.turn(2)
     assert world.running == [TaskId("urgent", 1, 0)]
@@ -281,7 +281,7 @@ def test_a_state_directory_keeps_its_policies_until_others_are_asked_for(tmp_pat
 
 def test_asking_for_the_policies_that_are_there_changes_nothing(tmp_path: Path) -> None:
     first = Server(tmp_path, World(), Clock(), policies=Policies("fifo", preempt=True))
-    before = first.loop.core.seq
+    before = first.core.seq
     second = Server(tmp_path, World(), Clock(), policies=Policies("fifo", preempt=True))
     told = [type(entry.event).__name__ for entry in second.store.events_after(before)]
     assert "PolicyChanged" not in told
@@ -373,10 +373,10 @@ def test_wherever_the_server_is_killed_nothing_is_lost_and_nothing_runs_twice(
                 server.store.close()
             server = None
             continue
-        if len(submissions) == 8 and not server.loop.core.scheduler.jobs:
+        if len(submissions) == 8 and not server.core.scheduler.jobs:
             break
     assert server is not None
-    assert not server.loop.core.scheduler.jobs
+    assert not server.core.scheduler.jobs
     answers = [submission.answer for submission in submissions]
     accepted = [answer.result().id for answer in answers if answer.done() and answer.exception() is None]
     assert all(server.store.jobs.ended_job(name).state == "succeeded" for name in accepted)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hostile_server import HEAD, Pieces, answering, endless_body, endless_head, silence
@@ -19,6 +20,7 @@ from millpond.server.http.outgoing import AddressScope, reach_of
 from millpond.server.operations.webhooks import delivery_worker
 from millpond.server.operations.webhooks.delivery_worker import WebhookDeliveryWorker
 from millpond.server.runtime.inbox import wall_clock
+from millpond.server.runtime.loop_dependencies import LoopDependencies
 from millpond.specs.config.oidc import OidcRules
 from millpond.specs.config.webhooks import Webhook
 from oidc_provider import FakeProvider, served
@@ -130,12 +132,13 @@ def test_a_hostile_receiver_of_webhooks_is_given_up_in_time(
 ) -> None:
     if pieces in (endless_head, silence):
         monkeypatch.setattr(delivery_worker, "ANSWER_WITHIN_S", 0.2)
-    server = Server(tmp_path, World(), Clock())
+    clock = Clock()
+    outbox = SimpleNamespace(address=lambda notices: telling.address(notices), wake=lambda: None)
+    server = Server(tmp_path, World(), clock, dependencies=LoopDependencies(clock=clock, webhooks=outbox))
     vault = Vault(server.store.secrets, tmp_path, lambda: Cipher.AES_256_GCM, server.clock)
     with answering(pieces) as port:
         hook = Webhook("team", f"http://127.0.0.1:{port}/", ("job.cancelled",))
         telling = WebhookDeliveryWorker(server.store, lambda: {"team": hook}, vault, server.clock)
-        server.loop.address = telling.address
         server.submit("a")
         server.turn(1)
         server.loop.stop_job("a", "ada")

@@ -44,7 +44,7 @@ class Planner:
         self.server.turn(2)
 
     def plan(self, **fields: object) -> PlanInfo:
-        core = self.server.loop.core
+        core = self.server.core
         before = json.dumps(core.scheduler.snapshot())
         job = check_job({"command": "work", **fields}).to_job("plan", "ada")
         made = plan(Scheduler.restore(json.loads(before)), job, self.clock.now)
@@ -111,5 +111,5 @@ def test_a_plan_made_in_a_process_apart_is_the_same(tmp_path: Path) -> None:
     planner = Planner(tmp_path)
     planner.submit("other", gpus=1)
     job = check_job({"command": "work", "gpus": 2}).to_job("plan", "ada")
-    snapshot = json.dumps(planner.server.loop.core.scheduler.snapshot())
+    snapshot = json.dumps(planner.server.core.scheduler.snapshot())
     assert asyncio.run(plan_apart(snapshot, job, planner.clock.now)) == planner.plan(gpus=2)

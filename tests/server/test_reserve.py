@@ -112,7 +112,7 @@ def test_on_a_full_disk_nothing_is_taken_on_and_what_runs_is_stopped(api: Api) -
 def test_the_servers_log_tells_of_the_reserve_and_of_the_full_disk(api: Api, caplog: pytest.LogCaptureFixture) -> None:
     free = [10 * KEPT_FOR_ENDS_BYTES]
     api.service.disk.free = lambda path: free[0]
-    watch = DiskWatch(api.loop, api.service.disk, api.state_dir, 1.0, api.clock)
+    watch = DiskWatch(api.loop, api.store, api.service.disk, api.state_dir, 1.0, api.clock)
     caplog.set_level("INFO", "millpond.server.operations.disk_watch")
     for free[0] in (10 * KEPT_FOR_ENDS_BYTES, 0, 0, 10 * KEPT_FOR_ENDS_BYTES):
         watch.look_at_full_disk()
@@ -125,5 +125,5 @@ def test_the_servers_log_tells_of_the_reserve_and_of_the_full_disk(api: Api, cap
 
 def test_no_reserve_is_taken_from_a_disk_that_is_nearly_full(api: Api) -> None:
     api.service.disk.free = lambda path: KEPT_FOR_ENDS_BYTES + RESERVE_BYTES
-    DiskWatch(api.loop, api.service.disk, api.state_dir, 1.0, api.clock).look_at_reserve()
+    DiskWatch(api.loop, api.store, api.service.disk, api.state_dir, 1.0, api.clock).look_at_reserve()
     assert api.store.reserve.kept_bytes() < RESERVE_BYTES / 2

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from server_world import Clock, Server, World
 
 from millpond.server.runtime.clock import PACE, KeptOffset, SteadyClock
+from millpond.server.runtime.loop_dependencies import LoopDependencies
 
 
 class Machine:
@@ -74,8 +75,8 @@ def test_a_server_that_starts_behind_the_log_goes_on_from_its_end() -> None:
 def test_a_time_limit_ends_a_job_although_the_clock_was_set_back(tmp_path: Path) -> None:
     """An hour back; the job may run for a minute."""
     machine, world = Machine(), World()
-    server = Server(tmp_path, world, Clock())
-    server.loop.clock = machine.clock(since=server.clock.now)
+    clock = machine.clock(since=1_000.0)
+    server = Server(tmp_path, world, Clock(), dependencies=LoopDependencies(clock=clock))
     server.submit("a", time_limit="60s")
     server.loop.turn(0.0)
     server.loop.turn(0.0)
@@ -169,9 +170,9 @@ def test_a_process_that_is_halted_between_its_looks_at_two_clocks_skips_nothing(
 def test_a_clock_that_is_set_forward_ends_no_job_at_its_limit_and_books_no_time(tmp_path: Path) -> None:
     """A day forward; the job may run for a minute."""
     machine, world = Machine(), World()
-    server = Server(tmp_path, world, Clock())
-    clock = machine.clock(since=server.clock.now)
-    server.loop.clock, server.loop.skipped = clock, clock.skipped
+    clock = machine.clock(since=1_000.0)
+    dependencies = LoopDependencies(clock=clock, clock_jump=clock.skipped)
+    server = Server(tmp_path, world, Clock(), dependencies=dependencies)
     server.submit("a", time_limit="60s", gpus=1)
     server.loop.turn(0.0)
     server.loop.turn(0.0)

@@ -22,6 +22,7 @@ from millpond.model.errors import UnavailableError
 from millpond.node.task.records import TaskId
 from millpond.server.jobs.job_files import JobFiles
 from millpond.server.runtime.loop import Loop
+from millpond.server.runtime.loop_dependencies import LoopDependencies
 from millpond.server.runtime.recovery import recover
 from millpond.server.store import upgrades
 from millpond.server.store.database import sqlite_url
@@ -90,7 +91,7 @@ def test_a_database_of_every_earlier_revision_is_upgraded_and_gone_on_with(datab
     world.tasks[TaskId("running", 1, 0)] = None
     world.starts[TaskId("running", 1, 0)] = 1
     engine = WorldEngine(world, clock)
-    loop = Loop(store, recover(store), JobCache(), clock)
+    loop = Loop(store, recover(store), JobCache(), LoopDependencies(clock=clock))
     loop.settle(engine)
     loop.turn(0.0)
     assert {info.id: info.state for info in loop.job_cache.newest_first()} == {

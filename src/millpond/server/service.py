@@ -5,14 +5,13 @@ None of them knows anything of HTTP.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from threading import Event
 
 from millpond.server.auth.queues import longest_dev_s
 from millpond.server.jobs.activity import Activity
 from millpond.server.jobs.changes import Changes
 from millpond.server.jobs.deletion import Removal
-from millpond.server.jobs.forecasts import Forecaster
 from millpond.server.jobs.listing import JobListing
 from millpond.server.jobs.plans import Plans
 from millpond.server.jobs.reasons import Reasons
@@ -21,7 +20,6 @@ from millpond.server.jobs.submission import Submissions
 from millpond.server.jobs.sweeps.trials import Trials
 from millpond.server.jobs.task_inputs import TaskInputs
 from millpond.server.monitoring.health import ServerHealth
-from millpond.server.monitoring.metrics.instruments import Instruments
 from millpond.server.monitoring.metrics.scrape import Scrape
 from millpond.server.operations.disk_use import DiskBooks
 from millpond.server.runtime.inbox import wall_clock
@@ -39,7 +37,6 @@ from millpond.server.views.logs import Logs
 from millpond.server.views.machines import Machines
 from millpond.server.views.queues import Queues
 from millpond.server.views.usage import Bookkeeper
-from millpond.specs.api.jobs import JobInfo
 from millpond.specs.config.prices import PriceList
 
 
@@ -79,11 +76,10 @@ class Service:
         self.inputs = TaskInputs(state_dir, loop.job_cache.get, self.closing)
         self.logs = Logs(state_dir, loop.lookup, self.closing)
 
-        forecaster = Forecaster(lambda most: store.jobs.ended_jobs(most, of=None))
         requirements = Requirements(components, queries, self.disk)
         self.front = ServiceFront(loop, components.job_files.file_of)
         self.jobs = JobListing(loop, store, components.job_files, Reasons(loop, queries), self.front)
-        self.submissions = Submissions(components, queries, requirements, forecaster)
+        self.submissions = Submissions(components, queries, requirements, components.forecaster)
         self.history = HistoryExport(store, loop.job_cache, components.job_files, queries)
         self.plans = Plans(components.accounts, queries, loop.lookup)
         self.removal = Removal(components)
@@ -99,14 +95,5 @@ class Service:
 
         self.changes = Changes(loop, queries, self.services, components.job_files, longest)
 
-        self.instruments = Instruments()
+        self.instruments = components.instruments
         self.scrape = Scrape(identity.version, self.instruments, self.machines, loop.job_cache)
-
-        def note_ended(jobs: Sequence[JobInfo]) -> None:
-            forecaster.note(jobs)
-            self.instruments.ended(jobs)
-
-        loop.on_ended = note_ended
-        loop.on_cycle = self.instruments.cycled
-        loop.job_cache.on_first_start = self.instruments.started
-        loop.forecast = forecaster.predict_at_once

@@ -6,6 +6,7 @@ import base64
 from pathlib import Path
 from typing import Any
 
+from api_world import dependencies, forecasts_of
 from fastapi.testclient import TestClient
 from fresh_databases import fresh_sqlite
 from one_loop import client_of
@@ -19,6 +20,7 @@ from millpond.server.auth.roles import UserRole
 from millpond.server.auth.vault.ciphers import Cipher
 from millpond.server.auth.vault.secrets import Vault
 from millpond.server.jobs.job_files import JobFiles
+from millpond.server.monitoring.metrics.instruments import Instruments
 from millpond.server.runtime.loop import Loop
 from millpond.server.runtime.recovery import recover
 from millpond.server.runtime.tenants import Tenants
@@ -66,7 +68,10 @@ class AuthWorld:
         self.provisioning = Provisioning(
             self.store, state_dir, self.vault, ProvisioningDependencies(wake=lambda: self.loop.wake(), nodes=("n1",))
         )
-        self.loop = Loop(self.store, recover(self.store), JobCache(), self.clock, self.provisioning.staging)
+        core = recover(self.store)
+        forecaster, instruments = forecasts_of(self.store), Instruments()
+        watching = dependencies(self.clock, self.provisioning, forecaster, instruments)
+        self.loop = Loop(self.store, core, JobCache(instruments.started), watching)
         self.engine.wake = self.loop.wake
         self.security = open_security(self.store, "olga", OWNER_TOKEN, self.clock, cheap_passwords(), oidc)
         self.accounts = self.security.accounts
@@ -74,7 +79,7 @@ class AuthWorld:
         apart = IsolationLevel(SandboxMode.AUTO)
         self.isolation = Isolation(apart, self.accounts, "olga", state_dir, clock=self.clock)
         self.tenants = Tenants(self.accounts, self.isolation, self.loop, self.clock)
-        self.tenants.start()
+        self.loop.tell(self.tenants.events(core))
         self.loop.start()
         identity = ServerFacts(
             "1", "http://testserver", "local", 1, state_dir, 0.0, "default", "default", origins=origins
@@ -91,6 +96,8 @@ class AuthWorld:
             files,
             job_files,
             self.provisioning,
+            forecaster,
+            instruments,
         )
         self.service = Service(components, identity)
         self._tokens: dict[str, str] = {}

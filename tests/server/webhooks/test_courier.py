@@ -8,6 +8,7 @@ import hmac
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import httpx2
 import pytest
@@ -24,6 +25,7 @@ from millpond.server.operations.webhooks.delivery_worker import (
     WebhookDeliveryWorker,
 )
 from millpond.server.operations.webhooks.formats import SIGNATURE_HEADER
+from millpond.server.runtime.loop_dependencies import LoopDependencies
 from millpond.specs.config.webhooks import Webhook
 
 ENDS = ("job.succeeded", "job.failed", "job.cancelled")
@@ -52,12 +54,13 @@ class Bench:
     """A server without HTTP, one receiver, and the courier between them."""
 
     def __init__(self, directory: Path) -> None:
-        self.server = Server(directory, World(), Clock())
+        clock = Clock()
+        outbox = SimpleNamespace(address=lambda notices: self.delivery_worker.address(notices), wake=lambda: None)
+        self.server = Server(directory, World(), clock, dependencies=LoopDependencies(clock=clock, webhooks=outbox))
         self.receiver = Receiver()
         self.hooks: dict[str, Webhook] = {}
         self.vault = Vault(self.server.store.secrets, directory, lambda: Cipher.AES_256_GCM, self.server.clock)
         self.delivery_worker = self.new_delivery_worker()
-        self.server.loop.address = self.delivery_worker.address
 
     def new_delivery_worker(self) -> WebhookDeliveryWorker:
         transport = httpx2.MockTransport(self.receiver)
@@ -221,7 +224,7 @@ def test_a_failure_whose_place_is_kept_is_told_once_and_at_once(bench: Bench) ->
     bench.server.engine.keep(TaskId("a", 1, 0), until=2_800.0, exit_code=3)  # as after a restart
     bench.server.loop.stop_job("a", "ada")
     bench.server.turn(3)
-    assert bench.server.loop.core.scheduler.jobs == {}
+    assert bench.server.core.scheduler.jobs == {}
     bench.delivery_worker.deliver_due()
     (told,) = bench.receiver.bodies
     assert (told["topic"], told["exit_code"]) == ("job.failed", 3)

@@ -37,7 +37,7 @@ class Reasons:
 
     async def explained(self, info: JobInfo, reader: Reader) -> JobInfo:
         """A job that waited a moment ago, as it is now, with the reason if it still waits: both of one instant."""
-        if self._loop.apart is not None:
+        if self._loop.read_only is not None:
             return picture_apart(info)
         now, reason = await self._queries.ask(
             lambda core: (self._loop.job_cache.get(info.id), self._explain(core, info.id, briefly=True))
@@ -54,13 +54,13 @@ class Reasons:
 
     async def of(self, job: str) -> ReasonInfo | None:
         """Whom a job waits for, or why it waits or runs; None when it has ended."""
-        info, apart = self._loop.job_cache.get(job), self._loop.apart
-        if apart is not None and info is not None:
-            remedy = RemedyInfo(change=apart.remedy)
+        info, why = self._loop.job_cache.get(job), self._loop.read_only
+        if why is not None and info is not None:
+            remedy = RemedyInfo(change=why.remedy)
             return ReasonInfo(job=job, state=info.state, cause="copy", summary=info.reason, remedy=remedy)
         return await self._queries.ask(lambda core: self._explain(core, job))
 
     def _explain(self, core: Core, job: str, *, briefly: bool = False) -> ReasonInfo | None:
         """For the scheduler's thread: whom a job waits for, or why it waits or runs; None when it has ended."""
         explain = partial(self._explainer.explain, core, briefly=briefly)
-        return self._loop.dependents.reason(job) or self._loop.arrays.reason(job, explain) or explain(job)
+        return self._loop.reason_outside_core(job, explain) or explain(job)

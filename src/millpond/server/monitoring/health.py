@@ -49,10 +49,10 @@ class ServerHealth:
 
     def degraded(self) -> str:
         """Why no new work is taken on, or none started, although all else is answered; empty when it is."""
-        if self._loop.apart is not None:
-            return self._loop.apart.cause
+        if self._loop.read_only is not None:
+            return self._loop.read_only.cause
         full = self._disk.full()
         if full:
             return f"nothing is taken on: {full}"
-        held = next(iter(self._loop.core.scheduler.holds.values()), "")
+        held = next(iter(self._loop.paused.values()), "")
         return f"nothing new starts: {held}" if held else ""

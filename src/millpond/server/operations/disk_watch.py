@@ -22,6 +22,7 @@ from millpond.model.reasons import Cause
 from millpond.server.operations.disk_use import KEPT_FOR_ENDS_BYTES, MAKE_ROOM, DiskBooks
 from millpond.server.runtime.loop import Loop
 from millpond.server.store.reserve import RESERVE_BYTES
+from millpond.server.store.store import Store
 from millpond.specs.quantities import size_text
 
 log = logging.getLogger(__name__)
@@ -47,12 +48,14 @@ class DiskWatch:
     def __init__(
         self,
         loop: Loop,
+        store: Store,
         books: DiskBooks,
         state_dir: Path,
         floor_gib: float | None,
         clock: Callable[[], float],
     ) -> None:
         self._loop = loop
+        self._store = store
         self._books = books
         self._state_dir = state_dir
         self._clock = clock
@@ -75,7 +78,7 @@ class DiskWatch:
     def look_at_room(self) -> None:
         """Hold starts while there is too little room, let them go when there is enough again."""
         free = self._books.free(self._state_dir)
-        held = self._loop.core.scheduler.holds.get(Cause.DISK_FULL)
+        held = self._loop.paused.get(Cause.DISK_FULL)
         if held is None and free < self._floor:
             there, wanted = size_text(free), size_text(self._floor)
             text = f"{there} are free on the server's disk, and at least {wanted} should be; {MAKE_ROOM}"
@@ -92,7 +95,7 @@ class DiskWatch:
             DBAPIError: the store cannot be written.
         """
         free = self._books.free(self._state_dir)
-        if free >= KEPT_FOR_ENDS_BYTES + 2 * RESERVE_BYTES and self._loop.store.reserve.refill():
+        if free >= KEPT_FOR_ENDS_BYTES + 2 * RESERVE_BYTES and self._store.reserve.refill():
             log.info("%s are kept within the database for ends on a full disk", size_text(RESERVE_BYTES))
 
     def look_at_full_disk(self) -> None:
@@ -103,7 +106,7 @@ class DiskWatch:
         """
         full = self._books.full()
         if full and not self._full:
-            kept = self._loop.store.reserve.kept_bytes()
+            kept = self._store.reserve.kept_bytes()
             rest = f"; {size_text(kept)} are kept within the database for stops and ends" if kept else ""
             log.error("nothing is taken on: %s%s", full, rest)
         elif self._full and not full:

@@ -38,15 +38,14 @@ class Tenants:
         self._loop = loop
         self._clock = clock
 
-    def start(self) -> None:
-        """Hand the scheduler everything that it does not know yet; it takes it with its next turn."""
+    def events(self, core: Core) -> list[Event]:
+        """Everything that the scheduler does not know yet; for the start of a server."""
         events: list[Event] = []
         for group in self._accounts.groups():
-            events += self._of_group(self._loop.core, group)
+            events += self._of_group(core, group)
         for user in self._accounts.users():
-            events += self._of_user(self._loop.core, user)
-        events += self._isolation.events(self._loop.core)
-        self._loop.tell(events)
+            events += self._of_user(core, user)
+        return events + self._isolation.events(core)
 
     async def check_queue(self, queue: str) -> None:
         """Whether a group can own this queue.

@@ -39,7 +39,7 @@ class BackgroundWorker(Protocol):
 @contextmanager
 def attended(options: ServerOptions, current: Current, base: CoreComponents, service: Service) -> Iterator[None]:
     """Everybody is there; they leave in the opposite order. In a copy of another server's state nobody is."""
-    if base.components.loop.apart is not None:
+    if base.components.loop.read_only is not None:
         yield
         return
     with ExitStack() as held:
@@ -74,7 +74,14 @@ def _of_store_and_disk(options: ServerOptions, base: CoreComponents, service: Se
         ),
         components.provisioning.staging,
         components.files.collector,
-        DiskWatch(components.loop, service.disk, components.state_dir, options.keep_free_gib, wall_clock),
+        DiskWatch(
+            components.loop,
+            components.store,
+            service.disk,
+            components.state_dir,
+            options.keep_free_gib,
+            wall_clock,
+        ),
     ]
 
 

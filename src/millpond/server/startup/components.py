@@ -12,18 +12,22 @@ from millpond.node.devices.nvidia import NvidiaVendor
 from millpond.node.host.machine import Machine
 from millpond.node.sharing.gate_enforcer import GateEnforcer
 from millpond.node.sharing.mps import MpsEnforcer
+from millpond.scheduling.settings import Settings
 from millpond.server.auth.accounts import Accounts
 from millpond.server.auth.components import Oidc, Security, open_security
 from millpond.server.auth.owner import TOKEN_FILE, owner_name, token_in
 from millpond.server.auth.vault.secrets import Vault
+from millpond.server.jobs.forecasts import Forecaster
 from millpond.server.jobs.job_files import JobFiles
+from millpond.server.monitoring.metrics.instruments import Instruments
 from millpond.server.operations.webhooks.delivery_worker import WebhookDeliveryWorker
 from millpond.server.options import ServerOptions
 from millpond.server.runtime.clock import KeptOffset, SteadyClock
+from millpond.server.runtime.core import Core
 from millpond.server.runtime.inbox import wall_clock
 from millpond.server.runtime.kernel_compilation import accelerate
 from millpond.server.runtime.loop import Loop
-from millpond.server.runtime.policies import Policies
+from millpond.server.runtime.loop_dependencies import LoopDependencies
 from millpond.server.runtime.recovery import expected_tasks, no_longer_placeable, recover, running_jobs
 from millpond.server.runtime.tenants import Tenants
 from millpond.server.sessions.ssh.listener import SshListener, open_listener
@@ -53,6 +57,7 @@ class CoreComponents:
         token: the owner's; passes to the programs of jobs are signed with it, too.
         listener: where people knock who come with SSH; None: nowhere.
         origins: where browsers reach what jobs serve.
+        settings: what the scheduler decides by.
         unplaceable: which jobs this start leaves without a machine that could take them, in words.
     """
 
@@ -64,6 +69,7 @@ class CoreComponents:
     engine: LocalEngine
     listener: SshListener | None
     origins: JobOrigins
+    settings: Settings
     unplaceable: tuple[str, ...] = ()
 
 
@@ -88,49 +94,73 @@ def lay_foundation(options: ServerOptions, current: Current, lead: ServingRight)
             site = replace(site, machine=Machine((), {}))
         security = open_security(store, owner_name(), token, wall_clock, oidc=Oidc(current.oidc))
         held.callback(security.close)
-        components = _make_components(options.policies, current, site, store, security.accounts)
-        loop, isolation = components.loop, components.isolation
-        delivery_worker = WebhookDeliveryWorker(store, current.webhooks, components.vault, wall_clock)
+        core = recover(store, options.policies)
+        components, delivery_worker = _make_components(core, current, site, store, security.accounts)
         held.callback(delivery_worker.close)
-        loop.address, loop.on_told = delivery_worker.address, delivery_worker.wake
+        loop, isolation = components.loop, components.isolation
         listener = open_listener(config.ssh, site.state_dir) if config.ssh and not identity.is_copy else None
         engine = _make_engine(current, site, components, origins, identity.servers)
         held.callback(engine.close)
         tenants = Tenants(security.accounts, isolation, loop, wall_clock)
         unplaceable: tuple[str, ...] = ()
         if identity.is_copy:
-            loop.stand_apart(COPY)
+            loop.serve_read_only(COPY)
         else:
             if identity.took_over and identity.original is not None:
-                adopt_files(identity.original, site.state_dir, expected_tasks(loop.core, site.machine.nodes))
-            change = options.policies.change(loop.core.scheduler.settings, wall_clock())
+                adopt_files(identity.original, site.state_dir, expected_tasks(core, site.machine.nodes))
+            change = options.policies.change(core.scheduler.settings, wall_clock())
             for event in change:
                 log.info("other policies from now on: %s", event)
-            ran = running_jobs(loop.core)
-            loop.settle(engine, (*change, *configured(config), *isolation.events(loop.core)))
-            unplaceable = no_longer_placeable(loop.core, ran)
-            tenants.start()
+            ran = running_jobs(core)
+            loop.settle(engine, (*change, *configured(config), *isolation.events(core)))
+            unplaceable = no_longer_placeable(core, ran)
+            loop.tell(tenants.events(core))
+        settings = core.scheduler.settings
         loop.start()
         held.callback(loop.close)
         if not identity.is_copy:
             delivery_worker.start()
-            accelerate(loop, len(site.machine.nodes), loop.core.scheduler.settings)
-        yield CoreComponents(site, components, security, tenants, token, engine, listener, origins, unplaceable)
+            accelerate(loop, len(site.machine.nodes), settings)
+        yield CoreComponents(
+            site, components, security, tenants, token, engine, listener, origins, settings, unplaceable
+        )
 
 
 def _make_components(
-    policies: Policies, current: Current, site: HostEnvironment, store: Store, accounts: Accounts
-) -> ServerComponents:
+    core: Core, current: Current, site: HostEnvironment, store: Store, accounts: Accounts
+) -> tuple[ServerComponents, WebhookDeliveryWorker]:
     state_dir = site.state_dir
     vault = Vault(store.secrets, state_dir, current.cipher, wall_clock)
     provisioning = Provisioning(store, state_dir, vault, current.means(site.machine, lambda: loop.wake()))
-    core = recover(store, policies)
+    delivery_worker = WebhookDeliveryWorker(store, current.webhooks, vault, wall_clock)
+    forecaster, instruments = Forecaster(lambda most: store.jobs.ended_jobs(most, of=None)), Instruments()
     clock = SteadyClock(core.now, kept=KeptOffset(state_dir / "clock.json"))
-    loop = Loop(store, core, JobCache(), clock, provisioning.staging)
-    loop.skipped = clock.skipped
+    dependencies = LoopDependencies(
+        clock=clock,
+        clock_jump=clock.skipped,
+        stages=provisioning.staging,
+        webhooks=delivery_worker,
+        forecast=forecaster.predict_at_once,
+        on_cycle=instruments.cycled,
+        on_ended=(forecaster.note, instruments.ended),
+    )
+    loop = Loop(store, core, JobCache(instruments.started), dependencies)
     files = FileService(state_dir, store, provisioning.rules, provisioning.cache.copy_of)
     isolation = Isolation(site.apart, accounts, owner_name(), state_dir, current.run_as, wall_clock)
-    return ServerComponents(state_dir, store, loop, accounts, isolation, vault, files, JobFiles(store), provisioning)
+    components = ServerComponents(
+        state_dir,
+        store,
+        loop,
+        accounts,
+        isolation,
+        vault,
+        files,
+        JobFiles(store),
+        provisioning,
+        forecaster,
+        instruments,
+    )
+    return components, delivery_worker
 
 
 def _make_engine(

@@ -31,7 +31,6 @@ def make_service(current: Current, lead: ServingRight, base: CoreComponents, not
     Args:
         notes: what else is said of this start.
     """
-    settings = base.components.loop.core.scheduler.settings
     identity = ServerFacts(
         version=VERSION,
         url=lead.post.left.url,
@@ -39,8 +38,8 @@ def make_service(current: Current, lead: ServingRight, base: CoreComponents, not
         pid=os.getpid(),
         state_dir=base.components.state_dir,
         started_at=wall_clock(),
-        ordering=settings.ordering,
-        placement=settings.placement,
+        ordering=base.settings.ordering,
+        placement=base.settings.placement,
         unlimited=unlimited_text(base.site.limiter),
         longest_dev_s=current.config.dev.longest_s,
         ssh=base.listener.info if base.listener else SshInfo(),
@@ -77,7 +76,7 @@ def make_http_server(
 
     way = HttpOptions(None if encryption is None else encryption.context, listening.trusted_proxies)
     http = HttpServer(seen_from_outside(app, listening), ready, service.closing.set, on_hangup, way)
-    loop.on_failure = http.stop
+    loop.when_failed(http.stop)
     if lead.leadership is not None:
         lead.leadership.on_lost = http.stop
         if lead.is_lost:
@@ -90,7 +89,7 @@ def _notes(options: ServerOptions, current: Current, lead: ServingRight, base: C
     is_reached = not is_loopback(options.host) or bool(listening.trusted_proxies)
     invitation = prepare_first_login(base.security, owner_name(), base.components.state_dir, is_reached)
     return [
-        *([] if base.components.loop.apart is None else [str(base.components.loop.apart)]),
+        *([] if base.components.loop.read_only is None else [str(base.components.loop.read_only)]),
         *notes_on_machine(base.site.machine, base.components.isolation, base.engine.why_nothing_is_shared()),
         *notes_on_the_way(options.host, listening, lead.post.encryption),
         *first_login_notes(invitation),

@@ -82,7 +82,7 @@ def serve(options: ServerOptions) -> None:
                     http.run(lead.post.listener)
             finally:
                 lead.state.withdraw()
-            if options.stop_jobs_on_exit and loop.alive and loop.apart is None and not lead.is_lost:
+            if options.stop_jobs_on_exit and loop.alive and loop.read_only is None and not lead.is_lost:
                 _stop_jobs(loop)
     if lead.is_lost:
         raise LeadershipLostError("another server has taken over", "start this one again with --standby")

@@ -7,7 +7,9 @@ from pathlib import Path
 
 from millpond.server.auth.accounts import Accounts
 from millpond.server.auth.vault.secrets import Vault
+from millpond.server.jobs.forecasts import Forecaster
 from millpond.server.jobs.job_files import JobFiles
+from millpond.server.monitoring.metrics.instruments import Instruments
 from millpond.server.runtime.loop import Loop
 from millpond.server.startup.isolation import Isolation
 from millpond.server.storage.files.service import FileService
@@ -27,6 +29,7 @@ class ServerComponents:
         files: what can be asked about files.
         job_files: the files that jobs were submitted with.
         provisioning: what provides for jobs on the machine.
+        forecaster, instruments: the loop reports to them what jobs do.
     """
 
     state_dir: Path
@@ -38,3 +41,5 @@ class ServerComponents:
     files: FileService
     job_files: JobFiles
     provisioning: Provisioning
+    forecaster: Forecaster
+    instruments: Instruments

@@ -78,6 +78,6 @@ class About:
             unlimited=identity.unlimited,
             unshared=identity.unshared() if admin else "",
             notes=list(identity.notes) if admin else [],
-            apart="" if self._components.loop.apart is None else str(self._components.loop.apart),
+            apart="" if self._components.loop.read_only is None else str(self._components.loop.read_only),
             jobs=dict(sorted((self._components.loop.job_cache.counts() | ended).items())),
         )

@@ -30,12 +30,12 @@ _OWN_FAULT = (Outcome.USER_ERROR, Outcome.OUT_OF_MEMORY, Outcome.START_FAILED)
 class JobCache:
     """Pictures of all jobs that have not ended, in the order of their submission.
 
-    Attributes:
-        on_first_start: told the look of a job that has just started for the first time; must return at once.
+    Args:
+        on_first_start: called with the view of a job that has just started for the first time; must return at once.
     """
 
-    def __init__(self) -> None:
-        self.on_first_start: Callable[[JobInfo], None] = lambda _: None
+    def __init__(self, on_first_start: Callable[[JobInfo], None] = lambda _: None) -> None:
+        self._on_first_start = on_first_start
         self._lock = threading.Lock()
         self._jobs: dict[str, JobInfo] = {}
         self._encoded: dict[str, tuple[JobInfo, bytes]] = {}
@@ -46,7 +46,7 @@ class JobCache:
         with self._lock:
             self._jobs[info.id] = info
         if before is not None and before.first_started_at is None and info.first_started_at is not None:
-            self.on_first_start(info)
+            self._on_first_start(info)
 
     def drop(self, job: str) -> None:
         """No longer show a job (it has ended, and the store has it)."""

@@ -1,0 +1,73 @@
+"""What the scheduler's thread is given to call: the engine, and the parts of the server that act on what happens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from millpond.forecasting.durations import Forecast
+from millpond.model.decisions import Decision
+from millpond.model.engine import Engine
+from millpond.model.workloads import Job
+from millpond.node.task.records import TaskId
+from millpond.server.jobs.dependencies import Stages
+from millpond.server.operations.webhooks.notices import Notice
+from millpond.server.runtime.inbox import wall_clock
+from millpond.server.storage.provisioning.staging import NOTHING_TO_STAGE
+from millpond.server.store.deliveries import NewDelivery
+from millpond.specs.api.jobs import JobInfo
+
+
+class AdoptingEngine(Engine, Protocol):
+    """An engine that finds its tasks again after the server was killed."""
+
+    def adopt(self, expected: Iterable[TaskId], unanswered: Sequence[Decision]) -> None:
+        """Report what became of the expected tasks, carry the unanswered decisions out, end everything else.
+
+        To be called once, before the first ``apply``.
+        """
+
+
+class WebhookOutbox(Protocol):
+    """What delivers notices to webhooks; see ``server.operations.webhooks.delivery_worker``."""
+
+    def address(self, notices: Sequence[Notice]) -> list[NewDelivery]:
+        """The deliveries that notices lead to; they are stored with their turn."""
+
+    def wake(self) -> None:
+        """Such deliveries are stored."""
+
+
+class NoWebhooks:
+    """The outbox of a server without webhooks."""
+
+    def address(self, _notices: Sequence[Notice]) -> list[NewDelivery]:
+        """No deliveries."""
+        return []
+
+    def wake(self) -> None:
+        """Does nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoopDependencies:
+    """What the scheduler's thread calls. Each call returns at once.
+
+    Attributes:
+        clock: seconds since 1970.
+        clock_jump: returns, and then forgets, by how many seconds the clock was set forward, as of its latest reading.
+        stages: fetches what jobs need before they queue.
+        webhooks: are notified of what happened.
+        forecast: how long a member of an array will run; None when that is not known at once.
+        on_cycle: called with the seconds that the core took to decide.
+        on_ended: each is called with the last views of jobs whose end is durable.
+    """
+
+    clock: Callable[[], float] = wall_clock
+    clock_jump: Callable[[], float] = lambda: 0.0
+    stages: Stages = NOTHING_TO_STAGE
+    webhooks: WebhookOutbox = NoWebhooks()
+    forecast: Callable[[Job], Forecast | None] = lambda _: None
+    on_cycle: Callable[[float], None] = lambda _: None
+    on_ended: Sequence[Callable[[Sequence[JobInfo]], None]] = ()

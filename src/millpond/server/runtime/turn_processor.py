@@ -1,0 +1,342 @@
+"""One turn of the scheduler: everything here runs in the scheduler's thread, or before that starts.
+
+Make what came in durable in one transaction, handle it, acknowledge it, decide, make the decisions durable, hand them
+to the engine. A crash between any two of these steps loses nothing and does nothing twice (``recovery``).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from sqlalchemy.exc import DBAPIError
+
+from millpond.model import events
+from millpond.model.decisions import Decision
+from millpond.model.errors import ConflictError, MillpondError, UnavailableError
+from millpond.model.reasons import Cause
+from millpond.server.jobs.arrays.arrays import Arrays
+from millpond.server.jobs.dependencies import Dependents
+from millpond.server.operations.webhooks.notices import notices_of
+from millpond.server.runtime import recovery
+from millpond.server.runtime.batch import Batch
+from millpond.server.runtime.core import Core
+from millpond.server.runtime.inbox import (
+    ChangeJob,
+    ChangeNode,
+    JointSubmission,
+    Message,
+    Query,
+    answer,
+    told_in,
+    turn_away,
+)
+from millpond.server.runtime.loop_dependencies import AdoptingEngine, LoopDependencies
+from millpond.server.runtime.usage import UsageMeter
+from millpond.server.store.histories import DecisionEntry, LogEntry
+from millpond.server.store.store import Store, StoredSnapshot
+from millpond.server.version import VERSION
+from millpond.server.views.job_cache import JobCache, picture_apart, picture_cancelled
+from millpond.server.views.job_lookup import JobLookup
+from millpond.server.views.job_views import JobViews
+from millpond.specs.api.jobs import JobInfo
+from millpond.specs.api.reasons import ReasonInfo
+
+log = logging.getLogger(__name__)
+
+SNAPSHOT_EVERY: Final = 5_000
+"""Log entries between two snapshots: what a restart replays at most."""
+RETRY_STORE_S: Final = 1.0
+LONGEST_SLEEP_S: Final = 3_600.0
+
+
+class TurnProcessor:
+    """Owns the core, and is the only writer of the log and of what becomes of jobs.
+
+    Attributes:
+        lookup: finds jobs; for any thread, as are all that follow.
+        trouble: why nothing can be accepted now (the store cannot be written); empty when all is well.
+        paused: why nothing new starts, by cause; replaced as a whole after each turn.
+        read_only: why no request is accepted at all (the state is another server's).
+    """
+
+    def __init__(self, store: Store, core: Core, job_cache: JobCache, dependencies: LoopDependencies) -> None:
+        self._store = store
+        self._core = core
+        self._job_cache = job_cache
+        self._dependencies = dependencies
+        self._engine: AdoptingEngine
+        self._arrays = Arrays(store)
+        self.lookup = JobLookup(job_cache, store, self._arrays)
+        self._dependents = Dependents(store, self.lookup, dependencies.stages)
+        self._job_views = JobViews(core, job_cache, self._arrays, UsageMeter(store.open_stretches()))
+        self.trouble = ""
+        self.paused: Mapping[Cause, str] = {}
+        self.read_only: MillpondError | None = None
+        self._unstored: list[events.Event] = []
+        self._decided: list[DecisionEntry] = []
+        self._snapshot_seq = core.seq
+        self._due: float | None = None
+        self._has_more = False
+
+    def settle(self, engine: AdoptingEngine) -> list[events.Event]:
+        """Make core and engine agree after a start; returns the nodes that came and went, for the first turn."""
+        self._engine = engine
+        inventory = engine.inventory()
+        nodes = inventory.nodes
+        self._job_views.begin(inventory.tasks, self._dependents.all, self._now())
+        changes = recovery.node_changes(self._core, nodes, self._now())
+        engine.adopt(recovery.expected_tasks(self._core, nodes), recovery.to_repeat(self._core, nodes))
+        return changes
+
+    def serve_read_only(self, why: MillpondError) -> None:
+        """Show what is known and change nothing, instead of ``settle``: the state is another server's.
+
+        What that one may still run is unknown here. Nothing is decided, stored, started or ended.
+        """
+        self.read_only = why
+        self._job_views.begin((), self._dependents.all, self._now())
+        self._job_views.stored()
+        for info in self._job_cache.newest_first():
+            self._job_cache.put(picture_apart(info))
+
+    def process(self, messages: Sequence[Message]) -> None:
+        """One turn."""
+        self._has_more = False
+        if self.read_only is not None:
+            turn_away(messages, self.read_only)
+        elif self._flush():
+            self._take(messages)
+        else:
+            turn_away(messages, UnavailableError(self.trouble, "see the server's log"))
+            self._unstored += told_in(messages)
+        self.paused = self._core.scheduler.holds
+        for message in messages:
+            if isinstance(message, Query):
+                answer(message, self._core)
+
+    def sleep_s(self) -> float:
+        """Seconds until a turn is due although nothing comes in."""
+        if self._has_more:
+            return 0.0
+        if self.trouble:
+            return RETRY_STORE_S
+        if self.read_only is not None:
+            return LONGEST_SLEEP_S
+        now = self._now()
+        due = self._next_due(now)
+        return LONGEST_SLEEP_S if due is None else min(max(due - now, 0.0), LONGEST_SLEEP_S)
+
+    def keep_snapshot(self) -> None:
+        """Store a snapshot, unless the latest is as new."""
+        if self.read_only is not None or self._core.seq == self._snapshot_seq or not self._flush():
+            return
+        try:
+            self._store.save_snapshot(StoredSnapshot(self._core.seq, self._core.now, VERSION, self._core.snapshot()))
+        except DBAPIError as error:
+            self._store_fails(error)
+            return
+        self._snapshot_seq = self._core.seq
+
+    def reason_outside_core(self, job: str, explain: Callable[[str], ReasonInfo | None]) -> ReasonInfo | None:
+        """Why a job or an array waits that the core does not know; None of all others. For queries.
+
+        Args:
+            explain: why a job waits that the core knows.
+        """
+        return self._dependents.reason(job) or self._arrays.reason(job, explain)
+
+    # ---- the steps of a turn ----------------------------------------------------------------------------------------
+
+    def _now(self) -> float:
+        return max(self._dependencies.clock(), self._core.now)
+
+    def _next_due(self, now: float) -> float | None:
+        """When a cycle is worth running although nothing happened.
+
+        What fell due since the latest cycle counts: a thread wakes a moment after the instant that it waited for, when
+        the scheduler, asked what comes next, names the one behind it.
+        """
+        instants = (self._due, self._core.scheduler.next_wakeup(now))
+        return min((instant for instant in instants if instant is not None), default=None)
+
+    def _take(self, messages: Sequence[Message]) -> None:
+        """Everything between receiving a batch and having its decisions carried out."""
+        batch = Batch(self._core, self._store, self._dependents, self._now())
+        if (skipped := self._dependencies.clock_jump()) > 0.0:  # before all that came in since
+            batch.add_event(events.ClockJumped(batch.now, skipped))
+        for event in (*self._unstored, *self._engine.events(), *told_in(messages)):
+            if not recovery.is_known(self._core, event):
+                batch.add_event(event)
+        for message in messages:
+            self._add(batch, message)
+        self._release_dependents(batch)
+        for member in self._arrays.due(self._core.scheduler.check, batch.unfeedable):
+            batch.add_member(member, self._dependencies.forecast(member))
+        due = self._next_due(batch.now)
+        if not batch.entries and not batch.new_jobs and (due is None or due > batch.now):
+            batch.answer_repeated(self._job_cache)
+            self._flush()
+            return
+        tick = batch.close()
+        try:
+            self._store.append(batch.entries, batch.new_jobs, batch.released, batch.closed)
+        except DBAPIError as error:
+            self._unstored = batch.reported
+            self._store_fails(error)
+            batch.turn_away(UnavailableError(self.trouble, "see the server's log"))
+            return
+        self._unstored = []
+        self._handle(batch)
+        self._decide(tick)
+
+    def _add(self, batch: Batch, message: Message) -> None:
+        """Take a request into the batch, or answer it at once; what is told and asked is looked after elsewhere."""
+        match message:
+            case JointSubmission():
+                batch.add_submissions(message.members)
+            case ChangeJob() if message.job in self._dependents:
+                self._change_dependent(message)
+            case ChangeJob() if message.job in self._arrays:
+                self._change_array(batch, message)
+            case ChangeJob() if (unsubmitted := self._arrays.unsubmitted(message.job)) is not None:
+                self._change_unsubmitted(batch, message, unsubmitted)
+            case ChangeJob():
+                if message.pruned:
+                    self._arrays.prune(message.job)
+                batch.add_change(message)
+            case ChangeNode():
+                batch.add_node_change(message)
+
+    def _release_dependents(self, batch: Batch) -> None:
+        """Jobs that waited for others queue now, or never will."""
+        for dependent, standing in self._dependents.due():
+            account = standing.unsatisfiable
+            if not account and dependent.job.id in self._arrays:
+                batch.add_array_release(dependent.job.id)
+            elif not account:
+                account = batch.add_release(dependent)
+            if account:
+                self._cancel(dependent.job.id, account)
+
+    def _handle(self, batch: Batch) -> None:
+        """Handle what has just become durable, and acknowledge it."""
+        self._note_kept(batch)
+        touched: set[str] = set()
+        for entry in batch.handled:
+            if isinstance(entry.event, events.Confirmed):
+                self._job_views.confirmed(entry.job, entry.event)
+            result = self._core.handle(entry.event)
+            if isinstance(entry.event, events.ClockJumped):
+                touched |= self._job_views.skip(entry.event)
+            if isinstance(result, MillpondError):
+                batch.turn_down(entry.seq, result)
+            else:
+                touched |= result
+        self._job_views.draw(touched, self._now())
+        batch.acknowledge(self._job_cache)
+
+    def _note_kept(self, batch: Batch) -> None:
+        """Which arrays, and jobs that wait for others, have come, gone on or ended with this batch."""
+        for array in batch.arrays:
+            self._arrays.hold(array)
+        for dependent in batch.held:
+            self._dependents.hold(dependent)
+            self._job_views.hold(dependent)
+        for job in batch.released:
+            self._dependents.drop(job)
+            if job in self._arrays:
+                self._arrays.release(job)
+        for job in batch.closed:
+            self._arrays.close(job)
+        for new in batch.new_jobs:
+            self._arrays.note_row(new)
+
+    def _decide(self, tick: LogEntry) -> None:
+        assert isinstance(tick.event, events.Tick)
+        begun = time.perf_counter()
+        decisions = self._core.decide(tick.event)
+        self._dependencies.on_cycle(time.perf_counter() - begun)
+        self._due = self._core.scheduler.next_wakeup(self._core.now)
+        self._decided += [DecisionEntry(tick.seq, tick.event.at, decision) for decision in decisions]
+        self._job_views.draw({decision.job for decision in decisions}, self._now())
+        self._flush()
+        if self._core.seq - self._snapshot_seq >= SNAPSHOT_EVERY:
+            self.keep_snapshot()
+
+    def _change_dependent(self, message: ChangeJob) -> None:
+        """End a job that waits for others, and answer once that is durable; nothing else can be asked of it."""
+        if message.stopped_by is None:
+            message.answer.set_exception(
+                ConflictError(f"job {message.job!r} waits for other jobs or for data", "it can be stopped")
+            )
+            return
+        info = self._cancel(message.job, f"{message.stopped_by or 'somebody'} asked for its end")
+        if self._flush():
+            message.answer.set_result(info)
+        else:
+            message.answer.set_exception(UnavailableError(self.trouble, "see the server's log"))
+
+    def _change_array(self, batch: Batch, message: ChangeJob) -> None:
+        """End an array; anything else is asked of its members one by one."""
+        array = self._arrays[message.job]
+        if message.stopped_by is None:
+            hint = f"name one of its members, such as {array.id}[{array.members.first}]"
+            message.answer.set_exception(ConflictError(f"{array.id!r} is an array of jobs", hint))
+        else:
+            batch.add_array_end(array, message)
+
+    def _change_unsubmitted(self, batch: Batch, message: ChangeJob, member: JobInfo) -> None:
+        """End a member of an array before the scheduler knows it; nothing else can be asked of it."""
+        if message.stopped_by is None:
+            hint = "it can be stopped"
+            message.answer.set_exception(ConflictError(f"job {member.id!r} waits for its turn in its array", hint))
+            return
+        account = f"{message.stopped_by or 'somebody'} asked for its end"
+        batch.add_unsubmitted_end(picture_cancelled(member, self._now(), account), message)
+
+    def _cancel(self, job: str, account: str) -> JobInfo:
+        """A job or an array that waits for others will never start; its last look."""
+        return self._job_views.cancel(self._dependents.drop(job), account, self._now())
+
+    def _flush(self) -> bool:
+        """Store what was decided and what has ended, then let the engine have it; false when it cannot be stored."""
+        job_views = self._job_views
+        if (self._decided or job_views.ended or job_views.used or job_views.kept) and not self._store_decided():
+            return False
+        decisions: list[Decision] = [entry.decision for entry in self._decided]
+        ended = job_views.stored()
+        self._decided, self.trouble = [], ""
+        if decisions:
+            self._engine.apply(decisions)
+        for look in ended:
+            job_views.forget(look)
+        if self._dependents.ended([look.id for look in ended]) or self._arrays.has_capacity:
+            self._has_more = True
+        if ended:
+            jobs = [look for look in ended if look.array is None]
+            for notify in self._dependencies.on_ended:
+                notify(jobs)
+        return True
+
+    def _store_decided(self) -> bool:
+        """Store it, and what webhooks are to be told of it; false when it cannot be stored."""
+        job_views = self._job_views
+        ended_now = list(job_views.ended.values())
+        decided = [entry.decision for entry in self._decided]
+        notices = notices_of(self._core.now, decided, [*job_views.kept, *ended_now], self._job_cache.get)
+        deliveries = self._dependencies.webhooks.address(notices)
+        try:
+            self._store.record(self._decided, ended_now, job_views.used, deliveries)
+        except DBAPIError as error:
+            self._store_fails(error)
+            return False
+        if deliveries:
+            self._dependencies.webhooks.wake()
+        return True
+
+    def _store_fails(self, error: DBAPIError) -> None:
+        self.trouble = f"the store cannot be written ({error.orig})"
+        log.error("%s; trying again every %g s", self.trouble, RETRY_STORE_S)
