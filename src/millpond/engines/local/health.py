@@ -20,6 +20,7 @@ from millpond.model.nodes import Node
 from millpond.model.telemetry import FaultScope, HealthEvent
 from millpond.node.devices.vendor import HealthStream, OwnProcesses
 from millpond.node.host.machine import Machine
+from millpond.node.host.periodic_worker import UNTIL_WOKEN, PeriodicWorker
 
 log = logging.getLogger(__name__)
 
@@ -73,7 +74,8 @@ class HealthWatch:
         self._faults: dict[str, str] = {}
         self._said: dict[tuple[str, str], float] = {}
         self._trouble: dict[str, str] = {}
-        self._closed = threading.Event()
+        self._interval_s = UNTIL_WOKEN
+        self._worker = PeriodicWorker("device-health", self._pass, UNTIL_WOKEN, "devices are not looked at any more")
 
     @property
     def nodes(self) -> tuple[Node, ...]:
@@ -84,7 +86,8 @@ class HealthWatch:
         """Look every so many seconds and listen, when there are devices that can fail at all."""
         if all(device.fake for node in self._machine.nodes for device in node.devices):
             return
-        threading.Thread(target=self._run, args=(interval_s,), name="device-health", daemon=True).start()
+        self._interval_s = interval_s
+        self._worker.start(interval_s)
         for vendor in self._machine.vendors.values():
             stream = vendor.watch()
             if stream is not None:
@@ -93,7 +96,7 @@ class HealthWatch:
 
     def close(self) -> None:
         """No more looks; one that hangs in the driver is not waited for."""
-        self._closed.set()
+        self._worker.close(0.0)
 
     def look(self) -> None:
         """Look once, and report what changed."""
@@ -189,16 +192,16 @@ class HealthWatch:
             if device.health is not before.health:
                 self._listener.changed(node.name, device)
 
-    def _run(self, interval_s: float) -> None:
-        while not self._closed.wait(interval_s):
-            try:
-                self.look()
-            except Exception as error:  # handed on: the engine's caller is told
-                self._listener.failed(error)
-                return
+    def _pass(self) -> float:
+        try:
+            self.look()
+        except Exception as error:  # handed on: the engine's caller is told
+            self._listener.failed(error)
+            return UNTIL_WOKEN
+        return self._interval_s
 
     def _listen(self, stream: HealthStream) -> None:
-        while not self._closed.is_set():
+        while not self._worker.closing:
             try:
                 for event in stream.wait(_LISTENS_FOR_S):
                     self.take(event)

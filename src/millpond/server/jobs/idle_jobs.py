@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import math
 import os
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -21,6 +20,7 @@ from millpond.model.events import Noted, StopRequested, SuspendRequested
 from millpond.model.states import JobState
 from millpond.model.workloads import Kind
 from millpond.node.host import procfs
+from millpond.node.host.periodic_worker import PeriodicWorker
 from millpond.node.task.records import RunRecord, TaskFiles, TaskId, read_record
 from millpond.node.task.runner import detached_processes
 from millpond.server.jobs.activity import Activity
@@ -118,17 +118,16 @@ class IdleWatch:
         self._clock = clock
         self._cpu_s_of = cpu_s_of
         self._places: dict[str, _IdleJob] = {}
-        self._closed = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="idle-watch", daemon=True)
+        self._worker = PeriodicWorker("idle-watch", self.look, LOOK_EVERY_S, "idle places are not looked at now")
 
     def start(self) -> None:
         """Begin to look, when there is a rule to look for."""
         if self._rules.idle_after_s is not None:
-            self._thread.start()
+            self._worker.start()
 
     def close(self) -> None:
         """No more looks."""
-        self._closed.set()
+        self._worker.close()
 
     def look(self) -> float:
         """Look at each place once, and do what is due; says in how many seconds to look again at the latest."""
@@ -141,16 +140,6 @@ class IdleWatch:
             del self._places[gone]
         due = min(map(self._look_at, jobs.values()), default=math.inf)
         return min(max(due - self._clock(), 0.0), LOOK_EVERY_S)
-
-    def _run(self) -> None:
-        pause_s = 0.0
-        while not self._closed.wait(pause_s):
-            if not self._loop.alive:
-                return
-            try:
-                pause_s = self.look()
-            except TimeoutError:  # the scheduler is busy: it is asked again
-                pause_s = LOOK_EVERY_S
 
     def _look_at(self, job: JobInfo) -> float:
         """Do what is due for one; returns when the next thing is due if nobody uses it: an instant."""

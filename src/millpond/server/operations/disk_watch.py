@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 import shutil
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -19,6 +18,7 @@ from sqlalchemy.exc import DBAPIError
 
 from millpond.model.events import Noted, SchedulingPaused, SchedulingResumed
 from millpond.model.reasons import Cause
+from millpond.node.host.periodic_worker import EXPECTED, PeriodicWorker
 from millpond.server.operations.disk_use import KEPT_FOR_ENDS_BYTES, MAKE_ROOM, DiskBooks
 from millpond.server.runtime.loop import Loop
 from millpond.server.store.reserve import RESERVE_BYTES
@@ -63,17 +63,18 @@ class DiskWatch:
         self._floor = usual if floor_gib is None else int(floor_gib * _GIB)
         self._warned: dict[str, str] = {}
         self._full = ""
-        self._closed = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="disk-watch", daemon=True)
+        self._passes = 0
+        self._worker = PeriodicWorker(
+            "disk-watch", self._pass, LOOK_EVERY_S, "the disk cannot be measured", (*EXPECTED, DBAPIError)
+        )
 
     def start(self) -> None:
         """Begin."""
-        self._thread.start()
+        self._worker.start()
 
     def close(self) -> None:
         """End after the look under way."""
-        self._closed.set()
-        self._thread.join()
+        self._worker.close()
 
     def look_at_room(self) -> None:
         """Hold starts while there is too little room, let them go when there is enough again."""
@@ -130,16 +131,11 @@ class DiskWatch:
                     self._loop.tell([Noted(self._clock(), info.id, text)])
         self._warned = warned
 
-    def _run(self) -> None:
-        job_views = 0
-        while not self._closed.is_set():
-            try:
-                self.look_at_room()
-                self.look_at_full_disk()
-                self.look_at_reserve()
-                if job_views % MEASURE_EVERY == 0:
-                    self.look_at_owners()
-            except (DBAPIError, OSError) as error:
-                log.warning("the disk cannot be looked at: %s", error)
-            job_views += 1
-            self._closed.wait(LOOK_EVERY_S)
+    def _pass(self) -> None:
+        is_measured = self._passes % MEASURE_EVERY == 0
+        self._passes += 1
+        self.look_at_room()
+        self.look_at_full_disk()
+        self.look_at_reserve()
+        if is_measured:
+            self.look_at_owners()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import shutil
-import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import Final
 
 from sqlalchemy.exc import DBAPIError
 
+from millpond.node.host.periodic_worker import EXPECTED, PeriodicWorker
 from millpond.node.task.records import job_dir, note_of_removal
 from millpond.node.task.workspace import unprotect
 from millpond.server.operations.disk_use import size_of
@@ -59,20 +60,22 @@ class RetentionWorker:
         self._state_dir = state_dir
         self._limits = limits
         self._clock = clock
-        self._closed = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._worker = PeriodicWorker(
+            "retention",
+            self._pass,
+            LOOK_EVERY_S,
+            "what is too old cannot be removed; the next try is in an hour",
+            (*EXPECTED, DBAPIError),
+        )
 
     def start(self) -> None:
         """Look now and then, when there are limits."""
         if self._limits.any:
-            self._thread = threading.Thread(target=self._run, name="retention", daemon=True)
-            self._thread.start()
+            self._worker.start()
 
     def close(self) -> None:
         """Finish the transaction under way, and stop."""
-        self._closed.set()
-        if self._thread is not None:
-            self._thread.join()
+        self._worker.close()
 
     def look(self) -> tuple[int, int]:
         """Look once; returns how many jobs were forgotten, and of how many more only the output was removed.
@@ -89,7 +92,7 @@ class RetentionWorker:
     def _forget(self, days: float) -> int:
         """Folders first: what is left of a job that was forgotten by halves is found again the next time."""
         forgotten = 0
-        while not self._closed.is_set():
+        while not self._worker.closing:
             jobs = self._store.forgettable(self._clock() - days * _DAY_S, AT_ONCE)
             for job in jobs:
                 self._remove(job)
@@ -97,7 +100,7 @@ class RetentionWorker:
             forgotten += len(jobs)
             if len(jobs) < AT_ONCE:
                 break
-            self._closed.wait(PAUSE_S)
+            time.sleep(PAUSE_S)
         return forgotten
 
     def _shrink(self, most_bytes: int) -> int:
@@ -109,7 +112,7 @@ class RetentionWorker:
             return 0
         for job in self._store.ended_first():
             size = sizes.get(job_dir(self._state_dir, job).name)
-            if too_much <= 0 or self._closed.is_set():
+            if too_much <= 0 or self._worker.closing:
                 break
             if size:
                 self._remove(job)
@@ -125,13 +128,8 @@ class RetentionWorker:
         except OSError as error:
             log.warning("%s cannot be removed: %s", error.filename, error.strerror)
 
-    def _run(self) -> None:
-        while not self._closed.is_set():
-            try:
-                self.look()
-            except (DBAPIError, OSError) as error:
-                log.warning("what is too old could not be removed: %s; the next try is in an hour", error)
-            self._closed.wait(LOOK_EVERY_S)
+    def _pass(self) -> None:
+        self.look()
 
 
 def remove_folder(state_dir: Path, job: str) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 import math
-import threading
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,9 +18,9 @@ from typing import Final, Protocol
 from sqlalchemy.exc import DBAPIError
 
 from millpond.model.amounts import decimal_text, seconds_text
-from millpond.model.errors import MillpondError
 from millpond.model.states import JobState, TaskState
 from millpond.model.workloads import Kind
+from millpond.node.host.periodic_worker import EXPECTED, PeriodicWorker
 from millpond.server.runtime.loop import Loop
 from millpond.server.serving.replica_counts import Goal, Sizing
 from millpond.server.views.wording import lasting
@@ -165,16 +164,17 @@ class Autoscaler:
         self._clock = clock
         self.is_spoken_for: Callable[[str], bool] = lambda _: False
         self._seen: dict[str, _Seen] = {}
-        self._closed = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="autoscaler", daemon=True)
+        self._worker = PeriodicWorker(
+            "autoscaler", self.look, LOOK_EVERY_S, "services keep their replicas", (*EXPECTED, DBAPIError)
+        )
 
     def start(self) -> None:
         """Begin to look."""
-        self._thread.start()
+        self._worker.start(LOOK_EVERY_S)
 
     def close(self) -> None:
         """No more looks."""
-        self._closed.set()
+        self._worker.close()
 
     def look(self) -> None:
         """Look at each service once, and change what is to be changed."""
@@ -192,15 +192,6 @@ class Autoscaler:
                     self._wake_in_hours(job, file, file.scale)
                 elif file.scale is not None:
                     self._look_at(job, file, file.scale)
-
-    def _run(self) -> None:
-        while not self._closed.wait(LOOK_EVERY_S):
-            if not self._loop.alive:
-                return
-            try:
-                self.look()
-            except (MillpondError, TimeoutError, DBAPIError) as error:
-                log.warning("services keep their replicas: %s", error)  # the store or the scheduler does not answer
 
     def _wake_in_hours(self, job: JobInfo, file: JobFile, scale: Scale) -> None:
         """Have a service at rest come back in the hours in which it must not go without replicas."""

@@ -7,7 +7,6 @@ scheduler, and the rest follows. A revision's job is submitted when there is non
 from __future__ import annotations
 
 import logging
-import threading
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
@@ -22,6 +21,7 @@ from millpond.model.events import Noted
 from millpond.model.reasons import Reason
 from millpond.model.states import JobState, TaskState
 from millpond.model.workloads import Kind
+from millpond.node.host.periodic_worker import EXPECTED, UNTIL_WOKEN, PeriodicWorker
 from millpond.server.runtime.inbox import Submission
 from millpond.server.runtime.loop import Loop
 from millpond.server.serving.front import ServiceFront
@@ -75,26 +75,24 @@ class Rollouts:
         self._progress: dict[str, tuple[int, float]] = {}
         self._troubles: dict[str, str] = {}
         self._unsettled = set(revisions.services)
-        self._changed = threading.Event()
-        self._closed = False
-        self._thread = threading.Thread(target=self._run, name="rollouts", daemon=True)
+        self._worker = PeriodicWorker("rollouts", self._pass, LOOK_EVERY_S, "rollouts wait", (*EXPECTED, DBAPIError))
         for service in revisions.services:
             self._route(service)
 
     def start(self) -> None:
         """Begin to look."""
-        self._thread.start()
+        self._worker.start()
 
     def close(self) -> None:
         """No more looks."""
-        self._closed = True
-        self._changed.set()
+        if self._worker.close():
+            self._probe.close()
 
     def changed(self, service: str) -> None:
         """Somebody has asked for something about a service: its requests go their new ways at once."""
         self._unsettled.add(service)
         self._route(service)
-        self._changed.set()
+        self._worker.wake()
 
     def speaks_for(self, job: str) -> bool:
         """Whether the number of a job's replicas is decided here at the moment."""
@@ -119,17 +117,9 @@ class Rollouts:
             else:
                 self._troubles.pop(service, None)
 
-    def _run(self) -> None:
-        while not self._closed:
-            if not self._loop.alive:
-                break
-            try:
-                self.look()
-            except (TimeoutError, DBAPIError) as error:
-                log.warning("rollouts wait: %s", error)  # the store or the scheduler does not answer now
-            self._changed.wait(LOOK_EVERY_S if self._unsettled else None)
-            self._changed.clear()
-        self._probe.close()
+    def _pass(self) -> float:
+        self.look()
+        return LOOK_EVERY_S if self._unsettled else UNTIL_WOKEN
 
     def _replicas(self, service: str) -> list[tuple[TaskEndpoint, Serve]]:
         """The running replicas of the revisions between which a service changes."""

@@ -22,6 +22,7 @@ from starlette.types import Receive, Scope, Send
 from millpond.model.errors import InvalidInputError, MillpondError, UnavailableError
 from millpond.node.host import procfs
 from millpond.node.host.files import write_json
+from millpond.node.host.periodic_worker import UNTIL_WOKEN, PeriodicWorker
 from millpond.server.http.server import HttpOptions, HttpServer
 from millpond.server.http.tls import Encryption
 from millpond.server.store.leadership import Leadership, Seat
@@ -80,13 +81,12 @@ def stand_by(leadership: Leadership | None, post: Post) -> bool:
 
     way = HttpOptions(None if post.encryption is None else post.encryption.context)
     http = HttpServer(StandbyServer(lambda: watch.leader_url), ready, ended.set, hangup, way)
-    thread = threading.Thread(target=watch.run, args=(http.stop,), name="standby", daemon=True)
-    thread.start()
+    worker = PeriodicWorker("standby", lambda: watch.end_if_over(http.stop), LOOKS_EVERY_S, "standing by goes on")
+    worker.start(LOOKS_EVERY_S)
     try:
         http.run(post.listener.dup())  # whoever connects while we take over waits at the original
     finally:
-        watch.over.set()
-        thread.join()
+        worker.close()
         file.unlink(missing_ok=True)
     if watch.trouble is not None:
         raise watch.trouble
@@ -130,7 +130,6 @@ class _Watch:
         self.leader_url = ""
         self.won = False
         self.trouble: MillpondError | None = None
-        self.over = threading.Event()
         self._leadership = leadership
         self._silent = False
         self._job_views = 0
@@ -157,17 +156,16 @@ class _Watch:
             _require_same_place(self._leadership.seat, leader)
         return self.won
 
-    def run(self, on_over: Callable[[], None]) -> None:
-        """Look until this server leads, or never can."""
-        while not self.over.wait(LOOKS_EVERY_S):
-            try:
-                if not self.look():
-                    continue
-                log.warning("nobody leads any more: taking over from %s", self.leader_url)
-            except UnavailableError as error:
-                self.trouble = error
-            on_over()
-            return
+    def end_if_over(self, on_over: Callable[[], None]) -> float | None:
+        """Look once, and call back if this server leads now, or never can."""
+        try:
+            if not self.look():
+                return None
+            log.warning("no server leads any more: taking over from %s", self.leader_url)
+        except UnavailableError as error:
+            self.trouble = error
+        on_over()
+        return UNTIL_WOKEN
 
 
 def _require_same_place(own: Seat, leader: Seat) -> None:

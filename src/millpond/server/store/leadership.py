@@ -24,6 +24,7 @@ from sqlalchemy.pool import NullPool
 
 from millpond.model.errors import UnavailableError
 from millpond.node.host import procfs
+from millpond.node.host.periodic_worker import UNTIL_WOKEN, PeriodicWorker
 from millpond.server.store import schema
 
 log = logging.getLogger(__name__)
@@ -78,8 +79,8 @@ class Leadership:
         self._session: sa.Connection | None = None
         self._holds = False
         self._busy = threading.RLock()
-        self._closed = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._worker = PeriodicWorker("leadership", self._pass, SHOWS_EVERY_S, "leadership cannot be shown")
+        self._is_shown = False
 
     def take_lock(self) -> bool:
         """Ask for the lock; false when another server has it. Does not wait.
@@ -92,9 +93,9 @@ class Leadership:
         with self._session_in_use() as session:
             if not self._holds:
                 self._holds = session.execute(sa.text("SELECT pg_try_advisory_lock(:key)"), _LOCK).scalar_one()
-        if self._holds and self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="leadership", daemon=True)
-            self._thread.start()
+        if self._holds and not self._is_shown:
+            self._is_shown = True
+            self._worker.start(SHOWS_EVERY_S)
         return self._holds
 
     def begin(self, database: sa.Engine) -> None:
@@ -145,9 +146,7 @@ class Leadership:
 
     def close(self) -> None:
         """Let another server lead."""
-        self._closed.set()
-        if self._thread is not None:
-            self._thread.join(LEASE_S)
+        self._worker.close(LEASE_S)
         with self._busy:
             if self._session is not None:  # said aloud: PostgreSQL may take a while to notice that a session has ended
                 with contextlib.suppress(DBAPIError):
@@ -168,12 +167,12 @@ class Leadership:
             query = sa.select(_table.c.epoch) if self.epoch else sa.select(sa.literal(0))
             return held, session.execute(query).scalar_one()
 
-    def _run(self) -> None:
-        while not self._closed.wait(SHOWS_EVERY_S):
-            if not self.show():
-                log.critical("another server has taken over (epoch %d is past)", self.epoch)
-                self.on_lost()
-                return
+    def _pass(self) -> float | None:
+        if self.show():
+            return None
+        log.critical("another server has taken over (epoch %d is past)", self.epoch)
+        self.on_lost()
+        return UNTIL_WOKEN
 
     def _check(self, connection: sa.Connection) -> None:
         """Before each commit. The row is locked until then, so that no leader can begin between check and commit."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 from typing import Final
 
 from sqlalchemy.exc import DBAPIError
@@ -11,6 +10,7 @@ from sqlalchemy.exc import DBAPIError
 from millpond.model.errors import MillpondError, NotFoundError
 from millpond.model.events import StopRequested
 from millpond.model.states import JobState
+from millpond.node.host.periodic_worker import EXPECTED, PeriodicWorker
 from millpond.scheduling.records import JobRecord
 from millpond.server.jobs.sweeps.trials import Trials
 from millpond.server.runtime.inbox import ChangeJob
@@ -30,17 +30,17 @@ class SweepWatch:
         self._loop = loop
         self._trials = trials
         self._seen: set[str] = set()
-        self._closed = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="sweeps", daemon=True)
+        self._worker = PeriodicWorker(
+            "sweeps", self.look, LOOK_EVERY_S, "the trials of sweeps cannot be read", (*EXPECTED, DBAPIError)
+        )
 
     def start(self) -> None:
         """Begin to look."""
-        self._thread.start()
+        self._worker.start(LOOK_EVERY_S)
 
     def close(self) -> None:
         """No more looks."""
-        self._closed.set()
-        self._thread.join()
+        self._worker.close()
 
     def look(self) -> None:
         """Look at each sweep once, a last time at those that have ended."""
@@ -56,15 +56,6 @@ class SweepWatch:
             if sweep not in living:
                 self._trials.drop(sweep)
         self._seen = living
-
-    def _run(self) -> None:
-        while not self._closed.wait(LOOK_EVERY_S):
-            if not self._loop.alive:
-                return
-            try:
-                self.look()
-            except (MillpondError, DBAPIError, OSError) as error:
-                log.warning("the trials of sweeps could not be looked at (%s); trying again", error)
 
     def _stop(self, trial: str, reason: str) -> None:
         info = self._loop.job_cache.get(trial)

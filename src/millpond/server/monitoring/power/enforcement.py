@@ -7,7 +7,6 @@ nothing behind that the next one does not put back. Nothing is touched for pools
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ from millpond.model.sharing import ShareClass
 from millpond.node.devices.vendor import PowerControl
 from millpond.node.host.files import read_json, write_json
 from millpond.node.host.machine import Machine
+from millpond.node.host.periodic_worker import PeriodicWorker
 
 log = logging.getLogger(__name__)
 
@@ -73,18 +73,15 @@ class PowerEnforcer:
         self._before = {name: Before(**plain) for name, plain in (read_json(self._file) or {}).items()}
         self._now = {name: _left_by_another(before) for name, before in self._before.items()}
         self._trouble: dict[str, str] = {}
-        self._closed = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="power", daemon=True)
+        self._worker = PeriodicWorker("power", self.look, LOOK_EVERY_S, "the power of devices stays as it is")
 
     def start(self) -> None:
         """Put back what an earlier server left, and begin to look."""
-        self._thread.start()
+        self._worker.start()
 
     def close(self) -> None:
         """No more looks, and everything as it was."""
-        self._closed.set()
-        if self._thread.is_alive():
-            self._thread.join()
+        self._worker.close()
         for device in list(self._before):
             self._try(device, UNTOUCHED)
 
@@ -129,12 +126,6 @@ class PowerEnforcer:
     def _write_down(self, before: dict[str, Before]) -> None:
         write_json(self._file, {name: asdict(each) for name, each in before.items()})
         self._before = before
-
-    def _run(self) -> None:
-        while True:
-            self.look()
-            if self._closed.wait(LOOK_EVERY_S):
-                return
 
 
 def _left_by_another(before: Before) -> PowerSetting:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import logging
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection
+from functools import partial
 from typing import Final, NamedTuple
 
 from millpond.model.telemetry import DeviceSample
 from millpond.node.devices.vendor import DeviceVendor
 from millpond.node.host.machine import Machine
-
-log = logging.getLogger(__name__)
+from millpond.node.host.periodic_worker import PeriodicWorker
 
 KEPT: Final = 120
 """Samples of each device: two minutes where one is taken every second."""
@@ -45,16 +43,26 @@ class Telemetry:
         devices = [device.uuid for node in machine.nodes for device in node.devices]
         kept = max(_LEAST_KEPT, min(KEPT, _KEPT_IN_ALL // max(len(devices), 1)))
         self._rings = {uuid: deque[Sampled](maxlen=kept) for uuid in devices}
-        self._closed = threading.Event()
+        self._workers = [
+            PeriodicWorker(
+                f"{vendor.name}-samples",
+                partial(self._pass, vendor),
+                vendor.sample_every_s,
+                f"{vendor.title} devices cannot be sampled",
+                expected=(),  # whatever a plugin may raise
+            )
+            for vendor in self._vendors
+        ]
 
     def start(self) -> None:
         """Begin to look."""
-        for vendor in self._vendors:
-            threading.Thread(target=self._run, args=(vendor,), name=f"{vendor.name}-samples", daemon=True).start()
+        for worker in self._workers:
+            worker.start()
 
     def close(self) -> None:
         """No more looks; one that hangs is not waited for."""
-        self._closed.set()
+        for worker in self._workers:
+            worker.close(0.0)
 
     def look(self, vendor: DeviceVendor) -> None:
         """Sample the devices of a vendor once."""
@@ -86,16 +94,7 @@ class Telemetry:
             if last is not None and last.sample.use_milli is not None
         }
 
-    def _run(self, vendor: DeviceVendor) -> None:
-        trouble = ""
-        pause_s = 0.0
-        while not self._closed.wait(pause_s):
-            begun_s = time.thread_time()
-            try:
-                self.look(vendor)
-                trouble = ""
-            except Exception as error:  # whatever a plugin may raise; the devices are shown without samples
-                if str(error) != trouble:
-                    trouble = str(error)
-                    log.warning("%s devices cannot be sampled", vendor.title, exc_info=error)
-            pause_s = max(vendor.sample_every_s, (time.thread_time() - begun_s) * COST_SHARE)
+    def _pass(self, vendor: DeviceVendor) -> float:
+        begun_s = time.thread_time()
+        self.look(vendor)
+        return max(vendor.sample_every_s, (time.thread_time() - begun_s) * COST_SHARE)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -11,10 +9,9 @@ from typing import Final, NamedTuple
 
 from millpond.model.telemetry import ProcessSample, SliceReading
 from millpond.node.host import procfs
+from millpond.node.host.periodic_worker import PeriodicWorker
 from millpond.node.task.records import RunRecord
 from millpond.server.monitoring.telemetry.sampling import COST_SHARE, Telemetry
-
-log = logging.getLogger(__name__)
 
 _LOOK_EVERY_S: Final = 1.0
 _NS_PER_S: Final = 1_000_000_000
@@ -68,17 +65,17 @@ class SliceMeter:
         self._sources = sources
         self._clock = clock
         self._counted: dict[SliceKey, tuple[float, int]] = {}
-        self._closed = threading.Event()
+        self._worker = PeriodicWorker("slice-samples", self._pass, _LOOK_EVERY_S, "the slices cannot be read now")
         self.latest: Mapping[SliceKey, SliceUse] = {}
         """As of the last look; replaced as a whole, so that any thread may read it."""
 
     def start(self) -> None:
         """Begin to look."""
-        threading.Thread(target=self._run, name="slice-samples", daemon=True).start()
+        self._worker.start(_LOOK_EVERY_S)
 
     def close(self) -> None:
         """No more looks."""
-        self._closed.set()
+        self._worker.close()
 
     def look(self) -> None:
         """Look at all slices once."""
@@ -119,15 +116,10 @@ class SliceMeter:
                 key = SliceKey(task.job, task.attempt, task.task, device)
                 yield key, _sum(each.use_milli for each in processes), _sum(each.memory_mib for each in processes)
 
-    def _run(self) -> None:
-        pause_s = _LOOK_EVERY_S
-        while not self._closed.wait(pause_s):
-            begun_s = time.thread_time()
-            try:
-                self.look()
-            except OSError as error:  # a file of a slice went away under our hands
-                log.info("the slices could not be read this time: %s", error)
-            pause_s = max(_LOOK_EVERY_S, (time.thread_time() - begun_s) * COST_SHARE)
+    def _pass(self) -> float:
+        begun_s = time.thread_time()
+        self.look()
+        return max(_LOOK_EVERY_S, (time.thread_time() - begun_s) * COST_SHARE)
 
 
 def _sum(parts: Iterable[int | None]) -> int | None:

@@ -8,7 +8,6 @@ told), never lose one; the delivery's number says which it is.
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from sqlalchemy.exc import DBAPIError
 
 from millpond.model.errors import MillpondError
+from millpond.node.host.periodic_worker import EXPECTED, PeriodicWorker
 from millpond.server.auth.vault.secrets import SERVER, Vault
 from millpond.server.http.outgoing import bounded
 from millpond.server.operations.webhooks.formats import request_of
@@ -64,20 +64,17 @@ class WebhookDeliveryWorker:
         self._vault = vault
         self._clock = clock
         self._transport = transport
-        self._woken = threading.Event()
-        self._closing = False
-        self._thread = threading.Thread(target=self._run, name="webhooks", daemon=True)
+        self._worker = PeriodicWorker(
+            "webhooks", self.deliver_due, FIRST_PAUSE_S, "webhooks wait for the store", (*EXPECTED, DBAPIError)
+        )
 
     def start(self) -> None:
         """Start the thread."""
-        self._thread.start()
+        self._worker.start()
 
     def close(self) -> None:
         """End the thread; what is not yet told waits for the next server."""
-        self._closing = True
-        self._woken.set()
-        if self._thread.is_alive():
-            self._thread.join(ANSWER_WITHIN_S)
+        self._worker.close(ANSWER_WITHIN_S)
         if "_client" in self.__dict__:
             self._client.close()
 
@@ -92,12 +89,12 @@ class WebhookDeliveryWorker:
 
     def wake(self) -> None:
         """There is something to deliver. Any thread."""
-        self._woken.set()
+        self._worker.wake()
 
     def deliver_due(self) -> float:
         """Try everything that is due once; returns after how many seconds something is due again."""
         for delivery in self._store.deliveries.due(self._clock(), _AT_ONCE):
-            if self._closing:
+            if self._worker.closing:
                 break
             self._deliver(delivery)
         due_at = self._store.deliveries.next_due()
@@ -110,16 +107,6 @@ class WebhookDeliveryWorker:
 
         limits = httpx2.Limits(max_keepalive_connections=0)
         return httpx2.Client(timeout=ANSWER_WITHIN_S, transport=self._transport, follow_redirects=False, limits=limits)
-
-    def _run(self) -> None:
-        while not self._closing:
-            self._woken.clear()
-            try:
-                pause = self.deliver_due()
-            except DBAPIError as error:
-                log.warning("webhooks wait for the store: %s", error.orig)
-                pause = FIRST_PAUSE_S
-            self._woken.wait(pause)
 
     def _deliver(self, delivery: Delivery) -> None:
         hook = self._hooks().get(delivery.hook)

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import logging
 import shutil
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +13,7 @@ from subprocess import SubprocessError
 from typing import Final
 
 from millpond.model.errors import MillpondError
+from millpond.node.host.periodic_worker import EXPECTED, PeriodicWorker
 from millpond.node.task.records import attempt_dir
 from millpond.node.task.workspace import PAYLOAD, WORK, unprotect
 from millpond.server.storage.files.admission import DATASETS_FOLDER
@@ -40,8 +40,13 @@ class Collector:
         self._blobs = blobs
         self._datasets = datasets
         self._others: list[Callable[[float], None]] = []
-        self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="collector", daemon=True)
+        self._worker = PeriodicWorker(
+            "collector",
+            lambda: self.tidy(time.time()),
+            EVERY_S,
+            "not all could be collected; the next try is in an hour",
+            (*EXPECTED, SubprocessError),
+        )
 
     def also(self, collect: Callable[[float], None]) -> None:
         """Have something else tidied up each time; it is given seconds since 1970."""
@@ -49,12 +54,11 @@ class Collector:
 
     def start(self) -> None:
         """Begin."""
-        self._thread.start()
+        self._worker.start()
 
     def close(self) -> None:
         """End after what is under way."""
-        self._closing.set()
-        self._thread.join()
+        self._worker.close()
 
     def tidy(self, now: float) -> None:
         """Remove all that nobody needs; seconds since 1970."""
@@ -107,11 +111,3 @@ class Collector:
                 if (folder / WORK).is_dir() and not (folder / WORK).is_symlink():
                     unprotect(folder / WORK)
                     shutil.rmtree(folder / WORK)
-
-    def _run(self) -> None:
-        while not self._closing.is_set():
-            try:
-                self.tidy(time.time())
-            except (OSError, SubprocessError) as error:
-                log.warning("not all could be collected (%s); trying again in an hour", error)
-            self._closing.wait(EVERY_S)
