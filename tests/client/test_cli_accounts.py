@@ -21,8 +21,7 @@ USER = {"name": "eve", "groups": [{"group": "vision", "queue": "vision", "role":
 
 @pytest.fixture
 def run_pond(client, server, capsys, monkeypatch):
-    for name in ("users", "groups", "tokens", "audit", "login"):
-        monkeypatch.setattr(f"millpond.client.cli.commands.accounts.{name}.connect", lambda state_dir: client)
+    monkeypatch.setattr("millpond.client.cli.connection.Client", lambda **_: client)
     monkeypatch.setattr("millpond.client.cli.commands.accounts.tokens.time.time", lambda: 1000.0)
 
     def log_in(url, request, transport=None, authority=""):

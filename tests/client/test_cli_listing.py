@@ -365,7 +365,7 @@ SERVICE = {
 
 
 def test_the_revisions_of_a_service_are_listed_with_their_states(server, run_pond, make_job, monkeypatch):
-    monkeypatch.setattr("millpond.client.cli.commands.jobs.rollout.time.time", lambda: 1070.0)
+    monkeypatch.setattr("millpond.client.cli.wording.time.time", lambda: 1070.0)
     job = make_job("web-abcde", kind="service").model_dump()
     server.will(200, job)
     server.will(200, SERVICE)

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, Self
 
 import click
 
+from millpond.client.cli.connection import asks_server, connect
+from millpond.client.cli.error_output import say
 from millpond.client.cli.escaped_text import json_text, yaml_text
+from millpond.client.cli.tables import Entry, ListTable
 from millpond.specs.api.base import Body
 
 FORMS = ("table", "wide", "json", "yaml", "name")
@@ -31,6 +36,46 @@ class Listing:
     body: Body
     names: Sequence[str]
     draw: Callable[[bool], None]
+
+    @classmethod
+    def of(cls, body: Body, entries: Sequence[Entry], table: ListTable[Entry], empty: str = "", note: str = "") -> Self:
+        """The list whose entries a declared table shows.
+
+        Args:
+            empty: printed to standard error instead of a table without entries.
+            note: printed to standard error below the table.
+        """
+
+        def draw(wide: bool) -> None:
+            table.show(entries, wide, empty)
+            if entries and note:
+                say(note)
+
+        return cls(body, [table.columns[0].text(entry) for entry in entries], draw)
+
+
+def lists(job: str = "") -> Callable[[Callable[..., Listing]], Callable[..., None]]:
+    """Make a command of a function that asks the server for a list; it gets ``-o``, ``--watch`` and ``--state-dir``.
+
+    The function is called with the connection and the command's other arguments, with ``--watch`` again and again.
+
+    Args:
+        job: the argument that names a job; the function gets its whole id.
+    """
+
+    def command_of(look: Callable[..., Listing]) -> Callable[..., None]:
+        @listing_options
+        @asks_server
+        @functools.wraps(look)
+        def command(output: str, watch: bool, state_dir: Path | None, **arguments: Any) -> None:
+            with connect(state_dir) as client:
+                if arguments.get(job):
+                    arguments[job] = client.find(arguments[job]).id
+                show_listing(functools.partial(look, client, **arguments), output, watch)
+
+        return command
+
+    return command_of
 
 
 def listing_options(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 import click
 
 from millpond.client.cli.error_output import say
+
+Entry = TypeVar("Entry")
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,16 +19,33 @@ class Column:
     """A column of a table.
 
     Attributes:
+        text: the cell of an entry; unused where rows are given as texts.
         right: numbers stand at the right.
         gives_way: is shortened first when the terminal is narrow. Others are shortened only where they are very wide,
             and in the middle: names that begin alike tend to end differently.
         whole: is never shortened, as people copy it; the table is wider than a terminal that is too narrow for it.
+        wide: stands in the wide form of the table alone.
     """
 
     title: str
+    text: Callable[[Any], str] = str
     right: bool = False
     gives_way: bool = False
     whole: bool = False
+    wide: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ListTable(Generic[Entry]):
+    """A declared table: what each column shows of an entry. The first column names the entry."""
+
+    columns: Sequence[Column]
+
+    def show(self, entries: Sequence[Entry], wide: bool, empty: str = "") -> None:
+        """Print the table to standard output; with ``wide`` all columns, at their whole width."""
+        columns = [column for column in self.columns if wide or not column.wide]
+        rows = [[column.text(entry) for column in columns] for entry in entries]
+        show(columns, rows, fitted=not wide, empty=empty)
 
 
 def show(columns: Sequence[Column], rows: Sequence[Sequence[str]], fitted: bool = True, empty: str = "") -> None:

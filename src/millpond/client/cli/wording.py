@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 from millpond.client.cli import timestamps
 from millpond.model.amounts import milli_text
 
 if TYPE_CHECKING:
+    from millpond.specs.api.devices import DeviceStatus
     from millpond.specs.api.jobs import JobInfo
-    from millpond.specs.api.nodes import CordonInfo, NodeInfo
+    from millpond.specs.api.nodes import CordonInfo, DeviceInfo, NodeInfo
 
 
 def span(seconds: float) -> str:
@@ -27,6 +29,16 @@ def span(seconds: float) -> str:
     return f"{days}d{hour:02}h"
 
 
+def age(instant: float) -> str:
+    """How long ago an instant was."""
+    return span(time.time() - instant)
+
+
+def used(instant: float | None) -> str:
+    """When something was last used."""
+    return "never" if instant is None else f"{age(instant)} ago"
+
+
 def gib(mebibytes: int) -> str:
     """Memory in GiB, without needless zeros."""
     return f"{mebibytes / 1024:.1f}".removesuffix(".0")
@@ -40,6 +52,11 @@ def thousandth(milli: int) -> str:
 def card_number(index: int, instance: int | None) -> str:
     """A card's number; of a part that the hardware cut out of it, both: ``3.1``."""
     return str(index) if instance is None else f"{index}.{instance}"
+
+
+def health(device: DeviceInfo | DeviceStatus) -> str:
+    """A card's health, with what is known of it."""
+    return f"{device.health}: {device.health_detail}" if device.health_detail else device.health
 
 
 def kept(job: JobInfo) -> str:

@@ -10,15 +10,25 @@ import click
 from millpond.client.cli.command_suggestions import SuggestingGroup
 from millpond.client.cli.commands.accounts.limit_options import limit_options, limits_from, limits_text
 from millpond.client.cli.connection import asks_server, connect
-from millpond.client.cli.listing import Listing, listing_options, show_listing
-from millpond.client.cli.tables import Column, show
+from millpond.client.cli.listing import Listing, lists
+from millpond.client.cli.tables import Column, ListTable
+from millpond.client.sdk import Client
 from millpond.model.errors import NotFoundError
 from millpond.specs.api.accounts import GroupInfo, GroupList, LimitsBody, MemberInfo
 
-_NONE = "no groups; `pond group add NAME` makes one"
-_COLUMNS = (Column("GROUP"), Column("QUEUE"), Column("MEMBERS", gives_way=True), Column("LIMITS", gives_way=True))
+
+def _members(members: list[MemberInfo]) -> str:
+    return ", ".join(member.user if member.role == "member" else f"{member.user} ({member.role})" for member in members)
 
 
+_TABLE: ListTable[GroupInfo] = ListTable(
+    (
+        Column("GROUP", lambda known: known.name),
+        Column("QUEUE", lambda known: known.queue),
+        Column("MEMBERS", lambda known: _members(known.members), gives_way=True),
+        Column("LIMITS", lambda known: limits_text(known.limits), gives_way=True),
+    ),
+)
 _role_option = click.option(
     "--role", type=click.Choice(["lead", "member", "viewer"]), default="member", show_default=True, help="As what."
 )
@@ -41,19 +51,11 @@ def add(name: str, queue: str | None, state_dir: Path | None, **limits: Any) -> 
 
 
 @group.command("ls")
-@listing_options
-@asks_server
-def ls(output: str, watch: bool, state_dir: Path | None) -> None:
+@lists()
+def ls(client: Client) -> Listing:
     """List the groups that you may see, with their members."""
-    with connect(state_dir) as client:
-
-        def look() -> Listing:
-            groups = client.accounts.groups()
-            rows = [[known.name, known.queue, _members(known.members), limits_text(known.limits)] for known in groups]
-            names = [known.name for known in groups]
-            return Listing(GroupList(groups=groups), names, lambda wide: show(_COLUMNS, rows, not wide, _NONE))
-
-        show_listing(look, output, watch)
+    groups = client.accounts.groups()
+    return Listing.of(GroupList(groups=groups), groups, _TABLE, empty="no groups; `pond group add NAME` makes one")
 
 
 @group.command("set")
@@ -126,7 +128,3 @@ def _tell(known: GroupInfo) -> None:
     members = _members(known.members) or "nobody"
     invited = f"; invited: {_members(known.invited)}" if known.invited else ""
     click.echo(f"{known.name}: queue {known.queue}, {members}{invited}; {limits_text(known.limits)}")
-
-
-def _members(members: list[MemberInfo]) -> str:
-    return ", ".join(member.user if member.role == "member" else f"{member.user} ({member.role})" for member in members)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from pathlib import Path
 
 import click
@@ -11,19 +10,21 @@ import click
 from millpond.client.cli import wording
 from millpond.client.cli.command_suggestions import SuggestingGroup
 from millpond.client.cli.connection import asks_server, connect
-from millpond.client.cli.listing import Listing, listing_options, show_listing
-from millpond.client.cli.tables import Column, show
+from millpond.client.cli.listing import Listing, lists
+from millpond.client.cli.tables import Column, ListTable
+from millpond.client.sdk import Client
 from millpond.model.errors import InvalidInputError, UnavailableError
 from millpond.specs.api.ssh import LONGEST_KEY, SshKeyInfo, SshKeyList
 
-_NONE = "no keys; `pond ssh-key add FILE` registers one"
-_COLUMNS = (
-    Column("ID"),
-    Column("USER"),
-    Column("KIND"),
-    Column("USED", right=True),
-    Column("FINGERPRINT"),
-    Column("NAME", gives_way=True),
+_TABLE: ListTable[SshKeyInfo] = ListTable(
+    (
+        Column("ID", lambda key: key.id),
+        Column("USER", lambda key: key.user),
+        Column("KIND", lambda key: key.kind),
+        Column("USED", lambda key: wording.used(key.used_at), right=True),
+        Column("FINGERPRINT", lambda key: key.fingerprint),
+        Column("NAME", lambda key: key.name, gives_way=True),
+    ),
 )
 _USUAL_FILES = ("id_ed25519.pub", "id_ecdsa.pub", "id_rsa.pub")
 
@@ -47,19 +48,11 @@ def add(file: Path | None, name: str, user: str | None, state_dir: Path | None) 
 
 
 @group.command("ls")
-@listing_options
-@asks_server
-def ls(output: str, watch: bool, state_dir: Path | None) -> None:
+@lists()
+def ls(client: Client) -> Listing:
     """List the keys that you may see, newest first."""
-    with connect(state_dir) as client:
-
-        def look() -> Listing:
-            now, keys = time.time(), client.ssh.keys()
-            rows = [_row(key, now) for key in keys]
-            names = [key.id for key in keys]
-            return Listing(SshKeyList(keys=keys), names, lambda wide: show(_COLUMNS, rows, not wide, _NONE))
-
-        show_listing(look, output, watch)
+    keys = client.ssh.keys()
+    return Listing.of(SshKeyList(keys=keys), keys, _TABLE, empty="no keys; `pond ssh-key add FILE` registers one")
 
 
 @group.command("rm")
@@ -71,11 +64,6 @@ def rm(key_ids: tuple[str, ...], state_dir: Path | None) -> None:
         for key_id in key_ids:
             removed = client.ssh.remove_key(key_id)
             click.echo(f"{removed.id}: removed")
-
-
-def _row(key: SshKeyInfo, now: float) -> list[str]:
-    used = "never" if key.used_at is None else f"{wording.span(now - key.used_at)} ago"
-    return [key.id, key.user, key.kind, used, key.fingerprint, key.name]
 
 
 def _usual_file() -> Path:

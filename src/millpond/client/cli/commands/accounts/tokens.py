@@ -11,22 +11,34 @@ from millpond.client.cli import wording
 from millpond.client.cli.command_suggestions import SuggestingGroup
 from millpond.client.cli.connection import asks_server, connect
 from millpond.client.cli.error_output import say
-from millpond.client.cli.listing import Listing, listing_options, show_listing
-from millpond.client.cli.tables import Column, show
+from millpond.client.cli.listing import Listing, lists
+from millpond.client.cli.tables import Column, ListTable
+from millpond.client.sdk import Client
 from millpond.model.errors import InvalidInputError
 from millpond.specs import quantities
 from millpond.specs.api.accounts import NewToken, TokenInfo, TokenList
 from millpond.specs.errors import BadValueError
 
-_NONE = "no tokens; `pond token create NAME` makes one"
-_COLUMNS = (
-    Column("ID"),
-    Column("USER"),
-    Column("KIND"),
-    Column("USED", right=True),
-    Column("EXPIRES", right=True),
-    Column("ALLOWS", gives_way=True),
-    Column("NAME", gives_way=True),
+
+def _expiry(token: TokenInfo) -> str:
+    if token.revoked_at is not None:
+        return "revoked"
+    if token.expires_at is None:
+        return "never"
+    left_s = token.expires_at - time.time()
+    return wording.span(left_s) if left_s > 0 else "expired"
+
+
+_TABLE: ListTable[TokenInfo] = ListTable(
+    (
+        Column("ID", lambda token: token.id),
+        Column("USER", lambda token: token.user),
+        Column("KIND", lambda token: token.kind),
+        Column("USED", lambda token: wording.used(token.used_at), right=True),
+        Column("EXPIRES", _expiry, right=True),
+        Column("ALLOWS", lambda token: ", ".join(token.verbs) or "everything", gives_way=True),
+        Column("NAME", lambda token: token.name, gives_way=True),
+    ),
 )
 
 
@@ -56,20 +68,12 @@ def create(name: str, user: str | None, verbs: tuple[str, ...], expires: str, st
 
 @group.command("ls")
 @click.option("-a", "--all", "everything", is_flag=True, help="Show expired and revoked ones too.")
-@listing_options
-@asks_server
-def ls(everything: bool, output: str, watch: bool, state_dir: Path | None) -> None:
+@lists()
+def ls(client: Client, everything: bool) -> Listing:
     """List the tokens that you may see, newest first."""
-    with connect(state_dir) as client:
-
-        def look() -> Listing:
-            now = time.time()
-            tokens = [token for token in client.accounts.tokens() if everything or _is_valid(token, now)]
-            rows = [_row(token, now) for token in tokens]
-            names = [token.id for token in tokens]
-            return Listing(TokenList(tokens=tokens), names, lambda wide: show(_COLUMNS, rows, not wide, _NONE))
-
-        show_listing(look, output, watch)
+    now = time.time()
+    tokens = [token for token in client.accounts.tokens() if everything or _is_valid(token, now)]
+    return Listing.of(TokenList(tokens=tokens), tokens, _TABLE, empty="no tokens; `pond token create NAME` makes one")
 
 
 @group.command("revoke")
@@ -95,14 +99,3 @@ def _lifetime(text: str) -> float | None:
 
 def _is_valid(token: TokenInfo, now: float) -> bool:
     return token.revoked_at is None and (token.expires_at is None or now < token.expires_at)
-
-
-def _row(token: TokenInfo, now: float) -> list[str]:
-    used = "never" if token.used_at is None else f"{wording.span(now - token.used_at)} ago"
-    if token.revoked_at is not None:
-        expires = "revoked"
-    elif token.expires_at is None:
-        expires = "never"
-    else:
-        expires = wording.span(token.expires_at - now) if token.expires_at > now else "expired"
-    return [token.id, token.user, token.kind, used, expires, ", ".join(token.verbs) or "everything", token.name]

@@ -11,13 +11,31 @@ from millpond.client.cli.command_suggestions import SuggestingGroup
 from millpond.client.cli.commands.accounts.limit_options import limit_options, limits_from, limits_text
 from millpond.client.cli.connection import asks_server, connect
 from millpond.client.cli.error_output import say
-from millpond.client.cli.listing import Listing, listing_options, show_listing
+from millpond.client.cli.listing import Listing, lists
 from millpond.client.cli.secret_input import SecretInput, from_stdin
-from millpond.client.cli.tables import Column, show
+from millpond.client.cli.tables import Column, ListTable
+from millpond.client.sdk import Client
 from millpond.model.errors import NotFoundError
 from millpond.specs.api.accounts import GroupRole, Invitation, LimitsBody, NewUser, UserChange, UserInfo, UserList
 
-_COLUMNS = (Column("USER"), Column("KIND"), Column("GROUPS", gives_way=True), Column("LIMITS", gives_way=True))
+
+def _groups(user: UserInfo) -> str:
+    return ", ".join(f"{membership.group} ({membership.role})" for membership in user.groups)
+
+
+def _kind(user: UserInfo) -> str:
+    kind = "service" if user.service else "admin" if user.admin else "user"
+    return f"{kind}, disabled" if user.disabled else kind
+
+
+_TABLE: ListTable[UserInfo] = ListTable(
+    (
+        Column("USER", lambda user: user.name),
+        Column("KIND", _kind),
+        Column("GROUPS", _groups, gives_way=True),
+        Column("LIMITS", lambda user: limits_text(user.limits), gives_way=True),
+    )
+)
 
 
 @click.group("user", cls=SuggestingGroup)
@@ -52,19 +70,11 @@ def add(
 
 
 @group.command("ls")
-@listing_options
-@asks_server
-def ls(output: str, watch: bool, state_dir: Path | None) -> None:
+@lists()
+def ls(client: Client) -> Listing:
     """List the accounts that you may see."""
-    with connect(state_dir) as client:
-
-        def look() -> Listing:
-            users = client.accounts.users()
-            rows = [_row(user) for user in users]
-            names = [user.name for user in users]
-            return Listing(UserList(users=users), names, lambda wide: show(_COLUMNS, rows, fitted=not wide))
-
-        show_listing(look, output, watch)
+    users = client.accounts.users()
+    return Listing.of(UserList(users=users), users, _TABLE)
 
 
 @group.command("set")
@@ -144,13 +154,3 @@ def _tell_invitation(invitation: Invitation, url: str) -> None:
         return
     say(f"{user.name} can log in within 7 days with `pond login {url} --invitation` and this, which is shown once:")
     click.echo(invitation.invitation)
-
-
-def _row(user: UserInfo) -> list[str]:
-    groups = ", ".join(f"{membership.group} ({membership.role})" for membership in user.groups)
-    return [user.name, _kind(user), groups, limits_text(user.limits)]
-
-
-def _kind(user: UserInfo) -> str:
-    kind = "service" if user.service else "admin" if user.admin else "user"
-    return f"{kind}, disabled" if user.disabled else kind

@@ -118,7 +118,6 @@ def _summary(devices: Sequence[DeviceStatus]) -> str:
 
 def _device_row(device: DeviceStatus) -> list[str]:
     latest = device.latest
-    state = device.health if not device.health_detail else f"{device.health}: {device.health_detail}"
     marks = [mark for mark, holds in (("fake", device.fake), ("experimental", device.experimental)) if holds]
     return [
         f"{device.node} {wording.card_number(device.index, device.instance)}",
@@ -130,7 +129,7 @@ def _device_row(device: DeviceStatus) -> list[str]:
         "",
         _whole(latest.power_w if latest else None),
         _whole(latest.temperature_c if latest else None),
-        " ".join([state, *marks]),
+        " ".join([wording.health(device), *marks]),
     ]
 
 

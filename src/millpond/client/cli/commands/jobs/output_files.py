@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import click
@@ -12,12 +11,19 @@ from millpond.client.cli.command_suggestions import SuggestingGroup
 from millpond.client.cli.connection import asks_server, connect
 from millpond.client.cli.error_output import say
 from millpond.client.cli.job_completion import job_argument
-from millpond.client.cli.listing import Listing, listing_options, show_listing
-from millpond.client.cli.tables import Column, show
+from millpond.client.cli.listing import Listing, lists
+from millpond.client.cli.tables import Column, ListTable
+from millpond.client.sdk import Client
 from millpond.specs import quantities
-from millpond.specs.api.files import OutputList
+from millpond.specs.api.files import OutputFile
 
-_COLUMNS = (Column("FILE", gives_way=True), Column("SIZE", right=True), Column("AGE", right=True))
+_TABLE: ListTable[OutputFile] = ListTable(
+    (
+        Column("FILE", lambda file: file.path, gives_way=True),
+        Column("SIZE", lambda file: quantities.size_text(file.size), right=True),
+        Column("AGE", lambda file: wording.age(file.modified_at), right=True),
+    )
+)
 
 _attempt_option = click.option(
     "--attempt", type=click.IntRange(min=1), help="The run of this number [default: the last]."
@@ -50,26 +56,10 @@ def group() -> None:
 @group.command("ls")
 @job_argument("job")
 @_attempt_option
-@listing_options
-@asks_server
-def list_files(job: str, attempt: int | None, output: str, watch: bool, state_dir: Path | None) -> None:
+@lists(job="job")
+def list_files(client: Client, job: str, attempt: int | None) -> Listing:
     """List the output files of JOB."""
-    with connect(state_dir) as client:
-        found = client.find(job).id
-
-        def look() -> Listing:
-            listed = client.files.outputs(found, attempt)
-            return Listing(listed, [file.path for file in listed.files], lambda wide: _draw(listed, wide))
-
-        show_listing(look, output, watch)
-
-
-def _draw(listed: OutputList, wide: bool) -> None:
-    if not listed.files:
-        say(f"{listed.job} has left nothing in its output folder")
-        return
-    now = time.time()
-    rows = [[file.path, quantities.size_text(file.size), wording.span(now - file.modified_at)] for file in listed.files]
-    show(_COLUMNS, rows, fitted=not wide)
-    if listed.truncated:
-        say("there are more files than a list can hold")
+    found = client.files.outputs(job, attempt)
+    empty = f"{found.job} has left nothing in its output folder"
+    note = "there are more files than a list can hold" if found.truncated else ""
+    return Listing.of(found, found.files, _TABLE, empty, note)

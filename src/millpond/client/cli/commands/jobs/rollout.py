@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,18 +11,27 @@ from millpond.client.cli import wording
 from millpond.client.cli.command_suggestions import SuggestingGroup
 from millpond.client.cli.connection import asks_server, connect
 from millpond.client.cli.job_completion import job_argument
-from millpond.client.cli.listing import Listing, listing_options, show_listing
-from millpond.client.cli.tables import Column, show
+from millpond.client.cli.listing import Listing, lists
+from millpond.client.cli.tables import Column, ListTable
+from millpond.client.sdk import Client
 from millpond.client.sdk.services import Act
 from millpond.specs.api.services import RevisionInfo, ServiceInfo
 
-_COLUMNS = (
-    Column("REVISION", right=True),
-    Column("STATE"),
-    Column("REPLICAS", right=True),
-    Column("AGE", right=True),
-    Column("JOB"),
-    Column("ABOUT", gives_way=True),
+
+def _state(revision: RevisionInfo) -> str:
+    part = f" ({revision.percent:g} %)" if revision.percent else ""
+    return f"{revision.phase}{part}{', paused' if revision.paused else ''}"
+
+
+_TABLE: ListTable[RevisionInfo] = ListTable(
+    (
+        Column("REVISION", lambda revision: str(revision.number), right=True),
+        Column("STATE", _state),
+        Column("REPLICAS", lambda revision: f"{revision.running}/{revision.target}", right=True),
+        Column("AGE", lambda revision: wording.age(revision.created_at), right=True),
+        Column("JOB", lambda revision: revision.job),
+        Column("ABOUT", lambda revision: revision.told, gives_way=True),
+    )
 )
 
 
@@ -34,19 +42,12 @@ def group() -> None:
 
 @group.command("status")
 @job_argument("job")
-@listing_options
-@asks_server
-def status(job: str, output: str, watch: bool, state_dir: Path | None) -> None:
+@lists(job="job")
+def status(client: Client, job: str) -> Listing:
     """List the revisions of the service that JOB belongs to."""
-    with connect(state_dir) as client:
-        name = client.find(job).id
-
-        def look() -> Listing:
-            found = client.services.info(name)
-            jobs = [revision.job for revision in found.revisions]
-            return Listing(found, jobs, lambda _: _draw(found))
-
-        show_listing(look, output, watch)
+    found = client.services.info(job)
+    jobs = [revision.job for revision in found.revisions]
+    return Listing(found, jobs, lambda _: _TABLE.show(found.revisions, wide=False))
 
 
 @group.command("undo")
@@ -102,24 +103,3 @@ def _act(job: str, act: Act, state_dir: Path | None) -> None:
         found = client.services.act(client.find(job).id, act)
     last = found.revisions[-1]
     click.echo(f"{found.service}: revision {last.number} is {_state(last)}")
-
-
-def _draw(found: ServiceInfo) -> None:
-    now = time.time()
-    rows = [
-        [
-            str(each.number),
-            _state(each),
-            f"{each.running}/{each.target}",
-            wording.span(now - each.created_at),
-            each.job,
-            each.told,
-        ]
-        for each in found.revisions
-    ]
-    show(_COLUMNS, rows)
-
-
-def _state(revision: RevisionInfo) -> str:
-    part = f" ({revision.percent:g} %)" if revision.percent else ""
-    return f"{revision.phase}{part}{', paused' if revision.paused else ''}"

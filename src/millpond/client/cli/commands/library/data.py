@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from pathlib import Path
 
 import click
@@ -11,21 +10,23 @@ import click
 from millpond.client.cli import wording
 from millpond.client.cli.command_suggestions import SuggestingGroup
 from millpond.client.cli.connection import asks_server, connect
-from millpond.client.cli.error_output import say
-from millpond.client.cli.listing import Listing, listing_options, show_listing
-from millpond.client.cli.tables import Column, show
+from millpond.client.cli.listing import Listing, lists
+from millpond.client.cli.tables import Column, ListTable
+from millpond.client.sdk import Client
 from millpond.model.errors import InvalidInputError
 from millpond.specs import quantities
 from millpond.specs.api.files import DatasetInfo, DatasetList
 
-_COLUMNS = (
-    Column("DATASET"),
-    Column("FILES", right=True),
-    Column("SIZE", right=True),
-    Column("AGE", right=True),
-    Column("BY"),
-    Column("FOR"),
-    Column("CHECKSUM", gives_way=True),
+_TABLE: ListTable[DatasetInfo] = ListTable(
+    (
+        Column("DATASET", lambda item: item.reference),
+        Column("FILES", lambda item: str(item.files), right=True),
+        Column("SIZE", lambda item: quantities.size_text(item.size), right=True),
+        Column("AGE", lambda item: wording.age(item.created_at), right=True),
+        Column("BY", lambda item: item.user),
+        Column("FOR", lambda item: wording.seen_by(item.visibility, item.group)),
+        Column("CHECKSUM", lambda item: item.digest, gives_way=True),
+    ),
 )
 VISIBILITY = click.Choice(["private", "group", "everyone"])
 _DATASET = re.compile(r"(?:dataset/)?([^@/]+)(?:@([1-9][0-9]{0,8}))?")
@@ -68,38 +69,12 @@ def get(dataset: str, into: Path | None, state_dir: Path | None) -> None:
 
 
 @group.command("ls")
-@listing_options
-@asks_server
-def list_all(output: str, watch: bool, state_dir: Path | None) -> None:
+@lists()
+def list_all(client: Client) -> Listing:
     """List the datasets that you may read, latest version first."""
-    with connect(state_dir) as client:
-
-        def look() -> Listing:
-            found = client.files.datasets()
-            names = [item.reference for item in found]
-            return Listing(DatasetList(datasets=found), names, lambda wide: _draw(found, wide))
-
-        show_listing(look, output, watch)
-
-
-def _draw(found: list[DatasetInfo], wide: bool) -> None:
-    if not found:
-        say("no datasets; `pond data put NAME FOLDER` makes one")
-        return
-    now = time.time()
-    rows = [
-        [
-            item.reference,
-            str(item.files),
-            quantities.size_text(item.size),
-            wording.span(now - item.created_at),
-            item.user,
-            wording.seen_by(item.visibility, item.group),
-            item.digest,
-        ]
-        for item in found
-    ]
-    show(_COLUMNS, rows, fitted=not wide)
+    found = client.files.datasets()
+    empty = "no datasets; `pond data put NAME FOLDER` makes one"
+    return Listing.of(DatasetList(datasets=found), found, _TABLE, empty)
 
 
 @group.command("share")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,23 +14,34 @@ from millpond.client.cli.commands.library.data import VISIBILITY
 from millpond.client.cli.connection import asks_server, connect
 from millpond.client.cli.error_output import say
 from millpond.client.cli.job_completion import job_argument
-from millpond.client.cli.listing import Listing, listing_options, show_listing
-from millpond.client.cli.tables import Column, show
+from millpond.client.cli.listing import Listing, lists
+from millpond.client.cli.tables import Column, ListTable
+from millpond.client.sdk import Client
 from millpond.model.errors import InvalidInputError
 from millpond.specs import quantities
 from millpond.specs.api.images import ImageInfo, ImageList
 from millpond.specs.job.images import catalogued
 
-_COLUMNS = (
-    Column("IMAGE"),
-    Column("SIZE", right=True),
-    Column("AGE", right=True),
-    Column("BY"),
-    Column("FOR"),
-    Column("ON", gives_way=True),
-    Column("ABOUT", gives_way=True),
+
+def _nodes(image: ImageInfo) -> str:
+    having = [node for node, state in image.nodes.items() if state == "present"]
+    return "all machines" if len(having) == len(image.nodes) and len(having) > 1 else ", ".join(having)
+
+
+_TABLE: ListTable[ImageInfo] = ListTable(
+    (
+        Column("IMAGE", lambda image: image.reference),
+        Column("SIZE", lambda image: quantities.size_text(image.size), right=True),
+        Column("AGE", lambda image: wording.age(image.created_at), right=True),
+        Column("BY", lambda image: image.user),
+        Column("FOR", lambda image: wording.seen_by(image.visibility, image.group)),
+        Column("ON", _nodes, gives_way=True),
+        Column("ABOUT", lambda image: image.description, gives_way=True),
+        Column("FROM", lambda image: image.origin, gives_way=True, wide=True),
+        Column("DIGEST", lambda image: image.digest, gives_way=True, wide=True),
+        Column("EXACTLY", lambda image: image.exact, gives_way=True, wide=True),
+    ),
 )
-_MORE = (*_COLUMNS, Column("FROM", gives_way=True), Column("DIGEST", gives_way=True), Column("EXACTLY", gives_way=True))
 
 _LOGIN = click.option("--login", metavar="SECRET", help="The secret that says USER:PASSWORD for the registry.")
 
@@ -49,40 +59,12 @@ def _with_words(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @group.command("ls")
-@listing_options
-@asks_server
-def list_all(output: str, watch: bool, state_dir: Path | None) -> None:
+@lists()
+def list_all(client: Client) -> Listing:
     """List the images that you may use, and the nodes that have them."""
-    with connect(state_dir) as client:
-
-        def look() -> Listing:
-            found = client.images.list()
-            names = [image.reference for image in found]
-            return Listing(ImageList(images=found), names, lambda wide: _draw(found, wide))
-
-        show_listing(look, output, watch)
-
-
-def _draw(found: list[ImageInfo], wide: bool) -> None:
-    if not found:
-        say("no images; `pond image add NAME:TAG REFERENCE` puts one there")
-        return
-    now = time.time()
-    show(_MORE if wide else _COLUMNS, [_row(image, now, wide) for image in found], fitted=not wide)
-
-
-def _row(image: ImageInfo, now: float, wide: bool) -> list[str]:
-    there = [node for node, state in image.nodes.items() if state == "present"]
-    return [
-        image.reference,
-        quantities.size_text(image.size),
-        wording.span(now - image.created_at),
-        image.user,
-        wording.seen_by(image.visibility, image.group),
-        "all machines" if len(there) == len(image.nodes) and len(there) > 1 else ", ".join(there),
-        image.description,
-        *([image.origin, image.digest, image.exact] if wide else []),
-    ]
+    found = client.images.list()
+    empty = "no images; `pond image add NAME:TAG REFERENCE` puts one there"
+    return Listing.of(ImageList(images=found), found, _TABLE, empty)
 
 
 @group.command("add")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,15 +13,27 @@ from millpond.client.cli import wording
 from millpond.client.cli.command_suggestions import SuggestingGroup
 from millpond.client.cli.connection import asks_server, connect
 from millpond.client.cli.error_output import say
-from millpond.client.cli.listing import Listing, listing_options, show_listing
+from millpond.client.cli.listing import Listing, lists
 from millpond.client.cli.secret_input import SecretInput
-from millpond.client.cli.tables import Column, show
+from millpond.client.cli.tables import Column, ListTable
 from millpond.client.sdk.client import Client
 from millpond.client.sdk.secrets import SERVER
 from millpond.model.errors import InvalidInputError
-from millpond.specs.api.secrets import SecretList
+from millpond.specs.api.secrets import SecretInfo, SecretList
 
-_COLUMNS = (Column("NAME"), Column("OF"), Column("SET", right=True), Column("BY", gives_way=True))
+
+def _whose(kind: str, owner: str) -> str:
+    return "the server" if kind == SERVER else f"{kind} {owner}"
+
+
+_TABLE: ListTable[SecretInfo] = ListTable(
+    (
+        Column("NAME", lambda secret: secret.name),
+        Column("OF", lambda secret: _whose(secret.kind, secret.owner)),
+        Column("SET", lambda secret: wording.age(secret.at), right=True),
+        Column("BY", lambda secret: secret.by, gives_way=True),
+    ),
+)
 
 
 def _owner_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -52,19 +63,11 @@ def set_(name: str, group_name: str | None, of_server: bool, stdin: bool, state_
 
 
 @group.command("ls")
-@listing_options
-@asks_server
-def ls(output: str, watch: bool, state_dir: Path | None) -> None:
+@lists()
+def ls(client: Client) -> Listing:
     """List the secrets that your jobs can use, or that you may change."""
-    with connect(state_dir) as client:
-
-        def look() -> Listing:
-            found, now = client.secrets.all(), time.time()
-            rows = [[one.name, _whose(one.kind, one.owner), wording.span(now - one.at), one.by] for one in found]
-            names = [one.name for one in found]
-            return Listing(SecretList(secrets=found), names, lambda wide: _draw(rows, wide))
-
-        show_listing(look, output, watch)
+    found = client.secrets.all()
+    return Listing.of(SecretList(secrets=found), found, _TABLE, empty="no secrets; `pond secret set NAME` keeps one")
 
 
 @group.command("rm")
@@ -78,13 +81,6 @@ def rm(name: str, group_name: str | None, of_server: bool, state_dir: Path | Non
     click.echo(name)
 
 
-def _draw(rows: list[list[str]], wide: bool) -> None:
-    if not rows:
-        say("no secrets; `pond secret set NAME` keeps one")
-        return
-    show(_COLUMNS, rows, fitted=not wide)
-
-
 def _owner(client: Client, group_name: str | None, of_server: bool) -> tuple[str, str]:
     if group_name is not None and of_server:
         raise InvalidInputError("both --group and --server", "leave one of them out")
@@ -93,7 +89,3 @@ def _owner(client: Client, group_name: str | None, of_server: bool) -> tuple[str
     if group_name is not None:
         return "group", group_name
     return "user", client.accounts.whoami().user
-
-
-def _whose(kind: str, owner: str) -> str:
-    return "the server" if kind == SERVER else f"{kind} {owner}"

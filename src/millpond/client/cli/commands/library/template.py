@@ -9,11 +9,20 @@ import click
 from millpond.client.cli.command_suggestions import SuggestingGroup
 from millpond.client.cli.error_output import say
 from millpond.client.cli.listing import Listing, listing_options, show_listing
-from millpond.client.cli.tables import Column, show
+from millpond.client.cli.tables import Column, ListTable
 from millpond.specs.api.composite_views import TemplateInfo, TemplateList
 from millpond.specs.job.templates import all_templates, find_template, own_folder
 
-_COLUMNS = (Column("NAME"), Column("KIND"), Column("WHOSE"), Column("ABOUT", gives_way=True))
+_TABLE: ListTable[TemplateInfo] = ListTable(
+    (
+        Column("NAME", lambda template: template.name),
+        Column("KIND", lambda template: template.kind),
+        Column("WHOSE", lambda template: "yours" if template.own else ""),
+        Column("ABOUT", lambda template: template.about, gives_way=True),
+        Column("NEEDS", lambda template: ", ".join(template.needs), wide=True),
+        Column("SOURCE", lambda template: template.source, wide=True),
+    )
+)
 
 
 @click.group("template", cls=SuggestingGroup)
@@ -52,13 +61,5 @@ def show_template(name: str) -> None:
 
 
 def _draw(templates: list[TemplateInfo], wide: bool) -> None:
-    more = [Column("NEEDS"), Column("SOURCE")] if wide else []
-    rows = [
-        [
-            *(each.name, each.kind, "yours" if each.own else "", each.about),
-            *([", ".join(each.needs), each.source] if wide else []),
-        ]
-        for each in templates
-    ]
-    show((*_COLUMNS, *more), rows)
+    _TABLE.show(templates, wide)
     click.echo(f"your own: {own_folder()}", err=True)
