@@ -21,7 +21,9 @@ from millpond.server.monitoring.metrics.instruments import Instruments
 from millpond.server.runtime.loop import Loop
 from millpond.server.runtime.loop_dependencies import LoopDependencies
 from millpond.server.runtime.recovery import recover
+from millpond.server.runtime.scheduler_thread import SchedulerThread
 from millpond.server.runtime.tenants import Tenants
+from millpond.server.runtime.turn_processor import TurnProcessor
 from millpond.server.service import Service
 from millpond.server.startup.isolation import Isolation, IsolationLevel
 from millpond.server.startup.server_components import ServerComponents
@@ -75,10 +77,12 @@ class Api:
         self.core = recover(self.store)
         forecaster, instruments = forecasts_of(self.store), Instruments()
         watching = dependencies(self.clock, self.provisioning, forecaster, instruments)
-        self.loop = Loop(self.store, self.core, JobCache(instruments.started), watching)
+        self.loop = Loop(JobCache(instruments.started))
+        self.processor = TurnProcessor(self.store, self.core, self.loop, watching)
+        self.scheduler = SchedulerThread(self.loop, self.processor)
         self.engine.wake = self.loop.wake
-        self.loop.settle(self.engine)
-        self.loop.start()
+        self.scheduler.settle(self.engine)
+        self.scheduler.start()
         identity = ServerFacts("1", "http://testserver", "local", 1, state_dir, 0.0, "default", "default")
         files = FileService(state_dir, self.store, self.provisioning.rules, self.provisioning.cache.copy_of)
         self.security = open_security(self.store, "ada", TOKEN, self.clock, cheap_passwords())
@@ -90,6 +94,8 @@ class Api:
             state_dir,
             self.store,
             self.loop,
+            self.processor.lookup,
+            self.processor.reason_outside_core,
             accounts,
             self.isolation,
             self.vault,
@@ -117,7 +123,7 @@ class Api:
 
     def close(self) -> None:
         self.provisioning.staging.close()
-        self.loop.close()
+        self.scheduler.close()
         self.security.close()
         self.store.close()
 

@@ -25,6 +25,8 @@ from millpond.server.runtime.loop import Loop
 from millpond.server.runtime.loop_dependencies import LoopDependencies
 from millpond.server.runtime.policies import UNCHANGED, Policies
 from millpond.server.runtime.recovery import recover
+from millpond.server.runtime.scheduler_thread import SchedulerThread
+from millpond.server.runtime.turn_processor import TurnProcessor
 from millpond.server.store.store import Store
 from millpond.server.views.job_cache import JobCache
 from millpond.specs.job.job_file import check_job
@@ -174,8 +176,11 @@ class Server:
         self.store = TrippingStore(fresh_sqlite(state_dir), trip)
         self.engine = TrippingEngine(world, clock, trip)
         self.core = recover(self.store, policies)
-        self.loop = Loop(self.store, self.core, JobCache(), dependencies or LoopDependencies(clock=clock))
-        self.loop.settle(self.engine, policies.change(self.core.scheduler.settings, clock()))
+        self.loop = Loop(JobCache())
+        dependencies = dependencies or LoopDependencies(clock=clock)
+        self.processor = TurnProcessor(self.store, self.core, self.loop, dependencies)
+        self.scheduler = SchedulerThread(self.loop, self.processor)
+        self.scheduler.settle(self.engine, policies.change(self.core.scheduler.settings, clock()))
 
     def submit(self, job_id: str, key: str = "", **fields: Any) -> Submission:
         """Hand a job in; it is taken with the next turn."""
@@ -187,7 +192,7 @@ class Server:
         """Some turns, a second apart."""
         for _ in range(time_slicing):
             self.clock.now += 1.0
-            self.loop.turn(0.0)
+            self.scheduler.turn(0.0)
 
     def run_to_the_end(self) -> None:
         """Every running task ends well, until no job is left."""

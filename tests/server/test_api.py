@@ -333,7 +333,7 @@ def test_a_defect_shows_an_id_and_nothing_of_its_inside(api: Api, monkeypatch: p
 
 
 def test_a_dead_scheduler_is_said_at_once(api: Api) -> None:
-    api.loop.close()
+    api.scheduler.close()
     answer = api.client.post(JOBS, json={"command": "x"})
     assert answer.status_code == 503
     assert api.client.get("/readyz").status_code == 503

@@ -265,13 +265,13 @@ def test_members_that_an_array_still_counts_are_not_forgotten(server: Server) ->
     submit(server, "a", array="0-3%2")
     server.turn(2)
     finish(server, TaskId("a.0", 1, 0))
-    server.loop._processor.keep_snapshot()
+    server.processor.keep_snapshot()
     later = RetentionWorker(server.store, server.state_dir, RetentionLimits(job_days=1.0), lambda: server.clock() + 1e6)
     assert later.look() == (0, 0)
     run_out(server, "a")
     for _ in range(2):
         submit(server, f"more{server.clock()}")
-        server.loop._processor.keep_snapshot()
+        server.processor.keep_snapshot()
     later.look()
     later.look()
     assert not any(server.store.jobs.is_job(name) for name in ("a", "a.0", "a.3"))
@@ -307,7 +307,7 @@ def test_a_member_is_there_while_it_is_handed_over(api: Api) -> None:
     array = api.submit(array="0-9%1").id
     last = f"{array}.9"
     assert api.client.get(f"{JOBS}/{last}").json()["state"] == "queued"
-    known = api.loop._processor._arrays.of(last)
+    known = api.processor._arrays.of(last)
     assert known is not None
     known.note(last, JobState.QUEUED)  # its row is written, and nobody has drawn it yet
     assert api.client.get(f"{JOBS}/{last}").json()["state"] == "queued"

@@ -79,7 +79,7 @@ class Scene:
         pid = procfs_self()
         write_json(self.files.record, {**pid, "job": "lab", "attempt": 1, "task": 0})
         loop = self.server.loop
-        loop.start()
+        self.server.scheduler.start()
         self.watch = IdleWatch(loop, self.activity, state_dir, rules, self.clock, lambda _: self.cpu_s)
         self.next_s = self.watch.look()
 
@@ -120,7 +120,7 @@ def procfs_self() -> dict:
 def scene(tmp_path: Path) -> Iterator[Scene]:
     scene = Scene(tmp_path)
     yield scene
-    scene.server.loop.close()
+    scene.server.scheduler.close()
 
 
 def test_an_idle_place_is_warned_in_its_log_and_history_and_then_gives_its_card_back(scene: Scene) -> None:
@@ -147,7 +147,7 @@ def test_without_host_memory_for_it_an_idle_place_is_ended_and_its_warning_says_
     assert "host memory" in warning
     assert warning.endswith(": with notice and grace")
     assert scene.after(600) == "cancelled"
-    scene.server.loop.close()
+    scene.server.scheduler.close()
 
 
 def test_a_place_that_loses_its_room_in_host_memory_is_warned_again_before_it_is_ended(scene: Scene) -> None:
@@ -172,7 +172,7 @@ def test_a_place_that_is_halted_is_warned_of_what_it_keeps(tmp_path, on_idle, gp
     scene.after(3_000)
     assert any(text.endswith(told) for text in scene.history())
     assert scene.after(600) == "suspended"
-    scene.server.loop.close()
+    scene.server.scheduler.close()
 
 
 def test_the_watch_looks_again_at_the_instant_that_it_announced(tmp_path: Path) -> None:
@@ -183,7 +183,7 @@ def test_the_watch_looks_again_at_the_instant_that_it_announced(tmp_path: Path) 
     scene.after(5)
     assert scene.next_s == 5
     assert scene.after(5) == "suspended"
-    scene.server.loop.close()
+    scene.server.scheduler.close()
 
 
 def test_use_after_the_warning_keeps_the_place(scene: Scene) -> None:
@@ -209,7 +209,7 @@ def test_what_is_done_in_open_pages_is_use_unless_the_rule_leaves_pages_out(scen
     strict.after(3_000)
     strict.activity.used("lab", of_page=True)
     assert strict.after(600) == "suspended"
-    strict.server.loop.close()
+    strict.server.scheduler.close()
 
 
 def test_a_program_that_computes_is_not_idle(scene: Scene) -> None:
@@ -224,7 +224,7 @@ def test_where_the_rule_says_so_an_idle_place_is_stopped(tmp_path: Path) -> None
     scene.after(3_000)
     assert scene.after(600) == "cancelled"
     assert "the rule for idle places asked for its end" in scene.history()
-    scene.server.loop.close()
+    scene.server.scheduler.close()
 
 
 def test_an_idle_place_that_was_suspended_names_the_rule_and_its_memory_in_one_unit(scene: Scene) -> None:

@@ -91,7 +91,7 @@ def test_a_restart_that_replays_a_deleted_job_does_not_bring_it_back(tmp_path: P
         second.turn()
         second.submit("other")
         second.turn()
-        second.loop._processor.keep_snapshot()
+        second.processor.keep_snapshot()
     assert second.store.history("j") == ([], [])
     assert not second.store.jobs.is_job("j")
 

@@ -212,7 +212,7 @@ def test_what_falls_due_by_the_clock_is_acted_on_however_late_the_loop_wakes(ser
     server.turn(2)
     assert [type(decision) for decision in server.engine.applied] == [Start]
     server.clock.now = 3_600.5
-    server.loop.turn(0.0)
+    server.scheduler.turn(0.0)
     assert [type(decision) for decision in server.engine.applied] == [Start, Stop]
 
 

@@ -42,7 +42,7 @@ class Scene:
     def snapshot(self) -> None:
         """Two snapshots later no restart replays what has been."""
         for _ in range(2):
-            self.server.loop._processor.keep_snapshot()
+            self.server.processor.keep_snapshot()
             self.server.submit(f"s{self.server.core.seq}")
             self.server.turn(2)
 

@@ -97,7 +97,7 @@ class Scaled:
         fields = {"kind": "service", "gpus": cards, "tasks": tasks, "serve": {"scale": scale}}
         self.server.submit("web", **fields)
         self.server.turn(2)
-        self.server.loop.start()
+        self.server.scheduler.start()
         self.measures = Measures()
         self.balancer = Balancer()
         self.use: dict[str, int] = {}
@@ -128,7 +128,7 @@ def test_a_service_under_load_grows_and_shrinks_again_after_a_while(tmp_path: Pa
     service.measures.open = 0
     assert service.running_after(30) == 3
     assert service.running_after(45) == 1
-    service.server.loop.close()
+    service.server.scheduler.close()
 
 
 def test_what_is_enough_is_learnt_for_a_while_before_a_service_shrinks(tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_what_is_enough_is_learnt_for_a_while_before_a_service_shrinks(tmp_path:
     assert service.running_after(5) == 3
     assert service.running_after(50) == 3
     assert service.running_after(11) == 1
-    service.server.loop.close()
+    service.server.scheduler.close()
 
 
 def test_a_replica_that_is_one_too_many_finishes_what_it_was_asked_and_gets_nothing_new(tmp_path: Path) -> None:
@@ -151,7 +151,7 @@ def test_a_replica_that_is_one_too_many_finishes_what_it_was_asked_and_gets_noth
         assert service.running_after(5) == 2
     assert service.running_after(5) == 1
     assert service.balancer.order(places) == places, "nothing is left behind"
-    service.server.loop.close()
+    service.server.scheduler.close()
 
 
 def test_one_that_does_not_finish_in_time_is_ended_all_the_same(tmp_path: Path) -> None:
@@ -159,7 +159,7 @@ def test_one_that_does_not_finish_in_time_is_ended_all_the_same(tmp_path: Path) 
     with service.balancer.request_at(place(1)):
         assert service.running_after(5) == 2
         assert service.running_after(31) == 1
-    service.server.loop.close()
+    service.server.scheduler.close()
 
 
 def test_busy_cards_make_a_service_grow(tmp_path: Path) -> None:
@@ -167,7 +167,7 @@ def test_busy_cards_make_a_service_grow(tmp_path: Path) -> None:
     assert service.running_after(5) == 1, "nothing is known of its cards"
     service.use[""] = 1000
     assert service.running_after(5) == 2
-    service.server.loop.close()
+    service.server.scheduler.close()
 
 
 def test_a_service_nobody_asks_goes_to_zero_unless_somebody_comes_at_the_last_moment(tmp_path: Path) -> None:
@@ -183,7 +183,7 @@ def test_a_service_nobody_asks_goes_to_zero_unless_somebody_comes_at_the_last_mo
     info = service.server.loop.job_cache.get("web")
     assert info is not None
     assert (info.state, info.scaled_to_zero) == ("queued", "no request for 1 minute; the next one wakes it")
-    service.server.loop.close()
+    service.server.scheduler.close()
 
 
 def test_a_service_has_other_bounds_in_its_hours_and_does_not_rest_in_them(tmp_path: Path) -> None:
@@ -194,7 +194,7 @@ def test_a_service_has_other_bounds_in_its_hours_and_does_not_rest_in_them(tmp_p
     assert service.running_after(3_600 - service.clock.now) == 2
     assert service.running_after(3_000) == 2
     assert service.running_after(1_000) == 0
-    service.server.loop.close()
+    service.server.scheduler.close()
 
 
 def test_hours_alone_bring_more_replicas_and_take_them_away_again(tmp_path: Path) -> None:
@@ -203,7 +203,7 @@ def test_hours_alone_bring_more_replicas_and_take_them_away_again(tmp_path: Path
     assert service.running_after(10) == 1
     assert service.running_after(3_600) == 3
     assert service.running_after(3_600) == 1
-    service.server.loop.close()
+    service.server.scheduler.close()
 
 
 def test_the_loss_of_one_replica_leaves_the_others_alone() -> None:

@@ -78,13 +78,13 @@ def test_a_time_limit_ends_a_job_although_the_clock_was_set_back(tmp_path: Path)
     clock = machine.clock(since=1_000.0)
     server = Server(tmp_path, world, Clock(), dependencies=LoopDependencies(clock=clock))
     server.submit("a", time_limit="60s")
-    server.loop.turn(0.0)
-    server.loop.turn(0.0)
+    server.scheduler.turn(0.0)
+    server.scheduler.turn(0.0)
     assert world.running
     machine.set_by_s = -3_600.0
     for machine.passed_s in (30.0, 60.0, 67.0):
-        server.loop.turn(0.0)
-    server.loop.turn(0.0)
+        server.scheduler.turn(0.0)
+    server.scheduler.turn(0.0)
     assert not world.running
 
 
@@ -174,18 +174,18 @@ def test_a_clock_that_is_set_forward_ends_no_job_at_its_limit_and_books_no_time(
     dependencies = LoopDependencies(clock=clock, clock_jump=clock.skipped)
     server = Server(tmp_path, world, Clock(), dependencies=dependencies)
     server.submit("a", time_limit="60s", gpus=1)
-    server.loop.turn(0.0)
-    server.loop.turn(0.0)
+    server.scheduler.turn(0.0)
+    server.scheduler.turn(0.0)
     machine.passed_s, machine.set_by_s = 30.0, 86_400.0
-    server.loop.turn(0.0)
-    server.loop.turn(0.0)
+    server.scheduler.turn(0.0)
+    server.scheduler.turn(0.0)
     info = server.loop.job_cache.get("a")
     assert info is not None
     assert info.state == "running"
     assert info.ran_s(clock()) == pytest.approx(30.0)
     machine.passed_s = 60.5
-    server.loop.turn(0.0)
-    server.loop.turn(0.0)
+    server.scheduler.turn(0.0)
+    server.scheduler.turn(0.0)
     assert not world.running
     (used,) = server.store.usage("job", 0.0, 1e9)
     assert used.gpu_seconds == pytest.approx(60.5)

@@ -24,6 +24,8 @@ from millpond.server.jobs.job_files import JobFiles
 from millpond.server.runtime.loop import Loop
 from millpond.server.runtime.loop_dependencies import LoopDependencies
 from millpond.server.runtime.recovery import recover
+from millpond.server.runtime.scheduler_thread import SchedulerThread
+from millpond.server.runtime.turn_processor import TurnProcessor
 from millpond.server.store import upgrades
 from millpond.server.store.database import sqlite_url
 from millpond.server.store.store import Store
@@ -91,16 +93,18 @@ def test_a_database_of_every_earlier_revision_is_upgraded_and_gone_on_with(datab
     world.tasks[TaskId("running", 1, 0)] = None
     world.starts[TaskId("running", 1, 0)] = 1
     engine = WorldEngine(world, clock)
-    loop = Loop(store, recover(store), JobCache(), LoopDependencies(clock=clock))
-    loop.settle(engine)
-    loop.turn(0.0)
+    loop = Loop(JobCache())
+    processor = TurnProcessor(store, recover(store), loop, LoopDependencies(clock=clock))
+    scheduler = SchedulerThread(loop, processor)
+    scheduler.settle(engine)
+    scheduler.turn(0.0)
     assert {info.id: info.state for info in loop.job_cache.newest_first()} == {
         "running": "running",
         "waiting": "queued",
     }
     engine.finish(TaskId("running", 1, 0))
-    loop.turn(0.0)
-    loop.turn(0.0)
+    scheduler.turn(0.0)
+    scheduler.turn(0.0)
     assert loop.job_cache.get("waiting").state == "running"  # type: ignore[union-attr]
     assert max(world.starts.values()) == 1
     store.close()

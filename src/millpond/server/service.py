@@ -59,7 +59,7 @@ class Service:
     ) -> None:
         loop, store, state_dir = components.loop, components.store, components.state_dir
         self.state_dir, self.ssh, self.origins = state_dir, identity.ssh, identity.origins
-        self.lookup = loop.lookup
+        self.lookup = components.lookup
         self.isolation, self.vault, self.files = components.isolation, components.vault, components.files
         self.job_files, self.images = components.job_files, components.provisioning.images
         self.closing = Event()
@@ -71,17 +71,17 @@ class Service:
         self.queues = Queues(queries, loop.job_cache, components.accounts)
         self.health = ServerHealth(loop, queries, store, self.disk, self.closing)
         self.books = Bookkeeper(store, components.accounts, self.disk, prices)
-        self.sweeps = Trials(state_dir, store, loop.lookup.find, components.job_files.file_of, loop.note)
-        self.events = EventLog(store, loop.lookup, self.sweeps)
+        self.sweeps = Trials(state_dir, store, self.lookup.find, components.job_files.file_of, loop.note)
+        self.events = EventLog(store, self.lookup, self.sweeps)
         self.inputs = TaskInputs(state_dir, loop.job_cache.get, self.closing)
-        self.logs = Logs(state_dir, loop.lookup, self.closing)
+        self.logs = Logs(state_dir, self.lookup, self.closing)
 
         requirements = Requirements(components, queries, self.disk)
         self.front = ServiceFront(loop, components.job_files.file_of)
-        self.jobs = JobListing(loop, store, components.job_files, Reasons(loop, queries), self.front)
+        self.jobs = JobListing(components, Reasons(components, queries), self.front)
         self.submissions = Submissions(components, queries, requirements, components.forecaster)
         self.history = HistoryExport(store, loop.job_cache, components.job_files, queries)
-        self.plans = Plans(components.accounts, queries, loop.lookup)
+        self.plans = Plans(components.accounts, queries, self.lookup)
         self.removal = Removal(components)
 
         revisions = Revisions(store.revisions, wall_clock)

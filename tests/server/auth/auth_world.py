@@ -23,7 +23,9 @@ from millpond.server.jobs.job_files import JobFiles
 from millpond.server.monitoring.metrics.instruments import Instruments
 from millpond.server.runtime.loop import Loop
 from millpond.server.runtime.recovery import recover
+from millpond.server.runtime.scheduler_thread import SchedulerThread
 from millpond.server.runtime.tenants import Tenants
+from millpond.server.runtime.turn_processor import TurnProcessor
 from millpond.server.service import Service
 from millpond.server.startup.isolation import Isolation, IsolationLevel
 from millpond.server.startup.server_components import ServerComponents
@@ -71,16 +73,18 @@ class AuthWorld:
         core = recover(self.store)
         forecaster, instruments = forecasts_of(self.store), Instruments()
         watching = dependencies(self.clock, self.provisioning, forecaster, instruments)
-        self.loop = Loop(self.store, core, JobCache(instruments.started), watching)
+        self.loop = Loop(JobCache(instruments.started))
+        self.processor = TurnProcessor(self.store, core, self.loop, watching)
+        self.scheduler = SchedulerThread(self.loop, self.processor)
         self.engine.wake = self.loop.wake
         self.security = open_security(self.store, "olga", OWNER_TOKEN, self.clock, cheap_passwords(), oidc)
         self.accounts = self.security.accounts
-        self.loop.settle(self.engine)
+        self.scheduler.settle(self.engine)
         apart = IsolationLevel(SandboxMode.AUTO)
         self.isolation = Isolation(apart, self.accounts, "olga", state_dir, clock=self.clock)
         self.tenants = Tenants(self.accounts, self.isolation, self.loop, self.clock)
         self.loop.tell(self.tenants.events(core))
-        self.loop.start()
+        self.scheduler.start()
         identity = ServerFacts(
             "1", "http://testserver", "local", 1, state_dir, 0.0, "default", "default", origins=origins
         )
@@ -90,6 +94,8 @@ class AuthWorld:
             state_dir,
             self.store,
             self.loop,
+            self.processor.lookup,
+            self.processor.reason_outside_core,
             self.accounts,
             self.isolation,
             self.vault,
@@ -146,7 +152,7 @@ class AuthWorld:
             self.loop.ask(lambda core: None).result(60)
 
     def close(self) -> None:
-        self.loop.close()
+        self.scheduler.close()
         self.security.close()
         self.store.close()
 

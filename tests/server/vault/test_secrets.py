@@ -51,7 +51,7 @@ def test_a_job_that_names_a_secret_nobody_has_is_refused_with_what_to_do(api: Ap
 def test_the_value_is_in_nothing_that_the_server_stores_or_shows_of_a_job(api: Api) -> None:
     put(api)
     job = api.submit(secrets=["HF_TOKEN"])
-    api.loop._processor.keep_snapshot()
+    api.processor.keep_snapshot()
     shown = [api.client.get(f"{JOBS}/{job.id}{part}").text for part in ("", "/document", "/events", "/why")]
     assert VALUE not in "".join(shown)
     assert '"HF_TOKEN"' in shown[1]

@@ -23,7 +23,7 @@ class Removal:
             NotFoundError, ConflictError: it never was, or has not ended.
             UnavailableError: what it wrote cannot be removed.
         """
-        info = await asyncio.to_thread(self._components.loop.lookup.look, job)
+        info = await asyncio.to_thread(self._components.lookup.look, job)
         if self._components.loop.job_cache.get(job) is not None:
             raise ConflictError(f"job {job!r} has not ended ({info.state})", f"end it first: pond stop {job}")
         if info.parent:

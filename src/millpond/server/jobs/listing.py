@@ -9,12 +9,10 @@ from typing import Any
 
 from millpond.model.sharing import SliceHold
 from millpond.model.states import JobState
-from millpond.server.jobs.job_files import JobFiles
 from millpond.server.jobs.reasons import Reasons
-from millpond.server.runtime.loop import Loop
 from millpond.server.serving.front import ServiceFront
+from millpond.server.startup.server_components import ServerComponents
 from millpond.server.store.jobs import ALL_JOBS, JobFilter
-from millpond.server.store.store import Store
 from millpond.server.views.not_found import absent
 from millpond.server.views.reasons import last_word
 from millpond.server.views.visibility import Reader
@@ -43,16 +41,15 @@ class JobListing:
     """Shows jobs, each reader as much as they may see.
 
     Args:
-        job_files: the files that jobs were submitted with.
         front: knows which requests wait for a job.
     """
 
-    def __init__(self, loop: Loop, store: Store, job_files: JobFiles, reasons: Reasons, front: ServiceFront) -> None:
-        self._job_cache = loop.job_cache
-        self._lookup = loop.lookup
+    def __init__(self, components: ServerComponents, reasons: Reasons, front: ServiceFront) -> None:
+        self._job_cache = components.loop.job_cache
+        self._lookup = components.lookup
         self._front = front
-        self._store = store
-        self._job_files = job_files
+        self._store = components.store
+        self._job_files = components.job_files
         self._reasons = reasons
 
     async def find(self, job: str) -> JobInfo:

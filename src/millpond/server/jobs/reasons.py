@@ -8,8 +8,8 @@ from typing import Final
 
 from millpond.model.states import JobState
 from millpond.server.runtime.core import Core
-from millpond.server.runtime.loop import Loop
 from millpond.server.runtime.queries import CoreQueries
+from millpond.server.startup.server_components import ServerComponents
 from millpond.server.views.job_cache import picture_apart
 from millpond.server.views.reasons import ReasonCache
 from millpond.server.views.visibility import Reader
@@ -23,8 +23,9 @@ REASONS_IN_A_LIST: Final = 20
 class Reasons:
     """Tells reasons."""
 
-    def __init__(self, loop: Loop, queries: CoreQueries) -> None:
-        self._loop = loop
+    def __init__(self, components: ServerComponents, queries: CoreQueries) -> None:
+        self._loop, self._lookup = components.loop, components.lookup
+        self._reason_outside_core = components.reason_outside_core
         self._queries = queries
         self._explainer = ReasonCache()
 
@@ -43,14 +44,14 @@ class Reasons:
             lambda core: (self._loop.job_cache.get(info.id), self._explain(core, info.id, briefly=True))
         )
         if now is None:
-            return await asyncio.to_thread(self._loop.lookup.look, info.id)
+            return await asyncio.to_thread(self._lookup.look, info.id)
         if reason is None or now.state != JobState.QUEUED:
             return now
         return now.model_copy(update={"reason": (await self.veiled(reason, reader)).summary})
 
     async def veiled(self, reason: ReasonInfo, reader: Reader) -> ReasonInfo:
         """A reason as these readers may see it; only where a job stands in the way the store may have to be asked."""
-        return await asyncio.to_thread(reader.reason, reason, self._loop.lookup.find) if reason.blocked_by else reason
+        return await asyncio.to_thread(reader.reason, reason, self._lookup.find) if reason.blocked_by else reason
 
     async def of(self, job: str) -> ReasonInfo | None:
         """Whom a job waits for, or why it waits or runs; None when it has ended."""
@@ -63,4 +64,4 @@ class Reasons:
     def _explain(self, core: Core, job: str, *, briefly: bool = False) -> ReasonInfo | None:
         """For the scheduler's thread: whom a job waits for, or why it waits or runs; None when it has ended."""
         explain = partial(self._explainer.explain, core, briefly=briefly)
-        return self._loop.reason_outside_core(job, explain) or explain(job)
+        return self._reason_outside_core(job, explain) or explain(job)

@@ -1,12 +1,11 @@
-"""The scheduler's thread as other threads see it: they send it messages and read what it publishes.
+"""The scheduler as other threads see it: they send it requests and queries, and read what it publishes.
 
-What the thread does in a turn is in ``turn_processor``, which owns the core. The core is reached by ``query`` alone.
+The scheduler runs on a thread of its own (``scheduler_thread``), which owns the core. The core is reached by a query
+alone.
 """
 
 from __future__ import annotations
 
-import logging
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
@@ -26,39 +25,31 @@ from millpond.server.runtime.inbox import (
     Submission,
     Wake,
     abandon,
-    is_wanted,
     wall_clock,
 )
-from millpond.server.runtime.loop_dependencies import AdoptingEngine, LoopDependencies
-from millpond.server.runtime.turn_processor import TurnProcessor
-from millpond.server.store.store import Store
 from millpond.server.views.job_cache import JobCache
 from millpond.specs.api.jobs import JobInfo
-from millpond.specs.api.reasons import ReasonInfo
-
-log = logging.getLogger(__name__)
 
 
 class Loop:
-    """The scheduler's thread and its inbox.
-
-    Args:
-        core: as ``recovery.recover`` returns it; from now on the loop's alone.
-        job_cache: where the views of living jobs are put for readers.
+    """The scheduler's inbox, and what its thread publishes: the attributes, which that thread alone sets.
 
     Attributes:
-        lookup: finds jobs.
+        job_cache: the views of living jobs.
+        alive: whether the scheduler's thread runs.
+        trouble: why nothing can be accepted now (the store cannot be written); empty when all is well.
+        paused: why nothing new starts, by cause, as of the latest turn; replaced as a whole.
+        read_only: why no request is accepted at all, as the state is another server's; None where it is this server's.
     """
 
-    def __init__(self, store: Store, core: Core, job_cache: JobCache, dependencies: LoopDependencies) -> None:
+    def __init__(self, job_cache: JobCache) -> None:
         self.job_cache = job_cache
-        self._processor = TurnProcessor(store, core, job_cache, dependencies)
-        self.lookup = self._processor.lookup
-        self._inbox = Inbox()
+        self.inbox = Inbox()
+        self.alive = False
+        self.trouble = ""
+        self.paused: Mapping[Cause, str] = {}
+        self.read_only: MillpondError | None = None
         self._failure: Future[Exception] = Future()
-        self._closing = False
-        self._taken: list[Message] = []
-        self._thread = threading.Thread(target=self._run, name="scheduler", daemon=True)
 
     # ---- requests, from any thread ----------------------------------------------------------------------------------
 
@@ -91,7 +82,7 @@ class Loop:
 
     def tell(self, told: Sequence[events.Event]) -> None:
         """Hand in events of the server itself, such as a configuration that was read again."""
-        self._inbox.put(ServerEvents(tuple(told)))
+        self.inbox.put(ServerEvents(tuple(told)))
 
     def note(self, job: str, text: str) -> None:
         """Have a text stand in a job's history."""
@@ -99,29 +90,9 @@ class Loop:
 
     def wake(self) -> None:
         """The engine has events, or a job that waited has all that it needs."""
-        self._inbox.put(Wake())
+        self.inbox.put(Wake())
 
-    # ---- what is published, for any thread --------------------------------------------------------------------------
-
-    @property
-    def trouble(self) -> str:
-        """Why nothing can be accepted now (the store cannot be written); empty when all is well."""
-        return self._processor.trouble
-
-    @property
-    def paused(self) -> Mapping[Cause, str]:
-        """Why nothing new starts, by cause, as of the latest turn."""
-        return self._processor.paused
-
-    @property
-    def read_only(self) -> MillpondError | None:
-        """Why no request is accepted at all, as the state is another server's; None where it is this server's."""
-        return self._processor.read_only
-
-    @property
-    def alive(self) -> bool:
-        """Whether the thread runs."""
-        return self._thread.is_alive()
+    # ---- the end of the scheduler's thread by a defect --------------------------------------------------------------
 
     @property
     def failure(self) -> Exception | None:
@@ -132,61 +103,13 @@ class Loop:
         """Call back once the thread has ended by a defect; at once if it has already."""
         self._failure.add_done_callback(lambda _: callback())
 
-    # ---- start and end ----------------------------------------------------------------------------------------------
-
-    def settle(self, engine: AdoptingEngine, configured: Sequence[events.Event] = ()) -> None:
-        """Make core and engine agree after a start: before ``start``, and before any request.
-
-        Args:
-            engine: carries out what the core decides from now on.
-            configured: pools and queues of the configuration.
-        """
-        changes = self._processor.settle(engine)
-        self.tell((*configured, *changes))
-        self.turn(0.0)
-
-    def serve_read_only(self, why: MillpondError) -> None:
-        """Show what is known and accept nothing, instead of ``settle``: the state is another server's."""
-        self._processor.serve_read_only(why)
-
-    def start(self) -> None:
-        """Start the thread."""
-        self._thread.start()
-
-    def close(self, timeout_s: float = 30.0) -> None:
-        """Finish what is in the queue, keep a last snapshot, and end the thread."""
-        self._closing = True
-        self.wake()
-        self._thread.join(timeout_s)
-
-    # ---- the scheduler's thread -------------------------------------------------------------------------------------
-
-    def turn(self, timeout_s: float) -> None:
-        """One turn; waits for something to do at most ``timeout_s``."""
-        self._taken = [message for message in self._inbox.drain(timeout_s) if is_wanted(message)]
-        self._processor.process(self._taken)
-
-    def reason_outside_core(self, job: str, explain: Callable[[str], ReasonInfo | None]) -> ReasonInfo | None:
-        """Why a job or an array waits that the core does not know; None of all others. Only from within a query.
-
-        Args:
-            explain: why a job waits that the core knows.
-        """
-        return self._processor.reason_outside_core(job, explain)
-
-    def _run(self) -> None:
-        try:
-            while not self._closing:
-                self.turn(self._processor.sleep_s())
-            self.turn(0.0)
-            self._processor.keep_snapshot()
-        except Exception as error:
-            log.critical("the scheduler stopped by a defect", exc_info=error)
-            self._failure.set_result(error)
-            abandon([*self._taken, *self._inbox.drain(0.0)])
+    def fail(self, error: Exception) -> None:
+        """The thread has ended by a defect; what is in the inbox is answered with an error, from now on too."""
+        self._failure.set_result(error)
+        abandon(self.inbox.drain(0.0))
 
     def _put(self, message: Message) -> None:
         """Send a message; when the thread has failed, the latest sender answers all that wait."""
-        self._inbox.put(message)
+        self.inbox.put(message)
         if self.failure is not None:
-            abandon(self._inbox.drain(0.0))
+            abandon(self.inbox.drain(0.0))

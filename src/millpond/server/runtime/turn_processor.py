@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from sqlalchemy.exc import DBAPIError
@@ -16,7 +16,6 @@ from sqlalchemy.exc import DBAPIError
 from millpond.model import events
 from millpond.model.decisions import Decision
 from millpond.model.errors import ConflictError, MillpondError, UnavailableError
-from millpond.model.reasons import Cause
 from millpond.server.jobs.arrays.arrays import Arrays
 from millpond.server.jobs.dependencies import Dependents
 from millpond.server.operations.webhooks.notices import notices_of
@@ -33,12 +32,13 @@ from millpond.server.runtime.inbox import (
     told_in,
     turn_away,
 )
+from millpond.server.runtime.loop import Loop
 from millpond.server.runtime.loop_dependencies import AdoptingEngine, LoopDependencies
 from millpond.server.runtime.usage import UsageMeter
 from millpond.server.store.histories import DecisionEntry, LogEntry
 from millpond.server.store.store import Store, StoredSnapshot
 from millpond.server.version import VERSION
-from millpond.server.views.job_cache import JobCache, picture_apart, picture_cancelled
+from millpond.server.views.job_cache import picture_apart, picture_cancelled
 from millpond.server.views.job_lookup import JobLookup
 from millpond.server.views.job_views import JobViews
 from millpond.specs.api.jobs import JobInfo
@@ -55,26 +55,25 @@ LONGEST_SLEEP_S: Final = 3_600.0
 class TurnProcessor:
     """Owns the core, and is the only writer of the log and of what becomes of jobs.
 
+    Args:
+        core: as ``recovery.recover`` returns it; from now on this object's alone.
+        loop: what other threads may know is published there.
+
     Attributes:
-        lookup: finds jobs; for any thread, as are all that follow.
-        trouble: why nothing can be accepted now (the store cannot be written); empty when all is well.
-        paused: why nothing new starts, by cause; replaced as a whole after each turn.
-        read_only: why no request is accepted at all (the state is another server's).
+        lookup: finds jobs; any thread.
     """
 
-    def __init__(self, store: Store, core: Core, job_cache: JobCache, dependencies: LoopDependencies) -> None:
+    def __init__(self, store: Store, core: Core, loop: Loop, dependencies: LoopDependencies) -> None:
         self._store = store
         self._core = core
-        self._job_cache = job_cache
+        self._loop = loop
+        self._job_cache = job_cache = loop.job_cache
         self._dependencies = dependencies
         self._engine: AdoptingEngine
         self._arrays = Arrays(store)
         self.lookup = JobLookup(job_cache, store, self._arrays)
         self._dependents = Dependents(store, self.lookup, dependencies.stages)
         self._job_views = JobViews(core, job_cache, self._arrays, UsageMeter(store.open_stretches()))
-        self.trouble = ""
-        self.paused: Mapping[Cause, str] = {}
-        self.read_only: MillpondError | None = None
         self._unstored: list[events.Event] = []
         self._decided: list[DecisionEntry] = []
         self._snapshot_seq = core.seq
@@ -96,7 +95,7 @@ class TurnProcessor:
 
         What that one may still run is unknown here. Nothing is decided, stored, started or ended.
         """
-        self.read_only = why
+        self._loop.read_only = why
         self._job_views.begin((), self._dependents.all, self._now())
         self._job_views.stored()
         for info in self._job_cache.newest_first():
@@ -105,14 +104,14 @@ class TurnProcessor:
     def process(self, messages: Sequence[Message]) -> None:
         """One turn."""
         self._has_more = False
-        if self.read_only is not None:
-            turn_away(messages, self.read_only)
+        if self._loop.read_only is not None:
+            turn_away(messages, self._loop.read_only)
         elif self._flush():
             self._take(messages)
         else:
-            turn_away(messages, UnavailableError(self.trouble, "see the server's log"))
+            turn_away(messages, UnavailableError(self._loop.trouble, "see the server's log"))
             self._unstored += told_in(messages)
-        self.paused = self._core.scheduler.holds
+        self._loop.paused = self._core.scheduler.holds
         for message in messages:
             if isinstance(message, Query):
                 answer(message, self._core)
@@ -121,9 +120,9 @@ class TurnProcessor:
         """Seconds until a turn is due although nothing comes in."""
         if self._has_more:
             return 0.0
-        if self.trouble:
+        if self._loop.trouble:
             return RETRY_STORE_S
-        if self.read_only is not None:
+        if self._loop.read_only is not None:
             return LONGEST_SLEEP_S
         now = self._now()
         due = self._next_due(now)
@@ -131,7 +130,7 @@ class TurnProcessor:
 
     def keep_snapshot(self) -> None:
         """Store a snapshot, unless the latest is as new."""
-        if self.read_only is not None or self._core.seq == self._snapshot_seq or not self._flush():
+        if self._loop.read_only is not None or self._core.seq == self._snapshot_seq or not self._flush():
             return
         try:
             self._store.save_snapshot(StoredSnapshot(self._core.seq, self._core.now, VERSION, self._core.snapshot()))
@@ -186,7 +185,7 @@ class TurnProcessor:
         except DBAPIError as error:
             self._unstored = batch.reported
             self._store_fails(error)
-            batch.turn_away(UnavailableError(self.trouble, "see the server's log"))
+            batch.turn_away(UnavailableError(self._loop.trouble, "see the server's log"))
             return
         self._unstored = []
         self._handle(batch)
@@ -277,7 +276,7 @@ class TurnProcessor:
         if self._flush():
             message.answer.set_result(info)
         else:
-            message.answer.set_exception(UnavailableError(self.trouble, "see the server's log"))
+            message.answer.set_exception(UnavailableError(self._loop.trouble, "see the server's log"))
 
     def _change_array(self, batch: Batch, message: ChangeJob) -> None:
         """End an array; anything else is asked of its members one by one."""
@@ -308,7 +307,7 @@ class TurnProcessor:
             return False
         decisions: list[Decision] = [entry.decision for entry in self._decided]
         ended = job_views.stored()
-        self._decided, self.trouble = [], ""
+        self._decided, self._loop.trouble = [], ""
         if decisions:
             self._engine.apply(decisions)
         for look in ended:
@@ -338,5 +337,5 @@ class TurnProcessor:
         return True
 
     def _store_fails(self, error: DBAPIError) -> None:
-        self.trouble = f"the store cannot be written ({error.orig})"
-        log.error("%s; trying again every %g s", self.trouble, RETRY_STORE_S)
+        self._loop.trouble = f"the store cannot be written ({error.orig})"
+        log.error("%s; trying again every %g s", self._loop.trouble, RETRY_STORE_S)

@@ -21,6 +21,7 @@ from millpond.server.service import Service
 from millpond.server.serving.autoscaler import Autoscaler
 from millpond.server.serving.replica_counts import Sizing
 from millpond.server.sessions.ssh.authorizer import SshAuthorizer
+from millpond.server.sessions.ssh.gateway_process import Gateway
 from millpond.server.startup.components import CoreComponents
 from millpond.server.startup.configuration import Current
 from millpond.server.startup.local_engine import pretend
@@ -56,9 +57,8 @@ def attended(options: ServerOptions, current: Current, base: CoreComponents, ser
         for worker in _of_work(current, base, service):
             attend(worker)
         if base.listener is not None:
-            attend(
-                base.listener.gateway(SshAuthorizer(service, base.security), base.components.isolation.gateway_uid())
-            )
+            authorizer, uid = SshAuthorizer(service, base.security), base.components.isolation.gateway_uid()
+            attend(Gateway(base.listener.listener, base.listener.host_key, authorizer, uid))
         yield
 
 

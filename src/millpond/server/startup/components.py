@@ -29,7 +29,9 @@ from millpond.server.runtime.kernel_compilation import accelerate
 from millpond.server.runtime.loop import Loop
 from millpond.server.runtime.loop_dependencies import LoopDependencies
 from millpond.server.runtime.recovery import expected_tasks, no_longer_placeable, recover, running_jobs
+from millpond.server.runtime.scheduler_thread import SchedulerThread
 from millpond.server.runtime.tenants import Tenants
+from millpond.server.runtime.turn_processor import TurnProcessor
 from millpond.server.sessions.ssh.listener import SshListener, open_listener
 from millpond.server.startup.configuration import Current, configured
 from millpond.server.startup.host_environment import HostEnvironment, survey
@@ -95,7 +97,7 @@ def lay_foundation(options: ServerOptions, current: Current, lead: ServingRight)
         security = open_security(store, owner_name(), token, wall_clock, oidc=Oidc(current.oidc))
         held.callback(security.close)
         core = recover(store, options.policies)
-        components, delivery_worker = _make_components(core, current, site, store, security.accounts)
+        components, scheduler, delivery_worker = _make_components(core, current, site, store, security.accounts)
         held.callback(delivery_worker.close)
         loop, isolation = components.loop, components.isolation
         listener = open_listener(config.ssh, site.state_dir) if config.ssh and not identity.is_copy else None
@@ -104,7 +106,7 @@ def lay_foundation(options: ServerOptions, current: Current, lead: ServingRight)
         tenants = Tenants(security.accounts, isolation, loop, wall_clock)
         unplaceable: tuple[str, ...] = ()
         if identity.is_copy:
-            loop.serve_read_only(COPY)
+            scheduler.serve_read_only(COPY)
         else:
             if identity.took_over and identity.original is not None:
                 adopt_files(identity.original, site.state_dir, expected_tasks(core, site.machine.nodes))
@@ -112,12 +114,12 @@ def lay_foundation(options: ServerOptions, current: Current, lead: ServingRight)
             for event in change:
                 log.info("other policies from now on: %s", event)
             ran = running_jobs(core)
-            loop.settle(engine, (*change, *configured(config), *isolation.events(core)))
+            scheduler.settle(engine, (*change, *configured(config), *isolation.events(core)))
             unplaceable = no_longer_placeable(core, ran)
             loop.tell(tenants.events(core))
         settings = core.scheduler.settings
-        loop.start()
-        held.callback(loop.close)
+        scheduler.start()
+        held.callback(scheduler.close)
         if not identity.is_copy:
             delivery_worker.start()
             accelerate(loop, len(site.machine.nodes), settings)
@@ -128,7 +130,7 @@ def lay_foundation(options: ServerOptions, current: Current, lead: ServingRight)
 
 def _make_components(
     core: Core, current: Current, site: HostEnvironment, store: Store, accounts: Accounts
-) -> tuple[ServerComponents, WebhookDeliveryWorker]:
+) -> tuple[ServerComponents, SchedulerThread, WebhookDeliveryWorker]:
     state_dir = site.state_dir
     vault = Vault(store.secrets, state_dir, current.cipher, wall_clock)
     provisioning = Provisioning(store, state_dir, vault, current.means(site.machine, lambda: loop.wake()))
@@ -144,13 +146,16 @@ def _make_components(
         on_cycle=instruments.cycled,
         on_ended=(forecaster.note, instruments.ended),
     )
-    loop = Loop(store, core, JobCache(instruments.started), dependencies)
+    loop = Loop(JobCache(instruments.started))
+    processor = TurnProcessor(store, core, loop, dependencies)
     files = FileService(state_dir, store, provisioning.rules, provisioning.cache.copy_of)
     isolation = Isolation(site.apart, accounts, owner_name(), state_dir, current.run_as, wall_clock)
     components = ServerComponents(
         state_dir,
         store,
         loop,
+        processor.lookup,
+        processor.reason_outside_core,
         accounts,
         isolation,
         vault,
@@ -160,7 +165,7 @@ def _make_components(
         forecaster,
         instruments,
     )
-    return components, delivery_worker
+    return components, SchedulerThread(loop, processor), delivery_worker
 
 
 def _make_engine(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from millpond.server.startup.isolation import Isolation
 from millpond.server.storage.files.service import FileService
 from millpond.server.storage.provisioning.components import Provisioning
 from millpond.server.store.store import Store
+from millpond.server.views.job_lookup import JobLookup
+from millpond.specs.api.reasons import ReasonInfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +26,9 @@ class ServerComponents:
 
     Attributes:
         state_dir: where tasks leave their records and logs.
+        lookup: finds jobs.
+        reason_outside_core: why a job or an array waits that the core does not know; None of all others. Only from
+            within a query, with what explains a job that the core knows.
         accounts: who may use which queue.
         isolation: whether jobs are kept apart.
         vault: the secrets that jobs can have.
@@ -35,6 +41,8 @@ class ServerComponents:
     state_dir: Path
     store: Store
     loop: Loop
+    lookup: JobLookup
+    reason_outside_core: Callable[[str, Callable[[str], ReasonInfo | None]], ReasonInfo | None]
     accounts: Accounts
     isolation: Isolation
     vault: Vault

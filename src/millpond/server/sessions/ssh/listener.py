@@ -9,8 +9,6 @@ from pathlib import Path
 
 from millpond.model.errors import UnavailableError
 from millpond.server.http.server import listen
-from millpond.server.sessions.ssh.authorizer import SshAuthorizer
-from millpond.server.sessions.ssh.gateway_process import Gateway
 from millpond.server.sessions.ssh.host_key import HostKey, host_key_in
 from millpond.specs.api.ssh import HOST_KEY_ALIAS, PublicKey, SshInfo
 from millpond.specs.config.ssh_gateway import SshRules
@@ -18,15 +16,11 @@ from millpond.specs.config.ssh_gateway import SshRules
 
 @dataclass(frozen=True, slots=True)
 class SshListener:
-    """A place where people can knock; nobody answers yet."""
+    """A socket on which no gateway answers yet."""
 
     listener: socket.socket
     host_key: HostKey
     info: SshInfo
-
-    def gateway(self, authorizer: SshAuthorizer, uid: int | None = None) -> Gateway:
-        """Who will answer; ``uid`` as in ``Gateway``."""
-        return Gateway(self.listener, self.host_key, authorizer, uid)
 
 
 def open_listener(rules: SshRules, state_dir: Path) -> SshListener:

@@ -1,0 +1,71 @@
+"""The thread that runs the scheduler, from the start of a server to its end."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Sequence
+
+from millpond.model import events
+from millpond.model.errors import MillpondError
+from millpond.server.runtime.inbox import Message, abandon, is_wanted
+from millpond.server.runtime.loop import Loop
+from millpond.server.runtime.loop_dependencies import AdoptingEngine
+from millpond.server.runtime.turn_processor import TurnProcessor
+
+log = logging.getLogger(__name__)
+
+
+class SchedulerThread:
+    """Takes what is in the inbox of a loop, turn by turn."""
+
+    def __init__(self, loop: Loop, processor: TurnProcessor) -> None:
+        self._loop = loop
+        self._processor = processor
+        self._closing = False
+        self._taken: list[Message] = []
+        self._thread = threading.Thread(target=self._run, name="scheduler", daemon=True)
+
+    def settle(self, engine: AdoptingEngine, configured: Sequence[events.Event] = ()) -> None:
+        """Make core and engine agree after a start: before ``start``, and before any request.
+
+        Args:
+            engine: carries out what the core decides from now on.
+            configured: pools and queues of the configuration.
+        """
+        changes = self._processor.settle(engine)
+        self._loop.tell((*configured, *changes))
+        self.turn(0.0)
+
+    def serve_read_only(self, why: MillpondError) -> None:
+        """Show what is known and accept nothing, instead of ``settle``: the state is another server's."""
+        self._processor.serve_read_only(why)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._loop.alive = True
+        self._thread.start()
+
+    def close(self, timeout_s: float = 30.0) -> None:
+        """Finish what is in the inbox, keep a last snapshot, and end the thread."""
+        self._closing = True
+        self._loop.wake()
+        self._thread.join(timeout_s)
+
+    def turn(self, timeout_s: float) -> None:
+        """One turn; waits for something to do at most ``timeout_s``."""
+        self._taken = [message for message in self._loop.inbox.drain(timeout_s) if is_wanted(message)]
+        self._processor.process(self._taken)
+
+    def _run(self) -> None:
+        try:
+            while not self._closing:
+                self.turn(self._processor.sleep_s())
+            self.turn(0.0)
+            self._processor.keep_snapshot()
+        except Exception as error:
+            log.critical("the scheduler stopped by a defect", exc_info=error)
+            self._loop.fail(error)
+            abandon(self._taken)
+        finally:
+            self._loop.alive = False
