@@ -8,7 +8,15 @@ from pathlib import Path
 import pytest
 
 from millpond.node.host import cgroups, memory_cgroup, procfs
-from millpond.node.host.cgroups import SERVER_GROUP, TASKS_UNIT, Amounts, Controllers, GroupMode, find_controllers
+from millpond.node.host.cgroups import (
+    SERVER_GROUP,
+    TASKS_UNIT,
+    Amounts,
+    ControlGroup,
+    Controllers,
+    GroupMode,
+    find_controllers,
+)
 from millpond.node.task.forkserver_client import ForkserverClient
 from millpond.node.task.limits import Limiter
 
@@ -110,33 +118,30 @@ def test_supervisors_live_where_their_server_does_not_find_them_left_over(tmp_pa
 def test_what_a_task_asked_for_is_written_as_each_version_wants_it(tmp_path: Path) -> None:
     amounts = Amounts(1_500, 512, 100, cpu_is_bound=True)
     one = Controllers({"memory": (1, tmp_path / "m"), "cpu": (1, tmp_path / "c"), "pids": (1, tmp_path / "p")})
-    assert [group["settings"] for group in one.groups("t", amounts)] == [
+    assert [group.settings for group in one.groups("t", amounts)] == [
         {"memory.limit_in_bytes": str(512 * 2**20)},
         {"cpu.shares": "1536", "cpu.cfs_period_us": "100000", "cpu.cfs_quota_us": "150000"},
         {"pids.max": "100"},
     ]
     two = Controllers(dict.fromkeys(("memory", "cpu", "pids"), (2, tmp_path)))
     (group,) = two.groups("t", amounts)
-    assert group == {
-        "folder": str(tmp_path / "t"),
-        "settings": {
-            "memory.max": str(512 * 2**20),
-            "cpu.weight": "150",
-            "cpu.max": "150000 100000",
-            "pids.max": "100",
-        },
-        "kills": "memory.events",
+    settings = {
+        "memory.max": str(512 * 2**20),
+        "cpu.weight": "150",
+        "cpu.max": "150000 100000",
+        "pids.max": "100",
     }
+    assert group == ControlGroup(str(tmp_path / "t"), settings, "memory.events")
 
 
 def test_who_may_use_idle_cpus_has_a_weight_alone_and_who_named_no_memory_no_bound(tmp_path: Path) -> None:
     (group,) = Controllers({"memory": (2, tmp_path), "cpu": (2, tmp_path)}).groups("t", Amounts(0, 0))
-    assert group["settings"] == {"cpu.weight": "1"}
+    assert group.settings == {"cpu.weight": "1"}
 
 
 def test_a_group_that_cannot_be_made_is_the_machines_fault_and_not_the_commands(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="its control group cannot be made") as caught:
-        cgroups.make([{"folder": str(tmp_path / "gone" / "t"), "settings": {}, "kills": ""}])
+        cgroups.make([ControlGroup(str(tmp_path / "gone" / "t"))])
     assert not isinstance(caught.value, FileNotFoundError)
 
 
@@ -147,5 +152,5 @@ def test_a_task_is_pinned_to_its_cpus_where_its_group_has_no_say_about_them(
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 2, 3})
     limiter = Limiter(Controllers(dict.fromkeys(controllers, (2, tmp_path))), pins=True)
     limits = limiter.limits("t", Amounts(2_000, 512), said_memory=True, pinned=[(0,)])
-    assert limits.cpus == ((1, 2) if pinned else ())
-    assert limits.groups
+    assert limits.process.cpus == ((1, 2) if pinned else ())
+    assert limits.process.groups

@@ -10,8 +10,9 @@ from millpond.model.errors import InvalidInputError
 from millpond.model.sharing import SliceHold
 from millpond.node.sandbox.sandbox import Sandbox
 from millpond.node.task.launch import LaunchSpec, base_environment
-from millpond.node.task.records import TaskFiles, TaskId
-from millpond.node.task.supervisor_spec import TaskStart, order_for
+from millpond.node.task.records import TaskId
+from millpond.node.task.start_plan import TaskStartPlan
+from millpond.node.task.start_planner import TaskStart, plan_start
 
 
 def test_a_line_goes_to_the_shell_and_words_are_taken_as_they_are() -> None:
@@ -57,5 +58,7 @@ def test_a_task_under_mps_meets_its_daemon_in_the_machines_shared_memory(
     task = TaskId("j", 1, 0)
     start = TaskStart(task, "worker", "n", 1, (), {"PATH": "/usr/bin:/bin"}, held_by=held_by)
     launch = LaunchSpec("work", Path("/usr"), own_shared_memory=True)
-    order = order_for(tmp_path, start, launch, TaskFiles.of(tmp_path, task), Sandbox("bwrap", ()))
-    assert ("/dev/shm" in order["wrapped"]) == own
+    plan = plan_start(tmp_path, start, launch, Sandbox("bwrap", ()))
+    assert plan.wrapped is not None
+    assert ("/dev/shm" in plan.wrapped) == own
+    assert TaskStartPlan.decode(plan.encode()) == plan

@@ -12,7 +12,7 @@ import random
 import signal
 import traceback
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
@@ -22,7 +22,8 @@ from millpond.node.host.identities import HOMES, numbered
 from millpond.node.sandbox.detection import SandboxMode, find_sandbox
 from millpond.node.task.launch import LaunchSpec
 from millpond.node.task.records import TaskFiles, TaskId
-from millpond.node.task.supervisor_spec import TaskStart, order_for
+from millpond.node.task.start_plan import TaskStartPlan
+from millpond.node.task.start_planner import TaskStart, plan_start
 from millpond.node.task.task_start import TaskStartup
 from millpond.node.task.workspace import DataMount, Workspace
 from millpond.server.startup.isolation import Isolation, IsolationLevel
@@ -131,33 +132,34 @@ class World:
             (case.program, "-c", "true"), workdir, workspace=workspace, identity=self.identity, account=account
         )
         env = {"PATH": "/usr/bin:/bin", **case.env}
-        order = order_for(self.state, TaskStart(task, "worker", "n", 1, (), env), launch, files, self.sandbox)
-        told = self._run(order, files, case)
+        plan = plan_start(self.state, TaskStart(task, "worker", "n", 1, (), env), launch, self.sandbox)
+        told = self._run(plan, files, case)
         self.walked += "walked" in told.splitlines()
         found = [line for line in told.splitlines() if line.startswith("read ")]
         return found + [f"planted {path}" for path in sorted(self.files() - before)]
 
-    def _run(self, order: dict[str, Any], files: TaskFiles, case: Case) -> str:
+    def _run(self, plan: TaskStartPlan, files: TaskFiles, case: Case) -> str:
         """What the case prints, started as its supervisor would; nothing where it cannot be started."""
         ways = [*case.ways, str(self.state), f"/proc/self/root{self.state}", "/proc/self/cwd"]
         secrets = " ".join(str(secret)[1:] for secret in self.secrets)
         hidden = " ".join([*case.hidden, str(self.state), f"/proc/self/root{self.state}"])
-        before = order["wrapped"][: -len(order["command"])]
+        assert plan.wrapped is not None
+        before = plan.wrapped[: -len(plan.command)]
         report = files.record.parent / "files" / "report"
         reader = ["/bin/sh", "-c", READER, "sh", str(report), CANARY, secrets, hidden, *ways]
-        return self.run({**order, "wrapped": [*before, *reader]}, files)
+        return self.run(replace(plan, wrapped=[*before, *reader]), files)
 
-    def run(self, order: dict[str, Any], files: TaskFiles) -> str:
+    def run(self, plan: TaskStartPlan, files: TaskFiles) -> str:
         """What a task reports, started as its supervisor would; nothing where it cannot be started."""
-        beginning, report = TaskStartup(files.record, order), files.record.parent / "files" / "report"
+        startup, report = TaskStartup(files.record, plan), files.record.parent / "files" / "report"
         heard = signal.signal(signal.SIGIO, signal.SIG_IGN)  # by which a supervisor hears of output
         try:
-            os.waitpid(beginning.start(), 0)
+            os.waitpid(startup.start(), 0)
         except OSError:
             return ""
         finally:
-            if beginning.output is not None:
-                beginning.output.close()
+            if startup.output is not None:
+                startup.output.close()
             signal.signal(signal.SIGIO, heard)
         return report.read_text(errors="replace") if report.exists() else ""
 

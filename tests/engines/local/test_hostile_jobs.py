@@ -17,7 +17,8 @@ from millpond.node.sandbox.sandbox import Sandbox
 from millpond.node.task.launch import LaunchSpec
 from millpond.node.task.limits import TaskLimits
 from millpond.node.task.records import TaskFiles, TaskId
-from millpond.node.task.supervisor_spec import TaskStart, order_for
+from millpond.node.task.start_plan import ProcessLimits
+from millpond.node.task.start_planner import TaskStart, plan_start
 from millpond.node.task.workspace import DataMount, Workspace
 
 pytestmark = pytest.mark.end_to_end
@@ -80,9 +81,11 @@ def test_on_a_server_that_is_not_root_a_task_that_forks_without_end_meets_a_boun
         report = files.record.parent / "files" / "report"
         report.parent.mkdir(parents=True)
         script = f"exec > {report} 2>&1; for i in $(seq 60); do sleep 60 & done; echo reached the end"
-        start = TaskStart(task, "worker", "n", 1, (), {"PATH": "/usr/bin:/bin"}, TaskLimits(processes=20))
+        start = TaskStart(
+            task, "worker", "n", 1, (), {"PATH": "/usr/bin:/bin"}, TaskLimits(process=ProcessLimits(processes=20))
+        )
         launch = LaunchSpec(script, world.project, workspace=Workspace("", ""))
-        return world.run(order_for(world.state, start, launch, files, world.sandbox), files)
+        return world.run(plan_start(world.state, start, launch, world.sandbox), files)
 
     found = as_account(ANOTHER, folder, bomb) if os.geteuid() == 0 else bomb()
     assert "fork" in found.lower()
@@ -105,7 +108,7 @@ def test_a_link_that_is_put_in_place_of_a_folder_after_its_check_shows_nothing(f
     launch = LaunchSpec(
         f"cat {named}/token > {report}", named if what == "workdir" else Path("/usr"), workspace=workspace
     )
-    order = order_for(world.state, TaskStart(task, "worker", "n", 1, (), env), launch, files, world.sandbox)
+    plan = plan_start(world.state, TaskStart(task, "worker", "n", 1, (), env), launch, world.sandbox)
     named.rmdir()
     named.symlink_to(world.state)
-    assert CANARY not in world.run(order, files)
+    assert CANARY not in world.run(plan, files)

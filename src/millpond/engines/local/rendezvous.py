@@ -47,7 +47,7 @@ class Rendezvous:
 def recall(attempt_dir: Path) -> Rendezvous | None:
     """The meeting point agreed on earlier for this run; None when there is none yet."""
     plain = read_json(attempt_dir / _FILE)
-    return None if plain is None else Rendezvous(plain["port"], plain["world_size"], plain.get("private", False))
+    return None if plain is None else Rendezvous(**plain)
 
 
 def agree(attempt_dir: Path, tasks: int, taken: Container[int], private: bool = False) -> Rendezvous:

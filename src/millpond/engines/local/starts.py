@@ -29,7 +29,7 @@ from millpond.node.task.forkserver_client import ForkserverClient
 from millpond.node.task.launch import LaunchSpec, ListenMode
 from millpond.node.task.limits import NO_LIMITS, Limiter, TaskLimits
 from millpond.node.task.records import RunRecord, TaskFiles, TaskId, read_record
-from millpond.node.task.supervisor_spec import TaskStart
+from millpond.node.task.start_planner import TaskStart, plan_start
 from millpond.specs.job.job_ids import service_of
 from millpond.specs.job.serving import base_path
 
@@ -166,9 +166,9 @@ class PendingStart:
             task = TaskId(self.decision.job, self.decision.attempt, placed.task)
             try:
                 start = self._task_start(task, placed, meeting, envs.get(task, _UNSLICED))
-                spawned = runner.spawn(
-                    self._site.forkserver, self._site.state_dir, start, self._launch, self._site.sandbox
-                )
+                plan = plan_start(self._site.state_dir, start, self._launch, self._site.sandbox)
+                record = TaskFiles.of(self._site.state_dir, task).record
+                spawned = runner.spawn(self._site.forkserver, self._site.state_dir, record, plan)
             except OSError as error:
                 self._settle(task, Refusal(f"node {placed.node} cannot start processes: {error}", True))
             else:
@@ -232,7 +232,7 @@ class PendingStart:
         limits = self._site.limiter.limits(
             name, amounts, role in self._launch.said_memory, (*self._site.live.pinned(), *self._pinned)
         )
-        self._pinned.append(limits.cpus)
+        self._pinned.append(limits.process.cpus)
         return limits
 
     def _look(self, task: TaskId, spawned: runner.Spawned) -> None:

@@ -1,4 +1,4 @@
-"""From a job's wish for an image to what a supervisor is told."""
+"""The container of a task: the command that runs it, and the plan for its supervisor."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from millpond.node.containers.container import (
     JOB_LABEL,
@@ -19,6 +18,7 @@ from millpond.node.containers.container import (
 from millpond.node.containers.detection import Containers
 from millpond.node.containers.images import LocalImage
 from millpond.node.sandbox.sandbox import Mount
+from millpond.node.task.start_plan import ContainerPlan
 
 _NEVER_A_CARD = "FAKE-"
 
@@ -76,8 +76,8 @@ class ContainerTask:
     processes: int = 0
 
 
-def order_of(launch: ContainerLaunch, container_task: ContainerTask) -> tuple[list[str], dict[str, Any]]:
-    """The command that runs the container, and what else its supervisor has to know (``supervision``).
+def plan_container(launch: ContainerLaunch, container_task: ContainerTask) -> tuple[list[str], ContainerPlan]:
+    """The command that runs the container, and its supervisor's plan.
 
     Raises:
         InvalidInputError: it has a variable that no container can be given.
@@ -103,18 +103,18 @@ def order_of(launch: ContainerLaunch, container_task: ContainerTask) -> tuple[li
         owner=launch.owner,
         reads_input=container_task.reads_input,
     )
-    return runtime.run(container), {
-        "name": container_task.name,
-        "leads": runtime.leads,
-        "enters": runtime.enters,
-        "variables": str(container.variables),
-        "text": variables_text(variables),
-        "scratch": str(container.scratch),
-        "env": {**means.env, **runtime.environment(variables)},
-        "exec": runtime.execute(container_task.name, container.variables, container_task.workdir),
-        "kill": runtime.kill(container_task.name),
-        "out_of_memory": runtime.was_out_of_memory(container_task.name),
-    }
+    return runtime.run(container), ContainerPlan(
+        name=container_task.name,
+        leads=runtime.leads,
+        enters=runtime.enters,
+        variables=str(container.variables),
+        text=variables_text(variables),
+        scratch=str(container.scratch),
+        env={**means.env, **runtime.environment(variables)},
+        execute=runtime.execute(container_task.name, container.variables, container_task.workdir),
+        kill=runtime.kill(container_task.name),
+        out_of_memory=runtime.was_out_of_memory(container_task.name),
+    )
 
 
 def _seen(places: Sequence[Path], mounts: Sequence[Mount]) -> list[Path]:

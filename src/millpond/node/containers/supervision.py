@@ -1,7 +1,7 @@
 """A task's container as its supervisor sees it: processes, mostly below itself, in a process namespace of their own.
 
 The first of them is not the task's: it passes signals on and collects orphans. Imported by the supervisor, hence light:
-standard library only. ``order`` is what ``order_of`` in ``container_launch`` gives.
+standard library only.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import shutil
 import subprocess
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+
+from millpond.node.task.start_plan import ContainerPlan
 
 TIDYING_S = 10.0
 """What a runtime has around a container may take so long to put things in order after the container's end."""
@@ -21,21 +22,21 @@ _OUT_OF_MEMORY = "oom"
 """Podman's monitor leaves this where it was started, and podman may look for it elsewhere."""
 
 
-def lay_out(order: dict[str, Any]) -> None:
+def lay_out(plan: ContainerPlan) -> None:
     """The files that the runtime is pointed to.
 
     Raises:
         OSError: the disk is full.
     """
-    with os.fdopen(os.open(order["variables"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-        file.write(order["text"])
-    Path(order["scratch"]).mkdir(exist_ok=True, mode=0o700)
+    with os.fdopen(os.open(plan.variables, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        file.write(plan.text)
+    Path(plan.scratch).mkdir(exist_ok=True, mode=0o700)
 
 
-def tidy_up(order: dict[str, Any]) -> None:
+def tidy_up(plan: ContainerPlan) -> None:
     """Remove the files with what is nobody else's business."""
-    Path(order["variables"]).unlink(missing_ok=True)
-    shutil.rmtree(order["scratch"], ignore_errors=True)  # what a runtime protects in it goes with the job
+    Path(plan.variables).unlink(missing_ok=True)
+    shutil.rmtree(plan.scratch, ignore_errors=True)  # what a runtime protects in it goes with the job
 
 
 def inside(pids: Iterable[int]) -> list[int]:
@@ -55,23 +56,23 @@ def of_command(pids: Iterable[int]) -> list[int]:
     return [pid for pid in there if pid not in firsts and _group(pid) == group]
 
 
-def kill(order: dict[str, Any]) -> None:
+def kill(plan: ContainerPlan) -> None:
     """End the container where that does not follow from the end of processes that we can reach."""
-    if order["kill"]:
-        _ask(order, order["kill"])
+    if plan.kill:
+        _ask(plan, plan.kill)
 
 
-def was_out_of_memory(order: dict[str, Any]) -> bool:
+def was_out_of_memory(plan: ContainerPlan) -> bool:
     """Whether the kernel ended the container for want of memory, as far as its runtime can tell."""
-    if Path(order["scratch"], _OUT_OF_MEMORY).exists():
+    if Path(plan.scratch, _OUT_OF_MEMORY).exists():
         return True
-    return bool(order["out_of_memory"]) and _ask(order, order["out_of_memory"]).strip() == "true"
+    return bool(plan.out_of_memory) and _ask(plan, plan.out_of_memory).strip() == "true"
 
 
-def _ask(order: dict[str, Any], command: list[str]) -> str:
+def _ask(plan: ContainerPlan, command: list[str]) -> str:
     try:
         done = subprocess.run(
-            command, env=order["env"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=TIDYING_S
+            command, env=plan.env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=TIDYING_S
         )
     except (OSError, subprocess.TimeoutExpired):
         return ""  # it cannot be asked, and the task's end must be told all the same

@@ -25,7 +25,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import Any
 
 from millpond.node.host.files import read_file
 from millpond.node.host.procfs import descendants
@@ -73,6 +72,20 @@ class Amounts:
 
 
 @dataclass(frozen=True, slots=True)
+class ControlGroup:
+    """One control group of one task.
+
+    Attributes:
+        settings: contents of its files, by their names.
+        kills: the file that counts kills for want of memory; empty: none does.
+    """
+
+    folder: str
+    settings: dict[str, str] = field(default_factory=dict)
+    kills: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Controllers:
     """Where groups can be made.
 
@@ -82,16 +95,15 @@ class Controllers:
 
     folders: Mapping[str, tuple[int, Path]] = field(default_factory=dict)
 
-    def groups(self, name: str, amounts: Amounts) -> list[dict[str, Any]]:
-        """The groups of one task as plain data for its supervisor: folder, files to be written, the file that counts
-        kills for want of memory."""
-        found: dict[Path, dict[str, Any]] = {}
+    def groups(self, name: str, amounts: Amounts) -> tuple[ControlGroup, ...]:
+        """The groups of one task, which its supervisor makes."""
+        found: dict[Path, ControlGroup] = {}
         for controller, (version, above) in self.folders.items():
-            group = found.setdefault(above / name, {"folder": str(above / name), "settings": {}, "kills": ""})
-            group["settings"].update(_SETTINGS[version, controller](amounts))
-            if controller == "memory":
-                group["kills"] = "memory.events" if version == 2 else "memory.oom_control"
-        return list(found.values())
+            group = found.get(above / name, ControlGroup(str(above / name)))
+            settings = {**group.settings, **_SETTINGS[version, controller](amounts)}
+            kills = _KILLS[version] if controller == "memory" else group.kills
+            found[above / name] = ControlGroup(group.folder, settings, kills)
+        return tuple(found.values())
 
     @property
     def leaf(self) -> Path | None:
@@ -161,31 +173,31 @@ def processes(folder: Path) -> list[int]:
 # ---- for the supervisor ---------------------------------------------------------------------------------------------
 
 
-def make(groups: Sequence[Mapping[str, Any]]) -> None:
+def make(groups: Sequence[ControlGroup]) -> None:
     """Make a task's groups.
 
     Raises:
         OSError: the kernel refuses; the error is never one that could be the command's own.
     """
     for group in groups:
-        folder = Path(group["folder"])
+        folder = Path(group.folder)
         try:
             folder.mkdir(exist_ok=True)
-            for name, value in group["settings"].items():
+            for name, value in group.settings.items():
                 _write(folder / name, value)
         except OSError as error:
             raise OSError(errno.EAGAIN, f"its control group cannot be made ({error.strerror})", str(folder)) from error
 
 
-def join(groups: Sequence[Mapping[str, Any]]) -> None:
+def join(groups: Sequence[ControlGroup]) -> None:
     """Put the calling process, and so all that it starts, into a task's groups."""
     for group in groups:
-        _write(Path(group["folder"], "cgroup.procs"), "0")
+        _write(Path(group.folder, "cgroup.procs"), "0")
 
 
-def kills(groups: Sequence[Mapping[str, Any]]) -> int:
+def kills(groups: Sequence[ControlGroup]) -> int:
     """How many of a task's processes the kernel has killed as they wanted more memory than the group has."""
-    return sum(kill_count(Path(group["folder"], group["kills"])) for group in groups if group["kills"])
+    return sum(kill_count(Path(group.folder, group.kills)) for group in groups if group.kills)
 
 
 def remove(folders: Sequence[str]) -> None:
@@ -255,6 +267,7 @@ def _pids(amounts: Amounts) -> dict[str, str]:
     return {"pids.max": str(amounts.processes)} if amounts.processes else {}
 
 
+_KILLS = {1: "memory.oom_control", 2: "memory.events"}
 _SETTINGS: Mapping[tuple[int, str], Callable[[Amounts], dict[str, str]]] = {
     (1, "memory"): _memory_1,
     (2, "memory"): _memory_2,

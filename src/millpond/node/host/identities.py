@@ -13,9 +13,8 @@ import grp
 import os
 import pwd
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from millpond.model.errors import NotFoundError
 
@@ -40,10 +39,6 @@ class MachineAccount:
     groups: tuple[int, ...]
     name: str
     home: str
-
-    def plain(self) -> dict[str, Any]:
-        """For the supervisor's order."""
-        return asdict(self)
 
     @property
     def environment(self) -> dict[str, str]:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import ExitStack
-from typing import Any, Final
+from typing import Final
 
 from millpond.node.task.child_setup import acting_as
+from millpond.node.task.start_plan import Identity
 
 _BY_PATH: Final = {"--bind": "--bind-fd", "--ro-bind": "--ro-bind-fd"}
 _IF_THERE: Final = "--ro-bind-try"
@@ -25,7 +26,7 @@ class NamedMounts:
     Args:
         wrapped: the command that makes the sandbox.
         named: sources of mounts that the user named; what is mounted if it is there is among them anyway.
-        identity: whom the task runs as, as plain data.
+        identity: whom the task runs as; None: as we do.
         takes_open: what makes the sandbox mounts what is open; else the paths are only checked here.
 
     Attributes:
@@ -34,7 +35,7 @@ class NamedMounts:
     """
 
     def __init__(
-        self, wrapped: Sequence[str], named: Collection[str], identity: Mapping[str, Any] | None, takes_open: bool
+        self, wrapped: Sequence[str], named: Collection[str], identity: Identity | None, takes_open: bool
     ) -> None:
         self.command = list(wrapped)
         self.handles: tuple[int, ...] = ()

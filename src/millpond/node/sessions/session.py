@@ -38,6 +38,7 @@ from millpond.node.sandbox.private_network import enter_that_of
 from millpond.node.sessions.sftp import SftpServer
 from millpond.node.sessions.sftp_inside import command_inside
 from millpond.node.task.child_setup import acting_as, become_for_good
+from millpond.node.task.start_plan import ContainerPlan, container_of, identity_of, optional
 
 STDIN, STDOUT, STDERR = b"\x00", b"\x01", b"\x02"
 LARGEST_MESSAGE = 65_536
@@ -57,6 +58,8 @@ def main(argv: list[str]) -> int:
     """Serve one visitor."""
     connection = socket.socket(fileno=int(argv[1]))
     place = json.load(sys.stdin)
+    place["identity"] = optional(identity_of, place["identity"])
+    place["container"] = optional(container_of, place["container"])
     try:
         order = json.loads(connection.recv(LARGEST_MESSAGE))
     except ValueError:
@@ -64,7 +67,7 @@ def main(argv: list[str]) -> int:
     try:
         if place["sandbox"] is not None:
             enter_sandbox(place["sandbox"])
-        elif place.get("network") is not None:  # not told by a supervisor of an older version
+        elif place["network"] is not None:
             enter_that_of(place["network"])
         if order.get("sftp") and place["container"] is None:
             become_for_good(place["identity"])
@@ -95,11 +98,11 @@ class _Command:
             env["TERM"] = str(order.get("term") or "xterm")
         if place["container"] is not None:
             self._visit = secrets.token_hex(16)
-            order, env = _through_runtime(order, env, place["container"], self._visit), place["container"]["env"]
+            order, env = _through_runtime(order, env, place["container"], self._visit), place["container"].env
         if order.get("tty"):
             self.input, theirs = pty.openpty()
             if place["identity"] is not None:
-                os.fchown(theirs, place["identity"]["uid"], -1)
+                os.fchown(theirs, place["identity"].uid, -1)
             self.outputs = {self.input: STDOUT}
             self.resize(order)
             try:
@@ -127,7 +130,7 @@ class _Command:
         identity = place["identity"]
         become = {}
         if identity is not None:
-            become = {"user": identity["uid"], "group": identity["gid"], "extra_groups": identity["groups"]}
+            become = {"user": identity.uid, "group": identity.gid, "extra_groups": identity.groups}
         with acting_as(identity):  # as the task may have put a link there since
             os.chdir(place["workdir"])
         return subprocess.Popen(
@@ -175,10 +178,10 @@ class _Command:
 
 
 def _through_runtime(
-    order: dict[str, Any], env: dict[str, str], container: dict[str, Any], visit: str
+    order: dict[str, Any], env: dict[str, str], container: ContainerPlan, visit: str
 ) -> dict[str, Any]:
     """The order to run a command in the task's container."""
-    program, verb, *options = container["exec"]
+    program, verb, *options = container.execute
     extra = ["--env", f"{_VISIT_VARIABLE}={visit}"]
     if order.get("tty"):
         extra += ["--tty", "--env", f"TERM={env['TERM']}"]

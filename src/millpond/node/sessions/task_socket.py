@@ -26,10 +26,10 @@ import threading
 import time
 import traceback
 from pathlib import Path
-from typing import Any
 
 from millpond.node.sandbox import private_network
 from millpond.node.sessions.exec_sessions import short_name
+from millpond.node.task.start_plan import Identity, TaskSocketPlan
 
 OPEN = b"\x01"
 DOORS = "doors"
@@ -71,19 +71,16 @@ def port_asked(port: int) -> bytes:
     return _PORT.pack(port)
 
 
-def open_door(order: dict[str, Any], identity: dict[str, Any] | None) -> int:
+def open_door(plan: TaskSocketPlan, identity: Identity | None) -> int:
     """Start the process of a door. Returns its id as soon as people may knock, and its network, if any, is there.
 
     Args:
-        order: ``door`` (path of its socket), ``port`` (where the program was told to serve; null: nowhere), ``program``
-            (path of the program's socket; null where it listens on the port), ``network`` (path of the file by which a
-            gang finds its private network; null where it has none).
-        identity: whom the task runs as; null: as we do.
+        identity: whom the task runs as; None: as we do.
 
     Raises:
         OSError: no socket or no network can be made.
     """
-    path = Path(order["door"])
+    path = Path(plan.path)
     path.parent.mkdir(mode=0o700, exist_ok=True)
     path.unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX)
@@ -94,7 +91,7 @@ def open_door(order: dict[str, Any], identity: dict[str, Any] | None) -> int:
         listener.listen(_BACKLOG)
         pid = os.fork()
         if pid == 0:
-            _keep(listener, order, identity, tell)
+            _keep(listener, plan, identity, tell)
         os.close(tell)
         tell = -1
         trouble = os.read(ready, _BLOCK).decode()
@@ -109,21 +106,21 @@ def open_door(order: dict[str, Any], identity: dict[str, Any] | None) -> int:
     return pid
 
 
-def _keep(listener: socket.socket, order: dict[str, Any], identity: dict[str, Any] | None, tell: int) -> None:
+def _keep(listener: socket.socket, plan: TaskSocketPlan, identity: Identity | None, tell: int) -> None:
     """The child: never returns."""
     try:
         _let_go_of_all_but(listener.fileno(), tell)
         try:
-            if order["network"] is not None:
-                private_network.share(Path(order["network"]))
+            if plan.network is not None:
+                private_network.share(Path(plan.network))
             behind = -1
-            if order["program"] is not None:
+            if plan.program is not None:
                 # While we may: the state directory, through which the way leads, is closed to the task's account.
-                behind = os.open(Path(order["program"]).parent, os.O_PATH | os.O_DIRECTORY)
+                behind = os.open(Path(plan.program).parent, os.O_PATH | os.O_DIRECTORY)
             if identity is not None:  # it connects with the task's own rights, wherever a task has it connect to
-                os.setgroups(identity["groups"])
-                os.setgid(identity["gid"])
-                os.setuid(identity["uid"])
+                os.setgroups(identity.groups)
+                os.setgid(identity.gid)
+                os.setuid(identity.uid)
             _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)  # last: another account would undo it
         except OSError as error:
             os.write(tell, f"{error.errno or 0} {error.strerror or error}".encode())
@@ -132,7 +129,7 @@ def _keep(listener: socket.socket, order: dict[str, Any], identity: dict[str, An
         _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))  # two for each connection
         while True:
-            _accept(listener, order, behind)
+            _accept(listener, plan, behind)
     except BaseException:
         traceback.print_exc()
     finally:
@@ -151,7 +148,7 @@ def _let_go_of_all_but(*kept: int) -> None:
     os.closerange(last + 1, os.sysconf("SC_OPEN_MAX"))
 
 
-def _accept(listener: socket.socket, order: dict[str, Any], behind: int) -> None:
+def _accept(listener: socket.socket, plan: TaskSocketPlan, behind: int) -> None:
     """Let one visitor in; one for whom there is no file or no thread is left waiting, or sent away."""
     try:
         visitor, _ = listener.accept()
@@ -161,16 +158,16 @@ def _accept(listener: socket.socket, order: dict[str, Any], behind: int) -> None
         time.sleep(_ROOM_WITHIN_S)  # who waits in the backlog would be announced at once again
         return
     try:
-        threading.Thread(target=_let_in, args=(visitor, order, behind), daemon=True).start()
+        threading.Thread(target=_let_in, args=(visitor, plan, behind), daemon=True).start()
     except RuntimeError:  # the account, or the control group, may have no more threads
         visitor.close()
 
 
-def _let_in(visitor: socket.socket, order: dict[str, Any], behind: int) -> None:
+def _let_in(visitor: socket.socket, plan: TaskSocketPlan, behind: int) -> None:
     """Carry one connection both ways; see ``_program``."""
     with visitor:
         try:
-            program = _program(_asked(visitor), order, behind)
+            program = _program(_asked(visitor), plan, behind)
         except (OSError, struct.error):
             return  # nobody listens: the connection ends without a word
         with program, contextlib.suppress(OSError):
@@ -191,7 +188,7 @@ def _asked(visitor: socket.socket) -> int:
     return port
 
 
-def _program(port: int, order: dict[str, Any], behind: int) -> socket.socket:
+def _program(port: int, plan: TaskSocketPlan, behind: int) -> socket.socket:
     """A connection to the task's program, or to another one in its private network.
 
     Args:
@@ -201,18 +198,18 @@ def _program(port: int, order: dict[str, Any], behind: int) -> socket.socket:
     Raises:
         OSError: it takes none, or what lies there is no socket.
     """
-    if port or order["program"] is None:
-        port = port or order["port"] or 0
-        if order["network"] is None or not port:
+    if port or plan.program is None:
+        port = port or plan.port or 0
+        if plan.network is None or not port:
             raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
         program = socket.create_connection((_ADDRESS, port), _ANSWER_WITHIN_S)
         program.settimeout(None)
         return program
     # A task may lay a link there, to a socket that is closed to it and open to us.
-    handle = os.open(Path(order["program"]).name, os.O_PATH | os.O_NOFOLLOW, dir_fd=behind)
+    handle = os.open(Path(plan.program).name, os.O_PATH | os.O_NOFOLLOW, dir_fd=behind)
     try:
         if not stat.S_ISSOCK(os.fstat(handle).st_mode):
-            raise FileNotFoundError(order["program"])
+            raise FileNotFoundError(plan.program)
         program = socket.socket(socket.AF_UNIX)
         try:
             # A timeout of Python's would not wait for room in the backlog: the kernel waits only where connect blocks.

@@ -11,10 +11,12 @@ import os
 import resource
 import signal
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from millpond.node.host import cgroups
 from millpond.node.sandbox import private_network
+from millpond.node.task.start_plan import Identity, ProcessLimits
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _FIRST_VICTIM = 500
@@ -31,7 +33,7 @@ Streams = tuple[int | None, int, int]
 libc = ctypes.CDLL(None, use_errno=True)
 
 
-def become_task(limits: dict[str, Any], network: int | None = None, answer: signal.Handlers = signal.SIG_DFL) -> None:
+def become_task(limits: ProcessLimits, network: int | None = None, answer: signal.Handlers = signal.SIG_DFL) -> None:
     """In the child, before the command: die with the supervisor, be the kernel's first choice, hear all signals.
 
     Also those that whoever started the server had ignored: a shell does that to what it runs in the background.
@@ -40,16 +42,16 @@ def become_task(limits: dict[str, Any], network: int | None = None, answer: sign
         network: a process in the network that it is to be in.
         answer: to all signals from now on.
     """
-    cgroups.join(limits["groups"])
-    if limits["cpus"]:
-        os.sched_setaffinity(0, limits["cpus"])
-    if limits["data_bytes"] is not None:
+    cgroups.join(limits.groups)
+    if limits.cpus:
+        os.sched_setaffinity(0, limits.cpus)
+    if limits.data_bytes is not None:
         _, most = resource.getrlimit(resource.RLIMIT_DATA)
-        data = limits["data_bytes"] if most == resource.RLIM_INFINITY else min(limits["data_bytes"], most)
+        data = limits.data_bytes if most == resource.RLIM_INFINITY else min(limits.data_bytes, most)
         resource.setrlimit(resource.RLIMIT_DATA, (data, most))
-    if limits["processes"] is not None:
+    if limits.processes is not None:
         _, most = resource.getrlimit(resource.RLIMIT_NPROC)
-        processes = limits["processes"] if most == resource.RLIM_INFINITY else min(limits["processes"], most)
+        processes = limits.processes if most == resource.RLIM_INFINITY else min(limits.processes, most)
         resource.setrlimit(resource.RLIMIT_NPROC, (processes, processes))
     libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     with contextlib.suppress(OSError):  # a read-only /proc in a container: the kernel chooses as it likes
@@ -63,14 +65,14 @@ def become_task(limits: dict[str, Any], network: int | None = None, answer: sign
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
-def become_sandbox(limits: dict[str, Any], network: int | None = None) -> None:
+def become_sandbox(limits: ProcessLimits, network: int | None = None) -> None:
     """As ``become_task``, deaf to what only the task within is to hear. The number of processes is bounded there."""
-    become_task({**limits, "processes": None}, network, signal.SIG_IGN)
+    become_task(replace(limits, processes=None), network, signal.SIG_IGN)
 
 
-def takes_no_fork(limits: Mapping[str, Any], network: int | None) -> bool:
+def takes_no_fork(limits: ProcessLimits, network: int | None) -> bool:
     """Whether ``spawn_sandbox`` does all that ``become_sandbox`` would for such a task."""
-    return not limits["groups"] and not limits["cpus"] and limits["data_bytes"] is None and network is None
+    return not limits.groups and not limits.cpus and limits.data_bytes is None and network is None
 
 
 def spawn_sandbox(command: list[str], env: Mapping[str, str], handles: Sequence[int], streams: Streams) -> int:
@@ -122,19 +124,19 @@ def _set_score(score: int, text: bytes) -> None:
 
 
 @contextlib.contextmanager
-def acting_as(identity: Mapping[str, Any] | None) -> Iterator[None]:
+def acting_as(identity: Identity | None) -> Iterator[None]:
     """Touch files with somebody's rights only. The process must have one thread only.
 
     Args:
-        identity: whose, as plain data (``node.host.identities``); None: our own.
+        identity: whose; None: our own.
     """
     if identity is None:
         yield
         return
     groups = os.getgroups()
-    os.setgroups(identity["groups"])
-    os.setegid(identity["gid"])
-    os.seteuid(identity["uid"])
+    os.setgroups(identity.groups)
+    os.setegid(identity.gid)
+    os.seteuid(identity.uid)
     try:
         yield
     finally:
@@ -143,9 +145,9 @@ def acting_as(identity: Mapping[str, Any] | None) -> Iterator[None]:
         os.setgroups(groups)
 
 
-def become_for_good(identity: Mapping[str, Any] | None) -> None:
+def become_for_good(identity: Identity | None) -> None:
     """Be somebody else from now on, without a way back."""
     if identity is not None:
-        os.setgroups(identity["groups"])
-        os.setresgid(identity["gid"], identity["gid"], identity["gid"])
-        os.setresuid(identity["uid"], identity["uid"], identity["uid"])
+        os.setgroups(identity.groups)
+        os.setresgid(identity.gid, identity.gid, identity.gid)
+        os.setresuid(identity.uid, identity.uid, identity.uid)

@@ -1,11 +1,12 @@
-"""Where supervisors come from: one small process that has everything loaded and forks them, in a few milliseconds each.
+"""Forks supervisors: one small process that has their code loaded, in a few milliseconds each.
 
-Starting an interpreter for each task would cost some 40 ms of CPU. The nursery is the server's child, the supervisors
-are the nursery's: when the server goes, however it goes, the nursery ends with the connection; its children live on.
+Starting an interpreter for each task would cost some 40 ms of CPU. The forkserver is the server's child, supervisors
+are the forkserver's. When the server ends in whatever way, the forkserver ends with the connection; its children live
+on.
 
-Over a socket it is handed the path of a task's record and three open files, which become the supervisor's standard
-input, output and error: the order, the end of a pipe that tells when the start is settled, the log of supervisors. It
-answers with the supervisor's process id and an open pidfd. Standard library only, one thread.
+Over a socket it receives the path of a task's record and three open files, which become the supervisor's standard
+input, output and error: the start plan, the end of a pipe that is closed when the start is settled, the log of
+supervisors. It answers with the supervisor's process id and an open pidfd. Standard library only, one thread.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ _PR_SET_NAME = 15  # linux/prctl.h
 
 
 def main(argv: list[str]) -> int:
-    """Fork supervisors as told over the socket whose descriptor is the first argument, until its other end closes."""
+    """Fork supervisors as asked over the socket whose descriptor is the first argument, until its other end closes."""
     signal.pthread_sigmask(signal.SIG_BLOCK, supervisor.BLOCKED)
-    orders = socket.socket(fileno=int(argv[1]))
+    requests = socket.socket(fileno=int(argv[1]))
     wakes, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.signal(signal.SIGCHLD, _note)
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
@@ -42,7 +43,7 @@ def main(argv: list[str]) -> int:
     procfs.boot_id()  # read once for all children
     gc.freeze()  # what is loaded now is shared with all children
     poll = select.poll()
-    for file in (orders.fileno(), wakes):
+    for file in (requests.fileno(), wakes):
         poll.register(file, select.POLLIN)
     with contextlib.suppress(ConnectionResetError, BrokenPipeError):  # the server was killed; what was forked goes on
         while True:
@@ -50,25 +51,25 @@ def main(argv: list[str]) -> int:
             if wakes in ready:
                 os.read(wakes, PATH_BYTES)
                 _reap()
-            if orders.fileno() in ready:
-                path, files, _, _ = socket.recv_fds(orders, PATH_BYTES, _FILES)
+            if requests.fileno() in ready:
+                path, files, _, _ = socket.recv_fds(requests, PATH_BYTES, _FILES)
                 if not path:
                     break
-                _spawn(orders, path.decode(errors="surrogateescape"), files)
+                _spawn(requests, path.decode(errors="surrogateescape"), files)
     return 0
 
 
-def _spawn(orders: socket.socket, path: str, files: list[int]) -> None:
-    """Fork one supervisor and say who it is; an error is answered with its number."""
+def _spawn(requests: socket.socket, path: str, files: list[int]) -> None:
+    """Fork one supervisor and answer with its process; an error is answered with its number."""
     try:
         pid = os.fork()
         if pid == 0:
             _live(path, files)
         handle = os.pidfd_open(pid)  # not reaped yet, so the number is still its own
     except OSError as error:
-        orders.send(f"-{error.errno or 1}".encode())
+        requests.send(f"-{error.errno or 1}".encode())
     else:
-        orders.sendmsg([str(pid).encode()], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [handle]))])
+        requests.sendmsg([str(pid).encode()], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [handle]))])
         os.close(handle)
     finally:
         for file in files:

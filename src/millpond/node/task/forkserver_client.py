@@ -1,5 +1,5 @@
-"""The server's end of the nursery (``node.task.forkserver``): has supervisors forked, replaces a nursery that was
-killed."""
+"""The server's end of the forkserver (``node.task.forkserver``): has supervisors forked, and replaces a forkserver that
+was killed."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ ANSWER_WITHIN_S: Final = 10.0
 
 
 class ForkserverClient:
-    """One connection to one nursery at a time.
+    """One connection to one forkserver at a time.
 
     Args:
         group: the control group where supervisors live; None: the server's. With that of the tasks none is left over in
-            the server's when the server ends, which systemd would tell of at each start.
+            the server's when the server ends, which systemd would report at each start.
     """
 
     def __init__(self, group: Path | None = None) -> None:
         self._group = group
         self._process: subprocess.Popen[bytes] | None = None
-        self._orders: socket.socket | None = None
+        self._requests: socket.socket | None = None
         self._open()
 
     def spawn(self, record: Path, files: Sequence[int]) -> tuple[int, int]:
@@ -54,10 +54,10 @@ class ForkserverClient:
 
     def close(self) -> None:
         """End it; supervisors live on."""
-        if self._orders is not None and self._process is not None:
-            self._orders.close()
+        if self._requests is not None and self._process is not None:
+            self._requests.close()
             self._process.wait()
-        self._orders = self._process = None
+        self._requests = self._process = None
 
     def _open(self) -> None:
         ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -74,15 +74,15 @@ class ForkserverClient:
             with contextlib.suppress(OSError):  # it then stays with us, where it works as well
                 cgroups.move(self._process.pid, self._group)
         ours.settimeout(ANSWER_WITHIN_S)
-        self._orders = ours
+        self._requests = ours
 
     def _ask(self, record: Path, files: Sequence[int]) -> tuple[int, int]:
-        if self._orders is None:
-            raise ConnectionError("the nursery is closed")
-        socket.send_fds(self._orders, [os.fsencode(record)], files)
-        answer, handles, _, _ = socket.recv_fds(self._orders, forkserver.PATH_BYTES, 1)
+        if self._requests is None:
+            raise ConnectionError("the forkserver is closed")
+        socket.send_fds(self._requests, [os.fsencode(record)], files)
+        answer, handles, _, _ = socket.recv_fds(self._requests, forkserver.PATH_BYTES, 1)
         if not answer:
-            raise ConnectionError("the nursery ended")
+            raise ConnectionError("the forkserver ended")
         number = int(answer)
         if number < 0:
             raise OSError(-number, os.strerror(-number))

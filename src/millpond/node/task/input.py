@@ -13,9 +13,9 @@ import fcntl
 import os
 import select
 from pathlib import Path
-from typing import Any
 
 from millpond.node.task.input_ring import InputRing, was_used
+from millpond.node.task.start_plan import Identity
 
 _PIECE = 65_536
 _READ_BEFORE = "an earlier run was sent standard input, which comes once only"
@@ -35,7 +35,7 @@ class TaskInput:
         OSError: there is no room for the file; with ``ESPIPE``: an earlier run has read input.
     """
 
-    def __init__(self, path: Path, identity: dict[str, Any] | None) -> None:
+    def __init__(self, path: Path, identity: Identity | None) -> None:
         earlier = [each for each in path.parent.parent.glob(f"attempt-*/{path.name}") if each != path]
         if any(was_used(each) for each in earlier):
             raise OSError(errno.ESPIPE, _READ_BEFORE)
@@ -44,7 +44,7 @@ class TaskInput:
         self._is_open = True
         os.set_blocking(self._pipe, False)
         if identity is not None:
-            os.fchown(self.end, identity["uid"], -1)
+            os.fchown(self.end, identity.uid, -1)
 
     def begin(self) -> None:
         """The command runs: its end of the pipe is its own from now on."""

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from millpond.node.sessions.exec_sessions import short_name
+from millpond.node.task.start_plan import Identity
 
 ANNOUNCEMENTS: Final = "kept.sock"
 """Where in the state directory an engine hears that places are kept."""
@@ -75,7 +76,7 @@ class FailureReport:
         OSError: there is no room for it, or somebody else's file in its place.
     """
 
-    def __init__(self, path: Path, identity: Mapping[str, Any] | None) -> None:
+    def __init__(self, path: Path, identity: Identity | None) -> None:
         self._path = path
         path.unlink(missing_ok=True)
         os.mkfifo(path, 0o600)
@@ -85,7 +86,7 @@ class FailureReport:
             os.close(self._pipe)
             raise FileExistsError(f"{path} is no pipe")
         if identity is not None:
-            os.fchown(self._pipe, identity["uid"], -1)
+            os.fchown(self._pipe, identity.uid, -1)
         fcntl.fcntl(self._pipe, fcntl.F_SETOWN, os.getpid())
         fcntl.fcntl(self._pipe, fcntl.F_SETFL, fcntl.fcntl(self._pipe, fcntl.F_GETFL) | fcntl.FASYNC)
 

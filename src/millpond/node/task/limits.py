@@ -17,13 +17,13 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from millpond.model.confinement import LimitKind
 from millpond.node.host.cgroups import Amounts, Controllers
 from millpond.node.host.files import read_file
+from millpond.node.task.start_plan import ProcessLimits
 
 REMEDY = (
     "run the server as a service that is given its control group (`pond service install`), or where its group is its "
@@ -40,34 +40,23 @@ class TaskLimits:
     """What one task is kept to, and by what.
 
     Attributes:
-        groups: its control groups, as ``node.host.cgroups.Controllers.groups`` writes them down.
-        cpus: numbers of the CPUs that it is pinned to; empty: to none.
-        data_bytes: the most data one of its processes may have; None: no bound.
-        processes: the most processes it may have, threads included, where no control group counts them; None: no bound.
+        process: what its supervisor puts into force; ``processes`` as the job asks for it.
     """
 
     kind: LimitKind = LimitKind.UNKNOWN
     memory_mib: int = 0
-    groups: tuple[dict[str, Any], ...] = ()
-    cpus: tuple[int, ...] = ()
-    data_bytes: int | None = None
-    processes: int | None = None
+    process: ProcessLimits = ProcessLimits()
 
-    def plain(self, apart: bool) -> dict[str, Any]:
-        """For the supervisor's order.
+    def in_force(self, apart: bool) -> ProcessLimits:
+        """What its supervisor puts into force, with the bound on processes as the kernel counts them.
 
         Args:
             apart: the task is in a user namespace of its own.
         """
-        processes = self.processes
-        if processes is not None and not (apart and _counts_by_namespace()):
-            processes = _of_account(processes)
-        return {
-            "groups": list(self.groups),
-            "cpus": list(self.cpus),
-            "data_bytes": self.data_bytes,
-            "processes": processes,
-        }
+        processes = self.process.processes
+        if processes is None or (apart and _counts_by_namespace()):
+            return self.process
+        return replace(self.process, processes=_of_account(processes))
 
 
 NO_LIMITS = TaskLimits()
@@ -104,13 +93,12 @@ class Limiter:
         cpus = _least_used(amounts.cpu_milli, pinned) if self.pins and not shares else ()
         processes = amounts.processes or None
         if self.controllers is not None:
-            groups = tuple(self.controllers.groups(name, amounts))
+            groups = self.controllers.groups(name, amounts)
             counted = "pids" in self.controllers.folders
-            return TaskLimits(
-                LimitKind.CONTROL_GROUP, amounts.memory_mib, groups, cpus, None, None if counted else processes
-            )
+            process = ProcessLimits(groups, cpus, None, None if counted else processes)
+            return TaskLimits(LimitKind.CONTROL_GROUP, amounts.memory_mib, process)
         data = amounts.memory_mib * 2**20 if said_memory and amounts.memory_mib else None
-        return TaskLimits(LimitKind.PROCESS, 0, (), cpus, data, processes)
+        return TaskLimits(LimitKind.PROCESS, 0, ProcessLimits((), cpus, data, processes))
 
 
 def _least_used(cpu_milli: int, pinned: Iterable[Sequence[int]]) -> tuple[int, ...]:

@@ -1,8 +1,7 @@
 """Which bytes of a task's log came from which stream, and when: marks in a file beside the log (``task-0.index``).
 
 A mark says that from this offset of the log on the bytes were written to this stream, at this time. The supervisor
-writes them (``capture``), readers of the log look them up. A log without marks, as earlier versions wrote it, is all
-standard output, of an unknown time. Standard library only.
+writes them (``capture``), readers of the log look them up. Standard library only.
 """
 
 from __future__ import annotations

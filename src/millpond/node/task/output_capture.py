@@ -19,10 +19,10 @@ import os
 import select
 import time
 from pathlib import Path
-from typing import Any
 
 from millpond.node.host.files import write_all
 from millpond.node.task.log_index import MARK_BYTES, Mark, Stream
+from millpond.node.task.start_plan import Identity
 
 MARK_EVERY_US = 10_000
 _PIPE_BYTES = 65_536
@@ -45,7 +45,7 @@ class OutputCapture:
         OSError: there is no room for the files.
     """
 
-    def __init__(self, log: Path, index: Path, identity: dict[str, Any] | None) -> None:
+    def __init__(self, log: Path, index: Path, identity: Identity | None) -> None:
         self._log = os.open(log, _NEW_FILE | os.O_APPEND, 0o600)
         self._index = os.open(index, _NEW_FILE, 0o600)
         self._marks = os.fstat(self._index).st_size // MARK_BYTES
@@ -60,7 +60,7 @@ class OutputCapture:
             os.set_blocking(pipe, False)
             self._ready.register(pipe, select.EPOLLIN | select.EPOLLET)
             if identity is not None:
-                os.fchown(self.ends[stream], identity["uid"], -1)
+                os.fchown(self.ends[stream], identity.uid, -1)
 
     def begin(self) -> None:
         """The command runs: its ends of the pipes are its own from now on, and what it writes is announced."""

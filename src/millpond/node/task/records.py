@@ -58,7 +58,7 @@ class TaskFiles:
 
     @property
     def log_index(self) -> Path:
-        """Which of that is which, and when it came (``log_index``); logs of earlier versions have none."""
+        """Which of that is which, and when it came (``log_index``)."""
         return self.record.with_suffix(".index")
 
     @property
@@ -123,9 +123,9 @@ class RunRecord:
 
     Attributes:
         decision: the decision that started it.
-        server: identity of the server that started it; empty in records of earlier versions.
+        server: identity of the server that started it.
         devices: UUIDs of what it was given, or was moved to since.
-        grants: how much of each; empty in records of earlier versions.
+        grants: how much of each.
         left: while it is to come back on other devices than it was taken off: the latter, in the same order.
         share_class: who goes first where it shares a device.
         held_by: what keeps it to its slices.
@@ -151,8 +151,6 @@ class RunRecord:
         door: name of the door by which alone it is reached (``node.sessions.task_socket``); empty: it is reached at its
             port.
         private: it shares a network with its gang alone, not with the machine.
-        takes_ports: who comes to its door names a port first (``node.sessions.task_socket.port_asked``); not so in
-            earlier versions.
         container: name of the container that it runs in; empty: in none.
         detached: its processes are not below its supervisor, but a daemon's.
     """
@@ -187,7 +185,6 @@ class RunRecord:
     access_key: str = ""
     door: str = ""
     private: bool = False
-    takes_ports: bool = False
     container: str = ""
     detached: bool = False
     grants: tuple[Grant, ...] = ()
@@ -280,12 +277,12 @@ def _record(plain: dict[str, Any]) -> RunRecord:
             "id": TaskId(plain["job"], plain["attempt"], plain["task"]),
             "devices": tuple(plain["devices"]),
             "left": tuple(plain.get("left", ())),
-            "groups": tuple(plain.get("groups", ())),
-            "cpus": tuple(plain.get("cpus", ())),
-            "grants": tuple(Grant(*grant) for grant in plain.get("grants", ())),
-            "share_class": ShareClass(plain.get("share_class", ShareClass.NORMAL)),
-            "held_by": SliceHold(plain.get("held_by", SliceHold.UNKNOWN)),
-            "escapes": EscapePolicy(plain.get("escapes", EscapePolicy.REPORT)),
+            "groups": tuple(plain["groups"]),
+            "cpus": tuple(plain["cpus"]),
+            "grants": tuple(Grant(*grant) for grant in plain["grants"]),
+            "share_class": ShareClass(plain["share_class"]),
+            "held_by": SliceHold(plain["held_by"]),
+            "escapes": EscapePolicy(plain["escapes"]),
             "error": None if error is None else StartError(**error),
         }
     )

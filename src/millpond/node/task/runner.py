@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import errno
-import json
 import os
 import signal
 from collections.abc import Iterable, Sequence
@@ -16,19 +15,16 @@ from millpond.model.errors import UnavailableError
 from millpond.node.containers.container import NAME_VARIABLE
 from millpond.node.devices.vendor import OwnProcesses
 from millpond.node.host import cgroups, procfs
-from millpond.node.host.files import write_json
-from millpond.node.sandbox.sandbox import Sandbox
+from millpond.node.host.files import write_all, write_json
 from millpond.node.task.environment import LOG_VARIABLE
 from millpond.node.task.forkserver_client import ForkserverClient
-from millpond.node.task.launch import LaunchSpec
 from millpond.node.task.records import RunRecord, TaskFiles, running_records
-from millpond.node.task.supervisor_spec import TaskStart, order_for
-from millpond.node.task.workspace import make_output
+from millpond.node.task.start_plan import TaskStartPlan
 
 _SUPERVISORS_LOG = "supervisors.log"
 _FREEZING_PASSES = 20
 _NO_PROCESS = (errno.ESRCH, errno.ENOENT, errno.EINVAL)
-"""Nobody has the number, or (by kernel) it has come round as that of a thread, which no pidfd can be had for."""
+"""No process has the number, or (on some kernels) a thread has it now, for which there is no pidfd."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,29 +69,23 @@ def require_pidfd() -> None:
         raise UnavailableError("this kernel has no pidfd_open", "run the server on Linux 5.3 or newer") from error
 
 
-def spawn(
-    forkserver: ForkserverClient, state_dir: Path, start: TaskStart, launch: LaunchSpec, sandbox: Sandbox | None = None
-) -> Spawned:
-    """Start a task's supervisor, which starts the task, in a sandbox if one is given. Returns in a few milliseconds.
+def spawn(forkserver: ForkserverClient, state_dir: Path, record: Path, plan: TaskStartPlan) -> Spawned:
+    """Start a task's supervisor, which starts the task. Returns in a few milliseconds.
 
     Raises:
         OSError: the machine lacks room for it: processes, files, disk.
     """
-    files = TaskFiles.of(state_dir, start.id)
-    files.record.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    if launch.workspace is not None and launch.workspace.empty:
-        make_output(files.record.parent)  # here, where it costs less than the import that the supervisor would need
     with contextlib.ExitStack() as always, contextlib.ExitStack() as on_failure:
         settled, told = os.pipe()
         always.callback(os.close, told)
         on_failure.callback(os.close, settled)
-        order = os.memfd_create("order")  # holds the job's variables, which are nobody else's business
-        always.callback(os.close, order)
-        os.write(order, json.dumps(order_for(state_dir, start, launch, files, sandbox)).encode())
-        os.lseek(order, 0, os.SEEK_SET)
+        encoded = os.memfd_create("plan")  # has the job's variables, which no other account may read
+        always.callback(os.close, encoded)
+        write_all(encoded, plan.encode())
+        os.lseek(encoded, 0, os.SEEK_SET)
         log = os.open(state_dir / _SUPERVISORS_LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         always.callback(os.close, log)
-        pid, handle = forkserver.spawn(files.record, (order, told, log))
+        pid, handle = forkserver.spawn(record, (encoded, told, log))
         on_failure.pop_all()
         return Spawned(pid, handle, settled)
 
@@ -115,12 +105,12 @@ def attach(record: RunRecord) -> int | None:
 
 
 def reap(handle: int) -> None:
-    """Let go of an ended supervisor; it is the nursery's child, or that of an earlier one, not ours to collect."""
+    """Let go of an ended supervisor; the forkserver, its parent, collects it."""
     os.close(handle)
 
 
 def wake(record: RunRecord) -> None:
-    """Have the supervisor of a task look after what has come for it."""
+    """Have the supervisor of a task read its input ring and accept sessions."""
     handle = attach(record)
     if handle is not None:
         with contextlib.suppress(ProcessLookupError):  # it ended first

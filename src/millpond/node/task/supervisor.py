@@ -9,17 +9,8 @@ be run beside it (``node.sessions.exec_sessions``); record and lock together mak
 task twice. Room for the wish, and for the end of the record, is kept from the start on (``.room``), so that a task can
 be ended on a full disk.
 
-Forked by the nursery (``node.task.forkserver``) with a JSON object on standard input: ``record`` (what identifies the
-task, ``decision`` among it), ``command``, ``wrapped`` (the same in a sandbox; null without one), ``workdir``, ``env``,
-``kill_counter``, ``workspace`` (files to be laid out before the command starts, see ``node.task.workspace``; null
-without any), ``limits`` (``node.task.limits``), ``identity`` (whom the command runs as, see ``node.host.identities``;
-null: as we do), ``stdin`` (where the ring of its standard input is made, see ``node.task.input``; null: it reads none),
-``owned`` (folders that are to be theirs), ``own_folder`` (whether it runs in a folder that the server made),
-``shutdown_grace_s`` (its grace where nobody says another), ``container`` (see ``node.containers.supervision``; null
-without one), ``door`` (see ``node.sessions.task_socket``; null where it has the machine's network, and listens on no
-Unix socket) and ``keep`` (``report``, ``for_s``, ``held``: see ``node.task.kept_place``; null where its place is not
-kept when its command fails). Standard output is closed as soon as the record tells whether the command runs. Standard
-library only.
+Forked by ``node.task.forkserver`` with a plan on standard input (``start_plan``). Standard output is closed as soon as
+the record tells whether the command runs. Standard library only.
 
 While it lives, ``STATE/running`` holds a link to its record (``node.task.running_tasks``).
 """
@@ -29,13 +20,13 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -46,6 +37,7 @@ from millpond.node.host.files import keep_room, read_all, read_json, room_for, w
 from millpond.node.sessions.exec_sessions import ExecSessions
 from millpond.node.task import running_tasks
 from millpond.node.task.child_setup import become_task, libc
+from millpond.node.task.start_plan import TaskSocketPlan, TaskStartPlan
 from millpond.node.task.task_start import TaskStartup
 
 BLOCKED = frozenset(
@@ -68,35 +60,35 @@ def main(argv: list[str]) -> int:
     """Supervise one task from its start to its end."""
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))
     path = Path(argv[1])
-    order = json.loads(read_all(0))
+    plan = TaskStartPlan.decode(read_all(0))
     lock = os.open(path.with_suffix(".lock"), os.O_WRONLY | os.O_CREAT, 0o600)  # until this process ends
-    decision = order["record"]["decision"]
+    decision = plan.record["decision"]
     if not _locked(lock):
         _await_settled(path, decision)
     elif not _carried_out(path, decision):
-        _Supervisor(path, order).run()
+        _Supervisor(path, plan).run()
     return 0
 
 
 class _Supervisor:
     """One task's life."""
 
-    def __init__(self, path: Path, order: dict[str, Any]) -> None:
+    def __init__(self, path: Path, plan: TaskStartPlan) -> None:
         self._path = path
-        self._order = order
-        self._groups = order["limits"]["groups"]
+        self._plan = plan
+        self._groups = plan.limits.groups
         self._kills_before = self._kills()
         self._status: int | None = None
         self._deadline: float | None = None
         self._kept_until: float | None = None
         self._main = 0
-        self._beginning = TaskStartup(path, order)
-        self._visits: ExecSessions | None = None
+        self._startup = TaskStartup(path, plan)
+        self._sessions: ExecSessions | None = None
         self._output_waits = True  # what was written before the kernel announces it
-        self._container: dict[str, Any] | None = order["container"]
+        self._container = plan.container
         own = os.getpid()
         self._record: dict[str, Any] = {
-            **order["record"],
+            **plan.record,
             "boot_id": procfs.boot_id(),
             "supervisor_pid": own,
             "supervisor_start": procfs.start_ticks(own),
@@ -112,59 +104,56 @@ class _Supervisor:
         libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         started = self._start()
         if started:
-            self._receive_visits()
+            self._accept_sessions()
         _close_standard_output()  # which says that the start is settled: from now on it can be visited
         if started:
             self._wait()
             self._record["forced"] = self._status is None and self._kept_until is None
             self._end_everything()
             self._write_end()
-        if self._beginning.failure is not None:
-            self._beginning.failure.close()
+        if self._startup.failure is not None:
+            self._startup.failure.close()
         if self._container is not None:
             supervision.tidy_up(self._container)
-        if self._order["door"] is not None:
-            self._remove_door(self._order["door"])
+        if self._plan.socket is not None:
+            _remove_socket(self._plan.socket)
 
     def _kills(self) -> int:
         """Kills for want of memory so far: the task's own, where it has a control group, else all that we know of."""
         if self._groups:
             return cgroups.kills(self._groups)
-        return cgroups.kill_count(Path(self._order["kill_counter"]))
+        return cgroups.kill_count(Path(self._plan.kill_counter))
 
     def _start(self) -> bool:
         """Start the command; when it cannot be started the record says why."""
         try:
-            self._main = self._beginning.start()
+            self._main = self._startup.start()
         except (OSError, ValueError, subprocess.SubprocessError) as error:
-            self._record.update(error=self._beginning.account(error), ended_at=time.time())
-            cgroups.remove(self._folders())
+            self._record.update(error=self._startup.account(error), ended_at=time.time())
+            cgroups.remove(self._plan.limits.folders)
             self._write_for_good()
             return False
         self._record.update(pid=self._main, started_at=time.time())
         write_json(self._path, self._record)
         return True
 
-    def _folders(self) -> list[str]:
-        """Of its control groups."""
-        return [group["folder"] for group in self._groups]
-
-    def _receive_visits(self) -> None:
+    def _accept_sessions(self) -> None:
         """From now on commands may be run beside the task; where no socket can be made, none can."""
         container = self._container
-        entered = self._order["wrapped"] is not None if container is None else container["enters"]
+        entered = self._plan.wrapped is not None if container is None else container.enters
+        identity = self._plan.identity
         place = {
-            "env": self._order["env"],
-            "workdir": self._order["workdir"],
+            "env": self._plan.env,
+            "workdir": self._plan.workdir,
             "sandbox": self._main if entered else None,
-            "network": self._beginning.network,
-            "container": None if entered else container,
+            "network": self._startup.network,
+            "container": None if entered or container is None else asdict(container),
             # A container's runtime speaks with the server's rights; whom the command runs as it knows itself.
-            "identity": self._order["identity"] if container is None else None,
+            "identity": asdict(identity) if container is None and identity is not None else None,
         }
         try:
-            become = partial(become_task, self._order["limits"])
-            self._visits = ExecSessions(self._path.with_suffix(".sock"), place, become)
+            become = partial(become_task, self._plan.limits)
+            self._sessions = ExecSessions(self._path.with_suffix(".sock"), place, become)
         except OSError as error:
             print(f"{self._path}: nobody can run commands beside it ({error})", file=sys.stderr, flush=True)
 
@@ -177,8 +166,8 @@ class _Supervisor:
         while True:
             got = self._await_signal()
             told = got == signal.SIGTERM
-            if got == signal.SIGIO and self._visits is not None:
-                self._visits.take()
+            if got == signal.SIGIO and self._sessions is not None:
+                self._sessions.take()
             self._take_output()
             self._pass_input_on()
             childless = self._reap()
@@ -215,28 +204,29 @@ class _Supervisor:
         return 0 if got is None else got.si_signo
 
     def _pass_input_on(self) -> None:
-        if self._beginning.input is not None:
-            self._beginning.input.pass_on()
+        if self._startup.input is not None:
+            self._startup.input.pass_on()
 
     def _take_output(self) -> None:
-        if self._beginning.output is not None:
-            self._output_waits = self._beginning.output.drain()
+        if self._startup.output is not None:
+            self._output_waits = self._startup.output.drain()
 
     def _failure(self) -> int | None:
         """The exit code with which the command has failed, if its place can be kept for that; else None."""
-        if self._beginning.failure is None or self._deadline is not None or self._status is not None:
+        if self._startup.failure is None or self._deadline is not None or self._status is not None:
             return None
-        return self._beginning.failure.take()
+        return self._startup.failure.take()
 
     def _keep(self, code: int) -> None:
         """The command has failed: its place stays for a while, or until we are told to end."""
         from millpond.node.task.kept_place import announce  # its failure is the only one to pay for it
 
-        keep_s = self._order["keep"]["for_s"]
+        assert self._plan.keep is not None
+        keep_s = self._plan.keep.keep_s
         now = time.time()
         self._take_output()  # all of what it wrote: a pipe holds less than one round takes
-        if self._beginning.input is not None:
-            self._beginning.input.close()
+        if self._startup.input is not None:
+            self._startup.input.close()
         self._kept_until = time.monotonic() + keep_s
         self._record.update(self._end_by(code), kept_at=now, kept_until=now + keep_s)
         try:
@@ -249,24 +239,24 @@ class _Supervisor:
     def _give_notice(self) -> None:
         """Tell the task to end; told again, only shorten the grace."""
         wish = read_json(self._path.with_suffix(".stop"))
-        deadline = time.monotonic() + float(self._order["shutdown_grace_s"] if wish is None else wish["grace_s"])
+        deadline = time.monotonic() + float(self._plan.shutdown_grace_s if wish is None else wish["grace_s"])
         if self._deadline is not None:
             self._deadline = min(self._deadline, deadline)
             return
         self._deadline = deadline
-        if self._visits is not None:
-            self._visits.end()
+        if self._sessions is not None:
+            self._sessions.end()
         self._record.update(notice_at=time.time(), stop_wished=wish is not None)
         if wish is not None and wish.get("why"):
             self._record.update(ended_for=wish["why"], ended_as=wish["outcome"])
         notice = getattr(signal, self._record["notice_signal"])
         below = procfs.descendants(os.getpid())
-        if self._container is not None and self._container["leads"]:
+        if self._container is not None and self._container.leads:
             for pid in supervision.of_command(below):
                 _send(pid, notice)
         else:
             _send(-self._main, notice)
-        freezer.thaw(self._folders())
+        freezer.thaw(self._plan.limits.folders)
         for pid in below:
             _send(pid, signal.SIGCONT)  # a frozen task cannot heed the notice
 
@@ -281,10 +271,10 @@ class _Supervisor:
                 return False
             if pid == self._main:
                 self._status = status
-                if self._beginning.door is not None:
-                    _send(self._beginning.door, signal.SIGKILL)
-            elif self._visits is not None:
-                self._visits.over(pid)
+                if self._startup.door is not None:
+                    _send(self._startup.door, signal.SIGKILL)
+            elif self._sessions is not None:
+                self._sessions.over(pid)
 
     def _end_everything(self) -> None:
         """Kill all that is left below; new ones may appear while we look, hence again and again.
@@ -296,11 +286,11 @@ class _Supervisor:
         if container is not None and self._status is None:
             supervision.kill(container)
         all_of_it_at = time.monotonic() + (supervision.TIDYING_S if container is not None else 0.0)
-        visits_end_at = time.monotonic() + _LAST_WORDS_S
+        sessions_end_at = time.monotonic() + _LAST_WORDS_S
         while not self._reap():
             below = procfs.descendants(os.getpid())
             now = time.monotonic()
-            spared = self._visits.sessions if self._visits is not None and now < visits_end_at else ()
+            spared = self._sessions.sessions if self._sessions is not None and now < sessions_end_at else ()
             for pid in below if now >= all_of_it_at else supervision.inside(below):
                 if pid not in spared:
                     _send(pid, signal.SIGKILL)
@@ -309,17 +299,17 @@ class _Supervisor:
 
     def _write_end(self) -> None:
         assert self._status is not None
-        if self._beginning.output is not None:
-            self._beginning.output.close()
-        if self._beginning.input is not None:
-            self._beginning.input.close()
-        if self._visits is not None:
-            self._visits.end()
+        if self._startup.output is not None:
+            self._startup.output.close()
+        if self._startup.input is not None:
+            self._startup.input.close()
+        if self._sessions is not None:
+            self._sessions.end()
         if self._kept_until is None:
             code = os.waitstatus_to_exitcode(self._status)
             self._record.update(self._end_by(code if code >= 0 else 128 - code))
         self._record["ended_at"] = time.time()
-        cgroups.remove(self._folders())
+        cgroups.remove(self._plan.limits.folders)
         self._write_for_good()
 
     def _end_by(self, code: int) -> dict[str, Any]:
@@ -332,11 +322,6 @@ class _Supervisor:
         if self._container is not None and supervision.was_out_of_memory(self._container):
             return True
         return self._kills() > self._kills_before
-
-    def _remove_door(self, door: dict[str, Any]) -> None:
-        Path(door["door"]).unlink(missing_ok=True)
-        if door["program"] is not None:
-            shutil.rmtree(Path(door["program"]).parent, ignore_errors=True)
 
     def _write_for_good(self) -> None:
         """Write the end down; where even the room kept for it does not do on a full disk, wait."""
@@ -376,6 +361,12 @@ def _await_settled(path: Path, decision: int) -> None:
         if _carried_out(path, decision) and any(key in (read_json(path) or {}) for key in _SETTLED):
             return
         time.sleep(0.005)
+
+
+def _remove_socket(plan: TaskSocketPlan) -> None:
+    Path(plan.path).unlink(missing_ok=True)
+    if plan.program is not None:
+        shutil.rmtree(Path(plan.program).parent, ignore_errors=True)
 
 
 def _close_standard_output() -> None:

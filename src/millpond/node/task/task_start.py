@@ -29,6 +29,7 @@ from millpond.node.task.environment import open_script, outer_environment, scrip
 from millpond.node.task.input import TaskInput
 from millpond.node.task.log_index import Stream
 from millpond.node.task.output_capture import OutputCapture
+from millpond.node.task.start_plan import Identity, TaskStartPlan
 
 if TYPE_CHECKING:
     from millpond.node.task.kept_place import FailureReport
@@ -39,18 +40,18 @@ class TaskStartup:
 
     Args:
         path: of the task's record.
-        order: what the supervisor was told, see there.
+        plan: of the start.
 
     Attributes:
-        door: the process that is the task's door; None where it has none.
+        door: the process of the task's socket; None if it has none.
         output: takes what the command writes; None until it runs.
-        input: gives it what it reads; None where it reads nothing, and until it runs.
-        failure: hears that it has failed; None where its place is not kept then, and until it runs.
+        input: gives it what it reads; None if it reads nothing, and until it runs.
+        failure: reports that the command has failed; None if its place is not kept then, and until it runs.
     """
 
-    def __init__(self, path: Path, order: dict[str, Any]) -> None:
+    def __init__(self, path: Path, plan: TaskStartPlan) -> None:
         self._path = path
-        self._order = order
+        self._plan = plan
         self._prepared = False
         self.door: int | None = None
         self.output: OutputCapture | None = None
@@ -63,26 +64,26 @@ class TaskStartup:
         Raises:
             OSError, ValueError, subprocess.SubprocessError: it cannot be started; ``account`` tells the record why.
         """
-        order = self._order
-        wrapped, container, keep = order["wrapped"], order["container"], order["keep"]
+        plan = self._plan
+        wrapped, container, keep = plan.wrapped, plan.container, plan.keep
         self._prepare()
-        cgroups.make(order["limits"]["groups"])
+        cgroups.make(plan.limits.groups)
         if container is None and (wrapped is not None or keep is not None):
             self._require_place()
-        if order["door"] is not None:
-            self.door = open_door(order["door"], order["identity"])
+        if plan.socket is not None:
+            self.door = open_door(plan.socket, plan.identity)
         if wrapped is None:
-            command = order["command"] if keep is None else keep["held"]
-            return self._launch(partial(self._fork, command, order["workdir"], order["env"]))
+            command = plan.command if keep is None else keep.command
+            return self._launch(partial(self._fork, command, plan.workdir, plan.env))
         if container is not None:
-            return self._launch(partial(self._fork, wrapped, container["scratch"], container["env"]))
+            return self._launch(partial(self._fork, wrapped, container.scratch, container.env))
         with ExitStack() as opened:
-            mounts = NamedMounts(wrapped, order["named"], order["identity"], order["takes_open"])
+            mounts = NamedMounts(wrapped, plan.named, plan.identity, plan.takes_open)
             opened.enter_context(mounts)
-            script = open_script(order["env"], order["workdir"], order["limits"]["processes"])
+            script = open_script(plan.env, plan.workdir, plan.limits.processes)
             opened.callback(os.close, script)
-            env, handles = outer_environment(script_path(script), order["env"]), (script, *mounts.handles)
-            if takes_no_fork(order["limits"], self.network):
+            env, handles = outer_environment(script_path(script), plan.env), (script, *mounts.handles)
+            if takes_no_fork(plan.limits, self.network):
                 return self._launch(partial(spawn_sandbox, mounts.command, env, handles))
             return self._launch(partial(self._fork, mounts.command, "/", env, handles=handles))
 
@@ -97,11 +98,9 @@ class TaskStartup:
 
     def _launch(self, start: Callable[[Streams], int]) -> int:
         """Start a process with these standard streams, and take what it writes."""
-        ring = self._order.get("stdin")
-        given = None if ring is None else TaskInput(Path(ring), self._order["identity"])
-        output = OutputCapture(
-            self._path.with_suffix(".log"), self._path.with_suffix(".index"), self._order["identity"]
-        )
+        identity, ring = self._plan.identity, self._plan.input
+        given = None if ring is None else TaskInput(Path(ring), identity)
+        output = OutputCapture(self._path.with_suffix(".log"), self._path.with_suffix(".index"), identity)
         ends = output.ends
         try:
             pid = start((None if given is None else given.end, ends[Stream.STDOUT], ends[Stream.STDERR]))
@@ -127,7 +126,7 @@ class TaskStartup:
             stdout=output,
             stderr=errors,
             start_new_session=True,
-            preexec_fn=partial(become_sandbox if handles else become_task, self._order["limits"], self.network),
+            preexec_fn=partial(become_sandbox if handles else become_task, self._plan.limits, self.network),
             pass_fds=handles,
         )
         child.returncode = 0  # else it would collect the exit code itself when it is dropped
@@ -141,43 +140,43 @@ class TaskStartup:
         Raises:
             OSError: the working directory cannot be entered, or the program is not there or cannot be executed.
         """
-        order = self._order
-        if order["own_folder"]:
-            os.chdir(order["home"] or order["workdir"])
+        plan = self._plan
+        if plan.own_folder:
+            os.chdir(plan.home or plan.workdir)
         try:
-            with acting_as(order["identity"]):
-                if order["home"] is not None:
-                    os.chdir(os.path.relpath(order["workdir"], order["home"]))
-                elif not order["own_folder"]:
-                    os.chdir(order["workdir"])
-                _require_program(order["command"][0], order["env"])
+            with acting_as(plan.identity):
+                if plan.home is not None:
+                    os.chdir(os.path.relpath(plan.workdir, plan.home))
+                elif not plan.own_folder:
+                    os.chdir(plan.workdir)
+                _require_program(plan.command[0], plan.env)
         finally:
             os.chdir("/")
 
     @property
     def network(self) -> int | None:
         """A process in the network that the command is to be in; None: that of the machine."""
-        door = self._order["door"]
-        return self.door if door is not None and door["network"] is not None else None
+        socket = self._plan.socket
+        return self.door if socket is not None and socket.network is not None else None
 
     def _prepare(self) -> None:
         """Lay out the files that its attempt needs, if any."""
-        order = self._order
-        if order["workspace"] is not None:
+        plan = self._plan
+        if plan.workspace is not None:
             # Here, as most tasks need no files and would pay for the import.
             from millpond.node.task.workspace import Workspace, prepare
 
-            prepare(Workspace.of(order["workspace"]), self._path.parent, order["identity"])
-        if order["identity"] is not None:
-            for folder in filter(os.path.isdir, order["owned"]):
-                _give_to(order["identity"], folder)
-        if order["container"] is not None:
-            supervision.lay_out(order["container"])
-        if order["keep"] is not None:
+            prepare(Workspace.of(plan.workspace), self._path.parent, plan.identity)
+        if plan.identity is not None:
+            for folder in filter(os.path.isdir, plan.owned):
+                _give_to(plan.identity, folder)
+        if plan.container is not None:
+            supervision.lay_out(plan.container)
+        if plan.keep is not None:
             # Here, as most tasks keep nothing and would pay for the import.
             from millpond.node.task.kept_place import FailureReport
 
-            self.failure = FailureReport(Path(order["keep"]["report"]), order["identity"])
+            self.failure = FailureReport(Path(plan.keep.report), plan.identity)
         self._prepared = True
 
 
@@ -192,13 +191,13 @@ def _require_program(program: str, env: dict[str, str]) -> None:
         raise OSError(number, os.strerror(number), program)
 
 
-def _give_to(identity: dict[str, Any], folder: str) -> None:
+def _give_to(identity: Identity, folder: str) -> None:
     """Make a folder and all in it somebody's, without ever following a link.
 
     A file with several names stays whose it is: the job's own program may have given another's file a name in here.
     """
     for _, folders, files, handle in os.fwalk(folder):
-        os.fchown(handle, identity["uid"], identity["gid"])
+        os.fchown(handle, identity.uid, identity.gid)
         for name in (*folders, *files):
             try:
                 found = os.open(name, os.O_PATH | os.O_NOFOLLOW, dir_fd=handle)
@@ -207,6 +206,6 @@ def _give_to(identity: dict[str, Any], folder: str) -> None:
             try:
                 status = os.fstat(found)
                 if stat.S_ISDIR(status.st_mode) or status.st_nlink == 1:
-                    os.chown(f"/proc/self/fd/{found}", identity["uid"], identity["gid"])
+                    os.chown(f"/proc/self/fd/{found}", identity.uid, identity.gid)
             finally:
                 os.close(found)

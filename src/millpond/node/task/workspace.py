@@ -29,6 +29,7 @@ from typing import Any
 from millpond.node.sandbox.sandbox import Mount
 from millpond.node.task.child_setup import acting_as
 from millpond.node.task.records import FILES
+from millpond.node.task.start_plan import Identity
 
 WORK, PAYLOAD, DATA, OUTPUT = (f"{FILES}/{name}" for name in ("work", "payload", "data", "output"))
 
@@ -73,7 +74,7 @@ class Workspace:
         return not (self.snapshot or self.payload or self.data or self.output)
 
     def plain(self) -> dict[str, Any]:
-        """For the supervisor's order."""
+        """For a start plan."""
         mounts = [asdict(mount) for mount in self.data]
         return {**{name: getattr(self, name) for name in self.__slots__}, "data": mounts}
 
@@ -113,11 +114,11 @@ def make_output(attempt_dir: Path) -> None:
     (attempt_dir / OUTPUT).mkdir(parents=True, exist_ok=True, mode=0o700)
 
 
-def prepare(workspace: Workspace, attempt_dir: Path, identity: Mapping[str, Any] | None = None) -> None:
+def prepare(workspace: Workspace, attempt_dir: Path, identity: Identity | None = None) -> None:
     """Lay the files out, once per attempt.
 
     Args:
-        identity: whom the tasks run as, as plain data (``node.host.identities``); None: as we do.
+        identity: whom the tasks run as; None: as we do.
 
     Raises:
         OSError: the disk is full, or something that is needed is not there or damaged.
@@ -138,7 +139,7 @@ def prepare(workspace: Workspace, attempt_dir: Path, identity: Mapping[str, Any]
         (attempt_dir / _READY).touch()
 
 
-def _lead_output(host_folder: str, attempt_dir: Path, identity: Mapping[str, Any] | None) -> None:
+def _lead_output(host_folder: str, attempt_dir: Path, identity: Identity | None) -> None:
     if not host_folder:
         make_output(attempt_dir)
         return

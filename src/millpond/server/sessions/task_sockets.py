@@ -201,7 +201,7 @@ def _is_behind_door(record: RunRecord, port: int) -> bool:
 
 def _knock(record: RunRecord, port: int) -> bytes:
     """What the door of a task is told first."""
-    return port_asked(0 if port == record.port else port) if record.takes_ports else b""
+    return port_asked(0 if port == record.port else port)
 
 
 def _require_own(connection: socket.socket, record: RunRecord, state_dir: Path) -> None:

@@ -119,9 +119,6 @@ def way_to_port(state_dir: Path, task: TaskId, port: int) -> TaskRoute:
         return TaskRoute.to(record, state_dir)
     if port == 0:
         raise ConflictError(f"{what} has no port of its own", "name one: LOCAL:REMOTE")
-    if record.private and not record.takes_ports:
-        hint = f"use port {record.port}, or pond exec for programs beside it"
-        raise ConflictError(f"{what} has a network of its own, of which port {port} cannot be reached", hint)
     return TaskRoute.to(record, state_dir, port)
 
 

@@ -1,7 +1,4 @@
-"""What the supervisor of a task is told: who the task is, what to run, and what it finds around itself.
-
-The form of it stands in ``node.task.supervisor``, which reads it.
-"""
+"""From a job's launch and a task's grants to the plan of its start (``start_plan``)."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ from typing import Any
 from millpond.model.decisions import Grant
 from millpond.model.sharing import SliceHold
 from millpond.node.containers.container import container_name
-from millpond.node.containers.container_launch import ContainerTask, order_of
+from millpond.node.containers.container_launch import ContainerTask, plan_container
 from millpond.node.host import memory_cgroup
 from millpond.node.host.file_rights import with_rights_of
 from millpond.node.sandbox.sandbox import Mount, Sandbox, SandboxRequest
@@ -25,7 +22,8 @@ from millpond.node.task.kept_place import held
 from millpond.node.task.launch import LaunchSpec, ListenMode
 from millpond.node.task.limits import NO_LIMITS, TaskLimits
 from millpond.node.task.records import FILES, TaskFiles, TaskId
-from millpond.node.task.workspace import WORK
+from millpond.node.task.start_plan import Identity, KeptPlacePlan, TaskSocketPlan, TaskStartPlan
+from millpond.node.task.workspace import WORK, make_output
 
 NETWORK = "network.json"
 """Beside the records of a run's tasks: who is in their private network."""
@@ -75,23 +73,29 @@ class _TaskPlace:
 
     workdir: Path
     mounts: tuple[Mount, ...]
-    env: Mapping[str, str]
+    env: dict[str, str]
     owned: tuple[Path, ...]
     at_home: bool = False
 
 
-def order_for(
-    state_dir: Path, start: TaskStart, launch: LaunchSpec, files: TaskFiles, sandbox: Sandbox | None
-) -> dict[str, Any]:
-    """What its supervisor is told; makes the folder of its socket, where it listens on one.
+def plan_start(state_dir: Path, start: TaskStart, launch: LaunchSpec, sandbox: Sandbox | None) -> TaskStartPlan:
+    """The plan of one start; makes the folders that have to exist before it.
+
+    Args:
+        sandbox: what keeps the task apart; None: nothing.
 
     Raises:
-        OSError: that folder cannot be made.
+        InvalidInputError: it has a variable that no container can be given.
+        OSError: a folder cannot be made.
     """
+    files = TaskFiles.of(state_dir, start.id)
+    files.record.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if launch.workspace is not None and launch.workspace.empty:
+        make_output(files.record.parent)  # here, where it costs less than the import that the supervisor would need
     argv, identity, workspace = launch.argv_of(start.role), launch.identity, launch.workspace
     inside = held(argv, files.failure, launch.notice_signal) if launch.keep_s else argv
-    door = _door(state_dir, start, launch, files)
-    place = _place(state_dir, start, launch, files, door)
+    socket = _socket(state_dir, start, launch, files)
+    place = _place(state_dir, start, launch, files, socket)
     wrapped, container = None, None
     if launch.container is not None:
         name = container_name(files.record, start.decision)
@@ -109,7 +113,7 @@ def order_for(
             () if launch.account is None else launch.account.hidden,
             launch.amounts_of(start.role).processes,
         )
-        wrapped, container = order_of(launch.container, container_task)
+        wrapped, container = plan_container(launch.container, container_task)
     elif sandbox is not None:
         installed = _installed(argv[0], start.env)
         request = SandboxRequest(
@@ -122,36 +126,35 @@ def order_for(
             own_shared_memory=launch.own_shared_memory and start.held_by is not SliceHold.MPS,
         )
         wrapped = sandbox.around(inside, request)
-    return {
-        "record": _record(start, launch)
-        | {
-            "sandboxed": wrapped is not None,
-            "container": "" if container is None else container["name"],
-            "detached": container is not None and not container["leads"],
-            "door": "" if door is None else Path(door["door"]).stem,
-            "takes_ports": door is not None,
-            "private": door is not None and door["network"] is not None,
-        },
-        "command": argv,
-        "stdin": str(files.input) if launch.reads_input else None,
-        "shutdown_grace_s": launch.shutdown_grace_s,
-        "wrapped": wrapped,
-        "container": container,
-        "workdir": str(place.workdir),
-        "workspace": None if workspace is None or workspace.empty else workspace.plain(),
-        "env": place.env,
-        "kill_counter": str(memory_cgroup.own_kill_counter() if container is None else memory_cgroup.WHOLE_MACHINE),
-        # Only who is not root needs a user namespace to make a sandbox.
-        "limits": start.limits.plain(apart=container is None and wrapped is not None and os.geteuid() != 0),
-        "named": _named(state_dir, launch),
-        "takes_open": sandbox is not None and sandbox.takes_open,
-        "home": str(launch.home) if place.at_home else None,
-        "identity": None if identity is None else identity.plain(),
-        "own_folder": place.workdir.is_relative_to(state_dir),
-        "owned": [str(folder) for folder in place.owned if identity is not None],
-        "door": door,
-        "keep": {"report": str(files.failure), "for_s": launch.keep_s, "held": inside} if launch.keep_s else None,
+    record = _record(start, launch) | {
+        "sandboxed": wrapped is not None,
+        "container": "" if container is None else container.name,
+        "detached": container is not None and not container.leads,
+        "door": "" if socket is None else Path(socket.path).stem,
+        "private": socket is not None and socket.network is not None,
     }
+    return TaskStartPlan(
+        record=record,
+        command=argv,
+        workdir=str(place.workdir),
+        env=place.env,
+        wrapped=wrapped,
+        kill_counter=str(memory_cgroup.own_kill_counter() if container is None else memory_cgroup.WHOLE_MACHINE),
+        shutdown_grace_s=launch.shutdown_grace_s,
+        # Only an account other than root needs a user namespace to make a sandbox.
+        limits=start.limits.in_force(apart=container is None and wrapped is not None and os.geteuid() != 0),
+        input=str(files.input) if launch.reads_input else None,
+        workspace=None if workspace is None or workspace.empty else workspace.plain(),
+        identity=None if identity is None else Identity(identity.uid, identity.gid, identity.groups),
+        owned=[str(folder) for folder in place.owned if identity is not None],
+        own_folder=place.workdir.is_relative_to(state_dir),
+        home=str(launch.home) if place.at_home else None,
+        named=_named(state_dir, launch),
+        takes_open=sandbox is not None and sandbox.takes_open,
+        container=container,
+        socket=socket,
+        keep=KeptPlacePlan(str(files.failure), launch.keep_s, inside) if launch.keep_s else None,
+    )
 
 
 def _record(start: TaskStart, launch: LaunchSpec) -> dict[str, Any]:
@@ -164,16 +167,16 @@ def _record(start: TaskStart, launch: LaunchSpec) -> dict[str, Any]:
         "node": start.node,
         "decision": start.decision,
         "server": start.server,
-        "devices": start.devices,
+        "devices": list(start.devices),
         "notice_signal": launch.notice_signal,
         "saves": bool(launch.checkpoint_signal),
         "limited_by": start.limits.kind.value,
         "memory_limit_mib": start.limits.memory_mib,
-        "groups": [group["folder"] for group in start.limits.groups],
-        "cpus": list(start.limits.cpus),
+        "groups": start.limits.process.folders,
+        "cpus": list(start.limits.process.cpus),
         "port": start.port,
         "access_key": start.access_key,
-        "grants": [dataclasses.astuple(grant) for grant in start.grants],
+        "grants": [list(dataclasses.astuple(grant)) for grant in start.grants],
         "share_class": launch.share_class.value,
         "escapes": launch.slice_rules.escapes.value,
         "held_by": start.held_by.value,
@@ -182,7 +185,7 @@ def _record(start: TaskStart, launch: LaunchSpec) -> dict[str, Any]:
 
 
 def _place(
-    state_dir: Path, start: TaskStart, launch: LaunchSpec, files: TaskFiles, door: Mapping[str, Any] | None
+    state_dir: Path, start: TaskStart, launch: LaunchSpec, files: TaskFiles, socket: TaskSocketPlan | None
 ) -> _TaskPlace:
     attempt_dir, workspace, identity = files.record.parent, launch.workspace, launch.identity
     workdir, mounts, env, owned = launch.workdir, list[Mount](), dict(start.env), [attempt_dir / FILES]
@@ -201,17 +204,17 @@ def _place(
         owned.append(workdir)
     if launch.home is not None and launch.home.is_dir():
         mounts.append(Mount(launch.home, writable=True))
-    if door is not None and door["program"] is not None:
-        behind = Path(door["program"]).parent
+    if socket is not None and socket.program is not None:
+        behind = Path(socket.program).parent
         mounts.append(Mount(behind, writable=True))
         owned.append(behind)
-        env["MILLPOND_SOCKET"] = door["program"]
+        env["MILLPOND_SOCKET"] = socket.program
     env |= {LOG_VARIABLE: str(files.log), "MILLPOND_NOTICE_SIGNAL": launch.notice_signal}
     return _TaskPlace(workdir, tuple(mounts), env, tuple(owned), at_home)
 
 
-def _door(state_dir: Path, start: TaskStart, launch: LaunchSpec, files: TaskFiles) -> dict[str, Any] | None:
-    """How people get to the task's program, where not by a port of the machine; makes the folder of its socket."""
+def _socket(state_dir: Path, start: TaskStart, launch: LaunchSpec, files: TaskFiles) -> TaskSocketPlan | None:
+    """How the task's program is reached, if not at a port of the machine; makes the folder of its socket."""
     on_socket = start.port is not None and launch.listening is ListenMode.SOCKET
     if not on_socket and not start.private_network:
         return None
@@ -220,12 +223,12 @@ def _door(state_dir: Path, start: TaskStart, launch: LaunchSpec, files: TaskFile
     if on_socket:
         program = folder_behind(state_dir, name) / PROGRAM_SOCKET
         program.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return {
-        "door": str(door_of(state_dir, name)),
-        "port": start.port,
-        "program": None if program is None else str(program),
-        "network": str(files.record.with_name(NETWORK)) if start.private_network else None,
-    }
+    return TaskSocketPlan(
+        path=str(door_of(state_dir, name)),
+        port=start.port,
+        program=None if program is None else str(program),
+        network=str(files.record.with_name(NETWORK)) if start.private_network else None,
+    )
 
 
 def _named(state_dir: Path, launch: LaunchSpec) -> list[str]:
