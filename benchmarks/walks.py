@@ -25,7 +25,8 @@ from pathlib import Path
 from types import FrameType
 
 import millpond
-from millpond.engines.local.engine import EngineOptions, LocalEngine
+from millpond.engines.local.engine import LocalEngine
+from millpond.engines.local.options import EngineOptions
 from millpond.model.decisions import Grant, Placement, Start
 from millpond.model.devices import Device
 from millpond.model.nodes import Node

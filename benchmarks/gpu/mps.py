@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from gpu.bench import Bench
+from millpond.model.decisions import Grant
 from millpond.model.errors import UnavailableError
-from millpond.node.sharing.backend import Slice
+from millpond.model.sharing import ShareClass
 from millpond.node.sharing.mps import MpsEnforcer
 from millpond.node.task.records import TaskId
 
@@ -37,9 +38,9 @@ class Pack:
             UnavailableError: the daemon does not come up.
         """
         device = self.bench.device
-        part = Slice(device.uuid, memory_mib or device.memory_mib, limit_milli, limit_milli)
+        part = Grant(device.uuid, limit_milli, limit_milli, memory_mib or device.memory_mib)
         task = TaskId("measurement", 1, next(self.numbers))
-        found = self.hold.prepare(task, self.bench.folder / f"client-{task.task}", [part], None)
+        found = self.hold.prepare(task, self.bench.folder / f"client-{task.task}", [part], ShareClass.NORMAL, None)
         self.tasks.append(task)
         return dict(found.env)
 

@@ -9,7 +9,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from millpond.engines.local.engine import EngineOptions, LocalEngine
+from millpond.engines.local.engine import LocalEngine
+from millpond.engines.local.options import EngineOptions
 from millpond.model.confinement import Confinement, NetworkScope
 from millpond.model.decisions import Decision, Grant, Placement, Start, Stop
 from millpond.model.errors import NotFoundError

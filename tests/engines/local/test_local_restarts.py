@@ -226,7 +226,8 @@ def test_only_what_runs_is_looked_at_after_a_restart(bench: Bench) -> None:
 SERVER = """
 import os, signal, sys, threading
 from pathlib import Path
-from millpond.engines.local.engine import EngineOptions, LocalEngine
+from millpond.engines.local.engine import LocalEngine
+from millpond.engines.local.options import EngineOptions
 from millpond.model.decisions import Placement, Start
 from millpond.model.reasons import Cause
 from millpond.node.task.launch import LaunchSpec
@@ -236,7 +237,7 @@ state, work = Path(sys.argv[1]), Path(sys.argv[2])
 woken = threading.Event()
 launch = LaunchSpec("echo ran >> ran; while ! test -e go; do sleep 0.02; done; exit 5", work)
 machine = describe_machine("2x8:V100-32GB")
-engine = LocalEngine(machine, state, lambda job: launch, EngineOptions(wake=woken.set))
+engine = LocalEngine(machine, state, lambda job: launch, EngineOptions(wake=woken.set, servers=("own",)))
 engine.apply([Start(1, "job", 1, Cause.FITS, (Placement(0, "worker", "fake-1"),))])
 woken.wait(60)
 os.kill(os.getpid(), signal.SIGKILL)

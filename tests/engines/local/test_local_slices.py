@@ -16,14 +16,14 @@ from millpond.model.devices import Device
 from millpond.model.events import Confirmed, Ended, Event, Noted, Refused, SuspendRequested
 from millpond.model.nodes import Node
 from millpond.model.reasons import Cause
-from millpond.model.sharing import EscapePolicy, SliceHold, SliceRules
+from millpond.model.sharing import EscapePolicy, ShareClass, SliceHold, SliceRules
 from millpond.model.states import Outcome
 from millpond.model.telemetry import DeviceSample, ProcessSample
 from millpond.node.devices.fake import FakeVendor
 from millpond.node.host import procfs
 from millpond.node.host.machine import Machine
 from millpond.node.sandbox.detection import SandboxMode, find_sandbox
-from millpond.node.sharing.backend import Capability, Owner, Slice, TaskEnv
+from millpond.node.sharing.backend import Capability, Owner, TaskEnv
 from millpond.node.sharing.gate_enforcer import GateEnforcer
 from millpond.node.task.records import TaskId
 from millpond.server.operations.sharing_check import escapes
@@ -327,9 +327,11 @@ class Pack(GateEnforcer):
         super().__init__(cache, cards)
         self.tasks: set[TaskId] = set()
 
-    def prepare(self, task: TaskId, folder: Path, slices: Sequence[Slice], owner: Owner | None) -> TaskEnv:
+    def prepare(
+        self, task: TaskId, folder: Path, grants: Sequence[Grant], share_class: ShareClass, owner: Owner | None
+    ) -> TaskEnv:
         self.tasks.add(task)
-        return super().prepare(task, folder, slices, owner)
+        return super().prepare(task, folder, grants, share_class, owner)
 
     def mates(self, task: TaskId) -> frozenset[TaskId]:
         return frozenset(self.tasks - {task})

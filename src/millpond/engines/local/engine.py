@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from millpond.engines.local.executor import Executor, ExecutorDependencies
+from millpond.engines.local.executor import Executor
 from millpond.engines.local.health import HealthListener, HealthWatch
+from millpond.engines.local.options import EngineOptions
 from millpond.engines.local.outbox import Outbox
 from millpond.model.decisions import Decision
 from millpond.model.devices import Device, DeviceHealth
@@ -22,43 +21,10 @@ from millpond.model.events import Event
 from millpond.model.telemetry import SliceReading
 from millpond.node.devices.failed_devices import FailedDevices
 from millpond.node.host.machine import Machine
-from millpond.node.sandbox.sandbox import Sandbox
-from millpond.node.sharing.agent_lock import AgentLock
-from millpond.node.sharing.backend import SliceEnforcer
 from millpond.node.task import runner
 from millpond.node.task import running_tasks as running
 from millpond.node.task.launch import LaunchSpec
-from millpond.node.task.limits import Limiter
 from millpond.node.task.records import RunRecord, TaskId
-
-
-def _nobody() -> None:
-    """Nobody wants to be woken."""
-
-
-@dataclass(frozen=True, slots=True)
-class EngineOptions:
-    """What surrounds an engine.
-
-    Attributes:
-        wake: called from the engine's threads whenever there are new events; must return at once.
-        clock: seconds, for the instants in events.
-        health_interval_s: time between two looks at the devices.
-        sandbox: what tasks are kept apart with; None where they are not.
-        limiter: what keeps tasks to their amounts.
-        holds: what keeps tasks to their slices, by vendor of the device.
-        agent_lock: of this machine; taken where it has real devices.
-        servers: identities of the servers whose tasks are its own; what it starts carries the first.
-    """
-
-    wake: Callable[[], None] = _nobody
-    clock: Callable[[], float] = time.time
-    health_interval_s: float = 10.0
-    sandbox: Sandbox | None = None
-    limiter: Limiter = Limiter()
-    holds: Mapping[str, Sequence[SliceEnforcer]] = field(default_factory=dict)
-    agent_lock: AgentLock = field(default_factory=AgentLock)
-    servers: Sequence[str] = ("",)
 
 
 class LocalEngine:
@@ -82,7 +48,7 @@ class LocalEngine:
         machine: Machine,
         state_dir: Path,
         launch_of: Callable[[str], LaunchSpec],
-        options: EngineOptions = EngineOptions(),
+        options: EngineOptions,
     ) -> None:
         runner.require_pidfd()
         self._state_dir = state_dir.resolve()
@@ -93,13 +59,12 @@ class LocalEngine:
         self._outbox = Outbox(options.clock, options.wake)
         self._loop = asyncio.new_event_loop()
         self._loop.set_exception_handler(self._failed)
-        means = ExecutorDependencies(
-            options.sandbox, options.limiter, options.holds, options.agent_lock, self._unmappable, options.servers
+        self._executor = Executor(
+            machine, self._state_dir, launch_of, self._outbox, self._loop, options, self._unmappable
         )
-        self._executor = Executor(machine, self._state_dir, launch_of, self._outbox, self._loop, means)
         self._health = HealthWatch(
             machine,
-            self._executor.sharing.ours,
+            self._executor.sharing.own_processes,
             HealthListener(self._device_changed, self._program_erred, self._outbox.fail),
         )
         self._thread = threading.Thread(target=self._loop.run_forever, name="local-engine", daemon=True)

@@ -7,15 +7,18 @@ order it can follow.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from millpond.engines.local.admission import Room
 from millpond.engines.local.announcements import Announcements
-from millpond.engines.local.device_sharing import DeviceSharing, Room, SharingCallbacks
+from millpond.engines.local.background import Background
+from millpond.engines.local.device_sharing import DeviceSharing, SharingCallbacks
 from millpond.engines.local.live_tasks import Live, LiveTasks
 from millpond.engines.local.moves import Moves
+from millpond.engines.local.options import EngineOptions
 from millpond.engines.local.outbox import Outbox
 from millpond.engines.local.rendezvous import agree
 from millpond.engines.local.start_pacing import Pace
@@ -27,38 +30,13 @@ from millpond.model.errors import InconsistentStateError, MillpondError, Unavail
 from millpond.model.sharing import EscapePolicy
 from millpond.model.states import Outcome
 from millpond.node.host.machine import Machine
-from millpond.node.sandbox.sandbox import Sandbox
-from millpond.node.sharing.agent_lock import AgentLock
-from millpond.node.sharing.backend import SliceEnforcer
 from millpond.node.sharing.escapes import Escape
 from millpond.node.task.forkserver_client import ForkserverClient
 from millpond.node.task.launch import LaunchSpec
-from millpond.node.task.limits import Limiter
 from millpond.node.task.records import RunRecord, TaskFiles, TaskId, attempt_dir, read_record, running_records
 from millpond.node.task.runner import StopRequest
 
 _UNEXPECTED_GRACE_S = 10.0
-
-
-@dataclass(frozen=True, slots=True)
-class ExecutorDependencies:
-    """What keeps tasks apart, and to their parts.
-
-    Attributes:
-        sandbox: None where tasks are not kept apart.
-        limiter: what keeps tasks to their amounts.
-        holds: what keeps tasks to their slices, by vendor of the device.
-        lock: held by whoever shares out the devices of this machine.
-        on_unmappable: told a node whose driver brings nothing back on other devices.
-        servers: identities of the servers whose tasks are ours; what we start carries the first.
-    """
-
-    sandbox: Sandbox | None
-    limiter: Limiter
-    holds: Mapping[str, Sequence[SliceEnforcer]]
-    lock: AgentLock
-    on_unmappable: Callable[[str], None]
-    servers: Sequence[str]
 
 
 class Executor:
@@ -67,7 +45,7 @@ class Executor:
     Args:
         state_dir: absolute; where records and logs lie.
         launch_of: what a job executes; raises a MillpondError when it does not know.
-        means: what keeps tasks apart, and to their parts.
+        on_unmappable: called with a node whose driver brings nothing back on other devices.
     """
 
     def __init__(
@@ -77,21 +55,25 @@ class Executor:
         launch_of: Callable[[str], LaunchSpec],
         outbox: Outbox,
         loop: asyncio.AbstractEventLoop,
-        means: ExecutorDependencies,
+        options: EngineOptions,
+        on_unmappable: Callable[[str], None],
     ) -> None:
         self.live = LiveTasks(state_dir, loop, self._task_ended)
         self._ending: dict[TaskId, StopRequest] = {}
         self._kept: set[TaskId] = set()
-        callers = SharingCallbacks(
-            self._lost, self._escaped, self._displaced, means.on_unmappable, self._ending.__contains__
+        callbacks = SharingCallbacks(
+            self._lost, self._escaped, self._displaced, on_unmappable, self._ending.__contains__
         )
-        self.sharing = DeviceSharing(machine, state_dir, self.live, loop, callers, means.holds, means.lock)
+        background = Background(loop)
+        self.sharing = DeviceSharing(
+            machine, state_dir, self.live, background, callbacks, options.holds, options.agent_lock
+        )
         self.announcements = Announcements(state_dir, loop, self._task_kept)
-        self._moves = Moves(self.live, self.sharing, outbox, self._dispatch_all)
-        self.forkserver = ForkserverClient(means.limiter.supervisors)
-        self._servers = frozenset(("", *means.servers))  # tasks of earlier versions carry none
+        self._moves = Moves(self.live, self.sharing.suspension, background, outbox, self._dispatch_all)
+        self.forkserver = ForkserverClient(options.limiter.supervisors)
+        self._servers = frozenset(options.servers)
         self._site = StartContext(
-            machine, state_dir, self.live, self.forkserver, loop, means.sandbox, means.limiter, means.servers[0]
+            machine, state_dir, self.live, self.forkserver, loop, options.sandbox, options.limiter, options.servers[0]
         )
         self._launch_of = launch_of
         self._outbox = outbox
@@ -199,13 +181,13 @@ class Executor:
         pending.choose_ports({*taken, meeting.port})
         self._pending[decision.job] = (pending, meeting.port)
 
-        def roomed(room: Room) -> None:
+        def admitted(room: Room) -> None:
             if room.refusal is not None:
                 pending.refuse(room.refusal)
             else:
                 self._pace.enter(partial(pending.begin, meeting, room.envs))
 
-        self.sharing.admit(pending.requests, roomed)
+        self.sharing.admit(pending.tasks, launch, admitted)
 
     def _start_answered(self, pending: PendingStart) -> None:
         """Say how a start went, then what has happened since, then do what waited for it."""
@@ -245,7 +227,7 @@ class Executor:
     def _warn_of_absence(self, task: TaskId, grace_s: float) -> None:
         """A task that is to end while its memory is on the host does not get its device back for that: others may have
         been given it."""
-        if grace_s > 0 and task not in self._ending and self.sharing.is_away(task):
+        if grace_s > 0 and task not in self._ending and self.sharing.suspension.is_swapped(task):
             self._outbox.note(
                 task.job,
                 f"task {task.task} is told to end while its device memory is in host memory: what it asks of its "

@@ -78,6 +78,11 @@ class LiveTasks:
         """One that runs; any thread may ask."""
         return self._tasks.get(task)
 
+    def record(self, task: TaskId) -> RunRecord | None:
+        """Of one that runs; any thread may ask."""
+        live = self._tasks.get(task)
+        return None if live is None else live.record
+
     def move(self, task: TaskId, grants: Sequence[Grant], left: Sequence[str]) -> None:
         """It is on other devices from now on; any thread may say so."""
         with self._guard:  # lest one that has just ended comes back

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from millpond.engines.local.device_sharing import DeviceSharing
+from millpond.engines.local.background import Background
 from millpond.engines.local.live_tasks import LiveTasks
 from millpond.engines.local.outbox import Outbox
+from millpond.engines.local.suspension import Suspension
 from millpond.engines.local.verdicts import Refusal
 from millpond.model.decisions import Decision, Migrate, Resume, Suspend, SuspendMode
 from millpond.node.sharing.backend import MoveOutcome, MoveResult
@@ -20,14 +21,20 @@ class Moves:
     """All jobs that are being suspended, resumed or migrated. Lives on the engine's loop.
 
     Args:
-        go_on: told the decisions that had to wait, in their order.
+        go_on: called with the decisions that had to wait, in their order.
     """
 
     def __init__(
-        self, live: LiveTasks, sharing: DeviceSharing, outbox: Outbox, go_on: Callable[[Sequence[Decision]], None]
+        self,
+        live: LiveTasks,
+        suspension: Suspension,
+        background: Background,
+        outbox: Outbox,
+        go_on: Callable[[Sequence[Decision]], None],
     ) -> None:
         self._live = live
-        self._sharing = sharing
+        self._suspension = suspension
+        self._background = background
         self._outbox = outbox
         self._go_on = go_on
         self._waiting: dict[str, list[Decision]] = {}
@@ -44,12 +51,12 @@ class Moves:
         tasks = self._tasks(decision)
 
         def leave() -> Refusal | None:
-            frozen = [task for task in tasks if self._sharing.is_frozen(task)]
-            answers = self._sharing.suspend(tasks, decision.mode)
+            frozen = [task for task in tasks if self._suspension.is_frozen(task)]
+            answers = self._suspension.suspend(tasks, decision.mode)
             failed = _failure(answers)
             if failed is not None:
-                self._sharing.resume([task for task, answer in zip(tasks, answers, strict=True) if answer.ok])
-                self._sharing.suspend(frozen, SuspendMode.FREEZE)
+                self._suspension.resume([task for task, answer in zip(tasks, answers, strict=True) if answer.ok])
+                self._suspension.suspend(frozen, SuspendMode.FREEZE)
             return failed
 
         self._begin(decision, leave)
@@ -58,20 +65,20 @@ class Moves:
         """Let a job go on: all its tasks."""
         tasks = self._tasks(decision)
         grants = () if decision.placement is None else decision.placement.grants
-        self._begin(decision, lambda: _failure(self._sharing.resume(tasks, grants), lost_too=True))
+        self._begin(decision, lambda: _failure(self._suspension.resume(tasks, grants), lost_too=True))
 
     def migrate(self, decision: Migrate) -> None:
         """Take a job's only task to other devices as it runs."""
         task = TaskId(decision.job, decision.attempt, decision.placement.task)
         grants = decision.placement.grants
-        self._begin(decision, lambda: _failure([self._sharing.migrate(task, grants)], lost_too=True))
+        self._begin(decision, lambda: _failure([self._suspension.migrate(task, grants)], lost_too=True))
 
     def _tasks(self, decision: Decision) -> list[TaskId]:
         return [live.record.id for live in self._live.of_run(decision.job, decision.attempt)]
 
     def _begin(self, decision: Decision, act: Callable[[], Refusal | None]) -> None:
         self._waiting[decision.job] = []
-        self._sharing.in_background(act, lambda refusal: self._arrived(decision, refusal))
+        self._background.run(act, lambda refusal: self._arrived(decision, refusal))
 
     def _arrived(self, decision: Decision, refusal: Refusal | None) -> None:
         if refusal is None:

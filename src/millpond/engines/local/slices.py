@@ -3,26 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from millpond.model.decisions import Grant
 from millpond.model.devices import Device
 from millpond.model.errors import InvalidInputError, MillpondError, UnavailableError
 from millpond.model.sharing import SliceHold
-from millpond.node.sharing.backend import Slice, SliceEnforcer, SliceUsage, TaskEnv
+from millpond.node.sharing.backend import SliceEnforcer, SliceUsage, TaskEnv
 from millpond.node.task.launch import LaunchSpec
 from millpond.node.task.records import RunRecord, TaskFiles, TaskId
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """A task that is to start with these parts of devices."""
-
-    task: TaskId
-    node: str
-    grants: tuple[Grant, ...]
-    launch: LaunchSpec
 
 
 class Slices:
@@ -40,26 +29,26 @@ class Slices:
         self._state_dir = state_dir
         self._of_task: dict[TaskId, SliceEnforcer] = {}
 
-    def concern(self, request: Request) -> bool:
-        """Whether a task gets less than a whole card."""
-        return bool(self._cut(request.grants)) or self._are_instances(request.grants)
+    def concern(self, grants: Sequence[Grant]) -> bool:
+        """Whether these are less than whole cards."""
+        return bool(self._cut(grants)) or self._are_instances(grants)
 
-    def prepare(self, request: Request) -> TaskEnv | None:
+    def prepare(self, task: TaskId, grants: Sequence[Grant], launch: LaunchSpec) -> TaskEnv | None:
         """What holds a task to its slices; None when it has none. Blocks, the first time for seconds.
 
         Raises:
             InvalidInputError: nothing could run in such a slice.
             UnavailableError: nothing holds it, and its pool requires that something does.
         """
-        if self._are_instances(request.grants):
+        if self._are_instances(grants):
             return TaskEnv(SliceHold.MIG)
-        cut = self._cut(request.grants)
+        cut = self._cut(grants)
         if not cut:
             return None
         for grant in cut:
             self._require_room(grant)
-        env = self._held(request, cut)
-        if env.hold is SliceHold.NOTHING and request.launch.slice_rules.required:
+        env = self._held(task, cut, launch)
+        if env.hold is SliceHold.NOTHING and launch.slice_rules.required:
             raise UnavailableError(
                 f"nothing would keep it to its slice: {env.reason}",
                 "its pool requires that (enforce: required); mend the machine, ask for a whole card, or use another "
@@ -120,8 +109,8 @@ class Slices:
         if hold is not None:
             hold.release(task)
 
-    def _held(self, request: Request, cut: tuple[Grant, ...]) -> TaskEnv:
-        wanted = request.launch.slice_rules.hold
+    def _held(self, task: TaskId, cut: Sequence[Grant], launch: LaunchSpec) -> TaskEnv:
+        wanted = launch.slice_rules.hold
         hold = self._hold_of(cut, wanted)
         if hold is None:
             vendor = self._devices[cut[0].device].vendor
@@ -129,23 +118,18 @@ class Slices:
         capability = hold.probe()
         if not capability.usable:
             return TaskEnv(SliceHold.NOTHING, capability.reason)
-        launch = request.launch
-        slices = [
-            Slice(grant.device, grant.memory_mib, grant.compute_milli, grant.limit_milli, launch.share_class)
-            for grant in cut
-        ]
         owner = None if launch.identity is None else (launch.identity.uid, launch.identity.gid)
         try:
-            env = hold.prepare(request.task, self._folder(request.task), slices, owner)
+            env = hold.prepare(task, self._folder(task), cut, launch.share_class, owner)
         except (MillpondError, OSError) as error:
             return TaskEnv(SliceHold.NOTHING, str(error))
-        self._of_task[request.task] = hold
+        self._of_task[task] = hold
         return env
 
-    def _cut(self, grants: tuple[Grant, ...]) -> tuple[Grant, ...]:
+    def _cut(self, grants: Sequence[Grant]) -> tuple[Grant, ...]:
         return tuple(grant for grant in grants if self._is_cut(grant))
 
-    def _are_instances(self, grants: tuple[Grant, ...]) -> bool:
+    def _are_instances(self, grants: Sequence[Grant]) -> bool:
         """Whole instances are cut by the card itself; a part of one is a slice like any other."""
         devices = [self._devices.get(grant.device) for grant in grants]
         cut_by_card = any(device is not None and device.parent for device in devices)
@@ -155,7 +139,7 @@ class Slices:
         device = self._devices.get(grant.device)
         return device is not None and not device.fake and grant.is_part_of(device)
 
-    def _hold_of(self, grants: tuple[Grant, ...], kind: SliceHold) -> SliceEnforcer | None:
+    def _hold_of(self, grants: Sequence[Grant], kind: SliceHold) -> SliceEnforcer | None:
         device = self._devices.get(grants[0].device) if grants else None
         holds = () if device is None else self._holds.get(device.vendor, ())
         return next((hold for hold in holds if hold.kind is kind), None)

@@ -14,7 +14,6 @@ from pathlib import Path
 from millpond.engines.local.live_tasks import LiveTasks
 from millpond.engines.local.ports import free_port
 from millpond.engines.local.rendezvous import Rendezvous
-from millpond.engines.local.slices import Request
 from millpond.engines.local.verdicts import Refusal, refusal_of
 from millpond.model.confinement import Confinement, loosest
 from millpond.model.decisions import Decision, Placement, Start
@@ -75,6 +74,7 @@ class PendingStart:
     """A start on its way.
 
     Attributes:
+        tasks: all that it is to start, each with its place.
         refusal: why it fails, as soon as it does.
         ended: records of tasks that were over before the start was answered.
         deferred: decisions about the same job that wait for the answer.
@@ -88,6 +88,7 @@ class PendingStart:
         self, decision: Start, launch: LaunchSpec, site: StartContext, on_answer: Callable[[PendingStart], None]
     ) -> None:
         self.decision = decision
+        self.tasks = {TaskId(decision.job, decision.attempt, placed.task): placed for placed in decision.placements}
         self.refusal: Refusal | None = None
         self.ended: list[RunRecord] = []
         self.deferred: list[Decision] = []
@@ -112,11 +113,6 @@ class PendingStart:
         return StartState.UNDOING if self._site.live.of_start(self.decision.id) else StartState.REFUSED
 
     @property
-    def tasks(self) -> list[TaskId]:
-        """All that it is to start."""
-        return [TaskId(self.decision.job, self.decision.attempt, placed.task) for placed in self.decision.placements]
-
-    @property
     def keeps_places(self) -> bool:
         """Whether the place of a task that fails is kept."""
         return self._launch.keep_s > 0
@@ -139,14 +135,6 @@ class PendingStart:
             for placed in self.decision.placements:
                 self.ports[placed.task] = free_port({*taken, *self.ports.values()})
 
-    @property
-    def requests(self) -> list[Request]:
-        """What its tasks are to hold."""
-        return [
-            Request(task, placed.node, placed.grants, self._launch)
-            for task, placed in zip(self.tasks, self.decision.placements, strict=True)
-        ]
-
     def refuse(self, refusal: Refusal) -> None:
         """Give up before anything was started."""
         self.refusal = refusal
@@ -162,8 +150,7 @@ class PendingStart:
         """
         self._on_settled = on_settled
         self._port = meeting.port
-        for placed in self.decision.placements:
-            task = TaskId(self.decision.job, self.decision.attempt, placed.task)
+        for task, placed in self.tasks.items():
             try:
                 start = self._task_start(task, placed, meeting, envs.get(task, _UNSLICED))
                 plan = plan_start(self._site.state_dir, start, self._launch, self._site.sandbox)

@@ -11,7 +11,7 @@ static bool charge_context(void) { return gate_charge(gate.control->context_byte
 
 static void note_context(CUresult result, CUcontext *context) {
     uint64_t bytes = gate.control->context_bytes;
-    if (result) gate_refund(bytes);
+    if (result) gate_release_quota(bytes);
     else ledger_add((struct charge){.key = (uint64_t)*context, .bytes = bytes, .context = *context});
 }
 

@@ -32,10 +32,10 @@ static inline bool gate_ready(void) { return LIKELY(gate.slot != NULL) || gate_a
 
 // Charges memory to the slice: false when the cap does not allow it. region.c
 bool gate_charge(uint64_t bytes);
-void gate_refund(uint64_t bytes);
+void gate_release_quota(uint64_t bytes);
 uint64_t gate_charged(void);  // by all processes of the slice
 // Empties the slots of processes that died without giving them back.
-void gate_bury_the_dead(void);
+void gate_reap_dead(void);
 
 uint64_t gate_now(void);
 // Waits for a word to change, or for a time; shared between processes or not.

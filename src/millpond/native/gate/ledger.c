@@ -78,7 +78,7 @@ void ledger_count(uint64_t handle, int references, int mappings) {
         }
     }
     pthread_mutex_unlock(&mutex);
-    if (freed) gate_refund(freed);
+    if (freed) gate_release_quota(freed);
 }
 
 static void drop(CUcontext context, uint64_t owner) {
@@ -92,7 +92,7 @@ static void drop(CUcontext context, uint64_t owner) {
         charge->key = GONE;
     }
     pthread_mutex_unlock(&mutex);
-    if (freed) gate_refund(freed);
+    if (freed) gate_release_quota(freed);
 }
 
 void ledger_drop_context(CUcontext context) { drop(context, 0); }

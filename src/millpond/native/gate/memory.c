@@ -22,7 +22,7 @@ static void note(uint64_t key, uint64_t bytes, uint64_t owner) {
     bool known_ = gate_ready() && ledger_take((uint64_t)(key_), &charge_);     \
     CUresult result_ = (call_);                                                \
     if (known_ && result_) ledger_add(charge_);                                \
-    if (known_ && !result_) gate_refund(charge_.bytes);                        \
+    if (known_ && !result_) gate_release_quota(charge_.bytes);                        \
     return result_
 
 // The body of most hooks: charge, call, and note or refund.
@@ -30,7 +30,7 @@ static void note(uint64_t key, uint64_t bytes, uint64_t owner) {
     uint64_t charged_ = (bytes_);                            \
     if (!gate_charge(charged_)) return CUDA_OUT_OF_MEMORY;   \
     CUresult result_ = (call_);                              \
-    if (result_) gate_refund(charged_);                      \
+    if (result_) gate_release_quota(charged_);                      \
     else note((uint64_t)(key_), charged_, (uint64_t)(owner_)); \
     return result_
 
@@ -70,10 +70,10 @@ HOOK CUresult cuMemAllocPitch_v2(CUdeviceptr *pointer, size_t *pitch, size_t wid
     uint64_t bytes = result ? 0 : *pitch * height;
     if (bytes > guess && !gate_charge(bytes - guess)) {
         REAL_AS(cuMemFree_v2, CUresult(CUdeviceptr))(*pointer);
-        gate_refund(guess);
+        gate_release_quota(guess);
         return CUDA_OUT_OF_MEMORY;
     }
-    if (bytes < guess) gate_refund(guess - bytes);
+    if (bytes < guess) gate_release_quota(guess - bytes);
     if (!result) note(*pointer, bytes, 0);
     return result;
 }
@@ -91,7 +91,7 @@ HOOK CUresult cuMemCreate(CUhandle *handle, size_t bytes, const void *properties
     if (!gate_charge(bytes)) return CUDA_OUT_OF_MEMORY;
     CUresult result = REAL(cuMemCreate)(handle, bytes, properties, flags);
     // Not the context's: such memory outlives it.
-    if (result) gate_refund(bytes);
+    if (result) gate_release_quota(bytes);
     else ledger_add((struct charge){.key = *handle, .bytes = bytes, .references = 1});
     return result;
 }

@@ -95,7 +95,7 @@ static bool admit(const struct lane *lane, uint64_t expected_ns) {
         }
         if (verdict.wait == FOR_TIME && !budget_in_flight()) turn_release(now);
         pthread_mutex_unlock(&pacing.mutex);
-        if (verdict.wait == FOR_WORK && now - from > LONGEST_WORK_NS) gate_bury_the_dead();
+        if (verdict.wait == FOR_WORK && now - from > LONGEST_WORK_NS) gate_reap_dead();
         if (verdict.wait == FOR_WORK) gate_wait(&pacing.completed, completed, LONGEST_NAP_NS, false);
         else if (verdict.wait == FOR_TURN) turn_await();
         else rest(verdict.nap_ns);

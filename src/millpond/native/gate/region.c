@@ -194,7 +194,7 @@ static uint64_t sum(void) {
 }
 
 // Each slot is locked while it is emptied, so that nobody takes it meanwhile.
-void gate_bury_the_dead(void) {
+void gate_reap_dead(void) {
     struct flock lock;
     for (int index = 0; index < GATE_SLOTS; index++) {
         struct gate_slot *slot = &gate.usage->slot[index];
@@ -211,7 +211,7 @@ bool gate_charge(uint64_t bytes) {
     lock_byte(F_SETLKW, GATE_CHARGE_LOCK, F_WRLCK, &lock);
     uint64_t cap = gate.control->cap_bytes;
     if (!cap) cap = UINT64_MAX;
-    if (bytes > cap || sum() > cap - bytes) gate_bury_the_dead();
+    if (bytes > cap || sum() > cap - bytes) gate_reap_dead();
     bool fits = bytes <= cap && sum() <= cap - bytes;
     if (fits) {
         slot->used_bytes += bytes;
@@ -224,7 +224,7 @@ bool gate_charge(uint64_t bytes) {
     return fits;
 }
 
-void gate_refund(uint64_t bytes) {
+void gate_release_quota(uint64_t bytes) {
     if (gate.slot) gate.slot->used_bytes -= bytes;
 }
 

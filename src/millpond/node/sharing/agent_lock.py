@@ -9,6 +9,7 @@ import contextlib
 import fcntl
 import os
 import tempfile
+import threading
 from pathlib import Path
 
 from millpond.model.errors import ConflictError
@@ -28,16 +29,23 @@ class AgentLock:
     def __init__(self, path: Path | None = None) -> None:
         self._path = path or Path(tempfile.gettempdir(), "millpond-devices.lock")
         self._file = -1
+        self._guard = threading.Lock()
 
     def take(self, who: str) -> None:
-        """Take it, and write down who has it; nothing happens where it is ours already.
+        """Take it, and write down who has it; nothing happens if it is ours already. Any thread.
 
         Raises:
             AnotherAgentError: somebody else has it.
             OSError: it cannot be made.
         """
-        if self._file >= 0:
-            return
+        with self._guard:
+            if self._file < 0:
+                self._file = self._locked()
+                with contextlib.suppress(OSError):  # another user's file can be locked, not written
+                    os.ftruncate(self._file, 0)
+                    os.pwrite(self._file, f"{who}\n".encode(), 0)
+
+    def _locked(self) -> int:
         # Opened without O_CREAT first: the kernel lets nobody create over a file of somebody else's in /tmp.
         try:
             file = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
@@ -54,10 +62,7 @@ class AgentLock:
                 f"another server shares out the devices of this machine ({holder or 'it does not say who it is'})",
                 "stop it, or submit to it; here, slices and swapping are refused until then",
             ) from None
-        self._file = file
-        with contextlib.suppress(OSError):  # another user's file can be locked, not written
-            os.ftruncate(file, 0)
-            os.pwrite(file, f"{who}\n".encode(), 0)
+        return file
 
     def holder(self) -> str:
         """Who has it, by their own account; empty when nobody has."""

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Protocol, TypeAlias
 
+from millpond.model.decisions import Grant
 from millpond.model.sharing import ShareClass, SliceHold
 from millpond.node.sandbox.sandbox import Mount
 from millpond.node.task.records import TaskId
@@ -65,22 +66,6 @@ class Capability:
 
 
 @dataclass(frozen=True, slots=True)
-class Slice:
-    """A task's part of one device.
-
-    Attributes:
-        device: by UUID.
-        compute_milli, limit_milli: guaranteed compute, and the most of it while others are idle.
-    """
-
-    device: str
-    memory_mib: int
-    compute_milli: int
-    limit_milli: int
-    share_class: ShareClass = ShareClass.NORMAL
-
-
-@dataclass(frozen=True, slots=True)
 class TaskEnv:
     """What a task must be started with, so that its slices hold.
 
@@ -128,11 +113,14 @@ class SliceEnforcer(Protocol):
     def probe(self) -> Capability:
         """Whether it works on this machine; may take seconds the first time."""
 
-    def prepare(self, task: TaskId, folder: Path, slices: Sequence[Slice], owner: Owner | None) -> TaskEnv:
+    def prepare(
+        self, task: TaskId, folder: Path, grants: Sequence[Grant], share_class: ShareClass, owner: Owner | None
+    ) -> TaskEnv:
         """Make what the task needs before it starts. Made again for the same task, it is the same.
 
         Args:
             folder: its own, where files may lie; made if missing.
+            grants: its parts of devices.
             owner: whom it runs as; None: as we do.
 
         Raises:

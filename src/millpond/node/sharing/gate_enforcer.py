@@ -11,10 +11,11 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
+from millpond.model.decisions import Grant
 from millpond.model.errors import MillpondError, UnavailableError
 from millpond.model.sharing import ShareClass, SliceHold
 from millpond.node.sandbox.sandbox import Mount
-from millpond.node.sharing.backend import Capability, Owner, Slice, SliceUsage, TaskEnv
+from millpond.node.sharing.backend import Capability, Owner, SliceUsage, TaskEnv
 from millpond.node.sharing.gate.building import environment, library
 from millpond.node.sharing.gate.region import CONTROL, SHARED, USAGE, GateRegion, GateSettings, GateUsage
 from millpond.node.task.records import TaskId
@@ -54,14 +55,16 @@ class GateEnforcer:
             return Capability(False, str(error))
         return Capability(True)
 
-    def prepare(self, task: TaskId, folder: Path, slices: Sequence[Slice], owner: Owner | None) -> TaskEnv:
+    def prepare(
+        self, task: TaskId, folder: Path, grants: Sequence[Grant], share_class: ShareClass, owner: Owner | None
+    ) -> TaskEnv:
         """See ``Hold``."""
-        if len(slices) != 1:
+        if len(grants) != 1:
             raise UnavailableError(
-                f"the gate holds a slice of one card, not of {len(slices)}", "ask for one slice, or for whole cards"
+                f"the gate holds a slice of one card, not of {len(grants)}", "ask for one slice, or for whole cards"
             )
         built = library(self._cache)
-        region = GateRegion.create(folder, self._cards / slices[0].device, _settings(slices[0]), owner)
+        region = GateRegion.create(folder, self._cards / grants[0].device, _settings(grants[0], share_class), owner)
         with self._guard:
             self._regions[task] = region
         mounts = (
@@ -126,17 +129,17 @@ class GateEnforcer:
                 region.close()
 
 
-def _settings(part: Slice) -> GateSettings:
-    goes_first = part.share_class is ShareClass.ONLINE
+def _settings(grant: Grant, share_class: ShareClass) -> GateSettings:
+    goes_first = share_class is ShareClass.ONLINE
     return GateSettings(
-        cap_mib=part.memory_mib,
-        guarantee_milli=max(part.compute_milli, _LEAST_GUARANTEE_MILLI),
-        limit_milli=part.limit_milli,
-        share_class=part.share_class,
+        cap_mib=grant.memory_mib,
+        guarantee_milli=max(grant.compute_milli, _LEAST_GUARANTEE_MILLI),
+        limit_milli=grant.limit_milli,
+        share_class=share_class,
         context_mib=CONTEXT_MIB,
         in_flight_maximum=0 if goes_first else _IN_FLIGHT_BESIDE_A_HIGHER_CLASS,
         floor_milli=0 if goes_first else _FLOOR_MILLI,
-        uuid=part.device,
+        uuid=grant.device,
     )
 
 

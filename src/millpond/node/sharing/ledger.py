@@ -13,7 +13,7 @@ from enum import StrEnum
 
 from millpond.model.errors import InconsistentStateError
 from millpond.model.sharing import ShareClass
-from millpond.node.task.records import TaskId
+from millpond.node.task.records import RunRecord, TaskId
 
 
 class Residence(StrEnum):
@@ -54,6 +54,12 @@ class LedgerEntry:
     movable: bool = True
     arrived: int = 0
     left: tuple[str, ...] = ()
+
+    @staticmethod
+    def of_record(record: RunRecord) -> LedgerEntry:
+        """What a task of an earlier agent holds."""
+        memory = {grant.device: grant.memory_mib for grant in record.grants}
+        return LedgerEntry(record.id, record.node, memory, record.share_class, left=record.left)
 
     @property
     def moves(self) -> dict[str, str]:
@@ -107,6 +113,11 @@ class Ledger:
     def get(self, task: TaskId) -> LedgerEntry | None:
         """What a task holds; None for one that is not here."""
         return self._entries.get(task)
+
+    def total_mib(self, task: TaskId) -> int:
+        """What a task holds of all devices together; 0 for one that is not here."""
+        entry = self._entries.get(task)
+        return 0 if entry is None else entry.total_mib
 
     def account(self, device: str) -> Account:
         """One device's books."""

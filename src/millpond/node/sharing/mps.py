@@ -22,12 +22,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from millpond.model.decisions import Grant
 from millpond.model.errors import UnavailableError
-from millpond.model.sharing import SliceHold
+from millpond.model.sharing import ShareClass, SliceHold
 from millpond.node.host import procfs
 from millpond.node.host.files import read_json, write_json
 from millpond.node.sandbox.sandbox import Mount
-from millpond.node.sharing.backend import Capability, Owner, Slice, SliceUsage, TaskEnv
+from millpond.node.sharing.backend import Capability, Owner, SliceUsage, TaskEnv
 from millpond.node.task.records import TaskId
 
 CONTROL_PROGRAM = "nvidia-cuda-mps-control"
@@ -77,13 +78,15 @@ class MpsEnforcer:
             return Capability(False, f"{self._program} is not installed; it comes with the NVIDIA driver")
         return Capability(True)
 
-    def prepare(self, task: TaskId, folder: Path, slices: Sequence[Slice], owner: Owner | None) -> TaskEnv:
+    def prepare(
+        self, task: TaskId, folder: Path, grants: Sequence[Grant], share_class: ShareClass, owner: Owner | None
+    ) -> TaskEnv:
         """See ``Hold``."""
-        if len(slices) != 1:
+        if len(grants) != 1:
             raise UnavailableError(
-                f"a pack shares one card, not {len(slices)}", "ask for one slice, or for whole cards"
+                f"a pack shares one card, not {len(grants)}", "ask for one slice, or for whole cards"
             )
-        (part,) = slices
+        (part,) = grants
         with self._guard:
             pack = self._pack_of(part.device, owner or (os.geteuid(), os.getegid()))
             if not pack.tasks:

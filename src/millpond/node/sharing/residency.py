@@ -166,6 +166,10 @@ class ResidencyManager:
             return MoveResult(MoveOutcome.UNSUPPORTED, str(error))
         return self.arbiter.rehome(task, devices, self._clock() + deadline_s)
 
+    def is_frozen(self, task: TaskId) -> bool:
+        """Whether a task is to be halted with its memory on the device."""
+        return self._means.trees.stays_halted(task)
+
     def release(self, task: TaskId) -> None:
         """A task is over, or its start failed."""
         self.arbiter.leave(task)

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
-from millpond.engines.local.engine import EngineOptions, LocalEngine
+from millpond.engines.local.engine import LocalEngine
+from millpond.engines.local.options import EngineOptions
 from millpond.node.devices.nvidia import NvidiaVendor
 from millpond.node.host.machine import Machine
 from millpond.node.sharing.gate_enforcer import GateEnforcer

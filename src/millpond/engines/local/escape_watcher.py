@@ -1,0 +1,67 @@
+"""Looks for tasks that use a device beyond their slices, while there are slices (``node.sharing.escapes``)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from millpond.engines.local.background import Background
+from millpond.engines.local.live_tasks import LiveTasks
+from millpond.engines.local.slices import Slices
+from millpond.node.host.machine import Machine
+from millpond.node.sharing.escapes import LOOK_EVERY_S, Escape, EscapeWatch, WatchedSlice
+from millpond.node.sharing.trees import TaskTrees
+
+
+class EscapeWatcher:
+    """Lives on the engine's loop.
+
+    Args:
+        on_escape: called on the loop with each escape, once.
+    """
+
+    def __init__(
+        self,
+        machine: Machine,
+        live: LiveTasks,
+        slices: Slices,
+        trees: TaskTrees,
+        background: Background,
+        on_escape: Callable[[Escape], None],
+    ) -> None:
+        self._machine = machine
+        self._vendors = {device.uuid: device.vendor for node in machine.nodes for device in node.devices}
+        self._live = live
+        self._slices = slices
+        self._trees = trees
+        self._background = background
+        self._on_escape = on_escape
+        self._escapes = EscapeWatch()
+        self._is_watching = False
+
+    def watch(self) -> None:
+        """Look regularly from now on, as long as there are slices."""
+        if self._slices.held and not self._is_watching:
+            self._is_watching = True
+            self._background.call_later(LOOK_EVERY_S, lambda: self._background.run(self._look, self._looked))
+
+    def _look(self) -> list[Escape]:
+        with self._trees.surveyed():
+            held = self._watched()
+        vendors = {self._vendors[each.device] for each in held}
+        samples = [sample for vendor in vendors for sample in self._machine.vendors[vendor].sample()]
+        return self._escapes.look(samples, held)
+
+    def _looked(self, escapes: Sequence[Escape]) -> None:
+        self._is_watching = False
+        for escape in escapes:
+            self._on_escape(escape)
+        self.watch()
+
+    def _watched(self) -> list[WatchedSlice]:
+        found = []
+        for task in self._slices.held:
+            record, usage = self._live.record(task), self._slices.usage(task)
+            if record is not None and usage is not None:
+                pids = frozenset(self._trees.pids(task))
+                found += [WatchedSlice(task, grant.device, grant.memory_mib, pids, usage) for grant in record.grants]
+        return found
