@@ -118,7 +118,7 @@ class Api:
     def job(self, name: str) -> JobInfo:
         """A job's look after everything that is under way has been handled."""
         for _ in range(3):
-            self.loop.ask(lambda core: None).result(60)
+            self.loop.query(lambda core: None).result(60)
         return JobInfo.model_validate_json(self.client.get(f"{JOBS}/{name}").content)
 
     def close(self) -> None:

@@ -155,7 +155,7 @@ def test_readyz_keeps_requests_coming_and_says_that_nothing_is_taken_on_or_start
     watch = watch_of(api, room)
     watch.look_at_room()
     held = "nothing new starts: 1001.0 MiB are free on the server's disk, and at least 1.0 GiB should be; "
-    api.loop.ask(lambda core: None).result(30)
+    api.loop.query(lambda core: None).result(30)
     code, status, degraded = readiness(api)
     assert (code, status, degraded.startswith(held)) == (200, "degraded", True)
     room.free_mib = 7
@@ -164,5 +164,5 @@ def test_readyz_keeps_requests_coming_and_says_that_nothing_is_taken_on_or_start
     assert error_of(api.client.post(JOBS, json={"command": "work"})).cause in full
     room.free_mib = 10_000
     watch.look_at_room()
-    api.loop.ask(lambda core: None).result(30)
+    api.loop.query(lambda core: None).result(30)
     assert readiness(api) == (200, "ready", "")

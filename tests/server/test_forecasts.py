@@ -8,7 +8,7 @@ from server_world import Clock
 from millpond.forecasting.durations import Forecast
 from millpond.model.workloads import Job
 from millpond.server.jobs.forecasts import Forecaster
-from millpond.server.views.job_cache import picture_before
+from millpond.server.views.job_cache import view_before_start
 from millpond.specs.api.jobs import JobInfo
 from millpond.specs.job.job_file import check_job
 
@@ -22,7 +22,7 @@ def job(name: str = "", kind: str = "train", user: str = "ada") -> Job:
 def ended(of: Job, ran_s: float) -> JobInfo:
     now = Clock().now
     ended = {"state": "succeeded", "attempt": 1, "started_at": now, "ended_at": now + ran_s}
-    return picture_before(of, now).model_copy(update=ended)
+    return view_before_start(of, now).model_copy(update=ended)
 
 
 def told(of: Job, *past: JobInfo) -> Forecast | None:

@@ -90,7 +90,7 @@ class Scene:
         self.next_s = self.watch.look()
         loop = self.server.loop
         for _ in range(3):
-            loop.ask(lambda core: None).result(60)
+            loop.query(lambda core: None).result(60)
         info = loop.job_cache.get("lab") or self.server.store.jobs.ended_job("lab")
         assert info is not None
         return info.state
@@ -153,7 +153,7 @@ def test_without_host_memory_for_it_an_idle_place_is_ended_and_its_warning_says_
 def test_a_place_that_loses_its_room_in_host_memory_is_warned_again_before_it_is_ended(scene: Scene) -> None:
     scene.after(3_000)
     without = replace(scene.server.world.nodes[0], swap_mib=0)
-    scene.server.loop.tell([NodeJoined(scene.clock.now, without)])
+    scene.server.loop.notify([NodeJoined(scene.clock.now, without)])
     assert scene.after(600) == "running"
     assert sum("nobody has used it" in text for text in scene.history()) == 2
     assert scene.after(599) == "running"
@@ -231,7 +231,10 @@ def test_an_idle_place_that_was_suspended_names_the_rule_and_its_memory_in_one_u
     scene.after(3_000)
     assert scene.after(600) == "suspended"
     loop = scene.server.loop
-    info, reason = loop.job_cache.get("lab"), loop.ask(lambda core: core.scheduler.explain("lab", core.now)).result(60)
+    info, reason = (
+        loop.job_cache.get("lab"),
+        loop.query(lambda core: core.scheduler.explain("lab", core.now)).result(60),
+    )
     assert info is not None
     assert info.suspension == "swapped to host memory (suspend-requested by the rule for idle places)"
     assert (

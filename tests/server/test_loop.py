@@ -207,7 +207,7 @@ def test_what_a_run_lacked_of_a_sandbox_is_told_by_the_next_server_too(tmp_path:
 
 def test_what_falls_due_by_the_clock_is_acted_on_however_late_the_loop_wakes(server: Server) -> None:
     first_hour = Pool(lending=(Window(0, 60),))
-    server.loop.tell([PoolChanged(server.clock.now, first_hour)])
+    server.loop.notify([PoolChanged(server.clock.now, first_hour)])
     server.submit("a", gpus=1)
     server.turn(2)
     assert [type(decision) for decision in server.engine.applied] == [Start]

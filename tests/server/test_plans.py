@@ -36,7 +36,7 @@ class Planner:
         self.clock = Clock()
         self.server = Server(state_dir, World(nodes), self.clock)
         pool = Pool("default", suspends=suspends)
-        self.server.loop.tell([PoolChanged(1_000.0, pool), *(QueueChanged(1_000.0, queue) for queue in queues)])
+        self.server.loop.notify([PoolChanged(1_000.0, pool), *(QueueChanged(1_000.0, queue) for queue in queues)])
         self.server.turn()
 
     def submit(self, name: str, **fields: object) -> None:

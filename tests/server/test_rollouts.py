@@ -41,7 +41,7 @@ def look(api: Api, times: int = 1) -> None:
     for _ in range(times):
         api.service.rollouts.look()
         for _ in range(4):
-            api.loop.ask(lambda core: None).result(60)
+            api.loop.query(lambda core: None).result(60)
 
 
 def test_the_plan_of_an_update_names_the_fields_that_change(api: Api) -> None:

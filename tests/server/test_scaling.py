@@ -117,7 +117,7 @@ class Scaled:
         self.clock.now += seconds
         self.scaler.look()
         for _ in range(4):
-            self.server.loop.ask(lambda core: None).result(60)
+            self.server.loop.query(lambda core: None).result(60)
         return sum(task.job == "web" for task in self.server.world.running)
 
 

@@ -91,10 +91,10 @@ def test_what_begins_and_ends_in_one_transaction_is_charged_for_just_that_long(s
     began = UsageInterval("a", "ada", "default", "train", 100.0, HeldAmount("V100", 2_000, 0, 0))
     server.store.record([], [], [UsageChange("a", 100.0, (began,), is_first=True), UsageChange("a", 160.0, ())])
     assert gpu_seconds(server) == {"a": 120.0}
-    assert server.store.open_stretches() == []
+    assert server.store.open_intervals() == []
 
 
-def test_a_restarted_server_goes_on_with_the_same_stretch(server: Server, tmp_path: Path) -> None:
+def test_a_restarted_server_goes_on_with_the_same_interval(server: Server, tmp_path: Path) -> None:
     server.submit("a", gpus=1)
     server.turn()
     server.store.close()
@@ -104,7 +104,7 @@ def test_a_restarted_server_goes_on_with_the_same_stretch(server: Server, tmp_pa
     again.engine.finish(TaskId("a", 1, 0))
     again.turn(2)
     assert gpu_seconds(again) == {"a": 60.0}
-    assert again.store.open_stretches() == []
+    assert again.store.open_intervals() == []
     again.store.close()
 
 

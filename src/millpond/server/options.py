@@ -1,4 +1,4 @@
-"""What a server can be told when it starts."""
+"""The options of a server."""
 
 from __future__ import annotations
 

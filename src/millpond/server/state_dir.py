@@ -40,7 +40,7 @@ class StateDir:
     """An open state directory; leaving the ``with`` lets the next server have it.
 
     Args:
-        takes_over: this server leads by now, and whoever has the directory still does so no more.
+        takes_over: this server leads by now, and the one that has the directory still does so no more.
 
     Raises:
         UnavailableError: it cannot be made or written, other accounts may use it, or another server does.
@@ -83,7 +83,7 @@ class StateDir:
         """Take the rights of other accounts away, which a folder that was made by other means gives them.
 
         Raises:
-            UnavailableError: it is a folder that others may use for something else, or is not ours.
+            UnavailableError: it is a folder that others may use for something else, or is not the server's.
         """
         found = self.path.stat()
         if not found.st_mode & _OF_OTHERS and found.st_uid == os.geteuid():
@@ -138,7 +138,7 @@ class StateDir:
         return True
 
     def _holder(self) -> str:
-        """Process id of whoever has the lock; empty when that is not known."""
+        """Process id of the server that has the lock; empty when that is not known."""
         return os.pread(self._lock, 20, 0).decode(errors="replace").strip()
 
     def _unusable(self, error: OSError) -> UnavailableError:

@@ -83,7 +83,7 @@ class AuthWorld:
         apart = IsolationLevel(SandboxMode.AUTO)
         self.isolation = Isolation(apart, self.accounts, "olga", state_dir, clock=self.clock)
         self.tenants = Tenants(self.accounts, self.isolation, self.loop, self.clock)
-        self.loop.tell(self.tenants.events(core))
+        self.loop.notify(self.tenants.events(core))
         self.scheduler.start()
         identity = ServerFacts(
             "1", "http://testserver", "local", 1, state_dir, 0.0, "default", "default", origins=origins
@@ -149,7 +149,7 @@ class AuthWorld:
     def settled(self) -> None:
         """Everything that is under way has been handled."""
         for _ in range(3):
-            self.loop.ask(lambda core: None).result(60)
+            self.loop.query(lambda core: None).result(60)
 
     def close(self) -> None:
         self.scheduler.close()

@@ -44,8 +44,8 @@ def test_everything_about_accounts_survives_a_restart(database_url: str, tmp_pat
     second = AuthWorld(tmp_path, database_url, clock)
     owner = second.client("olga")
     assert [owner.get(f"{API}/{path}").json() for path in ("users", "groups", "tokens")] == before
-    assert second.loop.ask(lambda core: core.scheduler.limit_of("max", "")).result(60) == Limit("max", jobs=3)
-    assert second.loop.ask(lambda core: core.scheduler.limit_of("", "vision")).result(60).gpu_milli == 4000
+    assert second.loop.query(lambda core: core.scheduler.limit_of("max", "")).result(60) == Limit("max", jobs=3)
+    assert second.loop.query(lambda core: core.scheduler.limit_of("", "vision")).result(60).gpu_milli == 4000
     identities = second.security.sign_on.identities
     assert (identities.of("max"), identities.of("mia")) == (bound, None)
     assert {member.user for member in second.accounts.members_of("speech") if member.issuer} == {"vic"}

@@ -116,7 +116,7 @@ def test_a_dev_job_gets_the_longest_time_its_user_and_group_may_have(world: Auth
     assert answer.status_code == 422
     assert error_of(answer).remedy == "ask for a time_limit of at most 1h"
     job = submit(world, "max", kind="dev").json()["id"]
-    limit = world.loop.ask(lambda core: core.scheduler.jobs[job].job.time_limit_s).result(60)
+    limit = world.loop.query(lambda core: core.scheduler.jobs[job].job.time_limit_s).result(60)
     assert limit == 3600
     assert submit(world, "max", time_limit="2h").status_code == 201, "other kinds are not limited"
 

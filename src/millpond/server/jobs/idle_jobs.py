@@ -170,7 +170,7 @@ class IdleWatch:
             return _LEAVES[self._rules.on_idle], ""
         if job.gpu_milli == 0:
             return Leave.FREEZE, ""
-        why = self._loop.ask(lambda core: core.scheduler.why_not_swapped(job.id)).result(_ANSWER_WITHIN_S)
+        why = self._loop.query(lambda core: core.scheduler.why_not_swapped(job.id)).result(_ANSWER_WITHIN_S)
         return (Leave.STOP, why) if why else (Leave.SWAP, "")
 
     def _warn(self, job: JobInfo, now: float, leave: Leave, why: str) -> None:
@@ -178,7 +178,7 @@ class IdleWatch:
         means += f": {_MEANS[leave]}" if job.gpu_milli else ""
         notice = lasting(self._rules.warn_before_s)
         text = f"nobody has used it for a while; unless somebody does, it is {leave.value} in {notice}{means}"
-        self._loop.tell([Noted(now, job.id, text)])
+        self._loop.notify([Noted(now, job.id, text)])
         for task in job.tasks:
             self._write(TaskFiles.of(self._state_dir, TaskId(job.id, job.attempt, task.task)).log, text)
 

@@ -53,6 +53,6 @@ class Plans:
             return json.dumps(core.scheduler.snapshot()), core.now
 
         async with self._planning:
-            snapshot, at = await self._queries.ask(copy)
+            snapshot, at = await self._queries.query(copy)
             plan = await plan_apart(snapshot, job, max(at, wall_clock()))
         return await asyncio.to_thread(reader_of(caller).plan, plan, self._lookup.find)

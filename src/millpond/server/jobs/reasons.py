@@ -10,7 +10,7 @@ from millpond.model.states import JobState
 from millpond.server.runtime.core import Core
 from millpond.server.runtime.queries import CoreQueries
 from millpond.server.startup.server_components import ServerComponents
-from millpond.server.views.job_cache import picture_apart
+from millpond.server.views.job_cache import read_only_view
 from millpond.server.views.reasons import ReasonCache
 from millpond.server.views.visibility import Reader
 from millpond.specs.api.jobs import JobInfo
@@ -39,8 +39,8 @@ class Reasons:
     async def explained(self, info: JobInfo, reader: Reader) -> JobInfo:
         """A job that waited a moment ago, as it is now, with the reason if it still waits: both of one instant."""
         if self._loop.read_only is not None:
-            return picture_apart(info)
-        now, reason = await self._queries.ask(
+            return read_only_view(info)
+        now, reason = await self._queries.query(
             lambda core: (self._loop.job_cache.get(info.id), self._explain(core, info.id, briefly=True))
         )
         if now is None:
@@ -59,7 +59,7 @@ class Reasons:
         if why is not None and info is not None:
             remedy = RemedyInfo(change=why.remedy)
             return ReasonInfo(job=job, state=info.state, cause="copy", summary=info.reason, remedy=remedy)
-        return await self._queries.ask(lambda core: self._explain(core, job))
+        return await self._queries.query(lambda core: self._explain(core, job))
 
     def _explain(self, core: Core, job: str, *, briefly: bool = False) -> ReasonInfo | None:
         """For the scheduler's thread: whom a job waits for, or why it waits or runs; None when it has ended."""

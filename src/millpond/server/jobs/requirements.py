@@ -58,7 +58,7 @@ class Requirements:
         Raises:
             InvalidInputError: it never could.
         """
-        reason = await self._queries.ask(lambda core: core.scheduler.check(job))
+        reason = await self._queries.query(lambda core: core.scheduler.check(job))
         if reason is not None:
             raise refusal(reason)
 

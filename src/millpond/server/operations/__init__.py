@@ -1,1 +1,1 @@
-"""What whoever runs a server needs around it: a check of the machine, backups, a unit for systemd."""
+"""What an operator needs around a server: a check of the machine, backups, a unit for systemd."""

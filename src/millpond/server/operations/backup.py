@@ -137,7 +137,7 @@ def restore(archive: Path, state_dir: Path, key: KeySource | None = None) -> Bac
 
     Raises:
         ConflictError: the state directory is in use or holds something.
-        InvalidInputError: the archive is damaged, or not one of ours.
+        InvalidInputError: the archive is damaged, or not a backup of Millpond.
         UnavailableError: a file cannot be read or written.
     """
     if state_dir.exists() and any(state_dir.iterdir()):

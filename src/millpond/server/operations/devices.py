@@ -18,21 +18,21 @@ from millpond.server.operations.findings import Finding, Grade
 _WHAT = "GPUs"
 
 
-def device_findings(found: FoundVendors, ours: OwnProcesses) -> list[Finding]:
-    """All there is to say of devices, what there is first.
+def device_findings(found: FoundVendors, own: OwnProcesses) -> list[Finding]:
+    """All findings about devices, those that exist first.
 
     Args:
-        ours: what running jobs hold, lest they count as strangers.
+        own: what running jobs hold, so that they do not count as foreign.
     """
-    vendors = [_VendorCheck(vendor, ours) for vendor in found.vendors]
-    present = [look for look in vendors if look.devices]
-    told = present or [look for look in vendors if look.vendor.name == NVIDIA]  # by the row of the overview
-    others = [look for look in vendors if look not in told]
+    vendors = [_VendorCheck(vendor, own) for vendor in found.vendors]
+    present = [check for check in vendors if check.devices]
+    listed = present or [check for check in vendors if check.vendor.name == NVIDIA]  # by the row of the overview
+    others = [check for check in vendors if check not in listed]
     return [
         _overview(vendors),
-        *(finding for look in present for finding in look.findings()),
-        *(_unusable(look) for look in others if look.installed),
-        *_absent([look for look in others if not look.installed]),
+        *(finding for check in present for finding in check.findings()),
+        *(_unusable(check) for check in others if check.installed),
+        *_absent([check for check in others if not check.installed]),
         *(
             Finding(f"device plugin {name}", Grade.LIMITED, f"left out: {why}", "upgrade or uninstall it")
             for name, why in found.broken.items()
@@ -41,26 +41,26 @@ def device_findings(found: FoundVendors, ours: OwnProcesses) -> list[Finding]:
 
 
 class _VendorCheck:
-    """One vendor, looked at once."""
+    """One vendor, checked once."""
 
-    def __init__(self, vendor: DeviceVendor, ours: OwnProcesses) -> None:
+    def __init__(self, vendor: DeviceVendor, own: OwnProcesses) -> None:
         self.vendor = vendor
         self.devices: tuple[Device, ...] = ()
         try:
             availability = vendor.available()
             self.installed, self.reason = availability.installed, availability.reason
             if availability.usable:
-                self.devices = vendor.discover(ours)
+                self.devices = vendor.discover(own)
         except Exception as error:  # whatever a plugin may raise: the check goes on with the others
             self.installed, self.reason = True, f"{type(error).__name__}: {error}"
 
     def findings(self) -> Iterator[Finding]:
-        """What the vendor tells besides its devices."""
+        """What the vendor reports besides its devices."""
         try:
             facts = self.vendor.facts()
         except Exception as error:  # as above
             yield self._finding(
-                "driver", f"it does not tell ({error})", f"look what the tools of {self.vendor.title} say"
+                "driver", f"it does not tell ({error})", f"check what the tools of {self.vendor.title} say"
             )
             return
         for fact in facts:
@@ -72,13 +72,13 @@ class _VendorCheck:
         return Finding(f"{self.vendor.title} {what}", Grade.LIMITED if remedy else Grade.OK, found, remedy)
 
 
-def _overview(job_views: Sequence[_VendorCheck]) -> Finding:
-    devices = [device for look in job_views for device in look.devices]
+def _overview(checks: Sequence[_VendorCheck]) -> Finding:
+    devices = [device for check in checks for device in check.devices]
     if not devices:
-        nvidia = next((look.reason for look in job_views if look.vendor.name == NVIDIA), "no vendor is installed")
+        nvidia = next((check.reason for check in checks if check.vendor.name == NVIDIA), "no vendor is installed")
         remedy = "install the NVIDIA driver, or try things with --fake-gpus 4x8:V100-32GB"
         return Finding(_WHAT, Grade.LIMITED, nvidia, remedy)
-    found = ", ".join(_counted(look) for look in job_views if look.devices)
+    found = ", ".join(_counted(check) for check in checks if check.devices)
     unusable = [device for device in devices if device.health is not DeviceHealth.OK]
     if unusable:
         detail = "; ".join(f"card {device.index}: {device.health_detail or device.health}" for device in unusable)
@@ -88,13 +88,13 @@ def _overview(job_views: Sequence[_VendorCheck]) -> Finding:
     return Finding(_WHAT, Grade.OK, found)
 
 
-def _counted(look: _VendorCheck) -> str:
-    models = ", ".join(sorted({device.model for device in look.devices}))
-    return f"{len(look.devices)} x {models}" + (" (experimental)" if look.vendor.experimental else "")
+def _counted(check: _VendorCheck) -> str:
+    models = ", ".join(sorted({device.model for device in check.devices}))
+    return f"{len(check.devices)} x {models}" + (" (experimental)" if check.vendor.experimental else "")
 
 
 def failed_devices(state_dir: Path) -> list[Finding]:
-    """Devices that the server saw fail and hands out no more; what a driver reports once, no later look shows."""
+    """Devices that the server saw fail and hands out no more; what a driver reports once, no later check shows."""
     remedy = "its tasks were ended; see to the card, then start the server again"
     return [
         Finding("a failed card", Grade.LIMITED, f"{text} ({device})", remedy)
@@ -102,17 +102,17 @@ def failed_devices(state_dir: Path) -> list[Finding]:
     ]
 
 
-def _unusable(look: _VendorCheck) -> Finding:
-    remedy = f"see to the driver and the tools of {look.vendor.title}, or ignore it where there are no such devices"
-    return Finding(f"{look.vendor.title} devices", Grade.LIMITED, f"none: {look.reason}", remedy)
+def _unusable(check: _VendorCheck) -> Finding:
+    remedy = f"see to the driver and the tools of {check.vendor.title}, or ignore it where there are no such devices"
+    return Finding(f"{check.vendor.title} devices", Grade.LIMITED, f"none: {check.reason}", remedy)
 
 
-def _absent(job_views: Sequence[_VendorCheck]) -> list[Finding]:
-    """One line for all those of whom there is no sign."""
-    if not job_views:
+def _absent(checks: Sequence[_VendorCheck]) -> list[Finding]:
+    """One line for all vendors that are not installed."""
+    if not checks:
         return []
-    told = "; ".join(f"{look.vendor.title}: {look.reason}" for look in job_views)
-    return [Finding("other devices", Grade.OK, f"none ({told})")]
+    reasons = "; ".join(f"{check.vendor.title}: {check.reason}" for check in checks)
+    return [Finding("other devices", Grade.OK, f"none ({reasons})")]
 
 
 def _slices() -> Finding:

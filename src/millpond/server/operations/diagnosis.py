@@ -109,7 +109,7 @@ def _state_directory(path: Path) -> Finding:
 def _disk(path: Path) -> Finding:
     free = shutil.disk_usage(_nearest_existing(path)).free
     found = f"{free / _GIB:.1f} GiB free beside the state"
-    with contextlib.suppress(sqlite3.Error, OSError):  # not ours to read, or it is damaged: its server says so
+    with contextlib.suppress(sqlite3.Error, OSError):  # it may not be read, or is damaged: its server says so
         if (kept := kept_within(path.absolute() / DATABASE_FILE)) is not None:
             found = f"{found}, {size_text(kept)} within the database, kept for stops and ends"
     if free < KEPT_FOR_ENDS_BYTES:
@@ -188,7 +188,7 @@ def _limits_of_tasks(server: int) -> Finding:
 
 
 def _membership(server: int) -> Path:
-    """The file that tells its control groups."""
+    """The file that lists its control groups."""
     return Path("/proc", str(server or "self"), "cgroup")
 
 

@@ -2,10 +2,10 @@
 what they may hold.
 
 What an ended job left does not change any more and is measured once; what lives is measured at every look. A dataset
-counts with the size of its files for whoever put it, even where others put the same content.
+counts with the size of its files for the user who put it, even where others put the same content.
 
-Where nearly nothing is free nobody's work is taken on: what is left, and what the store keeps within itself
-(``store.reserve``), is for stopping and ending what is there.
+While nearly nothing is free no work is accepted: what is left, and what the store keeps within itself
+(``store.reserve``), is for stopping and ending jobs.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class DiskBooks:
         """Whether more of a user's may be taken on.
 
         Raises:
-            UnavailableError: nobody's may, for want of room.
+            UnavailableError: the disk is full.
             ConflictError: they, or their group, hold too much.
         """
         if full := self.full():

@@ -1,9 +1,9 @@
-"""Watches the server's disk: below a floor nothing new starts, and whoever holds more than they may is warned.
+"""Watches the server's disk: below a floor nothing new starts, and users who hold more than they may are warned.
 
 While there is room, it sees to it that the store keeps some within itself for when there is none.
 
-A task that fills the disk cannot be told from the outside which of its bytes it can do without, so it is not ended: its
-history says what is wrong, and nothing more of its owner's is taken on.
+Which bytes a task that fills the disk can do without is not known from the outside, so it is not ended: its history
+says what is wrong, and nothing more of its owner's is accepted.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 LOOK_EVERY_S: Final = 5.0
 MEASURE_EVERY: Final = 12
-"""Looks at the free space between two measurements of what everybody holds."""
+"""Looks at the free space between two measurements of what all users hold."""
 _GIB: Final = 2**30
 _USUAL_FLOOR: Final = _GIB
 _USUAL_SHARE: Final = 0.02
@@ -84,10 +84,10 @@ class DiskWatch:
             there, wanted = size_text(free), size_text(self._floor)
             text = f"{there} are free on the server's disk, and at least {wanted} should be; {MAKE_ROOM}"
             log.warning("nothing new starts: %s", text)
-            self._loop.tell([SchedulingPaused(self._clock(), Cause.DISK_FULL, text)])
+            self._loop.notify([SchedulingPaused(self._clock(), Cause.DISK_FULL, text)])
         elif held is not None and free >= self._floor * _FREED_AT:
             log.info("there is room again: %s are free", size_text(free))
-            self._loop.tell([SchedulingResumed(self._clock(), Cause.DISK_FULL)])
+            self._loop.notify([SchedulingResumed(self._clock(), Cause.DISK_FULL)])
 
     def look_at_reserve(self) -> None:
         """Have the store keep room within itself, as long as that takes none from others.
@@ -100,7 +100,7 @@ class DiskWatch:
             log.info("%s are kept within the database for ends on a full disk", size_text(RESERVE_BYTES))
 
     def look_at_full_disk(self) -> None:
-        """Tell the log when nothing is taken on any more, and when something is again.
+        """Log when no more work is accepted, and when it is again.
 
         Raises:
             DBAPIError: the store cannot be read.
@@ -115,7 +115,7 @@ class DiskWatch:
         self._full = full
 
     def look_at_owners(self) -> None:
-        """Measure what everybody holds, and warn those whose jobs run and who hold too much.
+        """Measure what all users hold, and warn those whose jobs run and who hold too much.
 
         Raises:
             DBAPIError: the store cannot be read.
@@ -128,7 +128,7 @@ class DiskWatch:
                 warned[info.id] = who
                 if self._warned.get(info.id) != who:
                     text = f"{excess}: no more jobs and datasets of theirs are taken on"
-                    self._loop.tell([Noted(self._clock(), info.id, text)])
+                    self._loop.notify([Noted(self._clock(), info.id, text)])
         self._warned = warned
 
     def _pass(self) -> None:

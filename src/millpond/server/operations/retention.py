@@ -1,7 +1,7 @@
 """What a server forgets in time: records and output of jobs that ended long ago, and the oldest output when there is
 too much of it.
 
-A thread of its own looks every hour. Folders go without asking anybody. Rows go in small transactions, so that the
+A thread of its own looks every hour. Folders go at once. Rows go in small transactions, so that the
 scheduler's thread, which writes too, never waits long; and only what no restart would replay any more.
 """
 

@@ -1,4 +1,4 @@
-"""What one turn of the scheduler's thread makes durable together, and whom it has to answer afterwards."""
+"""What one turn of the scheduler's thread makes durable together, and the requests it answers afterwards."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ class Batch:
 
     Attributes:
         entries: the log entries, the closing tick last.
-        reported: events that came from the engine or the server itself: they must not get lost.
+        reported: events of the engine and of the server itself, which must not get lost.
         held: jobs that have to wait for others.
         released: ids of jobs that waited for others until now.
         arrays: that were submitted.
         closed: ids of arrays of which no more members are handed to the scheduler.
-        settled: last looks of members that ended before they were handed to the scheduler, and who asked for it.
+        settled: last views of members that ended before they were handed to the scheduler, with the answers due.
     """
 
     def __init__(self, core: Core, store: Store, dependents: Dependents, now: float) -> None:
@@ -67,7 +67,7 @@ class Batch:
         self._waiting: dict[int, list[tuple[str, Future[JobInfo]]]] = {}
         self._repeated: list[tuple[str, Future[JobInfo]]] = []
         self._by_key: dict[str, _Earlier] = {}
-        self._wished: dict[events.Event, int] = {}
+        self._requested: dict[events.Event, int] = {}
         self._node_changes: dict[int, Future[None]] = {}
 
     @property
@@ -129,7 +129,7 @@ class Batch:
         self.new_jobs.append(self._member_row(member.id, member.user, member.group))
 
     def add_array_end(self, array: Array, message: ChangeJob) -> None:
-        """Take the wish that an array end: those members that the scheduler has, and with them all others."""
+        """End an array: those members that the scheduler has, and with them all others."""
         by = message.stopped_by or ""
         seq = self._append(events.Noted(self.now, array.id, f"{by or 'somebody'} asked for its end"))
         self._waiting[seq] = [(array.id, message.answer)]
@@ -138,13 +138,13 @@ class Batch:
             self._append(events.StopRequested(self.now, member, by))
 
     def add_unsubmitted_end(self, member: JobInfo, message: ChangeJob) -> None:
-        """Take the wish that a member end that was not handed to the scheduler; it never will be."""
+        """End a member that was not handed to the scheduler; it never will be."""
         if all(info.id != member.id for info, _ in self.settled):
             self.new_jobs.append(replace(self._member_row(member.id, member.user, member.group), ended=member))
         self.settled.append((member, message.answer))
 
     def add_change(self, message: ChangeJob) -> None:
-        """Take a wish about a living job, or answer why not."""
+        """Take a change of a living job, or answer why not."""
         record = self._core.scheduler.jobs.get(message.job)
         try:
             if record is None or record.state.ended:
@@ -153,15 +153,15 @@ class Batch:
         except MillpondError as error:
             message.answer.set_exception(error)
             return
-        seq = self._wished.get(event)
+        seq = self._requested.get(event)
         if seq is None:
-            seq = self._wished[event] = self._append(event)
+            seq = self._requested[event] = self._append(event)
             if message.pruned and isinstance(event, events.StopRequested):
                 self._note_pruned(event)
         self._waiting.setdefault(seq, []).append((message.job, message.answer))
 
     def add_node_change(self, message: ChangeNode) -> None:
-        """Take a wish about a node; the core judges it."""
+        """Take a change of a node; the core judges it."""
         self._node_changes[self._append(message.event(self.now))] = message.answer
 
     def close(self) -> LogEntry:
@@ -172,7 +172,7 @@ class Batch:
     # ---- afterwards ---------------------------------------------------------------------------------------------
 
     def turn_down(self, seq: int, error: MillpondError) -> None:
-        """The core did not accept an entry: whoever asked for it is told."""
+        """Answer an entry that the core did not accept."""
         for _, answer in self._waiting.pop(seq, []):
             answer.set_exception(error)
         if (of_node := self._node_changes.pop(seq, None)) is not None:
@@ -183,7 +183,7 @@ class Batch:
         for waiting in self._waiting.values():
             for name, answer in waiting:
                 info = job_cache.get(name)
-                assert info is not None, "a handled job is on the board until the decisions are stored"
+                assert info is not None, "a handled job is in the cache until the decisions are stored"
                 answer.set_result(info)
         for of_node in self._node_changes.values():
             of_node.set_result(None)
@@ -201,7 +201,7 @@ class Batch:
                 answer.set_result(info)
 
     def turn_away(self, error: MillpondError) -> None:
-        """Nothing became durable: everybody who waits is told."""
+        """Answer all requests with an error, as nothing became durable."""
         for waiting in (*self._waiting.values(), self._repeated):
             for _, answer in waiting:
                 answer.set_exception(error)
@@ -224,7 +224,7 @@ class Batch:
         """The submission that this one repeats; None when it is new.
 
         Raises:
-            ConflictError: another document came with the same key.
+            ConflictError: the key was used with another document.
         """
         if not submission.key:
             return None
@@ -305,7 +305,7 @@ class Batch:
             self._by_key[submission.key] = _Earlier(job.id, submission.digest, seq)
 
     def _note_pruned(self, event: events.StopRequested) -> None:
-        """The sweep's own history tells of it too."""
+        """Note it in the sweep's own history too."""
         found = split_member(event.job)
         assert found is not None, "only trials of sweeps are pruned"
         self._append(events.Noted(self.now, found[0], f"trial {found[1]} is stopped: {event.reason}"))

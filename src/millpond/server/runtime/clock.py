@@ -1,12 +1,13 @@
-"""The scheduler's time: that of the wall clock, except that it does not stand still when that is set back.
+"""The scheduler's time: that of the wall clock, except that it goes on while that is set back.
 
-The log's instants never run back. If the scheduler just waited until the wall clock is where it was, no time limit
-would end and no turn would pass for as long as it was set back; after a jump far forward by mistake, for years. So its
-time goes on, a little slower than the real one, until the wall clock has caught up.
+The log's instants never run back. A scheduler that waited until the wall clock has caught up would end no time limit
+for as long as the clock was set back; after a jump far forward by mistake, for years. So its time goes on, a little
+slower than the real one, until the wall clock has caught up.
 
-A clock that is set forward is followed, as hours of the day go by it; but the seconds that it skipped are told
-(``skipped``), so that they count for no time limit. What has truly passed is known from the time since the machine's
-boot, which nobody can set. How far the two are apart is kept in a file, so that this holds over restarts of the server.
+A clock that is set forward is followed, as hours of the day depend on it. The seconds that it skipped are reported
+(``skipped``), so that they count for no time limit. The time that has passed is measured by the time since the
+machine's boot, which cannot be set. The offset between the two is kept in a file, so that this holds over restarts of
+the server.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ log = logging.getLogger(__name__)
 PACE: Final = 0.9
 """Seconds that pass for each real one while the wall clock is behind: limits are late by a ninth, and it catches up."""
 TOLERATED_S: Final = 1.0
-"""A clock that is corrected by less is waited for, or followed without a word."""
+"""A clock that is corrected by less is waited for, or followed without a log line."""
 TOLD_FROM_S: Final = 60.0
-"""Of a clock that is set forward by more the server's log tells."""
+"""A clock that is set forward by more is logged."""
 _AT_ONCE_S: Final = 0.1
 """Two clocks are read at once where no more time passes from the first to the second."""
 _READ_AGAIN: Final = 10
@@ -45,8 +46,8 @@ class SteadyClock:
     Args:
         since: the latest instant that is known; a server that is started behind it goes on from there.
         wall: seconds since 1970 as the machine has them.
-        steady: seconds that nobody can set.
-        kept: remembers over restarts how far the two are apart; without one, time while the server was down counts as
+        steady: seconds of a clock that cannot be set.
+        kept: the offset between the two over restarts; without one, time while the server was down counts as
             the wall clock has it.
     """
 

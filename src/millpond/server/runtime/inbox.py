@@ -20,7 +20,7 @@ from millpond.specs.api.jobs import JobInfo
 
 @dataclass(slots=True, eq=False)
 class Submission:
-    """A checked job that wants in.
+    """A checked job that is submitted.
 
     Attributes:
         key, digest: the client's idempotency key (or empty) and the hash of what it sent with it.
@@ -61,12 +61,12 @@ class JointSubmission:
 
 @dataclass(slots=True, eq=False)
 class ChangeJob:
-    """Somebody wants a living job to end, to pause, to go on, to change its size.
+    """The request that a living job end, pause, go on or change its size.
 
     Attributes:
         event: what happens to the job, given its record and the instant; raises a MillpondError when it cannot.
-        stopped_by: who asks for its end; None where something else is asked. An end is also due to a job that waits for
-            others and that the core does not know yet, and to an array.
+        stopped_by: the user who asks for its end; None where something else is asked. Jobs that wait for others, which
+            the core does not know yet, and arrays can be ended as well.
         pruned: it is to end because it fell behind in its sweep.
     """
 
@@ -79,7 +79,7 @@ class ChangeJob:
 
 @dataclass(slots=True, eq=False)
 class ChangeNode:
-    """Somebody who looks after the machines closes or opens one.
+    """The request that a node be closed or opened.
 
     Attributes:
         event: what happens to the node, given the instant.
@@ -110,7 +110,7 @@ class Wake:
 
 
 Request = JointSubmission | ChangeJob | ChangeNode | Query
-"""Messages somebody waits on."""
+"""Messages that are answered."""
 
 Message = Request | ServerEvents | Wake
 
@@ -122,23 +122,23 @@ class Inbox:
         self._queue: queue.SimpleQueue[Message] = queue.SimpleQueue()
 
     def put(self, message: Message) -> None:
-        """Hand a message over; any thread, also within a signal handler."""
+        """Add a message; any thread, also within a signal handler."""
         self._queue.put(message)
 
-    def drain(self, timeout_s: float | None) -> list[Message]:
-        """All messages that are there; waits for the first at most ``timeout_s`` (None: until there is one)."""
+    def drain(self, timeout_s: float) -> list[Message]:
+        """All messages; waits for the first at most ``timeout_s``."""
         messages: list[Message] = []
         wait = timeout_s
         while True:
             try:
-                messages.append(self._queue.get(block=wait is None or wait > 0, timeout=wait))
+                messages.append(self._queue.get(block=wait > 0, timeout=wait))
             except queue.Empty:
                 return messages
             wait = 0.0
 
 
 def told_in(messages: Sequence[Message]) -> list[Event]:
-    """All that the server told, in order."""
+    """All events of the server itself, in order."""
     return [event for message in messages if isinstance(message, ServerEvents) for event in message.events]
 
 
@@ -146,14 +146,14 @@ def told_in(messages: Sequence[Message]) -> list[Event]:
 
 
 def is_wanted(message: Message) -> bool:
-    """Whether somebody still waits for the answer; from here on the wish cannot be withdrawn."""
+    """Whether the answer is still awaited; from here on the request cannot be withdrawn."""
     if isinstance(message, Request):
         return message.answer.set_running_or_notify_cancel()
     return True
 
 
 def answer(question: Query, core: Core) -> None:
-    """Look it up; a defect is the asker's to hear."""
+    """Answer a query; a defect is raised where it was asked."""
     try:
         question.answer.set_result(question.ask(core))
     except Exception as error:
@@ -161,14 +161,14 @@ def answer(question: Query, core: Core) -> None:
 
 
 def turn_away(messages: Sequence[Message], trouble: MillpondError) -> None:
-    """Nothing can be stored: whoever wishes for something is told; questions can be answered all the same."""
+    """Refuse all requests, as nothing can be stored; queries are answered all the same."""
     for message in messages:
         if isinstance(message, (JointSubmission, ChangeJob, ChangeNode)):
             message.answer.set_exception(trouble)
 
 
 def abandon(messages: Sequence[Message]) -> None:
-    """Nobody will answer these any more; what was stored of them is found by the next server."""
+    """Answer with an error, as the thread has ended; what was stored of these is found by the next server."""
     for message in messages:
         if isinstance(message, Request) and not message.answer.done():
             message.answer.set_exception(

@@ -1,4 +1,4 @@
-"""Compiled kernels for large clusters, without making anybody wait for the compiler.
+"""Compiled kernels for large clusters; no request waits for the compiler.
 
 A server starts on interpreted kernels. Where the cluster is large enough to gain, a child process compiles (or finds
 that the cache on disk has it all), a thread of this process loads the result, and the scheduling thread swaps it in
@@ -43,7 +43,7 @@ def _swap_in(loop: Loop, settings: Settings) -> None:
             stdout=subprocess.DEVNULL,
         )
         kernel_warmup.warm_up(settings)
-        loop.ask(lambda core: core.scheduler.use_kernels(compiled()))
+        loop.query(lambda core: core.scheduler.use_kernels(compiled()))
     except (ImportError, OSError, subprocess.SubprocessError, MillpondError) as error:
         log.warning("scheduling goes on with interpreted kernels: %s", error)
     else:

@@ -60,33 +60,33 @@ class Loop:
         return joint.answer
 
     def stop_job(self, job: str, by: str) -> Future[JobInfo]:
-        """Ask for the end of a job; answered once the wish is durable."""
+        """Ask for the end of a job; answered once the request is durable."""
         return self.change_job(ChangeJob(job, lambda _, now: events.StopRequested(now, job, by), by))
 
     def change_job(self, change: ChangeJob) -> Future[JobInfo]:
-        """Ask that something become of a job; answered once the wish is durable, with what the core says to it."""
+        """Request a change of a job; answered once it is durable, with the core's refusal if there is one."""
         self._put(change)
         return change.answer
 
     def change_node(self, event: Callable[[float], events.Event]) -> Future[None]:
-        """Ask that a node be closed or opened; answered once that is durable, with what the core says to it."""
+        """Request that a node be closed or opened; answered as ``change_job``."""
         message = ChangeNode(event)
         self._put(message)
         return message.answer
 
-    def ask(self, question: Callable[[Core], Any]) -> Future[Any]:
-        """Look something up in the core, between two turns."""
+    def query(self, question: Callable[[Core], Any]) -> Future[Any]:
+        """Evaluate a function of the core between two turns."""
         message = Query(question)
         self._put(message)
         return message.answer
 
-    def tell(self, told: Sequence[events.Event]) -> None:
-        """Hand in events of the server itself, such as a configuration that was read again."""
-        self.inbox.put(ServerEvents(tuple(told)))
+    def notify(self, happened: Sequence[events.Event]) -> None:
+        """Report events of the server itself, such as a configuration that was read again."""
+        self.inbox.put(ServerEvents(tuple(happened)))
 
     def note(self, job: str, text: str) -> None:
-        """Have a text stand in a job's history."""
-        self.tell([events.Noted(wall_clock(), job, text)])
+        """Add a text to a job's history."""
+        self.notify([events.Noted(wall_clock(), job, text)])
 
     def wake(self) -> None:
         """The engine has events, or a job that waited has all that it needs."""

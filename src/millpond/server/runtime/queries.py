@@ -1,4 +1,4 @@
-"""Questions to the scheduler's thread, with an answer in time or an error."""
+"""Queries to the scheduler's thread, with an answer in time or an error."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ANSWER_WITHIN_S: Final = 30.0
 
 
 class CoreQueries:
-    """For those who answer requests: none of them waits for a scheduler that is gone."""
+    """Queries for those who answer requests: none of them waits for a scheduler that has ended."""
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
@@ -28,12 +28,12 @@ class CoreQueries:
             return "the scheduler stopped by a defect"
         return "" if self._loop.alive else "the scheduler is not running"
 
-    async def ask(self, question: Callable[[Core], T]) -> T:
-        """Look something up in the core, between two of its turns."""
-        return await self.answered(self._loop.ask(question))
+    async def query(self, question: Callable[[Core], T]) -> T:
+        """Evaluate a function of the core between two turns."""
+        return await self.answered(self._loop.query(question))
 
     async def answered(self, future: Future[T]) -> T:
-        """Wait for what was handed to the scheduler's thread.
+        """Wait for the answer to a request.
 
         Raises:
             UnavailableError: the scheduler is not running, or takes too long.

@@ -1,4 +1,4 @@
-"""From the store back to a running core: restore, replay, compare, and settle with what the engine really sees."""
+"""From the store back to a running core: restore, replay, compare, and settle with what the engine observes."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ log = logging.getLogger(__name__)
 _HOLDING = (TaskState.STARTING, TaskState.RUNNING, TaskState.FROZEN, TaskState.SWAPPED, TaskState.STOPPING)
 """States in which a task's processes should exist."""
 
-MOST_TOLD: Final = 5
-"""Jobs that lost their machine with a start are told one by one, up to so many."""
+MOST_LISTED: Final = 5
+"""Jobs that lost their machine with a start are listed one by one, up to so many."""
 _KEEP: Final = "this is a defect of Millpond; keep the state directory and report it"
 
 
@@ -87,7 +87,7 @@ def _replay(core: Core, store: Store, snapshot: StoredSnapshot) -> list[Decision
 
 
 def node_changes(core: Core, nodes: Sequence[Node], now: float) -> list[events.Event]:
-    """What the core must be told so that it knows the machines that are really there."""
+    """The events by which the core learns which machines exist now."""
     known = {view.node.name: view.node for view in core.scheduler.node_views()}
     there = {node.name for node in nodes}
     return [
@@ -116,11 +116,15 @@ def running_jobs(core: Core) -> list[Job]:
 def no_longer_placeable(core: Core, ran: Sequence[Job]) -> tuple[str, ...]:
     """Which of the jobs that ran before a start no machine could take any more, and why, in words; logged too."""
     reasons = [(job.id, reason) for job in ran if (reason := core.scheduler.check(job)) is not None]
-    told = [f"warning: {job} ran, and no machine could take it any more: {reason.summary}" for job, reason in reasons]
-    for text in told:
+    lines = [f"warning: {job} ran, and no machine could take it any more: {reason.summary}" for job, reason in reasons]
+    for text in lines:
         log.warning(text.removeprefix("warning: "))
-    more = [f"warning: and {len(told) - MOST_TOLD} jobs more (see the server's log)"] if len(told) > MOST_TOLD else []
-    return (*told[:MOST_TOLD], *more)
+    more = (
+        [f"warning: and {len(lines) - MOST_LISTED} jobs more (see the server's log)"]
+        if len(lines) > MOST_LISTED
+        else []
+    )
+    return (*lines[:MOST_LISTED], *more)
 
 
 def expected_tasks(core: Core, nodes: Sequence[Node]) -> frozenset[TaskId]:

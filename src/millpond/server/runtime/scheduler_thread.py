@@ -34,7 +34,7 @@ class SchedulerThread:
             configured: pools and queues of the configuration.
         """
         changes = self._processor.settle(engine)
-        self._loop.tell((*configured, *changes))
+        self._loop.notify((*configured, *changes))
         self.turn(0.0)
 
     def serve_read_only(self, why: MillpondError) -> None:

@@ -1,8 +1,8 @@
 """What the scheduler has to know of groups and users: the queues that groups own, what accounts may hold, and whether
 jobs of several people may run here at all.
 
-The accounts are stored first and the scheduler is told then; it is told everything again when the server starts, so
-that a server that died between the two changes nothing.
+The accounts are stored first and reported to the scheduler then; all of them are reported again when the server
+starts, so that a server that died between the two changes nothing.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from millpond.server.startup.isolation import Isolation
 
 T = TypeVar("T")
 
-TOLD_WITHIN_S = 30.0
+ANSWER_WITHIN_S = 30.0
 
 
 class Tenants:
-    """Tells the scheduler about groups and limits, and whether it may start anything.
+    """Reports to the scheduler groups and limits, and whether it may start anything.
 
     Args:
         clock: seconds since 1970.
@@ -57,16 +57,16 @@ class Tenants:
 
     async def changed_group(self, group: Group) -> None:
         """A group is new, or has other limits."""
-        self._loop.tell(await self._ask(lambda core: self._of_group(core, group)))
+        self._loop.notify(await self._ask(lambda core: self._of_group(core, group)))
         await self._ask(lambda core: None)
 
     async def changed_user(self, user: User) -> None:
         """A user is new, or has other limits, or was disabled or enabled."""
-        self._loop.tell(await self._ask(lambda core: [*self._of_user(core, user), *self._isolation.events(core)]))
+        self._loop.notify(await self._ask(lambda core: [*self._of_user(core, user), *self._isolation.events(core)]))
         await self._ask(lambda core: None)
 
     async def _ask(self, question: Callable[[Core], T]) -> T:
-        return await asyncio.wait_for(asyncio.wrap_future(self._loop.ask(question)), TOLD_WITHIN_S)
+        return await asyncio.wait_for(asyncio.wrap_future(self._loop.query(question)), ANSWER_WITHIN_S)
 
     def _of_group(self, core: Core, group: Group) -> list[Event]:
         limits = group.limits

@@ -38,7 +38,7 @@ from millpond.server.runtime.usage import UsageMeter
 from millpond.server.store.histories import DecisionEntry, LogEntry
 from millpond.server.store.store import Store, StoredSnapshot
 from millpond.server.version import VERSION
-from millpond.server.views.job_cache import picture_apart, picture_cancelled
+from millpond.server.views.job_cache import cancelled_view, read_only_view
 from millpond.server.views.job_lookup import JobLookup
 from millpond.server.views.job_views import JobViews
 from millpond.specs.api.jobs import JobInfo
@@ -73,7 +73,7 @@ class TurnProcessor:
         self._arrays = Arrays(store)
         self.lookup = JobLookup(job_cache, store, self._arrays)
         self._dependents = Dependents(store, self.lookup, dependencies.stages)
-        self._job_views = JobViews(core, job_cache, self._arrays, UsageMeter(store.open_stretches()))
+        self._job_views = JobViews(core, job_cache, self._arrays, UsageMeter(store.open_intervals()))
         self._unstored: list[events.Event] = []
         self._decided: list[DecisionEntry] = []
         self._snapshot_seq = core.seq
@@ -99,7 +99,7 @@ class TurnProcessor:
         self._job_views.begin((), self._dependents.all, self._now())
         self._job_views.stored()
         for info in self._job_cache.newest_first():
-            self._job_cache.put(picture_apart(info))
+            self._job_cache.put(read_only_view(info))
 
     def process(self, messages: Sequence[Message]) -> None:
         """One turn."""
@@ -117,7 +117,7 @@ class TurnProcessor:
                 answer(message, self._core)
 
     def sleep_s(self) -> float:
-        """Seconds until a turn is due although nothing comes in."""
+        """Seconds until a turn is due without a message."""
         if self._has_more:
             return 0.0
         if self._loop.trouble:
@@ -192,7 +192,7 @@ class TurnProcessor:
         self._decide(tick)
 
     def _add(self, batch: Batch, message: Message) -> None:
-        """Take a request into the batch, or answer it at once; what is told and asked is looked after elsewhere."""
+        """Take a request into the batch, or answer it at once; queries and events are handled elsewhere."""
         match message:
             case JointSubmission():
                 batch.add_submissions(message.members)
@@ -210,7 +210,7 @@ class TurnProcessor:
                 batch.add_node_change(message)
 
     def _release_dependents(self, batch: Batch) -> None:
-        """Jobs that waited for others queue now, or never will."""
+        """Queue or cancel the jobs whose wait for others is over."""
         for dependent, standing in self._dependents.due():
             account = standing.unsatisfiable
             if not account and dependent.job.id in self._arrays:
@@ -234,11 +234,11 @@ class TurnProcessor:
                 batch.turn_down(entry.seq, result)
             else:
                 touched |= result
-        self._job_views.draw(touched, self._now())
+        self._job_views.update(touched, self._now())
         batch.acknowledge(self._job_cache)
 
     def _note_kept(self, batch: Batch) -> None:
-        """Which arrays, and jobs that wait for others, have come, gone on or ended with this batch."""
+        """Keep the arrays, and the jobs that wait for others, in step with this batch."""
         for array in batch.arrays:
             self._arrays.hold(array)
         for dependent in batch.held:
@@ -260,7 +260,7 @@ class TurnProcessor:
         self._dependencies.on_cycle(time.perf_counter() - begun)
         self._due = self._core.scheduler.next_wakeup(self._core.now)
         self._decided += [DecisionEntry(tick.seq, tick.event.at, decision) for decision in decisions]
-        self._job_views.draw({decision.job for decision in decisions}, self._now())
+        self._job_views.update({decision.job for decision in decisions}, self._now())
         self._flush()
         if self._core.seq - self._snapshot_seq >= SNAPSHOT_EVERY:
             self.keep_snapshot()
@@ -294,10 +294,10 @@ class TurnProcessor:
             message.answer.set_exception(ConflictError(f"job {member.id!r} waits for its turn in its array", hint))
             return
         account = f"{message.stopped_by or 'somebody'} asked for its end"
-        batch.add_unsubmitted_end(picture_cancelled(member, self._now(), account), message)
+        batch.add_unsubmitted_end(cancelled_view(member, self._now(), account), message)
 
     def _cancel(self, job: str, account: str) -> JobInfo:
-        """A job or an array that waits for others will never start; its last look."""
+        """A job or an array that waits for others will never start; its last view."""
         return self._job_views.cancel(self._dependents.drop(job), account, self._now())
 
     def _flush(self) -> bool:
@@ -310,18 +310,18 @@ class TurnProcessor:
         self._decided, self._loop.trouble = [], ""
         if decisions:
             self._engine.apply(decisions)
-        for look in ended:
-            job_views.forget(look)
-        if self._dependents.ended([look.id for look in ended]) or self._arrays.has_capacity:
+        for view in ended:
+            job_views.forget(view)
+        if self._dependents.ended([view.id for view in ended]) or self._arrays.has_capacity:
             self._has_more = True
         if ended:
-            jobs = [look for look in ended if look.array is None]
+            jobs = [view for view in ended if view.array is None]
             for notify in self._dependencies.on_ended:
                 notify(jobs)
         return True
 
     def _store_decided(self) -> bool:
-        """Store it, and what webhooks are to be told of it; false when it cannot be stored."""
+        """Store it with the webhook deliveries that follow; false when it cannot be stored."""
         job_views = self._job_views
         ended_now = list(job_views.ended.values())
         decided = [entry.decision for entry in self._decided]

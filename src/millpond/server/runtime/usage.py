@@ -1,10 +1,9 @@
-"""Who has held how much for how long: the books from which usage is told and charged.
+"""How much each job has held for how long: what usage is reported and charged from.
 
-A *stretch* is a span of time in which a job held the same. Whenever what a job holds changes, its open stretches end
-and new ones begin. What counts is what counts for quotas: frozen work has its cards and memory, swapped work has memory
-alone, waiting work nothing.
+Whenever what a job holds changes, its open usage intervals end and new ones begin. What counts is what counts for
+quotas: frozen work has its cards and memory, swapped work has memory alone, waiting work nothing.
 
-Stretches are stored together with the decisions of the same turn, so that a killed server loses none and counts none
+Intervals are stored together with the decisions of the same turn, so that a killed server loses none and counts none
 twice.
 """
 
@@ -43,10 +42,10 @@ class UsageInterval:
 
 @dataclass(frozen=True, slots=True)
 class UsageChange:
-    """The open stretches of a job end at ``at``, and these begin.
+    """The open intervals of a job end at ``at``, and these begin.
 
     Attributes:
-        is_first: the job has no open stretches.
+        is_first: the job has no open intervals.
     """
 
     job: str
@@ -59,17 +58,17 @@ class UsageMeter:
     """Knows what each job holds, and says when that changes.
 
     Args:
-        open_stretches: those that had not ended when the server last stopped.
+        open_intervals: those that had not ended when the server last stopped.
     """
 
-    def __init__(self, open_stretches: Iterable[UsageInterval] = ()) -> None:
+    def __init__(self, open_intervals: Iterable[UsageInterval] = ()) -> None:
         self._held: dict[str, tuple[HeldAmount, ...]] = {}
-        for stretch in open_stretches:
-            self._held[stretch.job] = _sorted((*self._held.get(stretch.job, ()), stretch.held))
+        for interval in open_intervals:
+            self._held[interval.job] = _sorted((*self._held.get(interval.job, ()), interval.held))
 
     @property
     def jobs(self) -> list[str]:
-        """Jobs with open stretches."""
+        """Jobs with open intervals."""
         return list(self._held)
 
     def look(self, record: JobRecord, devices: Mapping[str, Device], now: float) -> UsageChange | None:
@@ -81,20 +80,20 @@ class UsageMeter:
             self._held[record.id] = held
         else:
             del self._held[record.id]
-        return UsageChange(record.id, now, _stretches(record, held, now), is_first=not before)
+        return UsageChange(record.id, now, _intervals(record, held, now), is_first=not before)
 
     def skip(self, record: JobRecord, since: float, now: float) -> list[UsageChange]:
-        """A job with open stretches goes on with them at ``now``; between ``since`` and then no time has passed."""
-        began = _stretches(record, self._held[record.id], now)
+        """A job with open intervals goes on with them at ``now``; between ``since`` and then no time has passed."""
+        began = _intervals(record, self._held[record.id], now)
         return [UsageChange(record.id, since, ()), UsageChange(record.id, now, began, is_first=True)]
 
     def gone(self, job: str, now: float) -> UsageChange:
-        """A job with open stretches is known no more: they end."""
+        """A job with open intervals is known no more: they end."""
         del self._held[job]
         return UsageChange(job, now, ())
 
 
-def _stretches(record: JobRecord, held: Iterable[HeldAmount], since: float) -> tuple[UsageInterval, ...]:
+def _intervals(record: JobRecord, held: Iterable[HeldAmount], since: float) -> tuple[UsageInterval, ...]:
     job = record.job
     return tuple(UsageInterval(job.id, job.user, job.queue, job.kind.value, since, part) for part in held)
 

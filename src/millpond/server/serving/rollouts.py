@@ -176,7 +176,9 @@ class Rollouts:
         if info is None:
             return ""
         if info.state == JobState.QUEUED:
-            why: Reason = self._loop.ask(lambda core: core.scheduler.explain(info.id, core.now)).result(ANSWER_WITHIN_S)
+            why: Reason = self._loop.query(lambda core: core.scheduler.explain(info.id, core.now)).result(
+                ANSWER_WITHIN_S
+            )
             return f"; it waits: {why.summary}"
         detail = next((task.detail for task in info.tasks if task.detail), "")
         return f": {detail}" if detail else ""
@@ -189,7 +191,7 @@ class Rollouts:
         present = self._revisions.present(revision.service)
         for job in {revision.job, present.job if present is not None else ""}:
             if self._loop.job_cache.get(job) is not None:
-                self._loop.tell([Noted(self._clock(), job, text)])
+                self._loop.notify([Noted(self._clock(), job, text)])
                 self._sizing.call_off(job)
 
     def _resize(self, job: str, replicas: int | None, why: str, drain_s: float) -> None:

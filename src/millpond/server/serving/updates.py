@@ -106,7 +106,7 @@ class Updating:
     async def _begin(
         self, present: JobInfo, documents: tuple[dict[str, Any], dict[str, Any]], file: JobFile, percent: float
     ) -> None:
-        now = await self._queries.ask(lambda core: desired_now(core, present.id)) or 0
+        now = await self._queries.query(lambda core: desired_now(core, present.id)) or 0
         sizes = (now, target_of(file, now))
         revision = await asyncio.to_thread(self._revisions.begin, present, documents, sizes, percent)
         self._rollouts.changed(revision.service)

@@ -39,7 +39,7 @@ class BackgroundWorker(Protocol):
 
 @contextmanager
 def attended(options: ServerOptions, current: Current, base: CoreComponents, service: Service) -> Iterator[None]:
-    """Everybody is there; they leave in the opposite order. In a copy of another server's state nobody is."""
+    """All of them run; they end in the opposite order. In a copy of another server's state none runs."""
     if base.components.loop.read_only is not None:
         yield
         return
@@ -86,7 +86,7 @@ def _of_store_and_disk(options: ServerOptions, base: CoreComponents, service: Se
 
 
 def _of_devices(current: Current, base: CoreComponents, service: Service) -> list[BackgroundWorker]:
-    machine, engine, job_cache = base.site.machine, base.engine, base.components.loop.job_cache
+    machine, engine, job_cache = base.host.machine, base.engine, base.components.loop.job_cache
     telemetry = service.machines.telemetry = Telemetry(machine, wall_clock)
     sources = Sources(engine.slice_readings, lambda: engine.running)
     slices = service.machines.slices = SliceMeter(telemetry, sources, wall_clock)

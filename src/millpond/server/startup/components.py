@@ -1,4 +1,4 @@
-"""What has to stand before anybody can ask: the store, the accounts, the core, and an engine that agrees with it."""
+"""What is made before requests are served: the store, the accounts, the core, and an engine that agrees with it."""
 
 from __future__ import annotations
 
@@ -54,17 +54,17 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class CoreComponents:
-    """It stands: the scheduler runs, and jobs that were there go on.
+    """The parts of a server whose scheduler runs, and whose earlier jobs go on.
 
     Attributes:
-        token: the owner's; passes to the programs of jobs are signed with it, too.
-        listener: where people knock who come with SSH; None: nowhere.
+        token: the owner's; access tokens of the programs of jobs are signed with it, too.
+        listener: where SSH clients connect; None: nowhere.
         origins: where browsers reach what jobs serve.
         settings: what the scheduler decides by.
         unplaceable: which jobs this start leaves without a machine that could take them, in words.
     """
 
-    site: HostEnvironment
+    host: HostEnvironment
     components: ServerComponents
     security: Security
     tenants: Tenants
@@ -85,24 +85,24 @@ def lay_foundation(options: ServerOptions, current: Current, lead: ServingRight)
         InvalidInputError: the configuration is wrong.
     """
     config = current.config
-    site = survey(options, config, lead.state.path)
-    is_new = not (site.state_dir / TOKEN_FILE).exists()
-    token = token_in(site.state_dir)
+    host = survey(options, config, lead.state.path)
+    is_new = not (host.state_dir / TOKEN_FILE).exists()
+    token = token_in(host.state_dir)
     origins = JobOrigins.of(config.listening, lead.post.left.url)
     with ExitStack() as held:
-        store = Store(options.store or sqlite_url(site.state_dir / DATABASE_FILE), lead.leadership)
+        store = Store(options.store or sqlite_url(host.state_dir / DATABASE_FILE), lead.leadership)
         held.callback(store.close)
-        identity = identify(store, site.state_dir, is_new, options.take_over)
+        identity = identify(store, host.state_dir, is_new, options.take_over)
         if identity.is_copy:
-            site = replace(site, machine=Machine((), {}))
+            host = replace(host, machine=Machine((), {}))
         security = open_security(store, owner_name(), token, wall_clock, oidc=Oidc(current.oidc))
         held.callback(security.close)
         core = recover(store, options.policies)
-        components, scheduler, delivery_worker = _make_components(core, current, site, store, security.accounts)
+        components, scheduler, delivery_worker = _make_components(core, current, host, store, security.accounts)
         held.callback(delivery_worker.close)
         loop, isolation = components.loop, components.isolation
-        listener = open_listener(config.ssh, site.state_dir) if config.ssh and not identity.is_copy else None
-        engine = _make_engine(current, site, components, origins, identity.servers)
+        listener = open_listener(config.ssh, host.state_dir) if config.ssh and not identity.is_copy else None
+        engine = _make_engine(current, host, components, origins, identity.servers)
         held.callback(engine.close)
         tenants = Tenants(security.accounts, isolation, loop, wall_clock)
         unplaceable: tuple[str, ...] = ()
@@ -110,31 +110,31 @@ def lay_foundation(options: ServerOptions, current: Current, lead: ServingRight)
             scheduler.serve_read_only(COPY)
         else:
             if identity.took_over and identity.original is not None:
-                adopt_files(identity.original, site.state_dir, expected_tasks(core, site.machine.nodes))
+                adopt_files(identity.original, host.state_dir, expected_tasks(core, host.machine.nodes))
             change = options.policies.change(core.scheduler.settings, wall_clock())
             for event in change:
                 log.info("other policies from now on: %s", event)
             ran = running_jobs(core)
             scheduler.settle(engine, (*change, *configured(config), *isolation.events(core)))
             unplaceable = no_longer_placeable(core, ran)
-            loop.tell(tenants.events(core))
+            loop.notify(tenants.events(core))
         settings = core.scheduler.settings
         scheduler.start()
         held.callback(scheduler.close)
         if not identity.is_copy:
             delivery_worker.start()
-            accelerate(loop, len(site.machine.nodes), settings)
+            accelerate(loop, len(host.machine.nodes), settings)
         yield CoreComponents(
-            site, components, security, tenants, token, engine, listener, origins, settings, unplaceable
+            host, components, security, tenants, token, engine, listener, origins, settings, unplaceable
         )
 
 
 def _make_components(
-    core: Core, current: Current, site: HostEnvironment, store: Store, accounts: Accounts
+    core: Core, current: Current, host: HostEnvironment, store: Store, accounts: Accounts
 ) -> tuple[ServerComponents, SchedulerThread, WebhookDeliveryWorker]:
-    state_dir = site.state_dir
+    state_dir = host.state_dir
     vault = Vault(store.secrets, state_dir, current.cipher, wall_clock)
-    provisioning = Provisioning(store, state_dir, vault, current.means(site.machine, lambda: loop.wake()))
+    provisioning = Provisioning(store, state_dir, vault, current.provisioning_on(host.machine, lambda: loop.wake()))
     delivery_worker = WebhookDeliveryWorker(store, current.webhooks, vault, wall_clock)
     forecaster, instruments = Forecaster(lambda most: store.jobs.ended_jobs(most, of=None)), Instruments()
     clock = SteadyClock(core.now, kept=KeptOffset(state_dir / "clock.json"))
@@ -150,7 +150,7 @@ def _make_components(
     loop = Loop(JobCache(instruments.started))
     processor = TurnProcessor(store, core, loop, dependencies)
     files = FileService(state_dir, store, provisioning.rules, provisioning.cache.copy_of)
-    isolation = Isolation(site.apart, accounts, owner_name(), state_dir, current.run_as, wall_clock)
+    isolation = Isolation(host.apart, accounts, owner_name(), state_dir, current.run_as, wall_clock)
     components = ServerComponents(
         state_dir,
         store,
@@ -170,16 +170,16 @@ def _make_components(
 
 
 def _make_engine(
-    current: Current, site: HostEnvironment, components: ServerComponents, origins: JobOrigins, servers: Sequence[str]
+    current: Current, host: HostEnvironment, components: ServerComponents, origins: JobOrigins, servers: Sequence[str]
 ) -> LocalEngine:
-    state_dir, rules = site.state_dir, Rules(current.tasks, current.slice_rules)
+    state_dir, rules = host.state_dir, Rules(current.tasks, current.slice_rules)
     files, provisions = components.files, components.provisioning.provisions
     launcher = Launcher(
         components.job_files, files, components.isolation, components.vault, provisions, state_dir, rules, origins
     )
     gate = GateEnforcer(state_dir / "gate", state_dir / "cards")
     holds = {NvidiaVendor.name: (gate, MpsEnforcer())}
-    means = EngineOptions(
-        wake=components.loop.wake, sandbox=site.apart.sandbox, limiter=site.limiter, holds=holds, servers=servers
+    engine_options = EngineOptions(
+        wake=components.loop.wake, sandbox=host.apart.sandbox, limiter=host.limiter, holds=holds, servers=servers
     )
-    return LocalEngine(site.machine, state_dir, launcher.launch_of, means)
+    return LocalEngine(host.machine, state_dir, launcher.launch_of, engine_options)

@@ -70,7 +70,7 @@ class Current:
         """What jobs are provided with."""
         return self.config.provisioning
 
-    def means(self, machine: Machine, wake: Callable[[], None]) -> ProvisioningDependencies:
+    def provisioning_on(self, machine: Machine, wake: Callable[[], None]) -> ProvisioningDependencies:
         """What provides for jobs on a machine."""
         has_cards = any(device.vendor == NvidiaVendor.name for node in machine.nodes for device in node.devices)
         return ProvisioningDependencies(
@@ -88,14 +88,14 @@ def reload(config: Path | None, loop: Loop, current: Current) -> None:
     One that is wrong changes nothing; the log says what is wrong with it.
     """
     if config is None:
-        log.info("told to read the configuration again, and there is none (--config)")
+        log.info("asked to read the configuration again, and there is none (--config)")
         return
     try:
         fresh = load_cluster(config)
     except MillpondError as error:
         log.error("the configuration stays as it was: %s", error)
         return
-    loop.tell(configured(fresh))
+    loop.notify(configured(fresh))
     current.config = fresh
     log.info("read %s again", config)
 

@@ -40,7 +40,7 @@ def make_service(current: Current, lead: ServingRight, base: CoreComponents, not
         started_at=wall_clock(),
         ordering=base.settings.ordering,
         placement=base.settings.placement,
-        unlimited=unlimited_text(base.site.limiter),
+        unlimited=unlimited_text(base.host.limiter),
         longest_dev_s=current.config.dev.longest_s,
         ssh=base.listener.info if base.listener else SshInfo(),
         origins=base.origins,
@@ -90,7 +90,7 @@ def _notes(options: ServerOptions, current: Current, lead: ServingRight, base: C
     invitation = prepare_first_login(base.security, owner_name(), base.components.state_dir, is_reached)
     return [
         *([] if base.components.loop.read_only is None else [str(base.components.loop.read_only)]),
-        *notes_on_machine(base.site.machine, base.components.isolation, base.engine.why_nothing_is_shared()),
+        *notes_on_machine(base.host.machine, base.components.isolation, base.engine.why_nothing_is_shared()),
         *notes_on_the_way(options.host, listening, lead.post.encryption),
         *first_login_notes(invitation),
     ]

@@ -1,9 +1,9 @@
 """Which server this is: the one whose state it finds, or one with a copy of another's (a restored backup, a drill).
 
-A server has an identity. The database and the file ``identity.json`` of the state directory tell it, the latter
+A server has an identity. The database and the file ``identity.json`` of the state directory have it, the latter
 together with the directory's path; a backup leaves the file out. Where the two do not agree, or the directory is at
 another place than it was, the state is a copy: what it says to be running may run under the original, and to adopt, end
-or repeat that would be wrong. A copy changes nothing until it is told to take over; then it gets a new identity, and
+or repeat that would be wrong. A copy changes nothing until it is started to take over; then it gets a new identity, and
 the original's tasks are its own.
 """
 
@@ -117,7 +117,7 @@ def _taken_over(store: Store, owner: DatabaseOwner, original: Path | None) -> Se
         with contextlib.suppress(OSError):  # should it be started once more all the same, it is the copy
             write_json(original / IDENTITY_FILE, {"taken_over_by": str(owner.state_dir)}, durable=True)
     store.identity.write(owner)
-    _write(owner.state_dir, owner.server)  # afterwards: until then it stays a copy, and can be told again
+    _write(owner.state_dir, owner.server)  # afterwards: until then it stays a copy, and can be started so again
     return ServerIdentity((owner.server, *owner.formerly), original, took_over=True)
 
 

@@ -1,10 +1,10 @@
 """Whether the jobs of several people are kept apart on this machine, and what follows where they are not.
 
 With one person on the server its jobs may read each other's files: they are all that person's. From the second on they
-may not. Where tasks cannot be kept apart then, nothing new starts, submissions are refused, and everybody is told what
+may not. Where tasks cannot be kept apart then, nothing new starts, submissions are refused, and every answer says what
 to install. What runs goes on, marked as what it is.
 
-Where the server is root, tasks of everybody but the server's owner run under user numbers of their own.
+Where the server is root, tasks of all users but the server's owner run under user numbers of their own.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class IsolationLevel:
         mode: what the operator wants.
         sandbox: None where there is none.
         trouble, remedy: why tasks are not kept apart, and what would mend it; empty when they are.
-        is_root: the server may start tasks as anybody.
+        is_root: the server may start tasks as any account.
     """
 
     mode: SandboxMode
@@ -126,7 +126,7 @@ class Isolation:
 
     @property
     def warning(self) -> str:
-        """What whoever adds people should be told; empty when all is well."""
+        """A warning for admins who add people; empty when all is well."""
         if self.hindrance:
             return f"no job starts from now on: {self.hindrance}; {self.advice}"
         if self.apart.trouble and self.is_shared:
@@ -236,7 +236,7 @@ class Isolation:
         return path.is_relative_to(self._state_dir.resolve())
 
     def events(self, core: Core) -> list[Event]:
-        """What the scheduler has to be told so that it starts work, or no longer does."""
+        """The events by which the scheduler starts work, or no longer does."""
         held = core.scheduler.holds.get(Cause.NOT_ISOLATED, "")
         text = f"{self.hindrance}; {self.advice}" if self.hindrance else ""
         if text == held:
@@ -246,7 +246,7 @@ class Isolation:
         return [SchedulingResumed(self._clock(), Cause.NOT_ISOLATED)]
 
     def is_another(self, user: str) -> bool:
-        """Whether a user's tasks run as somebody else than the server."""
+        """Whether a user's tasks run under another account than the server."""
         if not self.apart.is_root or self.apart.sandbox is None or self.apart.trouble:
             return False
         return user not in ("", self._owner) and self._run_as().kind is not UserKind.SERVER
@@ -275,7 +275,7 @@ def _followed_from_home(folder: Path, identity: MachineAccount) -> Path:
 
 
 def _check_way_to(folder: Path, workdir: str, identity: MachineAccount) -> None:
-    """Whether we may look at a folder, if it is there; to be asked with somebody's rights."""
+    """Whether a folder may be read, if it exists; to be called with the rights of the account in question."""
     try:
         folder.stat()
     except PermissionError as error:

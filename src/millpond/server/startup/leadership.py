@@ -39,7 +39,7 @@ class ServingRight:
 
 
 def take_lead(options: ServerOptions, listening: ListenRules, held: ExitStack) -> ServingRight | None:
-    """Take all of it, perhaps after standing by; None when a standby was told to end.
+    """Take all of it, perhaps after standing by; None when a standby was asked to end.
 
     Args:
         held: lets go of it in the end.

@@ -39,7 +39,7 @@ def describe(fake_gpus: str, config: ClusterConfig, state_dir: Path) -> Machine:
         InvalidInputError: two nodes have one name, or ``fake_gpus`` cannot be read.
     """
     if not config.nodes:
-        divided = () if config.mig is None or fake_gpus else _divide(config.mig)  # before anybody looks at the cards
+        divided = () if config.mig is None or fake_gpus else _divide(config.mig)  # before the cards are discovered
         machine = describe_machine(fake_gpus, running_under(state_dir), swap_mib=config.swap_mib)
         return replace(machine, notes=(*machine.notes, *divided))
     nodes = (*config.nodes, *(describe_machine(fake_gpus, swap_mib=config.swap_mib).nodes if fake_gpus else ()))
@@ -137,7 +137,7 @@ class Launcher:
         return {"MILLPOND_ORIGIN": origin} if origin else {}
 
     def _has_private_network(self, file: JobFile) -> bool:
-        """Whether its tasks share a network with nobody else.
+        """Whether its tasks share a network with no other task.
 
         Raises:
             UnavailableError: they have to, and the kernel makes none.
@@ -157,7 +157,7 @@ class Launcher:
         workdir = accepted.spec.launch.workdir
         if not workdir:
             return _own_folder(job, self.state_dir)
-        if accepted.spec.file.ship:  # a folder of whoever sent it; it runs in a copy
+        if accepted.spec.file.ship:  # a folder of its sender; it runs in a copy
             return Path(workdir)
         return self.isolation.working_folder(workdir, accepted.user)
 

@@ -32,7 +32,7 @@ _INTERRUPTED: Final = 130
 
 
 class LeadershipLostError(MillpondError):
-    """Another server leads. Not a fault of the start: whoever looks after services may start it again."""
+    """Another server leads. Not a fault of the start: a service manager may start it again."""
 
 
 def run(arguments: Sequence[str]) -> int:

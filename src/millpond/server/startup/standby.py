@@ -1,7 +1,7 @@
-"""A server that stands by: it says who leads, and takes over when nobody does.
+"""A server that stands by: it says who leads, and takes over when no server does.
 
-Both servers work on one state directory of one machine. Tasks are processes of that machine: whoever leads finds them
-there, with their records and their output, as a restarted server does.
+Both servers work on one state directory of one machine. Tasks are processes of that machine: the server that leads
+finds them there, with their records and their output, as a restarted server does.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def seat_at(url: str, state_dir: Path) -> Seat:
 
 
 def stand_by(leadership: Leadership | None, post: Post) -> bool:
-    """Say that another server leads, until nobody does; false when this one was told to end before.
+    """Say that another server leads, until none does; false when this one was asked to end before.
 
     Raises:
         InvalidInputError: there is no database that two servers could share.
@@ -84,7 +84,7 @@ def stand_by(leadership: Leadership | None, post: Post) -> bool:
     worker = PeriodicWorker("standby", lambda: watch.end_if_over(http.stop), LOOKS_EVERY_S, "standing by goes on")
     worker.start(LOOKS_EVERY_S)
     try:
-        http.run(post.listener.dup())  # whoever connects while we take over waits at the original
+        http.run(post.listener.dup())  # a client that connects during the takeover waits at the original
     finally:
         worker.close()
         file.unlink(missing_ok=True)
@@ -100,7 +100,7 @@ class StandbyServer:
         self._leader_url = leader_url
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Tell the two probes how things stand, and send everybody else to the leader."""
+        """Answer the two probes, and send all other requests to the leader."""
         if scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": _TRY_AGAIN_LATER, "reason": self._account})
             return
@@ -132,7 +132,7 @@ class _Watch:
         self.trouble: MillpondError | None = None
         self._leadership = leadership
         self._silent = False
-        self._job_views = 0
+        self._looks = 0
 
     def look(self) -> bool:
         """Whether this server has the lock now.
@@ -142,7 +142,7 @@ class _Watch:
         """
         try:
             self.won = self._leadership.take_lock()
-            is_time = self._job_views % _LOOKS_AT_LEADER == 0
+            is_time = self._looks % _LOOKS_AT_LEADER == 0
             leader = self._leadership.leader() if is_time and not self.won else None
         except DBAPIError as error:
             if not self._silent:
@@ -150,7 +150,7 @@ class _Watch:
             self._silent = True
             return False
         self._silent = False
-        self._job_views += 1
+        self._looks += 1
         if leader is not None:
             self.leader_url = leader.url
             _require_same_place(self._leadership.seat, leader)

@@ -1,4 +1,4 @@
-"""The books of usage in the store: stretches written by the scheduler's thread, sums read by any."""
+"""The books of usage in the store: intervals written by the scheduler's thread, sums read by any."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from millpond.specs.job.job_ids import split_member
 
 @dataclass(frozen=True, slots=True)
 class UsageSum:
-    """What the stretches of one group add up to, within the span that was asked for.
+    """What the intervals of one group add up to, within the span that was asked for.
 
     Attributes:
         name: of the group: a user, a queue, a model, a kind, a job or an array.
@@ -50,7 +50,7 @@ def write_changes(connection: sa.Connection, changes: Sequence[UsageChange]) -> 
                 row["until"] = change.at
         elif not change.is_first:
             ends.append({"of_job": change.job, "ended_at": change.at})
-        latest[change.job] = [_row(stretch) for stretch in change.began]
+        latest[change.job] = [_row(interval) for interval in change.began]
         began += latest[change.job]
     if ends:
         is_open = sa.and_(usage.c.job == sa.bindparam("of_job"), usage.c.until.is_(None))
@@ -59,7 +59,7 @@ def write_changes(connection: sa.Connection, changes: Sequence[UsageChange]) -> 
         connection.execute(usage.insert(), began)
 
 
-def open_stretches(connection: sa.Connection) -> list[UsageInterval]:
+def open_intervals(connection: sa.Connection) -> list[UsageInterval]:
     """Stretches that have not ended."""
     return [
         UsageInterval(
@@ -88,7 +88,7 @@ def sums(connection: sa.Connection, by: str, since: float, until: float, share: 
     Args:
         until: not to come yet, as what is still held counts up to this instant.
         by: a ``specs.api.usage.Grouping``.
-        share: whose; None: everybody's.
+        share: whose; None: all users'.
     """
     if until <= since:
         return []
@@ -138,17 +138,17 @@ def _by_array(sums: Sequence[UsageSum]) -> list[UsageSum]:
     return list(merged.values())
 
 
-def _row(stretch: UsageInterval) -> dict[str, Any]:
-    held = stretch.held
+def _row(interval: UsageInterval) -> dict[str, Any]:
+    held = interval.held
     return {
-        "job": stretch.job,
-        "user": stretch.user,
-        "queue": stretch.queue,
-        "kind": stretch.kind,
+        "job": interval.job,
+        "user": interval.user,
+        "queue": interval.queue,
+        "kind": interval.kind,
         "model": held.model,
         "gpu_milli": held.gpu_milli,
         "cpu_milli": held.cpu_milli,
         "memory_mib": held.memory_mib,
-        "since": stretch.since,
+        "since": interval.since,
         "until": None,
     }

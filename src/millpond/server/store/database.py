@@ -93,7 +93,7 @@ def _is_current(engine: sa.Engine) -> bool:
     try:
         with engine.connect() as connection:
             found = connection.execute(sa.text("SELECT version_num FROM alembic_version")).scalars().all()
-    except DBAPIError:  # nothing of ours yet, or no database: the migrations will tell
+    except DBAPIError:  # no tables yet, or no database: the migrations report it
         return False
     return found == [newest_revision()]
 

@@ -1,4 +1,4 @@
-"""What is to be told to whom, in the store: written with the turn it comes from, kept until it was told or given up."""
+"""Webhook deliveries in the store: written with the turn that they come from, kept until delivered or given up."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WAITING, DELIVERED, GIVEN_UP = "waiting", "delivered", "given up"
 
 @dataclass(frozen=True, slots=True)
 class NewDelivery:
-    """Something to be told to one receiver."""
+    """A notice for one receiver."""
 
     hook: str
     at: float
@@ -75,14 +75,14 @@ class DeliveryStore:
         self._engine = engine
 
     def due(self, now: float, limit: int) -> list[Delivery]:
-        """What is to be told now, oldest first."""
+        """What is to be delivered now, oldest first."""
         waits = (deliveries.c.state == WAITING, deliveries.c.due_at <= now)
         query = sa.select(deliveries).where(*waits).order_by(deliveries.c.id).limit(limit)
         with self._engine.connect() as connection:
             return [_delivery(row) for row in connection.execute(query)]
 
     def next_due(self) -> float | None:
-        """When something is to be told next; None when nothing waits."""
+        """When something is to be delivered next; None when nothing waits."""
         query = sa.select(sa.func.min(deliveries.c.due_at)).where(deliveries.c.state == WAITING)
         with self._engine.connect() as connection:
             return connection.execute(query).scalar()
@@ -94,7 +94,7 @@ class DeliveryStore:
             connection.execute(deliveries.update().where(deliveries.c.id == number).values(change))
 
     def latest(self, limit: int) -> list[Delivery]:
-        """What was or is to be told, newest first."""
+        """What was or is to be delivered, newest first."""
         query = sa.select(deliveries).order_by(deliveries.c.id.desc()).limit(limit)
         with self._engine.connect() as connection:
             return [_delivery(row) for row in connection.execute(query)]

@@ -24,7 +24,7 @@ from millpond.model.events import (
 from millpond.server.store.schema import decisions, events
 
 _SILENT: Final = (Tick.__name__, LoadSampled.__name__)
-"""Events that tell nobody anything."""
+"""Events that are not shown."""
 _OF_NODES: Final = tuple(kind.__name__ for kind in (NodeJoined, NodeLost, NodeClosed, NodeOpened, DeviceHealthChanged))
 
 

@@ -114,7 +114,7 @@ class Leadership:
         sa.event.listen(database, "commit", self._check)
 
     def leader(self) -> Seat | None:
-        """Who leads, or led last; None when nobody ever did.
+        """Who leads, or led last; None when no server ever did.
 
         Raises:
             DBAPIError: the database does not answer.
@@ -126,10 +126,10 @@ class Leadership:
         return None if row is None else Seat(row.url, row.host, row.boot_id, row.pid, row.state_dir)
 
     def show(self) -> bool:
-        """Show once that we are there; false when another server has taken over.
+        """Show once that this server leads; false when another one has taken over.
 
-        A lock that was lost (the database was restarted, we stood still) is taken again if nobody has led meanwhile.
-        A database that does not answer decides nothing: without it nobody writes.
+        A lock that was lost (the database was restarted, this process was stopped for a while) is taken again if no
+        server has led meanwhile. A database that does not answer decides nothing: without it no server writes.
         """
         with self._busy:
             try:
@@ -194,7 +194,7 @@ class Leadership:
                 raise
 
     def _hang_up(self) -> None:
-        """Let go of the lock, if it is ours."""
+        """Release the lock, if this server has it."""
         session, self._session, self._holds = self._session, None, False
         if session is not None:
             session.invalidate()

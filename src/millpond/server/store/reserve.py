@@ -6,7 +6,7 @@ need is gone to a program that tries to write again and again before the databas
 Two files need room. The database has it as free pages, which new rows take first
 (https://www.sqlite.org/fileformat2.html, section 1.5). Its write-ahead log has it by having been large once: after a
 checkpoint it is written again from the beginning and not cut (https://www.sqlite.org/pragma.html, journal_size_limit).
-Rows that are written and dropped again give both. PostgreSQL has no such means; its disk is for whoever runs it.
+Rows that are written and dropped again give both. PostgreSQL has no such way; its disk is its operator's.
 """
 
 from __future__ import annotations

@@ -129,7 +129,7 @@ deliveries = Table(
     Column("trouble", Text, nullable=False),
     Index("deliveries_by_due", "state", "due_at"),
 )
-"""What is to be told to webhooks, and what became of it. See ``server.operations.webhooks``."""
+"""Deliveries to webhooks, and what became of them. See ``server.operations.webhooks``."""
 
 datasets = Table(
     "datasets",
@@ -285,7 +285,7 @@ group_invitations = Table(
     Column("by", _NAME, nullable=False),
     Column("at", Float, nullable=False),
 )
-"""Who was offered a place in which group, as what, by whom."""
+"""Invitations to groups: the user, the role, and who invited them."""
 
 identities = Table(
     "identities",

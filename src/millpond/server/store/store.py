@@ -132,7 +132,7 @@ class Store:
         decisions: Sequence[DecisionEntry],
         ended: Sequence[JobInfo] = (),
         held: Sequence[UsageChange] = (),
-        told: Sequence[NewDelivery] = (),
+        new_deliveries: Sequence[NewDelivery] = (),
     ) -> None:
         """Make what a turn came to durable, all or nothing.
 
@@ -140,11 +140,11 @@ class Store:
             decisions: what was decided.
             ended: the last look of jobs that have ended.
             held: changes of what jobs hold.
-            told: what is to be told to webhooks.
+            new_deliveries: for webhooks.
         """
         with self._engine.begin() as connection:
             books.write_changes(connection, held)
-            deliveries.write_new(connection, told)
+            deliveries.write_new(connection, new_deliveries)
             if decisions:
                 connection.execute(schema.decisions.insert(), [_decision_row(entry) for entry in decisions])
             write_ended(connection, ended)
@@ -187,7 +187,7 @@ class Store:
             return connection.execute(sa.select(sa.func.max(schema.snapshots.c.seq))).scalar()
 
     def events_after(self, seq: int) -> Iterator[LogEntry]:
-        """The log behind an entry, oldest first; no transaction is open while whoever asks works on it."""
+        """The log behind an entry, oldest first; no transaction is open while it is read."""
         table = schema.events
         while True:
             query = sa.select(table).where(table.c.seq > seq).order_by(table.c.seq).limit(_EVENTS_AT_ONCE)
@@ -226,10 +226,10 @@ class Store:
         with self._engine.connect() as connection:
             return histories.by_id(connection, numbers)
 
-    def open_stretches(self) -> list[UsageInterval]:
+    def open_intervals(self) -> list[UsageInterval]:
         """What jobs held, and had not let go of, when the books were last written."""
         with self._engine.connect() as connection:
-            return books.open_stretches(connection)
+            return books.open_intervals(connection)
 
     def usage(self, by: str, since: float, until: float, share: Share | None = None) -> list[UsageSum]:
         """Usage between two instants; see ``books.sums``."""

@@ -24,8 +24,8 @@ class ServerFacts:
         longest_dev_s: how far the time limit of a place to work can be extended; None: without bound.
         ssh: where people come into jobs with SSH.
         origins: where browsers reach what jobs serve.
-        notes: what was said of its start, for whoever started it.
-        unshared: tells why slices and swapping of real cards are refused; nothing where they are not.
+        notes: what was printed at its start.
+        unshared: says why slices and swapping of real cards are refused; nothing where they are not.
     """
 
     version: str

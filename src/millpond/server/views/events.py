@@ -1,4 +1,4 @@
-"""What happened, as the API tells it: to a job, to a machine, to everything."""
+"""What happened, as the API shows it: to a job, to a machine, to everything."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from millpond.specs.api.events import EventInfo
 
 
 class EventLog:
-    """Reads the log to whoever may hear of it.
+    """Shows the log to the users who may see it.
 
     Args:
         sweeps: the trials of sweeps.
@@ -30,24 +30,24 @@ class EventLog:
     async def of_job(self, job: str, reader: Reader) -> list[EventInfo]:
         """A job's history."""
         info = await asyncio.to_thread(self._lookup.look, job)
-        told = story(*await asyncio.to_thread(self._store.history, job))
+        lines = story(*await asyncio.to_thread(self._store.history, job))
         if info.array is not None and info.ended_at is not None:
             trials = await asyncio.to_thread(self._sweeps.table, info, 1) if info.array.sweep else None
-            told.append(last_of_array(info, info.array, trials, len(told) + 1))
-        return await asyncio.to_thread(lambda: [reader.event(event, self._lookup.find) for event in told])
+            lines.append(last_of_array(info, info.array, trials, len(lines) + 1))
+        return await asyncio.to_thread(lambda: [reader.event(event, self._lookup.find) for event in lines])
 
     async def latest(self, after: int | None, limit: int, reader: Reader) -> list[EventInfo]:
         """What happened to jobs and nodes: the first behind a place in the log, or the latest."""
-        told = await asyncio.to_thread(self._told, lambda: self._store.happenings(after, limit), reader)
-        return told if after is not None else told[-limit:]
+        shown = await asyncio.to_thread(self._shown, lambda: self._store.happenings(after, limit), reader)
+        return shown if after is not None else shown[-limit:]
 
     async def of_node(self, node: str, limit: int, reader: Reader) -> list[EventInfo]:
         """The latest that happened to a machine, whether it is still there or not."""
-        return await asyncio.to_thread(self._told, lambda: self._store.node_history(node, limit), reader)
+        return await asyncio.to_thread(self._shown, lambda: self._store.node_history(node, limit), reader)
 
-    def _told(self, part: Callable[[], History], reader: Reader) -> list[EventInfo]:
-        """What there is to tell of a part of the log, without what is about jobs that are not for these readers."""
+    def _shown(self, part: Callable[[], History], reader: Reader) -> list[EventInfo]:
+        """A part of the log, without what is about jobs that these readers may not see."""
         happened, decided = part()
-        told = account(happened, decided, self._store.decisions_by_id(answered(happened)))
+        lines = account(happened, decided, self._store.decisions_by_id(answered(happened)))
         find = self._lookup.find
-        return [reader.event(event, find) for event in told if reader.hears_of(event, find)]
+        return [reader.event(event, find) for event in lines if reader.hears_of(event, find)]

@@ -1,8 +1,8 @@
 """The server's own history as rows of a native trace, so that a policy can be tried on the jobs of last month.
 
-A row tells what a policy is asked to schedule: when a job came, what it asks for, and how long it runs when nothing
-disturbs it. The last is its last run, without the time in which it was suspended: what earlier runs did was lost when
-they were ended. Where a job saves its work it is the time of all its runs together.
+A row says what a policy is asked to schedule: when a job was submitted, what it asks for, and how long it runs
+when nothing disturbs it. The last is its last run, without the time in which it was suspended: what earlier runs did
+was lost when they were ended. Where a job saves its work it is the time of all its runs together.
 """
 
 from __future__ import annotations
@@ -58,12 +58,12 @@ class HistoryExport:
         self._queries = queries
 
     async def page(self, span: HistorySpan, reader: Reader) -> HistoryPage:
-        """One part of the history, as far as these readers may see the jobs; the last one also tells what is missing.
+        """One part of the history, as far as these readers may see the jobs; the last one also says what is missing.
 
         Raises:
             InvalidInputError: ``after`` is no place.
         """
-        nodes = await self._queries.ask(lambda core: [view.node for view in core.scheduler.node_views()])
+        nodes = await self._queries.query(lambda core: [view.node for view in core.scheduler.node_views()])
         devices = {device.uuid: device for node in nodes for device in node.devices}
         page = await asyncio.to_thread(self._page, span, reader, devices)
         if page.next:
@@ -102,7 +102,7 @@ class HistoryExport:
 
 
 def _place(text: str) -> tuple[float, str]:
-    """Where a part of the history ended, as ``next`` told it."""
+    """Where a part of the history ended, as ``next`` has it."""
     at, _, job = text.partition(" ")
     try:
         if not job.isprintable():

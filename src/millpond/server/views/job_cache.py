@@ -1,4 +1,4 @@
-"""What readers see of the jobs that live: immutable pictures, redrawn by the scheduler's thread as jobs change."""
+"""The views of jobs that have not ended: immutable, made anew by the scheduler's thread as jobs change."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _OWN_FAULT = (Outcome.USER_ERROR, Outcome.OUT_OF_MEMORY, Outcome.START_FAILED)
 
 
 class JobCache:
-    """Pictures of all jobs that have not ended, in the order of their submission.
+    """The views of all jobs that have not ended, in the order of their submission.
 
     Args:
         on_first_start: called with the view of a job that has just started for the first time; must return at once.
@@ -41,7 +41,7 @@ class JobCache:
         self._encoded: dict[str, tuple[JobInfo, bytes]] = {}
 
     def put(self, info: JobInfo) -> None:
-        """Show a job, or its new look."""
+        """Put a job's new view in."""
         before = self._jobs.get(info.id)
         with self._lock:
             self._jobs[info.id] = info
@@ -49,19 +49,19 @@ class JobCache:
             self._on_first_start(info)
 
     def drop(self, job: str) -> None:
-        """No longer show a job (it has ended, and the store has it)."""
+        """Remove a job: it has ended, and the store has it."""
         with self._lock:
             self._jobs.pop(job, None)
             self._encoded.pop(job, None)
 
     def get(self, job: str) -> JobInfo | None:
-        """A job's latest look; None when it is not here."""
+        """A job's latest view; None when it is not here."""
         return self._jobs.get(job)
 
     def encoded(self, info: JobInfo) -> bytes:
-        """A job as JSON; that of its latest look is kept."""
-        look, encoded = self._encoded.get(info.id, (None, b""))
-        if look is not info:
+        """A job as JSON; that of its latest view is kept."""
+        of, encoded = self._encoded.get(info.id, (None, b""))
+        if of is not info:
             encoded = info.model_dump_json().encode()
             with self._lock:
                 if self._jobs.get(info.id) is info:
@@ -78,7 +78,7 @@ class JobCache:
         return Counter(info.state for info in self.newest_first() if info.array is None)
 
 
-def picture(
+def job_view(
     record: JobRecord,
     devices: Mapping[str, Device],
     confinement: Confinement = UNTOLD,
@@ -88,7 +88,7 @@ def picture(
 
     Args:
         confinement: how well its latest run was kept apart, and kept to its amounts.
-        before: its look until now; tells when a run had started that was suspended since, or is over.
+        before: its view until now; has when a run started that was suspended since, or is over.
     """
     job = record.job
     return JobInfo(
@@ -151,7 +151,7 @@ def _run(record: JobRecord, before: JobInfo | None) -> dict[str, Any]:
 
 
 def _suspension(record: JobRecord) -> str:
-    """How and why a job is suspended, or why it could not be; empty when nobody asked that of its present run."""
+    """How and why a job is suspended, or why it could not be; empty when that was not asked of its present run."""
     suspend_refused = why_suspend_refused(record)
     if record.state is JobState.RUNNING:
         return suspend_refused
@@ -171,7 +171,7 @@ def _suspension(record: JobRecord) -> str:
     return f"{how} ({record.suspended_why.value}{f' by {asked}' if asked else ''})"
 
 
-def picture_before(job: Job, submitted_at: float) -> JobInfo:
+def view_before_start(job: Job, submitted_at: float) -> JobInfo:
     """A job that the core does not know yet, as it waits for others."""
     roles = [role for role in job.roles for _ in range(role.desired)]
     queued = JobState.QUEUED.value
@@ -185,8 +185,8 @@ def picture_before(job: Job, submitted_at: float) -> JobInfo:
     )
 
 
-def picture_cancelled(before: JobInfo, at: float, account: str) -> JobInfo:
-    """The last look of a job that ends before it ever queued.
+def cancelled_view(before: JobInfo, at: float, account: str) -> JobInfo:
+    """The last view of a job that ends before it ever queued.
 
     Args:
         account: why.
@@ -200,7 +200,7 @@ def picture_cancelled(before: JobInfo, at: float, account: str) -> JobInfo:
     return before.model_copy(update=ended | {"tasks": tasks})
 
 
-def picture_apart(info: JobInfo) -> JobInfo:
+def read_only_view(info: JobInfo) -> JobInfo:
     """A living job in a copy of its server's state: what has become of it since is not known here."""
     state, reason = info.state, "this server has a copy of another's state, and starts no job"
     if info.array is None and info.state != JobState.QUEUED:

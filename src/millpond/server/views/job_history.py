@@ -19,8 +19,8 @@ from millpond.specs.api.jobs import beyond_exit_code
 
 def story(happened: list[LogEntry], decided: list[DecisionEntry]) -> list[EventInfo]:
     """Events and decisions of one job merged, counted from 1: a decision comes after the events of its turn."""
-    told = account(happened, decided, {entry.decision.id: entry.decision for entry in decided})
-    return [line.model_copy(update={"seq": number}) for number, line in enumerate(told, start=1)]
+    lines = account(happened, decided, {entry.decision.id: entry.decision for entry in decided})
+    return [line.model_copy(update={"seq": number}) for number, line in enumerate(lines, start=1)]
 
 
 def account(happened: list[LogEntry], decided: list[DecisionEntry], known: dict[int, Decision]) -> list[EventInfo]:

@@ -1,4 +1,4 @@
-"""Any job's present look, or its last, wherever it is kept at the moment."""
+"""Finds any job's present view, or its last, where it is kept at the moment."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 from millpond.server.jobs.arrays.array import array_named
 from millpond.server.jobs.arrays.arrays import Arrays
 from millpond.server.store.store import Store
-from millpond.server.views.job_cache import JobCache, picture_before, picture_cancelled
+from millpond.server.views.job_cache import JobCache, cancelled_view, view_before_start
 from millpond.server.views.not_found import absent
 from millpond.specs.api.jobs import JobInfo
 from millpond.specs.job.arrays import parse_members
@@ -16,11 +16,11 @@ from millpond.specs.job.job_ids import member_id, split_member
 
 
 class JobLookup:
-    """Looks where living jobs are, where ended ones are, and where members of arrays wait for their turn. Any thread.
+    """Finds living jobs, ended ones, and members of arrays that wait for their turn. Any thread.
 
     Args:
-        job_cache: the looks of jobs that have not ended.
-        arrays: knows the members that are not on the board yet.
+        job_cache: the views of jobs that have not ended.
+        arrays: knows the members that are not in the cache yet.
     """
 
     def __init__(self, job_cache: JobCache, store: Store, arrays: Arrays) -> None:
@@ -36,7 +36,7 @@ class JobLookup:
         found = found or _never_fed(job, self._store)
         if found is not None:
             return found
-        # A member that is being handed over is not among the waiting any more, and not on the board yet.
+        # A member that is being handed over is not among the waiting any more, and not in the cache yet.
         before = self._arrays.as_unsubmitted(job)
         return before and (self._job_cache.get(job) or self._store.jobs.ended_job(job) or before)
 
@@ -74,5 +74,5 @@ def _never_fed(job: str, store: Store) -> JobInfo | None:
     if document is None or parse_members(array.array.indices).position(member[1]) is None or store.jobs.is_job(job):
         return None
     template = replace(stored_job(document).to_job(job, array.user), group=array.group)
-    before = picture_before(template, array.submitted_at)
-    return picture_cancelled(before, array.ended_at or array.submitted_at, "its array ended before its turn")
+    before = view_before_start(template, array.submitted_at)
+    return cancelled_view(before, array.ended_at or array.submitted_at, "its array ended before its turn")

@@ -1,4 +1,4 @@
-"""How jobs look to readers, kept in step with the core; who has ended, and what was used, until that is stored.
+"""The views of jobs, kept in step with the core; jobs that have ended, and what was used, until that is stored.
 
 For the scheduler's thread alone.
 """
@@ -14,17 +14,17 @@ from millpond.server.jobs.arrays.arrays import Arrays
 from millpond.server.jobs.dependencies import Dependent
 from millpond.server.runtime.core import Core
 from millpond.server.runtime.usage import UsageChange, UsageMeter
-from millpond.server.views.job_cache import JobCache, picture, picture_before, picture_cancelled
+from millpond.server.views.job_cache import JobCache, cancelled_view, job_view, view_before_start
 from millpond.specs.api.jobs import JobInfo
 
 
 class JobViews:
-    """Draws jobs as the core knows them, and puts the pictures on the board.
+    """Makes the views of jobs as the core knows them, and puts them into the job cache.
 
     Attributes:
-        ended: last looks that are not stored yet, by id.
-        used: stretches of use that are not stored yet.
-        kept: looks of jobs that have failed and whose place is kept from now on, until what is told of that is stored.
+        ended: last views that are not stored yet, by id.
+        used: intervals of use that are not stored yet.
+        kept: views of jobs that have failed and whose place is kept from now on, until the notice of that is stored.
     """
 
     def __init__(self, core: Core, job_cache: JobCache, arrays: Arrays, meter: UsageMeter) -> None:
@@ -38,7 +38,7 @@ class JobViews:
         self.kept: list[JobInfo] = []
 
     def begin(self, tasks: Iterable[Observed], waiting: Iterable[Dependent], now: float) -> None:
-        """Draw everything, after a start.
+        """Make all views, after a start.
 
         Args:
             tasks: what runs, as the engine found it.
@@ -50,12 +50,12 @@ class JobViews:
         for seen in tasks:
             by_job.setdefault(seen.job, []).append(seen.confinement)
         self._confinements = {job: loosest(of) for job, of in by_job.items()}
-        self.draw(set(known), now)
+        self.update(set(known), now)
         for dependent in waiting:
             self.hold(dependent)
 
     def skip(self, event: ClockJumped) -> set[str]:
-        """The clock was set forward: what jobs hold is not counted for the time that did not pass; says which do."""
+        """Do not count what jobs hold for the time that a clock set forward skipped; returns those jobs."""
         holders = self._meter.jobs
         for name in holders:
             self.used += self._meter.skip(self._core.scheduler.jobs[name], event.at - event.seconds, event.at)
@@ -66,14 +66,14 @@ class JobViews:
         if event.confinement != UNTOLD:
             self._confinements[job] = event.confinement
 
-    def draw(self, jobs: set[str], now: float) -> None:
-        """Draw those of the jobs that the core knows, and the arrays whose members changed."""
+    def update(self, jobs: set[str], now: float) -> None:
+        """Make new views of those of the jobs that the core knows, and of the arrays whose members changed."""
         known = self._core.scheduler.jobs
         records = [known[name] for name in jobs if name in known]
         for record in sorted(records, key=lambda record: record.sequence):
             confinement = self._confinements.get(record.id, UNTOLD)
             before = self._job_cache.get(record.id)
-            info = picture(record, self._core.devices, confinement, before)
+            info = job_view(record, self._core.devices, confinement, before)
             if info.is_kept and before is not None and not before.is_kept:
                 self.kept.append(info)
             self._job_cache.put(info)
@@ -84,37 +84,37 @@ class JobViews:
                 self._arrays.look(info)
             if record.state.ended:
                 self.ended[record.id] = info
-        for info in self._arrays.pictures(now):
+        for info in self._arrays.changed_views(now):
             self._job_cache.put(info)
             if info.ended_at is not None:
                 self.ended[info.id] = info
 
     def hold(self, dependent: Dependent) -> None:
-        """Draw a job or an array that waits for others."""
+        """Make the view of a job or an array that waits for others."""
         self._job_cache.put(self._before(dependent))
 
     def cancel(self, dependent: Dependent, account: str, now: float) -> JobInfo:
-        """A job or an array that waited for others will never start; its last look."""
-        info = picture_cancelled(self._before(dependent), now, account)
+        """A job or an array that waited for others will never start; returns its last view."""
+        info = cancelled_view(self._before(dependent), now, account)
         self._arrays.drop(info.id)
         self._job_cache.put(info)
         self.ended[info.id] = info
         return info
 
-    def forget(self, look: JobInfo) -> None:
+    def forget(self, view: JobInfo) -> None:
         """A job has ended, and that is stored."""
-        if look.array is None:
-            self._core.forget(look.id)
-        self._arrays.drop(look.id)
-        self._job_cache.drop(look.id)
-        self._confinements.pop(look.id, None)
+        if view.array is None:
+            self._core.forget(view.id)
+        self._arrays.drop(view.id)
+        self._job_cache.drop(view.id)
+        self._confinements.pop(view.id, None)
 
     def stored(self) -> list[JobInfo]:
-        """What has ended and was used is stored; returns the last looks."""
-        job_views = list(self.ended.values())
+        """What has ended and was used is stored; returns the last views."""
+        views = list(self.ended.values())
         self.ended, self.used, self.kept = {}, [], []
-        return job_views
+        return views
 
     def _before(self, dependent: Dependent) -> JobInfo:
         job = dependent.job
-        return self._arrays[job.id].picture() if job.id in self._arrays else picture_before(job, dependent.submitted_at)
+        return self._arrays[job.id].view() if job.id in self._arrays else view_before_start(job, dependent.submitted_at)

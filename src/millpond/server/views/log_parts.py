@@ -22,7 +22,7 @@ class LogPart:
 
     Attributes:
         end: where in the piece it ends, in bytes; it begins where the one before it ended.
-        written_at: when its first byte was written, in seconds since 1970; None: nobody knows.
+        written_at: when its first byte was written, in seconds since 1970; None: not known.
         last_of_stream: what comes behind it is of the other stream.
     """
 

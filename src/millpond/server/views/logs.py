@@ -93,7 +93,7 @@ class Logs:
         self._lookup = lookup
         self._closing = closing
 
-    async def read(self, job: str, wish: LogRequest) -> AsyncIterator[LogChunk]:
+    async def read(self, job: str, request: LogRequest) -> AsyncIterator[LogChunk]:
         """A job's output; everything that can be wrong with the request is raised before the first chunk.
 
         Raises:
@@ -101,7 +101,7 @@ class Logs:
         """
         await asyncio.to_thread(self._lookup.look_at_one, job)
         look = partial(self._lookup.look, job)
-        reader = await asyncio.to_thread(LogReader, self._state_dir, look, wish, self._closing.is_set)
+        reader = await asyncio.to_thread(LogReader, self._state_dir, look, request, self._closing.is_set)
         return reader.chunks()
 
 
@@ -117,68 +117,70 @@ class LogReader:
     """
 
     def __init__(
-        self, state_dir: Path, look: Callable[[], JobInfo], wish: LogRequest, closing: Callable[[], bool]
+        self, state_dir: Path, look: Callable[[], JobInfo], request: LogRequest, closing: Callable[[], bool]
     ) -> None:
         self._state_dir = state_dir
         self._look = look
-        self._wish = wish
+        self._request = request
         self._closing = closing
         info = look()
-        if wish.task is not None and not 0 <= wish.task < len(info.tasks):
-            raise NotFoundError(f"job {info.id!r} has no task {wish.task}", f"tasks are 0 to {len(info.tasks) - 1}")
-        if wish.attempt is not None and not 1 <= wish.attempt <= max(info.attempt, 1):
-            raise NotFoundError(f"job {info.id!r} has no attempt {wish.attempt}", f"attempts are 1 to {info.attempt}")
+        if request.task is not None and not 0 <= request.task < len(info.tasks):
+            raise NotFoundError(f"job {info.id!r} has no task {request.task}", f"tasks are 0 to {len(info.tasks) - 1}")
+        if request.attempt is not None and not 1 <= request.attempt <= max(info.attempt, 1):
+            raise NotFoundError(
+                f"job {info.id!r} has no attempt {request.attempt}", f"attempts are 1 to {info.attempt}"
+            )
         if note_of_removal(state_dir, info.id).exists():
             raise NotFoundError(
                 f"the output of job {info.id!r} was removed to make room", "keep more with `pond up --keep-logs-gib`"
             )
-        if wish.cursor:
-            self._position = Position.parse(wish.cursor)
+        if request.cursor:
+            self._position = Position.parse(request.cursor)
         else:
-            self._position = Position(wish.attempt or max(info.attempt, 1))
-            if wish.task is not None:
-                self._position.offsets[wish.task] = wish.offset
-            if wish.tail is not None or wish.since is not None:
-                tasks = [wish.task] if wish.task is not None else range(len(info.tasks))
+            self._position = Position(request.attempt or max(info.attempt, 1))
+            if request.task is not None:
+                self._position.offsets[request.task] = request.offset
+            if request.tail is not None or request.since is not None:
+                tasks = [request.task] if request.task is not None else range(len(info.tasks))
                 for task in tasks:
-                    begin = log_parts.begin_of(self._files(info.id, task), wish.tail, wish.since, len(tasks))
+                    begin = log_parts.begin_of(self._files(info.id, task), request.tail, request.since, len(tasks))
                     self._position.offsets[task] = max(self._position.offsets.get(task, 0), begin)
 
     async def chunks(self) -> AsyncIterator[LogChunk]:
         """Everything there is; with ``follow`` also what comes, until the job (or the attempt asked for) is over."""
-        told: set[int] = set()
+        said: set[int] = set()
         silent_s, pause_s = 0.0, FIRST_POLL_S
         while True:
             info = self._look()  # before reading: what an ended task wrote is then all there
             attempt = self._position.attempt
-            tasks = [self._wish.task] if self._wish.task is not None else range(len(info.tasks))
+            tasks = [self._request.task] if self._request.task is not None else range(len(info.tasks))
             spoke = False
             for task in tasks:
                 over = _is_over(info, attempt, task)
                 for chunk in self._read(info.id, task, over):
                     spoke = True
                     yield chunk
-                if over and task not in told:
-                    told.add(task)
+                if over and task not in said:
+                    said.add(task)
                     yield self._chunk(info.id, task, attempt_over=True)
             if all(_is_over(info, attempt, task) for task in tasks):
-                if info.attempt > attempt and self._wish.attempt is None and self._wish.follow:
+                if info.attempt > attempt and self._request.attempt is None and self._request.follow:
                     self._position = Position(attempt + 1)
-                    told.clear()
+                    said.clear()
                     continue
                 if info.settled:
-                    last = self._wish.task or 0
+                    last = self._request.task or 0
                     yield self._chunk(info.id, last, job_over=True, exit_code=info.exit_code)
                     return
-                if self._wish.attempt is not None:
+                if self._request.attempt is not None:
                     return
-            if not self._wish.follow or self._closing():
+            if not self._request.follow or self._closing():
                 return
             silent_s, pause_s = (0.0, FIRST_POLL_S) if spoke else (silent_s + pause_s, pause_s * _POLL_GROWTH)
             pause_s = min(pause_s, LONGEST_POLL_S)
             if silent_s >= KEEP_ALIVE_S:
                 silent_s = 0.0
-                yield self._chunk(info.id, self._wish.task or 0)
+                yield self._chunk(info.id, self._request.task or 0)
             await asyncio.sleep(pause_s)
 
     def _files(self, job: str, task: int) -> TaskFiles:
@@ -200,7 +202,7 @@ class LogReader:
                 data = file.read(min(CHUNK_BYTES, size - offset))
                 final = over and offset + len(data) >= size
                 used = 0
-                for part in log_parts.parts_of(files, offset, len(data), by_time=self._wish.timestamps):
+                for part in log_parts.parts_of(files, offset, len(data), by_time=self._request.timestamps):
                     decoder = codecs.getincrementaldecoder("utf-8")("replace")
                     text = decoder.decode(data[used : part.end], final=part.last_of_stream or final)
                     begin, used = used, part.end - len(decoder.getstate()[0])
@@ -232,7 +234,7 @@ class LogReader:
             next_offset=end,
             data=data,
             stream="stderr" if part is not None and part.stream is Stream.STDERR else "stdout",
-            written_at=part.written_at if part is not None and self._wish.timestamps else None,
+            written_at=part.written_at if part is not None and self._request.timestamps else None,
             cursor=str(self._position),
             attempt_over=attempt_over,
             job_over=job_over,

@@ -30,7 +30,7 @@ class Machines:
         unlimited: why they are not kept to their amounts; empty where they are.
 
     Attributes:
-        telemetry, slices: how the devices fare; of none, until told which there are.
+        telemetry, slices: samples of the devices; of none, until it is known which exist.
     """
 
     def __init__(self, loop: Loop, queries: CoreQueries, isolation: Isolation, unlimited: str) -> None:
@@ -45,7 +45,7 @@ class Machines:
         """All machines with who holds what."""
         marks = {"unsandboxed": self._isolation.apart.trouble, "unlimited": self._unlimited}
         slices = holdings_by_device(self._loop.job_cache.newest_first())
-        nodes = await self._queries.ask(
+        nodes = await self._queries.query(
             lambda core: [node_info(view, slices).model_copy(update=marks) for view in core.scheduler.node_views()]
         )
         return [reader.node(node, self._loop.job_cache.get) for node in nodes]
@@ -54,30 +54,30 @@ class Machines:
         """All devices with their latest figures and who makes what of them.
 
         Args:
-            history: how many earlier looks are told of each.
+            history: how many earlier samples are shown of each.
         """
-        nodes = await self._queries.ask(lambda core: core.scheduler.node_views())
+        nodes = await self._queries.query(lambda core: core.scheduler.node_views())
         slices = slices_by_device(self._loop.job_cache.newest_first(), self.slices.latest)
         found = device_statuses(nodes, slices, self.telemetry, history)
         return [reader.device(device, self._loop.job_cache.get) for device in found]
 
-    async def close(self, node: str, wish: CloseRequest, caller: Caller) -> NodeInfo:
+    async def close(self, node: str, request: CloseRequest, caller: Caller) -> NodeInfo:
         """Let a machine take no new work, from now or from some time on.
 
         Raises:
             NotFoundError, InvalidInputError: there is none of that name; the span makes no sense.
         """
-        await self._queries.answered(self._loop.change_node(partial(_closed, node, wish, caller.user)))
+        await self._queries.answered(self._loop.change_node(partial(_closed, node, request, caller.user)))
         return await self._node(node, caller)
 
-    async def open(self, node: str, wish: OpenRequest, caller: Caller) -> NodeInfo:
+    async def open(self, node: str, request: OpenRequest, caller: Caller) -> NodeInfo:
         """Let a machine take new work again.
 
         Raises:
             NotFoundError, ConflictError: there is none of that name; it is open.
         """
         await self._queries.answered(
-            self._loop.change_node(lambda now: NodeOpened(now, node, wish.planned, caller.user))
+            self._loop.change_node(lambda now: NodeOpened(now, node, request.planned, caller.user))
         )
         return await self._node(node, caller)
 
@@ -88,8 +88,10 @@ class Machines:
         return found
 
 
-def _closed(node: str, wish: CloseRequest, by: str, now: float) -> NodeClosed:
+def _closed(node: str, request: CloseRequest, by: str, now: float) -> NodeClosed:
     """What closes a machine as somebody wishes."""
-    begin = now if wish.begin is None else wish.begin
-    is_planned = wish.begin is not None
-    return NodeClosed(now, node, Cordon(begin, wish.until, wish.reason, wish.drain or is_planned, is_planned, by))
+    begin = now if request.begin is None else request.begin
+    is_planned = request.begin is not None
+    return NodeClosed(
+        now, node, Cordon(begin, request.until, request.reason, request.drain or is_planned, is_planned, by)
+    )

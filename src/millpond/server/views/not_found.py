@@ -1,4 +1,4 @@
-"""What is not there: one wording, so that what somebody may not see reads exactly like what does not exist."""
+"""What does not exist: one wording, so that what a user may not see reads exactly like what does not exist."""
 
 from __future__ import annotations
 
@@ -19,6 +19,6 @@ _LISTED_BY: Final = {
 
 
 def absent(kind: str, name: str) -> NotFoundError:
-    """The error for an object that is not there, or not for the caller."""
+    """The error for an object that does not exist, or that the caller may not see."""
     shown = name if len(name) <= _LONGEST_SHOWN else f"{name[:_LONGEST_SHOWN]}..."
     return NotFoundError(f"no {kind} {shown!r}", _LISTED_BY[kind])

@@ -24,8 +24,8 @@ class Queues:
         self._accounts = accounts
 
     async def seen_by(self, caller: Caller) -> list[QueueInfo]:
-        """The queues of the groups whose jobs somebody may read; an admin sees all of them."""
-        found = await self._queries.ask(_statuses)
+        """The queues of the groups whose jobs the caller may read; an admin sees all of them."""
+        found = await self._queries.query(_statuses)
         counts = self._jobs({each.queue.name: each.queue.parent for each, _ in found})
         own = self._accounts.queues_for(caller, Verb.READ_JOBS)
         return [self._shown(each, limit, counts) for each, limit in found if caller.admin or each.queue.name in own]

@@ -1,4 +1,4 @@
-"""Why jobs wait or run, and how they ended, as the API tells it."""
+"""Why jobs wait or run, and how they ended, as the API shows it."""
 
 from __future__ import annotations
 
@@ -59,6 +59,6 @@ def last_of_array(info: JobInfo, array: ArrayInfo, trials: TrialList | None, seq
     text = f"{info.state}: {array.summary}"
     if trials is not None and trials.metric and trials.trials:
         best = trials.trials[0]
-        told = f"the best is trial {best.index} with {best.value:.6g}" if best.value is not None else ""
-        text += f"; {told or f'no trial told {trials.metric}'}"
+        best_text = f"the best is trial {best.index} with {best.value:.6g}" if best.value is not None else ""
+        text += f"; {best_text or f'no trial told {trials.metric}'}"
     return EventInfo(seq=seq, at=info.ended_at or 0.0, what="Ended", decided=False, text=text, data={}, about=info.id)

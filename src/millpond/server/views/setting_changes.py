@@ -63,15 +63,15 @@ def _limit_text(limit: Limit) -> str:
         None if limit.gpu_milli is None else gpus_text(limit.gpu_milli),
         None if limit.cpu_milli is None else cpus_text(limit.cpu_milli),
     ]
-    told = [bound for bound in bounds if bound is not None]
-    return f"at most {', '.join(told)} at once" if told else "as much as its queues allow"
+    given = [bound for bound in bounds if bound is not None]
+    return f"at most {', '.join(given)} at once" if given else "as much as its queues allow"
 
 
 def _amount_text(amount: Amount, unsaid: int) -> str:
     """What is named of an amount.
 
     Args:
-        unsaid: the number that stands for a resource which nobody named.
+        unsaid: the number that stands for a resource that was not named.
     """
     parts = [
         (amount.gpu_milli, gpus_text(amount.gpu_milli)),

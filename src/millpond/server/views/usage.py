@@ -1,4 +1,4 @@
-"""The books as the API shows them: who used what, at which price, and what was told to whom."""
+"""Usage as the API shows it: who used what, at which price, and what was delivered to webhooks."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _HOUR_S: Final = 3600.0
 
 
 class Bookkeeper:
-    """Reads the books to whoever may hear of them.
+    """Shows usage to the users who may see it.
 
     Args:
-        disk: what everybody holds on disk.
+        disk: what users hold on disk.
         prices: gives the price list as it is now.
     """
 
@@ -33,7 +33,7 @@ class Bookkeeper:
         self._prices = prices
 
     async def usage(self, by: str, since: float, until: float, caller: Caller) -> UsageList:
-        """Who held how much between two instants: everybody, or those whose usage the caller may see.
+        """Who held how much between two instants: all users, or those whose usage the caller may see.
 
         Args:
             by: a ``specs.api.usage.Grouping``.
@@ -71,7 +71,7 @@ class Bookkeeper:
         return sorted((each for each in found if each.used_bytes), key=lambda each: (-each.used_bytes, each.name))
 
     async def deliveries(self, limit: int) -> list[DeliveryInfo]:
-        """What was or is to be told to webhooks, newest first."""
+        """What was or is to be delivered to webhooks, newest first."""
         found = await asyncio.to_thread(self._store.deliveries.latest, limit)
         return [
             DeliveryInfo(

@@ -1,4 +1,4 @@
-"""Whose jobs somebody may see, and what they read instead of the names of all others."""
+"""Whose jobs a user may see, and what they read instead of the names of all others."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Reader:
     """Somebody who reads about jobs.
 
     Attributes:
-        owners: whose jobs they may see; None: everybody's.
+        owners: whose jobs they may see; None: all users'.
     """
 
     owners: Owners | None
@@ -41,14 +41,14 @@ class Reader:
         other = reason.blocked_by
         if not other or self.owners is None or self.sees(look(other)):
             return reason
-        told = {"summary": reason.summary.replace(other, VEIL), "blocked_by": ""}
+        veiled = {"summary": reason.summary.replace(other, VEIL), "blocked_by": ""}
         if reason.remedy is None:
-            return reason.model_copy(update=told)
+            return reason.model_copy(update=veiled)
         remedy = reason.remedy.model_copy(update={"change": reason.remedy.change.replace(other, VEIL)})
-        return reason.model_copy(update={**told, "remedy": remedy})
+        return reason.model_copy(update={**veiled, "remedy": remedy})
 
     def hears_of(self, event: EventInfo, look: Look) -> bool:
-        """Whether an entry of the log is for them: about a job they may see, a limit of their own, or nobody at all."""
+        """Whether they may see an entry of the log: about such a job, a limit of their own, or no user at all."""
         if self.owners is None:
             return True
         if event.what == QueueChanged.__name__:

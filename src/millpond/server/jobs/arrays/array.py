@@ -14,7 +14,7 @@ from typing import Final
 from millpond.model.errors import InvalidInputError
 from millpond.model.states import JobState
 from millpond.model.workloads import Job
-from millpond.server.views.job_cache import STOPPED_WITHOUT_CODE, picture_before
+from millpond.server.views.job_cache import STOPPED_WITHOUT_CODE, view_before_start
 from millpond.specs.api.jobs import ArrayInfo, JobInfo
 from millpond.specs.job.arrays import Members, parse_members
 from millpond.specs.job.job_ids import member_id, split_member
@@ -143,9 +143,9 @@ class Array:
         place = self.members.position(index)
         return place is not None and self._states[place] == _UNFED
 
-    def picture(self) -> JobInfo:
+    def view(self) -> JobInfo:
         """The array as lists and details show it."""
-        before = picture_before(self.job, self.submitted_at)
+        before = view_before_start(self.job, self.submitted_at)
         return before.model_copy(
             update={
                 "state": self._state(),
@@ -156,7 +156,7 @@ class Array:
             }
         )
 
-    def picture_ended(self, at: float) -> JobInfo:
+    def ended_view(self, at: float) -> JobInfo:
         """Its last look; members that were never handed over count as cancelled."""
         unsubmitted = self._counts[_UNFED]
         self._counts[_CANCELLED] += unsubmitted
@@ -164,11 +164,11 @@ class Array:
         state = self._last_state()
         codes = {JobState.SUCCEEDED: 0, JobState.FAILED: _FAILED_CODE, JobState.CANCELLED: STOPPED_WITHOUT_CODE}
         update = {"state": state.value, "ended_at": at, "exit_code": codes[state]}
-        return self.picture().model_copy(update=update)
+        return self.view().model_copy(update=update)
 
     def view_unsubmitted(self, index: int) -> JobInfo:
         """A member that was not handed over yet."""
-        return picture_before(self.member(index), self.submitted_at)
+        return view_before_start(self.member(index), self.submitted_at)
 
     def _place(self, member: str) -> int | None:
         found = split_member(member)

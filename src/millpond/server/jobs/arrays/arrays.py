@@ -98,11 +98,11 @@ class Arrays:
         if array is not None:
             array.prune(member)
 
-    def pictures(self, now: float) -> list[JobInfo]:
-        """The new looks of arrays that have changed; of those that are over, the last."""
+    def changed_views(self, now: float) -> list[JobInfo]:
+        """The new views of arrays that have changed; of those that are over, the last."""
         changed = [self._arrays[name] for name in self._changed if name in self._arrays]
         self._changed.clear()
-        return [array.picture_ended(now) if array.over else array.picture() for array in changed]
+        return [array.ended_view(now) if array.over else array.view() for array in changed]
 
     def of(self, member: str) -> Array | None:
         """The array of a member; None when there is none or it has ended."""
@@ -139,8 +139,8 @@ class Arrays:
         return reason.model_copy(update={"job": job, "state": info.state})
 
     def _reason(self, array: Array, explain: Callable[[str], ReasonInfo | None]) -> ReasonInfo:
-        info = array.picture()
-        assert info.array is not None, "the picture of an array says how far it is"
+        info = array.view()
+        assert info.array is not None, "the view of an array says how far it is"
         numbers = {"unsubmitted": info.array.unsubmitted, "waiting": info.array.waiting, "running": info.array.running}
         follow = f"; {info.array.unsubmitted} more follow" if info.array.unsubmitted else ""
         first = array.first_waiting()

@@ -134,8 +134,8 @@ def _state(task: TaskInfo, reading: SliceReading | None) -> str:
 
 
 def _points(telemetry: Telemetry, device: str, most: int) -> list[SamplePoint]:
-    job_views = telemetry.recent(device)[-most:] if most else ()
-    return [point for point in map(_point, job_views) if point is not None]
+    samples = telemetry.recent(device)[-most:] if most else ()
+    return [point for point in map(_point, samples) if point is not None]
 
 
 def _point(sampled: Sampled | None) -> SamplePoint | None:

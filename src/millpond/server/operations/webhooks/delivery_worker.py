@@ -1,8 +1,8 @@
-"""The thread that delivers: takes what is due from the store, tells it, and writes down what came of it.
+"""Delivers to webhooks: takes what is due from the store, sends it, and stores the result.
 
 A receiver that fails is tried again after a pause that doubles, for about a day; then the delivery is given up and
-stays in the list. A receiver may be told a thing twice (the server was killed before it could write down that it was
-told), never lose one; the delivery's number says which it is.
+stays in the list. A receiver may get a delivery twice (the server was killed before it stored the result), and never
+loses one; the delivery's number identifies it.
 """
 
 from __future__ import annotations
@@ -73,13 +73,13 @@ class WebhookDeliveryWorker:
         self._worker.start()
 
     def close(self) -> None:
-        """End the thread; what is not yet told waits for the next server."""
+        """End the thread; what is not delivered yet waits for the next server."""
         self._worker.close(ANSWER_WITHIN_S)
         if "_client" in self.__dict__:
             self._client.close()
 
     def address(self, notices: Sequence[Notice]) -> list[NewDelivery]:
-        """Who is to be told of these; to be stored with their turn."""
+        """The deliveries that notices lead to; to be stored with their turn."""
         return [
             NewDelivery(hook.name, notice.at, notice.plain(), notice.sentence)
             for notice in notices
@@ -126,10 +126,10 @@ class WebhookDeliveryWorker:
 
     def _tell(self, hook: Webhook, delivery: Delivery, now: int) -> str:
         """What went wrong; empty when it was taken."""
-        import httpx2  # here, as most servers tell nobody
+        import httpx2  # here, as most servers have no webhooks
 
         if hook.secret_name:
-            try:  # never unsigned: the receiver could not tell it from a forgery
+            try:  # never unsigned: the receiver could not distinguish it from a forgery
                 hook = replace(hook, secret=self._vault.value(SERVER, "", hook.secret_name))
             except MillpondError as error:
                 return str(error)

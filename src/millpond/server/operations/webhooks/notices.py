@@ -18,7 +18,7 @@ _PREEMPTING = (Cause.PREEMPTED, Cause.RECLAIMED, Cause.DRAINED)
 
 
 class Topic(StrEnum):
-    """What somebody can ask to be told of."""
+    """What a webhook can be notified of."""
 
     STARTED = "job.started"
     PREEMPTED = "job.preempted"
@@ -73,7 +73,7 @@ class Notice:
 def notices_of(
     at: float, decisions: Iterable[Decision], settled: Sequence[JobInfo], jobs: Callable[[str], JobInfo | None]
 ) -> list[Notice]:
-    """What one turn gives to tell.
+    """The notices of one turn.
 
     Args:
         settled: what has ended, and what has failed and is kept from now on.
