@@ -16,8 +16,8 @@ from typing import Self
 import httpx2
 
 from millpond.client.sdk import Client
-from millpond.client.sdk.discovery import Address, read_server_file
-from millpond.client.sdk.trust import trust
+from millpond.client.sdk.transport.discovery import Address, read_server_file
+from millpond.client.sdk.transport.trust import trust
 from millpond.model.errors import ConflictError
 from millpond.specs.api.server import STANDBY_FILE
 

@@ -13,21 +13,21 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from millpond import job as job
     from millpond.client.sdk.client import Client as Client
-    from millpond.client.sdk.functions import attach as attach
-    from millpond.client.sdk.functions import submit as submit
-    from millpond.client.sdk.functions import submit_each as map  # noqa: A004, F401
-    from millpond.client.sdk.handles import JobHandle as Job  # noqa: F401
-    from millpond.client.sdk.outcomes import JobFailedError as JobFailedError
-    from millpond.client.sdk.outcomes import JobTimeoutError as JobTimeoutError
+    from millpond.client.sdk.functions.handles import JobHandle as Job  # noqa: F401
+    from millpond.client.sdk.functions.outcomes import JobFailedError as JobFailedError
+    from millpond.client.sdk.functions.outcomes import JobTimeoutError as JobTimeoutError
+    from millpond.client.sdk.functions.submission import attach as attach
+    from millpond.client.sdk.functions.submission import submit as submit
+    from millpond.client.sdk.functions.submission import submit_each as map  # noqa: A004, F401
 
 _PLACES = {
     "Client": ("millpond.client.sdk.client", "Client"),
-    "Job": ("millpond.client.sdk.handles", "JobHandle"),
-    "JobFailedError": ("millpond.client.sdk.outcomes", "JobFailedError"),
-    "JobTimeoutError": ("millpond.client.sdk.outcomes", "JobTimeoutError"),
-    "attach": ("millpond.client.sdk.functions", "attach"),
-    "map": ("millpond.client.sdk.functions", "submit_each"),
-    "submit": ("millpond.client.sdk.functions", "submit"),
+    "Job": ("millpond.client.sdk.functions.handles", "JobHandle"),
+    "JobFailedError": ("millpond.client.sdk.functions.outcomes", "JobFailedError"),
+    "JobTimeoutError": ("millpond.client.sdk.functions.outcomes", "JobTimeoutError"),
+    "attach": ("millpond.client.sdk.functions.submission", "attach"),
+    "map": ("millpond.client.sdk.functions.submission", "submit_each"),
+    "submit": ("millpond.client.sdk.functions.submission", "submit"),
 }
 
 __all__ = [*_PLACES, "job"]

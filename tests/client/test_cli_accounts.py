@@ -13,7 +13,7 @@ import pytest
 
 from millpond.client.cli import main
 from millpond.client.sdk import find_server
-from millpond.client.sdk.credentials import StoredLogin, config_dir, keep_login, kept_login
+from millpond.client.sdk.transport.credentials import StoredLogin, config_dir, keep_login, kept_login
 from millpond.model.errors import UnavailableError
 
 USER = {"name": "eve", "groups": [{"group": "vision", "queue": "vision", "role": "lead"}], "limits": {"jobs": 2}}
@@ -25,7 +25,7 @@ def run_pond(client, server, capsys, monkeypatch):
     monkeypatch.setattr("millpond.client.cli.commands.accounts.tokens.time.time", lambda: 1000.0)
 
     def log_in(url, request, transport=None, authority=""):
-        from millpond.client.sdk.login import log_in
+        from millpond.client.sdk.transport.login import log_in
 
         return log_in(url, request, httpx2.MockTransport(server))
 
@@ -78,11 +78,11 @@ def signing_on(server, monkeypatch):
     """What asks openly asks the test's server."""
 
     def ask(kind, url, path, request, transport=None, authority=""):
-        from millpond.client.sdk.login import ask_openly
+        from millpond.client.sdk.transport.login import ask_openly
 
         return ask_openly(kind, url, path, request, httpx2.MockTransport(server), authority)
 
-    monkeypatch.setattr("millpond.client.sdk.oidc_login.ask_openly", ask)
+    monkeypatch.setattr("millpond.client.sdk.transport.oidc_login.ask_openly", ask)
 
 
 def test_without_a_screen_a_login_in_a_browser_shows_a_link_and_a_code(server, run_pond, signing_on, without_screen):

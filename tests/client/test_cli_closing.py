@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from millpond.client.cli import main, timestamps
+from millpond.client.cli import main
+from millpond.client.cli.printing import formats
 
 NOW = 1_000_000.0
 MACHINE = {
@@ -78,7 +79,10 @@ def test_a_time_that_is_none_is_told_before_anything_is_asked(server, run_pond, 
 @pytest.mark.parametrize(
     ("fields", "state"),
     [
-        ({"closure": {"begin": 1.0, "until": NOW, "reason": "disks"}}, f"closed until {timestamps.told(NOW)}: disks"),
+        (
+            {"closure": {"begin": 1.0, "until": NOW, "reason": "disks"}},
+            f"closed until {formats.instant_text(NOW)}: disks",
+        ),
         ({"closure": {"begin": 1.0}, "draining": True}, "drained"),
         (
             {"closure": {"begin": 1.0, "reason": "disks"}, "draining": True, "jobs": ["x", "y"]},
@@ -86,7 +90,7 @@ def test_a_time_that_is_none_is_told_before_anything_is_asked(server, run_pond, 
         ),
         (
             {"planned": [{"begin": NOW, "reason": "disks"}], "schedulable": True},
-            f"open, closes {timestamps.told(NOW)}: disks",
+            f"open, closes {formats.instant_text(NOW)}: disks",
         ),
         ({"unschedulable_reason": "its engine says so"}, "closed: its engine says so"),
     ],

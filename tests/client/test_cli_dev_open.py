@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from millpond.client.cli.commands.jobs import dev
+from millpond.client.cli.commands.interactive import dev
 from millpond.model.errors import ConflictError
 
 

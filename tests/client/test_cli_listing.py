@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from millpond.client.cli import main
-from millpond.client.cli.tables import Column, show
+from millpond.client.cli.printing.tables import Column, show
 
 CARD = {
     "uuid": "FAKE-a-0",
@@ -45,7 +45,7 @@ MACHINE = {
 @pytest.fixture
 def run_pond(client, capsys, monkeypatch):
     monkeypatch.setattr("millpond.client.cli.connection.Client", lambda **_: client)
-    monkeypatch.setattr("millpond.client.cli.commands.jobs.ps.time.time", lambda: 1070.0)
+    monkeypatch.setattr("millpond.client.cli.commands.inspection.ps.time.time", lambda: 1070.0)
 
     def run(*arguments):
         code = main._run(list(arguments))
@@ -149,7 +149,7 @@ def test_a_watched_list_is_printed_again_when_it_has_changed_and_only_then(serve
         if (what := pauses.pop(0)) is not None:
             raise what
 
-    monkeypatch.setattr("millpond.client.cli.listing.time.sleep", sleep)
+    monkeypatch.setattr("millpond.client.cli.printing.listing.time.sleep", sleep)
     code, out, _ = run_pond("ps", "--watch")
     assert code == 130
     assert [line.split()[1] for line in out.splitlines()] == ["STATE", "queued", "STATE", "running"]
@@ -189,7 +189,7 @@ def test_cards_are_listed_with_who_holds_them(server, run_pond):
 
 
 def test_why_tells_the_numbers_the_remedy_and_the_start_within_80_columns(server, run_pond, make_job, monkeypatch):
-    monkeypatch.setattr("millpond.client.cli.commands.jobs.why.time.time", lambda: 1000.0)
+    monkeypatch.setattr("millpond.client.cli.commands.inspection.why.time.time", lambda: 1000.0)
     server.will(200, make_job(state="queued").model_dump())
     reason = {
         "job": "train-abcde",
@@ -365,7 +365,7 @@ SERVICE = {
 
 
 def test_the_revisions_of_a_service_are_listed_with_their_states(server, run_pond, make_job, monkeypatch):
-    monkeypatch.setattr("millpond.client.cli.wording.time.time", lambda: 1070.0)
+    monkeypatch.setattr("millpond.client.cli.printing.formats.time.time", lambda: 1070.0)
     job = make_job("web-abcde", kind="service").model_dump()
     server.will(200, job)
     server.will(200, SERVICE)

@@ -8,11 +8,11 @@ import re
 import click
 import pytest
 
-from millpond.client.cli import wording
-from millpond.client.cli.output import Output
-from millpond.client.cli.tables import Column, show
-from millpond.client.cli.timestamps import precise
-from millpond.client.cli.waiting_line import WaitingLine
+from millpond.client.cli.printing import formats
+from millpond.client.cli.printing.formats import precise_text
+from millpond.client.cli.printing.tables import Column, show
+from millpond.client.cli.printing.task_output import Output
+from millpond.client.cli.printing.waiting_line import WaitingLine
 
 
 def printed(chunks, labelled):
@@ -98,8 +98,8 @@ def test_a_line_carries_the_time_at_which_it_began(make_chunk):
     output = Output((stream, stream), labelled=True, timed=True)
     for data, at in (("a", 0.0), ("b\nc\n", 61.255), ("old\n", None)):
         output.write(make_chunk(data, written_at=at))
-    assert re.fullmatch(r"[\d-]{10} \d\d:\d\d:01\.25", precise(61.255))
-    lines = [f"{precise(0.0)} [0] ab", f"{precise(61.255)} [0] c", f"{'-' * len(precise(0.0))} [0] old"]
+    assert re.fullmatch(r"[\d-]{10} \d\d:\d\d:01\.25", precise_text(61.255))
+    lines = [f"{precise_text(0.0)} [0] ab", f"{precise_text(61.255)} [0] c", f"{'-' * len(precise_text(0.0))} [0] old"]
     assert stream.getvalue().splitlines() == lines
 
 
@@ -170,11 +170,11 @@ def test_an_overlong_id_leaves_room_for_the_other_columns(capsys, monkeypatch):
     [(-1, "0s"), (59.9, "59s"), (130, "2m10s"), (3 * 3600 + 300, "3h05m"), (2 * 86400 + 4 * 3600, "2d04h")],
 )
 def test_spans_take_two_units_at_most(seconds, text):
-    assert wording.span(seconds) == text
+    assert formats.span(seconds) == text
 
 
 def test_amounts_have_no_needless_zeros():
-    assert [wording.gib(32768), wording.gib(1536), wording.thousandth(250), wording.thousandth(8000)] == [
+    assert [formats.gib(32768), formats.gib(1536), formats.thousandth(250), formats.thousandth(8000)] == [
         "32",
         "1.5",
         "0.25",

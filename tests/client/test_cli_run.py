@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from millpond.client.cli.commands.jobs import submit
-from millpond.client.cli.commands.jobs.run import job_from
+from millpond.client.cli.commands.submission import submit
+from millpond.client.cli.commands.submission.run import job_from
 from millpond.client.cli.follow import STOPPED, accounts_of, exit_code_of
-from millpond.client.cli.interrupts import held_back
+from millpond.client.cli.terminal.interrupts import held_back
 from millpond.model.errors import InvalidInputError, UnavailableError
 from millpond.specs.errors import SpecError
 

@@ -7,7 +7,8 @@ import json
 import httpx2
 import pytest
 
-from millpond.client.cli import main, timestamps
+from millpond.client.cli import main
+from millpond.client.cli.printing import formats
 
 REASON = {"job": "train-abcde", "state": "queued", "cause": "no-room", "summary": "it asks for 4 GPUs; 2 are free"}
 TASK = {"task": 0, "role": "worker", "state": "running", "node": "n1"}
@@ -16,7 +17,7 @@ TASK = {"task": 0, "role": "worker", "state": "running", "node": "n1"}
 @pytest.fixture
 def run_pond(client, capsys, monkeypatch):
     monkeypatch.setattr("millpond.client.cli.connection.Client", lambda **_: client)
-    monkeypatch.setattr("millpond.client.cli.commands.jobs.get.time.time", lambda: 1070.0)
+    monkeypatch.setattr("millpond.client.cli.commands.inspection.get.time.time", lambda: 1070.0)
     monkeypatch.setattr("millpond.client.cli.commands.cluster.events.time.sleep", lambda _: None)
 
     def run(*arguments):
@@ -114,7 +115,7 @@ def test_a_job_is_shown_up_to_the_first_step_that_is_not_done(server, run_pond, 
     will_tell(server, make_job(**fields).model_dump())
     code, out, _ = run_pond("get", "train-abcde")
     told = [(line[2:6].strip(), line[8:17].strip(), line[19:]) for line in out.splitlines()[1:]]
-    at = {f"{{{second}}}": timestamps.told(second, seconds=True) for second in (1000, 1020, 1040, 1050)}
+    at = {f"{{{second}}}": formats.instant_text(second, seconds=True) for second in (1000, 1020, 1040, 1050)}
     for text, instant in at.items():
         steps = [(mark, name, what.replace(text, instant)) for mark, name, what in steps]
     assert (code, told) == (0, steps)
@@ -199,7 +200,7 @@ def test_the_history_of_a_job_is_listed(server, run_pond, make_job):
     server.will(200, make_job().model_dump())
     server.will(200, {"events": [event(1, "submitted"), event(2, "start 1 task on n1")]})
     lines = run_pond("events", "train")[1].splitlines()
-    first, second = (timestamps.told(at, seconds=True) for at in (1001, 1002))
+    first, second = (formats.instant_text(at, seconds=True) for at in (1001, 1002))
     assert lines[1:] == [f"{first}  submitted", f"{second}  start 1 task on n1"]
 
 
@@ -312,7 +313,7 @@ LEAVES = {"state": "suspended", "leaving": True, "suspension": "on its way to ho
 def test_suspend_waits_until_the_job_has_left_and_says_why_when_it_could_not(
     run_pond, server, make_job, monkeypatch, outcome, code, told, said
 ):
-    monkeypatch.setattr("millpond.client.cli.commands.jobs.suspend.time.sleep", lambda _: None)
+    monkeypatch.setattr("millpond.client.cli.commands.control.suspend.time.sleep", lambda _: None)
     for fields in ({}, LEAVES, LEAVES, outcome):
         server.will(200, make_job(**fields).model_dump(mode="json"))
     assert run_pond("suspend", "--swap", "train-abcde") == (code, told, said)
@@ -321,7 +322,7 @@ def test_suspend_waits_until_the_job_has_left_and_says_why_when_it_could_not(
 def test_suspend_that_was_asked_for_is_no_failure_when_the_server_goes_away_meanwhile(
     run_pond, server, make_job, monkeypatch
 ):
-    monkeypatch.setattr("millpond.client.cli.commands.jobs.suspend.time.sleep", lambda _: None)
+    monkeypatch.setattr("millpond.client.cli.commands.control.suspend.time.sleep", lambda _: None)
     for fields in ({}, LEAVES):
         server.will(200, make_job(**fields).model_dump(mode="json"))
     server.will_fail(httpx2.ConnectError("refused"))

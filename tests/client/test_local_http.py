@@ -13,7 +13,7 @@ import httpx2
 import pytest
 
 from millpond.client.sdk import Client
-from millpond.client.sdk.local_http import LocalHttp, _query
+from millpond.client.sdk.transport.local_http import LocalHttp, _query
 from millpond.model.errors import ConflictError, UnavailableError
 
 CUT_OFF = b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{"
@@ -164,8 +164,7 @@ def test_parameters_are_written_as_httpx_writes_them(params):
 
 
 def test_a_command_that_asks_a_local_server_does_not_load_httpx():
-    check = (
-        f"import sys, {LocalHttp.__module__}, millpond.client.cli.commands.jobs.ps; assert 'httpx2' not in sys.modules"
-    )
+    loads = f"import sys, {LocalHttp.__module__}, millpond.client.cli.commands.inspection.ps"
+    check = f"{loads}; assert 'httpx2' not in sys.modules"
 
     subprocess.run([sys.executable, "-c", check], check=True)

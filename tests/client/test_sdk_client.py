@@ -8,8 +8,9 @@ import json
 import httpx2
 import pytest
 
-from millpond.client.sdk import connection, handles
-from millpond.client.sdk.reconnecting import Patience
+from millpond.client.sdk.functions import handles
+from millpond.client.sdk.transport import connection
+from millpond.client.sdk.transport.reconnecting import Patience
 from millpond.model.errors import (
     ConflictError,
     InvalidInputError,
@@ -174,7 +175,7 @@ def test_an_unknown_job_keeps_the_servers_words(client, server):
 
 def test_waiting_ends_with_the_job(client, server, make_job, monkeypatch):
     pauses: list[float] = []
-    monkeypatch.setattr("millpond.client.sdk.client.time.sleep", pauses.append)
+    monkeypatch.setattr("millpond.client.sdk.resources.jobs.time.sleep", pauses.append)
     for state in ("queued", "running", "running", "failed"):
         server.will(200, make_job(state=state).model_dump())
     assert client.wait("train-abcde").state == "failed"

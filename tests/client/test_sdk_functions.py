@@ -18,8 +18,8 @@ import pytest
 import millpond
 from millpond.client.sdk import Client
 from millpond.client.sdk.environment import module_path
-from millpond.client.sdk.functions import job_of
-from millpond.client.sdk.outcomes import RemoteExceptionError, RemoteTracebackError, value_of
+from millpond.client.sdk.functions.outcomes import RemoteExceptionError, RemoteTracebackError, value_of
+from millpond.client.sdk.functions.submission import job_of
 from millpond.job.envelopes import pack, python_version, unpack
 from millpond.model.errors import InvalidInputError, NotAllowedError, UnavailableError
 from millpond.specs.job.snapshots import digest_of

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from millpond.client.sdk.images import ImagesClient
+from millpond.client.sdk.resources.images import ImagesClient
 from millpond.model.errors import InvalidInputError, UnavailableError
 from millpond.specs.api.base import ErrorBody
 from millpond.specs.api.images import ImageInfo, ImageStep

@@ -8,9 +8,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from millpond.client.cli.input_feeder import InputFeeder
-from millpond.client.sdk import inputs, reconnecting
-from millpond.client.sdk.inputs import Inputs
+from millpond.client.cli.terminal.input_feeder import InputFeeder
+from millpond.client.sdk.resources import inputs
+from millpond.client.sdk.resources.inputs import Inputs
+from millpond.client.sdk.transport import reconnecting
 from millpond.model.errors import ConflictError, UnavailableError
 from millpond.specs.api.job_requests import InputInfo
 

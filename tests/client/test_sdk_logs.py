@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import httpx2
 import pytest
 
-from millpond.client.sdk.discovery import Address
-from millpond.client.sdk.logs import follow, read
-from millpond.client.sdk.reconnecting import PATIENCE_S, Patience
+from millpond.client.sdk.resources.logs import follow, read
+from millpond.client.sdk.transport.discovery import Address
+from millpond.client.sdk.transport.reconnecting import PATIENCE_S, Patience
 from millpond.model.errors import MillpondError, NotFoundError, UnavailableError
 
 

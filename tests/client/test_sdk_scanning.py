@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from millpond.client.sdk.folder_scan import scan
+from millpond.client.sdk.resources.folder_scan import scan
 from millpond.model.errors import InvalidInputError
 from millpond.specs.job.snapshots import digest_of, read_snapshot
 

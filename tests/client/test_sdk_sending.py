@@ -11,8 +11,8 @@ from urllib.parse import unquote
 import httpx2
 import pytest
 
-from millpond.client.sdk.files import FilesClient
-from millpond.client.sdk.uploads import WORTH_ASKING, Upload
+from millpond.client.sdk.resources.files import FilesClient
+from millpond.client.sdk.resources.uploads import WORTH_ASKING, Upload
 from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
 from millpond.specs.api.blob_batches import LARGEST_BATCHED, read_batch
 from millpond.specs.api.files import BlobInfo, BlobList, BlobProgress, DatasetList, OutputFile, OutputList

@@ -6,8 +6,8 @@ import ssl
 
 import pytest
 
-from millpond.client.sdk.discovery import Address
-from millpond.client.sdk.trust import trust
+from millpond.client.sdk.transport.discovery import Address
+from millpond.client.sdk.transport.trust import trust
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:7433", "HTTP://pool"])

@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 import pytest
 from real_pond import Pond, until
 
-from millpond.client.sdk.discovery import find_server
-from millpond.client.sdk.uploads import WORTH_ASKING
+from millpond.client.sdk.resources.uploads import WORTH_ASKING
+from millpond.client.sdk.transport.discovery import find_server
 
 pytestmark = pytest.mark.long
 SIZE = 3 * WORTH_ASKING

@@ -13,7 +13,7 @@ from real_pond import PATIENCE_S, Pond, until
 
 import millpond
 import millpond.job as place
-from millpond.client.sdk.outcomes import RemoteTracebackError
+from millpond.client.sdk.functions.outcomes import RemoteTracebackError
 from millpond.model.errors import InvalidInputError
 
 

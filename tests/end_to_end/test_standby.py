@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from real_pond import FAKE_GPUS, PATIENCE_S, Pond, alive, until
 
 from millpond.client.sdk import Client
-from millpond.client.sdk.discovery import read_server_file
+from millpond.client.sdk.transport.discovery import read_server_file
 from millpond.model.errors import UnavailableError
 from millpond.specs.api.server import STANDBY_FILE, ServerFile
 

@@ -21,7 +21,7 @@ import pytest
 from real_pond import Pond, until
 
 from millpond.client.sdk import Client
-from millpond.client.sdk.client import ENDED
+from millpond.client.sdk.resources.jobs import ENDED
 from millpond.model.events import Ended
 from millpond.scheduling.scheduler import Scheduler
 from millpond.simulation.log import replay_log

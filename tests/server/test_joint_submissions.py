@@ -9,7 +9,7 @@ import pytest
 from api_world import JOBS, Api, error_of
 from server_world import Clock, KilledError, Server, World, submission_of
 
-from millpond.client.sdk.job_matching import meant_by, the_one_meant
+from millpond.client.sdk.resources.job_matching import meant_by, the_one_meant
 from millpond.model.errors import ConflictError, InvalidInputError
 from millpond.server.store.jobs import JobStore
 from millpond.specs.api.jobs import JobInfo

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from server_world import Clock, Server, World, node
 
-from millpond.client.cli.commands.jobs.apply import told
+from millpond.client.cli.commands.submission.apply import told
 from millpond.model.events import PoolChanged, QueueChanged
 from millpond.model.nodes import Node, Pool
 from millpond.model.resources import Amount

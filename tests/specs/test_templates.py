@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from millpond.client.cli.commands.jobs import template_needs
+from millpond.client.cli.commands.submission import template_needs
 from millpond.model.errors import NotFoundError, UnavailableError
 from millpond.specs.job.changes import FieldEdit
 from millpond.specs.job.job_file import check_job

@@ -98,7 +98,7 @@ def parse_options(arguments: Sequence[str]) -> ServerOptions:
     parser.add_argument("--log-format", default="text", choices=LOG_FORMATS, help="form of the server's log")
     found = parser.parse_args(arguments)
     if found.state_dir is None:
-        from millpond.client.sdk.discovery import default_state_dir
+        from millpond.client.sdk.transport.discovery import default_state_dir
 
         found.state_dir = default_state_dir()
     return ServerOptions(**vars(found))

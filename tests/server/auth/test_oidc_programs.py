@@ -11,7 +11,7 @@ from auth_world import API, error_of
 from fastapi.testclient import TestClient
 from oidc_world import OidcWorld, fields, heading
 
-from millpond.client.sdk.oidc_login import Landing, SignOnAttempt
+from millpond.client.sdk.transport.oidc_login import Landing, SignOnAttempt
 from millpond.model.errors import NotAllowedError, NotFoundError, NotLoggedInError, UnavailableError
 from millpond.server.auth.secrets import digest_of
 from millpond.specs.api.accounts import LoginInfo

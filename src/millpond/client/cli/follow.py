@@ -6,11 +6,11 @@ import sys
 import time
 from collections.abc import Callable
 
-from millpond.client.cli import wording
 from millpond.client.cli.error_output import say
-from millpond.client.cli.interrupts import held_back, silence
-from millpond.client.cli.output import Output
-from millpond.client.cli.waiting_line import WaitingLine
+from millpond.client.cli.printing import formats
+from millpond.client.cli.printing.task_output import Output
+from millpond.client.cli.printing.waiting_line import WaitingLine
+from millpond.client.cli.terminal.interrupts import held_back, silence
 from millpond.client.sdk import Client
 from millpond.specs.api.jobs import JobInfo, TaskInfo
 from millpond.specs.api.logs import FIRST_CURSOR
@@ -89,7 +89,7 @@ def accounts_of(job: JobInfo) -> list[str]:
     failed = [
         f"{job.id} failed: {job.naming(tasks[0]) if len(tasks) == 1 else ''}{detail}" for detail, tasks in told.items()
     ]
-    return [*failed, f"{job.id}: {wording.kept(job)}"] if job.is_kept else failed
+    return [*failed, f"{job.id}: {formats.kept(job)}"] if job.is_kept else failed
 
 
 def exit_code_of(job: JobInfo) -> int:

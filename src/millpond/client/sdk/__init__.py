@@ -1,6 +1,6 @@
 """Talk to a Millpond server from Python: ``Client().submit({...})``."""
 
 from millpond.client.sdk.client import Client
-from millpond.client.sdk.discovery import Address, default_state_dir, find_server
+from millpond.client.sdk.transport.discovery import Address, default_state_dir, find_server
 
 __all__ = ["Address", "Client", "default_state_dir", "find_server"]

@@ -15,9 +15,9 @@ from urllib.parse import urlencode
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
-from millpond.client.sdk.discovery import NO_SERVER_REMEDY, Address, is_on_this_machine
-from millpond.client.sdk.requests import segment
-from millpond.client.sdk.trust import distrusted, encrypts, trust
+from millpond.client.sdk.transport.connection import segment
+from millpond.client.sdk.transport.discovery import NO_SERVER_REMEDY, Address, is_on_this_machine
+from millpond.client.sdk.transport.trust import distrusted, encrypts, trust
 from millpond.model.errors import ConflictError, MillpondError, UnavailableError
 from millpond.specs.api.base import API_PREFIX
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from millpond.client.sdk.discovery import read_server_file
+from millpond.client.sdk.transport.discovery import read_server_file
 from millpond.model.errors import UnavailableError
 from millpond.node.containers.detection import RuntimeChoice, find_containers
 from millpond.node.containers.trial import trouble_with_start

@@ -10,8 +10,8 @@ import click
 from millpond.client.cli.command_suggestions import SuggestingGroup
 from millpond.client.cli.commands.accounts.limit_options import limit_options, limits_from, limits_text
 from millpond.client.cli.connection import asks_server, connect
-from millpond.client.cli.listing import Listing, lists
-from millpond.client.cli.tables import Column, ListTable
+from millpond.client.cli.printing.listing import Listing, lists
+from millpond.client.cli.printing.tables import Column, ListTable
 from millpond.client.sdk import Client
 from millpond.model.errors import NotFoundError
 from millpond.specs.api.accounts import GroupInfo, GroupList, LimitsBody, MemberInfo

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from millpond.client.cli import wording
+from millpond.client.cli.printing import formats
 from millpond.model.errors import InvalidInputError
 from millpond.specs import quantities
 from millpond.specs.api.accounts import LimitsBody
@@ -68,10 +68,10 @@ def limits_text(limits: LimitsBody) -> str:
     parts = [
         text
         for value, text in (
-            (limits.jobs, wording.count(limits.jobs or 0, "running job")),
+            (limits.jobs, formats.count(limits.jobs or 0, "running job")),
             (limits.gpu_milli, _units(limits.gpu_milli or 0, "card")),
             (limits.cpu_milli, _units(limits.cpu_milli or 0, "CPU")),
-            (limits.dev_s, f"dev jobs of {wording.span(limits.dev_s or 0)}"),
+            (limits.dev_s, f"dev jobs of {formats.span(limits.dev_s or 0)}"),
             (limits.disk_bytes, f"{quantities.size_text(limits.disk_bytes or 0)} on disk"),
         )
         if value is not None
@@ -86,7 +86,7 @@ def disk_text(held: DiskInfo) -> str:
 
 
 def _units(milli: int, noun: str) -> str:
-    return f"{wording.thousandth(milli)} {noun}" + ("" if milli == 1_000 else "s")
+    return f"{formats.thousandth(milli)} {noun}" + ("" if milli == 1_000 else "s")
 
 
 def _whole(text: str) -> int:

@@ -15,12 +15,12 @@ import click
 from millpond.client.cli.commands.accounts.limit_options import disk_text, limits_text
 from millpond.client.cli.connection import asks_server, connect
 from millpond.client.cli.error_output import say
-from millpond.client.cli.secret_input import SecretInput, from_stdin
-from millpond.client.sdk.credentials import StoredLogin, forget_login, keep_login
-from millpond.client.sdk.discovery import is_on_this_machine
-from millpond.client.sdk.login import log_in
-from millpond.client.sdk.oidc_login import Landing, SignOnAttempt
-from millpond.client.sdk.trust import absolute
+from millpond.client.cli.terminal.secret_input import SecretInput, from_stdin
+from millpond.client.sdk.transport.credentials import StoredLogin, forget_login, keep_login
+from millpond.client.sdk.transport.discovery import is_on_this_machine
+from millpond.client.sdk.transport.login import log_in
+from millpond.client.sdk.transport.oidc_login import Landing, SignOnAttempt
+from millpond.client.sdk.transport.trust import absolute
 from millpond.model.errors import InvalidInputError, NotLoggedInError
 from millpond.specs.api.accounts import LoginInfo, LoginRequest
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import click
 
-from millpond.client.cli import wording
 from millpond.client.cli.command_suggestions import SuggestingGroup
 from millpond.client.cli.connection import asks_server, connect
-from millpond.client.cli.listing import Listing, lists
-from millpond.client.cli.tables import Column, ListTable
+from millpond.client.cli.printing import formats
+from millpond.client.cli.printing.listing import Listing, lists
+from millpond.client.cli.printing.tables import Column, ListTable
 from millpond.client.sdk import Client
 from millpond.model.errors import InvalidInputError, UnavailableError
 from millpond.specs.api.ssh import LONGEST_KEY, SshKeyInfo, SshKeyList
@@ -21,7 +21,7 @@ _TABLE: ListTable[SshKeyInfo] = ListTable(
         Column("ID", lambda key: key.id),
         Column("USER", lambda key: key.user),
         Column("KIND", lambda key: key.kind),
-        Column("USED", lambda key: wording.used(key.used_at), right=True),
+        Column("USED", lambda key: formats.used(key.used_at), right=True),
         Column("FINGERPRINT", lambda key: key.fingerprint),
         Column("NAME", lambda key: key.name, gives_way=True),
     ),

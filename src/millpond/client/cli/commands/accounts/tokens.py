@@ -7,12 +7,12 @@ from pathlib import Path
 
 import click
 
-from millpond.client.cli import wording
 from millpond.client.cli.command_suggestions import SuggestingGroup
 from millpond.client.cli.connection import asks_server, connect
 from millpond.client.cli.error_output import say
-from millpond.client.cli.listing import Listing, lists
-from millpond.client.cli.tables import Column, ListTable
+from millpond.client.cli.printing import formats
+from millpond.client.cli.printing.listing import Listing, lists
+from millpond.client.cli.printing.tables import Column, ListTable
 from millpond.client.sdk import Client
 from millpond.model.errors import InvalidInputError
 from millpond.specs import quantities
@@ -26,7 +26,7 @@ def _expiry(token: TokenInfo) -> str:
     if token.expires_at is None:
         return "never"
     left_s = token.expires_at - time.time()
-    return wording.span(left_s) if left_s > 0 else "expired"
+    return formats.span(left_s) if left_s > 0 else "expired"
 
 
 _TABLE: ListTable[TokenInfo] = ListTable(
@@ -34,7 +34,7 @@ _TABLE: ListTable[TokenInfo] = ListTable(
         Column("ID", lambda token: token.id),
         Column("USER", lambda token: token.user),
         Column("KIND", lambda token: token.kind),
-        Column("USED", lambda token: wording.used(token.used_at), right=True),
+        Column("USED", lambda token: formats.used(token.used_at), right=True),
         Column("EXPIRES", _expiry, right=True),
         Column("ALLOWS", lambda token: ", ".join(token.verbs) or "everything", gives_way=True),
         Column("NAME", lambda token: token.name, gives_way=True),

@@ -9,10 +9,10 @@ from typing import Any
 
 import click
 
-from millpond.client.cli import timestamps
 from millpond.client.cli.connection import asks_server, connect
 from millpond.client.cli.error_output import complain
-from millpond.client.cli.wording import machine_state
+from millpond.client.cli.printing import formats
+from millpond.client.cli.printing.formats import machine_state
 from millpond.client.sdk import Client
 from millpond.model.errors import ConflictError, NotFoundError
 from millpond.specs.api.nodes import NodeInfo
@@ -63,7 +63,7 @@ def maintain(names: tuple[str, ...], reason: str, begin: str, until: str, state_
     Work that is known to run into that time does not start there from now on, unless it may be preempted and saves
     itself on notice.
     """
-    first, end = timestamps.of_date_or_span(begin, "--from", time.time()), _end(until)
+    first, end = formats.parse_date_or_span(begin, "--from", time.time()), _end(until)
     return _change(
         names, state_dir, lambda client, name: client.close_node(name, reason=reason, until=end, begin=first)
     )
@@ -79,7 +79,7 @@ def uncordon(names: tuple[str, ...], planned: bool, state_dir: Path | None) -> i
 
 
 def _end(until: str | None) -> float | None:
-    return None if until is None else timestamps.of_date_or_span(until, "--until", time.time())
+    return None if until is None else formats.parse_date_or_span(until, "--until", time.time())
 
 
 def _change(names: Sequence[str], state_dir: Path | None, act: Callable[[Client, str], NodeInfo]) -> int:

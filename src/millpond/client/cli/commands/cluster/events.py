@@ -8,14 +8,14 @@ from pathlib import Path
 
 import click
 
-from millpond.client.cli import timestamps
 from millpond.client.cli.connection import asks_server, connect
 from millpond.client.cli.job_completion import job_argument
-from millpond.client.cli.listing import Listing, listing_options, show_listing
-from millpond.client.cli.tables import Column, show
+from millpond.client.cli.printing import formats
+from millpond.client.cli.printing.listing import Listing, listing_options, show_listing
+from millpond.client.cli.printing.tables import Column, show
 from millpond.client.sdk import Client
-from millpond.client.sdk.client import ENDED
-from millpond.client.sdk.reconnecting import Patience
+from millpond.client.sdk.resources.jobs import ENDED
+from millpond.client.sdk.transport.reconnecting import Patience
 from millpond.model.errors import InvalidInputError, UnavailableError
 from millpond.specs.api.events import EventInfo, EventList
 
@@ -96,4 +96,4 @@ def _print(told: list[EventInfo], seq: int) -> int:
 
 
 def _time(one: EventInfo) -> str:
-    return timestamps.told(one.at, seconds=True)
+    return formats.instant_text(one.at, seconds=True)

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import click
 
-from millpond.client.cli import wording
 from millpond.client.cli.command_suggestions import SuggestingGroup
 from millpond.client.cli.commands.cluster.cordon import cordon, drain, maintain, uncordon
 from millpond.client.cli.connection import asks_server, connect
-from millpond.client.cli.listing import Listing, listing_options, show_listing
-from millpond.client.cli.tables import Column, ListTable
-from millpond.client.cli.wording import machine_state
+from millpond.client.cli.printing import formats
+from millpond.client.cli.printing.formats import machine_state
+from millpond.client.cli.printing.listing import Listing, listing_options, show_listing
+from millpond.client.cli.printing.tables import Column, ListTable
 from millpond.model.resources import CARD_MILLI
 from millpond.specs.api.nodes import DeviceInfo, NodeInfo, NodeList, SliceInfo
 
@@ -21,7 +21,7 @@ from millpond.specs.api.nodes import DeviceInfo, NodeInfo, NodeList, SliceInfo
 def _models(node: NodeInfo) -> str:
     kinds = Counter((device.model, device.memory_mib, _marks(device)) for device in node.devices)
     return ", ".join(
-        f"{number} x {model}" + (f" {wording.gib(memory)}GiB" if memory else "") + marks
+        f"{number} x {model}" + (f" {formats.gib(memory)}GiB" if memory else "") + marks
         for (model, memory, marks), number in kinds.items()
     )
 
@@ -33,20 +33,20 @@ def _marks(device: DeviceInfo) -> str:
 
 def _free_compute(*devices: DeviceInfo) -> str:
     """Cards that are free, without those that are unusable."""
-    return wording.thousandth(sum(device.free_compute_milli for device in devices if device.health == "ok"))
+    return formats.thousandth(sum(device.free_compute_milli for device in devices if device.health == "ok"))
 
 
 def _free_cpus(node: NodeInfo) -> str:
-    return f"{wording.thousandth(node.free_cpu_milli)}/{wording.thousandth(node.cpu_capacity_milli or node.cpu_milli)}"
+    return f"{formats.thousandth(node.free_cpu_milli)}/{formats.thousandth(node.cpu_capacity_milli or node.cpu_milli)}"
 
 
 def _free_memory(node: NodeInfo) -> str:
-    return f"{wording.gib(node.free_memory_mib)}/{wording.gib(node.memory_mib)}"
+    return f"{formats.gib(node.free_memory_mib)}/{formats.gib(node.memory_mib)}"
 
 
 def _free_card_memory(device: DeviceInfo) -> str:
     free_mib = device.free_memory_mib if device.health == "ok" else 0  # an unusable card is given to no job
-    return f"{wording.gib(free_mib)}/{wording.gib(device.memory_mib)}" if device.memory_mib else ""
+    return f"{formats.gib(free_mib)}/{formats.gib(device.memory_mib)}" if device.memory_mib else ""
 
 
 def _holders(device: DeviceInfo) -> str:
@@ -55,7 +55,7 @@ def _holders(device: DeviceInfo) -> str:
 
 def _holder(part: SliceInfo) -> str:
     """The job that has a part of a card, and the part's size: in percent, or by memory where it has that alone."""
-    size = f" {part.compute_milli // 10}%" if part.compute_milli else f" {wording.gib(part.memory_mib)}GiB"
+    size = f" {part.compute_milli // 10}%" if part.compute_milli else f" {formats.gib(part.memory_mib)}GiB"
     held = f"{part.job}{'' if part.compute_milli == CARD_MILLI else size}"
     return held if part.state == "running" else f"{held} {part.state}"
 
@@ -73,11 +73,11 @@ _MACHINES: ListTable[NodeInfo] = ListTable(
 _CARDS: ListTable[tuple[NodeInfo, DeviceInfo]] = ListTable(
     (
         Column("NODE", lambda card: card[0].name),
-        Column("CARD", lambda card: wording.card_number(card[1].index, card[1].instance), right=True),
+        Column("CARD", lambda card: formats.card_number(card[1].index, card[1].instance), right=True),
         Column("MODEL", lambda card: card[1].model + _marks(card[1])),
         Column("FREE", lambda card: _free_compute(card[1]), right=True),
         Column("GIB FREE", lambda card: _free_card_memory(card[1]), right=True),
-        Column("STATE", lambda card: wording.health(card[1]), gives_way=True),
+        Column("STATE", lambda card: formats.health(card[1]), gives_way=True),
         Column("JOBS", lambda card: _holders(card[1]), gives_way=True),
     )
 )

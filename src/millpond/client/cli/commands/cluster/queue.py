@@ -6,21 +6,21 @@ from functools import partial
 
 import click
 
-from millpond.client.cli import wording
 from millpond.client.cli.command_suggestions import SuggestingGroup
-from millpond.client.cli.listing import Listing, lists
-from millpond.client.cli.tables import Column, ListTable
+from millpond.client.cli.printing import formats
+from millpond.client.cli.printing.listing import Listing, lists
+from millpond.client.cli.printing.tables import Column, ListTable
 from millpond.client.sdk import Client
 from millpond.model.errors import NotFoundError
 from millpond.specs.api.queues import QueueInfo, QueueList
 
 
 def _milli(amount: int | None) -> str:
-    return "" if amount is None else wording.thousandth(amount)
+    return "" if amount is None else formats.thousandth(amount)
 
 
 def _memory_limit(queue: QueueInfo) -> str:
-    return "" if queue.limit_memory_mib is None else wording.gib(queue.limit_memory_mib)
+    return "" if queue.limit_memory_mib is None else formats.gib(queue.limit_memory_mib)
 
 
 _COLUMNS = (
@@ -33,7 +33,7 @@ _COLUMNS = (
     Column("BORROWS", lambda queue: "yes" if queue.borrows else "no", wide=True),
     Column("CPUS", lambda queue: _milli(queue.cpu_milli), right=True, wide=True),
     Column("CPU LIMIT", lambda queue: _milli(queue.limit_cpu_milli), right=True, wide=True),
-    Column("GIB", lambda queue: wording.gib(queue.memory_mib), right=True, wide=True),
+    Column("GIB", lambda queue: formats.gib(queue.memory_mib), right=True, wide=True),
     Column("GIB LIMIT", _memory_limit, right=True, wide=True),
     Column("JOB LIMIT", lambda queue: "" if queue.limit_jobs is None else str(queue.limit_jobs), right=True, wide=True),
     Column("GROUP", lambda queue: queue.group, gives_way=True),

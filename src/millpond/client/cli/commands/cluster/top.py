@@ -11,9 +11,9 @@ from pathlib import Path
 
 import click
 
-from millpond.client.cli import wording
 from millpond.client.cli.connection import asks_server, connect
-from millpond.client.cli.tables import middle_cut
+from millpond.client.cli.printing import formats
+from millpond.client.cli.printing.tables import middle_cut
 from millpond.specs.api.devices import DeviceList, DeviceStatus, SliceStatus
 
 _HOME, _REST_OF_LINE, _REST_OF_SCREEN = "\x1b[H", "\x1b[K", "\x1b[J"
@@ -107,20 +107,20 @@ def _summary(devices: Sequence[DeviceStatus]) -> str:
     uses = [point.use_milli for point in latest if point.use_milli is not None]
     watts = [point.power_w for point in latest if point.power_w is not None]
     fakes = sum(device.fake for device in devices)
-    parts = [wording.count(len(devices), "device") + (f" ({fakes} fake)" if fakes else "")]
+    parts = [formats.count(len(devices), "device") + (f" ({fakes} fake)" if fakes else "")]
     if uses:
         parts.append(f"{sum(uses) / len(uses) / 10:.0f} % in use")
     if watts:
         parts.append(f"{sum(watts):.0f} W")
     tasks = sum(len(device.slices) for device in devices)
-    return ", ".join([*parts, f"{wording.count(tasks, 'task')} on them"])
+    return ", ".join([*parts, f"{formats.count(tasks, 'task')} on them"])
 
 
 def _device_row(device: DeviceStatus) -> list[str]:
     latest = device.latest
     marks = [mark for mark, holds in (("fake", device.fake), ("experimental", device.experimental)) if holds]
     return [
-        f"{device.node} {wording.card_number(device.index, device.instance)}",
+        f"{device.node} {formats.card_number(device.index, device.instance)}",
         device.model,
         "",
         "",
@@ -129,7 +129,7 @@ def _device_row(device: DeviceStatus) -> list[str]:
         "",
         _whole(latest.power_w if latest else None),
         _whole(latest.temperature_c if latest else None),
-        " ".join([wording.health(device), *marks]),
+        " ".join([formats.health(device), *marks]),
     ]
 
 
@@ -160,7 +160,7 @@ def _memory(used_mib: int | None, of_mib: int) -> str:
 
 def _gib(mebibytes: int) -> str:
     """Three digits are enough: a tenth of a GiB says nothing about a full card."""
-    return wording.gib(mebibytes) if mebibytes < 100 * 1024 else str(round(mebibytes / 1024))
+    return formats.gib(mebibytes) if mebibytes < 100 * 1024 else str(round(mebibytes / 1024))
 
 
 def _whole(figure: float | None) -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from millpond.client.cli import wording
-from millpond.client.cli.listing import Listing, lists
-from millpond.client.cli.tables import Column, ListTable
+from millpond.client.cli.printing import formats
+from millpond.client.cli.printing.listing import Listing, lists
+from millpond.client.cli.printing.tables import Column, ListTable
 from millpond.client.sdk import Client
 from millpond.specs.api.events import DeliveryInfo, DeliveryList
 
@@ -15,7 +15,7 @@ _TABLE: ListTable[DeliveryInfo] = ListTable(
         Column("ID", lambda delivery: str(delivery.id), right=True),
         Column("WEBHOOK", lambda delivery: delivery.hook),
         Column("STATE", lambda delivery: delivery.state),
-        Column("AGE", lambda delivery: wording.age(delivery.at), right=True),
+        Column("AGE", lambda delivery: formats.age(delivery.at), right=True),
         Column("TRIES", lambda delivery: str(delivery.tries), right=True),
         Column("WHAT", lambda delivery: delivery.trouble or delivery.text, gives_way=True),
     ),

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import click
 
-from millpond.client.cli import wording
 from millpond.client.cli.command_suggestions import SuggestingGroup
 from millpond.client.cli.connection import asks_server, connect
-from millpond.client.cli.listing import Listing, lists
-from millpond.client.cli.tables import Column, ListTable
+from millpond.client.cli.printing import formats
+from millpond.client.cli.printing.listing import Listing, lists
+from millpond.client.cli.printing.tables import Column, ListTable
 from millpond.client.sdk import Client
 from millpond.model.errors import InvalidInputError
 from millpond.specs import quantities
@@ -22,9 +22,9 @@ _TABLE: ListTable[DatasetInfo] = ListTable(
         Column("DATASET", lambda item: item.reference),
         Column("FILES", lambda item: str(item.files), right=True),
         Column("SIZE", lambda item: quantities.size_text(item.size), right=True),
-        Column("AGE", lambda item: wording.age(item.created_at), right=True),
+        Column("AGE", lambda item: formats.age(item.created_at), right=True),
         Column("BY", lambda item: item.user),
-        Column("FOR", lambda item: wording.seen_by(item.visibility, item.group)),
+        Column("FOR", lambda item: formats.seen_by(item.visibility, item.group)),
         Column("CHECKSUM", lambda item: item.digest, gives_way=True),
     ),
 )
@@ -65,7 +65,7 @@ def get(dataset: str, into: Path | None, state_dir: Path | None) -> None:
     place = into or Path(name)
     with connect(state_dir) as client:
         found = client.files.get_dataset(name, place, None if version is None else int(version))
-    click.echo(f"{found.reference}: {wording.count(found.files, 'file')} in {place}")
+    click.echo(f"{found.reference}: {formats.count(found.files, 'file')} in {place}")
 
 
 @group.command("ls")

@@ -8,14 +8,14 @@ from typing import Any
 
 import click
 
-from millpond.client.cli import wording
 from millpond.client.cli.command_suggestions import SuggestingGroup
 from millpond.client.cli.commands.library.data import VISIBILITY
 from millpond.client.cli.connection import asks_server, connect
 from millpond.client.cli.error_output import say
 from millpond.client.cli.job_completion import job_argument
-from millpond.client.cli.listing import Listing, lists
-from millpond.client.cli.tables import Column, ListTable
+from millpond.client.cli.printing import formats
+from millpond.client.cli.printing.listing import Listing, lists
+from millpond.client.cli.printing.tables import Column, ListTable
 from millpond.client.sdk import Client
 from millpond.model.errors import InvalidInputError
 from millpond.specs import quantities
@@ -32,9 +32,9 @@ _TABLE: ListTable[ImageInfo] = ListTable(
     (
         Column("IMAGE", lambda image: image.reference),
         Column("SIZE", lambda image: quantities.size_text(image.size), right=True),
-        Column("AGE", lambda image: wording.age(image.created_at), right=True),
+        Column("AGE", lambda image: formats.age(image.created_at), right=True),
         Column("BY", lambda image: image.user),
-        Column("FOR", lambda image: wording.seen_by(image.visibility, image.group)),
+        Column("FOR", lambda image: formats.seen_by(image.visibility, image.group)),
         Column("ON", _nodes, gives_way=True),
         Column("ABOUT", lambda image: image.description, gives_way=True),
         Column("FROM", lambda image: image.origin, gives_way=True, wide=True),

@@ -9,15 +9,15 @@ from typing import Any
 
 import click
 
-from millpond.client.cli import wording
 from millpond.client.cli.command_suggestions import SuggestingGroup
 from millpond.client.cli.connection import asks_server, connect
 from millpond.client.cli.error_output import say
-from millpond.client.cli.listing import Listing, lists
-from millpond.client.cli.secret_input import SecretInput
-from millpond.client.cli.tables import Column, ListTable
+from millpond.client.cli.printing import formats
+from millpond.client.cli.printing.listing import Listing, lists
+from millpond.client.cli.printing.tables import Column, ListTable
+from millpond.client.cli.terminal.secret_input import SecretInput
 from millpond.client.sdk.client import Client
-from millpond.client.sdk.secrets import SERVER
+from millpond.client.sdk.resources.secrets import SERVER
 from millpond.model.errors import InvalidInputError
 from millpond.specs.api.secrets import SecretInfo, SecretList
 
@@ -30,7 +30,7 @@ _TABLE: ListTable[SecretInfo] = ListTable(
     (
         Column("NAME", lambda secret: secret.name),
         Column("OF", lambda secret: _whose(secret.kind, secret.owner)),
-        Column("SET", lambda secret: wording.age(secret.at), right=True),
+        Column("SET", lambda secret: formats.age(secret.at), right=True),
         Column("BY", lambda secret: secret.by, gives_way=True),
     ),
 )

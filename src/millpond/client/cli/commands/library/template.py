@@ -8,8 +8,8 @@ import click
 
 from millpond.client.cli.command_suggestions import SuggestingGroup
 from millpond.client.cli.error_output import say
-from millpond.client.cli.listing import Listing, listing_options, show_listing
-from millpond.client.cli.tables import Column, ListTable
+from millpond.client.cli.printing.listing import Listing, listing_options, show_listing
+from millpond.client.cli.printing.tables import Column, ListTable
 from millpond.specs.api.composite_views import TemplateInfo, TemplateList
 from millpond.specs.job.templates import all_templates, find_template, own_folder
 

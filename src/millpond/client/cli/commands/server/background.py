@@ -12,8 +12,8 @@ from pathlib import Path
 import httpx2
 from pydantic import ValidationError
 
-from millpond.client.sdk.discovery import Address, read_server_file
-from millpond.client.sdk.trust import trust
+from millpond.client.sdk.transport.discovery import Address, read_server_file
+from millpond.client.sdk.transport.trust import trust
 from millpond.model.errors import MillpondError, UnavailableError
 from millpond.specs.api.server import STANDBY_FILE, HealthInfo, ServerFile
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from millpond.client.cli import wording
 from millpond.client.cli.connection import state_dir_option
-from millpond.client.cli.secret_input import SecretInput, from_stdin
+from millpond.client.cli.printing import formats
+from millpond.client.cli.terminal.secret_input import SecretInput, from_stdin
 from millpond.client.sdk import default_state_dir
 from millpond.model.errors import InvalidInputError
 
@@ -53,7 +53,7 @@ def backup(
         raise InvalidInputError("--key-file without --encrypt", "add --encrypt")
     summary = back_up(state_dir or default_state_dir(), file, time.time(), jobs=not only_database, lock=lock)
     how = f", encrypted with {cipher}" if encrypt else ""
-    click.echo(f"{wording.count(summary.files, 'file')}, {summary.size_bytes / 2**20:.1f} MiB in {file}{how}")
+    click.echo(f"{formats.count(summary.files, 'file')}, {summary.size_bytes / 2**20:.1f} MiB in {file}{how}")
 
 
 @click.command("restore")
@@ -74,7 +74,7 @@ def restore(file: Path, key_file: Path | None, stdin: bool, state_dir: Path | No
     if needed == "file" and key_file is None:
         raise InvalidInputError(f"{file} is encrypted by a key file", "name it with --key-file")
     summary = put_back(file, directory, _key(key_file, stdin) if needed else None)
-    click.echo(f"{wording.count(summary.files, 'file')} of Millpond {summary.version} in {directory}")
+    click.echo(f"{formats.count(summary.files, 'file')} of Millpond {summary.version} in {directory}")
     click.echo(f"`pond up --state-dir {directory}` shows it; with --take-over it goes on in place of the original")
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
-from millpond.client.cli import wording
 from millpond.client.cli.command_suggestions import SuggestingGroup
+from millpond.client.cli.printing import formats
 
 
 @click.group("config", cls=SuggestingGroup)
@@ -26,9 +26,9 @@ def check(file: Path) -> None:
 
     config = load_cluster(file)
     parts = (
-        wording.count(len(config.pools), "pool"),
-        wording.count(len(config.queues), "queue"),
-        wording.count(len(config.nodes), "pretended node"),
+        formats.count(len(config.pools), "pool"),
+        formats.count(len(config.queues), "queue"),
+        formats.count(len(config.nodes), "pretended node"),
     )
     encryption = open_encryption(config.listening)
     if config.oidc is not None:

@@ -16,12 +16,12 @@ from pathlib import Path
 
 import click
 
-from millpond.client.cli import wording
 from millpond.client.cli.commands.server import background
 from millpond.client.cli.connection import state_dir_option
+from millpond.client.cli.printing import formats
 from millpond.client.sdk import Client, default_state_dir
-from millpond.client.sdk.client import MOST_JOBS
-from millpond.client.sdk.discovery import read_server_file
+from millpond.client.sdk.resources.jobs import MOST_JOBS
+from millpond.client.sdk.transport.discovery import read_server_file
 from millpond.model.errors import ConflictError, MillpondError, NotAllowedError, NotFoundError, UnavailableError
 from millpond.specs.api.jobs import JobInfo
 from millpond.specs.api.server import STANDBY_FILE, HealthInfo, ServerFile
@@ -100,12 +100,12 @@ def _stop_jobs(client: Client, within_s: float) -> None:
     jobs = client.jobs(limit=MOST_JOBS).jobs
     if not jobs:
         return
-    click.echo(f"stopping {wording.count(len(jobs), 'job')}")
+    click.echo(f"stopping {formats.count(len(jobs), 'job')}")
     with ThreadPoolExecutor(_STOPS_AT_ONCE) as threads:
         for these in (_waits, _runs):
             list(threads.map(partial(_stop, client), filter(these, jobs)))
     if not _within(within_s, lambda: not client.jobs(limit=1).jobs):
-        stay = wording.count(len(client.jobs(limit=MOST_JOBS).jobs), "job")
+        stay = formats.count(len(client.jobs(limit=MOST_JOBS).jobs), "job")
         raise MillpondError(
             f"{stay} did not end within {within_s:.0f} s; the server goes on",
             "run `pond down` again, or `pond down --keep-jobs`",

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import click
 
-from millpond.client.cli import wording
 from millpond.client.cli.commands.server import background
 from millpond.client.cli.connection import state_dir_option
+from millpond.client.cli.printing import formats
 from millpond.client.sdk import Client, default_state_dir
 from millpond.scheduling.settings import ORDERINGS, PLACEMENTS
 from millpond.server.options import DEFAULT_HOST, DEFAULT_PORT, FORGET, GROUP_MODES, LOG_FORMATS, SANDBOX_MODES
@@ -180,7 +180,7 @@ def summary(nodes: list[NodeInfo]) -> str:
     """One line about the machines; pretended cards are called so."""
     cards = [device for node in nodes for device in node.devices]
     fake = sum(device.fake for device in cards)
-    parts = [wording.count(len(nodes), "node"), wording.count(len(cards), "card")]
+    parts = [formats.count(len(nodes), "node"), formats.count(len(cards), "card")]
     if fake:
         parts.append("all fake (pretended, no GPU is used)" if fake == len(cards) else f"{fake} of them fake")
     return ", ".join(parts)

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import click
 
-from millpond.client.cli import timestamps, wording
 from millpond.client.cli.commands.simulation.simulation_options import require_writable, write_text
 from millpond.client.cli.connection import asks_server, connect
 from millpond.client.cli.error_output import say
+from millpond.client.cli.printing import formats
 from millpond.model.errors import NotFoundError
 from millpond.specs.api.history import TraceRow
 
@@ -36,8 +36,8 @@ def export(file: str, since: str | None, until: str | None, state_dir: Path | No
     pond compare --format native --jobs jobs.csv --cluster 4x8
     """
     require_writable(file)
-    begin = 0.0 if since is None else timestamps.of_past(since, "--since", time.time())
-    end = None if until is None else timestamps.of_date(until, "--until")
+    begin = 0.0 if since is None else formats.parse_past(since, "--since", time.time())
+    end = None if until is None else formats.parse_date(until, "--until")
     rows: list[TraceRow] = []
     left_out: Counter[str] = Counter()
     cluster = ""
@@ -51,7 +51,7 @@ def export(file: str, since: str | None, until: str | None, state_dir: Path | No
         told = f" (left out: {missing})" if missing else ""
         raise NotFoundError(f"no job that ended is there to be written{told}", "see `pond ps --all`")
     write_text(file, _trace(rows))
-    say(f"{wording.count(len(rows), 'job')} in {file}" + (f"; left out: {missing}" if missing else ""))
+    say(f"{formats.count(len(rows), 'job')} in {file}" + (f"; left out: {missing}" if missing else ""))
     if file != "-":
         command = f"pond replay --format native --jobs {file} --cluster {cluster or 'NxG'}"
         say(f"play them with `{command}`")

@@ -1,0 +1,105 @@
+"""``pond rollout``: revisions of a service, and what becomes of the one that is on its way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from millpond.client.cli.command_suggestions import SuggestingGroup
+from millpond.client.cli.connection import asks_server, connect
+from millpond.client.cli.job_completion import job_argument
+from millpond.client.cli.printing import formats
+from millpond.client.cli.printing.listing import Listing, lists
+from millpond.client.cli.printing.tables import Column, ListTable
+from millpond.client.sdk import Client
+from millpond.client.sdk.resources.services import Act
+from millpond.specs.api.services import RevisionInfo, ServiceInfo
+
+
+def _state(revision: RevisionInfo) -> str:
+    part = f" ({revision.percent:g} %)" if revision.percent else ""
+    return f"{revision.phase}{part}{', paused' if revision.paused else ''}"
+
+
+_TABLE: ListTable[RevisionInfo] = ListTable(
+    (
+        Column("REVISION", lambda revision: str(revision.number), right=True),
+        Column("STATE", _state),
+        Column("REPLICAS", lambda revision: f"{revision.running}/{revision.target}", right=True),
+        Column("AGE", lambda revision: formats.age(revision.created_at), right=True),
+        Column("JOB", lambda revision: revision.job),
+        Column("ABOUT", lambda revision: revision.told, gives_way=True),
+    )
+)
+
+
+@click.group("rollout", cls=SuggestingGroup)
+def group() -> None:
+    """Revisions of a service: `pond apply` brings one on its way."""
+
+
+@group.command("status")
+@job_argument("job")
+@lists(job="job")
+def status(client: Client, job: str) -> Listing:
+    """List the revisions of the service that JOB belongs to."""
+    found = client.services.info(job)
+    jobs = [revision.job for revision in found.revisions]
+    return Listing(found, jobs, lambda _: _TABLE.show(found.revisions, wide=False))
+
+
+@group.command("undo")
+@job_argument("job")
+@asks_server
+def undo(job: str, state_dir: Path | None) -> None:
+    """Withdraw the revision on its way; without one, go back to the revision before the present one."""
+    _act(job, "undo", state_dir)
+
+
+@group.command("pause")
+@job_argument("job")
+@asks_server
+def pause(job: str, state_dir: Path | None) -> None:
+    """Pause a rollout."""
+    _act(job, "pause", state_dir)
+
+
+@group.command("resume")
+@job_argument("job")
+@asks_server
+def resume(job: str, state_dir: Path | None) -> None:
+    """Resume a paused rollout."""
+    _act(job, "resume", state_dir)
+
+
+@group.command("promote")
+@job_argument("job")
+@asks_server
+def promote(job: str, state_dir: Path | None) -> None:
+    """Promote a canary to the current revision."""
+    _act(job, "promote", state_dir)
+
+
+def lines_of(found: ServiceInfo) -> Iterator[tuple[str, str]]:
+    """What there is to tell of a service, each with a title."""
+    yield "address", f"{found.url}/" if found.url else found.path
+    if found.requests or found.open_requests:
+        yield "requests", f"{found.requests} since the server began, {found.open_requests} open"
+    if found.cold_starts:
+        starts = formats.count(found.cold_starts, "time")
+        spans = f"{found.mean_cold_start_s:.1f} s on average, {found.longest_cold_start_s:.1f} s at most"
+        yield "woken", f"{starts} by a request, ready after {spans}"
+    for revision in found.revisions:
+        yield (
+            f"rev. {revision.number}",
+            f"{_state(revision)}, {revision.job}" + (f": {revision.told}" if revision.told else ""),
+        )
+
+
+def _act(job: str, act: Act, state_dir: Path | None) -> None:
+    with connect(state_dir) as client:
+        found = client.services.act(client.find(job).id, act)
+    last = found.revisions[-1]
+    click.echo(f"{found.service}: revision {last.number} is {_state(last)}")

@@ -1,0 +1,55 @@
+"""``pond stop``: end jobs, with notice and grace: those that are named, or all that something is true of."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import click
+
+from millpond.client.cli.bulk_actions import act_on, act_with, confirmed, require_attended
+from millpond.client.cli.connection import asks_server, connect
+from millpond.client.cli.job_completion import job_argument
+from millpond.client.cli.printing import formats
+from millpond.client.sdk import Client
+from millpond.client.sdk.resources.jobs import MOST_JOBS
+from millpond.model.errors import InvalidInputError
+
+_NAMED_IN_QUESTION: Final = 5
+
+
+@click.command("stop")
+@job_argument("jobs", nargs=-1, metavar="[JOB...]")
+@click.option("--all", "everything", is_flag=True, help="All jobs of yours that wait or run.")
+@click.option("--name", default="", help="All of these of this name.")
+@click.option("--queue", default="", metavar="NAME", help="All of these in this queue.")
+@click.option("--user", default="", metavar="NAME", help="Those of this user instead of yours.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@asks_server
+def command(
+    jobs: tuple[str, ...], everything: bool, name: str, queue: str, user: str, yes: bool, state_dir: Path | None
+) -> int:
+    """End each JOB, or all jobs that the options name: notice first, force after its grace period.
+
+    The options ask first, and leave alone what one may not end.
+    """
+    chosen = everything or bool(name or queue or user)
+    if chosen == bool(jobs):
+        raise InvalidInputError(
+            "which jobs are to end" if not jobs else "both jobs and options that choose jobs",
+            "name jobs, or use --all, --name, --queue or --user",
+        )
+    if not chosen:
+        return act_on(jobs, state_dir, Client.stop)
+    require_attended("end", yes)
+    with connect(state_dir) as client:
+        whose = user or client.accounts.whoami().user
+        found = client.jobs(limit=MOST_JOBS, user=whose, queue=queue, name=name).jobs
+        names = [job.id for job in found if job.state != "stopping"]
+        if not names:
+            click.echo("no such jobs wait or run", err=True)
+            return 0
+        some = ", ".join(names[:_NAMED_IN_QUESTION]) + (", …" if len(names) > _NAMED_IN_QUESTION else "")
+        if not confirmed(f"End {formats.count(len(names), 'job')} of {whose} ({some})?", yes):
+            return 1
+        return act_with(client, names, Client.stop)

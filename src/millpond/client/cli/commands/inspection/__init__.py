@@ -1,0 +1,1 @@
+"""Commands that show jobs and what they wrote."""

@@ -1,0 +1,203 @@
+"""``pond get``: everything about one job, and how far it has come."""
+
+from __future__ import annotations
+
+import textwrap
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from millpond.client.cli.commands.control.rollout import lines_of
+from millpond.client.cli.commands.inspection.ps import nodes_of
+from millpond.client.cli.commands.inspection.why import facts_of
+from millpond.client.cli.connection import asks_server, connect
+from millpond.client.cli.follow import exit_code_of
+from millpond.client.cli.job_completion import job_argument
+from millpond.client.cli.printing import array_tables, formats
+from millpond.client.cli.printing.escaped_text import json_text, yaml_text
+from millpond.client.cli.printing.last_lines import drawn, last_lines
+from millpond.client.cli.printing.tables import show
+from millpond.client.sdk.resources.jobs import ENDED
+from millpond.specs.api.composite_views import JobAccount
+from millpond.specs.api.jobs import JobInfo
+from millpond.specs.api.services import ServiceInfo
+from millpond.specs.api.trials import TrialList
+
+
+@dataclass(frozen=True, slots=True)
+class LifeStep:
+    """One station of a job's life, and what there is to say about it."""
+
+    name: str
+    is_done: bool
+    text: str
+
+
+@click.command("get")
+@job_argument("job")
+@click.option(
+    "-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", help="Form of the answer."
+)
+@asks_server
+def command(job: str, output: str, state_dir: Path | None) -> None:
+    """Show the details of JOB; with -o json or yaml, its job file, state and history."""
+    with connect(state_dir) as client:
+        name = client.find(job).id
+        info = client.job(name)
+        account = JobAccount(
+            job=info,
+            document=client.document(name),
+            reason=client.why(name),
+            events=client.events(name),
+            trials=client.trials(name, info.array.count) if info.array is not None and info.array.sweep else None,
+            service=client.services.info(name) if info.kind == "service" else None,
+            last_lines=last_lines(client, info),
+        )
+    match output:
+        case "json":
+            click.echo(json_text(account))
+        case "yaml":
+            click.echo(yaml_text(account), nl=False)
+        case _:
+            for line in _told(account, time.time()):
+                click.echo(line)
+            for line in account.last_lines:
+                click.echo(drawn(line))
+            if account.trials is not None:
+                _show_trials(account.trials)
+
+
+def _show_trials(found: TrialList) -> None:
+    """The first of the trials as a table."""
+    click.echo()
+    shown = found.trials[: array_tables.TRIALS_SHOWN]
+    show(array_tables.trial_columns(found), [array_tables.trial_row(found, trial) for trial in shown])
+    if len(found.trials) > len(shown):
+        click.echo(f"and {len(found.trials) - len(shown)} more; -o json has all of them", err=True)
+
+
+def _told(account: JobAccount, now: float) -> Iterator[str]:
+    """The job in a line, its steps up to the first that is not done, and what stands in its way."""
+    job = account.job
+    yield f"{job.id}: {job.state} ({job.kind} of {job.user or 'somebody'} in queue {job.queue}, GPUs: {job.gpus})"
+    if job.name and not job.id.startswith(f"{job.name}-"):
+        yield _line("", "name", job.name)
+    for step in _steps(job, now):
+        yield _line("done" if step.is_done else "now", step.name, step.text)
+        if not step.is_done:
+            break
+    if job.array is not None:
+        for title, text in array_tables.members_text(job.array):
+            yield _line("", title, text)
+        if account.trials is not None and (best := array_tables.best_text(account.trials)):
+            yield _line("", "best", best)
+    for title, text in _tasks(job, account.service):
+        yield _line("", title, text)
+    if job.network:
+        yield _line("", "network", _NETWORKS[job.network])
+    for text in _confinement(job):
+        yield _line("", "isolation", text)
+    if job.state in ("queued", "suspended"):
+        for title, text in facts_of(account.reason, now):
+            yield _line("", title, text)
+    if job.requests_wait_until is not None:
+        until = formats.instant_text(job.requests_wait_until, seconds=True)
+        yield _line("", "held", f"requests wait for a replica, the first until {until}")
+    if account.service is not None:
+        for title, text in lines_of(account.service):
+            yield _line("", title, text)
+
+
+def _tasks(job: JobInfo, service: ServiceInfo | None) -> Iterator[tuple[str, str]]:
+    """How the tasks of each role are, where there are several; of a service, how many of them take requests."""
+    if service is not None and job.state not in ENDED:
+        yield "replicas", f"{service.ready} of {service.replicas} ready"
+    roles = dict.fromkeys(task.role for task in job.tasks)
+    if len(job.tasks) < 2:
+        return
+    yield "tasks", formats.count(len(job.tasks), "task")
+    for role in roles:
+        # A task that was ended as its job needed it no more (a daemon) counts as succeeded, and says so itself.
+        states = [(task.state == "succeeded" and task.detail) or task.state for task in job.tasks if task.role == role]
+        counts = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
+        nodes = ", ".join(dict.fromkeys(task.node for task in job.tasks if task.role == role and task.node))
+        yield f"  {role}", counts + (f" on {nodes}" if nodes else "")
+
+
+_NETWORKS = {"host": "the machine's", "private": "private, shared by its tasks alone"}
+_HOLDS = {"gate": "the gate", "mps": "NVIDIA's multi-process service", "mig": "the card itself (MIG)"}
+
+
+def _confinement(job: JobInfo) -> Iterator[str]:
+    """How its present or last run is kept apart from others, and kept to what it asked for."""
+    if job.unsandboxed:
+        yield "unsandboxed: it can see files and processes of others"
+    if job.limited_by == "process":
+        yield "nothing keeps all its processes together to the CPUs and memory that it asked for"
+    if job.held_by == "nothing":
+        yield f"nothing keeps it to its part of the card: {job.hold_reason}"
+    elif job.held_by:
+        yield f"kept to its part of the card by {_HOLDS[job.held_by]}"
+
+
+def _steps(job: JobInfo, now: float) -> Iterator[LifeStep]:
+    yield LifeStep("submitted", True, formats.instant_text(job.submitted_at, seconds=True))
+    yield _placed(job, now)
+    yield _started(job)
+    yield _ended(job) if job.state in ENDED else LifeStep(job.state, False, _present(job, now))
+
+
+def _placed(job: JobInfo, now: float) -> LifeStep:
+    """Whether it has, or had, a place to run."""
+    if job.array is not None and (job.first_started_at is not None or job.state in ENDED):
+        return LifeStep("placed", True, "each member by itself")
+    nodes = ", ".join(nodes_of(job))
+    if job.attempt == 0 and job.state in ENDED:
+        return LifeStep("placed", True, "never")
+    if job.attempt == 0 or job.state == "queued":
+        earlier = f" after {formats.count(job.attempt, 'run')}" if job.attempt else ""
+        return LifeStep("queued", False, f"submitted {formats.span(now - job.submitted_at)} ago{earlier}")
+    return LifeStep("placed", True, f"on {nodes}" + (f", run {job.attempt}" if job.attempt > 1 else ""))
+
+
+def _started(job: JobInfo) -> LifeStep:
+    """Whether its processes run, or ran."""
+    at = job.started_at or job.first_started_at
+    if at is None:
+        return LifeStep(
+            "started", job.state in ENDED, "never" if job.state in ENDED else "its processes are being started"
+        )
+    waited = formats.span((job.first_started_at or at) - job.submitted_at)
+    return LifeStep("started", True, f"{formats.instant_text(at, seconds=True)}, first {waited} after its submission")
+
+
+def _present(job: JobInfo, now: float) -> str:
+    ran_s = job.ran_s(now)
+    since = "" if ran_s is None else f" for {formats.span(ran_s)}"
+    moved = f", {job.migration}" if job.migration else ""
+    suspend_refused = f"; it {job.suspension}" if job.suspension else ""
+    if job.is_kept:
+        return f"failed with {job.blamed or f'exit code {job.exit_code}'}; {formats.kept(job)}"
+    known = {
+        "running": f"runs{since}{moved}{suspend_refused}",
+        "suspended": job.suspension or "halted where it is",
+        "unknown": job.reason,
+    }
+    return known.get(job.state, "told to end")
+
+
+def _ended(job: JobInfo) -> LifeStep:
+    at = "" if job.ended_at is None else f"{formats.instant_text(job.ended_at, seconds=True)}, "
+    started = job.started_at or job.first_started_at
+    ran = "" if started is None or job.ended_at is None else f", {formats.span(job.ended_at - started)} after its start"
+    detail = f": {job.blamed}" if job.blamed else ""
+    code = "it never ran" if job.state == "failed" and started is None else f"exit code {exit_code_of(job)}"
+    return LifeStep(job.state, True, f"{at}{code}{ran}{detail}")
+
+
+def _line(mark: str, name: str, text: str) -> str:
+    head = f"  {mark:<4}  {name:<9}  "
+    return textwrap.fill(text, 80, initial_indent=head, subsequent_indent=" " * len(head))

@@ -1,0 +1,65 @@
+"""``pond get-output`` and ``pond output ls``: what a job left in its output folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from millpond.client.cli.command_suggestions import SuggestingGroup
+from millpond.client.cli.connection import asks_server, connect
+from millpond.client.cli.error_output import say
+from millpond.client.cli.job_completion import job_argument
+from millpond.client.cli.printing import formats
+from millpond.client.cli.printing.listing import Listing, lists
+from millpond.client.cli.printing.tables import Column, ListTable
+from millpond.client.sdk import Client
+from millpond.specs import quantities
+from millpond.specs.api.files import OutputFile
+
+_TABLE: ListTable[OutputFile] = ListTable(
+    (
+        Column("FILE", lambda file: file.path, gives_way=True),
+        Column("SIZE", lambda file: quantities.size_text(file.size), right=True),
+        Column("AGE", lambda file: formats.age(file.modified_at), right=True),
+    )
+)
+
+_attempt_option = click.option(
+    "--attempt", type=click.IntRange(min=1), help="The run of this number [default: the last]."
+)
+
+
+@click.command("get-output")
+@job_argument("job")
+@click.argument("path", default="", metavar="[PATH]")
+@click.option("-o", "--into", type=click.Path(path_type=Path), metavar="DIR", help="Where to [default: ./JOB].")
+@_attempt_option
+@asks_server
+def get_output(job: str, path: str, into: Path | None, attempt: int | None, state_dir: Path | None) -> None:
+    """Fetch the files that JOB left in its output folder ($MILLPOND_OUTPUT), or the one file or folder PATH of it;
+    prints where each is."""
+    with connect(state_dir) as client:
+        found = client.find(job)
+        places = client.files.get_output(found.id, into or Path(found.id), attempt, path)
+    for place in places:
+        click.echo(place)
+    if not places:
+        say(f"{found.id} has left nothing in its output folder")
+
+
+@click.group("output", cls=SuggestingGroup)
+def group() -> None:
+    """Output files of jobs; `pond get-output` downloads them."""
+
+
+@group.command("ls")
+@job_argument("job")
+@_attempt_option
+@lists(job="job")
+def list_files(client: Client, job: str, attempt: int | None) -> Listing:
+    """List the output files of JOB."""
+    found = client.files.outputs(job, attempt)
+    empty = f"{found.job} has left nothing in its output folder"
+    note = "there are more files than a list can hold" if found.truncated else ""
+    return Listing.of(found, found.files, _TABLE, empty, note)

@@ -1,0 +1,76 @@
+"""``pond why``: the scheduler's own reason, with the numbers behind it and what would help."""
+
+from __future__ import annotations
+
+import textwrap
+import time
+from pathlib import Path
+
+import click
+
+from millpond.client.cli.connection import asks_server, connect
+from millpond.client.cli.job_completion import job_argument
+from millpond.client.cli.printing import formats
+from millpond.client.cli.printing.escaped_text import json_text
+from millpond.specs.api.reasons import ReasonInfo, StartInfo
+
+_FILTERS = {
+    "unschedulable": "closed for new work by their engine",
+    "closed": "closed",
+    "closes-too-soon": "that close before it would end",
+    "other-pool": "in another pool",
+    "kept-for-others": "kept for others",
+    "cells-kept": "in cells kept for others",
+    "cpu": "without enough free CPU cores",
+    "memory": "without enough free memory",
+    "extra-resource": "without an extra resource that it asks for",
+    "device-model": "without a card of that model",
+    "device-count": "with too few cards",
+    "device-unusable": "with unusable cards",
+    "device-compute": "without enough free on a card",
+    "device-memory": "without enough free memory on a card",
+    "fragmented": "with enough free, but in pieces",
+    "fits": "with room",
+}
+
+
+@click.command("why")
+@job_argument("job")
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="Form of the answer.")
+@asks_server
+def command(job: str, output: str, state_dir: Path | None) -> None:
+    """Show why JOB waits or runs, and what would help."""
+    with connect(state_dir) as client:
+        reason = client.why(client.find(job).id)
+    if output == "json":
+        click.echo(json_text(reason))
+        return
+    place = f", number {reason.position} in line" if reason.position is not None else ""
+    click.echo(f"{reason.job}: {reason.state}{place}")
+    for title, text in facts_of(reason, time.time()):
+        click.echo(textwrap.fill(text, 80, initial_indent=f"  {title:<8}", subsequent_indent=" " * 10))
+
+
+def facts_of(reason: ReasonInfo, now: float) -> list[tuple[str, str]]:
+    """What there is to say, each with its title."""
+    facts = [("why", reason.summary)]
+    if reason.nodes:
+        nodes = (f"{number} {_FILTERS.get(name, name)}" for name, number in reason.nodes.items())
+        facts.append(("nodes", "; ".join(nodes)))
+    if reason.blocked_by:
+        facts.append(("node" if reason.cause == "nodes-closed" else "behind", reason.blocked_by))
+    if reason.remedy is not None:
+        field = f" ({reason.remedy.field}: {reason.remedy.value})" if reason.remedy.field else ""
+        facts.append(("remedy", reason.remedy.change + field))
+    if reason.start is not None:
+        facts.append(("start", start_text(reason.start, now)))
+    return facts
+
+
+def start_text(start: StartInfo, now: float) -> str:
+    """When a job should start, as seen from ``now``."""
+    if start.latest_at is not None and start.latest_at <= now:
+        return f"not known: what it waits for was expected to have ended by now ({start.basis})"
+    earliest = f"in {formats.span(start.earliest_at - now)}" if start.earliest_at > now else "now"
+    latest = "" if start.latest_at is None else f" to {formats.span(start.latest_at - now)}"
+    return f"{earliest}{latest}" + (f" ({start.basis})" if start.basis else "")

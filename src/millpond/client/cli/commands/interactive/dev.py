@@ -1,0 +1,168 @@
+"""``pond dev``: a place to work: a notebook, an editor or a shell, on a card or a part of one."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+import click
+
+from millpond.client.cli.command_suggestions import SuggestingGroup
+from millpond.client.cli.commands.interactive.dev_ssh import command as ssh_config
+from millpond.client.cli.commands.interactive.dev_ssh import say_how_editors_open
+from millpond.client.cli.commands.interactive.exec import SHELL, run_beside
+from millpond.client.cli.commands.submission import template_needs
+from millpond.client.cli.connection import asks_server, connect
+from millpond.client.cli.error_output import INTERRUPTED, say
+from millpond.client.cli.follow import exit_code_of
+from millpond.client.cli.job_completion import job_argument
+from millpond.client.cli.printing import formats
+from millpond.client.cli.printing.waiting_line import WaitingLine
+from millpond.client.cli.terminal import streams
+from millpond.client.sdk import Client
+from millpond.client.sdk.resources.jobs import ENDED
+from millpond.model.errors import ConflictError, InvalidInputError
+from millpond.specs.api.jobs import JobInfo
+from millpond.specs.errors import BadValueError
+from millpond.specs.job.job_ids import service_of
+from millpond.specs.job.templates import find_template
+from millpond.specs.quantities import seconds
+
+SERVES_WITHIN_S = 120.0
+_LOOK_EVERY_S = 0.3
+_SHELL_TEMPLATE = "shell"
+
+
+@click.group("dev", cls=SuggestingGroup, invoke_without_command=True)
+@click.option("-t", "--template", default=_SHELL_TEMPLATE, show_default=True, help="What to work with.")
+@click.option("-g", "--gpus", help="Cards; 0.25 is a quarter card.")
+@click.option("--time-limit", help="End it after this long, such as 8h.")
+@click.option("--set", "changes", multiple=True, metavar="FIELD=VALUE", help="Change a field of the job: cpus=4.")
+@click.option("-d", "--detach", is_flag=True, help="Print the job's id and leave it to itself.")
+@asks_server
+@click.pass_context
+def command(
+    context: click.Context,
+    template: str,
+    gpus: str | None,
+    time_limit: str | None,
+    changes: tuple[str, ...],
+    detach: bool,
+    state_dir: Path | None,
+) -> int | None:
+    """Start a place to work in this directory and go there; `pond template ls` shows with what.
+
+    It goes on when you leave it; `pond stop` ends it.
+    """
+    if context.invoked_subcommand is not None:
+        return None
+    named = {"gpus": gpus, "time_limit": time_limit}
+    wanted = [f"{name}={value}" for name, value in named.items() if value is not None] + list(changes)
+    chosen = find_template(template, say)
+    with connect(state_dir) as client:
+        spec, waits = template_needs.job_of(chosen, client, tuple(wanted))
+        environment, document = (
+            template_needs.make_environment(chosen, client, spec.document) if waits else ("", spec.document)
+        )
+        job = client.submit(document)
+        if detach:
+            click.echo(job.id)
+            return 0
+        say(f"job {job.id}")
+        try:
+            started = _await_start(client, job)
+        except KeyboardInterrupt:
+            say(f"left {job.id} to itself; end it with `pond stop {job.id}`")
+            return INTERRUPTED
+        if started.state in ENDED:
+            failed = environment and client.job(environment).state == "failed"
+            say(f"{job.id} has ended; see `pond logs {environment if failed else job.id}`")
+            return exit_code_of(started)
+        if spec.file.serve is not None:
+            return _show_link(client, started)
+    if not streams.is_terminal():
+        click.echo(job.id)
+        return 0
+    code = run_beside(state_dir, job.id, 0, SHELL, tty=True, reads_input=True)
+    say(f"{job.id} goes on; return with `pond attach {job.id}`, end it with `pond stop {job.id}`")
+    return code
+
+
+@command.command("open")
+@job_argument("job", metavar="JOB")
+@asks_server
+def open_job(job: str, state_dir: Path | None) -> int:
+    """Print a link to what JOB serves. It works in one browser, once, for a minute.
+
+    The whole id of a revision of a service, such as web-abcde.r2, opens that revision alone.
+    """
+    with connect(state_dir) as client:
+        return _show_link(client, client.find(job), alone=service_of(job) != job)
+
+
+@command.command("extend")
+@job_argument("job", metavar="JOB")
+@click.argument("duration", metavar="DURATION")
+@asks_server
+def extend_job(job: str, duration: str, state_dir: Path | None) -> None:
+    """Give JOB, which has a time limit, more time: 2h, 90m."""
+    try:
+        by_s = seconds(duration)
+    except BadValueError as error:
+        raise InvalidInputError(error.cause, error.hint) from error
+    with connect(state_dir) as client:
+        extended = client.extend(client.find(job).id, by_s)
+    click.echo(f"{extended.id}: {formats.span(by_s)} more")
+
+
+command.add_command(ssh_config)
+
+
+def _await_start(client: Client, job: JobInfo) -> JobInfo:
+    with WaitingLine(sys.stderr, interactive=sys.stderr.isatty()) as line:
+        for seen in client.watch(job.id):
+            if seen.state == "running" or seen.state in ENDED:
+                return seen
+            line.show(seen, time.time())
+    return seen
+
+
+def _require_serve(client: Client, job: JobInfo) -> None:
+    """Check that a place to work that does not answer is to serve anything.
+
+    Raises:
+        ConflictError: its job file says nothing of that.
+    """
+    if job.kind == "dev" and client.document(job.id).get("serve") is None:
+        raise ConflictError(
+            f"{job.id} serves nothing: its job file has no `serve`, and nothing listens at its port",
+            f"go there with `pond attach {job.id}`; what listens at $MILLPOND_PORT there can be opened, "
+            "or use a template that serves (`pond template ls`)",
+        )
+
+
+def _show_link(client: Client, job: JobInfo, alone: bool = False) -> int:
+    """Print the link as soon as there is something to see behind it, and how editors open it."""
+    give_up_at, told = time.monotonic() + SERVES_WITHIN_S, False
+    while not client.serves(job.id):
+        job = client.job(job.id)
+        if job.state in ENDED:
+            say(f"{job.id} has ended; see `pond logs {job.id}`")
+            return exit_code_of(job)
+        if job.state == "suspended":
+            say(f"{job.id} is suspended; `pond resume {job.id}` has it go on")
+            return 1
+        if not told:
+            _require_serve(client, job)
+            say(f"waiting until {job.id} answers")
+            told = True
+        if time.monotonic() > give_up_at:
+            say(f"{job.id} does not answer yet; see `pond logs {job.id}`, then `pond dev open {job.id}`")
+            return 1
+        time.sleep(_LOOK_EVERY_S)
+    link = client.link(job.id, alone=alone)
+    say("open this in a browser; it works once, for a minute:")
+    click.echo(link.open_url or client.address.url + link.open_path)
+    say_how_editors_open(client, job)
+    return 0

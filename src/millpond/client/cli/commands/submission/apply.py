@@ -1,0 +1,142 @@
+"""``pond apply``: first the plan (where, when, at whose cost), then the question, then the submission."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from millpond.client.cli.commands.inspection.why import start_text
+from millpond.client.cli.commands.submission import service_update, template_needs
+from millpond.client.cli.commands.submission.submit import read, submit_all
+from millpond.client.cli.connection import asks_server, connect
+from millpond.client.cli.error_output import say
+from millpond.client.cli.printing import formats
+from millpond.client.sdk.client import Client
+from millpond.model.errors import InvalidInputError
+from millpond.specs.api.plans import PlanInfo
+from millpond.specs.job.job_file import JobSpec
+from millpond.specs.job.templates import find_template
+
+
+@click.command("apply")
+@click.argument("file", metavar="[FILE|-]", required=False)
+@click.option("-t", "--template", help="A ready job file instead of FILE; `pond template ls` lists them.")
+@click.option("--set", "changes", multiple=True, metavar="FIELD=VALUE", help="Change a field, such as gpus=2, env.A=b.")
+@click.option("--update", metavar="JOB", help="The service to update [default: one's own of the same name].")
+@click.option("--new", is_flag=True, help="Hand in one more service, even where one of that name runs.")
+@click.option("--canary", type=float, metavar="PERCENT", help="Requests that an update gets until it is promoted.")
+@click.option("--dry-run", is_flag=True, help="Show the plan and leave it at that.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@asks_server
+def command(
+    file: str | None,
+    template: str | None,
+    changes: tuple[str, ...],
+    update: str | None,
+    new: bool,
+    canary: float | None,
+    dry_run: bool,
+    yes: bool,
+    state_dir: Path | None,
+) -> int:
+    """Show where and when the jobs of FILE would run and at whose cost, ask, submit them and print their ids.
+
+    The new jobs of a file are taken together or not at all.
+    A service of the same name that runs already is updated: its changed fields are shown, and its replicas replaced.
+    """
+    _require_one(file, template)
+    specs = [] if file is None else read(file, changes)
+    chosen, waits = None if template is None else find_template(template, say), False
+    if new and update:
+        raise InvalidInputError("both --new and --update", "leave one of them out")
+    asks = not (dry_run or yes)
+    if asks and not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise InvalidInputError(
+            "standard input is no terminal, so nothing can be asked",
+            "add -y to submit it, or --dry-run to see the plan",
+        )
+    with connect(state_dir) as client:
+        if chosen is not None:
+            spec, waits = template_needs.job_of(chosen, client, changes)
+            specs = [spec]
+        targets = [None if new else service_update.target(client, spec, update) for spec in specs]
+        if canary is not None and None in targets:
+            raise InvalidInputError("--canary without a service to update", "submit the service first, without it")
+        new_jobs: list[dict[str, Any]] = []
+        updates: list[tuple[str, dict[str, Any]]] = []
+        for spec, target in zip(specs, targets, strict=True):
+            for warning in spec.warnings:
+                say(warning)
+            document = client.shipped(spec.document) if target is not None else spec.document
+            if not _show(client, spec, document, target, err=not dry_run) or dry_run:
+                continue
+            if asks and not click.confirm("Hand it in?", default=True, err=True):
+                return 1
+            if chosen is not None and waits:
+                _, document = template_needs.make_environment(chosen, client, document)
+            if target is None:
+                new_jobs.append(document)
+            else:
+                updates.append((target, document))
+        for job in submit_all(client, new_jobs):
+            click.echo(job.id)
+        for service, document in updates:
+            click.echo(client.services.begin(service, document, canary).revisions[-1].job)
+    return 0
+
+
+def _show(client: Client, spec: JobSpec, document: dict[str, Any], target: str | None, *, err: bool) -> bool:
+    """Print what would become of a job, and what would change of the service ``target``; False if nothing would."""
+    if target is not None and not service_update.show_changes(client, target, document, err=err):
+        return False
+    if (members := spec.members) is not None:
+        click.echo(f"{formats.count(len(members), 'job')} like this one:", err=err)
+    click.echo("\n".join(told(client.plan(document), time.time())), err=err)
+    return True
+
+
+def told(plan: PlanInfo, now: float) -> Iterator[str]:
+    """A plan in lines for people."""
+    if plan.starts_now:
+        places = [f"task {task.task} on {task.node}{_cards(len(task.devices))}" for task in plan.tasks]
+        yield f"starts now: {', '.join(places)}"
+    elif plan.victims:
+        yield "starts when those have left who make room for it:"
+    else:
+        assert plan.reason is not None, "a job that does not start has a reason"
+        yield f"waits: {plan.reason.summary}"
+        if plan.reason.start is not None:
+            yield f"starts {start_text(plan.reason.start, now)}"
+        if plan.reason.remedy is not None:
+            yield f"would start now: {plan.reason.remedy.change}"
+    if plan.unenforced:
+        yield f"nothing keeps it to its part of the card: {plan.unenforced}"
+    for victim in plan.victims:
+        what = "suspends" if victim.how == "suspend" else "preempts"
+        yield f"  {what} {victim.job} of {victim.user or 'somebody'}"
+    if plan.borrowed_gpu_milli:
+        yield f"borrows {_number(plan.borrowed_gpu_milli)}: beyond the guarantee, and the first to leave"
+    quota = plan.quota
+    limit = "" if quota.limit_gpu_milli is None else f" of at most {formats.thousandth(quota.limit_gpu_milli)}"
+    change = f"{formats.thousandth(quota.gpu_milli_now)} -> {formats.thousandth(quota.gpu_milli_after)}"
+    yield f"queue {quota.queue}: {change}{limit} cards in use"
+
+
+def _require_one(file: str | None, template: str | None) -> None:
+    if file is None and template is None:
+        raise InvalidInputError("no job file and no template", "name one: FILE, or --template NAME")
+    if file is not None and template is not None:
+        raise InvalidInputError("both FILE and --template", "leave one of them out")
+
+
+def _cards(count: int) -> str:
+    return f" ({formats.count(count, 'card')})" if count else ""
+
+
+def _number(milli: int) -> str:
+    return f"{formats.thousandth(milli)} {'card' if milli == 1000 else 'cards'}"

@@ -1,0 +1,72 @@
+"""What a template needs: found with the PATH of this shell, or in an environment that it brings along."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from millpond.client.cli.error_output import say
+from millpond.client.sdk import Client
+from millpond.client.sdk.environment import carried_environment
+from millpond.client.sdk.transport.discovery import is_on_this_machine
+from millpond.model.errors import UnavailableError
+from millpond.specs.job.changes import FieldEdit
+from millpond.specs.job.job_file import JobSpec
+from millpond.specs.job.template_environments import waiting_for
+from millpond.specs.job.templates import Template, TemplateNeed
+
+_FIND_MODULE = "import importlib.util, sys; sys.exit(importlib.util.find_spec(sys.argv[1]) is None)"
+_LOOK_FOR_S = 20.0
+
+
+def brings_environment(template: Template, path: str, here: bool) -> bool:
+    """Whether a template has to bring its environment; if not, everything it needs is found with this ``PATH``.
+
+    Args:
+        here: the job runs on this machine, so that what is found counts.
+
+    Raises:
+        UnavailableError: something is missing, and it brings none; how to come by it stands in the remedy.
+    """
+    brings = bool(template.header.environment)
+    if brings and not here:
+        return True
+    missing = [need for need in template.header.needs if not _is_there(need, path)]
+    if not missing or brings:
+        return bool(missing)
+    names = " and ".join(need.name for need in missing)
+    ways = "; ".join(dict.fromkeys(need.install for need in missing))
+    raise UnavailableError(
+        f"template {template.name!r} needs {names}, not found with the PATH of this shell",
+        f"activate the environment that has it, or install it: {ways}",
+    )
+
+
+def job_of(template: Template, client: Client, changes: tuple[str, ...]) -> tuple[JobSpec, bool]:
+    """The job of a template in this folder, and whether it waits for an environment (``make_environment``)."""
+    brings = brings_environment(template, os.environ.get("PATH", ""), is_on_this_machine(client.address.url))
+    env = {} if brings else carried_environment()
+    return template.job(Path.cwd(), [FieldEdit.parse(change) for change in changes], env, brings), brings
+
+
+def make_environment(template: Template, client: Client, document: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Submit the job that sees to a template's environment; its id, and the job file of who waits for it."""
+    made = client.submit(template.environment_job.document).id
+    say(f"{made} sees to the environment of {template.name}: made once, then kept on the machine")
+    return made, waiting_for(document, made)
+
+
+def _is_there(need: TemplateNeed, path: str) -> bool:
+    if need.program is not None:
+        return shutil.which(need.program, path=path) is not None
+    python = shutil.which("python3", path=path)
+    if python is None:
+        return False
+    command = [python, "-c", _FIND_MODULE, need.module or ""]
+    try:
+        return subprocess.run(command, capture_output=True, timeout=_LOOK_FOR_S, check=False).returncode == 0
+    except (OSError, subprocess.TimeoutExpired):
+        return False

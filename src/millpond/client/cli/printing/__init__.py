@@ -1,0 +1,1 @@
+"""What commands print: tables, lists, amounts and the output of jobs."""

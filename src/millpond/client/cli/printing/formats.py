@@ -1,0 +1,165 @@
+"""Amounts, spans and instants as people read and write them, by this machine's clock."""
+
+from __future__ import annotations
+
+import datetime
+import time
+from typing import TYPE_CHECKING, Final
+
+from millpond.model.amounts import milli_text
+from millpond.model.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from millpond.specs.api.devices import DeviceStatus
+    from millpond.specs.api.jobs import JobInfo
+    from millpond.specs.api.nodes import CordonInfo, DeviceInfo, NodeInfo
+
+PRECISE_WIDTH: Final = 22
+"""Characters of ``precise_text``."""
+
+
+def span(seconds: float) -> str:
+    """A length of time in at most two units: ``5s``, ``2m10s``, ``3h05m``, ``2d04h``."""
+    whole = max(0, int(seconds))
+    if whole < 60:
+        return f"{whole}s"
+    minutes, second = divmod(whole, 60)
+    if minutes < 60:
+        return f"{minutes}m{second:02}s"
+    hours, minute = divmod(minutes, 60)
+    if hours < 24:
+        return f"{hours}h{minute:02}m"
+    days, hour = divmod(hours, 24)
+    return f"{days}d{hour:02}h"
+
+
+def age(instant: float) -> str:
+    """How long ago an instant was."""
+    return span(time.time() - instant)
+
+
+def used(instant: float | None) -> str:
+    """When something was last used."""
+    return "never" if instant is None else f"{age(instant)} ago"
+
+
+def gib(mebibytes: int) -> str:
+    """Memory in GiB, without needless zeros."""
+    return f"{mebibytes / 1024:.1f}".removesuffix(".0")
+
+
+def thousandth(milli: int) -> str:
+    """Milli-units as the unit: 250 is ``0.25``."""
+    return milli_text(milli)
+
+
+def card_number(index: int, instance: int | None) -> str:
+    """A card's number; of a part that the hardware cut out of it, both: ``3.1``."""
+    return str(index) if instance is None else f"{index}.{instance}"
+
+
+def health(device: DeviceInfo | DeviceStatus) -> str:
+    """A card's health, with what is known of it."""
+    return f"{device.health}: {device.health_detail}" if device.health_detail else device.health
+
+
+def kept(job: JobInfo) -> str:
+    """Up to when the place of a job that has failed is kept, and what can be done with it."""
+    if job.kept_until is None or job.kept_task is None:
+        return ""
+    which = f" --task {job.kept_task.task}" if len(job.tasks) > 1 else ""
+    until = instant_text(job.kept_until)
+    look, release = f"pond attach{which} {job.id}", f"pond stop {job.id}"
+    return f"its place is kept until {until}: `{look}` looks inside, `{release}` gives it back"
+
+
+def count(number: int, noun: str) -> str:
+    """``1 job``, ``2 jobs``."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def seen_by(visibility: str, group: str) -> str:
+    """Who sees something that belongs to a group: the group by its name, or ``private`` or ``everyone``."""
+    return group if visibility == "group" and group else visibility
+
+
+def machine_state(node: NodeInfo) -> str:
+    """Whether a machine takes new work, and if not, why and for how long; what an emptied one still waits for."""
+    if node.closure is not None:
+        return _closed(node, node.closure)
+    if not node.schedulable:
+        return f"closed: {node.unschedulable_reason}" if node.unschedulable_reason else "closed"
+    unusable = sum(device.health != "ok" for device in node.devices)
+    state = f"{count(unusable, 'card')} unusable" if unusable else "open"
+    if node.planned:
+        first = node.planned[0]
+        state += f", closes {instant_text(first.begin)}" + (f": {first.reason}" if first.reason else "")
+    return f"{state}, unsandboxed" if node.unsandboxed else state
+
+
+def _closed(node: NodeInfo, closure: CordonInfo) -> str:
+    state = "closed"
+    if node.draining:
+        state = "draining" if node.jobs else "drained"
+    until = f" until {instant_text(closure.until)}" if closure.until is not None else ""
+    reason = f": {closure.reason}" if closure.reason else ""
+    waits = f"; waits for {', '.join(node.jobs)}" if node.draining and node.jobs else ""
+    return f"{state}{until}{reason}{waits}"
+
+
+def parse_date(text: str, option: str) -> float:
+    """``2026-11-01`` or ``2026-11-01T08:00`` in seconds since 1970.
+
+    Raises:
+        InvalidInputError: it is neither.
+    """
+    try:
+        found = datetime.datetime.fromisoformat(text)
+    except ValueError as error:
+        raise InvalidInputError(f"{option} {text!r} is not a date", "write it as 2026-11-01") from error
+    return found.astimezone().timestamp() if found.tzinfo is None else found.timestamp()
+
+
+def parse_past(text: str, option: str, now: float) -> float:
+    """The same, or a length of time up to now, such as ``2h``.
+
+    Raises:
+        InvalidInputError: it is neither.
+    """
+    return max(_parse_date_or_span(text, option, now, -1), 0.0)
+
+
+def parse_date_or_span(text: str, option: str, now: float) -> float:
+    """The same, or a length of time from now, such as ``2h``.
+
+    Raises:
+        InvalidInputError: it is neither.
+    """
+    return _parse_date_or_span(text, option, now, 1)
+
+
+def _parse_date_or_span(text: str, option: str, now: float, direction: int) -> float:
+    from millpond.specs.errors import BadValueError
+    from millpond.specs.quantities import seconds
+
+    try:
+        return now + direction * seconds(text)
+    except BadValueError:
+        pass
+    try:
+        return parse_date(text, option)
+    except InvalidInputError as error:
+        remedy = "write 90m, 2h, 3d, or 2026-11-22T08:00"
+        raise InvalidInputError(f"{option} {text!r} is neither a length of time nor a date", remedy) from error
+
+
+def instant_text(instant: float, *, seconds: bool = False) -> str:
+    """``2026-11-22 08:00``, or with seconds."""
+    local = datetime.datetime.fromtimestamp(instant, datetime.UTC).astimezone()
+    return f"{local:%Y-%m-%d %H:%M:%S}" if seconds else f"{local:%Y-%m-%d %H:%M}"
+
+
+def precise_text(instant: float) -> str:
+    """``2026-11-22 08:00:07.25``."""
+    local = datetime.datetime.fromtimestamp(instant, datetime.UTC).astimezone()
+    return f"{local:%Y-%m-%d %H:%M:%S}.{local.microsecond // 10_000:02d}"

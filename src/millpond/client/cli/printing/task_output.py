@@ -1,0 +1,113 @@
+"""A job's output on the screen: one task's exactly as written, several tasks' line by line with the task in front.
+
+What a task wrote to standard error goes to standard error. A terminal is shown it without what would steer it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TextIO
+
+from millpond.client.cli.error_output import say
+from millpond.client.cli.printing import formats
+from millpond.client.cli.printing.terminal_escape import RESET, TerminalFilter
+from millpond.specs.api.logs import LogChunk
+
+
+class Output:
+    """Prints pieces of output.
+
+    Args:
+        streams: where to, standard output and standard error.
+        labelled: put ``[task]`` before each line.
+        timed: put the time before each line.
+        tell: how to say that another run of the job begins.
+        raw: to a terminal too, exactly what was written.
+    """
+
+    def __init__(
+        self,
+        streams: tuple[TextIO, TextIO],
+        labelled: bool,
+        timed: bool = False,
+        tell: Callable[[str], None] = say,
+        *,
+        raw: bool = False,
+    ) -> None:
+        self._filtered = {stream for stream in streams if not raw and stream.isatty()}
+        self._filters: dict[tuple[int, int, str], TerminalFilter] = {}
+        self._streams = streams
+        self._labelled = labelled
+        self._timed = timed
+        self._tell = tell
+        self._open_lines: dict[tuple[int, int, str], str] = {}
+        self._attempt = 0
+
+    def write(self, chunk: LogChunk) -> None:
+        """Print one piece."""
+        if chunk.attempt > self._attempt:
+            if self._attempt:
+                self._tell(f"{chunk.job} was started again, run {chunk.attempt}")
+            self._attempt = chunk.attempt
+        stream = self._stream(chunk.stream)
+        data = self._shown(chunk, stream)
+        if self._labelled or self._timed:
+            self._write_lines(chunk, data, stream)
+        else:
+            stream.write(data)
+        stream.flush()
+
+    def finish(self) -> None:
+        """Print what tasks left without a line end."""
+        for key in list(self._open_lines):
+            self._finish(key)
+        self.restore()
+
+    def restore(self) -> None:
+        """Leave the terminal without the colours of a task."""
+        for stream in {self._stream(key[2]) for key, known in self._filters.items() if known.has_colours}:
+            stream.write(RESET)
+            stream.flush()
+
+    def _stream(self, name: str) -> TextIO:
+        return self._streams[name == "stderr"]
+
+    def _finish(self, key: tuple[int, int, str]) -> None:
+        rest = self._open_lines.pop(key, "")
+        if rest:
+            stream = self._stream(key[2])
+            stream.write(f"{rest}\n")
+            stream.flush()
+
+    def _shown(self, chunk: LogChunk, stream: TextIO) -> str:
+        """What the stream may be shown of a piece."""
+        if stream not in self._filtered:
+            return chunk.data
+        key = (chunk.attempt, chunk.task, chunk.stream)
+        data = self._filters.setdefault(key, TerminalFilter()).shown(chunk.data)
+        if not (self._labelled or self._timed):
+            return data
+        # No task writes over the number in front of its line, nor colours the next one.
+        data = data.replace("\r\n", "\n").replace("\r", f"\r{self._head(chunk)}")
+        return "\n".join(f"{line}{RESET}" if "\x1b" in line else line for line in data.split("\n"))
+
+    def _write_lines(self, chunk: LogChunk, data: str, stream: TextIO) -> None:
+        """Whole lines only: two tasks that write at once must not share a line, nor two streams of one."""
+        head = self._head(chunk)
+        key = (chunk.attempt, chunk.task, chunk.stream)
+        *lines, rest = data.split("\n")
+        if lines:
+            lines[0] = self._open_lines.pop(key, head) + lines[0]
+            stream.write("".join(f"{line}\n" for line in [lines[0], *(head + line for line in lines[1:])]))
+        if rest:
+            self._open_lines[key] = self._open_lines.get(key, head) + rest
+        if chunk.attempt_over:
+            for name in ("stdout", "stderr"):
+                self._finish((chunk.attempt, chunk.task, name))
+
+    def _head(self, chunk: LogChunk) -> str:
+        """What stands before a line that begins in this piece."""
+        time = ""
+        if self._timed:
+            time = "-" * formats.PRECISE_WIDTH if chunk.written_at is None else formats.precise_text(chunk.written_at)
+        return " ".join(part for part in (time, f"[{chunk.task}]" if self._labelled else "") if part) + " "

@@ -1,0 +1,1 @@
+"""This terminal: its size, its input, Ctrl-C."""

@@ -1,0 +1,126 @@
+"""Requests about machines, queues and devices, and what happened and was used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from millpond.client.sdk.transport.connection import RequestFunction, segment
+from millpond.specs.api.server import ServerInfo
+
+if TYPE_CHECKING:
+    from millpond.specs.api.devices import DeviceStatus
+    from millpond.specs.api.events import DeliveryInfo, EventInfo
+    from millpond.specs.api.history import HistoryPage
+    from millpond.specs.api.nodes import NodeInfo
+    from millpond.specs.api.queues import QueueInfo
+    from millpond.specs.api.usage import UsageList
+
+
+class ClusterRequests:
+    """The part of a client that has the requests about the cluster."""
+
+    _ask: RequestFunction
+
+    def happenings(self, after: int | None = None, limit: int = 100) -> list[EventInfo]:
+        """What happened to jobs and machines, oldest first: the latest, or the first behind ``seq`` of an entry."""
+        from millpond.specs.api.events import EventList
+
+        params = {"limit": limit} | ({} if after is None else {"after": after})
+        return self._ask(EventList, "GET", "/events", params=params).events
+
+    def node_events(self, name: str, limit: int = 100) -> list[EventInfo]:
+        """The latest that happened to a machine, oldest first."""
+        from millpond.specs.api.events import EventList
+
+        return self._ask(EventList, "GET", f"/nodes/{segment(name)}/events", params={"limit": limit}).events
+
+    def nodes(self) -> list[NodeInfo]:
+        """All machines of the cluster."""
+        from millpond.specs.api.nodes import NodeList
+
+        return self._ask(NodeList, "GET", "/nodes").nodes
+
+    def queues(self) -> list[QueueInfo]:
+        """The queues of one's groups, for admins all, each behind the one above it."""
+        from millpond.specs.api.queues import QueueList
+
+        return self._ask(QueueList, "GET", "/queues").queues
+
+    def devices(self, history: int = 0) -> list[DeviceStatus]:
+        """All devices as they fare now, with so many earlier looks of each."""
+        from millpond.specs.api.devices import DeviceList
+
+        return self._ask(DeviceList, "GET", "/devices", params={"history": history}).devices
+
+    def close_node(
+        self,
+        name: str,
+        *,
+        reason: str = "",
+        until: float | None = None,
+        drain: bool = False,
+        begin: float | None = None,
+    ) -> NodeInfo:
+        """Let a machine take no new work.
+
+        Args:
+            until: when it opens by itself, in seconds since 1970; None: when somebody opens it.
+            drain: preemptible work there is asked to leave.
+            begin: plans it for then, and drains: work known to run into it does not start there before.
+
+        Raises:
+            NotFoundError, InvalidInputError: there is none of that name; the span makes no sense.
+        """
+        from millpond.specs.api.nodes import NodeInfo
+
+        wish = {"reason": reason, "until": until, "drain": drain, "begin": begin}
+        return self._ask(NodeInfo, "POST", f"/nodes/{segment(name)}/close", json=wish)
+
+    def open_node(self, name: str, *, planned: bool = False) -> NodeInfo:
+        """Let a machine take new work again.
+
+        Args:
+            planned: what is planned for it is given up too.
+
+        Raises:
+            NotFoundError, ConflictError: there is none of that name; it is open.
+        """
+        from millpond.specs.api.nodes import NodeInfo
+
+        return self._ask(NodeInfo, "POST", f"/nodes/{segment(name)}/open", json={"planned": planned})
+
+    def usage(self, by: str = "user", since: float = 0.0, until: float | None = None) -> UsageList:
+        """Who held how much between two instants (seconds since 1970; default: up to now).
+
+        Args:
+            by: ``user``, ``queue``, ``model``, ``kind`` or ``job``.
+        """
+        from millpond.specs.api.usage import UsageList
+
+        params: dict[str, str | float] = {"by": by, "since": since}
+        if until is not None:
+            params["until"] = until
+        return self._ask(UsageList, "GET", "/usage", params=params)
+
+    def deliveries(self, limit: int = 100) -> list[DeliveryInfo]:
+        """What was or is to be told to webhooks, newest first."""
+        from millpond.specs.api.events import DeliveryList
+
+        return self._ask(DeliveryList, "GET", "/webhooks/deliveries", params={"limit": limit}).deliveries
+
+    def history(self, since: float = 0.0, until: float | None = None) -> Iterator[HistoryPage]:
+        """The jobs that were submitted between two instants (seconds since 1970) and have ended, part by part."""
+        from millpond.specs.api.history import HistoryPage
+
+        params: dict[str, str | float] = {"since": since} if until is None else {"since": since, "until": until}
+        while True:
+            page = self._ask(HistoryPage, "GET", "/history", params=params)
+            yield page
+            if not page.next:
+                return
+            params["after"] = page.next
+
+    def server(self) -> ServerInfo:
+        """The server itself."""
+        return self._ask(ServerInfo, "GET", "/server")

@@ -1,0 +1,294 @@
+"""Files to and from a server: folders that are sent, datasets, outputs, results, metrics.
+
+Only contents that the server lacks are sent; it names them, and a second submission of an unchanged folder sends
+nothing but its list. A large file that was cut off, either way, goes on where it was when the same is asked again.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from glob import escape
+from itertools import islice
+from pathlib import Path
+from urllib.parse import quote
+
+from millpond.client.sdk.resources.folder_scan import Scan, scan
+from millpond.client.sdk.resources.uploads import Tell, Upload
+from millpond.client.sdk.transport.connection import RequestFunction, StreamFunction, segment
+from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
+from millpond.specs.api.blob_batches import LARGEST_BATCHED, batches
+from millpond.specs.api.files import (
+    MOST_DIGESTS,
+    BlobInfo,
+    BlobList,
+    DatasetInfo,
+    DatasetList,
+    MetricsInfo,
+    OutputFile,
+    OutputList,
+)
+from millpond.specs.job.snapshots import FolderSnapshot, LinkEntry, digest_of, is_inside, link_stays_inside
+
+LARGEST_DATASET = 2**44
+SILENCE_S = 60.0
+_EXECUTABLE = 0o111
+_SAME_INSTANT_S = 1e-6
+"""Instants lose their last digits on their way through JSON and file systems."""
+
+
+@dataclass(frozen=True, slots=True)
+class DownloadSource:
+    """Where files are fetched: the path of their folder in the API, and what is asked with each."""
+
+    path: str
+    params: Mapping[str, int]
+
+
+class FilesClient:
+    """What a client can do with files.
+
+    Args:
+        ask, stream: of the client: one body; the raw pieces of an answer.
+        tell: hears what is worth telling whoever waits.
+    """
+
+    def __init__(self, ask: RequestFunction, stream: StreamFunction, tell: Tell) -> None:
+        self._ask = ask
+        self._stream = stream
+        self._tell = tell
+
+    # ---- sending ------------------------------------------------------------------------------------------------
+
+    def ship(self, folder: Path) -> str:
+        """Send a working directory; returns the digest of its snapshot, for ``ship`` of a job.
+
+        Raises:
+            InvalidInputError: it is too large, has a link that leads out, or changes while it is read.
+        """
+        return self._send(scan(folder))
+
+    def put_content(self, data: bytes) -> str:
+        """Send one content, unless the server has it; returns its digest."""
+        digest = digest_of(data)
+        if self._missing([digest]):
+            self._ask(BlobInfo, "PUT", f"/blobs/{digest}", content=data)
+        return digest
+
+    def _send(self, scanned: Scan) -> str:
+        sizes = {entry.digest: entry.size for entry in scanned.snapshot.files}
+        missing = self._missing(scanned.sources)
+        small = [digest for digest in missing if sizes[digest] <= LARGEST_BATCHED]
+        kept: list[str] = []
+        for batch in batches(_whole(scanned.sources[digest]) for digest in small):
+            kept += self._ask(BlobList, "POST", "/blobs", content=batch).digests
+        changed = [scanned.sources[sent] for sent, digest in zip(small, kept, strict=True) if sent != digest]
+        if changed:
+            raise InvalidInputError(f"{changed[0]} changed while it was sent", "try again, or name it in .pondignore")
+        for digest in missing:
+            if sizes[digest] > LARGEST_BATCHED:
+                Upload(self._ask, scanned.sources[digest], digest, sizes[digest], self._tell).send()
+        return self.put_content(scanned.snapshot.encoded())
+
+    def _missing(self, digests: Iterable[str]) -> list[str]:
+        remaining, absent = iter(digests), list[str]()
+        while some := list(islice(remaining, MOST_DIGESTS)):
+            absent += self._ask(BlobList, "POST", "/blobs/missing", json={"digests": some}).digests
+        return absent
+
+    # ---- datasets -----------------------------------------------------------------------------------------------
+
+    def put_dataset(self, name: str, folder: Path, visibility: str | None = None) -> DatasetInfo:
+        """Send a folder, whole, as the next version of a dataset; the latest version if nothing has changed.
+
+        Args:
+            visibility: ``private``, ``group`` or ``everyone``; None: as it was, or that of one's group.
+
+        Raises:
+            InvalidInputError: it has no files, or a link that leads out.
+        """
+        snapshot = self._send(scan(folder, LARGEST_DATASET, ignore=False))
+        body = {"snapshot": snapshot} | ({} if visibility is None else {"visibility": visibility})
+        return self._ask(DatasetInfo, "POST", f"/datasets/{segment(name)}", json=body)
+
+    def share_dataset(self, name: str, visibility: str) -> DatasetInfo:
+        """Let others see all versions of a dataset, or no more.
+
+        Raises:
+            NotFoundError: there is none.
+        """
+        return self._ask(DatasetInfo, "PATCH", f"/datasets/{segment(name)}", json={"visibility": visibility})
+
+    def datasets(self) -> list[DatasetInfo]:
+        """Every version of every dataset, by name, the latest first."""
+        return self._ask(DatasetList, "GET", "/datasets").datasets
+
+    def get_dataset(self, name: str, into: Path, version: int | None = None) -> DatasetInfo:
+        """Fetch a version of a dataset (default: the latest) into a folder, which is made.
+
+        What an earlier call fetched before it was cut off is not fetched again.
+
+        Raises:
+            NotFoundError: it is not there, or not for one.
+            UnavailableError: something cannot be written, or the connection broke.
+        """
+        found = next((item for item in self.datasets() if item.name == name and version in (None, item.version)), None)
+        if found is None:
+            told = name if version is None else f"{name}@{version}"
+            raise NotFoundError(f"no dataset {told!r}", "`pond data ls` lists those that one may read")
+        path = f"/datasets/{segment(name)}/{found.version}/files"
+        snapshot = self._ask(FolderSnapshot, "GET", path)
+        for entry in snapshot.files:
+            file = OutputFile(path=entry.path, size=entry.size, modified_at=found.created_at, version=entry.digest)
+            place = self._fetch(DownloadSource(path, {}), file, into)
+            if entry.executable:
+                place.chmod(place.stat().st_mode | _EXECUTABLE)
+        for link in snapshot.links:
+            _lay_link(link, into)
+        return found
+
+    def remove_dataset(self, name: str, version: int) -> DatasetInfo:
+        """Forget a version.
+
+        Raises:
+            NotFoundError: it is not there.
+            ConflictError: a job that has not ended reads it.
+        """
+        return self._ask(DatasetInfo, "DELETE", f"/datasets/{segment(name)}/{version}")
+
+    # ---- what jobs leave ----------------------------------------------------------------------------------------
+
+    def outputs(self, job_id: str, attempt: int | None = None) -> OutputList:
+        """The files that an attempt (default: the last) left in its output folder."""
+        return self._ask(OutputList, "GET", f"/jobs/{segment(job_id)}/output", params=_given(attempt=attempt))
+
+    def get_output(self, job_id: str, into: Path, attempt: int | None = None, only: str = "") -> list[Path]:
+        """Fetch them all into a folder, which is made; returns where they are now.
+
+        What an earlier call fetched before it was cut off is not fetched again, not even the part of a file.
+
+        Args:
+            only: one file, or one folder, of the output; empty: all of it.
+
+        Raises:
+            NotFoundError: there is no such file.
+            UnavailableError: something cannot be written, or the connection broke.
+        """
+        listed = self.outputs(job_id, attempt)
+        wanted = only.rstrip("/")
+        files = [file for file in listed.files if not wanted or f"{file.path}/".startswith(f"{wanted}/")]
+        if wanted and not files:
+            near = get_close_matches(wanted, [file.path for file in listed.files], n=1)
+            hint = f"did you mean {near[0]}?" if near else f"list them with `pond output ls {job_id}`"
+            raise NotFoundError(f"no file {only!r} in the output of job {job_id}", hint)
+        source = DownloadSource(f"/jobs/{segment(job_id)}/output", {"attempt": listed.attempt})
+        return [self._fetch(source, file, into) for file in files]
+
+    def _fetch(self, source: DownloadSource, file: OutputFile, into: Path) -> Path:
+        place = into / file.path
+        # What a server says is not trusted with paths on this machine; nor are links that lie here already.
+        if not is_inside(file.path) or not Path(os.path.realpath(place.parent)).is_relative_to(os.path.realpath(into)):
+            raise InvalidInputError(f"there is a file {file.path!r}, which leads out of {into}", "")
+        if _is_fetched(place, file):
+            return place
+        try:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            part = _part_of(place, file)
+            try:
+                self._complete(part, source, file)
+            except ConflictError:  # it has changed since it was listed, and the part is of another version
+                part.unlink(missing_ok=True)
+                self._complete(part, source, file)
+            os.utime(part, (file.modified_at, file.modified_at))
+            part.replace(place)
+        except OSError as error:
+            raise UnavailableError(f"{place} cannot be written ({error.strerror})", "name another folder") from error
+        return place
+
+    def _complete(self, part: Path, source: DownloadSource, file: OutputFile) -> None:
+        """Fetch what a part of a file lacks.
+
+        Raises:
+            ConflictError: the file is another by now.
+        """
+        with part.open("ab") as target:
+            have = target.tell()
+            if have == file.size > 0:
+                return
+            more = {"Range": f"bytes={have}-", "If-Match": f'"{file.version}"'} if have else None
+            for piece in self._stream(f"{source.path}/{quote(file.path)}", source.params, SILENCE_S, more):
+                target.write(piece)
+
+    def metrics(self, job_id: str, *, attempt: int | None = None, task: int | None = None) -> MetricsInfo:
+        """What an attempt's tasks reported of themselves."""
+        params = _given(attempt=attempt, task=task)
+        return self._ask(MetricsInfo, "GET", f"/jobs/{segment(job_id)}/metrics", params=params)
+
+    def result(self, job_id: str, task: int = 0) -> bytes:
+        """What the function that a task ran returned, as it was written.
+
+        Raises:
+            NotFoundError: nothing was returned.
+        """
+        return b"".join(self._stream(f"/jobs/{segment(job_id)}/result", {"task": task}, SILENCE_S))
+
+
+def _lay_link(link: LinkEntry, into: Path) -> None:
+    """A link of a dataset, after its files, so that none of them is written through it."""
+    place = into / link.path
+    leads_out = not Path(os.path.realpath(place.parent)).is_relative_to(os.path.realpath(into))
+    if leads_out or not is_inside(link.path) or not link_stays_inside(link.path, link.target):
+        raise InvalidInputError(f"there is a link {link.path!r}, which leads out of {into}", "")
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        if place.is_symlink():
+            place.unlink()
+        place.symlink_to(link.target)
+    except OSError as error:
+        raise UnavailableError(f"{place} cannot be written ({error.strerror})", "name another folder") from error
+
+
+def _given(**params: int | None) -> dict[str, int]:
+    return {name: value for name, value in params.items() if value is not None}
+
+
+def _part_of(place: Path, file: OutputFile) -> Path:
+    """Where a file grows until it is whole; parts of other versions are removed.
+
+    A server that tells no versions has each file fetched from its beginning.
+    """
+    mark = digest_of(file.version.encode())[:12]
+    part = place.with_name(f".{place.name}.{mark}.part")
+    for other in place.parent.glob(f".{escape(place.name)}.{'?' * len(mark)}.part"):
+        if other != part or not file.version or other.is_symlink():
+            other.unlink()
+    return part
+
+
+def _is_fetched(place: Path, file: OutputFile) -> bool:
+    """Whether a file is there as it was listed: its time is set when it is whole."""
+    try:
+        found = place.lstat()
+    except FileNotFoundError:
+        return False
+    same_time = abs(found.st_mtime - file.modified_at) < _SAME_INSTANT_S
+    return stat.S_ISREG(found.st_mode) and found.st_size == file.size and same_time
+
+
+def _whole(path: Path) -> bytes:
+    """A file that was small when it was listed."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(LARGEST_BATCHED + 1)
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    if len(content) > LARGEST_BATCHED:
+        raise InvalidInputError(f"{path} changed while it was sent", "try again, or name it in .pondignore")
+    return content
+
+
+def _unreadable(source: Path, error: OSError) -> UnavailableError:
+    return UnavailableError(f"{source} cannot be read ({error.strerror})", "check its rights")

@@ -1,0 +1,93 @@
+"""A job's output as a stream that survives lost connections.
+
+Each piece carries a cursor; after a loss the next request goes on behind the last piece that arrived whole. A silent
+connection counts as lost too: asking again costs one request and loses nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+from pydantic import ValidationError
+
+from millpond.client.sdk.transport.reconnecting import Patience, Reconnecting
+from millpond.model.errors import MillpondError, UnavailableError
+from millpond.specs.api.logs import LogChunk
+
+if TYPE_CHECKING:
+    import httpx2
+
+SILENCE_S = 60.0
+"""A followed stream without a byte for so long is asked for anew."""
+
+
+class Streaming(Reconnecting, Protocol):
+    """What the stream needs of a client."""
+
+    def stream(self, path: str, params: Mapping[str, Any], silence_s: float) -> Iterator[bytes]:
+        """The first piece, which may be empty, comes as soon as the server has answered."""
+
+
+def follow(connection: Streaming, patience: Patience, path: str, params: Mapping[str, Any]) -> Iterator[LogChunk]:
+    """Pieces of output until the last one, in order, each once, through losses of the connection.
+
+    Args:
+        params: the request's parameters; with an ``attempt`` the end of that attempt is the end.
+
+    Raises:
+        UnavailableError: the server stayed away.
+    """
+    import httpx2
+
+    asked = dict(params)
+    while True:
+        failure: httpx2.TransportError | UnavailableError | None = None
+        attempt_over = False
+        answered = threading.Event()
+        try:
+            for chunk in read(connection, path, asked, answered.set):
+                patience.found()
+                if chunk.cursor:
+                    asked["cursor"] = chunk.cursor
+                yield chunk
+                if chunk.job_over:
+                    return
+                attempt_over = chunk.attempt_over
+            if attempt_over and "attempt" in asked:
+                return
+        except httpx2.ReadTimeout:
+            continue
+        except (httpx2.TransportError, UnavailableError) as error:
+            failure = error
+            if answered.is_set():  # with nothing to tell: it was there until now
+                patience.found()
+        patience.lost(failure)
+
+
+def read(
+    connection: Streaming, path: str, params: Mapping[str, Any], on_answer: Callable[[], None] = lambda: None
+) -> Iterator[LogChunk]:
+    """The pieces of one request: whole lines only; what a loss cut off is asked for again.
+
+    Args:
+        on_answer: called when something has come, be it nothing to tell yet.
+    """
+    rest = b""
+    for data in connection.stream(path, params, SILENCE_S):
+        on_answer()
+        # Not by str.splitlines: JSON strings may hold other line separators raw.
+        *lines, rest = (rest + data).split(b"\n")
+        for line in lines:
+            if line.strip():
+                yield _parsed(line)
+
+
+def _parsed(line: bytes) -> LogChunk:
+    try:
+        return LogChunk.model_validate_json(line)
+    except ValidationError as error:
+        raise MillpondError(
+            "a piece of the log stream is not understood", "client and server should be of one version"
+        ) from error

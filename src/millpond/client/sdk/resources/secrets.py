@@ -1,0 +1,37 @@
+"""Secrets of a server as Python methods: ``Client().secrets.all()``. Values can be set and never be read."""
+
+from __future__ import annotations
+
+from millpond.client.sdk.transport.connection import RequestFunction, SendFunction, segment
+from millpond.specs.api.secrets import SecretInfo, SecretList, SecretPut
+
+SERVER = "server"
+
+
+class SecretsClient:
+    """The secrets of the server that a client talks to."""
+
+    def __init__(self, ask: RequestFunction, tell: SendFunction) -> None:
+        self._ask = ask
+        self._tell = tell
+
+    def all(self) -> list[SecretInfo]:
+        """Those that one's jobs can have, or that one may change."""
+        return self._ask(SecretList, "GET", "/secrets").secrets
+
+    def put(self, kind: str, owner: str, name: str, value: str) -> SecretInfo:
+        """Keep a secret.
+
+        Args:
+            kind: ``user``, ``group`` or ``server``; then the owner is empty.
+        """
+        body = SecretPut.model_construct(value=value).model_dump()
+        return self._ask(SecretInfo, "PUT", _path(kind, owner, name), json=body)
+
+    def drop(self, kind: str, owner: str, name: str) -> None:
+        """Forget a secret."""
+        self._tell("DELETE", _path(kind, owner, name))
+
+
+def _path(kind: str, owner: str, name: str) -> str:
+    return "/secrets/" + "/".join(segment(part) for part in (kind, owner or "-", name))

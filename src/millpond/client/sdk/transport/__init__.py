@@ -1,0 +1,1 @@
+"""How a client finds a server, logs in, and carries requests there."""

@@ -1,0 +1,237 @@
+"""A connection to one server: how requests travel, and which errors come back.
+
+A server that was restarted on another port is found again; threads that ask meanwhile are never without a connection.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from http.client import HTTPException
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from urllib.parse import quote
+
+from pydantic import BaseModel, ValidationError
+
+from millpond.client.sdk.transport import failures
+from millpond.client.sdk.transport.discovery import Address, find_server, is_on_this_machine
+from millpond.client.sdk.transport.local_http import LocalHttp
+from millpond.client.sdk.transport.trust import encrypts, trust
+from millpond.model.errors import UnavailableError
+from millpond.specs.api.base import API_PREFIX
+
+if TYPE_CHECKING:
+    import httpx2
+
+_LOCALLY = frozenset({"params", "json", "headers"})
+"""What a request may have that goes by ``LocalHttp``."""
+
+_Answer = TypeVar("_Answer", bound=BaseModel)
+
+
+class RequestFunction(Protocol):
+    """One request and the body of its answer."""
+
+    def __call__(self, answer: type[_Answer], method: str, path: str, **request: Any) -> _Answer: ...
+
+
+class SendFunction(Protocol):
+    """One request whose answer has no body."""
+
+    def __call__(self, method: str, path: str, **request: Any) -> object: ...
+
+
+class StreamFunction(Protocol):
+    """One request for a streamed answer, in raw pieces."""
+
+    def __call__(
+        self, path: str, params: Mapping[str, Any], silence_s: float, headers: Mapping[str, str] | None = None
+    ) -> Iterator[bytes]: ...
+
+
+class PostFunction(Protocol):
+    """One body that is given a streamed answer, in raw pieces."""
+
+    def __call__(self, path: str, body: Any, silence_s: float) -> Iterator[bytes]: ...
+
+
+def segment(text: str) -> str:
+    """``text`` as one segment of a path."""
+    return quote(text, safe="")
+
+
+class ServerConnection:
+    """Carries requests to a server.
+
+    Args:
+        where: its URL, a token and its state directory, as far as they are given; see ``find_server``.
+        timeout_s: how long one answer may take.
+        transport: how requests travel; None: over the network.
+
+    Raises:
+        UnavailableError: no server is running there.
+    """
+
+    def __init__(
+        self,
+        where: tuple[str | None, str | None, Path | None],
+        timeout_s: float,
+        transport: httpx2.BaseTransport | None = None,
+    ) -> None:
+        self._where = where
+        self._timeout_s = timeout_s
+        self._transport = transport
+        self._ways = _Transports(find_server(*where), timeout_s, transport)
+
+    @property
+    def address(self) -> Address:
+        """Of the server it was last connected to."""
+        return self._ways.address
+
+    def close(self) -> None:
+        """End it."""
+        self._ways.close()
+
+    def reconnect(self) -> None:
+        """Find the server anew and connect: it may have been restarted on another port.
+
+        Raises:
+            UnavailableError: no server is running.
+        """
+        ways = _Transports(find_server(*self._where), self._timeout_s, self._transport)
+        before, self._ways = self._ways, ways  # other threads ask meanwhile, and are never without
+        before.close()
+
+    def ask(self, answer: type[_Answer], method: str, path: str, **request: Any) -> _Answer:
+        """Send a request and read the body of its answer.
+
+        Raises:
+            MillpondError: as the server says, or there is no answer that can be read.
+        """
+        response = self.send(method, path, **request)
+        try:
+            return answer.model_validate_json(response.content)
+        except ValidationError as error:
+            raise UnavailableError(
+                f"the answer of {self.address.url} is not understood", "client and server should be of one version"
+            ) from error
+
+    def send(self, method: str, path: str, **request: Any) -> failures.HttpAnswer:
+        """Send a request; the answer is a success.
+
+        Raises:
+            MillpondError: as the server says, or there is no answer.
+        """
+        ways = self._ways
+        response = ways.answer(method, API_PREFIX + path, request)
+        if not response.is_success:
+            raise failures.from_response(response, ways.address.url)
+        return response
+
+    def stream(
+        self, path: str, params: Mapping[str, Any], silence_s: float, headers: Mapping[str, str] | None = None
+    ) -> Iterator[bytes]:
+        """The raw body of a streamed answer, behind an empty piece; fails when nothing comes for ``silence_s``."""
+        import httpx2
+
+        timeout = httpx2.Timeout(self._timeout_s, read=silence_s)
+        url = API_PREFIX + path
+        with self._ways.http.stream("GET", url, params=dict(params), timeout=timeout, headers=headers) as response:
+            if not response.is_success:
+                response.read()
+                raise failures.from_response(response, self.address.url)
+            yield b""
+            yield from response.iter_bytes()
+
+    def read(
+        self, path: str, params: Mapping[str, Any], silence_s: float, headers: Mapping[str, str] | None = None
+    ) -> Iterator[bytes]:
+        """A streamed answer that is read once; what is lost is an error."""
+        import httpx2
+
+        try:
+            yield from self.stream(path, params, silence_s, headers)
+        except httpx2.TransportError as error:
+            raise failures.from_transport(error, self.address.url) from error
+
+    def post(self, path: str, body: Any, silence_s: float) -> Iterator[bytes]:
+        """A streamed answer to a body; what is lost is an error."""
+        import httpx2
+
+        timeout = httpx2.Timeout(self._timeout_s, read=silence_s)
+        try:
+            with self._ways.http.stream("POST", API_PREFIX + path, json=body, timeout=timeout) as response:
+                if not response.is_success:
+                    response.read()
+                    raise failures.from_response(response, self.address.url)
+                yield from response.iter_bytes()
+        except httpx2.TransportError as error:
+            raise failures.from_transport(error, self.address.url) from error
+
+    def status_of(self, path: str) -> int:
+        """The status of what stands at a path of the server, outside the API.
+
+        Raises:
+            UnavailableError: there is no answer.
+        """
+        return self._ways.answer("GET", path, {}).status_code
+
+
+class _Transports:
+    """How requests reach one server."""
+
+    def __init__(self, address: Address, timeout_s: float, transport: httpx2.BaseTransport | None) -> None:
+        self.address = address
+        self._timeout_s = timeout_s
+        self._transport = transport
+        self._trusted = trust(address)
+        self._making = threading.Lock()
+        self._http: httpx2.Client | None = None
+        near = transport is None and is_on_this_machine(address.url) and not encrypts(address.url)
+        self._local = LocalHttp(address, timeout_s) if near else None
+
+    @property
+    def http(self) -> httpx2.Client:
+        """The way for whatever there is."""
+        with self._making:
+            if self._http is None:
+                self._http = self._connect()
+            return self._http
+
+    def answer(self, method: str, path: str, request: Mapping[str, Any]) -> failures.HttpAnswer:
+        """What the server answers, read to its end.
+
+        Raises:
+            UnavailableError: there is no answer.
+        """
+        if self._local is not None and _LOCALLY.issuperset(request):
+            try:
+                return self._local.request(method, path, **request)
+            except (OSError, HTTPException) as error:
+                raise failures.from_local(error, self.address.url) from error
+        import httpx2
+
+        try:
+            return self.http.request(method, path, **request)
+        except httpx2.TransportError as error:
+            raise failures.from_transport(error, self.address.url) from error
+
+    def close(self) -> None:
+        """End all connections."""
+        if self._local is not None:
+            self._local.close()
+        if self._http is not None:
+            self._http.close()
+
+    def _connect(self) -> httpx2.Client:
+        import httpx2
+
+        return httpx2.Client(
+            base_url=self.address.url,
+            headers={"Authorization": f"Bearer {self.address.token}"},
+            timeout=self._timeout_s,
+            transport=self._transport,
+            trust_env=not is_on_this_machine(self.address.url),
+            verify=self._trusted,
+        )

@@ -1,0 +1,123 @@
+"""Where the server is: what the caller says, else the environment, else the last login, else this user's own server.
+
+A running server leaves ``server.json`` in its state directory, readable by its owner only, with its address and the
+place of the token. Finding it anew after a lost connection finds a restarted server, on whatever port it listens.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from pydantic import ValidationError
+
+from millpond.client.sdk.transport.credentials import kept_login
+from millpond.model.errors import UnavailableError
+from millpond.specs.api.server import SERVER_FILE, ServerFile
+
+_LOOPBACK = {"127.0.0.1", "localhost", "::1"}
+NO_SERVER_REMEDY = "start one with `pond up`"
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """How to reach a server.
+
+    Attributes:
+        url: its base address, without a slash at the end.
+        token: the API token.
+        authority: file with the certificates that may vouch for the server; empty: those that the system trusts.
+        certificate: file with the certificate that the server must show, where it is this machine's; else empty.
+    """
+
+    url: str
+    token: str
+    authority: str = ""
+    certificate: str = ""
+
+
+def default_state_dir() -> Path:
+    """The state directory where none is named: ``$MILLPOND_STATE``, else one under the user's state home."""
+    if chosen := os.environ.get("MILLPOND_STATE"):
+        return Path(chosen)
+    home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(home) / "millpond"
+
+
+def is_on_this_machine(url: str) -> bool:
+    """Whether an address is this machine's own: a proxy meant for the outer world must not get such requests."""
+    return urlsplit(url).hostname in _LOOPBACK
+
+
+def find_server(url: str | None = None, token: str | None = None, state_dir: Path | None = None) -> Address:
+    """The address of the server that is meant.
+
+    Args:
+        url: base address; default: that of the server of ``state_dir``.
+        token: API token; default: that of the login kept for ``url``, or the one that the server left in
+            ``state_dir``.
+        state_dir: where it is not given, ``$MILLPOND_URL`` and ``$MILLPOND_TOKEN`` stand in for the other two; where
+            nothing is said, nor ``$MILLPOND_STATE``, it is the server logged in to last, else the one of
+            ``default_state_dir()``.
+
+    Raises:
+        UnavailableError: no server runs on the state directory, or its files cannot be read.
+    """
+    if state_dir is None:
+        url = url or os.environ.get("MILLPOND_URL")
+        token = token or os.environ.get("MILLPOND_TOKEN")
+    if url and token:
+        return Address(url.rstrip("/"), token)
+    if state_dir is None and (url or not os.environ.get("MILLPOND_STATE")):
+        login = kept_login(url)
+        if login is not None:
+            return Address(login.url, token or login.token, authority=login.authority)
+    left = read_server_file(state_dir or default_state_dir())
+    if left is None:
+        if url:
+            raise _no_token(url)
+        raise UnavailableError("no Millpond server is running here", NO_SERVER_REMEDY)
+    if url and not token and url.rstrip("/") != left.url:
+        raise _no_token(url)  # the token of the server here is for no other
+    address = (url or left.url).rstrip("/")
+    certificate = left.certificate_path if address == left.url else ""
+    return Address(address, token or _read_token(Path(left.token_path)), certificate=certificate)
+
+
+def read_server_file(state_dir: Path, name: str = SERVER_FILE) -> ServerFile | None:
+    """What the server of a state directory left about itself; None when there is none.
+
+    Args:
+        name: ``STANDBY_FILE`` for the one that stands by.
+
+    Raises:
+        UnavailableError: the file is there and cannot be read.
+    """
+    path = state_dir / name
+    try:
+        return ServerFile.model_validate_json(path.read_bytes())
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValidationError) as error:
+        raise UnavailableError(f"{path} cannot be read ({_first_line(error)})", "run `pond up` as its owner") from error
+
+
+def _no_token(url: str) -> UnavailableError:
+    return UnavailableError(
+        f"no token for the server at {url}", f"log in with `pond login {url}`, or set MILLPOND_TOKEN"
+    )
+
+
+def _read_token(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError as error:
+        raise UnavailableError(
+            f"the API token in {path} cannot be read ({error.strerror})", "set MILLPOND_TOKEN, or be its owner"
+        ) from error
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0]

@@ -1,0 +1,114 @@
+"""Requests to a server of this machine, without encryption: one body in, one body out, by the standard library.
+
+To import httpx2 takes a third of all CPU that a short command needs. So what is asked for with a short answer, where
+neither a proxy nor a certificate can stand in between, goes this way; streams, uploads and servers elsewhere go by
+httpx2 (``connection``).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import select
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+from millpond.client.sdk.transport.discovery import Address
+
+
+@dataclass(frozen=True, slots=True)
+class LocalAnswer:
+    """A whole answer."""
+
+    status_code: int
+    content: bytes
+
+    @property
+    def is_success(self) -> bool:
+        """Whether the server did what it was asked."""
+        return 200 <= self.status_code < 300
+
+
+class LocalHttp:
+    """Connections to one server, kept alive between requests. Any thread may ask.
+
+    Args:
+        timeout_s: how long connecting, and each silence of the server, may last.
+    """
+
+    def __init__(self, address: Address, timeout_s: float) -> None:
+        parts = urlsplit(address.url)
+        self._host, self._port = parts.hostname or "", parts.port
+        self._headers = {"Authorization": f"Bearer {address.token}", "Accept": "*/*"}
+        self._timeout_s = timeout_s
+        self._idle: deque[http.client.HTTPConnection] = deque()
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, Any] | None = None,
+        json: Any = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> LocalAnswer:
+        """Ask, and read the whole answer.
+
+        Raises:
+            OSError, http.client.HTTPException: there is no answer.
+        """
+        body = None if json is None else _written(json)
+        typed = {} if body is None else {"Content-Type": "application/json"}
+        connection = self._connection()
+        try:
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it may have answered before it had all
+                connection.request(method, path + _query(params), body, {**self._headers, **typed, **(headers or {})})
+            response = connection.getresponse()
+            answer = LocalAnswer(response.status, response.read())
+        except BaseException:
+            connection.close()
+            raise
+        if connection.sock is not None:  # the server keeps it open
+            self._idle.append(connection)
+        return answer
+
+    def close(self) -> None:
+        """Close the connections that nobody uses."""
+        while self._idle:
+            self._idle.pop().close()
+
+    def _connection(self) -> http.client.HTTPConnection:
+        """One that is idle, unless the server has closed it meanwhile, or a new one."""
+        while self._idle:
+            try:
+                connection = self._idle.pop()
+            except IndexError:  # another thread was quicker
+                break
+            if not _is_readable(connection):
+                return connection
+            connection.close()
+        return http.client.HTTPConnection(self._host, self._port, timeout=self._timeout_s)
+
+
+def _written(body: Any) -> bytes:
+    return json.dumps(body, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+
+
+def _query(params: Mapping[str, Any] | None) -> str:
+    """Parameters behind a path, as httpx2 writes them."""
+    if not params:
+        return ""
+    plain = {name: "" if value is None else value for name, value in params.items()}
+    plain |= {name: str(value).lower() for name, value in params.items() if isinstance(value, bool)}
+    return f"?{urlencode(plain, doseq=True)}"
+
+
+def _is_readable(connection: http.client.HTTPConnection) -> bool:
+    """Whether something came that nobody asked for: the end of the connection."""
+    poll = select.poll()
+    poll.register(connection.sock, select.POLLIN)
+    return bool(poll.poll(0))
