@@ -58,12 +58,12 @@ def _try(core: Scheduler, rng: random.Random) -> None:
         for task in record.tasks:
             if task.holding is not None and task.state is TaskState.RUNNING and rng.random() < 0.5:
                 state.cluster.change(task.holding, rng.choice(list(type(task.holding.hold))))
-                state.queues.charge(record.queue, state.amount_of(record, [task]), -1)
+                state.queues.charge(record.queue, record.amount_of([task]), -1)
     for record in list(state.waiting):
         inner = journal.begin()
         placed = core._placer.place(record)
         if placed is not None:
-            state.queues.charge(record.queue, state.amount_of(record, [task for task, _ in placed]), 1)
+            state.queues.charge(record.queue, record.amount_of([task for task, _ in placed]), 1)
         if rng.random() < 0.5:
             journal.rollback(inner)
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -12,7 +13,7 @@ from millpond.model.resources import Amount
 from millpond.model.states import JobState, Outcome, TaskState
 from millpond.model.workloads import Job
 from millpond.scheduling.feasibility.request_classes import RequestClass
-from millpond.scheduling.holdings import Holding
+from millpond.scheduling.holdings import Holding, HoldState, counted
 from millpond.scheduling.lifecycle import Trigger, advance, job_state
 
 BY_REQUEST = "request"
@@ -103,7 +104,7 @@ class JobRecord:
 
     Attributes:
         demand: what it asks for, shared with all jobs that ask for the same.
-        amount: what all its tasks together count for in quotas; None when it has to be summed up anew.
+        amount: what all its tasks together count for in quotas; ``count_tasks`` keeps it.
         elastic, gpu_milli: as in its demand.
         sequence: order of arrival.
         attempt: number of the current or last run, from 1; 0 before the first.
@@ -189,7 +190,7 @@ class JobRecord:
         self.queue = job.queue
         self.gpu_milli = demand.gpu_milli
         self.elastic = demand.elastic
-        self.amount: Amount | None = demand.amount
+        self.amount = demand.amount
         self.sequence = sequence
         self.submitted_at = self.requeued_at = submitted_at
         self.attempt = 0
@@ -248,6 +249,32 @@ class JobRecord:
     def is_ending(self) -> bool:
         """Whether all that is left of its run has been told to end."""
         return self.stop_trigger is not None and self.kept is None
+
+    def count_tasks(self) -> None:
+        """Sum up ``amount`` after tasks have joined or left the list."""
+        self.amount = self._sum(self.tasks)
+
+    def amount_of(self, tasks: Sequence[TaskRecord]) -> Amount:
+        """What these of its tasks count for in quotas."""
+        return self.amount if len(tasks) == len(self.tasks) else self._sum(tasks)
+
+    def held_by(self, tasks: Sequence[TaskRecord]) -> Amount:
+        """What these tasks count for now: running ones for all they asked for, suspended ones for what they hold."""
+        holds = [task.holding.hold for task in tasks if task.holding is not None]
+        if all(hold is HoldState.RUNNING for hold in holds):
+            return self.amount_of(tasks)
+        roles = self.job.roles
+        parts = (counted(roles[task.role_index].request, hold) for task, hold in zip(tasks, holds, strict=True))
+        return sum(parts, Amount())
+
+    def _sum(self, tasks: Sequence[TaskRecord]) -> Amount:
+        gpu = cpu = memory = 0
+        for task in tasks:
+            request = self.job.roles[task.role_index].request
+            gpu += request.gpu_milli
+            cpu += request.cpu_milli
+            memory += request.memory_mib
+        return Amount(gpu, cpu, memory)
 
     def refresh(self) -> None:
         """Derive the job's state from its tasks."""

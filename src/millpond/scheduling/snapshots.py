@@ -195,7 +195,7 @@ def _give_jobs(plain: dict[str, Any], state: State) -> None:
     enrolled = {item["job"]["id"] for item in plain["jobs"] if item["on_roster"]}
     for record in state.running.values():
         holders = [task for task in record.tasks if task.holding is not None]
-        state.charge(record, state.held_by(record, holders), 1)
+        state.charge(record, record.held_by(holders), 1)
         state.limits.count(record, 1)
         if record.id in enrolled:
             state.enroll(record)
@@ -293,7 +293,7 @@ def _record(state: State, plain: dict[str, Any]) -> JobRecord:
     record.stop_trigger = Trigger(trigger) if trigger else None
     record.stop_cause = Cause(cause) if cause else None
     record.tasks = [_task(state, record, number, item) for number, item in enumerate(plain["tasks"])]
-    record.amount = None
+    record.count_tasks()
     record.refresh()
     if plain["key"] is not None:
         record.key = tuple(NEVER if part is None else part for part in plain["key"])

@@ -21,7 +21,7 @@ from millpond.model.workloads import Job
 from millpond.scheduling.cluster import Cluster
 from millpond.scheduling.cycle.waiting_lines import WaitingLines
 from millpond.scheduling.feasibility.request_classes import RequestClasses
-from millpond.scheduling.holdings import Holding, HoldState, counted
+from millpond.scheduling.holdings import Holding, HoldState
 from millpond.scheduling.journal import Journal
 from millpond.scheduling.lifecycle import Trigger
 from millpond.scheduling.nodes.cordon import Cordons
@@ -227,36 +227,12 @@ class State:
     def set_limit(self, limit: Limit) -> None:
         """A user or a queue may hold more or less from now on."""
         holders = (
-            (record, self.held_by(record, [task for task in record.tasks if task.holding is not None]))
+            (record, record.held_by([task for task in record.tasks if task.holding is not None]))
             for record in self.running.values()
         )
         self.limits.set_limit(limit, holders)
 
     # ---- starting -----------------------------------------------------------------------------------------------
-
-    def amount_of(self, record: JobRecord, tasks: Sequence[TaskRecord]) -> Amount:
-        """What these tasks of a job count for in quotas."""
-        if len(tasks) == len(record.tasks) and record.amount is not None:
-            return record.amount
-        gpu = cpu = memory = 0
-        for task in tasks:
-            request = record.job.roles[task.role_index].request
-            gpu += request.gpu_milli
-            cpu += request.cpu_milli
-            memory += request.memory_mib
-        amount = Amount(gpu, cpu, memory)
-        if len(tasks) == len(record.tasks):
-            record.amount = amount
-        return amount
-
-    def held_by(self, record: JobRecord, tasks: Sequence[TaskRecord]) -> Amount:
-        """What these tasks count for now: running work for all it asked for, suspended work for what it still holds."""
-        holds = [task.holding.hold for task in tasks if task.holding is not None]
-        if all(hold is HoldState.RUNNING for hold in holds):
-            return self.amount_of(record, tasks)
-        roles = record.job.roles
-        parts = (counted(roles[task.role_index].request, hold) for task, hold in zip(tasks, holds, strict=True))
-        return sum(parts, Amount())
 
     def start(self, record: JobRecord, placed: Sequence[tuple[TaskRecord, Holding]], cause: Cause) -> Start:
         """Commit a start whose holdings and queue charge are already taken in the open transaction."""
@@ -282,7 +258,7 @@ class State:
             task.device_failed = False
             placements.append(task.placement)
         if self.ordering.needs_usage:
-            self._use(record, self.amount_of(record, [task for task, _ in placed]), 1)
+            self._use(record, record.amount_of([task for task, _ in placed]), 1)
         record.refresh()
         if joins or len(placed) < len(record.tasks):
             if record.slot >= 0:
@@ -362,7 +338,7 @@ class State:
         if holding is None:
             return
         runs = holding.hold is HoldState.RUNNING
-        self.count(record, self.amount_of(record, (task,)) if runs else self.held_by(record, (task,)), -1)
+        self.count(record, record.amount_of((task,)) if runs else record.held_by((task,)), -1)
         self.cluster.change(holding, HoldState.NOTHING)
         task.holding = None
 
@@ -436,7 +412,7 @@ class State:
     def _use_of_all(self, sign: int) -> None:
         for record in self.running.values():
             holders = [task for task in record.tasks if task.holding is not None]
-            self._use(record, self.held_by(record, holders), sign)
+            self._use(record, record.held_by(holders), sign)
 
     def count(self, record: JobRecord, amount: Amount, sign: int) -> None:
         """From now on the job holds so much more (or less): quotas and, where it matters, its fair share."""

@@ -363,7 +363,7 @@ class AdmissionCycle:
 
     def _charge(self, record: JobRecord, placed: Placed, sign: int = 1) -> None:
         state = self._state
-        state.charge(record, state.amount_of(record, [task for task, _ in placed]), sign)
+        state.charge(record, record.amount_of([task for task, _ in placed]), sign)
         if state.limits.in_force and record.id not in state.running:
             state.limits.count(record, sign)
 

@@ -233,7 +233,7 @@ class Replanner:
         self._state.outbox.append(self._state.start(record, placed, Cause.FITS))
 
     def _charge(self, record: JobRecord, tasks: Sequence[TaskRecord], sign: int) -> None:
-        self._state.charge(record, self._state.amount_of(record, tasks), sign)
+        self._state.charge(record, record.amount_of(tasks), sign)
         self._state.limits.count(record, sign)
 
     def _release(self, records: Iterable[JobRecord]) -> None:

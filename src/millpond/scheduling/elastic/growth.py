@@ -64,7 +64,7 @@ def grow(state: State, placer: Placer, claims: Claims, record: JobRecord) -> Pla
     mates = next(task.holding.node for task in record.tasks if task.holding is not None)
     placed = placer.place_some(record.job, admitted, near(state.cluster, record.job, mates, claims.mask(record)))
     if placed:
-        state.charge(record, state.amount_of(record, [task for task, _ in placed]), 1)
+        state.charge(record, record.amount_of([task for task, _ in placed]), 1)
     return placed
 
 

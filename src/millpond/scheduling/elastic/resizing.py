@@ -46,7 +46,7 @@ def resize(state: State, record: JobRecord, role_name: str, desired: int) -> Non
     leaving = [task for task in mine if task.surplus and task.state in ACTIVE]
     for _ in range(desired - len(mine)):
         record.tasks.append(TaskRecord(len(record.tasks), role.name, index))
-    record.amount = None
+    record.count_tasks()
     if record.suspended_by == BY_REST:
         record.suspended_by, record.ready_at = "", state.now
     if waits:

@@ -5,9 +5,7 @@ from __future__ import annotations
 from millpond.model import windows
 from millpond.model.reasons import Cause, Reason
 from millpond.model.resources import Amount
-from millpond.model.states import TaskState
 from millpond.model.tenants import Limit
-from millpond.scheduling.elastic.gang_sizes import least_tasks
 from millpond.scheduling.explaining.wording import cards_text, gpus_text
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State
@@ -17,8 +15,7 @@ from millpond.scheduling.tenancy.limits import AccountUsage
 
 def quota_in_the_way(state: State, record: JobRecord) -> Reason | None:
     """Why its queue, its user or the hour does not admit a job; None where they do."""
-    queued = [task for task in record.tasks if task.state is TaskState.QUEUED]
-    amount = state.amount_of(record, least_tasks(record.job, queued))
+    amount = record.demand.least_amount
     limiting = limit_in_the_way(state, record)
     if limiting is not None and limiting.queue.limit is not None:
         name, limit = limiting.queue.name, limiting.queue.limit

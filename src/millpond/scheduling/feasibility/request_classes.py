@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from millpond.model.resources import Amount
+from collections.abc import Iterable
+
+from millpond.model.resources import Amount, TaskRequest
 from millpond.model.workloads import Job
 from millpond.scheduling.placement.shapes import Shape
 
@@ -15,10 +17,11 @@ class RequestClass:
         elastic: whether they can run with fewer or more tasks than they want.
         gpu_milli: guaranteed compute of all tasks.
         amount: what all tasks together count for in quotas.
-        shapes, shapes_at: what one task of each role asks of a node, kept by ``Vocabulary.shapes_of``.
+        least_amount: the same of the fewest tasks that can start.
+        shapes, shapes_at: what one task of each role asks of a node, kept by ``NameIndex.shapes_of``.
     """
 
-    __slots__ = ("amount", "elastic", "gpu_milli", "number", "pool", "roles", "shapes", "shapes_at")
+    __slots__ = ("amount", "elastic", "gpu_milli", "least_amount", "number", "pool", "roles", "shapes", "shapes_at")
 
     def __init__(self, job: Job, number: int) -> None:
         self.number = number
@@ -26,11 +29,8 @@ class RequestClass:
         self.pool = job.pool
         self.elastic = job.elastic
         self.gpu_milli = job.gpu_milli
-        self.amount = Amount(
-            self.gpu_milli,
-            sum(role.desired * role.request.cpu_milli for role in job.roles),
-            sum(role.desired * role.request.memory_mib for role in job.roles),
-        )
+        self.amount = _amount((role.request, role.desired) for role in job.roles)
+        self.least_amount = _amount((role.request, role.minimum) for role in job.roles)
         self.shapes: tuple[Shape, ...] = ()
         self.shapes_at = -1
 
@@ -50,3 +50,9 @@ class RequestClasses:
         if demand is None:
             demand = self._known[alike] = RequestClass(job, len(self._known))
         return demand
+
+
+def _amount(counts: Iterable[tuple[TaskRequest, int]]) -> Amount:
+    """What so many tasks of each request count for."""
+    parts = [Amount(n * request.gpu_milli, n * request.cpu_milli, n * request.memory_mib) for request, n in counts]
+    return sum(parts, Amount())

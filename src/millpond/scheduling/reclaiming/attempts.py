@@ -92,5 +92,5 @@ class Attempt:
         for task in holders:
             if task.holding is not None:
                 state.cluster.change(task.holding, hold)
-        state.charge(victim, state.amount_of(victim, holders), sign)
+        state.charge(victim, victim.amount_of(holders), sign)
         state.limits.count(victim, sign)

@@ -75,7 +75,7 @@ class Planner:
         harm, preference = self._lost_work(slots)
 
         def may_grow(tasks: list[TaskRecord]) -> bool:
-            borrows = state.queues.borrows(record.queue, state.amount_of(record, tasks))
+            borrows = state.queues.borrows(record.queue, record.amount_of(tasks))
             return not borrows and is_admitted(state, record, tasks)
 
         harm = np.where(allowed, harm, np.inf)

@@ -46,7 +46,7 @@ def _make_way(state: State, claims: Claims, record: JobRecord) -> None:
         for task in held:
             if task.holding is not None:
                 state.cluster.change(task.holding, HoldState.NOTHING)
-        state.charge(victim, state.amount_of(victim, held), -1)
+        state.charge(victim, victim.amount_of(held), -1)
         state.limits.count(victim, -1)
     fits = can_retake(state, record)
     softened = soften(state, victims, lambda: True) if fits else ()

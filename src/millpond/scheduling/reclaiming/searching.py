@@ -126,7 +126,7 @@ class VictimSearch:
         self, record: JobRecord, tasks: list[TaskRecord], attempt: Attempt
     ) -> tuple[tuple[JobRecord, SuspendMode], ...]:
         """Let those off with a suspension who make room enough by it."""
-        amount = self._state.amount_of(record, tasks)
+        amount = record.amount_of(tasks)
         return soften(self._state, attempt.victims, lambda: self._state.queues.limiting(record.queue, amount) is None)
 
     # ---- tasks that must lie together ---------------------------------------------------------------------------
@@ -225,7 +225,7 @@ class VictimSearch:
                     # What is left of it is its minimum; the kernel would count what it gave up once more.
                     attempt.harm[part.record.slot] = np.inf
         attempt.placed = placed or self._place_all(record, tasks, attempt)
-        amount = self._state.amount_of(record, tasks)
+        amount = record.amount_of(tasks)
         if attempt.placed and make_room_under_limits(self._state, record, amount, attempt):
             places = [(job, self._placer.place(job, rule.mask, tasks=job.wanted())) for job in attempt.moved]
             attempt.targets = [(job, place) for job, place in places if place]

@@ -59,7 +59,7 @@ def _soften(state: State, victim: JobRecord, is_enough: Callable[[], bool]) -> S
         for holding in holdings:
             state.cluster.change(holding, HOLD_OF[mode])
         holders = [task for task in victim.tasks if task.holding is not None]
-        state.charge(victim, state.held_by(victim, holders), 1)
+        state.charge(victim, victim.held_by(holders), 1)
         state.limits.count(victim, 1)
         if is_enough() and _is_possible(state, holdings):
             state.journal.commit()

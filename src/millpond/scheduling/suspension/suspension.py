@@ -79,11 +79,11 @@ def suspended_now(state: State, record: JobRecord, mode: SuspendMode) -> None:
     hold = HOLD_OF[mode]
     tasks = suspended_tasks(record)
     record.leave_s = state.now - record.suspended_at
-    state.count(record, state.held_by(record, tasks), -1)
+    state.count(record, record.held_by(tasks), -1)
     for task in tasks:
         if task.holding is not None:
             state.cluster.change(task.holding, hold)
-    state.count(record, state.held_by(record, tasks), 1)
+    state.count(record, record.held_by(tasks), 1)
 
 
 def suspend_refused(state: State, refused: Suspend, reason: str) -> None:
@@ -200,7 +200,7 @@ def is_suspending_for(state: State, job_id: str) -> bool:
 def given_up(state: State, record: JobRecord) -> Amount:
     """What a suspended job no longer counts for, and needs again to go on."""
     tasks = suspended_tasks(record)
-    held, asked = state.held_by(record, tasks), state.amount_of(record, tasks)
+    held, asked = record.held_by(tasks), record.amount_of(tasks)
     return Amount(
         asked.gpu_milli - held.gpu_milli, asked.cpu_milli - held.cpu_milli, asked.memory_mib - held.memory_mib
     )
@@ -263,12 +263,12 @@ def give_back(state: State, record: JobRecord, task: TaskRecord, old: Holding) -
     place = task.holding
     if place is None:
         return
-    state.count(record, state.held_by(record, (task,)), -1)
+    state.count(record, record.held_by((task,)), -1)
     state.cluster.change(place, HoldState.NOTHING)
     state.cluster.change(old, HoldState.SWAPPED)
     task.holding, task.vacating = old, None
     task.placement = state.placement_of(task, old)
-    state.count(record, state.held_by(record, (task,)), 1)
+    state.count(record, record.held_by((task,)), 1)
     task.move(Trigger.SWAP_DECIDED)
     record.started_at = None
     record.refresh()

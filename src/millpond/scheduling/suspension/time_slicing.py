@@ -98,7 +98,7 @@ class TimeSlicing:
             and len(record.tasks) == 1
             and job.roles[0].request.devices > 0
             and job.may_swap
-            and self._state.admits(record, self._state.amount_of(record, record.tasks))
+            and self._state.admits(record, record.amount_of(record.tasks))
         )
 
     def _equals(self, record: JobRecord) -> list[JobRecord]:

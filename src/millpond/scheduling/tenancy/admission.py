@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from millpond.scheduling.elastic.gang_sizes import least_tasks, most_tasks
+from millpond.scheduling.elastic.gang_sizes import most_tasks
 from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.state import State
 from millpond.scheduling.tenancy.queues import QueueNode
@@ -17,28 +17,23 @@ from millpond.scheduling.tenancy.queues import QueueNode
 
 def is_admitted(state: State, record: JobRecord, tasks: Sequence[TaskRecord]) -> bool:
     """Whether these tasks of a job may hold what they ask for beside all that its queue and its user hold."""
-    return not state.has_bounds or state.admits(record, state.amount_of(record, tasks))
+    return not state.has_bounds or state.admits(record, record.amount_of(tasks))
 
 
 def is_guaranteed(state: State, record: JobRecord) -> bool:
     """Whether a waiting job, in its least size, stays within what its queue is guaranteed."""
     queues = state.queues
-    if not queues.has_guarantees:
-        return False
-    tasks = record.wanted()
-    least = least_tasks(record.job, tasks) if record.elastic else tasks
-    return not queues.borrows(record.queue, state.amount_of(record, least))
+    return queues.has_guarantees and not queues.borrows(record.queue, record.demand.least_amount)
 
 
 def limit_in_the_way(state: State, record: JobRecord) -> QueueNode | None:
     """The first queue on the way up whose limit keeps out even the least size of a waiting job; None if none does."""
-    return state.queues.limiting(record.queue, state.amount_of(record, least_tasks(record.job, record.queued())))
+    return state.queues.limiting(record.queue, record.demand.least_amount)
 
 
 def is_limited_by_user(state: State, record: JobRecord) -> bool:
     """Whether the limit of its user or its group keeps out even the least size of a waiting job."""
-    least = state.amount_of(record, least_tasks(record.job, record.queued()))
-    return state.limits.exceeded(record.job, least) is not None
+    return state.limits.exceeded(record.job, record.demand.least_amount) is not None
 
 
 def admitted_tasks(state: State, record: JobRecord) -> list[TaskRecord]:
@@ -52,7 +47,7 @@ def admitted_tasks(state: State, record: JobRecord) -> list[TaskRecord]:
     queues = state.queues
 
     def is_allowed(tasks: list[TaskRecord]) -> bool:
-        if guaranteed and queues.borrows(record.queue, state.amount_of(record, tasks)):
+        if guaranteed and queues.borrows(record.queue, record.amount_of(tasks)):
             return False
         return is_admitted(state, record, tasks)
 

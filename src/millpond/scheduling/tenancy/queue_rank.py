@@ -47,7 +47,7 @@ class QueueRank:
         tier = 1.0
         if self._has_guarantees:
             state = self._state
-            tier = float(state.queues.borrows(record.queue, state.amount_of(record, record.queued()[:1])))
+            tier = float(state.queues.borrows(record.queue, record.amount_of(record.queued()[:1])))
         rank = (tier, -float(record.job.priority))
         return (*rank, self._share(record)) if self._by_share and self._strict else rank
 

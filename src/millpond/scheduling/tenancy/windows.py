@@ -127,7 +127,7 @@ def _borrowed(state: State, pool: str) -> list[JobRecord]:
     began = {record.id: state.now if record.started_at is None else record.started_at for record in runs}
     for record in sorted(runs, key=lambda each: (-began[each.id], -each.sequence)):
         if state.queues.borrows(record.queue, Amount()):
-            held = state.held_by(record, [task for task in record.tasks if task.holding is not None])
+            held = record.held_by([task for task in record.tasks if task.holding is not None])
             state.queues.charge(record.queue, held, -1)
             found.append(record)
     state.journal.rollback(mark)
