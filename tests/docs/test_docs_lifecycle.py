@@ -45,7 +45,6 @@ def test_a_job_has_the_state_of_its_first_task_in_the_listed_order():
 @pytest.mark.parametrize("row", table(PAGE, "What a task holds"), ids=lambda row: row[0])
 def test_a_task_holds_what_the_table_says(row):
     cluster = Cluster(Journal())
-    cluster.journal.begin()
     device = Device("card", 0, "some", "V100", memory_mib=16_384)
     cluster.add_node(Node("node", 8_000, 65_536, (device,), swap_mib=65_536, extras=(("licence", 4),)))
     request = TaskRequest(2_000, 4_096, 1, SliceRequest(500, 8_192, 500), extras=(("licence", 1),))
@@ -66,7 +65,8 @@ def test_a_task_holds_what_the_table_says(row):
         ]
 
     before = free()
-    cluster.change(holding, HOLDS[row[0]])
+    with cluster.journal.transaction():
+        cluster.change(holding, HOLDS[row[0]])
 
     assert tuple("yes" if now < then else "no" for now, then in zip(free(), before, strict=True)) == row[1:]
 

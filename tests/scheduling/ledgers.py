@@ -178,7 +178,7 @@ def check_states(core: Scheduler) -> None:
     Work that was told to leave its devices holds them until the engine confirms that it did.
     """
     state = core._state
-    assert state.journal.depth == 0
+    state.journal.require_no_trial()
     waiting = [record.id for record in state.waiting]
     leaving = {decision.job for decision in state.pending.values() if isinstance(decision, Suspend)}
     assert len(waiting) == len(set(waiting)) == state.waiting.count

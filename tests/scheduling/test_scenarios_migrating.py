@@ -28,6 +28,7 @@ from millpond.model.reasons import Cause
 from millpond.model.states import JobState, Outcome
 from millpond.model.workloads import Checkpoint, CheckpointMode
 from millpond.scheduling.scheduler import Scheduler
+from millpond.scheduling.settings import Settings
 
 SAVES = {"checkpoint": Checkpoint(CheckpointMode.SIGNAL)}
 
@@ -45,6 +46,18 @@ def migrate(world: World, job: str = "a", *to: str, restart: bool = False, fixed
 def cards_of(world: World, job: str) -> list[str]:
     (task,) = world.core.jobs[job].tasks
     return [] if task.placement is None else [grant.device for grant in task.placement.grants]
+
+
+def test_a_refused_migration_draws_no_lots_and_leaves_stale_tables_stale() -> None:
+    settings = Settings(placement="random")
+    world = World(machine("n", 1, model="V100"), machine("m", 4), settings=settings)
+    world.submit(gang("a", 1, asks(1, models=["V100"])), gang("b", 1, asks(3, models=["A100"])))
+    world.tell(NodeJoined(world.now, machine("p", 1)))
+    before = world.core.snapshot()
+    with pytest.raises(ConflictError, match="no room"):
+        migrate(world, "a", restart=True)
+    assert before["tables_stale"]
+    assert world.core.snapshot() == before
 
 
 def test_a_job_goes_to_the_card_that_was_named_and_its_old_one_is_free_when_it_has_arrived() -> None:

@@ -1,7 +1,7 @@
 """The cluster's ledger: who holds how much of which node and device.
 
 A struct of arrays (``placement.arrays``) with names on top. It changes by holdings alone - taken, suspended, resumed,
-given back - inside a journal's transaction, and every change is logged for the caches that read it.
+given back - recorded in the journal, and every change is logged for the caches that read it.
 
 What a task holds follows its state (``HoldState``): running work holds everything; frozen work keeps its device memory
 and its host memory but no compute and no CPU; swapped work keeps host memory only, and its device memory moves to the
@@ -76,6 +76,7 @@ class Cluster:
 
     def set_pool(self, pool: Pool) -> None:
         """Define or redefine a pool; the room for compute limits on its devices, and for CPUs, follows."""
+        self.journal.require_no_trial()
         before = self.pools.get(pool.name, Pool(pool.name))
         self.pools[pool.name] = pool
         self.lends_by_hours = any(each.lending for each in self.pools.values())
@@ -91,6 +92,7 @@ class Cluster:
 
     def add_node(self, node: Node) -> int:
         """Enter a node that is not there; return its index."""
+        self.journal.require_no_trial()
         for name, _ in node.extras:
             self.words.extra(name)
         amounts = dict(node.extras)
@@ -123,6 +125,7 @@ class Cluster:
 
     def update_node(self, node: Node) -> None:
         """Take over a changed description of a node with the same devices."""
+        self.journal.require_no_trial()
         index = self.node_index[node.name]
         old = self.nodes[index]
         if old is None or [d.uuid for d in old.devices] != [d.uuid for d in node.devices]:
@@ -154,6 +157,7 @@ class Cluster:
 
     def remove_node(self, name: str) -> None:
         """A node is gone. Its row stays, unusable, until the last holding on it is released."""
+        self.journal.require_no_trial()
         index = self.node_index.pop(name)
         node = self.nodes[index]
         self.nodes[index] = None
@@ -178,6 +182,7 @@ class Cluster:
 
     def rebase(self, holding: Holding, node: int, devices: Sequence[int]) -> None:
         """The same devices, and so the holding, are now known under other indices (the node came back changed)."""
+        self.journal.require_no_trial()
         hold = holding.hold
         self.change(holding, HoldState.NOTHING)
         holding.node, holding.devices = node, tuple(devices)
@@ -185,12 +190,13 @@ class Cluster:
 
     def set_load(self, name: str, load_milli: int) -> None:
         """Enter a node's decayed measured load."""
+        self.journal.require_no_trial()
         index = self.node_index[name]
         self.arrays.load_milli[index] = load_milli
         self.arrays.touch(index)
 
     def set_closed(self, name: str, closed: bool) -> None:
-        """Let nothing new start on a node, or again, within the open transaction."""
+        """Let nothing new start on a node, or again; a trial undoes it."""
         self.journal.record(self._undo_closed, name, name in self.closed, self.releases)
         self._put_closed(name, closed)
 
@@ -244,7 +250,7 @@ class Cluster:
         return Holding(node, shape, tuple(devices), tuple([shape.memory_on(capacity[device]) for device in devices]))
 
     def change(self, holding: Holding, hold: HoldState) -> None:
-        """Take, suspend, resume or give back (``HoldState.NOTHING``) a holding, within the open transaction."""
+        """Take, suspend, resume or give back (``HoldState.NOTHING``) a holding; a trial undoes it."""
         self.journal.record(self._undo, holding, holding.hold, self.releases)
         self._move(holding, hold)
 

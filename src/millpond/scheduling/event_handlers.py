@@ -74,16 +74,9 @@ class EventHandlers:
             InvalidInputError: the event contradicts the model (an unknown queue, a duplicate id); nothing has changed.
         """
         state = self.state
-        if event.at > state.now:
-            state.now = event.at
-        journal = state.journal
-        mark = journal.begin()
-        try:
+        with state.journal.transaction():
+            state.now = max(state.now, event.at)
             self._by_type[type(event)](event)
-        except Exception:
-            journal.rollback(mark)
-            raise
-        journal.commit()
 
     # ---- the pool -----------------------------------------------------------------------------------------------
 

@@ -1,51 +1,86 @@
-"""The undo journal: state changes only between ``begin`` and ``commit`` or ``rollback``.
+"""The undo journal: what may change when, and what a trial takes back.
 
-Gangs, preemption plans and what-if questions are tried on the real state and undone if they do not work out. Every
-change registers its own inverse; marks nest, so that a plan can try and drop parts of itself.
+An event or a cycle is a *transaction*: anything may change in it, and what has changed stays. Event handlers check
+before they change, so an event that is refused has changed nothing.
+
+Gangs, preemption plans and what-if questions are *trials*, within a transaction or on their own. A trial changes
+holdings, which nodes are closed, and the usage of queues and of accounts with limits. Each of these changes records
+its inverse; a change of pools, nodes, queues, limits, waiting lines or runs raises while a trial is open. Trials nest,
+so that a plan can try and drop parts of itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeVarTuple
 
 from millpond.model.errors import InconsistentStateError
 
+Arguments = TypeVarTuple("Arguments")
+
 
 class Journal:
-    """A stack of undo actions shared by everything that takes part in a transaction."""
+    """A stack of undo actions shared by everything that a trial changes."""
 
-    __slots__ = ("_undo", "depth")
+    __slots__ = ("_in_transaction", "_trials", "_undo")
 
     def __init__(self) -> None:
-        self._undo: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
-        self.depth = 0
+        self._undo: list[tuple[Callable[..., None], tuple[object, ...]]] = []
+        self._trials = 0
+        self._in_transaction = False
 
-    def begin(self) -> int:
-        """Open a transaction (or a nested one) and return its mark."""
-        self.depth += 1
-        return len(self._undo)
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Allow changes that stay: one event, or one cycle. Trials that an exception left open are rolled back.
 
-    def record(self, undo: Callable[..., None], *arguments: Any) -> None:
+        Raises:
+            InconsistentStateError: a trial is open.
+        """
+        self.require_no_trial()
+        self._in_transaction = True
+        try:
+            yield
+        finally:
+            self._in_transaction = False
+            while self._trials:
+                self.rollback(0)
+
+    def require_no_trial(self) -> None:
+        """Refuse a change that has no inverse.
+
+        Raises:
+            InconsistentStateError: a trial is open.
+        """
+        if self._trials:
+            raise InconsistentStateError("a change of state that a trial cannot undo")
+
+    def record(self, undo: Callable[[*Arguments], None], *arguments: *Arguments) -> None:
         """Register how to take back the change that is about to be made.
 
         Raises:
-            InconsistentStateError: no transaction is open.
+            InconsistentStateError: neither a trial nor a transaction is open.
         """
-        if self.depth == 0:
+        if self._trials:
+            self._undo.append((undo, arguments))
+        elif not self._in_transaction:
             raise InconsistentStateError("a change of state outside a transaction")
-        self._undo.append((undo, arguments))
+
+    def begin(self) -> int:
+        """Open a trial, or one within it, and return its mark."""
+        self._trials += 1
+        return len(self._undo)
 
     def commit(self) -> None:
-        """Keep what was done since the matching ``begin``; an outer transaction can still undo it."""
-        self.depth -= 1
-        if self.depth == 0:
+        """Keep what the innermost trial changed; the trial around it can still undo that."""
+        self._trials -= 1
+        if not self._trials:
             self._undo.clear()
 
     def rollback(self, mark: int) -> None:
-        """Undo everything since ``mark``, newest first, and close that transaction."""
+        """Undo everything since ``mark``, newest first, and close that trial."""
         undo = self._undo
         while len(undo) > mark:
             action, arguments = undo.pop()
             action(*arguments)
-        self.depth -= 1
+        self._trials -= 1

@@ -126,35 +126,58 @@ class Scheduler:
     def decide(self, now: float) -> list[Decision]:
         """Everything that should happen next, as of ``now`` (seconds; never earlier than the last event)."""
         state = self._state
-        if now > state.now:
-            state.now = now
-        state.journal.begin()
-        follow_cordons(state)
-        follow_hours(state)
-        self._claims.prune()
-        self._end_overdue()
-        state.end_pauses()
-        if state.suspended:
-            # While nothing new may start, nobody who waits is in its way.
-            ahead = Priority.LOW if state.holds else state.waiting.highest_class()
-            lent = bool(state.holds) or not state.waiting.count
-            left = resume_suspended(state, self._claims, self._migrations, ahead, lent=lent)
-            self._time_slicing.rotate(ahead, free_only=True)
+        with state.journal.transaction():
+            state.now = max(state.now, now)
+            # 1. What is due by the clock.
+            follow_cordons(state)
+            follow_hours(state)
+            self._claims.prune()
+            self._end_overdue()
+            state.end_pauses()
+            # 2. Suspended work goes on.
+            if state.suspended:
+                self._resume()
+            # 3. Waiting work starts, and running gangs grow.
             if not state.holds:
-                bring_back(state, self._claims, left)
-        if not state.holds:
-            self._start_work()
-        if state.suspended:
-            self._time_slicing.rotate(Priority.LOW, free_only=False)
-            end_overlong(state)
-        state.decided_at = state.now
-        state.watch_fresh()
-        state.journal.commit()
+                self._start_work()
+            # 4. Work on shared cards takes turns, and what has been suspended for too long ends.
+            if state.suspended:
+                self._time_slicing.rotate(Priority.LOW, free_only=False)
+                end_overlong(state)
+            state.decided_at = state.now
+            state.watch_fresh()
         decisions, state.outbox = state.outbox, []
         return decisions
 
+    def _end_overdue(self) -> None:
+        """End the runs that have reached their time limit."""
+        state = self._state
+        while state.deadlines and state.deadlines[0][0] <= state.now:
+            _, job, attempt = heapq.heappop(state.deadlines)
+            record = state.running.get(job)
+            if record is None or record.attempt != attempt or record.stop_trigger is not None:
+                continue
+            limit_s = record.job.time_limit_s or 0.0
+            if record.service_s(state.now) + 1e-6 >= limit_s:
+                for task in record.tasks:
+                    task.detail = f"it reached its time limit of {seconds_text(limit_s)}"
+                state.stop(record, Trigger.ENDED_BADLY, Cause.TIME_LIMIT)
+            else:  # it was suspended for a while
+                state.watch_deadline(record)
+
+    def _resume(self) -> None:
+        """Step 2: before those that wait, unless they are of a higher class of priority."""
+        state = self._state
+        # While nothing new may start, waiting work is not in the way of suspended work.
+        ahead = Priority.LOW if state.holds else state.waiting.highest_class()
+        lent = bool(state.holds) or not state.waiting.count
+        left = resume_suspended(state, self._claims, self._migrations, ahead, lent=lent)
+        self._time_slicing.rotate(ahead, free_only=True)
+        if not state.holds:
+            bring_back(state, self._claims, left)
+
     def _start_work(self) -> None:
-        """Step 3 of the cycle."""
+        """Step 3: in the order of the lines, or by replanning all work."""
         state = self._state
         replans = state.ordering.replans and self.settings.preempt
         if replans or not state.waiting.count:
@@ -169,22 +192,6 @@ class Scheduler:
                 self._walk.run()
             if state.suspended:
                 resume_suspended(state, self._claims, self._migrations, Priority.LOW)
-
-    def _end_overdue(self) -> None:
-        """Step 1 of the cycle."""
-        state = self._state
-        while state.deadlines and state.deadlines[0][0] <= state.now:
-            _, job, attempt = heapq.heappop(state.deadlines)
-            record = state.running.get(job)
-            if record is None or record.attempt != attempt or record.stop_trigger is not None:
-                continue
-            limit_s = record.job.time_limit_s or 0.0
-            if record.service_s(state.now) + 1e-6 >= limit_s:
-                for task in record.tasks:
-                    task.detail = f"it reached its time limit of {seconds_text(limit_s)}"
-                state.stop(record, Trigger.ENDED_BADLY, Cause.TIME_LIMIT)
-            else:  # it was suspended for a while
-                state.watch_deadline(record)
 
     def next_wakeup(self, now: float) -> float | None:
         """The instant at which a cycle is worth running although no event arrives; None when there is none."""

@@ -138,7 +138,8 @@ def give(plain: dict[str, Any], state: State, placer: Placer, claims: Claims, ev
     state.next_decision, state.next_sequence = plain["next_decision"], plain["next_sequence"]
     _give_places(plain, state, event_handlers)
     _give_experience(plain, state, placer)
-    _give_jobs(plain, state)
+    with state.journal.transaction():
+        _give_jobs(plain, state)
     state.outbox = [from_plain(item) for item in plain["outbox"]]
     state.pending = {decision.id: decision for decision in map(from_plain, plain["pending"])}
     state.protects = plain["protects"]
@@ -182,7 +183,6 @@ def _give_experience(plain: dict[str, Any], state: State, placer: Placer) -> Non
 
 def _give_jobs(plain: dict[str, Any], state: State) -> None:
     """Jobs with what they hold, which takes it from the ledger and from quotas again."""
-    state.journal.begin()
     for item in plain["jobs"]:
         record = _record(state, item)
         state.jobs[record.id] = record
@@ -199,7 +199,6 @@ def _give_jobs(plain: dict[str, Any], state: State) -> None:
         state.limits.count(record, 1)
         if record.id in enrolled:
             state.enroll(record)
-    state.journal.commit()
 
 
 def _give_claims(plain: dict[str, Any], state: State, claims: Claims) -> None:

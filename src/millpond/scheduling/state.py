@@ -112,6 +112,7 @@ class State:
         Raises:
             InvalidInputError: it names more kinds of extra resources than the ledger has room to count.
         """
+        self.journal.require_no_trial()
         record = self.new_record(job, self.next_sequence, self.now)
         self.cluster.words.shapes_of(record.demand)
         self.next_sequence += 1
@@ -134,6 +135,7 @@ class State:
 
         Nor does one that people suspended and that lost its run: it waits until they resume it.
         """
+        self.journal.require_no_trial()
         if record.is_parked or (record.job.windows and not self.is_in_window(record)):
             return
         record.key, record.displaces_above, _ = self.ordering.line_up(record, self.now)
@@ -235,7 +237,8 @@ class State:
     # ---- starting -----------------------------------------------------------------------------------------------
 
     def start(self, record: JobRecord, placed: Sequence[tuple[TaskRecord, Holding]], cause: Cause) -> Start:
-        """Commit a start whose holdings and queue charge are already taken in the open transaction."""
+        """Commit a start whose holdings and queue charge are already taken."""
+        self.journal.require_no_trial()
         joins = record.id in self.running
         if not joins:
             self.waiting.remove(record)
@@ -323,6 +326,7 @@ class State:
 
     def decide_fate(self, record: JobRecord, trigger: Trigger, cause: Cause) -> None:
         """Decide what becomes of the tasks of a run once they have ended: nothing joins it, or is asked of it, now."""
+        self.journal.require_no_trial()
         if record.stop_trigger is None or trigger is not Trigger.ENDED_FOR_RETRY:
             record.stop_trigger, record.stop_cause = trigger, cause
         self.roster.remove(record)
@@ -331,6 +335,7 @@ class State:
 
     def release(self, record: JobRecord, task: TaskRecord) -> None:
         """A task holds nothing any more."""
+        self.journal.require_no_trial()
         if task.vacating is not None:
             self.cluster.change(task.vacating, HoldState.NOTHING)
             task.vacating = None
@@ -344,6 +349,7 @@ class State:
 
     def close_run(self, record: JobRecord) -> None:
         """No task of the job holds anything any more: the run is over; the job waits again or has ended."""
+        self.journal.require_no_trial()
         if record.started_at is not None or record.id in self.suspended:
             record.failed_starts = 0  # what was refused was growth, not this run
         self.limits.count(record, -1)
@@ -448,6 +454,7 @@ class State:
 
     def emit(self, decision: Decision) -> None:
         """Take a decision: the next cycle hands it out, and then it waits for the engine's answer."""
+        self.journal.require_no_trial()
         self.pending[decision.id] = decision
         self.outbox.append(decision)
 

@@ -1,4 +1,4 @@
-"""Where a job goes: all its tasks or none, tried on the ledger within a transaction.
+"""Where a job goes: all its tasks or none, tried on the ledger.
 
 Single tasks take the best node by the chosen score. Gangs go largest task first; gangs of whole nodes take the tightest
 single rack, else the fewest racks; a gang that must or should lie together is tried rack by rack or node by node first.
@@ -231,7 +231,7 @@ class Placer:
 
 
 class _Taking:
-    """A gang's trial: what it takes, in the cluster's open transaction."""
+    """A gang's trial: what it takes."""
 
     def __init__(self, placer: Placer) -> None:
         self._placer = placer

@@ -92,7 +92,7 @@ def _lay_out(state: State, placer: Placer, ahead: list[JobRecord], *, cautious: 
 class _Timeline:
     """What happens by itself on the ledger, from end to end of work, and as nodes close and open.
 
-    All of it in a transaction that is rolled back.
+    All of it in a trial that is rolled back.
     """
 
     def __init__(self, state: State, *, cautious: bool) -> None:

@@ -1,7 +1,7 @@
 """Why not me, and when? The reason a job waits, with numbers, a remedy that was tried, and an estimate.
 
 The cycle stores nothing about jobs that wait; this looks when somebody asks. Every remedy offered has been tried on the
-ledger, in a transaction that was rolled back, with the quotas in force.
+ledger, in a trial that was rolled back, with the quotas in force.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ def frozen_in_the_way(state: State, record: JobRecord, fits: Callable[[], bool])
     """A job that was halted on request, and without whose device memory the waiting one would find room.
 
     Args:
-        fits: whether the waiting one finds room now; asked in a transaction that is rolled back.
+        fits: whether the waiting one finds room now; asked in a trial that is rolled back.
     """
     frozen = (
         other

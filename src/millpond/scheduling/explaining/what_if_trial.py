@@ -1,4 +1,4 @@
-"""Would it start now? A job, or a variant of it, tried on the ledger in a transaction that is rolled back."""
+"""Would it start now? A job, or a variant of it, tried on the ledger and rolled back."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from dataclasses import replace
 import numpy as np
 
 from millpond.model.decisions import Migrate, Resume
-from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError
+from millpond.model.errors import ConflictError, InvalidInputError, MillpondError, NotFoundError
 from millpond.model.events import MigrateRequested
 from millpond.model.reasons import Cause
 from millpond.model.states import JobState, TaskState
@@ -51,6 +51,15 @@ class Migrations:
             InvalidInputError: the job has no cards, or another number of them was named.
             ConflictError: it does not run, or cannot go there, or would lose its work and nobody said that it may.
         """
+        placer = self._placer
+        lots, stale = placer.selector.rounds, placer.tables_stale
+        try:
+            self._migrate(event)
+        except MillpondError:  # what was tried in vain draws no lots, and leaves the tables due that were
+            placer.selector.rounds, placer.tables_stale = lots, stale
+            raise
+
+    def _migrate(self, event: MigrateRequested) -> None:
         record = self._movable(event.job)
         target = resolve(self._state.cluster, record, event.to)
         hindrance = event.fixed or self._move_live(record, target, event)

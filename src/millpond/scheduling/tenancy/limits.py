@@ -49,6 +49,7 @@ class AccountLimitUsage:
         Args:
             running: all jobs that hold something, with what they hold; read when counting begins.
         """
+        self._journal.require_no_trial()
         begins = not self.in_force
         account = (limit.user, limit.queue)
         if limit == Limit(*account):

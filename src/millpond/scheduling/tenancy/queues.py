@@ -1,7 +1,7 @@
 """The queue tree: what each queue is promised, what it may not exceed, and what it uses.
 
-Usage is charged along the path from a leaf to the root, inside the journal's transaction, so a trial placement is
-charged and uncharged with the ledger.
+Usage is charged along the path from a leaf to the root, and recorded in the journal, so a trial placement is charged
+and uncharged with the ledger.
 """
 
 from __future__ import annotations
@@ -66,6 +66,7 @@ class QueueTree:
         Raises:
             InvalidInputError: the parent is unknown, or another than before.
         """
+        self.journal.require_no_trial()
         self._define(queue)
         self.has_guarantees = any(node.queue.guarantee.gpu_milli > 0 for node in self.by_name.values())
         self.has_bounds = any(node.queue.limit is not None or not node.queue.borrows for node in self.by_name.values())
