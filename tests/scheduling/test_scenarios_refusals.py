@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from worlds import World, machine, single
+from ledgers import check_everything
+from worlds import World, asks, gang, machine, single
 
 from millpond.model.errors import ConflictError, InvalidInputError, MillpondError, NotFoundError
 from millpond.model.events import (
@@ -12,6 +13,7 @@ from millpond.model.events import (
     Ended,
     Event,
     JobSubmitted,
+    NodeJoined,
     NodeLost,
     Refused,
     ResumeRequested,
@@ -20,11 +22,20 @@ from millpond.model.events import (
 )
 from millpond.model.states import Outcome
 
+NINE = tuple((f"extra-{number}", 1) for number in range(9))
 WRONG: list[tuple[str, Event, type[MillpondError]]] = [
     ("a job id that is taken", JobSubmitted(5.0, single("runs")), ConflictError),
     ("a job id that an ended job had", JobSubmitted(5.0, single("over")), ConflictError),
     ("a queue that is not there", JobSubmitted(5.0, single("new", queue="nowhere")), InvalidInputError),
     ("a queue that has queues below it", JobSubmitted(5.0, single("new", queue="root")), InvalidInputError),
+    (
+        "more extra resources than a cluster has",
+        JobSubmitted(5.0, gang("new", 1, asks(1, extras=NINE))),
+        InvalidInputError,
+    ),
+    ("a new node with as many", NodeJoined(5.0, machine("m", 1, extras=NINE)), InvalidInputError),
+    ("a known node with as many", NodeJoined(5.0, machine("n", 1, cpu_milli=1, extras=NINE)), InvalidInputError),
+    ("other cards with as many", NodeJoined(5.0, machine("n", 2, extras=NINE)), InvalidInputError),
     ("stopping an unknown job", StopRequested(5.0, "nobody"), NotFoundError),
     ("suspending an unknown job", SuspendRequested(5.0, "nobody"), NotFoundError),
     ("suspending a job that waits", SuspendRequested(5.0, "waits"), ConflictError),
@@ -47,6 +58,7 @@ def test_what_cannot_be_is_refused_and_changes_nothing(what: str, event: Event, 
         world.core.handle(event)
     assert caught.value.cause
     assert world.core.snapshot() == before
+    check_everything(world.core)
 
 
 IGNORED: list[tuple[str, Event]] = [

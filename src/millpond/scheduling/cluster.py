@@ -93,8 +93,7 @@ class Cluster:
     def add_node(self, node: Node) -> int:
         """Enter a node that is not there; return its index."""
         self.journal.require_no_trial()
-        for name, _ in node.extras:
-            self.words.extra(name)
+        self.words.enter_extras(name for name, _ in node.extras)
         amounts = dict(node.extras)
         pool = self.pools.get(node.pool) or self.pools.setdefault(node.pool, Pool(node.pool))
         index = self.arrays.append_node(
@@ -131,14 +130,13 @@ class Cluster:
         if old is None or [d.uuid for d in old.devices] != [d.uuid for d in node.devices]:
             raise InconsistentStateError(f"node {node.name!r} was updated with other devices")
         arrays = self.arrays
+        self.words.enter_extras(name for name, _ in node.extras)
         pool = self.pools.setdefault(node.pool, Pool(node.pool))
         old_pool = self.pools[old.pool]
         arrays.cpu_free_milli[index] += pool.cpu_capacity_milli(node) - old_pool.cpu_capacity_milli(old)
         arrays.memory_free_mib[index] += node.memory_mib - old.memory_mib
         arrays.swap_free_mib[index] += node.swap_mib - old.swap_mib
         before, after = dict(old.extras), dict(node.extras)
-        for name in after:
-            self.words.extra(name)
         for column, name in enumerate(self.words.extras.names):
             arrays.extra_free[index, column] += after.get(name, 0) - before.get(name, 0)
         arrays.rack[index] = self.words.racks.number(f"{node.zone_name}/{node.rack_name}")

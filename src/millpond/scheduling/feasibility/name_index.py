@@ -46,7 +46,7 @@ class NameIndex:
 
     Attributes:
         models: of devices; ``model`` gives new ones their numbers.
-        extras: named extra resources; ``extra`` gives new ones their numbers.
+        extras: named extra resources; ``enter_extras`` gives new ones their numbers.
     """
 
     def __init__(self) -> None:
@@ -89,18 +89,21 @@ class NameIndex:
         for model in models:
             self.model(model)
 
-    def extra(self, name: str) -> int:
-        """The number of an extra resource.
+    def enter_extras(self, names: Iterable[str]) -> None:
+        """Give numbers to extra resources.
 
         Raises:
-            InvalidInputError: it is one more than a cluster can have.
+            InvalidInputError: they are more than a cluster can have; none has got a number.
         """
-        if self.extras.known(name) is None and len(self.extras.names) >= EXTRA_LIMIT:
+        fresh = [name for name in dict.fromkeys(names) if self.extras.known(name) is None]
+        room = EXTRA_LIMIT - len(self.extras.names)
+        if len(fresh) > room:
             raise InvalidInputError(
-                f"extra resource {name!r} is one more than the {EXTRA_LIMIT} a cluster can name",
+                f"extra resource {fresh[room]!r} is one more than the {EXTRA_LIMIT} a cluster can name",
                 "use fewer kinds of extra resources",
             )
-        return self.extras.number(name)
+        for name in fresh:
+            self.extras.number(name)
 
     def shape_of(self, request: TaskRequest, pool: str) -> Shape:
         """The request as kernels want it; equal requests give the same object."""
@@ -124,8 +127,7 @@ class NameIndex:
             numbers = {self.models.known(model) for model in request.models}
             mask = sum(1 << number for number in numbers if number is not None)
         wanted = dict(request.extras)
-        for name in wanted:
-            self.extra(name)
+        self.enter_extras(wanted)
         piece = request.slice
         return Shape(
             cpu_milli=request.cpu_milli,

@@ -113,6 +113,7 @@ class Nodes:
     def _replace_node(self, node: Node, old_index: int) -> None:
         """A node came back with other devices: move what still has its devices, the rest has lost them."""
         cluster = self._state.cluster
+        cluster.words.enter_extras(name for name, _ in node.extras)
         moving = self._tasks_on(old_index)
         uuids = {id(task): [cluster.device_ids[d] for d in task.holding.devices] for _, task in moving if task.holding}
         left = {id(task): [cluster.device_ids[d] for d in task.vacating.devices] for _, task in moving if task.vacating}
