@@ -23,8 +23,8 @@ from typing import Any
 from cases import CASES, MURI, PHILLY, Case, Policy, arguments_of, find, scenario
 from millpond.simulation import queueing
 from millpond.simulation.kernel import World
+from millpond.simulation.results.summaries import queueing_summary
 from millpond.simulation.scenario import read_world
-from millpond.simulation.summaries import queueing_summary
 from reporting import Table, command_line, emit, note, program, verdict
 
 PEERS = {

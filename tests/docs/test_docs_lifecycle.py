@@ -11,9 +11,9 @@ from millpond.model.devices import Device
 from millpond.model.nodes import Node
 from millpond.model.resources import SliceRequest, TaskRequest
 from millpond.model.states import JobState, Outcome, TaskState
-from millpond.scheduling.cluster import Cluster
-from millpond.scheduling.holdings import HoldState
-from millpond.scheduling.journal import Journal
+from millpond.scheduling.ledger.cluster import Cluster
+from millpond.scheduling.ledger.holdings import HoldState
+from millpond.scheduling.ledger.journal import Journal
 from millpond.scheduling.lifecycle import TRANSITIONS, is_retried, job_state
 
 PAGE = DOCS / "lifecycle.md"

@@ -19,9 +19,9 @@ from millpond.scheduling.settings import PreemptionCost
 from millpond.simulation.clusters import uniform_cluster
 from millpond.simulation.costs import Costs
 from millpond.simulation.engine import NEVER, SimulatedEngine
-from millpond.simulation.history import history_of
 from millpond.simulation.kernel import Simulation, World
 from millpond.simulation.log import replay_log
+from millpond.simulation.results.history import history_of
 from millpond.simulation.trace import TraceJob, Workload, gang_roles
 
 

@@ -13,12 +13,18 @@ from millpond.model.resources import SliceRequest, TaskRequest
 from millpond.model.workloads import Job
 from millpond.simulation.clusters import uniform_cluster
 from millpond.simulation.costs import Costs
-from millpond.simulation.fairness import jain_index, tenant_shares
-from millpond.simulation.fragmentation import FreeRoom, Mix, fragmentation_at, mean_fragmentation_percent, popular_mix
-from millpond.simulation.history import History, history_of
 from millpond.simulation.kernel import Simulation, World
-from millpond.simulation.metrics import measure
-from millpond.simulation.series import allocation, queue_length, steps
+from millpond.simulation.results.fairness import jain_index, tenant_shares
+from millpond.simulation.results.fragmentation import (
+    FreeRoom,
+    Mix,
+    fragmentation_at,
+    mean_fragmentation_percent,
+    popular_mix,
+)
+from millpond.simulation.results.history import History, history_of
+from millpond.simulation.results.metrics import measure
+from millpond.simulation.results.series import allocation, queue_length, steps
 from millpond.simulation.trace import TraceJob, Workload, gang_roles
 
 # On four cards: a holds all of them 0..100; b and c wait, then run side by side 100..150 and 100..180.

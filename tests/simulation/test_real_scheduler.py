@@ -14,9 +14,9 @@ from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.settings import ORDERINGS, PreemptionCost, Settings
 from millpond.simulation.clusters import uniform_cluster
 from millpond.simulation.costs import Costs
-from millpond.simulation.history import history_of
 from millpond.simulation.kernel import KNOWLEDGE, Simulation, World
 from millpond.simulation.log import replay_log
+from millpond.simulation.results.history import history_of
 from millpond.simulation.scenario import PREEMPTIVE_ORDERINGS
 from millpond.simulation.synthetic import SyntheticOptions, synthesise
 from millpond.simulation.trace import TraceJob, Workload, gang_roles

@@ -13,7 +13,7 @@ from millpond.model.resources import Amount
 from millpond.model.states import JobState, Outcome, TaskState
 from millpond.model.workloads import Job
 from millpond.scheduling.feasibility.request_classes import RequestClass
-from millpond.scheduling.holdings import Holding, HoldState, counted
+from millpond.scheduling.ledger.holdings import Holding, HoldState, counted
 from millpond.scheduling.lifecycle import Trigger, advance, job_state
 
 BY_REQUEST = "request"

@@ -39,7 +39,7 @@ from millpond.scheduling.cycle.job_placement import Placer
 from millpond.scheduling.cycle.replanning import Replanner
 from millpond.scheduling.cycle.reservations import Reserver
 from millpond.scheduling.elastic.growth import grow_all, resume_suspended
-from millpond.scheduling.event_handlers import EventHandlers
+from millpond.scheduling.event_handling.event_handlers import EventHandlers
 from millpond.scheduling.explaining.explainer import Explainer
 from millpond.scheduling.lifecycle import Trigger
 from millpond.scheduling.migration.migrations import Migrations

@@ -19,8 +19,8 @@ from millpond.model.states import Outcome, TaskState
 from millpond.scheduling.cycle.claims import Claim, Claims
 from millpond.scheduling.cycle.job_placement import Placer
 from millpond.scheduling.cycle.reservations import Reservation
-from millpond.scheduling.event_handlers import EventHandlers
-from millpond.scheduling.holdings import Holding, HoldState
+from millpond.scheduling.event_handling.event_handlers import EventHandlers
+from millpond.scheduling.ledger.holdings import Holding, HoldState
 from millpond.scheduling.lifecycle import Trigger
 from millpond.scheduling.migration.device_moves import devices_alone
 from millpond.scheduling.ordering.base import NEVER

@@ -18,11 +18,11 @@ from millpond.model.resources import Amount
 from millpond.model.states import JobState, TaskState
 from millpond.model.tenants import Limit
 from millpond.model.workloads import Job
-from millpond.scheduling.cluster import Cluster
 from millpond.scheduling.cycle.waiting_lines import WaitingLines
 from millpond.scheduling.feasibility.request_classes import RequestClasses
-from millpond.scheduling.holdings import Holding, HoldState
-from millpond.scheduling.journal import Journal
+from millpond.scheduling.ledger.cluster import Cluster
+from millpond.scheduling.ledger.holdings import Holding, HoldState
+from millpond.scheduling.ledger.journal import Journal
 from millpond.scheduling.lifecycle import Trigger
 from millpond.scheduling.nodes.cordon import Cordons
 from millpond.scheduling.ordering.base import NEVER, Ordering

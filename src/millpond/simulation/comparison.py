@@ -14,8 +14,8 @@ from typing import Any
 from millpond.model.errors import UnavailableError
 from millpond.simulation import queueing
 from millpond.simulation.report.figures import Figures, packing_figures, queueing_figures
+from millpond.simulation.results.summaries import packing_summary, queueing_summary
 from millpond.simulation.scenario import Scenario, read_packing, read_world
-from millpond.simulation.summaries import packing_summary, queueing_summary
 
 
 @dataclass(frozen=True, slots=True)

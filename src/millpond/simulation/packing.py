@@ -18,8 +18,8 @@ from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.settings import Settings
 from millpond.simulation.clusters import capacity_milli
 from millpond.simulation.core import make_scheduler
-from millpond.simulation.fragmentation import FreeRoom, popular_mix, task_counts
 from millpond.simulation.kernel_warmup import warm_up
+from millpond.simulation.results.fragmentation import FreeRoom, popular_mix, task_counts
 from millpond.simulation.trace import Workload, admissible
 
 CHECKPOINTS = (95, 100, 130)

@@ -10,10 +10,10 @@ from millpond.forecasting.accuracy import Accuracy, accuracy
 from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.settings import Settings
 from millpond.simulation.core import make_scheduler
-from millpond.simulation.history import History, history_of
 from millpond.simulation.kernel import Simulation, World
 from millpond.simulation.kernel_warmup import warm_up
-from millpond.simulation.metrics import Metrics, measure
+from millpond.simulation.results.history import History, history_of
+from millpond.simulation.results.metrics import Metrics, measure
 from millpond.simulation.trace import admissible
 
 

@@ -20,7 +20,7 @@ from millpond.scheduling.cycle.reservations import Reserver
 from millpond.scheduling.cycle.waiting_lines import LineKey
 from millpond.scheduling.elastic.gang_sizes import is_enough
 from millpond.scheduling.elastic.growth import grow, in_order
-from millpond.scheduling.holdings import HoldState
+from millpond.scheduling.ledger.holdings import HoldState
 from millpond.scheduling.lifecycle import Trigger
 from millpond.scheduling.reclaiming.plans import Planner
 from millpond.scheduling.reclaiming.searching import Plan

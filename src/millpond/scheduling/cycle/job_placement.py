@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from millpond.model.topology import Level
 from millpond.model.workloads import Job
-from millpond.scheduling.cluster import Cluster
 from millpond.scheduling.elastic.gang_sizes import most_tasks
-from millpond.scheduling.holdings import Holding, HoldState
+from millpond.scheduling.ledger.cluster import Cluster
+from millpond.scheduling.ledger.holdings import Holding, HoldState
 from millpond.scheduling.placement.arrays import Int64Array
 from millpond.scheduling.placement.gangs import place_gang
 from millpond.scheduling.placement.kernels import KernelSet, interpreted

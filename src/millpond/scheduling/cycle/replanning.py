@@ -23,7 +23,7 @@ from millpond.model.resources import CARD_MILLI
 from millpond.model.states import JobState, TaskState
 from millpond.scheduling.cycle.job_placement import NodeMask, Placed, Placer
 from millpond.scheduling.elastic.gang_sizes import spare_tasks
-from millpond.scheduling.holdings import HoldState
+from millpond.scheduling.ledger.holdings import HoldState
 from millpond.scheduling.lifecycle import Trigger
 from millpond.scheduling.nodes.topology_groups import required_groups
 from millpond.scheduling.placement.arrays import Int64Array

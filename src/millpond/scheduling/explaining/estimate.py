@@ -18,7 +18,7 @@ import numpy as np
 from millpond.model import windows
 from millpond.model.reasons import StartEstimate
 from millpond.scheduling.cycle.job_placement import NodeMask, Placer
-from millpond.scheduling.holdings import Holding, HoldState
+from millpond.scheduling.ledger.holdings import Holding, HoldState
 from millpond.scheduling.nodes.cordon import stays_until
 from millpond.scheduling.ordering.base import NEVER
 from millpond.scheduling.records import BY_REQUEST, JobRecord

@@ -12,7 +12,7 @@ from millpond.model.amounts import memory_text
 from millpond.model.decisions import SuspendMode
 from millpond.model.devices import DeviceHealth
 from millpond.model.reasons import Cause, Reason, Remedy
-from millpond.scheduling.holdings import HoldState
+from millpond.scheduling.ledger.holdings import HoldState
 from millpond.scheduling.records import BY_REQUEST, JobRecord
 from millpond.scheduling.state import State
 from millpond.scheduling.suspension.suspension import BY_REST, gives_up_at, is_suspending, may_vacate

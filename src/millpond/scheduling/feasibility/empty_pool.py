@@ -11,9 +11,9 @@ from millpond.model.devices import DeviceHealth
 from millpond.model.nodes import Node, Pool
 from millpond.model.topology import Level
 from millpond.model.workloads import Job, Role
-from millpond.scheduling.cluster import Cluster
 from millpond.scheduling.cycle.job_placement import Placer
-from millpond.scheduling.journal import Journal
+from millpond.scheduling.ledger.cluster import Cluster
+from millpond.scheduling.ledger.journal import Journal
 from millpond.scheduling.placement.arrays import Int64Array
 from millpond.scheduling.placement.gangs import by_rack
 from millpond.scheduling.placement.kernels import KernelSet

@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from millpond.model.devices import Device, DeviceHealth
-from millpond.scheduling.cluster import Cluster
 from millpond.scheduling.cycle.job_placement import Placer
-from millpond.scheduling.holdings import Holding, HoldState
+from millpond.scheduling.ledger.cluster import Cluster
+from millpond.scheduling.ledger.holdings import Holding, HoldState
 from millpond.scheduling.placement.shapes import Shape
 
 

@@ -24,7 +24,7 @@ from millpond.model.states import JobState, TaskState
 from millpond.model.workloads import CheckpointMode
 from millpond.scheduling.cycle.claims import Claim, Claims
 from millpond.scheduling.cycle.job_placement import Placed, Placer
-from millpond.scheduling.holdings import Holding, HoldState
+from millpond.scheduling.ledger.holdings import Holding, HoldState
 from millpond.scheduling.lifecycle import Trigger
 from millpond.scheduling.migration import device_moves
 from millpond.scheduling.migration.targets import MigrationTarget, devices_of, holders, resolve

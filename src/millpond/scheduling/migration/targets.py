@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from millpond.model.devices import DeviceHealth
 from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError
-from millpond.scheduling.cluster import Cluster
+from millpond.scheduling.ledger.cluster import Cluster
 from millpond.scheduling.records import JobRecord, TaskRecord
 
 

@@ -24,7 +24,7 @@ from millpond.model.codec import from_plain, to_plain
 from millpond.model.errors import ConflictError
 from millpond.model.nodes import Cordon
 from millpond.model.workloads import CheckpointMode
-from millpond.scheduling.cluster import Cluster
+from millpond.scheduling.ledger.cluster import Cluster
 from millpond.scheduling.ordering.base import NEVER, Ordering, debt_s
 from millpond.scheduling.placement.arrays import NodeMask
 from millpond.scheduling.records import JobRecord

@@ -9,11 +9,11 @@ from millpond.model.devices import DeviceHealth
 from millpond.model.nodes import Node
 from millpond.model.states import Outcome
 from millpond.scheduling.cycle.job_placement import Placer
-from millpond.scheduling.holdings import HoldState
+from millpond.scheduling.event_handling.task_completion import TaskCompletion
+from millpond.scheduling.ledger.holdings import HoldState
 from millpond.scheduling.migration.migrations import Migrations
 from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.state import State
-from millpond.scheduling.task_completion import TaskCompletion
 
 LOAD_HALF_LIFE_S = 300.0
 """Measured node load is remembered with this half-life."""

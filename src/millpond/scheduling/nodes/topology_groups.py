@@ -6,8 +6,8 @@ import numpy as np
 
 from millpond.model.topology import Level
 from millpond.model.workloads import Job
-from millpond.scheduling.cluster import Cluster
 from millpond.scheduling.cycle.job_placement import Placed
+from millpond.scheduling.ledger.cluster import Cluster
 from millpond.scheduling.placement.arrays import Int64Array, NodeMask
 
 

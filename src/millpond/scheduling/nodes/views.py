@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from millpond.model.devices import Device
 from millpond.model.nodes import Cordon, Node
 from millpond.model.tenants import ROOT_QUEUE, Queue
-from millpond.scheduling.holdings import HoldState
+from millpond.scheduling.ledger.holdings import HoldState
 from millpond.scheduling.state import State
 
 

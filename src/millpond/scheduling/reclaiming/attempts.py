@@ -9,7 +9,7 @@ import numpy as np
 
 from millpond.model.reasons import Cause
 from millpond.scheduling.cycle.job_placement import NodeMask, Placed
-from millpond.scheduling.holdings import HoldState
+from millpond.scheduling.ledger.holdings import HoldState
 from millpond.scheduling.reclaiming.roster import FloatArray
 from millpond.scheduling.reclaiming.shrink import ShrinkPart
 from millpond.scheduling.records import JobRecord, TaskRecord

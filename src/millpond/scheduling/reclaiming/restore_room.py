@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from millpond.model.reasons import Cause
 from millpond.model.states import JobState
 from millpond.scheduling.cycle.claims import Claim, Claims
-from millpond.scheduling.holdings import HoldState
+from millpond.scheduling.ledger.holdings import HoldState
 from millpond.scheduling.reclaiming.roster import SLOT_PROTECTED_UNTIL
 from millpond.scheduling.reclaiming.suspend_instead import ask_to_leave, soften
 from millpond.scheduling.records import JobRecord

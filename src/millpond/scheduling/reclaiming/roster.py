@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from millpond.model.workloads import Priority
 from millpond.scheduling.feasibility.name_index import EXTRA_LIMIT
-from millpond.scheduling.holdings import Holding
+from millpond.scheduling.ledger.holdings import Holding
 from millpond.scheduling.placement.arrays import Int64Array, cells_of
 from millpond.scheduling.records import JobRecord
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from millpond.model.decisions import SuspendMode
 from millpond.model.reasons import Cause
-from millpond.scheduling.holdings import Holding
+from millpond.scheduling.ledger.holdings import Holding
 from millpond.scheduling.lifecycle import Trigger
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from millpond.scheduling.cluster import Cluster
-from millpond.scheduling.holdings import Holding
+from millpond.scheduling.ledger.cluster import Cluster
+from millpond.scheduling.ledger.holdings import Holding
 from millpond.scheduling.records import JobRecord, TaskRecord
 
 NodeMask = NDArray[np.uint8]

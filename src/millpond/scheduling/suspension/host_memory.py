@@ -12,8 +12,8 @@ import numpy as np
 
 from millpond.model.amounts import memory_text
 from millpond.model.workloads import Suspendable
-from millpond.scheduling.cluster import Cluster
-from millpond.scheduling.holdings import Holding
+from millpond.scheduling.ledger.cluster import Cluster
+from millpond.scheduling.ledger.holdings import Holding
 from millpond.scheduling.placement.arrays import WHOLE_CARD_MILLI, Int64Array, NodeMask
 from millpond.scheduling.placement.shapes import MEMORY_BY_SHARE, Shape
 from millpond.scheduling.records import JobRecord

@@ -13,7 +13,7 @@ from millpond.model.decisions import Migrate, Placement, Resume, Suspend, Suspen
 from millpond.model.reasons import Cause
 from millpond.model.resources import Amount
 from millpond.model.states import TaskState
-from millpond.scheduling.holdings import Holding, HoldState
+from millpond.scheduling.ledger.holdings import Holding, HoldState
 from millpond.scheduling.lifecycle import Trigger
 from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.state import State

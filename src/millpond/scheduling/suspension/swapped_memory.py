@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from millpond.scheduling.holdings import Holding
+from millpond.scheduling.ledger.holdings import Holding
 from millpond.scheduling.placement.arrays import ClusterArrays
 
 _NO_BOUND = 2**62

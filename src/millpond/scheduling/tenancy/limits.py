@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from millpond.model.resources import Amount
 from millpond.model.tenants import Limit
 from millpond.model.workloads import Job
-from millpond.scheduling.journal import Journal
+from millpond.scheduling.ledger.journal import Journal
 from millpond.scheduling.records import JobRecord
 
 Account = tuple[str, str]

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from millpond.model.errors import InconsistentStateError, InvalidInputError
 from millpond.model.resources import Amount
 from millpond.model.tenants import DEFAULT_QUEUE, ROOT_QUEUE, Queue
-from millpond.scheduling.journal import Journal
+from millpond.scheduling.ledger.journal import Journal
 
 
 class QueueNode:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from millpond.model.devices import Device
 from millpond.model.resources import Amount
-from millpond.scheduling.holdings import counted
+from millpond.scheduling.ledger.holdings import counted
 from millpond.scheduling.records import JobRecord
 
 

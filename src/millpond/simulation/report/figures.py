@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from millpond.simulation.fairness import tenant_shares
-from millpond.simulation.history import History, Run
 from millpond.simulation.packing import PackingResult
-from millpond.simulation.series import allocation, queue_length
+from millpond.simulation.results.fairness import tenant_shares
+from millpond.simulation.results.history import History, Run
+from millpond.simulation.results.series import allocation, queue_length
 
 BINS = 240
 QUANTILES = 121

@@ -88,8 +88,8 @@ def _compilation() -> Iterator[Progress]:
 
 
 def _pack(scenario: Scenario, done: list[int]) -> dict[str, Any]:
+    from millpond.simulation.results.summaries import packing_summary
     from millpond.simulation.scenario import read_packing
-    from millpond.simulation.summaries import packing_summary
 
     packing = read_packing(scenario)
     _tell_skipped(packing.pods.skipped)
@@ -105,8 +105,8 @@ def _pack(scenario: Scenario, done: list[int]) -> dict[str, Any]:
 def _queue(scenario: Scenario, done: list[int], write_jobs: str | None) -> dict[str, Any]:
     from millpond.simulation.queueing import replay
     from millpond.simulation.readers import native
+    from millpond.simulation.results.summaries import queueing_summary
     from millpond.simulation.scenario import read_world
-    from millpond.simulation.summaries import queueing_summary
 
     world = read_world(scenario)
     if write_jobs is not None:

@@ -10,13 +10,13 @@ from millpond.model.decisions import Decision, Migrate, Resume, Start, Suspend
 from millpond.model.events import ALL_TASKS, Confirmed, Ended, Kept, Refused
 from millpond.model.reasons import Cause
 from millpond.model.states import Outcome, TaskState
+from millpond.scheduling.event_handling.task_completion import TaskCompletion
 from millpond.scheduling.lifecycle import Trigger
 from millpond.scheduling.migration.migrations import Migrations
 from millpond.scheduling.nodes.nodes import Nodes
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import ACTIVE, State
 from millpond.scheduling.suspension import suspension
-from millpond.scheduling.task_completion import TaskCompletion
 
 
 class EngineEvents:

@@ -20,8 +20,8 @@ from millpond.model.nodes import DEFAULT_POOL, Node, Pool
 from millpond.model.resources import CARD_MILLI
 from millpond.model.topology import LINK_MAPS
 from millpond.scheduling.feasibility.name_index import EXTRA_LIMIT, NameIndex
-from millpond.scheduling.holdings import Holding, HoldState
-from millpond.scheduling.journal import Journal
+from millpond.scheduling.ledger.holdings import Holding, HoldState
+from millpond.scheduling.ledger.journal import Journal
 from millpond.scheduling.placement.arrays import ClusterArrays
 from millpond.scheduling.placement.links import LinkTables
 from millpond.scheduling.placement.shapes import Shape

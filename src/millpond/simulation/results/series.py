@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from millpond.simulation.history import Floats, History
+from millpond.simulation.results.history import Floats, History
 
 
 @dataclass(frozen=True, slots=True)

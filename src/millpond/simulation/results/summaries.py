@@ -6,11 +6,11 @@ import math
 from dataclasses import asdict, replace
 from typing import Any
 
-from millpond.simulation.fragmentation import mean_fragmentation_percent
 from millpond.simulation.kernel import World
-from millpond.simulation.metrics import Spread
 from millpond.simulation.packing import PackingResult, one_by_one
 from millpond.simulation.queueing import QueueingResult
+from millpond.simulation.results.fragmentation import mean_fragmentation_percent
+from millpond.simulation.results.metrics import Spread
 from millpond.simulation.scenario import SYNTHETIC_FORMAT, Packing, Scenario
 
 _PARTS = (("avg", "mean"), ("median", "median"), ("p99", "p99"), ("max", "max"))

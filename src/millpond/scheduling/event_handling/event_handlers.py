@@ -12,10 +12,11 @@ from millpond.model.decisions import SuspendMode
 from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError
 from millpond.model.reasons import Cause
 from millpond.model.states import JobState, TaskState
-from millpond.scheduling.clock_jumps import skip
 from millpond.scheduling.cycle.job_placement import Placer
 from millpond.scheduling.elastic.resizing import resize, rest
-from millpond.scheduling.engine_events import EngineEvents
+from millpond.scheduling.event_handling.clock_jumps import skip
+from millpond.scheduling.event_handling.engine_events import EngineEvents
+from millpond.scheduling.event_handling.task_completion import TaskCompletion
 from millpond.scheduling.lifecycle import Trigger
 from millpond.scheduling.migration.migrations import Migrations
 from millpond.scheduling.nodes.drain import close_node, open_node
@@ -23,7 +24,6 @@ from millpond.scheduling.nodes.nodes import Nodes
 from millpond.scheduling.records import BY_REQUEST, JobRecord, refuse_kept
 from millpond.scheduling.state import State
 from millpond.scheduling.suspension import suspension
-from millpond.scheduling.task_completion import TaskCompletion
 
 
 class EventHandlers:

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from millpond.simulation.fairness import jain_index, tenant_shares
-from millpond.simulation.history import Floats, History
-from millpond.simulation.series import allocation
+from millpond.simulation.results.fairness import jain_index, tenant_shares
+from millpond.simulation.results.history import Floats, History
+from millpond.simulation.results.series import allocation
 
 SHORTEST_S = 1.0
 """Durations below this count as this much in slowdowns, which would otherwise have no bound."""

@@ -14,7 +14,7 @@ import numpy as np
 from millpond.model.decisions import Placement
 from millpond.model.nodes import Node
 from millpond.model.resources import TaskRequest
-from millpond.simulation.history import Floats, History
+from millpond.simulation.results.history import Floats, History
 from millpond.simulation.trace import Workload
 
 COVERAGE = 0.95

@@ -1,0 +1,1 @@
+"""What came of a replay: its history, figures of merit, and their summaries."""
