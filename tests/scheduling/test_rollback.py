@@ -21,6 +21,7 @@ from millpond.model.reasons import Cause
 from millpond.model.states import TaskState
 from millpond.model.tenants import Limit, Queue
 from millpond.model.workloads import Job
+from millpond.scheduling import runs
 from millpond.scheduling.lifecycle import Trigger
 from millpond.scheduling.scheduler import Scheduler
 
@@ -100,10 +101,10 @@ def _irreversible(core: Scheduler, job: Job) -> list[Callable[[], object]]:
         lambda: state.set_limit(limit),
         lambda: state.submit(job),
         lambda: state.enqueue(record),
-        lambda: state.start(record, [], Cause.FITS),
-        lambda: state.stop(record, Trigger.ENDED_BADLY, Cause.STOP_REQUESTED),
-        lambda: state.release(record, task),
-        lambda: state.close_run(record),
+        lambda: runs.start(state, record, [], Cause.FITS),
+        lambda: runs.stop(state, record, Trigger.ENDED_BADLY, Cause.STOP_REQUESTED),
+        lambda: runs.release(state, record, task),
+        lambda: runs.close(state, record),
     ]
 
 

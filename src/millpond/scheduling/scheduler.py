@@ -1,21 +1,7 @@
 """The scheduler: events in, decisions out. Pure and deterministic; time is what the caller says it is.
 
-``decide`` is the cycle, and it reads as a list:
-
-1. close and open the nodes, and the windows of jobs, for which it is time; forget what is kept for jobs that wait no
-   longer; end what has reached its time limit; let those line up again whose start had failed;
-2. let suspended work go on where it can and nobody of a higher class waits, who is considered first; ask those to leave
-   its devices who rank below it;
-3. walk the waiting lines in order (``scheduling.cycle.admission_cycle``), running gangs that miss tasks growing when
-   their turn comes. Each job is *admitted* (its queue's limit) and *placed* if there is room that nobody ahead has been
-   promised; else room is made for it by the least disruptive means that is allowed and proved: taking back what was
-   borrowed, ending lower classes, ending work that the ordering puts later; else the first of a pool that is blocked
-   gets a *reservation* so that it cannot starve;
-4. where cards are shared in turns, give the next turns (``scheduling.suspension.time_slicing``); end what has been
-suspended for too long.
-
-Nothing is ended before the whole placement of its successor has been proved on the ledger. While starts are held
-(``events.SchedulingPaused``) nobody grows, nobody is started, and so nobody is asked to leave for anybody.
+``decide`` is the cycle. Nothing is ended before the whole placement of its successor has been proved on the ledger.
+While scheduling is paused (``events.SchedulingPaused``) nothing starts or grows, so nothing is asked to leave for it.
 """
 
 from __future__ import annotations
@@ -32,7 +18,7 @@ from millpond.model.events import Event, PolicyChanged
 from millpond.model.reasons import Cause, Reason
 from millpond.model.tenants import Limit
 from millpond.model.workloads import Job, Priority
-from millpond.scheduling import snapshots
+from millpond.scheduling import runs, snapshots
 from millpond.scheduling.cycle.admission_cycle import AdmissionCycle
 from millpond.scheduling.cycle.claims import Claims
 from millpond.scheduling.cycle.job_placement import Placer
@@ -116,31 +102,31 @@ class Scheduler:
         )
         kernels = self._placer.kernels
         self._state.now = max(self._state.now, event.at)
-        self._state.stop_counting_use()
+        self._state.use_of_all(-1)
         plain = self.snapshot()
         self._assemble(settings)
         self.use_kernels(kernels)
         snapshots.give_anew(plain, self._state, self._placer, self._claims, self._event_handlers)
-        self._state.begin_counting_use()
+        self._state.use_of_all(1)
 
     def decide(self, now: float) -> list[Decision]:
         """Everything that should happen next, as of ``now`` (seconds; never earlier than the last event)."""
         state = self._state
         with state.journal.transaction():
             state.now = max(state.now, now)
-            # 1. What is due by the clock.
+            # 1. What is due: cordons, windows and lending hours, stale claims, time limits, pauses.
             follow_cordons(state)
             follow_hours(state)
             self._claims.prune()
             self._end_overdue()
             state.end_pauses()
-            # 2. Suspended work goes on.
+            # 2. Suspended work goes on where its devices are free, or are left by work that ranks below it.
             if state.suspended:
                 self._resume()
-            # 3. Waiting work starts, and running gangs grow.
+            # 3. Waiting work starts and running gangs grow, in order of the lines or by replanning.
             if not state.holds:
                 self._start_work()
-            # 4. Work on shared cards takes turns, and what has been suspended for too long ends.
+            # 4. Jobs that share devices in turns rotate; what has been suspended for too long ends.
             if state.suspended:
                 self._time_slicing.rotate(Priority.LOW, free_only=False)
                 end_overlong(state)
@@ -161,12 +147,12 @@ class Scheduler:
             if record.service_s(state.now) + 1e-6 >= limit_s:
                 for task in record.tasks:
                     task.detail = f"it reached its time limit of {seconds_text(limit_s)}"
-                state.stop(record, Trigger.ENDED_BADLY, Cause.TIME_LIMIT)
+                runs.stop(state, record, Trigger.ENDED_BADLY, Cause.TIME_LIMIT)
             else:  # it was suspended for a while
                 state.watch_deadline(record)
 
     def _resume(self) -> None:
-        """Step 2: before those that wait, unless they are of a higher class of priority."""
+        """Step 2. Work of a higher class that waits goes first, in step 3."""
         state = self._state
         # While nothing new may start, waiting work is not in the way of suspended work.
         ahead = Priority.LOW if state.holds else state.waiting.highest_class()
@@ -177,7 +163,7 @@ class Scheduler:
             bring_back(state, self._claims, left)
 
     def _start_work(self) -> None:
-        """Step 3: in the order of the lines, or by replanning all work."""
+        """Step 3."""
         state = self._state
         replans = state.ordering.replans and self.settings.preempt
         if replans or not state.waiting.count:

@@ -1,9 +1,9 @@
-"""The walk: from the first job in line to the last, admit, place, make room, reserve.
+"""The admission cycle: from the first job in line to the last, admit, place, make room, reserve.
 
-The walk happens on a trial ledger. Where a plan ends or moves running work, its room counts as free for the rest of the
-walk and its successor as placed, so every job sees the cluster as it will be. If no plan was needed the trial is simply
-kept. If one was, the trial is rolled back: what depends on nobody's departure starts now, the victims are asked to
-leave, and the successors' exact places are claimed until they have.
+It happens on a trial ledger. Where a plan ends or moves running work, its room counts as free for the rest of the cycle
+and its successor as placed, so every job sees the cluster as it will be. If no plan was needed, the trial is kept. Else
+it is rolled back: what needs no departure starts now, the victims are asked to leave, and the exact places of their
+successors are claimed until they have left.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from enum import Enum
 
 from millpond.model.reasons import Cause
 from millpond.model.states import JobState, TaskState
+from millpond.scheduling import runs
 from millpond.scheduling.cycle.claims import Claim, Claims
 from millpond.scheduling.cycle.job_placement import Placed, Placer
 from millpond.scheduling.cycle.reservations import Reserver
@@ -92,8 +93,10 @@ class AdmissionCycle:
         self._blocked: set[str] = set()
 
     def run(self) -> None:
-        """One walk, with its decisions."""
+        """One cycle, with its decisions."""
+        # 1. Claims whose victims have left become starts.
         self._settle_claims()
+        # 2. The lines are walked on a trial ledger, in order of rank; see ``_consider`` for steps 3 to 6.
         journal = self._state.journal
         mark = journal.begin()
         outcome = CycleOutcome([], [], [])
@@ -101,6 +104,7 @@ class AdmissionCycle:
         self._charge_claims(1)
         self._walk(outcome)
         self._claims.end_walk()
+        # 8. Without plans the trial is kept; else it is rolled back, and carried out as far as no departure is needed.
         if not outcome.plans:
             self._charge_claims(-1)
             journal.commit()
@@ -188,6 +192,7 @@ class AdmissionCycle:
                         return
                     continue
                 if record.job.pool not in self._blocked:
+                    # 7. Reserve for the first blocked job of the pool.
                     self._blocked.add(record.job.pool)
                     self._reserve(record)
                     self._claims.bind(record.job.pool)
@@ -230,6 +235,7 @@ class AdmissionCycle:
         claims = self._claims
         if record.id in claims.by_job:
             return AdmissionVerdict.KEPT_OUT
+        # 3. Admit: as many tasks as the limits of its queue and its user allow.
         tasks = None
         if record.elastic or self._bounded:
             tasks = admitted_tasks(self._state, record)
@@ -240,11 +246,14 @@ class AdmissionCycle:
             return AdmissionVerdict.BLOCKED  # most of those who head a line, in most walks
         placed, cause = None, Cause.BACKFILLED if record.job.pool in self._blocked else Cause.FITS
         if has_room:
+            # 4. Hold back: the ordering may keep room for shorter work.
             if self._state.holds_back(record):
                 return AdmissionVerdict.KEPT_OUT
             if self._is_kept_off_as_much(record):
                 return AdmissionVerdict.KEPT_OUT
+            # 5. Place, off the nodes that are claimed or reserved for others or close too soon.
             placed = self._placer.place(record, claims.mask(record), tasks=tasks)
+        # 6. Make room, by the least disruptive rule that allows it.
         if placed is None and len(outcome.plans) < PLANS_PER_CYCLE and self._might_make_room(record):
             plan = self._make_room(record)
             if plan is not None:
@@ -359,7 +368,7 @@ class AdmissionCycle:
                 claims.put(moved.id, Claim(placed, victims, Cause.FITS))
             ask_to_leave(state, plan.leaving, plan.suspended, plan.cause, plan.record.id)
             for victim, tasks in plan.shrunk:
-                state.stop(victim, Trigger.ENDED_FOR_RETRY, Cause.SHRUNK, tasks=tasks, for_job=plan.record.id)
+                runs.stop(state, victim, Trigger.ENDED_FOR_RETRY, Cause.SHRUNK, tasks=tasks, for_job=plan.record.id)
 
     def _charge(self, record: JobRecord, placed: Placed, sign: int = 1) -> None:
         state = self._state
@@ -371,7 +380,7 @@ class AdmissionCycle:
         self._claims.drop(record.id)
         if self._placer.affinities is not None:
             self._placer.affinities.mark(record, placed)
-        self._state.outbox.append(self._state.start(record, placed, cause))
+        self._state.outbox.append(runs.start(self._state, record, placed, cause))
 
 
 def _departures(plans: Sequence[Plan]) -> tuple[tuple[str, int, tuple[int, ...]], ...]:

@@ -21,6 +21,7 @@ from millpond.model.devices import DeviceHealth
 from millpond.model.reasons import Cause
 from millpond.model.resources import CARD_MILLI
 from millpond.model.states import JobState, TaskState
+from millpond.scheduling import runs
 from millpond.scheduling.cycle.job_placement import NodeMask, Placed, Placer
 from millpond.scheduling.elastic.gang_sizes import spare_tasks
 from millpond.scheduling.ledger.holdings import HoldState
@@ -113,7 +114,7 @@ class Replanner:
         journal.rollback(mark)
         if stops:
             for record in stops:
-                state.stop(record, Trigger.ENDED_FOR_RETRY, Cause.PREEMPTED)
+                runs.stop(state, record, Trigger.ENDED_FOR_RETRY, Cause.PREEMPTED)
             return
         for record, placed in starts:
             # Whoever stayed may hold other cards of its node than in the trial, so the cards are chosen again.
@@ -203,7 +204,7 @@ class Replanner:
             journal.rollback(mark)
             if fits:
                 for record in leaving:
-                    self._state.stop(record, Trigger.ENDED_FOR_RETRY, Cause.PREEMPTED)
+                    runs.stop(self._state, record, Trigger.ENDED_FOR_RETRY, Cause.PREEMPTED)
                 return
         for record in incoming:
             placed = self._place_admitted(record)
@@ -230,7 +231,7 @@ class Replanner:
 
     def _start(self, record: JobRecord, placed: Placed) -> None:
         self._charge(record, [task for task, _ in placed], 1)
-        self._state.outbox.append(self._state.start(record, placed, Cause.FITS))
+        self._state.outbox.append(runs.start(self._state, record, placed, Cause.FITS))
 
     def _charge(self, record: JobRecord, tasks: Sequence[TaskRecord], sign: int) -> None:
         self._state.charge(record, record.amount_of(tasks), sign)

@@ -11,6 +11,7 @@ from functools import partial
 
 from millpond.model.reasons import Cause
 from millpond.model.states import JobState
+from millpond.scheduling import runs
 from millpond.scheduling.cycle.claims import Claims
 from millpond.scheduling.cycle.job_placement import Placed, Placer
 from millpond.scheduling.elastic.gang_sizes import first_tasks
@@ -75,4 +76,4 @@ def grow_all(state: State, placer: Placer, claims: Claims) -> None:
         _, record = gangs.pop()
         placed = grow(state, placer, claims, record)
         if placed:
-            state.outbox.append(state.start(record, placed, Cause.FITS))
+            state.outbox.append(runs.start(state, record, placed, Cause.FITS))

@@ -9,6 +9,7 @@ from millpond.model.errors import InvalidInputError, NotFoundError
 from millpond.model.reasons import Cause
 from millpond.model.states import TaskState
 from millpond.model.workloads import Kind
+from millpond.scheduling import runs
 from millpond.scheduling.lifecycle import Trigger
 from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.state import ACTIVE, State
@@ -56,7 +57,7 @@ def resize(state: State, record: JobRecord, role_name: str, desired: int) -> Non
             state.enqueue(record)
         return
     if leaving:
-        state.stop(record, Trigger.ENDED_CANCELLED, Cause.SHRUNK, tasks=leaving)
+        runs.stop(state, record, Trigger.ENDED_CANCELLED, Cause.SHRUNK, tasks=leaving)
     state.watch_growth(record)
     record.refresh()
     if record.slot >= 0:
@@ -90,7 +91,7 @@ def rest(state: State, record: JobRecord, role_name: str, why: str, *, swap: boo
         suspend(state, record, SuspendMode.SWAP, Cause.SCALED_TO_ZERO)
         record.suspended_by = BY_REST
     elif record.id in state.running:
-        state.stop(record, Trigger.ENDED_FOR_RETRY, Cause.SCALED_TO_ZERO)
+        runs.stop(state, record, Trigger.ENDED_FOR_RETRY, Cause.SCALED_TO_ZERO)
     elif record.line:
         state.waiting.remove(record)
         record.line = ()

@@ -10,6 +10,7 @@ from millpond.model.decisions import Decision, Migrate, Resume, Start, Suspend
 from millpond.model.events import ALL_TASKS, Confirmed, Ended, Kept, Refused
 from millpond.model.reasons import Cause
 from millpond.model.states import Outcome, TaskState
+from millpond.scheduling import runs
 from millpond.scheduling.event_handling.task_completion import TaskCompletion
 from millpond.scheduling.lifecycle import Trigger
 from millpond.scheduling.migration.migrations import Migrations
@@ -143,4 +144,4 @@ class EngineEvents:
             for task in record.tasks:
                 task.detail = event.reason
             cause = Cause.DEVICE_FAILED if event.device_fault else Cause.NO_RETURN
-            self._state.stop(record, Trigger.ENDED_FOR_RETRY, cause)
+            runs.stop(self._state, record, Trigger.ENDED_FOR_RETRY, cause)

@@ -12,6 +12,7 @@ from millpond.model.decisions import SuspendMode
 from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError
 from millpond.model.reasons import Cause
 from millpond.model.states import JobState, TaskState
+from millpond.scheduling import runs
 from millpond.scheduling.cycle.job_placement import Placer
 from millpond.scheduling.elastic.resizing import resize, rest
 from millpond.scheduling.event_handling.clock_jumps import skip
@@ -137,7 +138,7 @@ class EventHandlers:
         if record.state.ended:
             return
         if record.id in state.running:
-            state.stop(record, Trigger.ENDED_CANCELLED, Cause.STOP_REQUESTED)
+            runs.stop(state, record, Trigger.ENDED_CANCELLED, Cause.STOP_REQUESTED)
             return
         if record.line:
             state.waiting.remove(record)

@@ -9,6 +9,7 @@ from millpond.model.events import Kept
 from millpond.model.reasons import Cause
 from millpond.model.states import Outcome, TaskState
 from millpond.model.workloads import GangRule
+from millpond.scheduling import runs
 from millpond.scheduling.elastic.gang_sizes import is_enough
 from millpond.scheduling.lifecycle import OWN_FAILURES, Trigger, is_retried
 from millpond.scheduling.records import JobRecord, TaskRecord
@@ -35,7 +36,7 @@ class TaskCompletion:
     ) -> None:
         """Tasks of a run are over: give back what they held, and decide what becomes of the job."""
         for task in tasks:
-            self._state.release(record, task)
+            runs.release(self._state, record, task)
             if task.kept_until is not None:  # its failure is what it has ended by, whatever ended its place
                 task.move(Trigger.ENDED_BADLY)
                 continue
@@ -66,10 +67,10 @@ class TaskCompletion:
         record.failures, record.out_of_memory_failures = _failures(record, failure.outcome)
         task.outcome, task.exit_code, task.detail = failure.outcome, failure.exit_code, failure.detail
         mates = [mate for mate in record.tasks if mate.state in ACTIVE and mate is not task]
-        state.decide_fate(record, Trigger.ENDED_BADLY, Cause.GANG_BROKEN if mates else Cause.KEPT)
+        runs.decide_fate(state, record, Trigger.ENDED_BADLY, Cause.GANG_BROKEN if mates else Cause.KEPT)
         self._fail_idle(record, again=False)
         if mates:
-            state.stop(record, Trigger.ENDED_BADLY, Cause.GANG_BROKEN, tasks=mates)
+            runs.stop(state, record, Trigger.ENDED_BADLY, Cause.GANG_BROKEN, tasks=mates)
         task.kept_until = failure.until
         state.kept[record.id] = record
         record.refresh()
@@ -97,7 +98,7 @@ class TaskCompletion:
         record.failed_starts += 1
         starting = [task for task in tasks if task.state is TaskState.STARTING]
         for task in starting:
-            state.release(record, task)
+            runs.release(state, record, task)
             task.move(Trigger.ENDED_FOR_RETRY)
             task.detail = reason
         if starting:
@@ -119,18 +120,18 @@ class TaskCompletion:
         if not hit:
             return
         if record.kept is not None:
-            self._state.stop(record, Trigger.ENDED_FOR_RETRY, Cause.DEVICE_FAILED)
+            runs.stop(self._state, record, Trigger.ENDED_FOR_RETRY, Cause.DEVICE_FAILED)
             return
         rest = [task for task in _wanted(record, ACTIVE) if task not in hit]
         if not rest or not _goes_on(record, rest):
             for task in record.tasks:
                 task.detail = details[hit[0]]
-            self._state.stop(record, Trigger.ENDED_FOR_RETRY, Cause.DEVICE_FAILED)
+            runs.stop(self._state, record, Trigger.ENDED_FOR_RETRY, Cause.DEVICE_FAILED)
             return
         for task in hit:
             task.detail = details[task]
             task.device_failed = True
-        self._state.stop(record, Trigger.ENDED_FOR_RETRY, Cause.DEVICE_FAILED, tasks=hit)
+        runs.stop(self._state, record, Trigger.ENDED_FOR_RETRY, Cause.DEVICE_FAILED, tasks=hit)
 
     def _ended_unfinished(self, record: JobRecord, tasks: list[TaskRecord], outcome: Outcome) -> None:
         """Move tasks that ended without success: by what was decided for them, else by what they died of."""
@@ -165,7 +166,7 @@ class TaskCompletion:
                 for task in record.tasks:
                     if task.state in ACTIVE:
                         task.detail = "stopped when the work was done"
-                state.stop(record, Trigger.ENDED_WELL, Cause.WORK_DONE)
+                runs.stop(state, record, Trigger.ENDED_WELL, Cause.WORK_DONE)
             record.refresh()
             if record.slot >= 0:
                 state.enroll(record)
@@ -173,7 +174,7 @@ class TaskCompletion:
         if TaskState.QUEUED in states:
             self._dismiss_late(record)
         self._keep_service(record, service_s)
-        state.close_run(record)
+        runs.close(state, record)
 
     def _dismiss_late(self, record: JobRecord) -> None:
         """Tasks of an elastic gang that are not in it at its end are not missed if enough others have succeeded.
@@ -206,7 +207,7 @@ class TaskCompletion:
             else:
                 self._state.watch_growth(record)  # the cycle starts the lost tasks again beside their mates
         else:
-            self._state.stop(record, trigger, Cause.GANG_BROKEN)
+            runs.stop(self._state, record, trigger, Cause.GANG_BROKEN)
             self._fail_idle(record, again)
 
     def _is_retried(

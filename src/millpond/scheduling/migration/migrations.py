@@ -22,6 +22,7 @@ from millpond.model.events import MigrateRequested
 from millpond.model.reasons import Cause
 from millpond.model.states import JobState, TaskState
 from millpond.model.workloads import CheckpointMode
+from millpond.scheduling import runs
 from millpond.scheduling.cycle.claims import Claim, Claims
 from millpond.scheduling.cycle.job_placement import Placed, Placer
 from millpond.scheduling.ledger.holdings import Holding, HoldState
@@ -169,7 +170,7 @@ class Migrations:
 
     def _settle_in(self, record: JobRecord, task: TaskRecord, place: Holding) -> None:
         task.holding = place
-        task.placement = self._state.placement_of(task, place)
+        task.placement = runs.placement_of(self._state, task, place)
         if record.slot >= 0:
             self._state.enroll(record)
 
@@ -188,7 +189,7 @@ class Migrations:
         )
         record.migration = Migration(False, source, going_to)
         self._claims.put(record.id, Claim(placed, ((record.id, record.attempt, ()),), Cause.MIGRATED))
-        self._state.stop(record, Trigger.ENDED_FOR_RETRY, Cause.MIGRATED)
+        runs.stop(self._state, record, Trigger.ENDED_FOR_RETRY, Cause.MIGRATED)
 
     def _place_anew(self, record: JobRecord, target: MigrationTarget) -> Placed:
         """A place for all tasks, found as if they were not there. Nothing is taken."""

@@ -12,6 +12,7 @@ from millpond.model.nodes import Cordon
 from millpond.model.reasons import Cause
 from millpond.model.states import JobState, TaskState
 from millpond.model.workloads import GangRule
+from millpond.scheduling import runs
 from millpond.scheduling.elastic.gang_sizes import is_enough
 from millpond.scheduling.lifecycle import Trigger
 from millpond.scheduling.records import JobRecord, TaskRecord
@@ -68,7 +69,7 @@ def follow_cordons(state: State) -> None:
         there = [task for task in there if task.state is not TaskState.STOPPING]
         if there:
             part = there if _goes_on_without(record, there) else ()
-            state.stop(record, Trigger.ENDED_FOR_RETRY, Cause.DRAINED, tasks=part)
+            runs.stop(state, record, Trigger.ENDED_FOR_RETRY, Cause.DRAINED, tasks=part)
 
 
 def _goes_on_without(record: JobRecord, leaving: list[TaskRecord]) -> bool:

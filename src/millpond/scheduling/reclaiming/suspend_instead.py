@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 from millpond.model.decisions import SuspendMode
 from millpond.model.reasons import Cause
+from millpond.scheduling import runs
 from millpond.scheduling.ledger.holdings import Holding
 from millpond.scheduling.lifecycle import Trigger
 from millpond.scheduling.records import JobRecord
@@ -47,7 +48,7 @@ def ask_to_leave(
         if victim.id in ways:
             suspend(state, victim, ways[victim.id], cause, for_job)
         else:
-            state.stop(victim, Trigger.ENDED_FOR_RETRY, cause, for_job=for_job)
+            runs.stop(state, victim, Trigger.ENDED_FOR_RETRY, cause, for_job=for_job)
 
 
 def _soften(state: State, victim: JobRecord, is_enough: Callable[[], bool]) -> SuspendMode | None:

@@ -13,6 +13,7 @@ from millpond.model.decisions import Migrate, Placement, Resume, Suspend, Suspen
 from millpond.model.reasons import Cause
 from millpond.model.resources import Amount
 from millpond.model.states import TaskState
+from millpond.scheduling import runs
 from millpond.scheduling.ledger.holdings import Holding, HoldState
 from millpond.scheduling.lifecycle import Trigger
 from millpond.scheduling.records import JobRecord, TaskRecord
@@ -107,7 +108,7 @@ def suspend_refused(state: State, refused: Suspend, reason: str) -> None:
     state.watch_deadline(record)
     state.enroll(record)
     if _is_still_due(state, record, refused):
-        state.stop(record, Trigger.ENDED_FOR_RETRY, refused.cause, for_job=refused.for_job)
+        runs.stop(state, record, Trigger.ENDED_FOR_RETRY, refused.cause, for_job=refused.for_job)
 
 
 def _stays_frozen(record: JobRecord, reason: str) -> None:
@@ -219,7 +220,7 @@ def end_overlong(state: State) -> None:
     for record in list(state.suspended.values()):
         end_at = gives_up_at(state, record)
         if end_at is not None and end_at <= state.now and not is_suspending(state, record):
-            state.stop(record, Trigger.ENDED_FOR_RETRY, Cause.SUSPENDED_TOO_LONG)
+            runs.stop(state, record, Trigger.ENDED_FOR_RETRY, Cause.SUSPENDED_TOO_LONG)
 
 
 def resume(state: State, record: JobRecord, cause: Cause) -> bool:
@@ -267,7 +268,7 @@ def give_back(state: State, record: JobRecord, task: TaskRecord, old: Holding) -
     state.cluster.change(place, HoldState.NOTHING)
     state.cluster.change(old, HoldState.SWAPPED)
     task.holding, task.vacating = old, None
-    task.placement = state.placement_of(task, old)
+    task.placement = runs.placement_of(state, task, old)
     state.count(record, record.held_by((task,)), 1)
     task.move(Trigger.SWAP_DECIDED)
     record.started_at = None

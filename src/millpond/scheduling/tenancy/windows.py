@@ -20,6 +20,7 @@ from millpond.model.reasons import Cause
 from millpond.model.resources import Amount
 from millpond.model.states import JobState
 from millpond.model.workloads import Suspendable
+from millpond.scheduling import runs
 from millpond.scheduling.lifecycle import Trigger
 from millpond.scheduling.records import BY_REQUEST, JobRecord
 from millpond.scheduling.state import State
@@ -86,7 +87,7 @@ def _leave(state: State, record: JobRecord, cause: Cause, kept_by: str) -> None:
     ):  # frozen work still counts as borrowing its card
         suspend(state, record, SuspendMode.FREEZE, cause)
     else:
-        state.stop(record, Trigger.ENDED_FOR_RETRY, cause)
+        runs.stop(state, record, Trigger.ENDED_FOR_RETRY, cause)
         return
     record.suspended_by = kept_by
 
@@ -116,7 +117,7 @@ def _follow_lending(state: State) -> None:
 
 def _borrowed(state: State, pool: str) -> list[JobRecord]:
     """The youngest work on a pool that has to leave so that nobody there has more than is guaranteed."""
-    runs = [
+    candidates = [
         record
         for record in state.running.values()
         if record.job.pool == pool and record.gpu_milli and record.job.preemptible and not record.is_ending
@@ -124,8 +125,8 @@ def _borrowed(state: State, pool: str) -> list[JobRecord]:
     ]  # fmt: skip
     found = []
     mark = state.journal.begin()
-    began = {record.id: state.now if record.started_at is None else record.started_at for record in runs}
-    for record in sorted(runs, key=lambda each: (-began[each.id], -each.sequence)):
+    began = {record.id: state.now if record.started_at is None else record.started_at for record in candidates}
+    for record in sorted(candidates, key=lambda each: (-began[each.id], -each.sequence)):
         if state.queues.borrows(record.queue, Amount()):
             held = record.held_by([task for task in record.tasks if task.holding is not None])
             state.queues.charge(record.queue, held, -1)

@@ -1,0 +1,183 @@
+"""Runs of jobs begin and end: what is decided, and what the ledger, quotas and waiting lines follow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from millpond.model.decisions import Grant, Placement, Start, Stop
+from millpond.model.reasons import Cause
+from millpond.model.states import JobState, TaskState
+from millpond.scheduling.ledger.holdings import Holding, HoldState
+from millpond.scheduling.lifecycle import Trigger
+from millpond.scheduling.records import JobRecord, Migration, MigrationStage, TaskRecord
+from millpond.scheduling.state import ACTIVE, State
+
+_INTERRUPTING = (Cause.DRAINED, Cause.MIGRATED, Cause.WINDOW_CLOSED, Cause.LENDING_OVER)
+"""Why a run ends that goes on later and counts neither as preempted nor as failed."""
+
+
+def start(state: State, record: JobRecord, placed: Sequence[tuple[TaskRecord, Holding]], cause: Cause) -> Start:
+    """Commit a start whose holdings and queue charge are already taken."""
+    state.journal.require_no_trial()
+    joins = record.id in state.running
+    if not joins:
+        state.waiting.remove(record)
+        record.attempt += 1
+        record.line = ()
+        record.renumber()
+        record.suspend_refused = False
+        record.migration = _restarted(record, cause)
+        for task in record.tasks:
+            task.outcome = task.exit_code = None
+        state.running[record.id] = record
+        if record.elastic:
+            state.elastic[record.id] = record
+    placements = []
+    for task, holding in placed:
+        task.move(Trigger.START_DECIDED)
+        task.holding = holding
+        task.placement = placement_of(state, task, holding)
+        task.outcome = task.exit_code = None
+        task.device_failed = False
+        placements.append(task.placement)
+    if state.ordering.needs_usage:
+        state.use(record, record.amount_of([task for task, _ in placed]), 1)
+    record.refresh()
+    if joins or len(placed) < len(record.tasks):
+        if record.slot >= 0:
+            state.enroll(record)
+        state.watch_growth(record)
+    decision = Start(state.next_id(), record.id, record.attempt, cause, tuple(placements), joins)
+    state.pending[decision.id] = decision
+    return decision
+
+
+def placement_of(state: State, task: TaskRecord, holding: Holding) -> Placement:
+    """A holding in the words of a decision."""
+    cluster, shape = state.cluster, holding.shape
+    grants = [
+        Grant(cluster.device_ids[device], shape.compute_milli, shape.limit_milli, memory)
+        for device, memory in zip(holding.devices, holding.memory_mib, strict=True)
+    ]
+    return Placement(task.number, task.role, cluster.node_name(holding.node), tuple(grants))
+
+
+def _restarted(record: JobRecord, cause: Cause) -> Migration | None:
+    """The migration that a run which begins now completes."""
+    if record.migration is None or cause is not Cause.MIGRATED:
+        return None
+    return replace(record.migration, stage=MigrationStage.DONE)
+
+
+def stop(
+    state: State,
+    record: JobRecord,
+    trigger: Trigger,
+    cause: Cause,
+    *,
+    tasks: Sequence[TaskRecord] = (),
+    for_job: str = "",
+) -> None:
+    """Decide the end of a job's run (or of some of its tasks); they hold everything until they have ended.
+
+    A run that is to end for good is not brought back by a reason to run it again.
+
+    Args:
+        trigger: what becomes of the tasks once they have ended.
+    """
+    chosen = [task for task in (tasks or record.tasks) if task.state in ACTIVE and task.state is not TaskState.STOPPING]
+    whole, kept = not tasks, record.kept
+    if whole:
+        decide_fate(state, record, trigger, cause)
+    if not chosen:
+        return
+    for task in chosen:
+        task.move(Trigger.STOP_DECIDED)
+    record.refresh()
+    numbers = () if whole and kept is None else tuple(task.number for task in chosen)
+    grace = record.job.checkpoint.grace_s if kept is None else 0.0
+    state.emit(Stop(state.next_id(), record.id, record.attempt, cause, numbers, grace, for_job))
+
+
+def decide_fate(state: State, record: JobRecord, trigger: Trigger, cause: Cause) -> None:
+    """Decide what becomes of the tasks of a run once they have ended: nothing joins it, or is asked of it, now."""
+    state.journal.require_no_trial()
+    if record.stop_trigger is None or trigger is not Trigger.ENDED_FOR_RETRY:
+        record.stop_trigger, record.stop_cause = trigger, cause
+    state.roster.remove(record)
+    for jobs in (state.growing, state.suspended, state.kept):
+        jobs.pop(record.id, None)
+
+
+def release(state: State, record: JobRecord, task: TaskRecord) -> None:
+    """A task holds nothing any more."""
+    state.journal.require_no_trial()
+    if task.vacating is not None:
+        state.cluster.change(task.vacating, HoldState.NOTHING)
+        task.vacating = None
+    holding = task.holding
+    if holding is None:
+        return
+    runs = holding.hold is HoldState.RUNNING
+    state.count(record, record.amount_of((task,)) if runs else record.held_by((task,)), -1)
+    state.cluster.change(holding, HoldState.NOTHING)
+    task.holding = None
+
+
+def close(state: State, record: JobRecord) -> None:
+    """No task of the job holds anything any more: the run is over; the job waits again or has ended."""
+    state.journal.require_no_trial()
+    if record.started_at is not None or record.id in state.suspended:
+        record.failed_starts = 0  # what was refused was growth, not this run
+    state.limits.count(record, -1)
+    for jobs in (state.running, state.suspended, state.kept, state.elastic, state.growing):
+        jobs.pop(record.id, None)
+    state.roster.remove(record)
+    record.started_at = None
+    displaced = record.stop_cause in (Cause.PREEMPTED, Cause.RECLAIMED, Cause.SUSPENDED_TOO_LONG)
+    interrupted = displaced or record.stop_cause in _INTERRUPTING
+    if record.stop_trigger is not None:
+        _settle_queued(record)
+    record.stop_trigger = record.stop_cause = None
+    record.refresh()
+    if not record.is_parked:
+        record.suspended_by = ""
+    if record.state is JobState.QUEUED:
+        for task in record.wanted():
+            if task.state.ended:
+                task.move(Trigger.ENDED_FOR_RETRY)
+        record.requeued_at = state.now
+        record.debt_s = 0.0
+        if displaced:
+            record.preemptions += 1
+        if interrupted:
+            record.debt_s = state.settings.preemption_cost.of(record.gpu_milli)
+        state.ordering.left(record, state.now)
+        if record.scaled_to_zero:
+            return
+        if record.failed_starts:
+            state.pause(record)
+        elif record.retry_at > state.now:
+            state.pause_until(record, record.retry_at)
+        else:
+            state.enqueue(record)
+    else:
+        record.ended_at = state.now
+        state.ordering.left(record, state.now)
+
+
+def _settle_queued(record: JobRecord) -> None:
+    """Tasks that wait (to join, or to run again) share the fate that was decided for the whole job."""
+    if record.stop_trigger is Trigger.ENDED_CANCELLED:
+        trigger = Trigger.CANCELLED_WAITING
+    elif record.stop_trigger is Trigger.ENDED_BADLY:
+        trigger = Trigger.ENDED_BADLY
+    elif record.stop_trigger is Trigger.ENDED_WELL:
+        for task in record.queued():
+            task.dismiss()
+        return
+    else:
+        return
+    for task in record.queued():
+        task.move(trigger)
