@@ -47,70 +47,46 @@ def protocol_factory(connections: Connections, encryption: ssl.SSLContext | None
     ) -> asyncio.Protocol:
         protocol = _HttpConnection(config, server_state, app_state, _loop)
         if encryption is None:
-            protocol.counted = _Counted(connections)
+            protocol.counted = _Connection(connections)
             return protocol
-        return _TlsHandshake(protocol, encryption, _Counted(connections))
+        return _TlsHandshake(protocol, encryption, _Connection(connections))
 
     return make
 
 
-class _Counted:
-    """A connection as ``Connections`` knows it, whichever protocol speaks on it at the moment."""
+class _Connection:
+    """A client's connection as ``Connections`` knows it, whichever protocol speaks on it at the moment.
+
+    Attributes:
+        all: counts it.
+    """
 
     def __init__(self, connections: Connections) -> None:
-        self._connections = connections
+        self.all = connections
         self._abort: Callable[[], object] | None = None
 
     def opened(self, address: str, abort: Callable[[], object]) -> None:
-        """It has come, or is encrypted now.
+        """Count it, or note that it is encrypted now.
 
         Args:
             abort: closes it at once.
         """
         is_new, self._abort = self._abort is None, abort
         if is_new:
-            self._connections.opened(self, address)
+            self.all.opened(self, address)
         else:
-            self._connections.is_encrypted(self)
+            self.all.is_encrypted(self)
 
     def abort(self) -> None:
         """Close it at once."""
         if self._abort is not None:
             self._abort()
 
-    def waits(self) -> None:
-        """It waits for a request."""
-        self._connections.waits(self)
-
-    def shakes_hands(self) -> None:
-        """Its TLS handshake has begun."""
-        self._connections.shakes_hands(self)
-
-    def begins(self, size: int) -> None:
-        """A part of a head has come."""
-        self._connections.begins(self, size)
-
-    def works(self) -> None:
-        """The head of a request is complete."""
-        self._connections.works(self)
-
-    def stalls(self) -> None:
-        """Its client does not take what is sent."""
-        self._connections.stalls(self)
-
-    def flows(self) -> None:
-        """Its client takes what is sent."""
-        self._connections.flows(self)
-
-    def closed(self) -> None:
-        """It is gone."""
-        self._connections.closed(self)
-
 
 class _HttpConnection(HttpToolsProtocol):
     """Requests and answers, one after the other."""
 
-    counted: _Counted
+    counted: _Connection
     _head_bytes: int | None = None
     """Received of a head that is not complete; None between heads."""
     _is_body_whole = True
@@ -124,7 +100,7 @@ class _HttpConnection(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """It is gone."""
-        self.counted.closed()
+        self.counted.all.closed(self.counted)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -134,7 +110,7 @@ class _HttpConnection(HttpToolsProtocol):
             self._head_bytes += len(data)
             if self._head_bytes > LARGEST_HEAD and not self.transport.is_closing():
                 self.send_400_response(f"The headers of a request may take {LARGEST_HEAD // 1024} KiB.")
-            self.counted.begins(len(data))
+            self.counted.all.begins(self.counted, len(data))
         elif not self._is_body_whole and self.cycle is not None and self.cycle.response_complete:
             self._leftover_bytes += len(data)
             if self._leftover_bytes > LARGEST_LEFTOVER:
@@ -149,7 +125,7 @@ class _HttpConnection(HttpToolsProtocol):
         """Its head is here."""
         self._head_bytes = None
         self._is_body_whole = False
-        self.counted.works()
+        self.counted.all.works(self.counted)
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
@@ -161,29 +137,29 @@ class _HttpConnection(HttpToolsProtocol):
         """It is answered."""
         super().on_response_complete()
         if not self.pipeline:
-            self.counted.waits()
+            self.counted.all.waits(self.counted)
 
     def pause_writing(self) -> None:
         """The client does not take what is sent."""
-        self.counted.stalls()
+        self.counted.all.stalls(self.counted)
         super().pause_writing()
 
     def resume_writing(self) -> None:
         """It does again."""
-        self.counted.flows()
+        self.counted.all.flows(self.counted)
         super().resume_writing()
 
 
 class _WebSocket(WebSocketsSansIOProtocol):
     """A connection that has become a WebSocket's."""
 
-    def __init__(self, counted: _Counted, *arguments: Any, **options: Any) -> None:
+    def __init__(self, counted: _Connection, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._counted = counted
 
     def connection_lost(self, exc: Exception | None) -> None:
         """It is gone."""
-        self._counted.closed()
+        self._counted.all.closed(self._counted)
         super().connection_lost(exc)
 
 
@@ -193,7 +169,7 @@ class _TlsHandshake(asyncio.Protocol):
     asyncio can do the handshake before it shows a connection, but then nobody can count those that never end it.
     """
 
-    def __init__(self, protocol: _HttpConnection, encryption: ssl.SSLContext, counted: _Counted) -> None:
+    def __init__(self, protocol: _HttpConnection, encryption: ssl.SSLContext, counted: _Connection) -> None:
         self._protocol = protocol
         self._encryption = encryption
         self._counted = counted
@@ -218,14 +194,14 @@ class _TlsHandshake(asyncio.Protocol):
         try:
             if not await _hello_of(loop, connection):
                 raise ConnectionAbortedError
-            self._counted.shakes_hands()
+            self._counted.all.shakes_hands(self._counted)
             await loop.connect_accepted_socket(
                 lambda: self._protocol, connection, ssl=self._encryption, ssl_handshake_timeout=HEAD_WITHIN_S
             )
         except (OSError, asyncio.CancelledError):
             # ssl.SSLError is an OSError: the client speaks no TLS, or none that we speak, or it went away.
             connection.close()
-            self._counted.closed()
+            self._counted.all.closed(self._counted)
         finally:
             self._protocol.connections.discard(self)
 

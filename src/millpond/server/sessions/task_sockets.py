@@ -71,35 +71,13 @@ class TaskRoute:
         """Its address, for a pool of connections that was made for ``state_dir``."""
         return f"http://{self.host}:{self.port}"
 
-    def connect_now(self, within_s: float) -> socket.socket:
-        """A connection to the program. It blocks.
-
-        Raises:
-            OSError: nobody listens there, or not the task (``ForeignListenerError``).
-        """
-        record = self.record()
-        if not _is_behind_door(record, self.port):
-            connection = socket.create_connection((ADDRESS, self.port), within_s)
-        else:
-            connection = socket.socket(socket.AF_UNIX)
-        try:
-            if connection.family != socket.AF_UNIX:
-                _require_own(connection, record, self.state_dir)
-                return connection
-            connection.settimeout(within_s)
-            connection.connect(_name_of(self.state_dir, record))
-            connection.sendall(_knock(record, self.port))
-            if connection.recv(len(OPEN)) != OPEN:
-                raise ConnectionRefusedError("nobody listens behind the door")
-        except OSError:
-            connection.close()
-            raise
-        return connection
-
     async def connect(self, within_s: float) -> socket.socket:
-        """The same without blocking; the connection does not block either.
+        """A connection to the program, which does not block.
 
         No thread waits for the program meanwhile: it may take its time, for any number of connections.
+
+        Raises:
+            OSError: no program listens there, or not the task's (``ForeignListenerError``).
         """
         record, loop = self.record(), asyncio.get_running_loop()
         is_behind_door = _is_behind_door(record, self.port)

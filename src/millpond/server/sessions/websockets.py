@@ -11,8 +11,9 @@ import asyncio
 import json
 import socket
 from collections.abc import Callable
+from contextlib import closing, suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
@@ -22,12 +23,15 @@ from millpond.node.sessions.exec_sessions import short_name
 from millpond.node.sessions.session import LARGEST_MESSAGE
 from millpond.node.task.records import TaskFiles, TaskId, read_record
 from millpond.server.jobs.arrays.array import array_named
+from millpond.server.sessions.relay import until_one_ends
 from millpond.server.sessions.task_sockets import ForeignListenerError, TaskRoute
 from millpond.specs.api.jobs import JobInfo
 
 _BLOCK: Final = 65_536
 _TAKEN_WITHIN_S: Final = 5.0
 _LAST_PORT: Final = 65_535
+_BROKEN_OFF: Final = (ConnectionError, WebSocketDisconnect)
+"""How a connection may end besides being closed."""
 
 
 def running_task(job: JobInfo, number: int) -> TaskId:
@@ -98,8 +102,8 @@ async def relay_command(client: WebSocket, connection: socket.socket, on_input: 
             else:
                 await client.send_bytes(data)
 
-    with connection:
-        await _both(to_command(), to_client())
+    with connection, suppress(*_BROKEN_OFF):
+        await until_one_ends(to_command(), to_client())
 
 
 def way_to_port(state_dir: Path, task: TaskId, port: int) -> TaskRoute:
@@ -152,24 +156,8 @@ async def relay_port(client: WebSocket, way: TaskRoute, on_input: Callable[[], N
         while data := await reader.read(_BLOCK):
             await client.send_bytes(data)
 
-    try:
-        await _both(to_port(), to_client())
-    finally:
-        writer.close()
-
-
-async def _both(*ways: Any) -> None:
-    """Run two directions until one of them is done; a connection that broke off is an end like another."""
-    tasks = [asyncio.ensure_future(way) for way in ways]
-    try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
-            if not isinstance(task.exception(), (ConnectionError, WebSocketDisconnect)):
-                task.result()
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+    with closing(writer), suppress(*_BROKEN_OFF):
+        await until_one_ends(to_port(), to_client())
 
 
 def as_message(cause: str, remedy: str) -> str:

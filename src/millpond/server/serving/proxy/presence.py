@@ -11,7 +11,6 @@ Recorded with JupyterLab 4.6 and code-server 4.139.
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 import time
 from collections import OrderedDict
@@ -106,76 +105,46 @@ class Polls:
         return last is not None and now - last < POLLS_WITHIN_S
 
 
+_BY_THEMSELVES: Final = (
+    # What JupyterLab asks a kernel each time it connects, as it does again whenever a connection was lost.
+    (
+        re.compile(rb"[^?]*/api/kernels/[^?]*/channels(\?|\Z)"),
+        re.compile(rb'"msg_type":\s*"(kernel_info|comm_info|history|debug)_request"'),
+    ),
+    # Pages tell terminals how large they are.
+    (re.compile(rb"[^?]*/terminals/websocket/"), re.compile(rb'\A\s*\[\s*"set_size"')),
+    (re.compile(rb"[^?]*\?.*EIO="), re.compile(rb"\A[23]\Z")),
+    (re.compile(rb""), re.compile(rb"\A\s*(ping|pong)?\s*\Z", re.IGNORECASE)),
+)
+"""What pages send without a person's doing, by path and query of the WebSocket; the first row that fits counts."""
+_VS_CODE: Final = re.compile(rb"[^?]*\?.*reconnectionToken=")
+_ACTIVE: Final = re.compile(rb"\$onDidChangeWindowActive[^\[$]{0,8}\[(true|false)\]")
+_TOUCHED: Final = re.compile(rb"\$accept(EditorPropertiesChanged|TerminalInteraction)")
+
+
 class Conversation:
     """What a client says on one WebSocket.
+
+    A window of VS Code tells its extensions when nobody has touched it for half a minute, and when somebody did. All
+    else that it says, it says untouched too: it renews its connection, looks at its tunnels, stores its state every few
+    seconds. Until it has told whether somebody is there, what it says of cursors and keys counts.
 
     Args:
         target: path and query, as written.
     """
 
     def __init__(self, target: bytes) -> None:
-        path, _, query = target.partition(b"?")
-        self._is_persons: Callable[[bytes], bool] = _anything
-        if b"reconnectionToken=" in query:
-            self._is_persons = _VsCodeWindow().is_persons
-        elif b"/api/kernels/" in path and path.endswith(b"/channels"):
-            self._is_persons = _is_asked_of_kernel
-        elif b"/terminals/websocket/" in path:
-            self._is_persons = _is_typed
-        elif b"EIO=" in query:
-            self._is_persons = _is_no_heartbeat
+        self._is_vs_code = _VS_CODE.match(target) is not None
+        self._by_itself = next(said for where, said in _BY_THEMSELVES if where.match(target))
+        self._is_active: bool | None = None
 
     def is_persons(self, message: str | bytes) -> bool:
         """Whether a message of the client is a person's doing."""
         head = message[:_READ_OF_MESSAGE]
-        return self._is_persons(head.encode() if isinstance(head, str) else head)
-
-
-def _anything(message: bytes) -> bool:
-    return message.strip().lower() not in (b"", b"ping", b"pong")
-
-
-def _is_no_heartbeat(message: bytes) -> bool:
-    return message not in (b"2", b"3")
-
-
-_KERNEL_MESSAGE: Final = re.compile(rb'"msg_type":\s*"(\w+)"')
-_ASKED_BY_PAGES: Final = frozenset((b"kernel_info_request", b"comm_info_request", b"history_request", b"debug_request"))
-"""What JupyterLab asks a kernel each time it connects, as it does again whenever a connection was lost."""
-
-
-def _is_asked_of_kernel(message: bytes) -> bool:
-    kind = _KERNEL_MESSAGE.search(message)
-    return kind is None or kind[1] not in _ASKED_BY_PAGES
-
-
-def _is_typed(message: bytes) -> bool:
-    """Pages also tell terminals how large they are."""
-    try:
-        said = json.loads(message)
-    except ValueError:
-        return True
-    return not (isinstance(said, list) and said and said[0] == "set_size")
-
-
-class _VsCodeWindow:
-    """A window of VS Code: it tells its extensions when nobody has touched it for half a minute, and when somebody did.
-
-    All else that it says, it says untouched too: it renews its connection, looks at its tunnels, stores its state every
-    few seconds. Until it has told whether somebody is there, what it says of cursors and keys tells.
-    """
-
-    _TOLD: Final = re.compile(rb"\$onDidChangeWindowActive[^\[$]{0,8}\[(true|false)\]")
-    _TOUCHED: Final = re.compile(rb"\$accept(EditorPropertiesChanged|TerminalInteraction)")
-
-    def __init__(self) -> None:
-        self._is_active: bool | None = None
-
-    def is_persons(self, message: bytes) -> bool:
-        told = self._TOLD.findall(message)
-        if told:
-            self._is_active = told[-1] == b"true"
+        said = head.encode() if isinstance(head, str) else head
+        if not self._is_vs_code:
+            return self._by_itself.search(said) is None
+        if changes := _ACTIVE.findall(said):
+            self._is_active = changes[-1] == b"true"
             return True
-        if self._is_active is None:
-            return self._TOUCHED.search(message) is not None
-        return self._is_active
+        return _TOUCHED.search(said) is not None if self._is_active is None else self._is_active

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,6 +14,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from millpond.model.errors import MillpondError, UnavailableError
 from millpond.server.serving.proxy.headers import Headers, to_client
+from millpond.server.sessions.relay import until_one_ends
 from millpond.server.sessions.task_sockets import ADDRESS, UNREACHED, ForeignListenerError, TaskRoute
 
 log = logging.getLogger(__name__)
@@ -89,18 +91,8 @@ class RequestRelay:
             content=upload.body() if has_body else None,
             extensions={"timeout": _TIMEOUTS},
         )
-        exchange = asyncio.ensure_future(self._exchange(request, send, target))
-        gone = asyncio.ensure_future(upload.client_gone(has_body))
-        try:
-            await asyncio.wait((exchange, gone), return_when=asyncio.FIRST_COMPLETED)
-            if exchange.done():
-                exchange.result()
-        except _ClientLeftError:
-            return
-        finally:
-            for task in (exchange, gone):
-                task.cancel()
-            await asyncio.gather(exchange, gone, return_exceptions=True)
+        with suppress(_ClientLeftError):
+            await until_one_ends(self._exchange(request, send, target), upload.client_gone(has_body))
 
     async def _exchange(self, request: httpcore2.Request, send: Send, target: ProxiedRequest) -> None:
         try:

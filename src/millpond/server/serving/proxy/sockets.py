@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import Final
 
@@ -12,6 +11,7 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidSta
 from websockets.typing import Subprotocol
 
 from millpond.server.serving.proxy.requests import CONNECT_WITHIN_S, BrokenAnswerError, ProxiedRequest
+from millpond.server.sessions.relay import until_one_ends
 from millpond.server.sessions.task_sockets import ADDRESS, ForeignListenerError
 
 LARGEST_MESSAGE: Final = 64 * 2**20
@@ -55,20 +55,10 @@ async def relay_socket(
     async with program:
         await receive()  # the client's own request to open
         await send({"type": "websocket.accept", "subprotocol": program.subprotocol})
-        ways = {
-            asyncio.ensure_future(_to_program(receive, program, on_input, holds)),
-            asyncio.ensure_future(_to_client(program, send, holds)),
-        }
         try:
-            done, _ = await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
-            for way in done:
-                way.result()
+            await until_one_ends(_to_program(receive, program, on_input, holds), _to_client(program, send, holds))
         except _NoLongerAllowedError:
             await send({"type": "websocket.close", "code": _NOT_ALLOWED, "reason": "you are no longer signed in"})
-        finally:
-            for way in ways:
-                way.cancel()
-            await asyncio.gather(*ways, return_exceptions=True)
 
 
 async def _open(scope: Scope, target: ProxiedRequest) -> ClientConnection:

@@ -6,6 +6,7 @@ that holds for ``pond exec``, at the moment at which it begins.
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import logging
 import re
@@ -181,13 +182,11 @@ def _through(way: TaskRoute) -> socket.socket:
         UnavailableError: the task does not listen there.
     """
     try:
-        connection = way.connect_now(_CONNECTED_WITHIN_S)
+        return asyncio.run(way.connect(_CONNECTED_WITHIN_S))
     except ForeignListenerError as error:
         raise UnavailableError(str(error), "have the job listen on another port") from error
     except OSError as error:
         raise UnavailableError(f"nobody listens on port {way.port}", "wait until the program does") from error
-    connection.setblocking(False)
-    return connection
 
 
 def _knocking(question: dict[str, Any]) -> tuple[str, str]:

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import asyncssh
 
+from millpond.server.sessions.relay import until_one_ends
 from millpond.server.sessions.ssh.control import GatewayControl, RefusalError, TaskSession
 from millpond.server.sessions.ssh.messages import LARGEST_MESSAGE, GatewayRequest
 
@@ -122,26 +123,11 @@ class TaskChannel(asyncssh.SSHServerSession[bytes]):
         try:
             with connection:
                 await asyncio.get_running_loop().sock_sendall(connection, json.dumps(self._order).encode())
-                await self._carry(visit, connection)
+                await until_one_ends(self._to_command(visit, connection), self._to_client(connection))
         except ConnectionError:
             self._end("the connection to the task broke", _LOST)
         finally:
             visit.left()
-
-    async def _carry(self, visit: TaskSession, connection: socket.socket) -> None:
-        """Both ways, until the command has ended or the client has gone."""
-        ways = (
-            asyncio.ensure_future(self._to_command(visit, connection)),
-            asyncio.ensure_future(self._to_client(connection)),
-        )
-        try:
-            done, _ = await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
-            for way in done:
-                way.result()
-        finally:
-            for way in ways:
-                way.cancel()
-            await asyncio.gather(*ways, return_exceptions=True)
 
     async def _to_command(self, visit: TaskSession, connection: socket.socket) -> None:
         loop = asyncio.get_running_loop()

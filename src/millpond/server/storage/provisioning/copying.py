@@ -116,12 +116,12 @@ def _copied(entry: TreeEntry, source: Path, target: Path, tell: Tell) -> str:
         status = target.stat()
         if (status.st_size, status.st_mtime_ns) == (entry.size, entry.time_ns):
             tell(entry.size)
-            return _hash_of(target)
+            return _hash_of(target).hexdigest()
     with target.open("ab") as written, _opened(entry, source) as read:
         begun = written.tell() if written.tell() <= entry.size else 0
         written.truncate(begun)
         tell(begun)
-        seen = _hash(target, begun)
+        seen = _hash_of(target)
         read.seek(begun)
         while piece := read.read(_PIECE):
             seen.update(piece)
@@ -132,7 +132,7 @@ def _copied(entry: TreeEntry, source: Path, target: Path, tell: Tell) -> str:
     if target.stat().st_size != entry.size:
         target.unlink()
         raise OSError(errno.ESTALE, "it changed while it was copied", str(source))
-    if _hash_of(target) != seen.hexdigest():
+    if _hash_of(target).hexdigest() != seen.hexdigest():
         target.unlink()
         raise OSError(errno.EIO, "the copy is not what was read", str(target))
     _give_rights(entry, target)
@@ -163,23 +163,6 @@ def _give_rights(entry: TreeEntry, target: Path) -> None:
         target.chmod(entry.mode | (0o500 if entry.is_folder else 0o400))
 
 
-def _hash_of(path: Path) -> str:
-    return _hash(path, None).hexdigest()
-
-
-def _hash(path: Path, size: int | None) -> hashlib._Hash:
-    seen = hashlib.sha256()
+def _hash_of(path: Path) -> hashlib._Hash:
     with path.open("rb") as file:
-        for piece in _pieces(file, size):
-            seen.update(piece)
-    return seen
-
-
-def _pieces(file: BinaryIO, size: int | None) -> Iterator[bytes]:
-    left = size
-    while left is None or left > 0:
-        piece = file.read(_PIECE if left is None else min(_PIECE, left))
-        if not piece:
-            return
-        left = None if left is None else left - len(piece)
-        yield piece
+        return hashlib.file_digest(file, "sha256")
