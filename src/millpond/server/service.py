@@ -6,12 +6,13 @@ None of them knows anything of HTTP.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from threading import Event
 
 from millpond.server.auth.queues import longest_dev_s
 from millpond.server.jobs.activity import Activity
 from millpond.server.jobs.changes import Changes
-from millpond.server.jobs.deletion import Removal
+from millpond.server.jobs.deletion import delete_job
 from millpond.server.jobs.listing import JobListing
 from millpond.server.jobs.plans import Plans
 from millpond.server.jobs.reasons import Reasons
@@ -20,7 +21,7 @@ from millpond.server.jobs.submission import Submissions
 from millpond.server.jobs.sweeps.trials import Trials
 from millpond.server.jobs.task_inputs import TaskInputs
 from millpond.server.monitoring.health import ServerHealth
-from millpond.server.monitoring.metrics.scrape import Scrape
+from millpond.server.monitoring.metrics.exposition import MetricsPage
 from millpond.server.operations.disk_use import DiskBooks
 from millpond.server.runtime.inbox import wall_clock
 from millpond.server.runtime.queries import CoreQueries
@@ -82,7 +83,7 @@ class Service:
         self.submissions = Submissions(components, queries, requirements, components.forecaster)
         self.history = HistoryExport(store, loop.job_cache, components.job_files, queries)
         self.plans = Plans(components.accounts, queries, self.lookup)
-        self.removal = Removal(components)
+        self.delete_job = partial(delete_job, components)
 
         revisions = Revisions(store.revisions, wall_clock)
         self.rollouts = Rollouts(loop, store, revisions, self.front, state_dir, wall_clock)
@@ -96,4 +97,4 @@ class Service:
         self.changes = Changes(loop, queries, self.services, components.job_files, longest)
 
         self.instruments = components.instruments
-        self.scrape = Scrape(identity.version, self.instruments, self.machines, loop.job_cache)
+        self.metrics = MetricsPage(identity.version, self.instruments.registry, self.machines, loop.job_cache)

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from auth_world import API, PASSWORD, AuthWorld
 
-from millpond.server.auth.first_login import prepare_first_login
-from millpond.server.auth.owner import owner_name
+from millpond.server.auth.owner import owner_name, prepare_first_login
 
 
 @pytest.fixture

@@ -10,8 +10,7 @@ from typing import Any, cast
 import pytest
 
 from millpond.server.sessions.ssh.authorizer import SshAuthorizer
-from millpond.server.sessions.ssh.gateway_process import Gateway
-from millpond.server.sessions.ssh.host_key import HostKey
+from millpond.server.sessions.ssh.gateway_process import Gateway, HostKey
 from millpond.server.sessions.ssh.messages import receive, send
 
 WITHIN_S = 30.0

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from millpond.model.errors import UnavailableError
-from millpond.server.sessions.ssh.host_key import HOST_KEY_FILE, host_key_in
-from millpond.server.sessions.ssh.listener import open_listener
+from millpond.server.sessions.ssh.listener import HOST_KEY_FILE, host_key_in, open_listener
 from millpond.specs.api.ssh import PublicKey
 from millpond.specs.config.ssh_gateway import SshRules
 

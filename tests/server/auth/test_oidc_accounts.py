@@ -10,7 +10,7 @@ import pytest
 from auth_world import API, error_of
 from oidc_world import OidcWorld, heading
 
-from millpond.server.auth.identities import Identities
+from millpond.server.auth.oidc.identities import Identities
 from millpond.server.auth.records import User
 from millpond.server.auth.roles import UserRole
 from oidc_provider import ISSUER, rules

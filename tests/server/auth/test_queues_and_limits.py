@@ -9,7 +9,6 @@ from auth_world import API, AuthWorld, error_of
 
 from millpond.server.jobs.arrays.arrays import Arrays
 from millpond.server.jobs.dependencies import Dependents
-from millpond.server.storage.provisioning.staging import NothingToStage
 from millpond.server.views.job_cache import JobCache
 from millpond.server.views.job_lookup import JobLookup
 
@@ -148,5 +147,7 @@ def test_a_job_that_waits_for_others_keeps_its_queue_and_group_through_a_restart
     first = submit(world, "max").json()["id"]
     waiting = submit(world, "max", after=[first]).json()
     assert (waiting["queue"], waiting["group"]) == ("vision", "vision")
-    (kept,) = Dependents(world.store, JobLookup(JobCache(), world.store, Arrays(world.store)), NothingToStage()).all
+    (kept,) = Dependents(
+        world.store, JobLookup(JobCache(), world.store, Arrays(world.store)), world.provisioning.staging
+    ).all
     assert (kept.job.queue, kept.job.group, kept.job.user) == ("vision", "vision", "max")

@@ -394,9 +394,9 @@ def test_a_route_without_a_permit_is_not_served() -> None:
 def test_every_described_route_is_among_those_that_are_checked(shared: AuthWorld) -> None:
     app = shared.routes
     described = sum(len(methods) for methods in app.openapi()["paths"].values())
-    checked = [route for route in routes_of(app.routes) if getattr(route, "include_in_schema", False)]
+    checked = [route for route in routes_of(app) if getattr(route, "include_in_schema", False)]
     assert len(checked) == described
-    assert all(len(permits_of(route)) == 1 for route in routes_of(app.routes))
+    assert all(len(permits_of(route)) == 1 for route in routes_of(app))
 
 
 def test_roles_are_ordered_nobody_has_a_right_that_an_admin_lacks() -> None:

@@ -30,13 +30,10 @@ from millpond.server.api.routes import (
     jobs,
     login,
     machines,
-    metrics,
     oidc,
-    queues,
     root_page,
     services,
     ssh,
-    sweeps,
     tokens,
     users,
 )
@@ -114,9 +111,8 @@ def make_routes(service: Service, security: Security, tenants: Tenants, passes: 
 def _declared() -> list[BaseRoute]:
     """What the modules of the API declare."""
     accounts = (login.router, oidc.router, users.router, groups.router, tokens.router, ssh.router, audit.router)
-    work = (jobs.router, sweeps.router, files.router, interactive.router, services.router, secret_routes.router)
-    pool = (machines.router, queues.router, images.router)
-    others = (*pool, *accounts, machines.health, metrics.router, oidc.people, root_page.router)
+    work = (jobs.router, files.router, interactive.router, services.router, secret_routes.router)
+    others = (machines.router, images.router, *accounts, machines.health, oidc.people, root_page.router)
     # Routes are tried in turn: what is asked for most comes first.
     return [route for router in (*work, *others) for route in router.routes]
 

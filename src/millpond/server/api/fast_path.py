@@ -46,7 +46,7 @@ class FastPath:
     def __init__(self, app: FastAPI) -> None:
         self._app = app
         self._routes: dict[str, list[tuple[APIRoute, _Plan | None]]] = {}
-        for route in routes_of(app.routes):
+        for route in routes_of(app):
             if isinstance(route, APIRoute):
                 for method in route.methods or ():
                     self._routes.setdefault(method, []).append((route, _plan_of(route)))

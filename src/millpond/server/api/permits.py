@@ -14,19 +14,21 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from fastapi import Depends, FastAPI, WebSocketException
+from fastapi import Depends, FastAPI, Query, WebSocketException
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute, APIWebSocketRoute
 from starlette.requests import HTTPConnection
 from starlette.status import WS_1008_POLICY_VIOLATION
 
 from millpond.model.errors import InconsistentStateError, MillpondError, NotFoundError, NotLoggedInError
-from millpond.server.auth.audited_request import Act
+from millpond.server.auth.audit import Act
 from millpond.server.auth.components import Security
 from millpond.server.auth.job_access import job_target
 from millpond.server.auth.roles import AccessTarget, Caller, Verb, allows, demand
 from millpond.server.auth.vault.secrets import GROUP, USER
+from millpond.server.runtime.tenants import Tenants
 from millpond.server.service import Service
+from millpond.server.serving.proxy.access_tokens import AccessTokens
 
 DeclaredRoute = APIRoute | APIWebSocketRoute
 Finder = Callable[[HTTPConnection], Awaitable[AccessTarget]]
@@ -158,7 +160,7 @@ def secret_target(kind: str, owner: str, name: str) -> AccessTarget:
 async def dataset_in_path(request: HTTPConnection) -> AccessTarget:
     """The dataset that the path names: its owner's and its own group's, or the caller's where there is none."""
     service: Service = request.app.state.service
-    return await service.files.target(request.path_params["name"], request.state.act.caller)
+    return await asyncio.to_thread(service.files.target, request.path_params["name"], request.state.act.caller)
 
 
 def security_of(request: HTTPConnection) -> Security:
@@ -167,11 +169,21 @@ def security_of(request: HTTPConnection) -> Security:
     return security
 
 
-async def _security(request: HTTPConnection) -> Security:
-    return security_of(request)
+def _kept_as(name: str) -> Any:
+    """What the application keeps, for a route. By a coroutine: a plain function would cost each request a thread."""
+
+    async def kept(connection: HTTPConnection) -> Any:
+        return getattr(connection.app.state, name)
+
+    return Depends(kept)
 
 
-SecurityOf = Annotated[Security, Depends(_security)]
+AccessTokensOf = Annotated[AccessTokens, _kept_as("passes")]
+SecurityOf = Annotated[Security, _kept_as("security")]
+ServiceOf = Annotated[Service, _kept_as("service")]
+TenantsOf = Annotated[Tenants, _kept_as("tenants")]
+Word = Annotated[str, Query(max_length=200, pattern=r"^[^\x00]*$")]
+"""What a list is narrowed by; PostgreSQL refuses to look for a zero byte."""
 
 
 def permits_of(route: DeclaredRoute) -> list[Permit]:
@@ -185,7 +197,7 @@ def check_permits(app: FastAPI) -> None:
     Raises:
         InconsistentStateError: a route declares no permit, or several.
     """
-    for route in routes_of(app.routes):
+    for route in routes_of(app):
         found = permits_of(route)
         if len(found) != 1:
             raise InconsistentStateError(
@@ -194,15 +206,9 @@ def check_permits(app: FastAPI) -> None:
             )
 
 
-def routes_of(routes: Any) -> list[DeclaredRoute]:
-    """The routes of an application, those of its routers included (which newer versions of FastAPI keep apart)."""
-    found: list[DeclaredRoute] = []
-    for route in routes:
-        if isinstance(route, DeclaredRoute):
-            found.append(route)
-        else:
-            found += routes_of(getattr(getattr(route, "original_router", route), "routes", None) or [])
-    return found
+def routes_of(app: FastAPI) -> list[DeclaredRoute]:
+    """The declared routes of an application."""
+    return [route for route in app.routes if isinstance(route, DeclaredRoute)]
 
 
 def _all(dependant: Dependant) -> list[Dependant]:

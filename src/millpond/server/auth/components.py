@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 from millpond.server.auth.accounts import Accounts
 from millpond.server.auth.audit import AuditLog
 from millpond.server.auth.group_invitations import GroupInvitations
-from millpond.server.auth.identities import Identities
 from millpond.server.auth.logins import Logins
+from millpond.server.auth.oidc.identities import Identities
 from millpond.server.auth.oidc.sign_on import SignOn
 from millpond.server.auth.secrets import Passwords
 from millpond.server.auth.ssh_keys import SshKeys

@@ -19,7 +19,7 @@ from starlette.requests import cookie_parser
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from millpond.server.auth.audited_request import Act
+from millpond.server.auth.audit import Act
 from millpond.server.auth.components import Security
 from millpond.server.auth.roles import Caller
 from millpond.server.auth.secrets import csrf_of, id_of, is_same

@@ -158,10 +158,19 @@ class AccessTarget:
     shared: bool = False
 
 
-def shared_target(target: AccessTarget, visibility: str) -> AccessTarget:
-    """An object as far as whose it is lets others see it: ``private``, ``group`` or ``everyone``."""
-    groups = frozenset[str]() if visibility == "private" else target.groups
-    return replace(target, groups=groups, shared=visibility == "everyone")
+def own_target(kind: str, name: str, caller: Caller) -> AccessTarget:
+    """An object that the caller is about to make: theirs, and their group's."""
+    return AccessTarget(kind, name, caller.user, frozenset({first_group(caller)} - {""}))
+
+
+def changed_target(kind: str, name: str, user: str, group: str, visibility: str) -> AccessTarget:
+    """An object to be changed: its owner's, and where it is not ``private`` its group's."""
+    return AccessTarget(kind, name, user, frozenset({group} - {""}) if visibility != "private" else frozenset())
+
+
+def seen_target(target: AccessTarget, visibility: str) -> AccessTarget:
+    """The same object to be seen and used, by all users where its visibility is ``everyone``."""
+    return replace(target, shared=visibility == "everyone")
 
 
 def widest(caller: Caller, verb: Verb) -> Scope:

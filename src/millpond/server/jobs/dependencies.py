@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 from millpond.model.errors import ConflictError, InvalidInputError
 from millpond.model.reasons import Cause
 from millpond.model.states import JobState
 from millpond.model.workloads import Job
-from millpond.server.storage.provisioning.staging import Stage
+from millpond.server.storage.provisioning.staging import NothingToStage, Staging
 from millpond.server.store.store import Store
 from millpond.server.views.job_lookup import JobLookup
 from millpond.specs.api.reasons import ReasonInfo
@@ -56,32 +56,16 @@ class DependencyState:
     unsatisfiable: str = ""
 
 
-class Stages(Protocol):
-    """What gets near whatever jobs need; see ``server.storage.provisioning.staging``."""
-
-    def begin(self, job: str, document: Mapping[str, Any]) -> None:
-        """Fetch what a job needs."""
-
-    def forget(self, job: str) -> None:
-        """It needs nothing any more."""
-
-    def look(self, job: str) -> Stage:
-        """How far it is."""
-
-    def settled(self) -> list[str]:
-        """Jobs that need nothing any more, or can never have it, since the last call."""
-
-
 class Dependents:
     """All jobs that wait for others. For the scheduler's thread.
 
     Args:
-        stages: gets near what they need.
+        staging: fetches what they need.
     """
 
-    def __init__(self, store: Store, lookup: JobLookup, stages: Stages) -> None:
+    def __init__(self, store: Store, lookup: JobLookup, staging: Staging | NothingToStage) -> None:
         self._lookup = lookup
-        self._stages = stages
+        self._staging = staging
         self._waiting: dict[str, Dependent] = {}
         self._to_look_at: dict[str, None] = {}
         for row in store.jobs.dependents():
@@ -100,13 +84,13 @@ class Dependents:
     def hold(self, dependent: Dependent) -> None:
         """Take one on; it is looked at with the next turn, as what it waits for may have ended meanwhile."""
         self._waiting[dependent.job.id] = dependent
-        self._stages.begin(dependent.job.id, dependent.document)
+        self._staging.begin(dependent.job.id, dependent.document)
         self._to_look_at[dependent.job.id] = None
 
     def drop(self, job: str) -> Dependent:
         """It no longer waits: it was released or cancelled."""
         self._to_look_at.pop(job, None)
-        self._stages.forget(job)
+        self._staging.forget(job)
         return self._waiting.pop(job)
 
     def ended(self, jobs: Iterable[str]) -> bool:
@@ -122,7 +106,7 @@ class Dependents:
 
     def due(self) -> list[tuple[Dependent, DependencyState]]:
         """Those that may go on, or never can. They come again until they are dropped."""
-        self._to_look_at.update(dict.fromkeys(name for name in self._stages.settled() if name in self._waiting))
+        self._to_look_at.update(dict.fromkeys(name for name in self._staging.settled() if name in self._waiting))
         found = [(self._waiting[name], self._whole_standing(self._waiting[name])) for name in self._to_look_at]
         due = [(dependent, standing) for dependent, standing in found if not standing.open or standing.unsatisfiable]
         self._to_look_at = {dependent.job.id: None for dependent, _ in due}
@@ -130,7 +114,7 @@ class Dependents:
 
     def _whole_standing(self, dependent: Dependent) -> DependencyState:
         """How a job stands to all that it waits for."""
-        standing, stage = self.standing(dependent.after), self._stages.look(dependent.job.id)
+        standing, stage = self.standing(dependent.after), self._staging.look(dependent.job.id)
         if standing.unsatisfiable or stage.ready:
             return standing
         if stage.unsatisfiable:
@@ -177,7 +161,7 @@ class Dependents:
         if dependent is None:
             return None
         found = self.standing(dependent.after).open
-        stage = self._stages.look(job)
+        stage = self._staging.look(job)
         if not found and not stage.ready and not stage.unsatisfiable:
             return ReasonInfo(
                 job=job,

@@ -11,10 +11,9 @@ from millpond.model.decisions import Decision
 from millpond.model.engine import Engine
 from millpond.model.workloads import Job
 from millpond.node.task.records import TaskId
-from millpond.server.jobs.dependencies import Stages
 from millpond.server.operations.webhooks.notices import Notice
 from millpond.server.runtime.inbox import wall_clock
-from millpond.server.storage.provisioning.staging import NOTHING_TO_STAGE
+from millpond.server.storage.provisioning.staging import NOTHING_TO_STAGE, NothingToStage, Staging
 from millpond.server.store.deliveries import NewDelivery
 from millpond.specs.api.jobs import JobInfo
 
@@ -66,7 +65,7 @@ class LoopDependencies:
 
     clock: Callable[[], float] = wall_clock
     clock_jump: Callable[[], float] = lambda: 0.0
-    stages: Stages = NOTHING_TO_STAGE
+    stages: Staging | NothingToStage = NOTHING_TO_STAGE
     webhooks: WebhookOutbox = NoWebhooks()
     forecast: Callable[[Job], Forecast | None] = lambda _: None
     on_cycle: Callable[[float], None] = lambda _: None

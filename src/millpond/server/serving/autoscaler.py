@@ -13,7 +13,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, Protocol
+from typing import Final
 
 from sqlalchemy.exc import DBAPIError
 
@@ -22,6 +22,7 @@ from millpond.model.states import JobState, TaskState
 from millpond.model.workloads import Kind
 from millpond.node.host.periodic_worker import EXPECTED, PeriodicWorker
 from millpond.server.runtime.loop import Loop
+from millpond.server.serving.proxy.metering import Load, ProxyMeter
 from millpond.server.serving.replica_counts import Goal, Sizing
 from millpond.server.views.wording import lasting
 from millpond.specs.api.jobs import JobInfo
@@ -39,42 +40,12 @@ _USES_KEPT: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
-    """What was measured of a service since the last look.
-
-    Attributes:
-        requests_per_s: finished in all.
-        latency_s: mean from a request's arrival to the end of its answer; 0 when none was finished.
-        open_requests: now, in all.
-        device_use_milli: mean part of the time in which its devices were computing; None when nothing tells.
-    """
-
-    requests_per_s: float
-    latency_s: float
-    open_requests: int
-    device_use_milli: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class ReplicaTarget:
     """How many replicas were wished for at an instant, and by which figure, in a clause."""
 
     at: float
     replicas: int
     why: str = ""
-
-
-class ServiceLoads(Protocol):
-    """What the proxy knows of each service."""
-
-    def load(self, job: str, now: float) -> Load:
-        """What was measured since this was last asked for."""
-
-    def last_used(self, job: str, now: float) -> float | None:
-        """When a request was open last; None when never."""
-
-    def forget(self, job: str) -> None:
-        """It has ended."""
 
 
 def wish(scale: Scale, load: Load, replicas: int) -> tuple[int, str]:
@@ -152,7 +123,7 @@ class Autoscaler:
         loop: Loop,
         sizing: Sizing,
         file_of: Callable[[str], JobFile],
-        measured: ServiceLoads,
+        measured: ProxyMeter,
         use_milli: Callable[[Collection[str]], Mapping[str, int]],
         clock: Callable[[], float],
     ) -> None:

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from urllib.parse import urlsplit
 
 from millpond.server.api.app import make_app
-from millpond.server.auth.first_login import prepare_first_login
-from millpond.server.auth.owner import owner_name
+from millpond.server.auth.owner import owner_name, prepare_first_login
 from millpond.server.http.server import HttpOptions, HttpServer, is_loopback
 from millpond.server.http.tls import renew
 from millpond.server.http.trusted_proxies import seen_from_outside

@@ -7,9 +7,8 @@ from typing import Annotated
 
 from fastapi import Query
 
-from millpond.server.api.dependencies import Word
 from millpond.server.api.description import api_router
-from millpond.server.api.permits import Access, SecurityOf, may
+from millpond.server.api.permits import Access, SecurityOf, Word, may
 from millpond.server.auth.roles import Verb
 from millpond.server.store.audit import AuditQuery
 from millpond.specs.api.accounts import AuditInfo, AuditList

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Annotated
 
 from fastapi import Header, Path, Query, Request, Response
@@ -10,9 +9,8 @@ from fastapi.responses import StreamingResponse
 from starlette.requests import ClientDisconnect
 
 from millpond.model.errors import UnavailableError
-from millpond.server.api.dependencies import ServiceOf
 from millpond.server.api.description import BYTES_BODY, api_router
-from millpond.server.api.permits import Access, dataset_in_path, job_in_path, may
+from millpond.server.api.permits import Access, ServiceOf, dataset_in_path, job_in_path, may
 from millpond.server.api.ranges import SPAN_PATTERN, answer_with, sent_span
 from millpond.server.auth.roles import Verb
 from millpond.specs.api.files import (
@@ -44,9 +42,9 @@ _DatasetName = Annotated[str, Path(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")
 
 
 @router.post("/blobs/missing", dependencies=_SENDS)
-async def missing(asked: BlobList, service: ServiceOf) -> BlobList:
+def missing(asked: BlobList, service: ServiceOf) -> BlobList:
     """Those of the contents that are not here yet. The others stay for an hour, for whatever will refer to them."""
-    return BlobList(digests=await service.files.missing(asked.digests))
+    return BlobList(digests=service.files.missing(asked.digests))
 
 
 @router.post("/blobs", status_code=201, dependencies=_SENDS, openapi_extra=BYTES_BODY)
@@ -57,9 +55,9 @@ async def put_blobs(request: Request, service: ServiceOf) -> BlobList:
 
 
 @router.get("/blobs/{digest}")
-async def blob(digest: _BlobName, service: ServiceOf, access: _Sender) -> BlobProgress:
+def blob(digest: _BlobName, service: ServiceOf, access: _Sender) -> BlobProgress:
     """How much of a content is here, so that one that was cut off can go on."""
-    return await service.files.progress(access.caller.user, digest)
+    return service.files.progress(access.caller.user, digest)
 
 
 @router.put("/blobs/{digest}", status_code=201, openapi_extra=BYTES_BODY)
@@ -85,40 +83,38 @@ async def put_blob(
 
 
 @router.get("/datasets")
-async def datasets(service: ServiceOf, access: Annotated[Access, may(Verb.READ_DATA)]) -> DatasetList:
+def datasets(service: ServiceOf, access: Annotated[Access, may(Verb.READ_DATA)]) -> DatasetList:
     """Every version of every dataset that the caller may see."""
-    return DatasetList(datasets=await service.files.datasets(access.sees))
+    return DatasetList(datasets=service.files.datasets(access.sees))
 
 
 @router.post("/datasets/{name}", status_code=201)
-async def put_dataset(name: _DatasetName, put: DatasetPut, service: ServiceOf, access: _DataChanger) -> DatasetInfo:
+def put_dataset(name: _DatasetName, put: DatasetPut, service: ServiceOf, access: _DataChanger) -> DatasetInfo:
     """The next version of a dataset from a snapshot that was sent; the latest one if nothing has changed."""
     service.disk.check(access.caller.user, "")
-    info = await service.files.put_dataset(name, put.snapshot, access.caller, put.visibility)
+    info = service.files.put_dataset(name, put.snapshot, access.caller, put.visibility)
     access.tell(f"version {info.version}, for {info.visibility}")
     return info
 
 
 @router.patch("/datasets/{name}")
-async def share_dataset(
-    name: _DatasetName, wish: DatasetChange, service: ServiceOf, access: _DataChanger
-) -> DatasetInfo:
+def share_dataset(name: _DatasetName, wish: DatasetChange, service: ServiceOf, access: _DataChanger) -> DatasetInfo:
     """Let others see all versions of a dataset, or no more. Jobs that were submitted keep what they read."""
-    info = await service.files.share_dataset(name, wish.visibility)
+    info = service.files.share_dataset(name, wish.visibility)
     access.tell(f"for {wish.visibility}")
     return info
 
 
 @router.get("/datasets/{name}/{version}/files")
-async def dataset_files(
+def dataset_files(
     name: _DatasetName, version: _Version, service: ServiceOf, access: Annotated[Access, may(Verb.READ_DATA)]
 ) -> FolderSnapshot:
     """What is in a version of a dataset: its files and links."""
-    return await service.files.snapshot(DatasetRef(name, version), access.caller)
+    return service.files.snapshot(DatasetRef(name, version), access.caller)
 
 
 @router.get("/datasets/{name}/{version}/files/{path:path}", response_class=StreamingResponse)
-async def dataset_file(
+def dataset_file(
     name: _DatasetName,
     version: _Version,
     path: str,
@@ -127,22 +123,20 @@ async def dataset_file(
     access: Annotated[Access, may(Verb.READ_DATA)],
 ) -> Response:
     """One of these files, or a part of it, as for outputs of jobs; its version is its digest."""
-    opened = await service.files.dataset_file(DatasetRef(name, version), path, access.caller)
+    opened = service.files.dataset_file(DatasetRef(name, version), path, access.caller)
     return answer_with(opened, request.headers, path.rpartition("/")[2])
 
 
 @router.delete("/datasets/{name}/{version}")
-async def remove_dataset(
-    name: _DatasetName, version: _Version, service: ServiceOf, access: _DataChanger
-) -> DatasetInfo:
+def remove_dataset(name: _DatasetName, version: _Version, service: ServiceOf, access: _DataChanger) -> DatasetInfo:
     """Forget a version that no living job reads."""
-    info = await service.files.remove_dataset(name, version)
+    info = service.files.remove_dataset(name, version)
     access.tell(f"version {version} removed")
     return info
 
 
 @router.get("/jobs/{job}/metrics", dependencies=_READS_JOB)
-async def metrics(
+def metrics(
     job: str,
     service: ServiceOf,
     attempt: _Attempt = None,
@@ -153,26 +147,26 @@ async def metrics(
 
     Of a trial that reports nothing and prints the metric of its sweep, what it printed.
     """
-    info = await asyncio.to_thread(service.lookup.look_at_one, job)
-    found = await service.files.metrics(info, attempt, task, last)
-    return found if task else await asyncio.to_thread(service.sweeps.add_printed, info, found, last)
+    info = service.lookup.look_at_one(job)
+    found = service.files.metrics(info, attempt, task, last)
+    return found if task else service.sweeps.add_printed(info, found, last)
 
 
 @router.get("/jobs/{job}/result", dependencies=_READS_JOB, response_class=StreamingResponse)
-async def result(job: str, request: Request, service: ServiceOf, attempt: _Attempt = None, task: _Task = 0) -> Response:
+def result(job: str, request: Request, service: ServiceOf, attempt: _Attempt = None, task: _Task = 0) -> Response:
     """What the function that a task ran returned, as it was written; nobody here looks into it."""
-    opened = await service.files.result(await asyncio.to_thread(service.lookup.look_at_one, job), attempt, task)
+    opened = service.files.result(service.lookup.look_at_one(job), attempt, task)
     return answer_with(opened, request.headers)
 
 
 @router.get("/jobs/{job}/output", dependencies=_READS_JOB)
-async def output(job: str, service: ServiceOf, attempt: _Attempt = None) -> OutputList:
+def output(job: str, service: ServiceOf, attempt: _Attempt = None) -> OutputList:
     """The files that an attempt left in its output folder (``MILLPOND_OUTPUT``)."""
-    return await service.files.outputs(await asyncio.to_thread(service.lookup.look_at_one, job), attempt)
+    return service.files.outputs(service.lookup.look_at_one(job), attempt)
 
 
 @router.get("/jobs/{job}/output/{path:path}", dependencies=_READS_JOB, response_class=StreamingResponse)
-async def output_file(job: str, path: str, request: Request, service: ServiceOf, attempt: _Attempt = None) -> Response:
+def output_file(job: str, path: str, request: Request, service: ServiceOf, attempt: _Attempt = None) -> Response:
     """One of these files, or a part of it (``Range``; with ``If-Match`` or ``If-Range`` of the version it has)."""
-    opened = await service.files.output(await asyncio.to_thread(service.lookup.look_at_one, job), attempt, path)
+    opened = service.files.output(service.lookup.look_at_one(job), attempt, path)
     return answer_with(opened, request.headers, path.rpartition("/")[2])

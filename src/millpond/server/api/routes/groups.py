@@ -10,9 +10,8 @@ from fastapi import Path
 
 from millpond.model.errors import NotAllowedError
 from millpond.server.api.account_views import group_info, limits_of, limits_text
-from millpond.server.api.dependencies import TenantsOf
 from millpond.server.api.description import api_router
-from millpond.server.api.permits import Access, SecurityOf, group_in_path, may
+from millpond.server.api.permits import Access, SecurityOf, TenantsOf, group_in_path, may
 from millpond.server.auth.components import Security
 from millpond.server.auth.records import Group
 from millpond.server.auth.roles import UserRole, Verb, allows

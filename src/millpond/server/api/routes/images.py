@@ -12,9 +12,8 @@ from fastapi.responses import StreamingResponse
 from starlette.requests import HTTPConnection
 
 from millpond.model.tenants import DEFAULT_QUEUE
-from millpond.server.api.dependencies import ServiceOf
 from millpond.server.api.description import api_router
-from millpond.server.api.permits import Access, SecurityOf, may
+from millpond.server.api.permits import Access, SecurityOf, ServiceOf, may
 from millpond.server.auth.components import Security
 from millpond.server.auth.job_access import job_target
 from millpond.server.auth.roles import AccessTarget, Caller, Verb, demand, first_group

@@ -10,9 +10,8 @@ from fastapi import Query, Request, WebSocket, WebSocketDisconnect
 
 from millpond.model.errors import ConflictError, MillpondError
 from millpond.model.states import JobState
-from millpond.server.api.dependencies import PassesOf, ServiceOf
 from millpond.server.api.description import BYTES_BODY, api_router
-from millpond.server.api.permits import Access, SecurityOf, job_in_path, may
+from millpond.server.api.permits import Access, AccessTokensOf, SecurityOf, ServiceOf, job_in_path, may
 from millpond.server.auth.job_access import entrance
 from millpond.server.auth.roles import Verb, demand
 from millpond.server.jobs.activity import Activity
@@ -35,7 +34,7 @@ TaskNumber: TypeAlias = Annotated[int, Query(ge=0, lt=2**31)]
 async def link(
     job: str,
     service: ServiceOf,
-    passes: PassesOf,
+    passes: AccessTokensOf,
     security: SecurityOf,
     access: Seer,
     alone: Annotated[bool, Query()] = False,

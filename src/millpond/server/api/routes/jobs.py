@@ -12,9 +12,8 @@ from fastapi.responses import StreamingResponse
 
 from millpond.model.states import JobState
 from millpond.model.workloads import LONGEST_JOB_ID
-from millpond.server.api.dependencies import ServiceOf, Word
 from millpond.server.api.description import JOB_FILE_BODY, JOB_FILES_BODY, api_router
-from millpond.server.api.permits import Access, job_in_path, may
+from millpond.server.api.permits import Access, ServiceOf, Word, job_in_path, may
 from millpond.server.auth.job_access import job_target
 from millpond.server.auth.roles import Verb
 from millpond.server.jobs.listing import ListRequest
@@ -28,6 +27,7 @@ from millpond.specs.api.jobs import MOST_TOGETHER, JobInfo, JobList
 from millpond.specs.api.logs import LogChunk
 from millpond.specs.api.plans import PlanInfo
 from millpond.specs.api.reasons import ReasonInfo
+from millpond.specs.api.trials import TrialList
 from millpond.specs.errors import Problem, SpecError
 
 _AUDITED = 10
@@ -164,9 +164,9 @@ async def document(job: str, service: ServiceOf, access: Changer) -> dict[str, A
 
 
 @router.delete("/{job}")
-async def delete(job: str, service: ServiceOf, access: Changer) -> JobInfo:
+def delete(job: str, service: ServiceOf, access: Changer) -> JobInfo:
     """Drop a job that has ended, and all that it wrote."""
-    info = await service.removal.delete(job)
+    info = service.delete_job(job)
     access.tell("deleted", before=info.state)
     return info
 
@@ -175,6 +175,12 @@ async def delete(job: str, service: ServiceOf, access: Changer) -> JobInfo:
 async def events(job: str, service: ServiceOf, access: Reader) -> EventList:
     """A job's history: what happened and what was decided."""
     return EventList(events=await service.events.of_job(job, reader_of(access.caller)))
+
+
+@router.get("/{job}/trials", dependencies=[may(Verb.READ_JOBS, job_in_path)])
+def trials(job: str, service: ServiceOf, limit: Annotated[int, Query(ge=1, le=100_000)] = 1_000) -> TrialList:
+    """The trials of a sweep with their parameters and what they reported, the best first."""
+    return service.sweeps.table(service.lookup.look(job), limit)
 
 
 @router.get(

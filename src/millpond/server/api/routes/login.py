@@ -8,12 +8,11 @@ from fastapi import Request, Response
 
 from millpond.model.errors import ConflictError
 from millpond.server.api.account_views import limits_body, memberships
-from millpond.server.api.dependencies import ServiceOf
 from millpond.server.api.description import api_router
-from millpond.server.api.permits import Access, Myself, SecurityOf, may, open_to_all
+from millpond.server.api.permits import Access, Myself, SecurityOf, ServiceOf, may, open_to_all
 from millpond.server.api.session_cookie import end_session, start_session
 from millpond.server.auth.accounts import OWNER
-from millpond.server.auth.audited_request import Act
+from millpond.server.auth.audit import Act
 from millpond.server.auth.group_invitations import VALID_S
 from millpond.server.auth.roles import AccessTarget, Verb
 from millpond.server.auth.secrets import csrf_of

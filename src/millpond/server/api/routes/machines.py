@@ -1,4 +1,4 @@
-"""Routes about the server itself and its machines."""
+"""Routes about the server itself, its machines and its queues."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 
 from millpond.model.workloads import LONGEST_JOB_ID
-from millpond.server.api.dependencies import ServiceOf
 from millpond.server.api.description import REFUSALS, api_router
-from millpond.server.api.permits import Access, ClusterKeeper, ClusterReader, may, open_to_all
+from millpond.server.api.permits import Access, ClusterKeeper, ClusterReader, ServiceOf, may, open_to_all
 from millpond.server.auth.roles import AccessTarget, Verb
+from millpond.server.monitoring.metrics.exposition import CONTENT_TYPE
 from millpond.server.monitoring.telemetry.sampling import KEPT
 from millpond.server.runtime.inbox import wall_clock
 from millpond.server.views.history_export import HistorySpan
@@ -20,6 +20,7 @@ from millpond.specs.api.devices import DeviceList
 from millpond.specs.api.events import DeliveryList, EventList
 from millpond.specs.api.history import HistoryPage
 from millpond.specs.api.nodes import CloseRequest, NodeInfo, NodeList, OpenRequest
+from millpond.specs.api.queues import QueueList
 from millpond.specs.api.server import HealthInfo, ServerInfo
 from millpond.specs.api.usage import Grouping, UsageList
 
@@ -58,6 +59,18 @@ async def readyz(service: ServiceOf, response: Response) -> HealthInfo:
 async def server(service: ServiceOf, access: ClusterReader) -> ServerInfo:
     """The server: version, address, engine, how many jobs."""
     return await service.about.info(access.caller.admin)
+
+
+@health.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
+async def metrics(service: ServiceOf, access: Annotated[Access, may(Verb.READ_METRICS)]) -> Response:
+    """Figures of the server, all its queues, jobs and devices, in the text format of Prometheus."""
+    return Response(await service.metrics.page(), headers={"Content-Type": CONTENT_TYPE})
+
+
+@router.get("/queues")
+async def list_queues(service: ServiceOf, access: ClusterReader) -> QueueList:
+    """The queues of one's groups, for admins all: what each is promised, may not exceed, and holds."""
+    return QueueList(queues=await service.queues.seen_by(access.caller))
 
 
 @router.get("/nodes")

@@ -8,9 +8,8 @@ from typing import Annotated, Literal
 from fastapi import Path
 
 from millpond.model.errors import InvalidInputError
-from millpond.server.api.dependencies import ServiceOf
 from millpond.server.api.description import api_router
-from millpond.server.api.permits import Access, SecurityOf, may, secret_in_path, secret_target
+from millpond.server.api.permits import Access, SecurityOf, ServiceOf, may, secret_in_path, secret_target
 from millpond.server.auth.roles import Verb
 from millpond.server.auth.vault.secrets import GROUP, SERVER, USER
 from millpond.server.store.secrets import SecretRow

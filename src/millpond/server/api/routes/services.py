@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from millpond.server.api.dependencies import ServiceOf
 from millpond.server.api.description import api_router
-from millpond.server.api.permits import Access, job_in_path, may
+from millpond.server.api.permits import Access, ServiceOf, job_in_path, may
 from millpond.server.auth.roles import Verb
 from millpond.specs.api.services import RevisionPlan, RevisionRequest, RolloutRequest, ServiceInfo
 

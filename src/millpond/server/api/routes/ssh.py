@@ -8,9 +8,8 @@ from starlette.requests import HTTPConnection
 
 from millpond.model.errors import InvalidInputError
 from millpond.server.api.account_views import ssh_key_info
-from millpond.server.api.dependencies import ServiceOf
 from millpond.server.api.description import api_router
-from millpond.server.api.permits import Access, ClusterReader, SecurityOf, may, security_of
+from millpond.server.api.permits import Access, ClusterReader, SecurityOf, ServiceOf, may, security_of
 from millpond.server.auth.roles import AccessTarget, Verb
 from millpond.specs.api.ssh import NewSshKey, PublicKey, SshInfo, SshKeyInfo, SshKeyList
 

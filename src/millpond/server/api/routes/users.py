@@ -7,9 +7,8 @@ from dataclasses import replace
 from typing import Annotated
 
 from millpond.server.api.account_views import limits_of, limits_text, user_info
-from millpond.server.api.dependencies import ServiceOf, TenantsOf
 from millpond.server.api.description import api_router
-from millpond.server.api.permits import Access, SecurityOf, may, user_in_path
+from millpond.server.api.permits import Access, SecurityOf, ServiceOf, TenantsOf, may, user_in_path
 from millpond.server.auth.records import User
 from millpond.server.auth.roles import UserRole, Verb
 from millpond.specs.api.accounts import ChangedUser, Invitation, NewUser, UserChange, UserList

@@ -9,8 +9,8 @@ from typing import Final
 
 from millpond.model.errors import ConflictError, NotAllowedError, NotFoundError
 from millpond.server.auth.accounts import Accounts
-from millpond.server.auth.identities import Identities
 from millpond.server.auth.oidc.id_tokens import Person
+from millpond.server.auth.oidc.identities import Identities
 from millpond.server.auth.records import OidcIdentity, User
 from millpond.server.auth.roles import UserRole
 from millpond.specs.config.oidc import OidcRules

@@ -8,7 +8,7 @@ from types import ModuleType
 from typing import Any, Final
 
 from millpond.model.errors import NotLoggedInError, UnavailableError
-from millpond.server.auth.identities import LONGEST_SUBJECT
+from millpond.server.auth.oidc.identities import LONGEST_SUBJECT
 from millpond.server.auth.oidc.provider import OidcProvider, OidcTokens
 from millpond.specs.config.oidc import OidcRules
 

@@ -17,9 +17,9 @@ from urllib.parse import urlencode, urlsplit, urlunsplit
 
 from millpond.model.errors import MillpondError, NotAllowedError, NotFoundError, NotLoggedInError
 from millpond.server.auth.accounts import Accounts
-from millpond.server.auth.identities import Identities
 from millpond.server.auth.oidc.admission import Admitted, OidcAdmission
 from millpond.server.auth.oidc.id_tokens import IdTokens, Person
+from millpond.server.auth.oidc.identities import Identities
 from millpond.server.auth.oidc.pending import OVER, PendingLogins
 from millpond.server.auth.oidc.programs import GOOD_FOR_S, Begun, Programs
 from millpond.server.auth.oidc.provider import OidcProvider

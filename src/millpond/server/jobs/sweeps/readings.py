@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from millpond.node.task.log_index import LogIndex
 from millpond.node.task.records import TaskFiles, TaskId
 from millpond.server.storage.files.outputs import open_below
 from millpond.server.storage.files.reports import points_of
+from millpond.specs.api.files import MetricPoint, MetricSeries
 from millpond.specs.job.sweeps import NUMBER, SweepMetric
 
 MOST_AT_ONCE: Final = 4 * 2**20
@@ -25,6 +27,7 @@ LONGEST_LINE: Final = 2_000
 """Characters of a line that are looked at."""
 MOST_PLACES: Final = 20
 """In one line, at which the text before the number is found."""
+_US: Final = 1_000_000
 _BLANKS: Final = re.compile(r"\s+")
 
 
@@ -163,3 +166,40 @@ class _Wanted:
             if found is not None:
                 return float(found[1])
         return None
+
+
+def printed_series(state_dir: Path, run: TaskId, metric: SweepMetric, last: int) -> tuple[MetricSeries | None, bool]:
+    """What the output of a trial's first task tells of its metric, None where that is nothing, and whether older
+    points are left out.
+
+    Args:
+        last: how many of the newest points.
+    """
+    files = TaskFiles.of(state_dir, run)
+    found = TrialReading(files, metric).printed()
+    if not found:
+        return None, False
+    times = _times(files, [offset for offset, _ in found[-last:]])
+    points = [
+        MetricPoint(at=at, value=point.value, step=point.step)
+        for at, (_, point) in zip(times, found[-last:], strict=True)
+    ]
+    cut = len(found) > last or files.log.stat().st_size > MOST_AT_ONCE
+    return MetricSeries(task=run.task, name=metric.name, points=points), cut
+
+
+def _times(files: TaskFiles, offsets: list[int]) -> list[float]:
+    """When the lines at these offsets, in their order, were written; without an index, when the last of the log was."""
+    try:
+        index = LogIndex(files.log_index)
+    except FileNotFoundError:
+        return [files.log.stat().st_mtime] * len(offsets)
+    with index:
+        marks = index.marks_from(offsets[0])
+        mark = following = next(marks, None)
+        times = []
+        for offset in offsets:
+            while following is not None and following.offset <= offset:
+                mark, following = following, next(marks, None)
+            times.append(0.0 if mark is None else mark.time_us / _US)
+        return times

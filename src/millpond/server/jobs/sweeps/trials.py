@@ -16,8 +16,7 @@ from millpond.model.errors import ConflictError
 from millpond.model.states import JobState
 from millpond.node.task.records import TaskId
 from millpond.server.jobs.sweeps.halving import rungs_up_to, verdict
-from millpond.server.jobs.sweeps.printed_metrics import printed_series
-from millpond.server.jobs.sweeps.readings import Point, TrialReading
+from millpond.server.jobs.sweeps.readings import Point, TrialReading, printed_series
 from millpond.server.store.store import Store
 from millpond.specs.api.files import MetricsInfo
 from millpond.specs.api.jobs import JobInfo

@@ -5,6 +5,7 @@ Names and units follow https://prometheus.io/docs/practices/naming/: base units,
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,10 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from millpond.model.devices import DeviceHealth
 from millpond.model.resources import CARD_MILLI
 from millpond.model.states import JobState
+from millpond.server.runtime.inbox import wall_clock
+from millpond.server.views.job_cache import JobCache
+from millpond.server.views.machines import Machines
+from millpond.server.views.visibility import EVERYBODY
 from millpond.specs.api.devices import DeviceStatus
 from millpond.specs.api.jobs import JobInfo
 from millpond.specs.api.nodes import NodeInfo
@@ -43,9 +48,25 @@ class MetricsState:
     devices: Sequence[DeviceStatus]
 
 
-def page(registry: CollectorRegistry, standing: MetricsState) -> bytes:
-    """The whole page."""
-    return generate_latest(_Together(registry, standing))
+class MetricsPage:
+    """The page of one server, made when it is asked for.
+
+    Args:
+        version: the server's.
+        registry: what was counted.
+    """
+
+    def __init__(self, version: str, registry: CollectorRegistry, machines: Machines, job_cache: JobCache) -> None:
+        self._version = version
+        self._registry = registry
+        self._machines = machines
+        self._job_cache = job_cache
+
+    async def page(self) -> bytes:
+        """Everything, in the text format of Prometheus."""
+        nodes, devices = await self._machines.all(EVERYBODY), await self._machines.devices(EVERYBODY, 0)
+        standing = MetricsState(wall_clock(), self._version, self._job_cache.newest_first(), nodes, devices)
+        return await asyncio.to_thread(generate_latest, _Together(self._registry, standing))
 
 
 class _Together(CollectorRegistry):

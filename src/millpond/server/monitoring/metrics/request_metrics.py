@@ -8,7 +8,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from millpond.server.auth.guard import job_addressed
 from millpond.server.monitoring.metrics.instruments import Instruments
-from millpond.specs.api.base import API_PREFIX
 from millpond.specs.job.serving import PROXY_PREFIX
 
 
@@ -39,8 +38,6 @@ def _route(scope: Scope) -> str:
     """What was asked for, as one of few words: names in paths would be as many labels."""
     route = getattr(scope.get("route"), "path", None)
     if isinstance(route, str):
-        # By version of FastAPI with what the router was included under, or without.
-        under = API_PREFIX if scope["path"].startswith(API_PREFIX) and not route.startswith(API_PREFIX) else ""
-        return under + route
+        return route
     is_proxied = scope["path"].startswith(PROXY_PREFIX) or job_addressed(scope) is not None
     return f"{PROXY_PREFIX}{{job}}" if is_proxied else "none"

@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from millpond.model.errors import ConflictError, MillpondError, NotAllowedError, NotFoundError
 from millpond.server.auth.accounts import Accounts
-from millpond.server.auth.audited_request import Act
+from millpond.server.auth.audit import Act
 from millpond.server.auth.guard import job_addressed
 from millpond.server.auth.roles import Caller as AccountCaller
 from millpond.server.service import Service

@@ -8,7 +8,23 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from millpond.server.runtime.inbox import wall_clock
-from millpond.server.serving.autoscaler import Load
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What was measured of a service since the last look.
+
+    Attributes:
+        requests_per_s: finished in all.
+        latency_s: mean from a request's arrival to the end of its answer; 0 when none was finished.
+        open_requests: now, in all.
+        device_use_milli: mean part of the time in which its devices were computing; None when nothing tells.
+    """
+
+    requests_per_s: float
+    latency_s: float
+    open_requests: int
+    device_use_milli: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

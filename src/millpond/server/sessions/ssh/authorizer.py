@@ -21,7 +21,7 @@ from sqlalchemy.exc import DBAPIError
 
 from millpond.model.errors import ConflictError, MillpondError, NotLoggedInError, UnavailableError
 from millpond.node.task.records import TaskId
-from millpond.server.auth.audited_request import Act
+from millpond.server.auth.audit import Act
 from millpond.server.auth.components import Security
 from millpond.server.auth.job_access import job_target
 from millpond.server.auth.roles import AccessTarget, Caller, Verb, allows, demand

@@ -17,7 +17,7 @@ from contextlib import ExitStack
 from typing import Any, Final
 
 from millpond.server.sessions.ssh.authorizer import SshAuthorizer
-from millpond.server.sessions.ssh.host_key import HostKey
+from millpond.server.sessions.ssh.listener import HostKey
 from millpond.server.sessions.ssh.messages import GatewayRequest, receive, send
 
 log = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import sqlalchemy as sa
 
 from millpond.model.errors import NotFoundError
-from millpond.server.auth.roles import AccessTarget, Caller, Verb, allows, shared_target
+from millpond.server.auth.roles import AccessTarget, Caller, Verb, allows, changed_target, seen_target
 from millpond.server.store import schema
 from millpond.server.store.store import Store
 from millpond.specs.api.files import Visibility
@@ -44,14 +44,13 @@ class Dataset:
 
     @property
     def target(self) -> AccessTarget:
-        """It, as something that one may change: its owner's, and where it is not private its group's."""
-        groups = frozenset() if self.visibility == "private" else frozenset({self.group} - {""})
-        return AccessTarget("dataset", self.name, self.user, groups)
+        """It, as something to be changed."""
+        return changed_target("dataset", self.name, self.user, self.group, self.visibility)
 
     @property
     def seen(self) -> AccessTarget:
-        """It, as something that one may see and use."""
-        return shared_target(self.target, self.visibility)
+        """It, as something to be seen and used."""
+        return seen_target(self.target, self.visibility)
 
 
 class Datasets:

@@ -1,4 +1,4 @@
-"""What the API can be asked about files: contents, datasets and outputs."""
+"""What the API can be asked about files: contents, datasets and outputs. What is no coroutine blocks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Final
 from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
 from millpond.node.host.identities import MachineAccount
 from millpond.node.task.records import attempt_dir
-from millpond.server.auth.roles import AccessTarget, Caller, first_group
+from millpond.server.auth.roles import AccessTarget, Caller, first_group, own_target
 from millpond.server.runtime.inbox import wall_clock
 from millpond.server.storage.files.admission import CopyOf, FileAdmission, complete_snapshot
 from millpond.server.storage.files.blobs import BlobStore, Incoming
@@ -62,6 +62,7 @@ class FileService:
         self.collector.also(lambda now: self._partials.collect(now - KEPT_S))
         self.workspace = self._admission.workspace
         self.is_listed = rules.is_listed
+        self.missing = self._blobs.missing
 
     async def admit(
         self, file: JobFile, document: dict[str, Any], caller: Caller, identity: MachineAccount | None
@@ -71,20 +72,12 @@ class FileService:
             return await asyncio.to_thread(self._admission.admit, file, document, caller, identity)
         return document
 
-    async def missing(self, digests: list[str]) -> list[str]:
-        """Those contents that have to be sent."""
-        return await asyncio.to_thread(self._blobs.missing, digests)
-
-    async def progress(self, user: str, digest: str) -> BlobProgress:
-        """How much of a content is here of somebody's."""
-
-        def look() -> BlobProgress:
-            if not self._blobs.missing([digest]):
-                return BlobProgress(digest=digest, whole=True, received=self._blobs.size(digest) or 0)
-            found = self._partials.progress(user, digest)
-            return BlobProgress(digest=digest, whole=False, received=found.received, busy=found.busy)
-
-        return await asyncio.to_thread(look)
+    def progress(self, user: str, digest: str) -> BlobProgress:
+        """How much of a content is here of a user's."""
+        if not self._blobs.missing([digest]):
+            return BlobProgress(digest=digest, whole=True, received=self._blobs.size(digest) or 0)
+        found = self._partials.progress(user, digest)
+        return BlobProgress(digest=digest, whole=False, received=found.received, busy=found.busy)
 
     async def receive(self, user: str, digest: str, span: Span, pieces: AsyncIterator[bytes]) -> None:
         """Take a content in, or the rest of one; what is cut off is kept for a day, so that it can go on.
@@ -125,13 +118,9 @@ class FileService:
                 raise InvalidInputError(
                     f"a batch of more than {LARGEST_BATCH // 2**20} MiB", "send its contents in several"
                 )
+        return await asyncio.to_thread(lambda: [self._blobs.keep(content) for content in read_batch(bytes(data))])
 
-        def keep() -> list[str]:
-            return [self._blobs.keep(content) for content in read_batch(bytes(data))]
-
-        return await asyncio.to_thread(keep)
-
-    async def put_dataset(self, name: str, snapshot: str, caller: Caller, visibility: Visibility | None) -> DatasetInfo:
+    def put_dataset(self, name: str, snapshot: str, caller: Caller, visibility: Visibility | None) -> DatasetInfo:
         """The next version of a dataset, or the latest if nothing has changed.
 
         Args:
@@ -140,110 +129,90 @@ class FileService:
         Raises:
             InvalidInputError: not everything of the snapshot was sent.
         """
+        found = complete_snapshot(self._blobs, snapshot)
+        if not found.files:
+            raise InvalidInputError("a dataset without files", "name a folder with files in it")
+        latest = next((each for each in self._datasets.all() if each.name == name), None)
+        group = first_group(caller) if latest is None else latest.group
+        seen: Visibility = visibility or ("group" if latest is None else latest.visibility)
+        files, now = len(found.files), wall_clock()
+        put = Dataset(name, 0, snapshot, files, found.size, caller.user, now, group=group, visibility=seen)
+        added = self._datasets.add(put)
+        if latest is not None and visibility is not None and visibility != latest.visibility:
+            self._datasets.share(name, visibility)
+            added = self._datasets.find(name, added.version)
+        return _dataset_info(added)
 
-        def put() -> Dataset:
-            found = complete_snapshot(self._blobs, snapshot)
-            if not found.files:
-                raise InvalidInputError("a dataset without files", "name a folder with files in it")
-            latest = next((each for each in self._datasets.all() if each.name == name), None)
-            group = first_group(caller) if latest is None else latest.group
-            seen: Visibility = visibility or ("group" if latest is None else latest.visibility)
-            files, now = len(found.files), wall_clock()
-            put = Dataset(name, 0, snapshot, files, found.size, caller.user, now, group=group, visibility=seen)
-            added = self._datasets.add(put)
-            if latest is not None and visibility is not None and visibility != latest.visibility:
-                self._datasets.share(name, visibility)
-                added = self._datasets.find(name, added.version)
-            return added
+    def datasets(self, sees: Callable[[AccessTarget], bool]) -> list[DatasetInfo]:
+        """Every version of every dataset that a user may see."""
+        return [_dataset_info(found) for found in self._datasets.all() if sees(found.seen)]
 
-        return _dataset_info(await asyncio.to_thread(put))
-
-    async def datasets(self, sees: Callable[[AccessTarget], bool]) -> list[DatasetInfo]:
-        """Every version of every dataset that somebody may see."""
-        return [_dataset_info(found) for found in await asyncio.to_thread(self._datasets.all) if sees(found.seen)]
-
-    async def snapshot(self, ref: DatasetRef, caller: Caller) -> FolderSnapshot:
+    def snapshot(self, ref: DatasetRef, caller: Caller) -> FolderSnapshot:
         """What is in a version of a dataset.
 
         Raises:
             NotFoundError: it is not here, or not for them.
         """
+        return read_snapshot(self._blobs.read(self._datasets.seen_by(caller, ref).digest))
 
-        def read() -> FolderSnapshot:
-            return read_snapshot(self._blobs.read(self._datasets.seen_by(caller, ref).digest))
-
-        return await asyncio.to_thread(read)
-
-    async def dataset_file(self, ref: DatasetRef, path: str, caller: Caller) -> OpenedFile:
+    def dataset_file(self, ref: DatasetRef, path: str, caller: Caller) -> OpenedFile:
         """One file of it.
 
         Raises:
             NotFoundError: as for ``snapshot``, or it has no such file.
         """
-        entries = (await self.snapshot(ref, caller)).files
-        entry = next((entry for entry in entries if entry.path == path), None)
+        entry = next((entry for entry in self.snapshot(ref, caller).files if entry.path == path), None)
         if entry is None:
             raise NotFoundError(f"no file {path!r} in {ref}", "see what is in it: GET /datasets/NAME/VERSION/files")
-        return OpenedFile(await asyncio.to_thread(self._blobs.open, entry.digest), entry.size, entry.digest)
+        return OpenedFile(self._blobs.open(entry.digest), entry.size, entry.digest)
 
-    async def target(self, name: str, caller: Caller) -> AccessTarget:
+    def target(self, name: str, caller: Caller) -> AccessTarget:
         """A dataset as what a verb is applied to; the caller's own, and their group's, where there is none."""
-        found = await asyncio.to_thread(self._datasets.all)
-        mine = frozenset({first_group(caller)} - {""})
-        absent = AccessTarget("dataset", name, caller.user, mine)
-        return next((each.target for each in found if each.name == name), absent)
+        found = next((each.target for each in self._datasets.all() if each.name == name), None)
+        return found or own_target("dataset", name, caller)
 
-    async def share_dataset(self, name: str, visibility: Visibility) -> DatasetInfo:
+    def share_dataset(self, name: str, visibility: Visibility) -> DatasetInfo:
         """Let others see all versions of a dataset, or no more.
 
         Raises:
             NotFoundError: there is none.
         """
+        self._datasets.find(name)
+        self._datasets.share(name, visibility)
+        return _dataset_info(self._datasets.find(name))
 
-        def share() -> Dataset:
-            self._datasets.find(name)
-            self._datasets.share(name, visibility)
-            return self._datasets.find(name)
-
-        return _dataset_info(await asyncio.to_thread(share))
-
-    async def remove_dataset(self, name: str, version: int) -> DatasetInfo:
+    def remove_dataset(self, name: str, version: int) -> DatasetInfo:
         """Forget a version.
 
         Raises:
             NotFoundError: it is not here.
             ConflictError: a job that has not ended reads it.
         """
+        found = self._datasets.find(name, version)
+        living = self._store.jobs.documents_with("data", live_only=True)
+        if any(found.reference in document["data"].values() for document in living):
+            raise ConflictError(f"a job that has not ended reads {found.reference}", "wait for its end, or stop it")
+        self._datasets.remove(found)
+        return _dataset_info(found)
 
-        def remove() -> Dataset:
-            found = self._datasets.find(name, version)
-            living = self._store.jobs.documents_with("data", live_only=True)
-            if any(found.reference in document["data"].values() for document in living):
-                raise ConflictError(f"a job that has not ended reads {found.reference}", "wait for its end, or stop it")
-            self._datasets.remove(found)
-            return found
-
-        return _dataset_info(await asyncio.to_thread(remove))
-
-    async def outputs(self, info: JobInfo, attempt: int | None) -> OutputList:
+    def outputs(self, info: JobInfo, attempt: int | None) -> OutputList:
         """What an attempt left."""
         number = _attempt(info, attempt)
-        return await asyncio.to_thread(list_output, self._folder(info, number), info.id, number)
+        return list_output(self._folder(info, number), info.id, number)
 
-    async def output(self, info: JobInfo, attempt: int | None, path: str) -> OpenedFile:
+    def output(self, info: JobInfo, attempt: int | None, path: str) -> OpenedFile:
         """One file of it."""
-        return await asyncio.to_thread(open_output, self._folder(info, _attempt(info, attempt)), path)
+        return open_output(self._folder(info, _attempt(info, attempt)), path)
 
-    async def metrics(self, info: JobInfo, attempt: int | None, task: int | None, last: int) -> MetricsInfo:
+    def metrics(self, info: JobInfo, attempt: int | None, task: int | None, last: int) -> MetricsInfo:
         """What an attempt's tasks reported."""
-        number = _attempt(info, attempt)
-        return await asyncio.to_thread(read_metrics, self._state_dir, info, number, _task(info, task), last)
+        return read_metrics(self._state_dir, info, _attempt(info, attempt), _task(info, task), last)
 
-    async def result(self, info: JobInfo, attempt: int | None, task: int) -> OpenedFile:
+    def result(self, info: JobInfo, attempt: int | None, task: int) -> OpenedFile:
         """What a task's function returned."""
         number = _attempt(info, attempt)
         _task(info, task)
-        return await asyncio.to_thread(open_result, self._state_dir, info, number, task)
+        return open_result(self._state_dir, info, number, task)
 
     def _folder(self, info: JobInfo, attempt: int) -> Path:
         return attempt_dir(self._state_dir, info.id, attempt)

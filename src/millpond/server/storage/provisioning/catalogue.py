@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 
 from millpond.model.errors import ConflictError, NotFoundError
-from millpond.server.auth.roles import AccessTarget, shared_target
+from millpond.server.auth.roles import AccessTarget, changed_target, seen_target
 from millpond.server.store import schema
 from millpond.server.store.store import Store
 from millpond.server.views.not_found import absent
@@ -62,14 +62,13 @@ class CatalogueImage:
 
     @property
     def target(self) -> AccessTarget:
-        """It, as something that one may change: its owner's, and where it is not private its group's."""
-        groups = frozenset() if self.visibility == "private" else frozenset({self.group} - {""})
-        return AccessTarget("image", self.reference, self.user, groups)
+        """It, as something to be changed."""
+        return changed_target("image", self.reference, self.user, self.group, self.visibility)
 
     @property
     def seen(self) -> AccessTarget:
-        """It, as something that one may see and use."""
-        return shared_target(self.target, self.visibility)
+        """It, as something to be seen and used."""
+        return seen_target(self.target, self.visibility)
 
 
 class Catalogue:

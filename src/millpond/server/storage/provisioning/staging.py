@@ -290,20 +290,20 @@ class Staging:
 
 
 class NothingToStage:
-    """Where no job needs anything."""
+    """Where no job waits for an image or for data."""
 
     def begin(self, job: str, document: Mapping[str, Any]) -> None:
-        """Nothing."""
+        """Does nothing."""
 
     def forget(self, job: str) -> None:
-        """Nothing."""
+        """Does nothing."""
 
     def look(self, job: str) -> Stage:
-        """It is ready."""
+        """Every job is ready."""
         return Stage(ready=True)
 
     def settled(self) -> list[str]:
-        """Nobody."""
+        """No jobs."""
         return []
 
 
