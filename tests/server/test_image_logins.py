@@ -192,7 +192,7 @@ def test_what_a_killed_server_left_of_its_logins_and_builds_is_removed(api: Api)
 
 def test_who_may_use_an_image_of_the_catalogue_may_build_upon_it_and_nobody_else(api: Api) -> None:
     add(api.service.images, WISH)
-    base = api.provisioning.provisions.base
+    base = api.provisioning.sources.base
     assert base("torch", ADA, "", print) == "localhost/millpond/torch:latest"
     assert base("torch", Caller("mia"), "", print) == "docker.io/library/torch:latest"
     with pytest.raises(InvalidInputError, match="goes round the catalogue"):
@@ -501,7 +501,7 @@ def test_a_registry_whose_name_leads_to_the_servers_own_machine_is_not_asked(
     for act in (
         lambda: images.add(WISH, ADA, "default")(lambda line: None),
         lambda: images.push(entry, push, ADA, "default")(lambda line: None),
-        lambda: provisions.base(REFERENCE, ADA, "default", lambda line: None),
+        lambda: api.provisioning.sources.base(REFERENCE, ADA, "default", lambda line: None),
         lambda: provisions.fetch(Item("image", REFERENCE), CopyProgress(), lambda: None),
     ):
         with pytest.raises(InvalidInputError, match="own machine or of its link"):

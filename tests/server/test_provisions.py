@@ -22,9 +22,9 @@ from millpond.server.auth.roles import Caller
 from millpond.server.jobs.job_files import JobFiles
 from millpond.server.startup.local_engine import Launcher
 from millpond.server.storage.provisioning import copying, host
-from millpond.server.storage.provisioning.building import bases_of
 from millpond.server.storage.provisioning.cache import READ_IN_PLACE, CopyProgress, DataCache
 from millpond.server.storage.provisioning.catalogue import CatalogueImage, held_as
+from millpond.server.storage.provisioning.containerfile import bases_of
 from millpond.server.storage.provisioning.staging import Item, Staging
 from millpond.specs.api.images import ImageAdd
 from millpond.specs.config.cluster import read_cluster

@@ -38,11 +38,11 @@ class ServiceFront:
         self.meter = ProxyMeter()
         self.balancer = Balancer()
         self.routes = Routes()
-        self.room = RequestQueue(self.wake, self._woken)
+        self.queue = RequestQueue(self.wake, self._woken)
 
     def look(self, info: JobInfo) -> JobInfo:
         """A job with the deadline of the requests that wait for it, if any do."""
-        left_s = self.room.waits_for_s(info.id)
+        left_s = self.queue.waits_for_s(info.id)
         return info if left_s is None else info.model_copy(update={"requests_wait_until": wall_clock() + left_s})
 
     async def wake(self, job: str) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from concurrent.futures import Future
 from typing import Annotated, Any
@@ -18,7 +17,7 @@ from millpond.server.auth.components import Security
 from millpond.server.auth.job_access import job_target
 from millpond.server.auth.roles import AccessTarget, Caller, Verb, demand, first_group
 from millpond.server.service import Service
-from millpond.server.storage.provisioning.images import Work
+from millpond.server.storage.provisioning.image_steps import Work
 from millpond.specs.api.images import (
     ImageAdd,
     ImageBuild,
@@ -48,13 +47,13 @@ async def image_in_path(request: HTTPConnection) -> AccessTarget:
     """The image that the path names; the caller's own where there is none."""
     service: Service = request.app.state.service
     path = request.path_params
-    return await service.images.target(path["name"], path["tag"], request.state.act.caller)
+    return service.images.target(path["name"], path["tag"], request.state.act.caller)
 
 
 async def seen_image_in_path(request: HTTPConnection) -> AccessTarget:
     """The same, as something to be used."""
     service: Service = request.app.state.service
-    return await service.images.seen(request.path_params["name"], request.path_params["tag"])
+    return service.images.seen(request.path_params["name"], request.path_params["tag"])
 
 
 _Maker = Annotated[Access, may(Verb.CHANGE_IMAGES)]
@@ -63,47 +62,47 @@ _User = Annotated[Access, may(Verb.READ_IMAGES, seen_image_in_path)]
 
 
 @router.get("")
-async def images(service: ServiceOf, access: Annotated[Access, may(Verb.READ_IMAGES)]) -> ImageList:
+def images(service: ServiceOf, access: Annotated[Access, may(Verb.READ_IMAGES)]) -> ImageList:
     """The images that the caller may use, and on which machines they are."""
-    return ImageList(images=await service.images.list(access.sees))
+    return ImageList(images=service.images.list(access.sees))
 
 
 @router.post("", **_STEPS)
-async def add(wish: ImageAdd, service: ServiceOf, access: _Maker, security: SecurityOf) -> StreamingResponse:
+def add(wish: ImageAdd, service: ServiceOf, access: _Maker, security: SecurityOf) -> StreamingResponse:
     """Put an image of a registry, or of the server's machine, into the catalogue."""
-    await _claim(service, access, wish, f"from {wish.reference}")
+    _claim(service, access, wish, f"from {wish.reference}")
     work = service.images.add(wish, access.caller, _queue(access.caller, security))
     return _streamed(service, access, security, work)
 
 
 @router.post("/build", **_STEPS)
-async def build(wish: ImageBuild, service: ServiceOf, access: _Maker, security: SecurityOf) -> StreamingResponse:
+def build(wish: ImageBuild, service: ServiceOf, access: _Maker, security: SecurityOf) -> StreamingResponse:
     """Build an image from a folder that was sent. It ends when the caller leaves."""
-    await _claim(service, access, wish, f"built from {wish.snapshot[:12]}")
+    _claim(service, access, wish, f"built from {wish.snapshot[:12]}")
     queue = _queue(access.caller, security)
-    work = await asyncio.to_thread(service.images.build, wish, access.caller, queue)
+    work = service.images.build(wish, access.caller, queue)
     return _streamed(service, access, security, work)
 
 
 @router.post("/save", **_STEPS)
-async def save(wish: ImageSave, service: ServiceOf, access: _Maker, security: SecurityOf) -> StreamingResponse:
+def save(wish: ImageSave, service: ServiceOf, access: _Maker, security: SecurityOf) -> StreamingResponse:
     """Make an image of what a task of a job has become; the job must be one that the caller may be inside."""
-    job = await asyncio.to_thread(service.lookup.look, wish.job)
+    job = service.lookup.look(wish.job)
     demand(access.caller, Verb.USE_JOBS, job_target(job))
-    await _claim(service, access, wish, f"saved from {job.id}")
-    work = await asyncio.to_thread(service.images.save, wish, job, access.caller)
+    _claim(service, access, wish, f"saved from {job.id}")
+    work = service.images.save(wish, job, access.caller)
     return _streamed(service, access, security, work)
 
 
 @router.post("/{name}/{tag}/pull", **_STEPS)
-async def pull(name: _Name, tag: _Tag, service: ServiceOf, access: _User, security: SecurityOf) -> StreamingResponse:
+def pull(name: _Name, tag: _Tag, service: ServiceOf, access: _User, security: SecurityOf) -> StreamingResponse:
     """Have an image of the catalogue on the machines before a job needs it."""
     access.tell("fetched")
-    return _streamed(service, access, security, await asyncio.to_thread(service.images.pull, name, tag))
+    return _streamed(service, access, security, service.images.pull(name, tag))
 
 
 @router.post("/{name}/{tag}/push", **_STEPS)
-async def push(
+def push(
     name: _Name, tag: _Tag, wish: ImagePush, service: ServiceOf, access: _Changer, security: SecurityOf
 ) -> StreamingResponse:
     """Send an image of the catalogue to a registry; ``exact`` of the last line is as what that has it now.
@@ -111,31 +110,31 @@ async def push(
     Who may is who may say who sees it. The registry is told what the secret says, never what the server's account may.
     """
     access.tell(f"sent to {wish.reference}")
-    entry = await service.images.entry(name, tag)
+    entry = service.images.entry(name, tag)
     queue = _queue(access.caller, security)
-    work = await asyncio.to_thread(service.images.push, entry, wish, access.caller, queue)
+    work = service.images.push(entry, wish, access.caller, queue)
     return _streamed(service, access, security, work)
 
 
 @router.patch("/{name}/{tag}")
-async def change(name: _Name, tag: _Tag, wish: ImageChange, service: ServiceOf, access: _Changer) -> ImageInfo:
+def change(name: _Name, tag: _Tag, wish: ImageChange, service: ServiceOf, access: _Changer) -> ImageInfo:
     """Say other words about an image, or let others see it."""
-    info = await service.images.change(name, tag, wish)
+    info = service.images.change(name, tag, wish)
     access.tell(f"for {info.visibility}")
     return info
 
 
 @router.delete("/{name}/{tag}")
-async def remove(name: _Name, tag: _Tag, service: ServiceOf, access: _Changer) -> ImageInfo:
+def remove(name: _Name, tag: _Tag, service: ServiceOf, access: _Changer) -> ImageInfo:
     """Take an image out of the catalogue."""
-    info = await service.images.remove(name, tag)
+    info = service.images.remove(name, tag)
     access.tell("removed", before=info.digest)
     return info
 
 
-async def _claim(service: Service, access: Access, wish: ImageEntry, how: str) -> None:
+def _claim(service: Service, access: Access, wish: ImageEntry, how: str) -> None:
     """Make sure that the name is nobody else's, and tell the audit log."""
-    access.demand(await service.images.target(wish.name, wish.tag, access.caller))
+    access.demand(service.images.target(wish.name, wish.tag, access.caller))
     access.tell(how)
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Final
-from urllib.parse import parse_qs, unquote
+from urllib.parse import parse_qs
 
 from starlette.datastructures import Headers
 from starlette.responses import RedirectResponse, Response
@@ -20,26 +20,21 @@ from millpond.server.auth.roles import Caller as AccountCaller
 from millpond.server.service import Service
 from millpond.server.serving.proxy import pages
 from millpond.server.serving.proxy.access_tokens import COOKIE_GOOD_FOR_S, AccessToken, AccessTokens
-from millpond.server.serving.proxy.balancing import Readiness
+from millpond.server.serving.proxy.addresses import JobAddress
 from millpond.server.serving.proxy.browsers import is_begun_here, pass_cookie
-from millpond.server.serving.proxy.endpoints import NotRunningError, TaskEndpoint, places_of
-from millpond.server.serving.proxy.headers import ProxyCaller, cookies_of, to_program
+from millpond.server.serving.proxy.dispatcher import Dispatcher
+from millpond.server.serving.proxy.endpoints import NotRunningError
+from millpond.server.serving.proxy.headers import cookies_of
 from millpond.server.serving.proxy.names import AmbiguousNameError, job_meant
-from millpond.server.serving.proxy.presence import Conversation, Doing, Polls, doing_of
+from millpond.server.serving.proxy.presence import Doing, Polls, doing_of
 from millpond.server.serving.proxy.request_queue import WaitingClient
 from millpond.server.serving.proxy.requests import (
     BrokenAnswerError,
-    ProxiedRequest,
-    RequestRelay,
     SilentError,
     TooLargeError,
-    request_target,
 )
-from millpond.server.serving.proxy.sockets import relay_socket
-from millpond.server.serving.routing import Ways
-from millpond.server.sessions.task_sockets import ForeignListenerError, TaskNetwork
 from millpond.specs.job.job_ids import service_of
-from millpond.specs.job.serving import OPEN_PATH, ORIGIN_OPEN_PATH, PROXY_PREFIX, Serve, base_path
+from millpond.specs.job.serving import OPEN_PATH, ORIGIN_OPEN_PATH, PROXY_PREFIX, base_path
 
 _STATUS: Final = (
     (NotFoundError, 404),
@@ -51,8 +46,6 @@ _STATUS: Final = (
     (SilentError, 504),
     (BrokenAnswerError, 502),
 )
-_OBSTACLES: Final = (NotFoundError, ConflictError, NotRunningError)
-"""Why one job has no replica for a request; another one may."""
 
 
 class Proxy:
@@ -65,13 +58,11 @@ class Proxy:
 
     def __init__(self, service: Service, passes: AccessTokens, accounts: Accounts) -> None:
         self._jobs = service.jobs
-        self._state_dir = service.state_dir
         self._passes = passes
         self._accounts = accounts
         self._activity = service.activity
         self._polls = Polls()
-        self._requests = RequestRelay(TaskNetwork(service.state_dir))
-        self._readiness = Readiness(service.state_dir)
+        self._dispatcher = Dispatcher(service)
         self._front = service.front
         self._origins = service.origins
 
@@ -133,20 +124,20 @@ class Proxy:
     async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> Response | None:
         headers = Headers(scope=scope)
         html = "text/html" in headers.get("accept", "")
-        asked = _Asked.of(scope)
+        address = JobAddress.of(scope)
         if self._is_elsewhere(scope) and "authorization" not in headers:
-            return self._to_origin(asked.job, (asked.below or b"/").decode("latin-1"))
-        if asked.below is None:
-            return RedirectResponse(f"{asked.prefix}/", 308)
+            return self._to_origin(address.job, (address.below or b"/").decode("latin-1"))
+        if address.below is None:
+            return RedirectResponse(f"{address.prefix}/", 308)
         try:
-            granted = self._granted(scope, headers, asked.job)
-            job = await self._job_meant(scope, headers, asked.job, granted)
+            granted = self._granted(scope, headers, address.job)
+            job = await self._job_meant(scope, headers, address.job, granted)
             if job is None:
                 cause = "you are not signed in to this job, or no longer"
-                return pages.trouble(401, cause, f"open it with pond dev open {asked.job}", html)
-            if granted is not None and job != asked.job:
-                return self._led_on(scope, replace(granted, job=job), asked.below)
-            await self._relay(scope, receive, send, replace(asked, job=job, holds=self._holding(scope, granted)))
+                return pages.trouble(401, cause, f"open it with pond dev open {address.job}", html)
+            if granted is not None and job != address.job:
+                return self._led_on(scope, replace(granted, job=job), address.below)
+            await self._relay(scope, receive, send, replace(address, job=job, holds=self._holding(scope, granted)))
         except MillpondError as error:
             status = next((status for kind, status in _STATUS if isinstance(error, kind)), 503)
             again = isinstance(error, NotRunningError)
@@ -200,10 +191,10 @@ class Proxy:
     def _caller_of(self, granted: AccessToken) -> AccountCaller | None:
         return self._accounts.caller_with_pass(granted.user, granted.epoch, granted.token)
 
-    async def _relay(self, scope: Scope, receive: Receive, send: Send, asked: _Asked) -> None:
+    async def _relay(self, scope: Scope, receive: Receive, send: Send, address: JobAddress) -> None:
         """Have a request answered, at once or, where requests may wait for a replica, as soon as one is ready."""
-        ways = self._front.routes.ways(asked.job)
-        job, present = ways[0][0], self._front.routes.present(asked.job)
+        ways = self._front.routes.ways(address.job)
+        job, present = ways[0][0], self._front.routes.present(address.job)
         hold = (await self._jobs.file_of(present)).hold
         client = WaitingClient(receive)
         doing = doing_of(scope)
@@ -215,7 +206,7 @@ class Proxy:
             try:
                 if len(ways) > 1:  # the other revision may answer for one at rest; the next request finds it awake
                     await self._front.wake(job)
-                infeasibility = await self._attempt(ways, scope, client, send, asked)
+                infeasibility = await self._dispatcher.attempt(ways, scope, client, send, address)
                 if infeasibility is None:
                     return
                 if hold is None:
@@ -226,154 +217,12 @@ class Proxy:
                         begins()
                         await send(message)
 
-                    fresh = self._front.routes.ways(asked.job)
-                    return await self._attempt(fresh, scope, client, answer, asked) is None
+                    fresh = self._front.routes.ways(address.job)
+                    return await self._dispatcher.attempt(fresh, scope, client, answer, address) is None
 
-                await self._front.room.hold(present, hold, client, again)
+                await self._front.queue.hold(present, hold, client, again)
             finally:
                 client.close()
-
-    async def _attempt(
-        self, ways: Ways, scope: Scope, client: WaitingClient, send: Send, asked: _Asked
-    ) -> NotRunningError | None:
-        """Pass a request on to a replica; what stands in the way where none can take it.
-
-        Raises:
-            MillpondError: waiting would not help, or the replica failed.
-        """
-        obstacles: list[MillpondError] = []
-        for jobs in ways:
-            try:
-                ready = await self._ready_ones(jobs)
-            except _OBSTACLES as error:
-                obstacles.append(error)
-                continue
-            if await self._served_by(ready, scope, client, send, asked):
-                return None
-            told = f"{jobs[0]} runs, and its program does not answer yet"
-            obstacles.append(NotRunningError(told, f"see what it does with pond logs {jobs[0]}"))
-        for infeasibility in obstacles:
-            if isinstance(infeasibility, NotRunningError):
-                return infeasibility
-        raise obstacles[0]
-
-    async def _ready_ones(self, jobs: Sequence[str]) -> list[TaskEndpoint]:
-        """The ready replicas of all these jobs together.
-
-        Raises:
-            NotFoundError, ConflictError: there are no such jobs, they serve nothing, or all have ended.
-            NotRunningError: there is none now.
-        """
-        found: list[TaskEndpoint] = []
-        obstacles: list[MillpondError] = []
-        for job in jobs:
-            try:
-                places = places_of(await self._jobs.find(job), self._state_dir)
-            except _OBSTACLES as error:
-                obstacles.append(error)
-                continue
-            serve = (await self._jobs.file_of(job)).serve or Serve()
-            ready = await self._readiness.ready_ones(places, serve.ready_path(job))
-            if not ready:
-                hint = f"see what it does with pond logs {job}"
-                obstacles.append(NotRunningError(f"{job} runs, and is not ready yet", hint))
-            found += ready
-        if not found:
-            raise next((error for error in obstacles if isinstance(error, NotRunningError)), obstacles[0])
-        return found
-
-    async def _served_by(
-        self, ready: Sequence[TaskEndpoint], scope: Scope, client: WaitingClient, send: Send, asked: _Asked
-    ) -> bool:
-        """Whether one of the replicas took the request.
-
-        Raises:
-            NotRunningError: none did, and a program that is no replica has the place of one.
-        """
-        infeasibility: NotRunningError | None = None
-        for place in self._front.balancer.order(ready):
-            job = place.task.job
-            serve = (await self._jobs.file_of(job)).serve or Serve()
-            target = _target(scope, asked, place, serve.path == "whole")
-
-            async def answer(message: Message, job: str = job) -> None:
-                self._front.room.served(job)
-                await send(message)
-
-            try:
-                with self._front.balancer.request_at(place):
-                    if scope["type"] == "websocket":
-                        await relay_socket(
-                            scope, client.receive, answer, target, self._listener(job, target), asked.holds
-                        )
-                    else:
-                        await self._requests.relay(scope, client.receive, answer, target)
-            except ForeignListenerError as error:
-                hint = f"start it once more with pond clone {job}: it gets another port"
-                infeasibility = NotRunningError(f"{job} runs, but {error}", hint)
-            except ConnectionError:
-                continue  # nothing was sent yet: the next replica may have it
-            else:
-                return True
-        if infeasibility is not None:
-            raise infeasibility
-        return False
-
-    def _listener(self, job: str, target: ProxiedRequest) -> Callable[[str | bytes], None]:
-        """Hears what a client says on a WebSocket, and takes note of what a person does."""
-        conversation = Conversation(target.path)
-
-        def hear(message: str | bytes) -> None:
-            if conversation.is_persons(message):
-                self._activity.used(job, of_page=True)
-
-        return hear
-
-
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """Which job a request is for, and what of it.
-
-    Attributes:
-        prefix: where the client sees the program, without a slash at the end.
-        below: path and query below that, as written; None when even the slash behind the job is missing.
-        holds: tells whether whoever asks may still do so; a WebSocket lasts.
-    """
-
-    job: str
-    prefix: str
-    below: bytes | None
-    holds: Callable[[], bool] = bool
-
-    @staticmethod
-    def of(scope: Scope) -> _Asked:
-        job = job_addressed(scope)
-        if job is not None:
-            return _Asked._at_origin(job, request_target(scope))
-        whole = request_target(scope).removeprefix(PROXY_PREFIX.encode())
-        name, slash, _ = whole.partition(b"?")[0].partition(b"/")
-        job = unquote(name.decode("latin-1"))
-        return _Asked(job, base_path(job).rstrip("/"), whole[len(name) :] if slash else None)
-
-    @staticmethod
-    def _at_origin(job: str, target: bytes) -> _Asked:
-        """At its own origin a program is shown at the root, and where those who know their base path say that it is."""
-        known = base_path(service_of(job)).rstrip("/")
-        if target.startswith(f"{known}/".encode()):
-            return _Asked(job, known, target[len(known) :])
-        return _Asked(job, "", target)
-
-
-def _target(scope: Scope, asked: _Asked, place: TaskEndpoint, whole_path: bool) -> ProxiedRequest:
-    client = scope.get("client")
-    headers = Headers(scope=scope)
-    scheme = "https" if scope["scheme"] in ("https", "wss") else "http"
-    caller = ProxyCaller(client[0] if client else "", scheme, headers.get("host") or "")
-    below = asked.below or b"/"
-    # Told its base path, a program knows that of its service, whichever of its revisions was asked for.
-    path = base_path(service_of(asked.job)).rstrip("/").encode() + below if whole_path else below
-    passed = to_program(scope["headers"], caller, asked.prefix, place.access_key)
-    return ProxiedRequest(place.way, path, passed, asked.prefix, whole_path)
 
 
 class Front:

@@ -4,27 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from millpond.model.errors import InconsistentStateError, InvalidInputError, NotFoundError, UnavailableError
+from millpond.model.errors import InconsistentStateError, InvalidInputError, UnavailableError
 from millpond.node.containers.container import variables_text
 from millpond.node.containers.container_launch import Boundary, ContainerLaunch, default_owner
-from millpond.node.containers.images import LocalImage
-from millpond.node.containers.logins import RegistryLogin
 from millpond.node.host.file_rights import with_rights_of
 from millpond.node.host.identities import MachineAccount
-from millpond.server.auth.roles import Caller, Verb, allows
+from millpond.server.auth.roles import Caller
 from millpond.server.storage.provisioning.cache import READ_IN_PLACE, CopyProgress, DataCache
-from millpond.server.storage.provisioning.catalogue import Catalogue, CatalogueImage
 from millpond.server.storage.provisioning.host import ContainerHost
-from millpond.server.storage.provisioning.image_rules import ImageRules, require_outside
+from millpond.server.storage.provisioning.image_rules import ImageRules
+from millpond.server.storage.provisioning.image_sources import ImageSources
 from millpond.server.storage.provisioning.staging import Item
 from millpond.server.store.store import Store
-from millpond.specs.job.images import LOCAL_REGISTRY, OURS, ImageRequest, Pinned, catalogued, whole
+from millpond.specs.job.images import ImageRequest, Pinned
 from millpond.specs.job.job_file import JobFile, RoleFile
 from millpond.specs.job.mounts import dataset_ref
 from millpond.specs.paths import followed
@@ -58,15 +55,16 @@ class Provisions:
     """What jobs are provided with on this machine.
 
     Args:
+        sources: has the images.
         rules: which registries jobs may have images from.
     """
 
     def __init__(
-        self, store: Store, host: ContainerHost, catalogue: Catalogue, cache: DataCache, rules: ImageRules
+        self, store: Store, host: ContainerHost, sources: ImageSources, cache: DataCache, rules: ImageRules
     ) -> None:
         self._store = store
         self._host = host
-        self._catalogue = catalogue
+        self._sources = sources
         self._cache = cache
         self._rules = rules
 
@@ -156,7 +154,7 @@ class Provisions:
         """Have an item here; returns its digest, or the key of its copy."""
         if item.kind == "data":
             return self._cache.fetch(Path(item.name), progress, stop)
-        return self._fetch_image(item, lambda _line: stop()).digest
+        return self._sources.fetch(item, lambda _line: stop()).digest
 
     def pin(self, job: str, found: Mapping[str, str]) -> None:
         """Write down what was found for a job."""
@@ -178,149 +176,19 @@ class Provisions:
         """The digest of the image that a job means, empty where that is not known yet; and whether it is here."""
         assert file.image is not None
         images, name = self._host.containers().images, file.image.name
-        entry = self._entry(name)
-        if entry is not None and allows(caller, Verb.READ_IMAGES, entry.seen):
+        entry = self._sources.usable(name, caller)
+        if entry is not None:
             is_here = images.find(entry.digest) is not None
             if not is_here and not entry.sources:
                 raise InvalidInputError(
                     f"the image {entry.reference} is not on this machine any more", "build it again, or save it again"
                 )
             return entry.digest, is_here
-        reference = self.check_reference(file.queue, name, file.pool, by_admin=caller.admin)
+        reference = self._sources.check_reference(file.queue, name, file.pool, by_admin=caller.admin)
         found = images.find(reference)
         if found is None and reference.startswith("localhost/"):
             raise InvalidInputError(f"no image {name!r} on this machine", "see `pond image ls`, or name its registry")
         return ("", False) if found is None else (found.digest, True)
-
-    def check_reference(self, queue: str, name: str, pool: str = "", *, by_admin: bool = False) -> str:
-        """The whole reference of an image that need not be in the catalogue.
-
-        Args:
-            queue, pool: whose rules count; empty: none.
-
-        Raises:
-            InvalidInputError: the jobs of one of them may not have it, or it goes round the catalogue.
-        """
-        reference = whole(name)
-        if reference.startswith(OURS):
-            raise InvalidInputError(f"{name!r} goes round the catalogue", "name the image as `pond image ls` shows it")
-        self._rules.check(reference, queue, pool, by_admin=by_admin)
-        return reference
-
-    def check_target(self, queue: str, name: str) -> str:
-        """The whole reference as which an image may be sent to a registry; what a queue may have from, it may give to.
-
-        Raises:
-            InvalidInputError: it names no registry, or not one that the jobs of the queue may have images from.
-        """
-        reference = self.check_reference(queue, name)
-        if not name.startswith(reference.partition("/")[0] + "/") or reference.startswith(f"{LOCAL_REGISTRY}/"):
-            raise InvalidInputError(f"{name!r} names no registry", "write REGISTRY/REPOSITORY:TAG")
-        if "@" in reference:
-            raise InvalidInputError(f"{name!r} has a digest, which a registry works out itself", "leave it out")
-        return reference
-
-    def check_place(self, queue: str, reference: str) -> None:
-        """Check, right before a registry is asked, where its name leads; see ``require_outside``.
-
-        Args:
-            queue: as in ``check_reference``, which has checked how the registry is named.
-        """
-        if not self._rules.may_be_within(queue):
-            require_outside(reference)
-
-    def here(self, entry: CatalogueImage, tell: Callable[[str], None]) -> LocalImage:
-        """An image of the catalogue, fetched where it is not here; see ``fetch_catalogued``."""
-        return self._host.containers().images.find(entry.digest) or self.fetch_catalogued(entry, tell)
-
-    def _fetch_image(self, item: Item, tell: Callable[[str], None]) -> LocalImage:
-        images = self._host.containers().images
-        if item.digest:
-            found, entry = images.find(item.digest), self._entry(item.name)
-            if found is not None:
-                return found
-            if entry is None or entry.digest != item.digest:
-                raise InvalidInputError(f"the image {item.name} was replaced or removed", "hand the job in again")
-            return self.fetch_catalogued(entry, tell)
-        reference = whole(item.name)
-        here = images.find(reference)
-        if here is None and not item.within:
-            require_outside(reference)
-        return here or images.pull(reference, tell)
-
-    def fetch_catalogued(self, entry: CatalogueImage, tell: Callable[[str], None]) -> LocalImage:
-        """Have an image of the catalogue here again.
-
-        Raises:
-            InvalidInputError: it came from no registry, or another is there now.
-            NotFoundError, UnavailableError: the registry does not give it, or the secret for it is gone.
-        """
-        if not entry.sources:
-            raise InvalidInputError(f"the image {entry.reference} is gone, and came from no registry", "build it again")
-        login = self._rules.login(entry.user, entry.group, entry.login)
-        for source in entry.sources[:-1]:
-            try:
-                return self._fetch_from(source, entry, login, tell)
-            except NotFoundError:
-                tell(f"{source} is there no more")  # a registry may tidy away what no tag means; the tag may be left
-        return self._fetch_from(entry.sources[-1], entry, login, tell)
-
-    def _fetch_from(
-        self, source: str, entry: CatalogueImage, login: RegistryLogin | None, tell: Callable[[str], None]
-    ) -> LocalImage:
-        images = self._host.containers().images
-        with self.fetched(source, login, tell) as found:
-            if found.digest != entry.digest:
-                raise InvalidInputError(
-                    f"{source} is another image now than when it was put into the catalogue",
-                    f"put it there again: pond image add {entry.reference} {source}",
-                )
-            images.name(found, entry.held_as)
-        if source == entry.exact and login is None:
-            images.drop(source)  # the catalogue holds it; what took a login has lost that name already
-        return found
-
-    def base(self, name: str, caller: Caller, queue: str, tell: Callable[[str], None]) -> str:
-        """The reference of an image that is built upon: of the catalogue, and on the machine then, or of a registry.
-
-        Args:
-            queue: as in ``check_reference``, with its error.
-        """
-        entry = self._entry(name)
-        if entry is None or not allows(caller, Verb.READ_IMAGES, entry.seen):
-            reference = self.check_reference(queue, name)
-            self.check_place(queue, reference)
-            return reference
-        images = self._host.containers().images
-        images.name(self.here(entry, tell), entry.held_as)
-        return entry.held_as
-
-    @contextmanager
-    def fetched(self, reference: str, login: RegistryLogin | None, tell: Callable[[str], None]) -> Iterator[LocalImage]:
-        """An image that its registry has just given.
-
-        What took a login stays only under the names that it is given meanwhile: somebody else who names the reference
-        has to be let in by the registry, too.
-        """
-        images = self._host.containers().images
-        found = images.pull(reference, tell, login)
-        try:
-            yield found
-        finally:
-            if login is not None:
-                images.drop(reference)
-
-    def login(self, user: str, group: str, secret: str) -> RegistryLogin | None:
-        """See ``ImageRules``."""
-        return self._rules.login(user, group, secret)
-
-    def is_needed(self, digest: str) -> bool:
-        """Whether a job that has not ended runs in an image, or will."""
-        return digest in {document["pinned"].get("image") for document in self._store.jobs.live_pins()}
-
-    def _entry(self, name: str) -> CatalogueImage | None:
-        parts = catalogued(name)
-        return None if parts is None else self._catalogue.get(*parts)
 
     def _check_containable(self, file: JobFile, identity: MachineAccount | None) -> None:
         """Whether a container can have everything that the job asks for.

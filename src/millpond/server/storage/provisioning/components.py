@@ -19,6 +19,7 @@ from millpond.server.storage.provisioning.cache import DataCache
 from millpond.server.storage.provisioning.catalogue import Catalogue
 from millpond.server.storage.provisioning.host import ContainerHost
 from millpond.server.storage.provisioning.image_rules import ImageRules
+from millpond.server.storage.provisioning.image_sources import ImageSources
 from millpond.server.storage.provisioning.images import ImageService
 from millpond.server.storage.provisioning.staging import Staging
 from millpond.server.store.store import Store
@@ -71,9 +72,10 @@ class Provisioning:
             lambda: store.jobs.pinned_copies() | self.staging.found(),
         )
         rules = ImageRules(self.rules, means.provisioning, vault)
-        self.provisions = Provisions(store, self.host, self.catalogue, self.cache, rules)
+        self.sources = ImageSources(store, self.host, self.catalogue, rules)
+        self.provisions = Provisions(store, self.host, self.sources, self.cache, rules)
         self.staging = Staging(self.provisions, means.wake)
-        self.images = ImageService(self.host, self.catalogue, self.provisions, state_dir, means.nodes)
+        self.images = ImageService(self.host, self.catalogue, self.sources, state_dir, means.nodes)
 
     def tidy(self, now: float) -> None:
         """Drop containers that ended long ago, and images that were taken out of the catalogue.
@@ -94,5 +96,5 @@ class Provisioning:
         kept = {entry.held_as for entry in self.catalogue.all()}
         for name in means.images.names(OURS):
             image = None if name in kept else means.images.find(name)
-            if image is not None and not self.provisions.is_needed(image.digest):
+            if image is not None and not self.sources.is_needed(image.digest):
                 means.images.drop(name)

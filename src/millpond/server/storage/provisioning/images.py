@@ -1,14 +1,10 @@
-"""What the API can be asked about images. What takes long tells each line that it says; whoever leaves ends it."""
+"""What the API can be asked about images. What takes long is returned as work, to be done step by step."""
 
 from __future__ import annotations
 
-import asyncio
-import queue
 import shutil
 import tempfile
-import threading
-from collections.abc import AsyncIterator, Callable, Sequence
-from concurrent.futures import Future, wait
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -18,15 +14,15 @@ from millpond.node.containers.images import LocalImage, Tell
 from millpond.node.containers.logins import FOLDER_PREFIX
 from millpond.node.task.records import TaskFiles, TaskId, read_record
 from millpond.node.task.workspace import lay_out
-from millpond.server.auth.roles import AccessTarget, Caller, first_group
-from millpond.server.http.error_responses import refusal_of
+from millpond.server.auth.roles import AccessTarget, Caller, first_group, own_target
 from millpond.server.runtime.inbox import wall_clock
 from millpond.server.storage.files.admission import complete_snapshot
 from millpond.server.storage.files.blobs import BlobStore
-from millpond.server.storage.provisioning.admission import Provisions
-from millpond.server.storage.provisioning.building import bases_of
 from millpond.server.storage.provisioning.catalogue import Catalogue, CatalogueImage, held_as
+from millpond.server.storage.provisioning.containerfile import bases_of
 from millpond.server.storage.provisioning.host import ContainerHost
+from millpond.server.storage.provisioning.image_sources import ImageSources
+from millpond.server.storage.provisioning.image_steps import ImageSteps, Work
 from millpond.specs.api.files import Visibility
 from millpond.specs.api.images import (
     ImageAdd,
@@ -36,21 +32,11 @@ from millpond.specs.api.images import (
     ImageInfo,
     ImagePush,
     ImageSave,
-    ImageStep,
 )
 from millpond.specs.api.jobs import JobInfo
 from millpond.specs.job.images import LOCAL_REGISTRY, repository_of
 
-Work = Callable[[Tell], CatalogueImage]
-Ended = Callable[[int, str], Future[None] | None]
-"""Hears how something came out: the status that its answer would have, and a few words. Done when that is kept."""
-
-_KEPT_WITHIN_S: Final = 10.0
-"""After that the answer ends all the same, as where a full disk keeps nothing."""
-
 BUILD_FILES: Final = ("Containerfile", "Dockerfile")
-_AT_ONCE: Final = 4
-_LEFT: Final = "whoever asked for it is gone"
 _BUILD_PREFIX: Final = "build-"
 
 
@@ -60,81 +46,66 @@ class ImageService:
     Args:
         state_dir: the server's.
         nodes: the names of the machines.
+
+    Attributes:
+        entry: an entry of the catalogue, as ``Catalogue.find``.
+        steps: does work that a method returned, as ``ImageSteps.run``.
     """
 
     def __init__(
         self,
         host: ContainerHost,
         catalogue: Catalogue,
-        provisions: Provisions,
+        sources: ImageSources,
         state_dir: Path,
         nodes: Sequence[str],
     ) -> None:
         self._host = host
         self._catalogue = catalogue
-        self._provisions = provisions
+        self._sources = sources
         self._state_dir = state_dir.resolve()
         self._nodes = nodes
+        self.entry = catalogue.find
         self._blobs = BlobStore(self._state_dir)
         _remove_leftovers(self._state_dir)
-        self._room = asyncio.Semaphore(_AT_ONCE)
+        self.steps = ImageSteps(lambda entry: self._info(entry, True)).run
 
-    async def list(self, sees: Callable[[AccessTarget], bool]) -> list[ImageInfo]:
-        """The images that somebody may use, with where they are."""
+    def list(self, sees: Callable[[AccessTarget], bool]) -> list[ImageInfo]:
+        """The images that a user may use, with where they are."""
+        shown = [entry for entry in self._catalogue.all() if sees(entry.seen)]
+        here = self._digests_here() if shown else frozenset()
+        return [self._info(entry, entry.digest in here) for entry in shown]
 
-        def look() -> list[ImageInfo]:
-            shown = [entry for entry in self._catalogue.all() if sees(entry.seen)]
-            here = self._digests_here() if shown else frozenset()
-            return [self._info(entry, entry.digest in here) for entry in shown]
-
-        return await asyncio.to_thread(look)
-
-    async def target(self, name: str, tag: str, caller: Caller) -> AccessTarget:
+    def target(self, name: str, tag: str, caller: Caller) -> AccessTarget:
         """An image as something to be changed; the caller's own where there is none yet."""
-        entry = await asyncio.to_thread(self._catalogue.get, name, tag)
-        mine = frozenset({first_group(caller)} - {""})
-        return AccessTarget("image", f"{name}:{tag}", caller.user, mine) if entry is None else entry.target
+        entry = self._catalogue.get(name, tag)
+        return own_target("image", f"{name}:{tag}", caller) if entry is None else entry.target
 
-    async def entry(self, name: str, tag: str) -> CatalogueImage:
-        """An entry of the catalogue.
-
-        Raises:
-            NotFoundError: there is none.
-        """
-        return await asyncio.to_thread(self._catalogue.find, name, tag)
-
-    async def seen(self, name: str, tag: str) -> AccessTarget:
-        """An image as something to be used; nobody's where there is none."""
-        entry = await asyncio.to_thread(self._catalogue.get, name, tag)
+    def seen(self, name: str, tag: str) -> AccessTarget:
+        """An image as something to be used; of no owner where there is none."""
+        entry = self._catalogue.get(name, tag)
         return AccessTarget("image", f"{name}:{tag}") if entry is None else entry.seen
 
-    async def change(self, name: str, tag: str, wish: ImageChange) -> ImageInfo:
+    def change(self, name: str, tag: str, wish: ImageChange) -> ImageInfo:
         """Other words about an image.
 
         Raises:
             NotFoundError: there is none.
         """
         told = {field: value for field, value in wish.model_dump().items() if value is not None}
-        entry = await asyncio.to_thread(self._catalogue.change, name, tag, lambda old: replace(old, **told))
-        return self._info(entry, True)
+        return self._info(self._catalogue.change(name, tag, lambda old: replace(old, **told)), True)
 
-    async def remove(self, name: str, tag: str) -> ImageInfo:
+    def remove(self, name: str, tag: str) -> ImageInfo:
         """Take an image out of the catalogue; jobs that were submitted with it keep it as long as they need it.
 
         Raises:
             NotFoundError: there is none.
         """
-
-        def remove() -> CatalogueImage:
-            entry = self._catalogue.find(name, tag)
-            self._catalogue.remove(entry)
-            if self._host.found is not None and not self._provisions.is_needed(entry.digest):
-                self._host.found.images.drop(entry.held_as)
-            return entry
-
-        return self._info(await asyncio.to_thread(remove), False)
-
-    # ---- what takes long ----------------------------------------------------------------------------------------
+        entry = self._catalogue.find(name, tag)
+        self._catalogue.remove(entry)
+        if self._host.found is not None and not self._sources.is_needed(entry.digest):
+            self._host.found.images.drop(entry.held_as)
+        return self._info(entry, False)
 
     def add(self, wish: ImageAdd, caller: Caller, queue: str) -> Work:
         """Put an image of a registry, or of this machine, into the catalogue.
@@ -146,14 +117,14 @@ class ImageService:
             InvalidInputError: it may not come from there, or its secret is no login.
             NotFoundError: nobody has that secret.
         """
-        reference, secret = self._provisions.check_reference(queue, wish.reference), wish.login or ""
-        login = self._provisions.login(caller.user, first_group(caller), secret)
+        reference, secret = self._sources.check_reference(queue, wish.reference), wish.login or ""
+        login = self._sources.login(caller.user, first_group(caller), secret)
         if reference.startswith(f"{LOCAL_REGISTRY}/"):
             return self._add_local(wish, caller, reference)
 
         def work(tell: Tell) -> CatalogueImage:
-            self._provisions.check_place(queue, reference)
-            with self._provisions.fetched(reference, login, tell) as image:
+            self._sources.check_place(queue, reference)
+            with self._sources.fetched(reference, login, tell) as image:
                 return self._put(wish, caller, image, reference, secret)
 
         return work
@@ -179,7 +150,7 @@ class ImageService:
         entry = self._catalogue.find(name, tag)
 
         def work(tell: Tell) -> CatalogueImage:
-            self._provisions.here(entry, tell)
+            self._sources.here(entry, tell)
             return entry
 
         return work
@@ -199,12 +170,12 @@ class ImageService:
             InvalidInputError: it may not go there, or its secret is no login.
             NotFoundError: nobody has that secret.
         """
-        reference, secret = self._provisions.check_target(queue, wish.reference), wish.login or ""
-        login = self._provisions.login(caller.user, first_group(caller), secret)
+        reference, secret = self._sources.check_target(queue, wish.reference), wish.login or ""
+        login = self._sources.login(caller.user, first_group(caller), secret)
 
         def work(tell: Tell) -> CatalogueImage:
-            image = self._provisions.here(entry, tell)
-            self._provisions.check_place(queue, reference)
+            image = self._sources.here(entry, tell)
+            self._sources.check_place(queue, reference)
             exact = self._host.containers().images.push(image, reference, tell, login)
             # One that came from no registry can be had again from there, where its owner's secrets let us in.
             if not entry.sources and caller.user == entry.user:
@@ -230,7 +201,7 @@ class ImageService:
             try:
                 lay_out(self._blobs.folder, wish.snapshot, folder)
                 named = bases_of((folder / file).read_text(errors="replace"))
-                bases = {base: self._provisions.base(base, caller, queue, tell) for base in named}
+                bases = {base: self._sources.base(base, caller, queue, tell) for base in named}
                 image = images.build(folder, file, held_as(wish.name, wish.tag), tell, bases)
             finally:
                 shutil.rmtree(folder, ignore_errors=True)
@@ -257,52 +228,6 @@ class ImageService:
             return self._put(wish, caller, image, f"saved from {job.id} by {caller.user}")
 
         return work
-
-    async def steps(self, work: Work, ended: Ended) -> AsyncIterator[ImageStep]:
-        """Do it, line by line; the last line has the image, or why there is none.
-
-        Args:
-            ended: hears how it came out, on another thread, once, whatever happens. The last line waits for what it
-                returns.
-        """
-        lines: queue.SimpleQueue[ImageStep | None] = queue.SimpleQueue()
-        left = threading.Event()
-
-        def tell(line: str) -> None:
-            if left.is_set():
-                raise ConflictError(_LEFT, "ask again")
-            lines.put(ImageStep(line=line))
-
-        def do() -> None:
-            status, words, last = 500, "a defect", None
-            try:
-                entry = work(tell)
-                status, words, last = 200, entry.digest, ImageStep(image=self._info(entry, True))
-            except MillpondError as error:
-                known = refusal_of(error)
-                if known is None:
-                    raise
-                (status, body), words = known, error.cause
-                last = ImageStep(error=body)
-            finally:
-                if (kept := ended(status, words)) is not None:
-                    wait([kept], _KEPT_WITHIN_S)
-                for line in (last, None) if last is not None else (None,):
-                    lines.put(line)
-
-        begun = False
-        try:
-            async with self._room:
-                doing, begun = asyncio.create_task(asyncio.to_thread(do)), True
-                while (step := await asyncio.to_thread(lines.get)) is not None:
-                    yield step
-                await doing
-        finally:
-            left.set()
-            if not begun:
-                ended(409, _LEFT)
-
-    # ---- inside -------------------------------------------------------------------------------------------------
 
     def _put(self, wish: ImageEntry, caller: Caller, image: LocalImage, origin: str, login: str = "") -> CatalogueImage:
         earlier = self._catalogue.get(wish.name, wish.tag)

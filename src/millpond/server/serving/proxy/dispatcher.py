@@ -1,0 +1,147 @@
+"""Which replica of a job answers a request, and what is said when none can."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from starlette.datastructures import Headers
+from starlette.types import Message, Scope, Send
+
+from millpond.model.errors import ConflictError, MillpondError, NotFoundError
+from millpond.server.service import Service
+from millpond.server.serving.proxy.addresses import JobAddress
+from millpond.server.serving.proxy.balancing import Readiness
+from millpond.server.serving.proxy.endpoints import NotRunningError, TaskEndpoint, places_of
+from millpond.server.serving.proxy.headers import ProxyCaller, to_program
+from millpond.server.serving.proxy.presence import Conversation
+from millpond.server.serving.proxy.request_queue import WaitingClient
+from millpond.server.serving.proxy.requests import ProxiedRequest, RequestRelay
+from millpond.server.serving.proxy.sockets import relay_socket
+from millpond.server.serving.routing import Ways
+from millpond.server.sessions.task_sockets import ForeignListenerError, TaskNetwork
+from millpond.specs.job.job_ids import service_of
+from millpond.specs.job.serving import Serve, base_path
+
+_OBSTACLES: Final = (NotFoundError, ConflictError, NotRunningError)
+"""Why one job has no replica for a request; another one may."""
+
+
+class Dispatcher:
+    """Passes requests on to replicas that are ready."""
+
+    def __init__(self, service: Service) -> None:
+        self._jobs = service.jobs
+        self._front = service.front
+        self._activity = service.activity
+        self._state_dir = service.state_dir
+        self._requests = RequestRelay(TaskNetwork(service.state_dir))
+        self._readiness = Readiness(service.state_dir)
+
+    async def attempt(
+        self, ways: Ways, scope: Scope, client: WaitingClient, send: Send, address: JobAddress
+    ) -> NotRunningError | None:
+        """Pass a request on to a replica; what stands in the way where none can take it.
+
+        Raises:
+            MillpondError: waiting would not help, or the replica failed.
+        """
+        obstacles: list[MillpondError] = []
+        for jobs in ways:
+            try:
+                ready = await self._ready_ones(jobs)
+            except _OBSTACLES as error:
+                obstacles.append(error)
+                continue
+            if await self._served_by(ready, scope, client, send, address):
+                return None
+            told = f"{jobs[0]} runs, and its program does not answer yet"
+            obstacles.append(NotRunningError(told, f"see what it does with pond logs {jobs[0]}"))
+        for infeasibility in obstacles:
+            if isinstance(infeasibility, NotRunningError):
+                return infeasibility
+        raise obstacles[0]
+
+    async def _ready_ones(self, jobs: Sequence[str]) -> list[TaskEndpoint]:
+        """The ready replicas of all these jobs together.
+
+        Raises:
+            NotFoundError, ConflictError: there are no such jobs, they serve nothing, or all have ended.
+            NotRunningError: there is none now.
+        """
+        found: list[TaskEndpoint] = []
+        obstacles: list[MillpondError] = []
+        for job in jobs:
+            try:
+                places = places_of(await self._jobs.find(job), self._state_dir)
+            except _OBSTACLES as error:
+                obstacles.append(error)
+                continue
+            serve = (await self._jobs.file_of(job)).serve or Serve()
+            ready = await self._readiness.ready_ones(places, serve.ready_path(job))
+            if not ready:
+                hint = f"see what it does with pond logs {job}"
+                obstacles.append(NotRunningError(f"{job} runs, and is not ready yet", hint))
+            found += ready
+        if not found:
+            raise next((error for error in obstacles if isinstance(error, NotRunningError)), obstacles[0])
+        return found
+
+    async def _served_by(
+        self, ready: Sequence[TaskEndpoint], scope: Scope, client: WaitingClient, send: Send, address: JobAddress
+    ) -> bool:
+        """Whether one of the replicas took the request.
+
+        Raises:
+            NotRunningError: none did, and a program that is no replica has the place of one.
+        """
+        infeasibility: NotRunningError | None = None
+        for place in self._front.balancer.order(ready):
+            job = place.task.job
+            serve = (await self._jobs.file_of(job)).serve or Serve()
+            target = _target(scope, address, place, serve.path == "whole")
+
+            async def answer(message: Message, job: str = job) -> None:
+                self._front.queue.served(job)
+                await send(message)
+
+            try:
+                with self._front.balancer.request_at(place):
+                    if scope["type"] == "websocket":
+                        await relay_socket(
+                            scope, client.receive, answer, target, self._listener(job, target), address.holds
+                        )
+                    else:
+                        await self._requests.relay(scope, client.receive, answer, target)
+            except ForeignListenerError as error:
+                hint = f"start it once more with pond clone {job}: it gets another port"
+                infeasibility = NotRunningError(f"{job} runs, but {error}", hint)
+            except ConnectionError:
+                continue  # nothing was sent yet: the next replica may have it
+            else:
+                return True
+        if infeasibility is not None:
+            raise infeasibility
+        return False
+
+    def _listener(self, job: str, target: ProxiedRequest) -> Callable[[str | bytes], None]:
+        """Hears what a client says on a WebSocket, and takes note of what a person does."""
+        conversation = Conversation(target.path)
+
+        def hear(message: str | bytes) -> None:
+            if conversation.is_persons(message):
+                self._activity.used(job, of_page=True)
+
+        return hear
+
+
+def _target(scope: Scope, address: JobAddress, place: TaskEndpoint, whole_path: bool) -> ProxiedRequest:
+    client = scope.get("client")
+    headers = Headers(scope=scope)
+    scheme = "https" if scope["scheme"] in ("https", "wss") else "http"
+    caller = ProxyCaller(client[0] if client else "", scheme, headers.get("host") or "")
+    below = address.below or b"/"
+    # Told its base path, a program knows that of its service, whichever of its revisions was address for.
+    path = base_path(service_of(address.job)).rstrip("/").encode() + below if whole_path else below
+    passed = to_program(scope["headers"], caller, address.prefix, place.access_key)
+    return ProxiedRequest(place.way, path, passed, address.prefix, whole_path)

@@ -1,0 +1,173 @@
+"""Images of registries and of the catalogue: which may be had, and how they come onto this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from millpond.model.errors import InvalidInputError, NotFoundError
+from millpond.node.containers.images import LocalImage
+from millpond.node.containers.logins import RegistryLogin
+from millpond.server.auth.roles import Caller, Verb, allows
+from millpond.server.storage.provisioning.catalogue import Catalogue, CatalogueImage
+from millpond.server.storage.provisioning.host import ContainerHost
+from millpond.server.storage.provisioning.image_rules import ImageRules, require_outside
+from millpond.server.storage.provisioning.staging import Item
+from millpond.server.store.store import Store
+from millpond.specs.job.images import LOCAL_REGISTRY, OURS, catalogued, whole
+
+
+class ImageSources:
+    """Where images come from.
+
+    Args:
+        rules: which registries jobs may have images from.
+
+    Attributes:
+        login: as ``ImageRules.login``.
+    """
+
+    def __init__(self, store: Store, host: ContainerHost, catalogue: Catalogue, rules: ImageRules) -> None:
+        self._store = store
+        self._host = host
+        self._catalogue = catalogue
+        self._rules = rules
+        self.login = rules.login
+
+    def entry(self, name: str) -> CatalogueImage | None:
+        """The entry of the catalogue that a name means; None when none."""
+        parts = catalogued(name)
+        return None if parts is None else self._catalogue.get(*parts)
+
+    def usable(self, name: str, caller: Caller) -> CatalogueImage | None:
+        """The same, if the caller may use it."""
+        entry = self.entry(name)
+        return entry if entry is not None and allows(caller, Verb.READ_IMAGES, entry.seen) else None
+
+    def check_reference(self, queue: str, name: str, pool: str = "", *, by_admin: bool = False) -> str:
+        """The whole reference of an image that need not be in the catalogue.
+
+        Args:
+            queue, pool: whose rules count; empty: none.
+
+        Raises:
+            InvalidInputError: the jobs of one of them may not have it, or it goes round the catalogue.
+        """
+        reference = whole(name)
+        if reference.startswith(OURS):
+            raise InvalidInputError(f"{name!r} goes round the catalogue", "name the image as `pond image ls` shows it")
+        self._rules.check(reference, queue, pool, by_admin=by_admin)
+        return reference
+
+    def check_target(self, queue: str, name: str) -> str:
+        """The whole reference as which an image may be sent to a registry; what a queue may have from, it may give to.
+
+        Raises:
+            InvalidInputError: it names no registry, or not one that the jobs of the queue may have images from.
+        """
+        reference = self.check_reference(queue, name)
+        if not name.startswith(reference.partition("/")[0] + "/") or reference.startswith(f"{LOCAL_REGISTRY}/"):
+            raise InvalidInputError(f"{name!r} names no registry", "write REGISTRY/REPOSITORY:TAG")
+        if "@" in reference:
+            raise InvalidInputError(f"{name!r} has a digest, which a registry works out itself", "leave it out")
+        return reference
+
+    def check_place(self, queue: str, reference: str) -> None:
+        """Check, right before a registry is asked, where its name leads; see ``require_outside``.
+
+        Args:
+            queue: as in ``check_reference``, which has checked how the registry is named.
+        """
+        if not self._rules.may_be_within(queue):
+            require_outside(reference)
+
+    def here(self, entry: CatalogueImage, tell: Callable[[str], None]) -> LocalImage:
+        """An image of the catalogue, fetched where it is not here; see ``fetch_catalogued``."""
+        return self._host.containers().images.find(entry.digest) or self.fetch_catalogued(entry, tell)
+
+    def fetch_catalogued(self, entry: CatalogueImage, tell: Callable[[str], None]) -> LocalImage:
+        """Have an image of the catalogue here again.
+
+        Raises:
+            InvalidInputError: it came from no registry, or another is there now.
+            NotFoundError, UnavailableError: the registry does not give it, or the secret for it is gone.
+        """
+        if not entry.sources:
+            raise InvalidInputError(f"the image {entry.reference} is gone, and came from no registry", "build it again")
+        login = self._rules.login(entry.user, entry.group, entry.login)
+        for source in entry.sources[:-1]:
+            try:
+                return self._fetch_from(source, entry, login, tell)
+            except NotFoundError:
+                tell(f"{source} is there no more")  # a registry may tidy away what no tag means; the tag may be left
+        return self._fetch_from(entry.sources[-1], entry, login, tell)
+
+    def _fetch_from(
+        self, source: str, entry: CatalogueImage, login: RegistryLogin | None, tell: Callable[[str], None]
+    ) -> LocalImage:
+        images = self._host.containers().images
+        with self.fetched(source, login, tell) as found:
+            if found.digest != entry.digest:
+                raise InvalidInputError(
+                    f"{source} is another image now than when it was put into the catalogue",
+                    f"put it there again: pond image add {entry.reference} {source}",
+                )
+            images.name(found, entry.held_as)
+        if source == entry.exact and login is None:
+            images.drop(source)  # the catalogue holds it; what took a login has lost that name already
+        return found
+
+    def base(self, name: str, caller: Caller, queue: str, tell: Callable[[str], None]) -> str:
+        """The reference of an image that is built upon: of the catalogue, and on the machine then, or of a registry.
+
+        Args:
+            queue: as in ``check_reference``, with its error.
+        """
+        entry = self.usable(name, caller)
+        if entry is None:
+            reference = self.check_reference(queue, name)
+            self.check_place(queue, reference)
+            return reference
+        images = self._host.containers().images
+        images.name(self.here(entry, tell), entry.held_as)
+        return entry.held_as
+
+    @contextmanager
+    def fetched(self, reference: str, login: RegistryLogin | None, tell: Callable[[str], None]) -> Iterator[LocalImage]:
+        """An image that its registry has just given.
+
+        What took a login stays only under the names that it is given meanwhile: somebody else who names the reference
+        has to be let in by the registry, too.
+        """
+        images = self._host.containers().images
+        found = images.pull(reference, tell, login)
+        try:
+            yield found
+        finally:
+            if login is not None:
+                images.drop(reference)
+
+    def fetch(self, item: Item, tell: Callable[[str], None]) -> LocalImage:
+        """An image that jobs wait for, fetched where it is not here.
+
+        Raises:
+            InvalidInputError, NotFoundError: it can never be had.
+            UnavailableError: not now.
+        """
+        images = self._host.containers().images
+        if item.digest:
+            found, entry = images.find(item.digest), self.entry(item.name)
+            if found is not None:
+                return found
+            if entry is None or entry.digest != item.digest:
+                raise InvalidInputError(f"the image {item.name} was replaced or removed", "hand the job in again")
+            return self.fetch_catalogued(entry, tell)
+        reference = whole(item.name)
+        here = images.find(reference)
+        if here is None and not item.within:
+            require_outside(reference)
+        return here or images.pull(reference, tell)
+
+    def is_needed(self, digest: str) -> bool:
+        """Whether a job that has not ended runs in an image, or will."""
+        return digest in {document["pinned"].get("image") for document in self._store.jobs.live_pins()}
