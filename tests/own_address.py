@@ -13,7 +13,7 @@ def own_address() -> str:
 
 
 def free_port(address: str) -> int:
-    """A port on which nobody listens. On an address of one's own nobody will, before one does it oneself."""
+    """A port on which no program listens. On an address of one's own nobody will, before one does it oneself."""
     with socket.create_server((address, 0)) as free:
         port: int = free.getsockname()[1]
         return port

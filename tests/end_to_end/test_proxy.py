@@ -206,5 +206,5 @@ def test_a_program_in_a_network_of_its_own_is_met_through_the_platform_alone(sit
             assert heard in connection.recv(4096)
         forward.send_signal(signal.SIGINT)
         told = forward.communicate(timeout=PATIENCE_S)[1]
-        assert ("nobody listens on port 1" in told) is (heard == b"")
+        assert ("no program listens on port 1" in told) is (heard == b"")
     site.pond("stop", job)

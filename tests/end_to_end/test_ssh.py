@@ -157,7 +157,7 @@ def test_a_port_of_the_task_is_reached_and_other_machines_are_not(place: Place) 
         forward.wait(PATIENCE_S)
     assert b'"path": "/here"' in answer
     nobody = place.run(*place.argv("-W", "localhost:1", f"millpond-{place.job}"))
-    assert "nobody listens on port 1" in nobody.stderr
+    assert "no program listens on port 1" in nobody.stderr
     elsewhere = place.run(*place.argv("-W", "example.org:80", f"millpond-{place.job}"))
     assert "only ports at localhost" in elsewhere.stderr
 

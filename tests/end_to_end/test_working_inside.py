@@ -119,7 +119,7 @@ def test_a_port_that_nobody_listens_on_says_so(shared: Pond, job: str) -> None:
     port = int(forward.stderr.readline().split()[1].rpartition(":")[2])
     with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S) as connection:
         assert connection.recv(10) == b""
-    assert "nobody listens on port 1" in forward.stderr.readline()
+    assert "no program listens on port 1" in forward.stderr.readline()
     forward.send_signal(signal.SIGINT)
     assert forward.wait(PATIENCE_S) == 130
 

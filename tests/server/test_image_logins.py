@@ -419,7 +419,7 @@ def test_what_was_left_by_whoever_asked_is_told_as_it_ended(api: Api, registry: 
         goes_on.set()
 
     asyncio.run(leave())
-    assert ended.get(timeout=5) == (409, "whoever asked for it is gone")
+    assert ended.get(timeout=5) == (409, "the client that asked for it is gone")
     assert ended.empty()
 
 
@@ -439,7 +439,7 @@ def test_what_was_left_before_its_turn_came_is_told_too(api: Api) -> None:
         last.cancel()
         with pytest.raises(asyncio.CancelledError):
             await last
-        assert ended == [(409, "whoever asked for it is gone")]
+        assert ended == [(409, "the client that asked for it is gone")]
         goes_on.set()
         await asyncio.gather(*crowded)
 

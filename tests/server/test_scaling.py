@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from server_world import Clock, Server, World
 
 from millpond.node.task.records import TaskId
-from millpond.server.serving.autoscaler import Autoscaler, Load, ReplicaTarget, desired, wish
+from millpond.server.serving.autoscaler import Autoscaler, Load, ReplicaTarget, desired, wanted_replicas
 from millpond.server.serving.proxy.balancing import Balancer
 from millpond.server.serving.proxy.endpoints import TaskEndpoint
 from millpond.server.serving.proxy.metering import ProxyMeter
@@ -38,14 +38,14 @@ SCALE = Scale(requests_per_s=10.0, open_requests=4.0, latency="500ms")
     ],
 )
 def test_the_figure_that_asks_for_most_replicas_wins(load: Load, replicas: int, wanted: int) -> None:
-    assert wish(SCALE, load, replicas)[0] == wanted
+    assert wanted_replicas(SCALE, load, replicas)[0] == wanted
 
 
 def test_the_use_of_cards_counts_where_it_is_measured() -> None:
     scale = Scale(device_use="60%", open_requests=4)
-    assert wish(scale, Load(0.0, 0.0, 4, 900.0), 2) == (3, "cards 90 % in use, 60 % wished")
-    assert wish(scale, Load(0.0, 0.0, 4, 100.0), 2)[0] == 1
-    assert wish(scale, Load(0.0, 0.0, 8), 2)[0] == 2, "unknown use asks for nothing"
+    assert wanted_replicas(scale, Load(0.0, 0.0, 4, 900.0), 2) == (3, "cards 90 % in use, 60 % wished")
+    assert wanted_replicas(scale, Load(0.0, 0.0, 4, 100.0), 2)[0] == 1
+    assert wanted_replicas(scale, Load(0.0, 0.0, 8), 2)[0] == 2, "unknown use asks for nothing"
 
 
 wishes = st.lists(st.tuples(st.floats(0, 100), st.integers(1, 50)), min_size=1).map(

@@ -139,7 +139,7 @@ def test_nothing_listens_behind_a_door_until_the_program_does(bench: Bench) -> N
     bench.start("late")
     bench.events(1)
     way = TaskRoute.to(record_of(bench, "late"), bench.state_dir)
-    with pytest.raises(ConnectionRefusedError, match="nobody listens"):
+    with pytest.raises(ConnectionRefusedError, match="no program listens"):
         connected(way)
 
 

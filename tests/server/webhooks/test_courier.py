@@ -1,4 +1,4 @@
-"""Telling webhooks: what is told to whom, how it is signed, and what happens when nobody listens."""
+"""Telling webhooks: what is told to whom, how it is signed, and what happens when no program listens."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Receiver:
     def __call__(self, request: httpx2.Request) -> httpx2.Response:
         self.requests.append(request)
         if self.fails:
-            raise httpx2.ConnectError("nobody listens")
+            raise httpx2.ConnectError("no program listens")
         return httpx2.Response(self.status)
 
     @property
@@ -182,7 +182,7 @@ def test_one_that_never_answers_is_given_up_and_stays_in_the_list(bench: Bench) 
         bench.server.clock.now += 3600.0
     assert len(bench.receiver.requests) == MOST_TRIES
     (delivery,) = bench.server.store.deliveries.latest(10)
-    assert (delivery.state, delivery.trouble) == ("given up", "ConnectError: nobody listens")
+    assert (delivery.state, delivery.trouble) == ("given up", "ConnectError: no program listens")
 
 
 def test_what_was_not_told_waits_for_the_next_server(bench: Bench) -> None:

@@ -138,7 +138,7 @@ class Tunnel:
         """What comes from the port, up to its end.
 
         Raises:
-            MillpondError: nobody listens there.
+            MillpondError: no program listens there.
         """
         for message in _messages(self._socket):
             if isinstance(message, str):

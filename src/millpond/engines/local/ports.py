@@ -17,7 +17,7 @@ _TRIES = 200
 
 
 def free_port(taken: Container[int]) -> int:
-    """A port on ``ADDRESS`` that nobody listens on.
+    """A port on ``ADDRESS`` that no program listens on.
 
     Args:
         taken: ports that were given away, whether or not anybody listens there yet.

@@ -169,7 +169,7 @@ def _let_in(visitor: socket.socket, plan: TaskSocketPlan, behind: int) -> None:
         try:
             program = _program(_asked(visitor), plan, behind)
         except (OSError, struct.error):
-            return  # nobody listens: the connection ends without a word
+            return  # no program listens: the connection ends without a word
         with program, contextlib.suppress(OSError):
             visitor.sendall(OPEN)
             back = threading.Thread(target=_carry, args=(program, visitor), daemon=True)

@@ -76,7 +76,7 @@ def make_app(
 
 
 def make_routes(service: Service, security: Security, tenants: Tenants, passes: AccessTokens) -> FastAPI:
-    """The routes alone, with nobody at the door.
+    """The routes alone, without the guard.
 
     Raises:
         InconsistentStateError: a route does not declare who may use it.

@@ -24,7 +24,7 @@ JOB_FILE_BODY: dict[str, Any] = {
         "content": {"application/json": {"schema": {"$ref": f"{_SCHEMAS}JobFile"}}},
     }
 }
-"""A job file as the body of a route that reads the body by itself, so that its errors are ours."""
+"""A job file as the body of a route that reads the body by itself, so that its errors have the platform's form."""
 
 JOB_FILES_BODY: dict[str, Any] = {
     "requestBody": {
@@ -52,7 +52,7 @@ JOB_FILES_BODY: dict[str, Any] = {
 
 REFUSAL: dict[str, Any] = {"content": {"application/json": {"schema": {"$ref": f"{_SCHEMAS}ErrorInfo"}}}}
 """An answer that is not a success. Not as a ``model``: FastAPI would build a validator of it for each route and status,
-hundreds of them and most of what the first request after a start waited for, and nobody would call one."""
+hundreds of them and most of what the first request after a start waited for, and none would be called."""
 REFUSALS: dict[int | str, dict[str, Any]] = dict.fromkeys((400, 401, 403, 404, 408, 409, 413, 422, 503), REFUSAL)
 """Those that any route may answer with."""
 

@@ -78,7 +78,7 @@ class FastPath:
                 return result
             assert type(result) is route.response_model, f"{route.path} answers with a {type(result).__name__}"
             content = result.model_dump_json(by_alias=True)
-        except Exception as error:
+        except Exception as error:  # answered by the application's handler for its kind
             return self._refusal(request, error)
         return Response(content, route.status_code or 200, media_type="application/json")
 

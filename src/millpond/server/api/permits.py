@@ -60,8 +60,8 @@ class Access:
         self.act.target = target
         demand(self.caller, self.verb, target)
 
-    def tell(self, after: str, before: str = "", target: AccessTarget | None = None) -> None:
-        """What changed, for the audit log."""
+    def note(self, after: str, before: str = "", target: AccessTarget | None = None) -> None:
+        """Note what changed, for the audit log."""
         self.act.after, self.act.before = after, before
         self.act.target = target or self.act.target
 
@@ -70,7 +70,7 @@ class Permit:
     """The check of one route.
 
     Args:
-        verb: None: anybody at all, logged in or not.
+        verb: None: every client, logged in or not.
         find: the object in the request; None when the route is about no one object.
     """
 
@@ -93,7 +93,7 @@ class Permit:
         act: Act = request.state.act
         caller = act.caller
         if caller is None:
-            raise NotLoggedInError("nobody has logged in", "log in with `pond login`")
+            raise NotLoggedInError("this request needs a login", "log in with `pond login`")
         act.verb = verb.value
         if self.find is None:
             demand(caller, verb)
@@ -117,7 +117,7 @@ Myself = Annotated[Access, may(Verb.READ_SELF)]
 
 
 async def job_in_path(request: HTTPConnection) -> AccessTarget:
-    """The job that the path names; nobody's when there is none."""
+    """The job that the path names; without an owner when there is none."""
     service: Service = request.app.state.service
     name = request.path_params["job"]
     try:
@@ -151,7 +151,7 @@ async def secret_in_path(request: HTTPConnection) -> AccessTarget:
 
 
 def secret_target(kind: str, owner: str, name: str) -> AccessTarget:
-    """A secret as what a verb is applied to: a user's own is nobody else's, not even a lead's."""
+    """A secret as what a verb is applied to: a user's own is theirs alone, not even a lead's."""
     if kind == GROUP:
         return AccessTarget("secret", name, groups=frozenset({owner}))
     return AccessTarget("secret", name, user=owner if kind == USER else "")
@@ -192,7 +192,7 @@ def permits_of(route: DeclaredRoute) -> list[Permit]:
 
 
 def check_permits(app: FastAPI) -> None:
-    """Refuse to serve routes that anybody could use by oversight.
+    """Refuse to serve routes that every client could use by oversight.
 
     Raises:
         InconsistentStateError: a route declares no permit, or several.

@@ -1,4 +1,4 @@
-"""The cookie of a browser's session: set where somebody logs in, taken back where they log out."""
+"""The cookie of a browser's session: set at a login, removed at a logout."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ class Accounts:
     """The users, groups and memberships of one server.
 
     Args:
-        owner: name of the account of whoever can read the state directory; made an admin when it is not there yet.
+        owner: name of the account of the user who can read the state directory; made an admin if missing.
         owner_token: the token in the state directory.
         clock: seconds since 1970.
 
@@ -57,7 +57,7 @@ class Accounts:
     # ---- who is it? ---------------------------------------------------------------------------------------------
 
     def caller(self, secret: str, session: bool = False) -> Caller | None:
-        """Whom a secret stands for; None when for nobody, or for nobody any more.
+        """The caller whom a secret stands for; None when there is none, or no longer.
 
         Args:
             session: it came in a cookie; only a session's secret counts there, and nowhere else.
@@ -75,7 +75,7 @@ class Accounts:
         return self._known(token.user, "session" if session else "token", token)
 
     def caller_named(self, name: str) -> Caller | None:
-        """The owner of an account whom somebody else vouches for, such as a signed cookie; None when it is disabled."""
+        """The owner of an account who is known otherwise, such as by a signed cookie; None when it is disabled."""
         user = self._users.get(name)
         return None if user is None or user.disabled else self._known(name, "pass")
 
@@ -189,7 +189,7 @@ class Accounts:
             return frozenset(group.queue for group in groups)
 
     def target_user(self, name: str) -> AccessTarget:
-        """A user as what a verb is applied to; of nobody's groups when there is none of this name."""
+        """A user as what a verb is applied to; in no group when there is none of this name."""
         return AccessTarget("user", name, name, frozenset(member.group for member in self.memberships(name)))
 
     def target_group(self, name: str) -> AccessTarget:
@@ -281,7 +281,7 @@ class Accounts:
 
         Raises:
             NotFoundError: there is no such group or user.
-            InvalidInputError: nobody is an admin of a group.
+            InvalidInputError: the role is admin, which is none within a group.
         """
         if role is UserRole.ADMIN:
             raise InvalidInputError("admin is not a role within a group", "use lead, member or viewer")
@@ -321,7 +321,7 @@ class Accounts:
         return None if user.disabled else user
 
     def set_password(self, user: str, password: str, keep: str = "") -> None:
-        """Give an account another password hash; whoever is logged in with the old one, or invited, no longer is.
+        """Give an account another password hash; ends its logins and invitations.
 
         What browsers were given for jobs is void, too.
 

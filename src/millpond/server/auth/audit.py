@@ -21,7 +21,7 @@ from millpond.server.store.audit import AuditEntry, AuditQuery, AuditStore
 log = logging.getLogger(__name__)
 
 GATHER_S: Final = 0.2
-"""So long entries nobody waits for are gathered before they are written."""
+"""Entries that no request waits for are gathered for so long before they are written."""
 RETRY_S: Final = 1.0
 _LONGEST_OBJECT = 200
 _LONGEST_ACCOUNT = 2_000
@@ -32,9 +32,9 @@ class Act:
     """One request.
 
     Attributes:
-        caller: None while nobody has shown who they are.
+        caller: None for a client that has not shown who it is.
         verb: empty until a route has taken the request on.
-        claimed: who somebody says they are who logs in.
+        claimed: the name given at a login.
         before, after: in short, what was and what is now.
         changes: it is written down although it only fetches something: so does a browser that comes back from a login.
         continues: it goes on with what was written down when it began.
@@ -62,7 +62,7 @@ class Act:
         """The entry for the audit log, once the answer is known; None when there is nothing to tell."""
         if self.verb in ("", Verb.SEND_FILES):
             return None
-        # Whoever is in several groups is not one group's matter: of what they do and of themselves only admins read.
+        # A user in several groups is no single group's matter: only admins read of them and of what they do.
         groups = self.target.groups or (self.caller.groups if self.caller and not self.target.kind else frozenset())
         return AuditEntry(
             self.at,
@@ -143,5 +143,5 @@ class AuditLog:
 
 
 def _plain(text: str, longest: int) -> str:
-    """Text that stays on its line, whatever somebody sent."""
+    """Text that stays on its line, whatever was sent."""
     return "".join(letter if letter.isprintable() else "?" for letter in text[:longest])

@@ -65,7 +65,7 @@ def open_security(
     """The security of a server on this store.
 
     Args:
-        owner: account of whoever can read the state directory.
+        owner: account of the user who can read the state directory.
         owner_token: the token that lies there.
         clock: seconds since 1970.
         oidc: at which provider people may log in besides.

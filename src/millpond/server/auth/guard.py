@@ -32,7 +32,7 @@ from millpond.specs.job.serving import OPEN_PATH, PROXY_PREFIX
 
 COOKIE: Final = f"{PLATFORM_COOKIES}session"
 HOST_COOKIE: Final = f"{HOST_ONLY}{COOKIE}"
-"""The same over HTTPS: no other host below the same domain, and nobody on the way, can give a browser one."""
+"""The same over HTTPS: no other host below the same domain, and no attacker on the network, can give a browser one."""
 LOGIN_PATH: Final = f"{API_PREFIX}/login"
 OPEN_PATHS: Final = frozenset({"/", "/healthz", "/readyz", "/openapi.json", "/docs", LOGIN_PATH})
 _OIDC_PATHS: Final = ("/oidc/", f"{API_PREFIX}/oidc/")
@@ -133,7 +133,7 @@ class RequestGuard:
         """Why a request is not looked at; None when it is.
 
         Args:
-            alone: a cookie says who asks, and nothing shows that a page of ours does.
+            alone: a cookie says who asks, and nothing shows that a page of this server does.
         """
         if job_addressed(scope) is not None:
             return None  # the proxy judges all that comes to a job's own name
@@ -164,7 +164,7 @@ class RequestGuard:
         return None
 
     def _names_us(self, host: str) -> bool:
-        """An address is always ours (nobody can rebind it); a name must be one we know."""
+        """An address is always this server's (it cannot be rebound); a name must be a known one."""
         try:
             name = (urlsplit(f"//{host}").hostname or "").lower()
         except ValueError:
@@ -183,17 +183,17 @@ def job_addressed(scope: Scope) -> str | None:
 
 
 def _is_judged_elsewhere(path: str) -> bool:
-    """Whether anybody may come in there, or the proxy judges who may."""
+    """Whether a path needs no login, or the proxy judges requests for it."""
     return path in OPEN_PATHS or path == OPEN_PATH or path.startswith(PROXY_PREFIX) or _logs_in(path)
 
 
 def _logs_in(path: str) -> bool:
-    """Whether people, and programs for them, log in there: nobody need be known, but no other page may ask."""
+    """Whether people, and programs for them, log in there: it needs no login, but no other page may ask."""
     return path == LOGIN_PATH or path.startswith(_OIDC_PATHS)
 
 
 def is_same_origin(headers: Headers) -> bool:
-    """Whether the page that sent this is ours; programs other than browsers name no origin."""
+    """Whether the page that sent this is of this server; programs other than browsers name no origin."""
     origin = headers.get("origin")
     return origin is None or origin.partition("://")[2].lower() == headers.get("host", "").lower()
 

@@ -1,4 +1,4 @@
-"""By which right somebody gets inside a job: to what it serves, or to its tasks."""
+"""The right to get inside a job: to what it serves, or to its tasks."""
 
 from __future__ import annotations
 

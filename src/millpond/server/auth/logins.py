@@ -23,7 +23,7 @@ _WAITS_S: Final = 10.0
 
 
 class Logins:
-    """Checks who somebody is.
+    """Checks who a client is.
 
     Args:
         passwords: makes and checks hashes.
@@ -94,7 +94,7 @@ class Logins:
         self._accounts.set_password(name, self._hashed(lambda: self._passwords.make(password, name)), keep)
 
     def invite(self, name: str, label: str = "to choose a password") -> tuple[Token, str]:
-        """A secret by which somebody chooses a password, once.
+        """A secret by which a user chooses a password, once.
 
         Raises:
             InvalidInputError: the account is a service's.
@@ -104,7 +104,7 @@ class Logins:
         return self._accounts.tokens.issue(name, TokenKind.INVITATION, INVITATION_S, label)
 
     def admit(self, user: User, session: bool, label: str) -> tuple[Token, str]:
-        """A token for somebody who has shown who they are."""
+        """A token for a user who has shown who they are."""
         if session:
             return self._accounts.tokens.issue(user.name, TokenKind.SESSION, SESSION_S, label or "browser")
         return self._accounts.tokens.issue(user.name, TokenKind.LOGIN, LOGIN_S, label or "pond login")

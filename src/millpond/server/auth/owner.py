@@ -1,4 +1,4 @@
-"""Whoever can read the state directory owns the server: a token lies there, and it makes its bearer an admin.
+"""A user who can read the state directory owns the server: the token there makes its bearer an admin.
 
 That is how one person on one machine needs no login: `pond` finds the token by itself. For a login from elsewhere the
 server prints an invitation for the owner when it starts, as long as it listens beyond its own machine and no account

@@ -15,7 +15,7 @@ from millpond.specs.job.job_file import JobSpec, check_job
 
 @dataclass(frozen=True, slots=True)
 class QueuePlace:
-    """Where somebody's job belongs."""
+    """Where a job belongs."""
 
     user: str
     queue: str
@@ -27,7 +27,7 @@ class QueuePlace:
 
 
 def place_for(accounts: Accounts, caller: Caller, queue: str | None) -> QueuePlace:
-    """Where a job goes that somebody submits.
+    """Where a submitted job goes.
 
     Args:
         queue: as the job file names it; None: the queue of the first group that the caller may submit in.

@@ -60,7 +60,7 @@ class GroupMember:
     """A user's place in a group; the role is never that of an admin.
 
     Attributes:
-        issuer: whose word it follows from, and ends with; empty: somebody here made it.
+        issuer: whose word it follows from, and ends with; empty: it was made here.
     """
 
     group: str
@@ -92,7 +92,7 @@ class OidcIdentity:
     """Who an account's owner is to an OpenID Connect provider. Names there may change hands; a subject never does.
 
     Attributes:
-        subject: the provider's own name for them, that nobody else there ever has.
+        subject: the provider's own name for them, never given to another person.
         makes_admin: that the account is an admin's follows from the provider's word, and ends with it.
     """
 

@@ -14,7 +14,7 @@ from millpond.server.views.not_found import absent
 
 
 class UserRole(StrEnum):
-    """What somebody is: an admin everywhere, the others within one group."""
+    """What a user is: an admin everywhere, the others within one group."""
 
     ADMIN = "admin"
     LEAD = "lead"
@@ -53,7 +53,7 @@ class Verb(StrEnum):
     CHANGE_SECRETS = "change-secrets"
     READ_USAGE = "read-usage"
     READ_METRICS = "read-metrics"
-    """To read figures about everybody's jobs, which name nobody: what a Prometheus needs."""
+    """To read figures about all jobs, without names of users: what a Prometheus needs."""
     READ_DELIVERIES = "read-deliveries"
     READ_AUDIT = "read-audit"
     READ_SELF = "read-self"
@@ -113,7 +113,7 @@ RIGHTS: dict[Verb, dict[UserRole, Scope]] = {
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Whoever makes a request.
+    """The user who makes a request.
 
     Attributes:
         roles: group and role of each membership, the oldest first.
@@ -136,7 +136,7 @@ class Caller:
 
 
 def first_group(caller: Caller) -> str:
-    """The group that what somebody makes belongs to: the one they have been in longest; empty when in none."""
+    """The group that a caller's new objects belong to: the one they have been in longest; empty when in none."""
     return caller.roles[0][0] if caller.roles else ""
 
 
@@ -146,9 +146,9 @@ class AccessTarget:
 
     Attributes:
         kind, name: for messages and for the audit log: ``job``, ``train-abcde``.
-        user: whose it is; empty when nobody's in particular.
+        user: the owner; empty when there is none.
         groups: the groups it belongs to.
-        shared: whose it is lets everybody see it; it counts as every group's.
+        shared: its owner lets all users see it; it counts as every group's.
     """
 
     kind: str
@@ -178,7 +178,7 @@ def widest(caller: Caller, verb: Verb) -> Scope:
     rights = RIGHTS[verb]
     if caller.admin:
         return rights[UserRole.ADMIN]
-    # In no group at all, somebody is a viewer of nothing but what is their own.
+    # A user in no group is a viewer of their own objects alone.
     return max((rights[role] for _, role in caller.roles), default=min(rights[UserRole.VIEWER], Scope.GROUP))
 
 
@@ -207,7 +207,7 @@ _SEEN_BY = {
     "key": Verb.READ_TOKENS,
     "secret": Verb.READ_SECRETS,
 }
-"""The verb by which somebody sees that an object is there at all."""
+"""The verb by which a user sees that an object exists."""
 
 
 def demand(caller: Caller, verb: Verb, target: AccessTarget | None = None) -> None:

@@ -33,7 +33,7 @@ def new_token() -> tuple[str, str]:
 
 
 def id_of(token: str) -> str | None:
-    """The id in a token; None when it is no token of ours."""
+    """The id in a token; None when it is no token of this platform."""
     found = _TOKEN.fullmatch(token)
     return found[1] if found else None
 
@@ -49,7 +49,7 @@ def is_same(digest: str, other: str) -> bool:
 
 
 def csrf_of(token: str) -> str:
-    """What a page of ours sends beside the cookie: it follows from the session, and no other site can read either."""
+    """What this server's pages send beside the cookie: it follows from the session; no other site can read either."""
     return hmac.new(token.encode(), b"csrf", hashlib.sha256).hexdigest()
 
 

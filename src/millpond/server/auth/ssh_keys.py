@@ -37,7 +37,7 @@ class SshKeys:
             return sorted(self._keys.values(), key=lambda key: (-key.created_at, key.id))
 
     def find(self, key: PublicKey) -> SshKey | None:
-        """The record of a key; None when nobody has registered it."""
+        """The record of a key; None when it is not registered."""
         found = self._keys.get(key.id)
         return found if found is not None and found.blob == key.blob else None
 
@@ -53,7 +53,7 @@ class SshKeys:
         return found
 
     def target(self, key_id: str) -> AccessTarget:
-        """A key as what a verb is applied to; nobody's when there is none of this id."""
+        """A key as what a verb is applied to; without an owner when there is none of this id."""
         found = self._keys.get(key_id)
         return AccessTarget("key", key_id, found.user if found else "")
 
@@ -61,7 +61,7 @@ class SshKeys:
         """Register a key; the same for the same user again changes nothing.
 
         Raises:
-            ConflictError: it stands for somebody else, or the user has too many.
+            ConflictError: it stands for another user, or the user has too many.
         """
         with self._lock:
             known = self._keys.get(key.id)
@@ -77,7 +77,7 @@ class SshKeys:
         return made
 
     def remove(self, key_id: str) -> SshKey:
-        """Forget a key; whoever is in by it stays until they leave.
+        """Forget a key; open sessions by it stay open.
 
         Raises:
             NotFoundError: there is none of this id.
@@ -89,7 +89,7 @@ class SshKeys:
         return known
 
     def used(self, key_id: str) -> None:
-        """Somebody came in by it."""
+        """Note a login by a key."""
         with self._lock:
             known = self._keys.get(key_id)
             if known is not None:

@@ -43,7 +43,7 @@ class Throttle:
         self._failures: OrderedDict[tuple[str, str], _Failures] = OrderedDict()
 
     def attempt(self, user: str, address: str) -> None:
-        """Somebody tries to log in; counted as failed until ``succeeded``.
+        """Note an attempt to log in; it counts as failed until ``succeeded``.
 
         Raises:
             TooManyTriesError: this account, or this address, has to wait; the attempt is not looked at.
@@ -53,7 +53,7 @@ class Throttle:
             self._count(user, address)
 
     def check(self, user: str, address: str) -> None:
-        """Somebody begins to log in, where many at once are usual; the end is told by ``failed`` or ``forgive``.
+        """Check an attempt where many at once are usual; ``failed`` or ``forgive`` follows at its end.
 
         Raises:
             TooManyTriesError: this account, or this address, has to wait.

@@ -72,7 +72,7 @@ class TokenRegistry:
             return sorted(self._tokens.values(), key=lambda token: (-token.created_at, token.id))
 
     def target(self, token_id: str) -> AccessTarget:
-        """A token as what a verb is applied to; nobody's when there is none of this id."""
+        """A token as what a verb is applied to; without an owner when there is none of this id."""
         token = self._tokens.get(token_id)
         return AccessTarget("token", token_id, token.user if token else "")
 
@@ -82,7 +82,7 @@ class TokenRegistry:
         return token is not None and (token.used_at is None or self._clock() - token.used_at >= USED_EVERY_S)
 
     def note_use(self, token_id: str) -> None:
-        """Write down that a token is in use. A store that cannot be written keeps nobody from reading."""
+        """Write down that a token is in use. A store that cannot be written does not keep clients from reading."""
         with self._lock:
             token = self._tokens.get(token_id)
             if token is None:
@@ -101,7 +101,7 @@ class TokenRegistry:
         name: str = "",
         verbs: frozenset[Verb] = frozenset(),
     ) -> tuple[Token, str]:
-        """Make a token; returns its record and the secret, which nobody can see again.
+        """Make a token; returns its record and the secret, which is not kept.
 
         Raises:
             ConflictError: the account has too many already.
@@ -126,7 +126,7 @@ class TokenRegistry:
                     self._save(replace(token, revoked_at=now))
 
     def end_logins(self, user: str, keep: str = "") -> None:
-        """Whoever is logged in to an account, or invited, no longer is.
+        """End the logins of an account, and its invitations.
 
         Args:
             keep: id of a token that stays: the one in use.

@@ -68,7 +68,7 @@ class Connections:
 
     Args:
         clock: seconds, never running back.
-        trusted: addresses and networks of proxies, through which everybody comes: no bound of one address holds there.
+        trusted: addresses and networks of proxies, which bring all users: no bound of one address holds there.
     """
 
     def __init__(self, limits: ConnectionLimits, clock: Callable[[], float], trusted: Iterable[str] = ()) -> None:

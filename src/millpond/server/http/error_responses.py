@@ -38,7 +38,7 @@ def status_of(error: MillpondError) -> tuple[int, str] | None:
 
 
 def refusal_of(error: MillpondError) -> tuple[int, ErrorBody] | None:
-    """Status and body for an error of the request; None for a defect of ours."""
+    """Status and body for an error of the request; None for a defect of the server."""
     known = status_of(error)
     if known is None:
         return None

@@ -47,14 +47,14 @@ def protocol_factory(connections: Connections, encryption: ssl.SSLContext | None
     ) -> asyncio.Protocol:
         protocol = _HttpConnection(config, server_state, app_state, _loop)
         if encryption is None:
-            protocol.counted = _Connection(connections)
+            protocol.counted = _CountedConnection(connections)
             return protocol
-        return _TlsHandshake(protocol, encryption, _Connection(connections))
+        return _TlsHandshake(protocol, encryption, _CountedConnection(connections))
 
     return make
 
 
-class _Connection:
+class _CountedConnection:
     """A client's connection as ``Connections`` knows it, whichever protocol speaks on it at the moment.
 
     Attributes:
@@ -86,7 +86,7 @@ class _Connection:
 class _HttpConnection(HttpToolsProtocol):
     """Requests and answers, one after the other."""
 
-    counted: _Connection
+    counted: _CountedConnection
     _head_bytes: int | None = None
     """Received of a head that is not complete; None between heads."""
     _is_body_whole = True
@@ -153,7 +153,7 @@ class _HttpConnection(HttpToolsProtocol):
 class _WebSocket(WebSocketsSansIOProtocol):
     """A connection that has become a WebSocket's."""
 
-    def __init__(self, counted: _Connection, *arguments: Any, **options: Any) -> None:
+    def __init__(self, counted: _CountedConnection, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._counted = counted
 
@@ -166,10 +166,10 @@ class _WebSocket(WebSocketsSansIOProtocol):
 class _TlsHandshake(asyncio.Protocol):
     """A connection until it is encrypted; from then on it is the other protocol's.
 
-    asyncio can do the handshake before it shows a connection, but then nobody can count those that never end it.
+    asyncio can do the handshake before it shows a connection, but then those that never end it cannot be counted.
     """
 
-    def __init__(self, protocol: _HttpConnection, encryption: ssl.SSLContext, counted: _Connection) -> None:
+    def __init__(self, protocol: _HttpConnection, encryption: ssl.SSLContext, counted: _CountedConnection) -> None:
         self._protocol = protocol
         self._encryption = encryption
         self._counted = counted

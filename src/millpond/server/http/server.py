@@ -23,7 +23,7 @@ from millpond.server.http.protocol import protocol_factory
 from millpond.server.serving.proxy.sockets import LARGEST_MESSAGE
 
 END_WITHIN_S: Final = 5
-"""Requests that are under way when the server is told to end get so long."""
+"""Requests under way at the end of the server get so long."""
 _BACKLOG: Final = 512
 
 
@@ -33,7 +33,7 @@ class HttpOptions:
 
     Attributes:
         encryption: what connections are encrypted with; None: they are not.
-        trusted: addresses and networks of proxies, through which everybody comes.
+        trusted: addresses and networks of proxies, which bring all users.
     """
 
     encryption: ssl.SSLContext | None = None
@@ -88,13 +88,13 @@ def is_loopback(host: str) -> bool:
 
 
 class HttpServer:
-    """Serves one application until it is told to stop.
+    """Serves one application until it is stopped.
 
     Args:
         on_ready: called once requests are taken.
         on_stop: called at once when a signal asks for the end.
         on_hangup: called when SIGHUP asks to read the configuration again; may block.
-        way: how requests come in.
+        options: how requests come in.
     """
 
     def __init__(
@@ -103,17 +103,17 @@ class HttpServer:
         on_ready: Callable[[], None],
         on_stop: Callable[[], None],
         on_hangup: Callable[[], None],
-        way: HttpOptions = PLAIN,
+        options: HttpOptions = PLAIN,
     ) -> None:
-        connections = Connections(ConnectionLimits.of_this_process(), time.monotonic, way.trusted)
+        connections = Connections(ConnectionLimits.of_this_process(), time.monotonic, options.trusted)
         config = uvicorn.Config(
             app,
             log_config=None,
             access_log=False,
             lifespan="off",
             server_header=False,
-            http=protocol_factory(connections, way.encryption),  # type: ignore[arg-type]
-            proxy_headers=False,  # anybody could write them; server.outside knows whom to believe
+            http=protocol_factory(connections, options.encryption),  # type: ignore[arg-type]
+            proxy_headers=False,  # every client could write them; ``trusted_proxies`` knows whose count
             ws="websockets-sansio",
             ws_max_size=LARGEST_MESSAGE,
             ws_per_message_deflate=False,
@@ -136,7 +136,7 @@ class HttpServer:
     async def _serve(self, listener: socket.socket) -> None:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, self._told_to_end)
+            loop.add_signal_handler(number, self._end)
         loop.add_signal_handler(signal.SIGHUP, lambda: loop.run_in_executor(None, self._on_hangup))
         serving: Awaitable[None] = asyncio.ensure_future(self._server.serve(sockets=[listener]))
         while not self._server.started and not self._server.should_exit:
@@ -145,7 +145,7 @@ class HttpServer:
             self._on_ready()
         await serving
 
-    def _told_to_end(self) -> None:
+    def _end(self) -> None:
         self._server.force_exit = self._server.should_exit
         self._on_stop()
         self.stop()

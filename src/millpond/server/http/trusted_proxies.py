@@ -14,8 +14,8 @@ _STAY_ENCRYPTED = f"max-age={365 * 86_400}"
 def seen_from_outside(app: ASGIApp, listening: ListenRules) -> ASGIApp:
     """The application as those outside see it.
 
-    Requests that come through a trusted proxy bear the address and the scheme that it tells; what anybody else says
-    about that is not believed. Where people reach the server by HTTPS, browsers are told to stay with it.
+    Requests that come through a trusted proxy bear the address and the scheme that it names; what other clients say
+    about that is ignored. Where people reach the server by HTTPS, browsers are told to stay with it.
     """
     if listening.public_url.startswith("https:"):
         app = _StayEncrypted(app)

@@ -1,4 +1,4 @@
-"""When each job was last used by somebody: requests through the proxy, commands run beside it, ports forwarded."""
+"""When each job was last used: requests through the proxy, commands run beside it, ports forwarded."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Activity:
         self._visits: dict[str, int] = {}
 
     def used(self, job: str, *, of_page: bool = False) -> None:
-        """Somebody uses it now.
+        """Note a use, now.
 
         Args:
             of_page: an open page says so.
@@ -31,7 +31,7 @@ class Activity:
 
     @contextmanager
     def visit(self, job: str, counts: bool = True) -> Iterator[None]:
-        """Somebody is there while this lasts; where it ``counts``, that is use."""
+        """A visit, while it lasts; where it ``counts``, that is use."""
         if not counts:
             yield
             return
@@ -48,7 +48,7 @@ class Activity:
                     del self._visits[job]
 
     def last_used(self, job: str, *, of_pages: bool = True) -> float | None:
-        """When it was last used; now, while somebody is there; None when never.
+        """When it was last used; now, during a visit; None when never.
 
         Args:
             of_pages: what open pages say counts too.

@@ -81,7 +81,7 @@ class Changes:
             job, lambda record, now: ResumeRequested(now, record.id, by), _is_halted, "is suspended"
         )
 
-    async def migrate(self, job: str, wish: MigrateRequest, by: str) -> JobInfo:
+    async def migrate(self, job: str, request: MigrateRequest, by: str) -> JobInfo:
         """Have a running job go on with other cards: as it runs if that can be, else by an end and a start.
 
         Raises:
@@ -98,7 +98,7 @@ class Changes:
             fixed = "it runs in a container, which was given its cards when it started" if file.image else ""
 
         def change(record: JobRecord, now: float) -> MigrateRequested:
-            return MigrateRequested(now, job, wish.to, wish.restart, fixed, by)
+            return MigrateRequested(now, job, request.to, request.restart, fixed, by)
 
         return await self._queries.answered(self._loop.change_job(ChangeJob(job, change)))
 
@@ -120,7 +120,7 @@ class Changes:
             raise failed[0]
         return self._loop.job_cache.get(job) or array
 
-    async def resize(self, job: str, wish: ResizeRequest, by: str) -> JobInfo:
+    async def resize(self, job: str, request: ResizeRequest, by: str) -> JobInfo:
         """Give an elastic job another number of tasks; of an array, each member that waits or runs.
 
         Raises:
@@ -129,19 +129,19 @@ class Changes:
             InvalidInputError: outside the role's bounds, or the job has several roles and none was named.
         """
         job = self._services.standing_for(job)
-        may_rest = wish.tasks > 0 or (await asyncio.to_thread(self._job_files.file_of, job)).may_rest
+        may_rest = request.tasks > 0 or (await asyncio.to_thread(self._job_files.file_of, job)).may_rest
 
         def change(record: JobRecord, now: float) -> DesiredCountChanged:
             if not may_rest:
                 raise InvalidInputError(f"job {record.id!r} cannot go without tasks", "only a service with min: 0 can")
-            role = _role(record.job, wish.role)
-            if wish.tasks and not role.minimum <= wish.tasks <= role.maximum:
+            role = _role(record.job, request.role)
+            if request.tasks and not role.minimum <= request.tasks <= role.maximum:
                 raise InvalidInputError(
-                    f"{wish.tasks} is not a number of tasks of role {role.name!r} of job {record.id!r} "
+                    f"{request.tasks} is not a number of tasks of role {role.name!r} of job {record.id!r} "
                     f"(min {role.minimum}, max {role.maximum})",
                     "stay within the bounds, which its job file lays down, such as tasks: {min: 1, max: 3}",
                 )
-            return DesiredCountChanged(now, record.id, role.name, wish.tasks, f"{by or 'somebody'} asked for it")
+            return DesiredCountChanged(now, record.id, role.name, request.tasks, f"{by or 'somebody'} asked for it")
 
         return await self._change_each(job, change, _has_not_ended, "waits or runs")
 

@@ -1,8 +1,8 @@
 """Jobs that wait for the end of others (``after:``), or for an image or data that is far: stored, and handed to the
 core when what they wait for has come.
 
-The core never sees a job that may not start yet: to it, a dependency would be one more state in which a job is in
-nobody's way, and it forgets jobs when they end. Whether a job may go on follows from the stored ends of others alone,
+The core never sees a job that may not start yet: to it, a dependency would be one more state in which a job holds
+nothing, and it forgets jobs when they end. Whether a job may go on follows from the stored ends of others alone,
 so a restarted server finds out anew; what is near is found out by the staging
 (``server.storage.provisioning.staging``).
 """
@@ -94,7 +94,7 @@ class Dependents:
         return self._waiting.pop(job)
 
     def ended(self, jobs: Iterable[str]) -> bool:
-        """These have ended, durably; says whether somebody waits for one of them."""
+        """These have ended, durably; returns whether a job waits for one of them."""
         over = set(jobs)
         concerned = (
             [name for name, held in self._waiting.items() if any(_is_in(job, over) for job in held.after.jobs)]
@@ -156,7 +156,7 @@ class Dependents:
         return DependencyState(tuple(waiting))
 
     def reason(self, job: str) -> ReasonInfo | None:
-        """Why it waits; None when it waits for nobody."""
+        """Why it waits; None when it does not."""
         dependent = self._waiting.get(job)
         if dependent is None:
             return None
@@ -198,7 +198,7 @@ def _is_in(job: str, over: Collection[str]) -> bool:
 
 
 def no_job_to_wait_for(name: str) -> InvalidInputError:
-    """The error for a job that is not there, or not for whoever would wait for it."""
+    """The error for a job that is not there, or not for the user who would wait for it."""
     return InvalidInputError(
         f"there is no job {name!r} to wait for",
         "name a job of the same file, one of your own, or an id (`pond ps --all` lists them)",

@@ -1,6 +1,6 @@
 """When a place to work is idle, and what follows: a warning first, then it gives its cards back, or what the rule says.
 
-The rule is a pure function of instants. What counts as use is somebody at the proxy or in a session, and processor time
+The rule is a pure function of instants. What counts as use is a person at the proxy or in a session, and processor time
 of the task's own processes, so that a notebook which computes through the night is left alone.
 """
 
@@ -65,9 +65,9 @@ class IdleVerdict(Enum):
 
 
 def judge(rules: DevRules, now: float, used_at: float, warned_at: float | None) -> tuple[IdleVerdict, float]:
-    """Whether it is time to warn, or to act; and, if not, when it is if nobody uses the place: an instant.
+    """Whether it is time to warn, or to act; and, if not, when it is if the place stays unused: an instant.
 
-    Nobody loses a place without a warning that stood for the whole of ``warn_before_s``, however late it came.
+    A place is never lost without a warning that stood for the whole of ``warn_before_s``, however late it came.
 
     Args:
         used_at: when it was last used.
@@ -142,7 +142,7 @@ class IdleWatch:
         return min(max(due - self._clock(), 0.0), LOOK_EVERY_S)
 
     def _look_at(self, job: JobInfo) -> float:
-        """Do what is due for one; returns when the next thing is due if nobody uses it: an instant."""
+        """Do what is due for one; returns when the next thing is due if it stays unused: an instant."""
         now = self._clock()
         cpu_s = self._cpu_s(job)
         place = self._places.get(job.id)

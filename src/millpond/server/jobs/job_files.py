@@ -1,7 +1,7 @@
 """The files that jobs were submitted with, read and checked: the latest are remembered, as that takes a millisecond.
 
 A job's file never changes once it was accepted, but for one field: what was found for the job while it waited for an
-image or for data (``JobStore.pin``). Whoever starts it asks for the ``latest``. Any thread.
+image or for data (``JobStore.pin``). The start of a job takes the ``latest``. Any thread.
 """
 
 from __future__ import annotations

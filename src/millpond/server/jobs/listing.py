@@ -23,7 +23,7 @@ from millpond.specs.job.job_file import JobFile
 
 @dataclass(frozen=True, slots=True)
 class ListRequest:
-    """Which jobs somebody wants listed.
+    """Which jobs are to be listed.
 
     Attributes:
         filter: which of them.
@@ -84,30 +84,30 @@ class JobListing:
         told = await self._reasons.explained(info, reader) if info.state == JobState.QUEUED else info
         return self._front.look(told)
 
-    async def listed(self, wish: ListRequest, reader: Reader) -> JobList:
+    async def listed(self, request: ListRequest, reader: Reader) -> JobList:
         """Jobs, the newest first, or the members of an array, the first first.
 
         Raises:
             NotFoundError: there is no such array for them.
         """
-        if wish.members_of and not reader.sees(await asyncio.to_thread(self._lookup.look, wish.members_of)):
-            raise absent("job", wish.members_of)
-        wanted, limit = wish.filter, wish.limit
+        if request.members_of and not reader.sees(await asyncio.to_thread(self._lookup.look, request.members_of)):
+            raise absent("job", request.members_of)
+        wanted, limit = request.filter, request.limit
         matching = (
             info
             for info in self._job_cache.newest_first()
-            if info.parent == wish.members_of and wanted.matches(info) and reader.sees(info)
+            if info.parent == request.members_of and wanted.matches(info) and reader.sees(info)
         )
-        with_ended = wish.everything or any(JobState(state).ended for state in wanted.states)
-        # Of an array the oldest members are wanted; of those that have ended nobody knows yet how new they are.
-        live = list(matching if with_ended or wish.members_of else itertools.islice(matching, limit + 1))
+        with_ended = request.everything or any(JobState(state).ended for state in wanted.states)
+        # Of an array the oldest members are wanted; of those that have ended it is not known yet how new they are.
+        live = list(matching if with_ended or request.members_of else itertools.islice(matching, limit + 1))
         ended: list[JobInfo] = []
         if with_ended:
-            found = (limit + 1, wanted, reader.owners, wish.members_of)
+            found = (limit + 1, wanted, reader.owners, request.members_of)
             ended = await asyncio.to_thread(self._store.jobs.ended_jobs, *found)
         merged = {info.id: info for info in (*live, *ended)}
         newest = sorted(merged.values(), key=lambda info: info.submitted_at, reverse=True)
-        if wish.members_of:
+        if request.members_of:
             newest.sort(key=lambda info: info.index or 0)
         shown = await self._reasons.added_to(newest[:limit], reader)
         jobs = [self._front.look(info) for info in shown if wanted.matches(info)]

@@ -1,4 +1,4 @@
-"""Why jobs wait or run, as somebody may see it: asked of the scheduler's thread, without what is not for them."""
+"""Why jobs wait or run, as a reader may see it: asked of the scheduler's thread, without what is not for them."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ class Requirements:
     """Checks what jobs need.
 
     Args:
-        disk: what everybody holds on disk.
+        disk: what all users hold on disk.
     """
 
     def __init__(self, components: ServerComponents, queries: CoreQueries, disk: DiskBooks) -> None:
@@ -30,7 +30,7 @@ class Requirements:
         self._queries = queries
         self._disk = disk
 
-    async def check_means(self, file: JobFile, place: QueuePlace, caller: Caller) -> None:
+    async def check_available(self, file: JobFile, place: QueuePlace, caller: Caller) -> None:
         """Whether the server can give a job what it needs of it: a place apart from others, room on disk, its secrets.
 
         Raises:

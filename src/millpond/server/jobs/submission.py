@@ -93,7 +93,7 @@ class Submissions:
     async def _prepare(self, checked: JobSpec, job_id: str, keyed: _Keyed, caller: Caller) -> _Prepared:
         """A checked job file as a submission, everything that it refers to checked too."""
         spec, place = settle_place(self._components.accounts, caller, checked)
-        await self._requirements.check_means(spec.file, place, caller)
+        await self._requirements.check_available(spec.file, place, caller)
         settled = await self._requirements.admit(spec.file, spec.document, caller)
         job = place.of(spec.to_job(job_id))
         forecast = None if _is_called_by_its_program(spec.file) else await self._forecast(job)
@@ -110,7 +110,7 @@ class Submissions:
 
 
 def _is_called_by_its_program(file: JobFile) -> bool:
-    """Whether nobody gave it a name: other jobs of that program tell nothing of how long it takes."""
+    """Whether its name is that of its program: other jobs of that program do not show how long it takes."""
     return file.command is not None and file.name == name_of_program(file.command)
 
 
@@ -127,7 +127,7 @@ class _Keyed:
         return hashlib.sha256(json.dumps(self.document, sort_keys=True).encode()).hexdigest()
 
     def own_key(self, caller: Caller, file: JobFile) -> str:
-        """The key among those of all users, as nobody is given a job of another user; empty where there is none."""
+        """The key among those of all users, as no user is given a job of another; empty where there is none."""
         key = self.key or file.idempotency_key or ""
         return hashlib.sha256(f"{caller.user}\0{key}".encode()).hexdigest() if key else ""
 

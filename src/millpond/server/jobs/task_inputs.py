@@ -52,7 +52,7 @@ class TaskInputs:
 
     Args:
         live: a job that has not ended; does not block.
-        closing: set when the server is about to stop, so that nobody waits for room any longer.
+        closing: set when the server is about to stop, so that no request waits for room any longer.
         clock: seconds, from any instant.
     """
 

@@ -1,9 +1,9 @@
 """How many replicas a service should have: a pure function of what was measured, and the thread that applies it.
 
-Each measured figure asks for as many replicas as would bring it to its target; the highest wish wins. Up at once, down
-only to the highest wish of the last while, so that a short pause does not cost a start. Source of the rule: the
+Each measured figure asks for as many replicas as would bring it to its target; the highest number wins. Up at once,
+down only to the highest number of the last while, so that a short pause does not cost a start. Source of the rule: the
 horizontal pod autoscaler of Kubernetes (algorithm details and stabilisation window). A service that may go without
-replicas has none once nobody has asked for anything for a while; its next request wakes it (``proxy.holding``).
+replicas has none once no request has come for a while; its next request wakes it (``proxy.request_queue``).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class ReplicaTarget:
     why: str = ""
 
 
-def wish(scale: Scale, load: Load, replicas: int) -> tuple[int, str]:
+def wanted_replicas(scale: Scale, load: Load, replicas: int) -> tuple[int, str]:
     """How many replicas this load asks for, the highest of what its figures ask for, and which figure that is.
 
     Args:
@@ -56,35 +56,35 @@ def wish(scale: Scale, load: Load, replicas: int) -> tuple[int, str]:
     """
     ratios = [(1.0 / replicas, "with nothing to do, one is enough")]
     if scale.requests_per_s is not None:
-        told = f"{load.requests_per_s:.3g} requests/s, {decimal_text(scale.requests_per_s)} wished for each replica"
-        ratios.append((load.requests_per_s / (scale.requests_per_s * replicas), told))
+        text = f"{load.requests_per_s:.3g} requests/s, {decimal_text(scale.requests_per_s)} wished for each replica"
+        ratios.append((load.requests_per_s / (scale.requests_per_s * replicas), text))
     if scale.open_requests is not None:
-        told = f"{load.open_requests} open requests, {decimal_text(scale.open_requests)} wished for each replica"
-        ratios.append((load.open_requests / (scale.open_requests * replicas), told))
+        text = f"{load.open_requests} open requests, {decimal_text(scale.open_requests)} wished for each replica"
+        ratios.append((load.open_requests / (scale.open_requests * replicas), text))
     if scale.latency is not None:
-        told = f"answers take {load.latency_s:.3g} s, {seconds_text(scale.latency)} wished"
-        ratios.append((load.latency_s / scale.latency, told))
+        text = f"answers take {load.latency_s:.3g} s, {seconds_text(scale.latency)} wished"
+        ratios.append((load.latency_s / scale.latency, text))
     if scale.device_use is not None and load.device_use_milli is not None:
-        told = f"cards {load.device_use_milli / 10:.0f} % in use, {scale.device_use / 10:g} % wished"
-        ratios.append((load.device_use_milli / scale.device_use, told))
+        text = f"cards {load.device_use_milli / 10:.0f} % in use, {scale.device_use / 10:g} % wished"
+        ratios.append((load.device_use_milli / scale.device_use, text))
     highest, why = max(ratios, key=lambda pair: pair[0])
     return (replicas if abs(highest - 1.0) <= TOLERANCE else math.ceil(highest * replicas - 1e-9)), why
 
 
-def desired(wishes: Sequence[ReplicaTarget], now: float, down_after_s: float, bounds: tuple[int, int]) -> Goal:
+def desired(targets: Sequence[ReplicaTarget], now: float, down_after_s: float, bounds: tuple[int, int]) -> Goal:
     """How many replicas there should be, and why.
 
     Args:
-        wishes: of the past, the latest last; not empty.
+        targets: of the past, the latest last; not empty.
         bounds: the fewest and the most.
     """
-    lately = [each for each in wishes if each.at >= now - down_after_s] or [wishes[-1]]
+    lately = [each for each in targets if each.at >= now - down_after_s] or [targets[-1]]
     highest = max(lately, key=lambda each: each.replicas)
     return Goal(min(max(highest.replicas, bounds[0]), bounds[1]), highest.why)
 
 
 def is_idle(scale: Scale, now: float, running_since: float, used_at: float | None) -> bool:
-    """Whether nobody has asked a service for anything for so long that it needs no replicas."""
+    """Whether a service had no request for so long that it needs no replicas."""
     return now >= max(running_since, used_at or 0.0) + scale.idle_after
 
 
@@ -94,7 +94,7 @@ class _Seen:
 
     attempt: int
     since: float
-    wishes: deque[ReplicaTarget] = field(default_factory=deque)
+    targets: deque[ReplicaTarget] = field(default_factory=deque)
     uses: deque[float] = field(default_factory=lambda: deque(maxlen=_USES_KEPT))
 
 
@@ -115,7 +115,7 @@ class Autoscaler:
         clock: seconds since 1970.
 
     Attributes:
-        is_spoken_for: whether somebody else decides about the replicas of a job at the moment.
+        is_spoken_for: whether a rollout decides about the replicas of a job at the moment.
     """
 
     def __init__(
@@ -181,19 +181,19 @@ class Autoscaler:
         if file.may_rest and not fewest and is_idle(scale, now, seen.since, self._measured.last_used(job.id, now)):
             why = f"no request for {lasting(scale.idle_after)}; the next one wakes it"
             goal = Goal(0, why, swap=scale.rest == "swap")
-            # Whoever asks between this look and the change is not to find the door closing.
+            # A request between this look and the change calls it off.
             self._sizing.pursue(job, goal, 0.0, lambda: self._measured.last_used(job.id, now) == now)
         elif scale.has_target:
             running = max(1, sum(task.state == TaskState.RUNNING for task in job.tasks))
-            wishes = seen.wishes
-            if not wishes and scale.down_after:
-                # Nobody saw yet, or since the server began, what is enough: so many as there are count as wished.
+            targets = seen.targets
+            if not targets and scale.down_after:
+                # It is not known yet, or not since the start, what is enough: the present number counts as wanted.
                 there = sum(task.state in (TaskState.STARTING, TaskState.RUNNING) for task in job.tasks)
-                wishes.append(ReplicaTarget(now, there, "it is not known yet for long enough that fewer would do"))
-            wishes.append(ReplicaTarget(now, *wish(scale, load, running)))
-            while wishes[0].at < now - scale.down_after:
-                wishes.popleft()
-            self._sizing.pursue(job, desired(wishes, now, scale.down_after, (max(fewest, 1), most)), drain_s)
+                targets.append(ReplicaTarget(now, there, "it is not known yet for long enough that fewer would do"))
+            targets.append(ReplicaTarget(now, *wanted_replicas(scale, load, running)))
+            while targets[0].at < now - scale.down_after:
+                targets.popleft()
+            self._sizing.pursue(job, desired(targets, now, scale.down_after, (max(fewest, 1), most)), drain_s)
         elif scale.hours:
             usual = max(_tasks(file).count, fewest, 1)
             self._sizing.pursue(job, Goal(min(usual, most), "so its file says for this hour"), drain_s)
@@ -203,7 +203,7 @@ class Autoscaler:
         if scale.device_use is None:
             return None
         held = {grant.uuid for task in job.tasks if task.state == TaskState.RUNNING for grant in task.devices}
-        told = self._use_milli(held).values()
-        if told:
-            seen.uses.append(sum(told) / len(told))
+        known = self._use_milli(held).values()
+        if known:
+            seen.uses.append(sum(known) / len(known))
         return sum(seen.uses) / len(seen.uses) if seen.uses else None

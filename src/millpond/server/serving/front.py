@@ -54,7 +54,7 @@ class ServiceFront:
         try:
             await asyncio.wait_for(asyncio.wrap_future(self._loop.change_job(change)), WAKE_WITHIN_S)
         except (MillpondError, TimeoutError) as error:
-            log.info("%s was not woken: %s", job, error)  # somebody else did, or it ended; the request tries again
+            log.info("%s was not woken: %s", job, error)  # another request did, or it ended; the request tries again
             return False
         return True
 

@@ -32,11 +32,11 @@ class Probe:
         return self._runner.run(self._ready_ones(replicas)) if replicas else []
 
     async def _ready_ones(self, replicas: Sequence[tuple[TaskEndpoint, Serve]]) -> list[TaskEndpoint]:
-        time_slicing = asyncio.Semaphore(MOST_AT_ONCE)
+        free = asyncio.Semaphore(MOST_AT_ONCE)
 
         async def is_ready(place: TaskEndpoint, serve: Serve) -> bool:
             path = serve.ready_path(place.task.job)
-            async with time_slicing:
+            async with free:
                 return await takes_connections(place) if path is None else bool(await self._readiness.ask(place, path))
 
         said = await asyncio.gather(*(is_ready(place, serve) for place, serve in replicas))

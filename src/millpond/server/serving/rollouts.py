@@ -89,7 +89,7 @@ class Rollouts:
             self._probe.close()
 
     def changed(self, service: str) -> None:
-        """Somebody has asked for something about a service: its requests go their new ways at once."""
+        """Something was asked of a service: its requests take their new routes at once."""
         self._unsettled.add(service)
         self._route(service)
         self._worker.wake()

@@ -28,7 +28,7 @@ class Split:
 
 
 class Routes:
-    """Looked up by the proxy, changed by whoever replaces revisions. Any thread.
+    """Looked up by the proxy, changed by rollouts. Any thread.
 
     Each request is decided by itself, by a generator with a seed: a client may get the canary once and not again.
     """

@@ -50,32 +50,32 @@ class Updating:
         self._revisions = services.revisions
         self._rollouts = rollouts
 
-    async def plan(self, job: str, wish: RevisionRequest, caller: Caller) -> RevisionPlan:
+    async def plan(self, job: str, request: RevisionRequest, caller: Caller) -> RevisionPlan:
         """What another job file would change; nothing is.
 
         Raises:
             SpecError, InvalidInputError, NotAllowedError, ConflictError: as for ``begin``.
         """
         present, before = await self._services.present(job)
-        spec = await self._checked(present, wish, caller)
+        spec = await self._checked(present, request, caller)
         return RevisionPlan(changes=list(differences(before, spec.document)))
 
-    async def begin(self, job: str, wish: RevisionRequest, caller: Caller) -> ServiceInfo:
+    async def begin(self, job: str, request: RevisionRequest, caller: Caller) -> ServiceInfo:
         """Have another revision of a service come.
 
         Raises:
             SpecError, InvalidInputError: the job file is wrong, or is none of a service with replicas, or the cluster
                 could never run it.
-            NotAllowedError: somebody else's service: its programs run as its owner.
+            NotAllowedError: another user's service: its programs run as its owner.
             ConflictError: it is no service, has ended, or another revision is on its way.
         """
         present, before = await self._services.present(job)
-        spec = await self._checked(present, wish, caller)
-        percent = wish.canary or (spec.file.serve or Serve()).rollout.canary or 0.0
+        spec = await self._checked(present, request, caller)
+        percent = request.canary or (spec.file.serve or Serve()).rollout.canary or 0.0
         await self._begin(present, (before, spec.document), spec.file, percent)
         return await self._services.info(job)
 
-    async def act(self, job: str, wish: RolloutRequest) -> ServiceInfo:
+    async def act(self, job: str, request: RolloutRequest) -> ServiceInfo:
         """Pause, go on with, promote or withdraw the revision that is on its way; go back by one.
 
         Raises:
@@ -83,9 +83,9 @@ class Updating:
         """
         await self._services.require(job)
         address = service_of(job)
-        match wish.act:
+        match request.act:
             case "pause" | "resume":
-                await asyncio.to_thread(self._revisions.pause, address, paused=wish.act == "pause")
+                await asyncio.to_thread(self._revisions.pause, address, paused=request.act == "pause")
             case "promote":
                 await asyncio.to_thread(self._revisions.promote, address)
             case "undo" if self._revisions.coming(address) is not None:
@@ -111,11 +111,11 @@ class Updating:
         revision = await asyncio.to_thread(self._revisions.begin, present, documents, sizes, percent)
         self._rollouts.changed(revision.service)
 
-    async def _checked(self, present: JobInfo, wish: RevisionRequest, caller: Caller) -> JobSpec:
+    async def _checked(self, present: JobInfo, request: RevisionRequest, caller: Caller) -> JobSpec:
         if caller.user != present.user:
             cause = f"{present.id} runs as {present.user}, and what it runs is for {present.user} to say"
             raise NotAllowedError(cause, "submit a service of your own")
-        spec = check_job(wish.document)
+        spec = check_job(request.document)
         if spec.file.kind != Kind.SERVICE.value or spec.file.roles is not None:
             raise InvalidInputError("only a service without roles can be updated in steps", "use kind: service")
         spec, place = await asyncio.to_thread(settle_place, self._accounts, caller, spec)
@@ -123,7 +123,7 @@ class Updating:
             raise InvalidInputError(
                 f"queue {place.queue} is not of the group of {present.id}", "leave the queue as it is"
             )
-        await self._requirements.check_means(spec.file, place, caller)
+        await self._requirements.check_available(spec.file, place, caller)
         spec = with_ids(spec, await self._requirements.awaited_jobs(caller).resolve(spec, {}))
         await self._requirements.check_possible(place.of(spec.to_job("plan")))
         settled = await self._requirements.admit(spec.file, spec.document, caller)

@@ -2,7 +2,7 @@
 
 A run of a task is addressed like a machine, by a host and a port; no resolver of names is ever asked about its host.
 Each connection looks the task up anew. One to a port of the machine counts only when the task's own processes are at
-its other end: whoever came first may listen there.
+its other end: the first process to bind it may listen there.
 """
 
 from __future__ import annotations
@@ -92,8 +92,8 @@ class TaskRoute:
                 await loop.sock_connect(connection, _name_of(self.state_dir, record))
                 await loop.sock_sendall(connection, _knock(record, self.port))
                 if await loop.sock_recv(connection, len(OPEN)) != OPEN:
-                    raise ConnectionRefusedError("nobody listens behind the door")
-        except BaseException:  # also when nobody waits for it any longer
+                    raise ConnectionRefusedError("no program listens behind the door")
+        except BaseException:  # also a cancellation
             connection.close()
             raise
         return connection
@@ -142,8 +142,8 @@ class TaskNetwork(httpcore2.AsyncNetworkBackend):
                 return stream
             await stream.write(_knock(record, port), timeout)
             if await stream.read(len(OPEN), timeout) != OPEN:
-                raise httpcore2.ConnectError("nobody listens behind the door")
-        except BaseException as error:  # also when nobody waits for it any longer
+                raise httpcore2.ConnectError("no program listens behind the door")
+        except BaseException as error:  # also a cancellation
             await stream.aclose()
             if isinstance(error, (OSError, *UNREACHED)):
                 raise _for_pool(error) from error

@@ -93,15 +93,15 @@ def put_dataset(name: _DatasetName, put: DatasetPut, service: ServiceOf, access:
     """The next version of a dataset from a snapshot that was sent; the latest one if nothing has changed."""
     service.disk.check(access.caller.user, "")
     info = service.files.put_dataset(name, put.snapshot, access.caller, put.visibility)
-    access.tell(f"version {info.version}, for {info.visibility}")
+    access.note(f"version {info.version}, for {info.visibility}")
     return info
 
 
 @router.patch("/datasets/{name}")
-def share_dataset(name: _DatasetName, wish: DatasetChange, service: ServiceOf, access: _DataChanger) -> DatasetInfo:
+def share_dataset(name: _DatasetName, body: DatasetChange, service: ServiceOf, access: _DataChanger) -> DatasetInfo:
     """Let others see all versions of a dataset, or no more. Jobs that were submitted keep what they read."""
-    info = service.files.share_dataset(name, wish.visibility)
-    access.tell(f"for {wish.visibility}")
+    info = service.files.share_dataset(name, body.visibility)
+    access.note(f"for {body.visibility}")
     return info
 
 
@@ -131,7 +131,7 @@ def dataset_file(
 def remove_dataset(name: _DatasetName, version: _Version, service: ServiceOf, access: _DataChanger) -> DatasetInfo:
     """Forget a version that no living job reads."""
     info = service.files.remove_dataset(name, version)
-    access.tell(f"version {version} removed")
+    access.note(f"version {version} removed")
     return info
 
 
@@ -154,7 +154,7 @@ def metrics(
 
 @router.get("/jobs/{job}/result", dependencies=_READS_JOB, response_class=StreamingResponse)
 def result(job: str, request: Request, service: ServiceOf, attempt: _Attempt = None, task: _Task = 0) -> Response:
-    """What the function that a task ran returned, as it was written; nobody here looks into it."""
+    """What the function that a task ran returned, as it was written; the server does not read it."""
     opened = service.files.result(service.lookup.look_at_one(job), attempt, task)
     return answer_with(opened, request.headers)
 

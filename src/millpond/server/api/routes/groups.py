@@ -35,13 +35,13 @@ def list_groups(access: Annotated[Access, may(Verb.READ_GROUPS)], security: Secu
 
 @router.post("", status_code=201)
 async def add_group(
-    wish: NewGroup, access: Annotated[Access, may(Verb.CHANGE_GROUPS)], security: SecurityOf, tenants: TenantsOf
+    body: NewGroup, access: Annotated[Access, may(Verb.CHANGE_GROUPS)], security: SecurityOf, tenants: TenantsOf
 ) -> GroupInfo:
     """Make a group. It owns a queue, which is made with it where the configuration has none of that name."""
-    group = Group(wish.name, wish.queue or wish.name, limits=limits_of(wish.limits))
+    group = Group(body.name, body.queue or body.name, limits=limits_of(body.limits))
     await tenants.check_queue(group.queue)
     made = await asyncio.to_thread(security.accounts.add_group, group)
-    access.tell(f"queue {made.queue}, {limits_text(made.limits)}", target=security.accounts.target_group(made.name))
+    access.note(f"queue {made.queue}, {limits_text(made.limits)}", target=security.accounts.target_group(made.name))
     await tenants.changed_group(made)
     return group_info(security.accounts, made)
 
@@ -49,7 +49,7 @@ async def add_group(
 @router.patch("/{group}")
 async def change_group(
     group: str,
-    wish: GroupChange,
+    body: GroupChange,
     access: Annotated[Access, may(Verb.CHANGE_GROUPS, group_in_path)],
     security: SecurityOf,
     tenants: TenantsOf,
@@ -57,8 +57,8 @@ async def change_group(
     """Give a group other limits."""
 
     def change(known: Group) -> Group:
-        changed = replace(known, limits=limits_of(wish.limits))
-        access.tell(limits_text(changed.limits), limits_text(known.limits))
+        changed = replace(known, limits=limits_of(body.limits))
+        access.note(limits_text(changed.limits), limits_text(known.limits))
         return changed
 
     changed = await asyncio.to_thread(security.accounts.change_group, group, change)
@@ -67,16 +67,16 @@ async def change_group(
 
 
 @router.put("/{group}/members/{user}")
-def put_member(group: str, user: str, wish: Membership, access: MemberChanger, security: SecurityOf) -> GroupInfo:
+def put_member(group: str, user: str, body: Membership, access: MemberChanger, security: SecurityOf) -> GroupInfo:
     """Give a member another role. An admin also takes users into a group so; a lead invites them."""
     accounts = security.accounts
     known = next((member for member in accounts.members_of(group) if member.user == user), None)
     if known is None and not access.caller.admin:
-        cause = f"{user!r} is not in group {group!r}, and a lead takes nobody in unasked"
+        cause = f"{user!r} is not in group {group!r}, and a lead adds no user without asking"
         raise NotAllowedError(cause, f"invite them with `pond group invite {group} {user}`")
-    member = accounts.put_member(group, user, UserRole(wish.role))
+    member = accounts.put_member(group, user, UserRole(body.role))
     security.invitations.forget(group, user)
-    access.tell(f"{user} is {member.role.value}", f"{user} is {known.role.value if known else 'no member'}")
+    access.note(f"{user} is {member.role.value}", f"{user} is {known.role.value if known else 'no member'}")
     return _group_info(security, access, group)
 
 
@@ -86,15 +86,15 @@ def drop_member(group: str, user: str, access: MemberChanger, security: Security
     accounts = security.accounts
     member = accounts.drop_member(group, user)
     security.invitations.forget(group, user)
-    access.tell(f"{user} is no member", f"{user} is {member.role.value}")
+    access.note(f"{user} is no member", f"{user} is {member.role.value}")
     return _group_info(security, access, group)
 
 
 @router.put("/{group}/invitations/{user}")
-def invite(group: str, user: InvitedName, wish: Membership, access: MemberChanger, security: SecurityOf) -> GroupInfo:
+def invite(group: str, user: InvitedName, body: Membership, access: MemberChanger, security: SecurityOf) -> GroupInfo:
     """Invite a user into a group; they become a member when they accept. Whether there is such a user is not told."""
-    security.invitations.invite(group, user, UserRole(wish.role), access.caller.user)
-    access.tell(f"{user} is invited as {wish.role}")
+    security.invitations.invite(group, user, UserRole(body.role), access.caller.user)
+    access.note(f"{user} is invited as {body.role}")
     return _group_info(security, access, group)
 
 
@@ -102,7 +102,7 @@ def invite(group: str, user: InvitedName, wish: Membership, access: MemberChange
 def withdraw(group: str, user: str, access: MemberChanger, security: SecurityOf) -> GroupInfo:
     """Take an invitation back."""
     invitation = security.invitations.withdraw(group, user)
-    access.tell(f"{user} is not invited", f"{user} is invited as {invitation.role.value}")
+    access.note(f"{user} is not invited", f"{user} is invited as {invitation.role.value}")
     return _group_info(security, access, group)
 
 
@@ -111,7 +111,7 @@ def accept(group: str, access: SelfChanger, security: SecurityOf) -> GroupInfo:
     """Accept an invitation."""
     user = access.caller.user
     member, target = security.invitations.accept(group, user), security.accounts.target_group(group)
-    access.tell(f"{user} is {member.role.value}, by accepting an invitation", f"{user} is no member", target)
+    access.note(f"{user} is {member.role.value}, by accepting an invitation", f"{user} is no member", target)
     return group_info(security.accounts, security.accounts.group(group))
 
 
@@ -121,7 +121,7 @@ def decline(group: str, access: SelfChanger, security: SecurityOf) -> None:
     user = access.caller.user
     invitation = security.invitations.withdraw(group, user)
     target = security.accounts.target_group(group)
-    access.tell(f"{user} declined", f"{user} is invited as {invitation.role.value}", target)
+    access.note(f"{user} declined", f"{user} is invited as {invitation.role.value}", target)
 
 
 def _group_info(security: Security, access: Access, group: str) -> GroupInfo:

@@ -68,59 +68,59 @@ def images(service: ServiceOf, access: Annotated[Access, may(Verb.READ_IMAGES)])
 
 
 @router.post("", **_STEPS)
-def add(wish: ImageAdd, service: ServiceOf, access: _Maker, security: SecurityOf) -> StreamingResponse:
+def add(body: ImageAdd, service: ServiceOf, access: _Maker, security: SecurityOf) -> StreamingResponse:
     """Put an image of a registry, or of the server's machine, into the catalogue."""
-    _claim(service, access, wish, f"from {wish.reference}")
-    work = service.images.add(wish, access.caller, _queue(access.caller, security))
+    _claim(service, access, body, f"from {body.reference}")
+    work = service.images.add(body, access.caller, _queue(access.caller, security))
     return _streamed(service, access, security, work)
 
 
 @router.post("/build", **_STEPS)
-def build(wish: ImageBuild, service: ServiceOf, access: _Maker, security: SecurityOf) -> StreamingResponse:
+def build(body: ImageBuild, service: ServiceOf, access: _Maker, security: SecurityOf) -> StreamingResponse:
     """Build an image from a folder that was sent. It ends when the caller leaves."""
-    _claim(service, access, wish, f"built from {wish.snapshot[:12]}")
+    _claim(service, access, body, f"built from {body.snapshot[:12]}")
     queue = _queue(access.caller, security)
-    work = service.images.build(wish, access.caller, queue)
+    work = service.images.build(body, access.caller, queue)
     return _streamed(service, access, security, work)
 
 
 @router.post("/save", **_STEPS)
-def save(wish: ImageSave, service: ServiceOf, access: _Maker, security: SecurityOf) -> StreamingResponse:
+def save(body: ImageSave, service: ServiceOf, access: _Maker, security: SecurityOf) -> StreamingResponse:
     """Make an image of what a task of a job has become; the job must be one that the caller may be inside."""
-    job = service.lookup.look(wish.job)
+    job = service.lookup.look(body.job)
     demand(access.caller, Verb.USE_JOBS, job_target(job))
-    _claim(service, access, wish, f"saved from {job.id}")
-    work = service.images.save(wish, job, access.caller)
+    _claim(service, access, body, f"saved from {job.id}")
+    work = service.images.save(body, job, access.caller)
     return _streamed(service, access, security, work)
 
 
 @router.post("/{name}/{tag}/pull", **_STEPS)
 def pull(name: _Name, tag: _Tag, service: ServiceOf, access: _User, security: SecurityOf) -> StreamingResponse:
     """Have an image of the catalogue on the machines before a job needs it."""
-    access.tell("fetched")
+    access.note("fetched")
     return _streamed(service, access, security, service.images.pull(name, tag))
 
 
 @router.post("/{name}/{tag}/push", **_STEPS)
 def push(
-    name: _Name, tag: _Tag, wish: ImagePush, service: ServiceOf, access: _Changer, security: SecurityOf
+    name: _Name, tag: _Tag, body: ImagePush, service: ServiceOf, access: _Changer, security: SecurityOf
 ) -> StreamingResponse:
     """Send an image of the catalogue to a registry; ``exact`` of the last line is as what that has it now.
 
     Who may is who may say who sees it. The registry is told what the secret says, never what the server's account may.
     """
-    access.tell(f"sent to {wish.reference}")
+    access.note(f"sent to {body.reference}")
     entry = service.images.entry(name, tag)
     queue = _queue(access.caller, security)
-    work = service.images.push(entry, wish, access.caller, queue)
+    work = service.images.push(entry, body, access.caller, queue)
     return _streamed(service, access, security, work)
 
 
 @router.patch("/{name}/{tag}")
-def change(name: _Name, tag: _Tag, wish: ImageChange, service: ServiceOf, access: _Changer) -> ImageInfo:
+def change(name: _Name, tag: _Tag, body: ImageChange, service: ServiceOf, access: _Changer) -> ImageInfo:
     """Say other words about an image, or let others see it."""
-    info = service.images.change(name, tag, wish)
-    access.tell(f"for {info.visibility}")
+    info = service.images.change(name, tag, body)
+    access.note(f"for {info.visibility}")
     return info
 
 
@@ -128,18 +128,18 @@ def change(name: _Name, tag: _Tag, wish: ImageChange, service: ServiceOf, access
 def remove(name: _Name, tag: _Tag, service: ServiceOf, access: _Changer) -> ImageInfo:
     """Take an image out of the catalogue."""
     info = service.images.remove(name, tag)
-    access.tell("removed", before=info.digest)
+    access.note("removed", before=info.digest)
     return info
 
 
-def _claim(service: Service, access: Access, wish: ImageEntry, how: str) -> None:
-    """Make sure that the name is nobody else's, and tell the audit log."""
-    access.demand(service.images.target(wish.name, wish.tag, access.caller))
-    access.tell(how)
+def _claim(service: Service, access: Access, body: ImageEntry, how: str) -> None:
+    """Check that the name belongs to no other user, and note the request for the audit log."""
+    access.demand(service.images.target(body.name, body.tag, access.caller))
+    access.note(how)
 
 
 def _queue(caller: Caller, security: Security) -> str:
-    """Whose rule about registries counts for what somebody puts into the catalogue; empty for an admin: none."""
+    """The queue whose rule about registries counts for the caller's images; empty for an admin: none."""
     group = first_group(caller)
     if caller.admin:
         return ""

@@ -51,7 +51,7 @@ async def link(
     present = info if alone else await service.jobs.find(service.front.routes.present(address))
     if JobState(present.state).ended:
         raise ConflictError(f"job {info.id} has ended ({present.state})", f"start it anew with `pond clone {info.id}`")
-    access.tell("a link to what it serves")
+    access.note("a link to what it serves")
     caller = access.caller
     ticket = passes.link(AccessToken(address, caller.user, security.accounts.pass_epoch(caller.user), caller.token))
     origin = service.origins.url_of(address)
@@ -115,7 +115,7 @@ async def forward(
 async def _serve(client: WebSocket, activity: Activity, job: str, relay: Callable[[], Awaitable[None]]) -> None:
     """Whatever goes wrong is the last message: a client can read no body of a WebSocket that was refused."""
     await client.accept()
-    with suppress(WebSocketDisconnect):  # it was killed, or its terminal was closed: nobody is there to be told
+    with suppress(WebSocketDisconnect):  # it was killed, or its terminal was closed: no client reads the error
         try:
             with activity.visit(job):
                 await relay()

@@ -51,7 +51,7 @@ async def submit(
 ) -> JobInfo:
     """Submit a job. The body is a job file as JSON; repeating the key gives the same job, never a second one."""
     (info,) = await service.submissions.submit([await _document(request)], key, access.caller)
-    access.tell(f"queue {info.queue}", target=job_target(info))
+    access.note(f"queue {info.queue}", target=job_target(info))
     return info
 
 
@@ -64,7 +64,7 @@ async def submit_together(request: Request, service: ServiceOf, access: Submitte
     documents = _documents(await _document(request))
     jobs = await service.submissions.submit(documents, key, access.caller)
     shown = ", ".join(info.id for info in jobs[:_AUDITED])
-    access.tell(f"{len(jobs)} jobs: {shown}{', ...' if len(jobs) > _AUDITED else ''}")
+    access.note(f"{len(jobs)} jobs: {shown}{', ...' if len(jobs) > _AUDITED else ''}")
     return JobList(jobs=jobs)
 
 
@@ -94,8 +94,8 @@ async def list_jobs(
 ) -> Response:
     """Jobs, the newest first: those that have not ended; those in some states; or all. An array is one of them; with
     ``members`` it is its members that are listed."""
-    wish = ListRequest(wanted, everything, limit, members)
-    found = await service.jobs.listed(wish, reader_of(access.caller))
+    query = ListRequest(wanted, everything, limit, members)
+    found = await service.jobs.listed(query, reader_of(access.caller))
     return Response(service.jobs.encoded(found), media_type="application/json")
 
 
@@ -114,7 +114,7 @@ async def why(job: str, service: ServiceOf, access: Reader) -> ReasonInfo:
 @router.post("/{job}/stop", status_code=202)
 async def stop(job: str, service: ServiceOf, access: Changer) -> JobInfo:
     """Ask for the end of a job: it gets notice, and after its grace it is ended by force."""
-    return _told(access, await service.changes.stop(job, access.caller.user))
+    return _noted(access, await service.changes.stop(job, access.caller.user))
 
 
 @router.post("/{job}/suspend", status_code=202)
@@ -123,38 +123,38 @@ async def suspend(job: str, service: ServiceOf, access: Changer, swap: bool = Fa
 
     Its memory stays; with ``swap`` its device memory moves to host memory, and its cards are free too.
     """
-    return _told(access, await service.changes.suspend(job, access.caller.user, swap=swap))
+    return _noted(access, await service.changes.suspend(job, access.caller.user, swap=swap))
 
 
 @router.post("/{job}/resume", status_code=202)
 async def resume(job: str, service: ServiceOf, access: Changer) -> JobInfo:
     """Let a suspended job, or the suspended members of an array, go on as soon as there is room on their devices."""
-    return _told(access, await service.changes.resume(job, access.caller.user))
+    return _noted(access, await service.changes.resume(job, access.caller.user))
 
 
 @router.post("/{job}/migrate", status_code=202)
-async def migrate(job: str, wish: MigrateRequest, service: ServiceOf, access: Changer) -> JobInfo:
+async def migrate(job: str, body: MigrateRequest, service: ServiceOf, access: Changer) -> JobInfo:
     """Have a running job go on with other cards; the field ``migration`` of the answer says which way it goes.
 
     Live where the engine can move its memory along on its node, else by an end and a start, which needs a job that
     saves its work on notice, or ``restart``.
     """
-    return _told(access, await service.changes.migrate(job, wish, access.caller.user))
+    return _noted(access, await service.changes.migrate(job, body, access.caller.user))
 
 
 @router.post("/{job}/resize", status_code=202)
-async def resize(job: str, wish: ResizeRequest, service: ServiceOf, access: Changer) -> JobInfo:
+async def resize(job: str, body: ResizeRequest, service: ServiceOf, access: Changer) -> JobInfo:
     """Give an elastic job another number of tasks: surplus ones get notice, missing ones join the rest.
 
     Of an array all members that wait or run get it.
     """
-    return _told(access, await service.changes.resize(job, wish, access.caller.user))
+    return _noted(access, await service.changes.resize(job, body, access.caller.user))
 
 
 @router.post("/{job}/extend", status_code=202)
-async def extend(job: str, wish: ExtendRequest, service: ServiceOf, access: Changer) -> JobInfo:
+async def extend(job: str, body: ExtendRequest, service: ServiceOf, access: Changer) -> JobInfo:
     """Give a job with a time limit more time."""
-    return _told(access, await service.changes.extend(job, wish.by_s, access.caller.user))
+    return _noted(access, await service.changes.extend(job, body.by_s, access.caller.user))
 
 
 @router.get("/{job}/document")
@@ -167,7 +167,7 @@ async def document(job: str, service: ServiceOf, access: Changer) -> dict[str, A
 def delete(job: str, service: ServiceOf, access: Changer) -> JobInfo:
     """Drop a job that has ended, and all that it wrote."""
     info = service.delete_job(job)
-    access.tell("deleted", before=info.state)
+    access.note("deleted", before=info.state)
     return info
 
 
@@ -207,13 +207,13 @@ async def logs(
     found within the last 16 MiB of the logs together, ``since`` with what was written at this time or later (seconds
     since 1970); with ``timestamps`` each chunk says when it was written.
     """
-    wish = LogRequest(task, attempt, offset, follow, cursor, tail, since, timestamps)
-    chunks = await service.logs.read(job, wish)
+    query = LogRequest(task, attempt, offset, follow, cursor, tail, since, timestamps)
+    chunks = await service.logs.read(job, query)
     return StreamingResponse(_lines(chunks), media_type="application/x-ndjson")
 
 
-def _told(access: Access, info: JobInfo) -> JobInfo:
-    access.tell(info.state)
+def _noted(access: Access, info: JobInfo) -> JobInfo:
+    access.note(info.state)
     return info
 
 

@@ -22,19 +22,19 @@ router = api_router(tags=["account"])
 
 
 @router.post("/login", dependencies=[open_to_all])
-def login(wish: LoginRequest, request: Request, response: Response, security: SecurityOf) -> LoginInfo:
+def login(body: LoginRequest, request: Request, response: Response, security: SecurityOf) -> LoginInfo:
     """Log in by password or invitation: for a token, or with ``session`` for a cookie that programs cannot read."""
     act: Act = request.state.act
-    act.caller, act.verb, act.claimed = None, "log-in", wish.user
+    act.caller, act.verb, act.claimed = None, "log-in", body.user
     logins = security.logins
-    if wish.invitation:
-        user = logins.by_invitation(wish.invitation, wish.new_password, act.address)
+    if body.invitation:
+        user = logins.by_invitation(body.invitation, body.new_password, act.address)
         act.after = "by invitation, with a new password"
     else:
-        user = logins.by_password(wish.user, wish.password, act.address)
+        user = logins.by_password(body.user, body.password, act.address)
     act.claimed, act.target = user.name, AccessTarget("user", user.name)
-    token, secret = logins.admit(user, wish.session, wish.label)
-    if not wish.session:
+    token, secret = logins.admit(user, body.session, body.label)
+    if not body.session:
         return LoginInfo(user=user.name, token=secret, expires_at=token.expires_at)
     start_session(response, secret, is_encrypted=request.url.scheme == "https")
     return LoginInfo(user=user.name, csrf=csrf_of(secret), expires_at=token.expires_at)
@@ -50,7 +50,7 @@ def logout(access: Myself, request: Request, response: Response, security: Secur
         )
     security.accounts.tokens.revoke(security.accounts.tokens.get(caller.token))
     end_session(response, is_encrypted=request.url.scheme == "https")
-    access.tell("logged out", target=AccessTarget("token", caller.token))
+    access.note("logged out", target=AccessTarget("token", caller.token))
 
 
 @router.get("/whoami")
@@ -74,10 +74,10 @@ def whoami(access: Myself, security: SecurityOf, service: ServiceOf) -> WhoInfo:
 
 @router.put("/password", status_code=204)
 def change_password(
-    wish: PasswordChange, access: Annotated[Access, may(Verb.CHANGE_SELF)], security: SecurityOf
+    body: PasswordChange, access: Annotated[Access, may(Verb.CHANGE_SELF)], security: SecurityOf
 ) -> None:
     """Choose another password; all other logins of this account end."""
     caller = access.caller
-    present = None if caller.how == OWNER else wish.password
-    access.tell("another password", target=AccessTarget("user", caller.user))
-    security.logins.change_password(caller.user, present, wish.new_password, access.act.address, caller.token)
+    present = None if caller.how == OWNER else body.password
+    access.note("another password", target=AccessTarget("user", caller.user))
+    security.logins.change_password(caller.user, present, body.new_password, access.act.address, caller.token)

@@ -86,18 +86,18 @@ async def devices(service: ServiceOf, access: ClusterReader, history: MostLooks 
 
 
 @router.post("/nodes/{node}/close")
-async def close_node(node: str, wish: CloseRequest, service: ServiceOf, access: ClusterKeeper) -> NodeInfo:
+async def close_node(node: str, body: CloseRequest, service: ServiceOf, access: ClusterKeeper) -> NodeInfo:
     """Let a machine take no new work: from now on, or planned for later. With ``drain`` preemptible work leaves it."""
-    info = await service.machines.close(node, wish, access.caller)
-    access.tell("drained" if wish.drain else "closed", target=AccessTarget("node", node))
+    info = await service.machines.close(node, body, access.caller)
+    access.note("drained" if body.drain else "closed", target=AccessTarget("node", node))
     return info
 
 
 @router.post("/nodes/{node}/open")
-async def open_node(node: str, wish: OpenRequest, service: ServiceOf, access: ClusterKeeper) -> NodeInfo:
+async def open_node(node: str, body: OpenRequest, service: ServiceOf, access: ClusterKeeper) -> NodeInfo:
     """Let a machine take new work again, before it opens by itself."""
-    info = await service.machines.open(node, wish, access.caller)
-    access.tell("opened", target=AccessTarget("node", node))
+    info = await service.machines.open(node, body, access.caller)
+    access.note("opened", target=AccessTarget("node", node))
     return info
 
 
@@ -139,7 +139,7 @@ async def usage(
     since: Annotated[float, Query(ge=0, le=LATEST, description="Seconds since 1970.")] = 0.0,
     until: Annotated[float | None, Query(ge=0, le=LATEST, description="Seconds since 1970; default: now.")] = None,
 ) -> UsageList:
-    """Who held how much between two instants, up to now at the most: everybody, or whose usage one may see."""
+    """Who held how much between two instants, up to now at the most: all users whose usage the caller may see."""
     now = wall_clock()  # what is held now has not been held any longer
     return await service.books.usage(by, since, now if until is None else min(until, now), access.caller)
 

@@ -36,7 +36,7 @@ def begin(request: Request, login: str = "") -> Response:
 
 @people.get("/code", dependencies=[open_to_all])
 def begin_with_code(request: Request) -> Response:
-    """The same for somebody who will type the code of a program."""
+    """The same for a person who will type the code of a program."""
     return _page(request, lambda sign_on, act: _departed(sign_on.depart("code", act.address), sign_on))
 
 
@@ -74,7 +74,7 @@ def come_back(request: Request, security: SecurityOf) -> Response:
 
 @people.post("/code", dependencies=[open_to_all])
 async def confirm(request: Request) -> Response:
-    """Somebody who came back says which program may act for them, and that it may."""
+    """A person who came back says which program may act for them, and that it may."""
     content = b""
     async for piece in request.stream():
         content += piece
@@ -84,12 +84,12 @@ async def confirm(request: Request) -> Response:
 
 
 @router.post("/logins", status_code=201, dependencies=[open_to_all])
-def begin_login(wish: SignOnRequest, request: Request, security: SecurityOf) -> SignOnInfo:
+def begin_login(body: SignOnRequest, request: Request, security: SecurityOf) -> SignOnInfo:
     """Begin a login for a program; a person finishes it in a browser, within ten minutes."""
     sign_on, act = security.sign_on, request.state.act
     rules = sign_on.rules
-    begun, until = sign_on.programs.begin(wish.challenge, wish.port, wish.label, act.address)
-    link = sign_on.code_url if wish.port is None else f"{rules.public_url}/oidc/login?login={begun.id}"
+    begun, until = sign_on.programs.begin(body.challenge, body.port, body.label, act.address)
+    link = sign_on.code_url if body.port is None else f"{rules.public_url}/oidc/login?login={begun.id}"
     return SignOnInfo(id=begun.id, link=link, code=begun.shown_code, expires_at=until, ask_every_s=ASK_EVERY_S)
 
 

@@ -1,4 +1,4 @@
-"""The page at the root of the server: where somebody is who opened its address in a browser, and how to go on."""
+"""The page at the root of the server: what this server is, and how to log in."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ router = APIRouter(include_in_schema=False)
 
 @router.get("/", dependencies=[open_to_all])
 def arrive(request: Request, security: SecurityOf) -> HTMLResponse:
-    """What anybody may know: what this is, and how to log in."""
+    """What may be known without a login: what this is, and how to log in."""
     address = escape(str(request.base_url).rstrip("/"))
     body = (
         "<p>It shares out the GPUs of a team. From a terminal:</p>"

@@ -51,7 +51,7 @@ async def put_secret(
     row = await asyncio.to_thread(
         service.vault.put, kind, "" if kind == SERVER else owner, secret, put.value, access.caller.user
     )
-    access.tell("set")
+    access.note("set")
     return _info(row)
 
 
@@ -59,7 +59,7 @@ async def put_secret(
 async def drop_secret(kind: Kind, owner: str, secret: SecretName, access: Changer, service: ServiceOf) -> None:
     """Forget a secret. Tasks that run keep it; those that start later do not get it."""
     await asyncio.to_thread(service.vault.drop, kind, "" if kind == SERVER else owner, secret)
-    access.tell("removed")
+    access.note("removed")
 
 
 def _info(row: SecretRow) -> SecretInfo:

@@ -21,22 +21,22 @@ async def show(job: str, service: ServiceOf) -> ServiceInfo:
 
 
 @router.post("/{job}/revisions/plan")
-async def plan(job: str, wish: RevisionRequest, service: ServiceOf, access: Changer) -> RevisionPlan:
+async def plan(job: str, body: RevisionRequest, service: ServiceOf, access: Changer) -> RevisionPlan:
     """What another job file would change of a service. Nothing is changed."""
-    return await service.updating.plan(job, wish, access.caller)
+    return await service.updating.plan(job, body, access.caller)
 
 
 @router.post("/{job}/revisions", status_code=201)
-async def begin(job: str, wish: RevisionRequest, service: ServiceOf, access: Changer) -> ServiceInfo:
+async def begin(job: str, body: RevisionRequest, service: ServiceOf, access: Changer) -> ServiceInfo:
     """Have another revision of a service take the place of the present one, replica by replica."""
-    found = await service.updating.begin(job, wish, access.caller)
-    access.tell(f"revision {found.revisions[-1].number}")
+    found = await service.updating.begin(job, body, access.caller)
+    access.note(f"revision {found.revisions[-1].number}")
     return found
 
 
 @router.post("/{job}/rollout", status_code=202)
-async def act(job: str, wish: RolloutRequest, service: ServiceOf, access: Changer) -> ServiceInfo:
+async def act(job: str, body: RolloutRequest, service: ServiceOf, access: Changer) -> ServiceInfo:
     """Pause, go on with, promote or withdraw the revision that is on its way; without one, go back by one."""
-    found = await service.updating.act(job, wish)
-    access.tell(wish.act)
+    found = await service.updating.act(job, body)
+    access.note(body.act)
     return found

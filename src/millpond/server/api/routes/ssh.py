@@ -35,18 +35,18 @@ def list_keys(access: Annotated[Access, may(Verb.READ_TOKENS)], security: Securi
 
 
 @router.post("/ssh-keys", status_code=201)
-def add_key(wish: NewSshKey, access: Annotated[Access, may(Verb.CHANGE_TOKENS)], security: SecurityOf) -> SshKeyInfo:
-    """Register a public key: whoever has its other half gets inside the jobs of its user."""
+def add_key(body: NewSshKey, access: Annotated[Access, may(Verb.CHANGE_TOKENS)], security: SecurityOf) -> SshKeyInfo:
+    """Register a public key: its other half opens the jobs of its user."""
     caller = access.caller
-    name = wish.user or caller.user
+    name = body.user or caller.user
     access.demand(security.accounts.target_user(name))
     if caller.verbs is not None and Verb.USE_JOBS not in caller.verbs:
         raise InvalidInputError(
             "a confined token cannot register a key that opens more", f"use one that allows {Verb.USE_JOBS.value}"
         )
-    key = PublicKey.parse(wish.key)
-    made = security.keys.add(security.accounts.user(name).name, key, wish.name)
-    access.tell(f"for {name}: {key.fingerprint}", target=security.keys.target(made.id))
+    key = PublicKey.parse(body.key)
+    made = security.keys.add(security.accounts.user(name).name, key, body.name)
+    access.note(f"for {name}: {key.fingerprint}", target=security.keys.target(made.id))
     return ssh_key_info(made)
 
 
@@ -56,5 +56,5 @@ def remove_key(
 ) -> SshKeyInfo:
     """A key opens nothing any more; what it has opened stays open until its user leaves."""
     known = security.keys.remove(key)
-    access.tell("removed", known.name)
+    access.note("removed", known.name)
     return ssh_key_info(known)

@@ -25,21 +25,21 @@ def list_tokens(access: Annotated[Access, may(Verb.READ_TOKENS)], security: Secu
 
 
 @router.post("", status_code=201)
-def create_token(wish: NewToken, access: Annotated[Access, may(Verb.CHANGE_TOKENS)], security: SecurityOf) -> TokenInfo:
+def create_token(body: NewToken, access: Annotated[Access, may(Verb.CHANGE_TOKENS)], security: SecurityOf) -> TokenInfo:
     """Make a token. Its secret is in this answer and can never be seen again."""
     accounts, caller = security.accounts, access.caller
-    name = wish.user or caller.user
+    name = body.user or caller.user
     access.demand(accounts.target_user(name))
-    verbs = frozenset(map(_verb, wish.verbs))
+    verbs = frozenset(map(_verb, body.verbs))
     if caller.verbs is not None and not (verbs and verbs <= caller.verbs):
         raise InvalidInputError(
             "a confined token cannot make one that opens more", f"name verbs among {', '.join(sorted(caller.verbs))}"
         )
     token, secret = accounts.tokens.issue(
-        accounts.user(name).name, TokenKind.PERSONAL, wish.lifetime_s, wish.name, verbs
+        accounts.user(name).name, TokenKind.PERSONAL, body.lifetime_s, body.name, verbs
     )
     confined = ", ".join(sorted(verbs)) or "everything"
-    access.tell(f"for {name}: {confined}", target=accounts.tokens.target(token.id))
+    access.note(f"for {name}: {confined}", target=accounts.tokens.target(token.id))
     return token_info(token, secret)
 
 
@@ -51,7 +51,7 @@ def revoke_token(
     accounts = security.accounts
     known = accounts.tokens.get(token)
     accounts.tokens.revoke(known)
-    access.tell("revoked", known.name)
+    access.note("revoked", known.name)
     return token_info(accounts.tokens.get(token))
 
 

@@ -29,18 +29,18 @@ def list_users(access: Annotated[Access, may(Verb.READ_USERS)], security: Securi
 
 @router.post("", status_code=201)
 async def add_user(
-    wish: NewUser,
+    body: NewUser,
     access: Annotated[Access, may(Verb.CHANGE_USERS)],
     security: SecurityOf,
     tenants: TenantsOf,
     service: ServiceOf,
 ) -> Invitation:
     """Make an account; a person's comes with an invitation by which they choose a password."""
-    limits = limits_of(wish.limits)
-    user = User(wish.name, wish.admin, wish.service, limits=limits)
-    made = await asyncio.to_thread(security.accounts.add_user, user, wish.group or "", UserRole(wish.role))
+    limits = limits_of(body.limits)
+    user = User(body.name, body.admin, body.service, limits=limits)
+    made = await asyncio.to_thread(security.accounts.add_user, user, body.group or "", UserRole(body.role))
     what = "service" if made.service else "admin" if made.admin else "user"
-    access.tell(f"{what}, {wish.role} of {wish.group}" if wish.group else what)
+    access.note(f"{what}, {body.role} of {body.group}" if body.group else what)
     access.act.target = security.accounts.target_user(made.name)
     await tenants.changed_user(made)
     info = user_info(security.accounts, made)
@@ -53,50 +53,50 @@ async def add_user(
 
 @router.patch("/{user}")
 async def change_user(
-    user: str, wish: UserChange, access: Changer, security: SecurityOf, tenants: TenantsOf, service: ServiceOf
+    user: str, body: UserChange, access: Changer, security: SecurityOf, tenants: TenantsOf, service: ServiceOf
 ) -> ChangedUser:
-    """Make somebody an admin or no longer one, disable or enable an account, change its limits."""
+    """Make a user an admin or no longer one, disable or enable an account, change its limits."""
 
     def change(known: User) -> User:
         changed = replace(
             known,
-            admin=known.admin if wish.admin is None else wish.admin,
-            disabled=known.disabled if wish.disabled is None else wish.disabled,
-            limits=known.limits if wish.limits is None else limits_of(wish.limits),
+            admin=known.admin if body.admin is None else body.admin,
+            disabled=known.disabled if body.disabled is None else body.disabled,
+            limits=known.limits if body.limits is None else limits_of(body.limits),
         )
-        access.tell(_summary(changed), _summary(known))
+        access.note(_summary(changed), _summary(known))
         return changed
 
     changed = await asyncio.to_thread(security.accounts.change_user, user, change)
     await tenants.changed_user(changed)
-    warning = service.isolation.warning if wish.disabled is False else ""
+    warning = service.isolation.warning if body.disabled is False else ""
     return ChangedUser(**user_info(security.accounts, changed).model_dump(), warning=warning)
 
 
 @router.post("/{user}/invitation", status_code=201)
 def invite(user: str, access: Changer, security: SecurityOf) -> Invitation:
-    """A new invitation, for somebody who has lost their password; the present one stays until it is used."""
+    """A new invitation, for a user who has lost their password; the present one stays until it is used."""
     token, secret = security.logins.invite(user)
-    access.tell("invited")
+    access.note("invited")
     info = user_info(security.accounts, security.accounts.user(user))
     return Invitation(user=info, invitation=secret, expires_at=token.expires_at)
 
 
 @router.put("/{user}/identity")
-def bind(user: str, wish: Binding, access: Changer, security: SecurityOf) -> IdentityInfo:
-    """From now on, whoever logs in at the provider as this subject has this account."""
+def bind(user: str, body: Binding, access: Changer, security: SecurityOf) -> IdentityInfo:
+    """Bind an account to a subject of the provider, who logs in as it from now on."""
     sign_on = security.sign_on
     before = sign_on.identities.of(user)
-    bound = sign_on.identities.bind(user, sign_on.rules.issuer, wish.subject)
-    access.tell(f"{bound.subject} at {bound.issuer}", f"{before.subject} at {before.issuer}" if before else "")
+    bound = sign_on.identities.bind(user, sign_on.rules.issuer, body.subject)
+    access.note(f"{bound.subject} at {bound.issuer}", f"{before.subject} at {before.issuer}" if before else "")
     return IdentityInfo(user=user, issuer=bound.issuer, subject=bound.subject)
 
 
 @router.delete("/{user}/identity")
 def unbind(user: str, access: Changer, security: SecurityOf) -> IdentityInfo:
-    """Nobody at a provider has this account any more; its tokens stay."""
+    """Unbind an account from its subject at the provider; its tokens stay."""
     ended = security.sign_on.identities.unbind(user)
-    access.tell("bound to nobody", f"{ended.subject} at {ended.issuer}")
+    access.note("bound to nobody", f"{ended.subject} at {ended.issuer}")
     return IdentityInfo(user=user, issuer=ended.issuer, subject=ended.subject)
 
 

@@ -1,4 +1,4 @@
-"""Whose account somebody gets for whom the provider vouches, and what follows from its word for that account."""
+"""Which account a person gets for whom the provider vouches, and what follows from its word for that account."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """Somebody who got in.
+    """A person who got in.
 
     Attributes:
         changes: what is otherwise about their account now, in words; empty when nothing.
@@ -47,7 +47,7 @@ class OidcAdmission:
         Raises:
             NotAllowedError: they are in none of the groups that get in, or their account is disabled, or they have none
                 and get none.
-            ConflictError: somebody else's account has their name.
+            ConflictError: another person's account has their name.
         """
         if self._rules.allowed and not (self._rules.allowed & person.values):
             raise NotAllowedError(
@@ -78,7 +78,7 @@ class OidcAdmission:
         try:
             return self._identities.add_user(User(person.name), person.issuer, person.subject)
         except ConflictError as error:
-            # Whoever may choose their name at the provider must not get an account by choosing its owner's.
+            # A person who may choose their name at the provider must not get an account by choosing its owner's.
             raise ConflictError(
                 f"an account {person.name!r} exists already, and nobody has said that it is yours",
                 f"if it is, ask an admin for: pond user bind {person.name} {person.subject}",
@@ -115,7 +115,7 @@ class OidcAdmission:
         user = self._accounts.user(identity.user)
         if granted == identity.makes_admin or (granted and user.admin):
             return []
-        # In this order a server that dies in between leaves nobody an admin for good.
+        # In this order a server that dies in between leaves no user an admin for good.
         if granted:
             self._identities.keep(replace(identity, makes_admin=True))
         try:

@@ -25,7 +25,7 @@ ALGORITHMS: Final = (
     "EdDSA",
     "Ed25519",
 )
-"""Signatures with a key pair. Not ``none``, and none by a shared secret: whoever knows that could sign, too."""
+"""Signatures with a key pair. Not ``none``, and none by a shared secret, with which others could sign, too."""
 CLOCK_SKEW_S: Final = 60
 """So far the clocks of provider and server may be apart."""
 LARGEST_TOKEN: Final = 64 * 1024
@@ -33,7 +33,7 @@ LARGEST_TOKEN: Final = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """Somebody for whom the provider vouches.
+    """A person for whom the provider vouches.
 
     Attributes:
         name: what an account of theirs would be called; empty where the provider does not say.

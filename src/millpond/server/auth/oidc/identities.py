@@ -34,11 +34,11 @@ class Identities:
         self._known = {(found.issuer, found.subject): found for found in store.identities()}
 
     def find(self, issuer: str, subject: str) -> OidcIdentity | None:
-        """The account of somebody at a provider; None when none is bound to them."""
+        """The identity of a subject at a provider; None when no account is bound to it."""
         return self._known.get((issuer, subject))
 
     def of(self, user: str) -> OidcIdentity | None:
-        """Who an account's owner is to a provider; None when it is bound to nobody there."""
+        """The identity that an account is bound to; None when it is bound to none."""
         with self._lock:
             return next((found for found in self._known.values() if found.user == user), None)
 
@@ -52,7 +52,7 @@ class Identities:
         """
         with self._lock:
             if self._accounts.user(user).service:
-                raise InvalidInputError(f"{user!r} is a service: nobody logs in as it", "make it a token")
+                raise InvalidInputError(f"{user!r} is a service, which does not log in", "make it a token")
             taken = self.find(issuer, subject)
             if taken is not None and taken.user != user:
                 raise ConflictError(
@@ -65,7 +65,7 @@ class Identities:
             return self._keep(OidcIdentity(issuer, subject, user, self._clock()))
 
     def add_user(self, user: User, issuer: str, subject: str) -> OidcIdentity:
-        """Make an account for somebody who has none.
+        """Make an account for a person who has none.
 
         Raises:
             ConflictError: the name is taken, or they have one.
@@ -79,12 +79,12 @@ class Identities:
             return made
 
     def unbind(self, user: str) -> OidcIdentity:
-        """Nobody at a provider has this account any more, and what followed from the provider's word ends.
+        """Unbind an account from its subject at the provider; what followed from the provider's word ends.
 
         Tokens that the account has stay; what browsers were given for jobs is void.
 
         Raises:
-            NotFoundError: there is no such user, or it is bound to nobody.
+            NotFoundError: there is no such user, or it is not bound.
         """
         with self._lock:
             found = self.of(self._accounts.user(user).name)

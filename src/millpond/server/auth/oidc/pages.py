@@ -54,11 +54,11 @@ def logged_in(user: str, csrf: str, expires_at: float | None) -> Response:
 
 
 def ask_code(user: str, form: str) -> Response:
-    """Somebody who is logged in says which program may act for them."""
+    """A person who is logged in says which program may act for them."""
     return _shown(
         f"You are {user}. Which code does your terminal show?",
-        "<p>Type it only if you have begun this login yourself, with <code>pond login</code>. Whoever else shows you a "
-        "code could act as you.</p>"
+        "<p>Type it only if you have begun this login yourself, with <code>pond login</code>. If another "
+        "person shows you a code, they could act as you.</p>"
         f'<form method="post" action="/oidc/code">{_hidden("form", form)}'
         '<input name="code" maxlength="20" autocomplete="off" autocapitalize="characters" autofocus required> '
         "<button>Continue</button></form>",
@@ -67,7 +67,7 @@ def ask_code(user: str, form: str) -> Response:
 
 
 def ask_consent(user: str, form: str, begun: Begun) -> Response:
-    """Somebody who is logged in is asked whether a program may act for them."""
+    """A person who is logged in is asked whether a program may act for them."""
     leads_to = "" if begun.port is None else f" http://127.0.0.1:{begun.port}"
     return _shown(
         f"Shall {begun.label or 'a program'} act as {user}?",

@@ -1,6 +1,6 @@
 """What has begun and waits for its other half: found by a secret, once, for a few minutes, and never without bound.
 
-It is kept in memory: whoever was on their way when the server ended begins again.
+It is kept in memory: a restart of the server ends what was under way.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from millpond.server.auth.throttle import network_of
 T = TypeVar("T")
 
 MOST_OF_ONE_ADDRESS: Final = 50
-"""Many people may share an address; who begins more pushes out their own, and nobody else's."""
+"""Many people may share an address; what is begun beyond replaces the oldest of the same address."""
 MOST: Final = 5_000
 OVER: Final = "this login is over: it was used, is too old, or began before a restart"
-"""What whoever comes with the key of something that is not kept is told."""
+"""The error for the key of something that is not kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class PendingLogins(Generic[T]):
         """Keep something; returns until when.
 
         Args:
-            address: of whoever it is for.
+            address: of the client that it is for.
 
         Raises:
             UnavailableError: too much waits already.

@@ -1,8 +1,8 @@
 """Logins that a program began, such as ``pond login``, and that a person finishes in a browser.
 
 The program keeps a secret and shows its hash; nothing is handed out without the secret. Where the browser runs on the
-same machine, a second half comes to the program through a port of that machine (RFC 8252), so that a login somebody
-else began cannot be finished by mistake. Elsewhere the person types a code that the program shows (after RFC 8628).
+same machine, a second half comes to the program through a port of that machine (RFC 8252), so that a login that another
+person began cannot be finished by mistake. Elsewhere the person types a code that the program shows (after RFC 8628).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Begun:
         challenge: SHA-256 of the program's secret.
         port: where it listens at 127.0.0.1 of the person's machine; None: it does not.
         address: where it asked from.
-        user: who has allowed it; empty while nobody has.
+        user: who has allowed it; empty until then.
         refusal: why it will not be; None while it may be.
         handover: hash of what came to the port; empty where nothing had to.
     """
@@ -94,7 +94,7 @@ class Programs:
         return begun
 
     def by_code(self, typed: str) -> Begun | None:
-        """The one whose program shows this code, however somebody writes it; None when there is none."""
+        """The one whose program shows this code, however it is written; None when there is none."""
         login = self._codes.get("".join(letter for letter in typed.upper() if letter.isalpha()))
         begun = None if login is None else self._begun.get(login)
         return None if begun is None or begun.user or begun.refusal else begun
@@ -103,7 +103,7 @@ class Programs:
         """A person lets the program act as them; returns what has to come to its port.
 
         Raises:
-            NotFoundError: somebody has done so before.
+            NotFoundError: it was used before.
         """
         handover = secrets.token_urlsafe(32)
         with begun.lock:
@@ -123,7 +123,7 @@ class Programs:
                 begun.refusal = why
 
     def claim(self, login: str, secret: str, handover: str) -> Begun | None:
-        """The login that a person has allowed, once; None while nobody has.
+        """The login that a person has allowed, once; None until then.
 
         Raises:
             NotFoundError: there is no such login, or the secret is another one's.

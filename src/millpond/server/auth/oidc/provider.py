@@ -25,7 +25,7 @@ LARGEST_ANSWER: Final = 1 << 20
 KEPT_S: Final = 3_600.0
 """So long the provider's description and keys are used before they are fetched again."""
 KEYS_AT_MOST_EVERY_S: Final = 30.0
-"""A token with an unknown key has the keys fetched again, but no more often: anybody can send such tokens."""
+"""A token with an unknown key has the keys fetched again, but no more often: every client can send such tokens."""
 FAILURE_COUNTS_S: Final = 3.0
 """So long it is not asked again for what it has just failed to give."""
 MOST_AT_ONCE: Final = 8
@@ -176,7 +176,7 @@ class OidcProvider:
         )
 
     def _fetch(self, url: str) -> dict[str, Any]:
-        """What everybody waits for, with the lock held: who waited while it failed is told at once that it did."""
+        """Fetch with the lock held. Requests that waited while it failed get its error at once."""
         now = self._clock()
         if self._failure is not None and now - self._failure[1] < FAILURE_COUNTS_S:
             raise UnavailableError(self._failure[0].cause, self._failure[0].remedy)

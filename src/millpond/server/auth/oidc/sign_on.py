@@ -51,7 +51,7 @@ class Departure:
 
 @dataclass(frozen=True, slots=True)
 class Return:
-    """Somebody who came back and got in.
+    """A person who came back and got in.
 
     Attributes:
         for_browser: they wanted a session; otherwise, to let a program act for them.
@@ -167,13 +167,13 @@ class SignOn:
         return Departure(urlunsplit(endpoint._replace(query=query)), browser)
 
     def come_back(self, said: Mapping[str, str], browser: str, address: str, know: Callable[[str], None]) -> Return:
-        """Somebody comes back from the provider.
+        """A person comes back from the provider.
 
         Args:
             said: the parameters that it sent them with.
             browser: what the browser's cookie holds.
             know: told that it is a login we began, and then who they are as soon as that is known; for the audit log,
-                which nobody may fill with ways back from nowhere.
+                which must not fill with returns from logins that never began.
 
         Raises:
             NotLoggedInError: the provider did not let them in, or something about the way back is wrong.
@@ -226,7 +226,7 @@ class SignOn:
             form: what the page that we sent them has beside the cookie.
 
         Raises:
-            NotLoggedInError: nobody is, or it is another page that asks.
+            NotLoggedInError: no person is, or another page asks.
         """
         found = self._confirming.get(digest_of(browser))
         if found is None or not is_same(form.encode().hex(), csrf_of(browser).encode().hex()):
@@ -246,7 +246,7 @@ class SignOn:
         return user
 
     def typed(self, user: User, code: str, address: str) -> Begun:
-        """The login whose program shows the code that somebody typed.
+        """The login whose program shows a typed code.
 
         Raises:
             NotFoundError: there is none.
@@ -260,7 +260,7 @@ class SignOn:
         return begun
 
     def confirmed(self, browser: str) -> None:
-        """Whoever was at this browser has said what they had to."""
+        """The person at this browser has answered."""
         self._confirming.take(digest_of(browser))
 
     @property
@@ -288,5 +288,5 @@ class SignOn:
 
 
 def _plain(text: str) -> str:
-    """The provider's word for an error, which anybody can write into an address: letters alone, and few."""
+    """The provider's word for an error, which every client can write into an address: letters alone, and few."""
     return "".join(letter for letter in text[:40] if letter.isascii() and (letter.isalnum() or letter in "_-"))

@@ -1,4 +1,4 @@
-"""Secrets of users, groups and the server itself: kept encrypted, handed to tasks and signatures, shown to nobody.
+"""Secrets of users, groups and the server itself: kept encrypted, handed to tasks and signatures, never shown.
 
 The key lies in a file of the state directory, not in the database: neither alone tells anything. Each secret is sealed
 together with its owner and its name, so that none can be passed off as another.
@@ -95,7 +95,7 @@ class Vault:
         """Whether a job of a user and group can be given these.
 
         Raises:
-            NotFoundError: one is nobody's.
+            NotFoundError: one is not there.
         """
         for name in names:
             self._owner(user, group, name)
@@ -104,7 +104,7 @@ class Vault:
         """Variables for a job's tasks: the user's own secrets before those of the group.
 
         Raises:
-            NotFoundError, UnavailableError: one is nobody's any more, or cannot be opened.
+            NotFoundError, UnavailableError: one is gone, or cannot be opened.
         """
         return {name: self.value(*self._owner(user, group, name), name) for name in names}
 

@@ -1,7 +1,7 @@
 """What a trial says of its metric, read as it comes: reports of ``millpond.job.report``, else printed lines.
 
-What is looked for in printed lines is text with a place for a number, not a regular expression: anybody's pattern would
-run in the server that everybody uses.
+What is looked for in printed lines is text with a place for a number, not a regular expression: a user's pattern would
+run in the server that all use.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What is counted while it happens: requests, cycles of the scheduler, starts and ends of jobs. Since the last start.
 
-Labels come from fixed sets and from what admins name (queues), so that nobody can make the server remember ever more.
+Labels come from fixed sets and from what admins name (queues), so that no client can make the server remember more.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _CYCLE_BUCKETS_S: Final = (0.1 * _MS, 0.3 * _MS, _MS, 3 * _MS, 0.01, 0.03, 0.1, 
 _REQUEST_BUCKETS_S: Final = (_MS, 3 * _MS, 0.01, 0.03, 0.1, 0.25, 1, 3, 10, 60)
 _WAIT_BUCKETS_S: Final = (0.1, 1, 10, 60, 300, 1_800, 3_600, 4 * 3_600, 12 * 3_600, 24 * 3_600, 7 * 24 * 3_600)
 
-# One more series for each counter, which nobody reads.
+# One more series for each counter, which is not needed.
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 

@@ -129,7 +129,7 @@ class PowerEnforcer:
 
 
 def _left_by_another(before: Before) -> PowerSetting:
-    """Stands for whatever a server that was killed had set: it differs from all that anybody may want."""
+    """Stands for whatever a server that was killed had set: it differs from all that may be wanted."""
     return PowerSetting(0.0, 0 if before.clocked else None)
 
 

@@ -1,7 +1,7 @@
 """How a browser comes to the programs of jobs: a link that works once gives it a cookie for one job.
 
-A browser cannot send the API token in a header, and a token in an address would stay in histories and logs. So whoever
-has the token asks for a link; it is good for a minute and for one visit.
+A browser cannot send the API token in a header, and a token in an address would stay in histories and logs. So the
+bearer of the token asks for a link; it is good for a minute and for one visit.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class AccessTokens:
         return f"{signed}.{self._signature(granted.job, signed)}"
 
     def granted(self, job: str, cookie: str) -> AccessToken | None:
-        """What a cookie stands for at a job; None when it is not ours, or too old."""
+        """What a cookie stands for at a job; None when it is not this server's, or too old."""
         signed, _, signature = cookie.rpartition(".")
         if not hmac.compare_digest(signature.encode(), self._signature(job, signed).encode()):
             return None

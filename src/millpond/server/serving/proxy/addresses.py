@@ -21,7 +21,7 @@ class JobAddress:
     Attributes:
         prefix: where the client sees the program, without a slash at the end.
         below: path and query below that, as written; None when even the slash behind the job is missing.
-        holds: tells whether whoever asks may still do so; a WebSocket lasts.
+        holds: returns whether the caller may still use it; a WebSocket lasts.
     """
 
     job: str

@@ -206,11 +206,11 @@ class Proxy:
             try:
                 if len(ways) > 1:  # the other revision may answer for one at rest; the next request finds it awake
                     await self._front.wake(job)
-                infeasibility = await self._dispatcher.attempt(ways, scope, client, send, address)
-                if infeasibility is None:
+                obstacle = await self._dispatcher.attempt(ways, scope, client, send, address)
+                if obstacle is None:
                     return
                 if hold is None:
-                    raise infeasibility
+                    raise obstacle
 
                 async def again(begins: Callable[[], None]) -> bool:
                     async def answer(message: Message) -> None:
@@ -234,5 +234,5 @@ class Front:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request to whom it is for."""
-        ours = scope["type"] in ("http", "websocket") and Proxy.serves(scope)
-        await (self._proxy if ours else self._routes)(scope, receive, send)
+        is_proxied = scope["type"] in ("http", "websocket") and Proxy.serves(scope)
+        await (self._proxy if is_proxied else self._routes)(scope, receive, send)

@@ -22,7 +22,7 @@ SAFE: Final = frozenset(("GET", "HEAD", "OPTIONS"))
 
 
 def pass_cookie(scope: Scope) -> str:
-    """The name of the cookie that lets a browser in there; by ``__Host-`` browsers take it from nobody else."""
+    """The name of the cookie that lets a browser in there; by ``__Host-`` browsers take it from no other host."""
     is_own_origin = job_addressed(scope) is not None
     return f"{HOST_ONLY}{COOKIE}" if is_own_origin and scope["scheme"] in ("https", "wss") else COOKIE
 

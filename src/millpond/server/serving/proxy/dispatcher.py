@@ -57,9 +57,9 @@ class Dispatcher:
                 return None
             told = f"{jobs[0]} runs, and its program does not answer yet"
             obstacles.append(NotRunningError(told, f"see what it does with pond logs {jobs[0]}"))
-        for infeasibility in obstacles:
-            if isinstance(infeasibility, NotRunningError):
-                return infeasibility
+        for obstacle in obstacles:
+            if isinstance(obstacle, NotRunningError):
+                return obstacle
         raise obstacles[0]
 
     async def _ready_ones(self, jobs: Sequence[str]) -> list[TaskEndpoint]:
@@ -95,7 +95,7 @@ class Dispatcher:
         Raises:
             NotRunningError: none did, and a program that is no replica has the place of one.
         """
-        infeasibility: NotRunningError | None = None
+        obstacle: NotRunningError | None = None
         for place in self._front.balancer.order(ready):
             job = place.task.job
             serve = (await self._jobs.file_of(job)).serve or Serve()
@@ -115,13 +115,13 @@ class Dispatcher:
                         await self._requests.relay(scope, client.receive, answer, target)
             except ForeignListenerError as error:
                 hint = f"start it once more with pond clone {job}: it gets another port"
-                infeasibility = NotRunningError(f"{job} runs, but {error}", hint)
+                obstacle = NotRunningError(f"{job} runs, but {error}", hint)
             except ConnectionError:
                 continue  # nothing was sent yet: the next replica may have it
             else:
                 return True
-        if infeasibility is not None:
-            raise infeasibility
+        if obstacle is not None:
+            raise obstacle
         return False
 
     def _listener(self, job: str, target: ProxiedRequest) -> Callable[[str | bytes], None]:

@@ -97,7 +97,7 @@ def to_client(headers: Sequence[tuple[bytes, bytes]], prefix: str, whole_path: b
     """
     given = [(name.lower(), value) for name, value in headers]
     dropped = _dropped(given) | _NOT_FROM_PROGRAMS
-    if prefix:  # at an origin of its own nobody else's pages are within the reach of its service workers
+    if prefix:  # at an origin of its own no other job's pages are within the reach of its service workers
         dropped |= {b"service-worker-allowed"}
     passed = []
     for name, value in given:
@@ -144,7 +144,7 @@ def _below(prefix: bytes, location: bytes) -> bytes:
 
 
 def _confined(cookie: bytes, prefix: str) -> bytes | None:
-    """A program's cookie, for its own paths on this host only; None when it takes a name of ours."""
+    """A program's cookie, for its own paths on this host only; None when it takes a name of the platform."""
     first, *attributes = (part.strip() for part in cookie.split(b";"))
     if first.lower().startswith(_OURS):
         return None

@@ -1,7 +1,7 @@
-"""Whether somebody is there: what of all that an open page says is a person's doing, and what it says by itself.
+"""Whether a person is present: what of an open page's traffic is a person's doing, and what the page sends by itself.
 
 Pages poll, renew and store things for as long as they are open. What they do so can be told apart for certain where
-browsers or protocols say it, and where a page says the same again and again; the rest counts as somebody's doing.
+browsers or protocols say it, and where a page says the same again and again; the rest counts as a person's doing.
 
 Sources: W3C Fetch Metadata Request Headers; Jupyter's kernel messages (jupyter-client, *Messaging*) and terminals
 (terminado); VS Code's calls to its extensions (``extHost.protocol.ts``); Engine.IO's heartbeats (engine.io-protocol).
@@ -24,7 +24,7 @@ from starlette.types import Message, Receive, Scope
 from millpond.server.serving.proxy.browsers import SAFE
 
 POLLS_WITHIN_S: Final = 600.0
-"""A page that says the same again so soon polls; later, somebody did the same thing once more."""
+"""A page that says the same again so soon polls; later, a person did the same thing once more."""
 _REMEMBERED: Final = 10_000
 _READ_OF_BODY: Final = 64 * 2**10
 _READ_OF_MESSAGE: Final = 64 * 2**10
@@ -33,7 +33,7 @@ _BOUNDARY: Final = re.compile(r'boundary="?([^";,]+)')
 
 
 class Doing(Enum):
-    """What a request tells about somebody's being there."""
+    """What a request shows of a person's presence."""
 
     SOMEBODYS = auto()
     THE_PAGES = auto()
@@ -46,7 +46,7 @@ def doing_of(scope: Scope) -> Doing:
     """What the head of a request tells.
 
     Browsers say what they want an answer for, but not over plain HTTP from elsewhere than their own machine. There a
-    page is what they would rather have as HTML. Programs say nothing of the kind: what calls is then somebody's.
+    page is what they would rather have as HTML. Programs say nothing of the kind: their calls count as a person's.
     """
     if scope["type"] == "websocket":
         return Doing.THE_PAGES  # what is said there tells, see ``Conversation``
@@ -61,7 +61,7 @@ def doing_of(scope: Scope) -> Doing:
 
 
 class Polls:
-    """Knows what pages wrote lately, so that what they write again and again is no sign of anybody.
+    """Knows what pages wrote lately, so that what they write again and again is no sign of a person.
 
     Args:
         clock: seconds, from any instant.
@@ -125,9 +125,9 @@ _TOUCHED: Final = re.compile(rb"\$accept(EditorPropertiesChanged|TerminalInterac
 class Conversation:
     """What a client says on one WebSocket.
 
-    A window of VS Code tells its extensions when nobody has touched it for half a minute, and when somebody did. All
+    A window of VS Code tells its extensions when it was not touched for half a minute, and when it was. All
     else that it says, it says untouched too: it renews its connection, looks at its tunnels, stores its state every few
-    seconds. Until it has told whether somebody is there, what it says of cursors and keys counts.
+    seconds. Until then, what it says of cursors and keys counts.
 
     Args:
         target: path and query, as written.

@@ -40,7 +40,7 @@ class _Waiting:
 
 
 class RequestQueue:
-    """Holds requests until somebody can answer them.
+    """Holds requests until a replica can answer them.
 
     Args:
         wake: has a job that is at rest get a replica; says whether it was at rest.
@@ -112,7 +112,7 @@ class RequestQueue:
 
 
 class WaitingClient:
-    """The receiving end of a request or WebSocket that is watched before anybody reads it.
+    """The receiving end of a request or WebSocket that is watched before it is read.
 
     Reads ahead as little as tells whether the client is still there: the first message, and the next only when nothing
     but word of the client's leaving can follow. What was read ahead is handed on first.
@@ -138,16 +138,16 @@ class WaitingClient:
         return False
 
     async def receive(self) -> Message:
-        """The next message, for whoever answers."""
+        """The next message, for the reader that answers."""
         if not self._ahead:
             return await self._receive()
-        # Whoever gives up waiting leaves the message to the next reader.
+        # A reader that gives up waiting leaves the message to the next.
         message = await asyncio.shield(self._ahead[0])
         if not message["type"].endswith(".disconnect"):
             self._ahead.pop(0)
         return message
 
     def close(self) -> None:
-        """Nobody reads any more."""
+        """End the reading."""
         for message in self._ahead:
             message.cancel()

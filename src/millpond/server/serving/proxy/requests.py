@@ -43,7 +43,7 @@ class SilentError(UnavailableError):
 
 
 class _ClientLeftError(Exception):
-    """Nobody waits for the answer any more."""
+    """The client that waited for the answer has left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class RequestRelay:
         """Pass one request on, and its answer back; ends early when the client goes away.
 
         Raises:
-            ConnectionError: nobody listens there, or not the task (``ForeignListenerError``). Nothing was sent, the
+            ConnectionError: no program listens there, or not the task (``ForeignListenerError``). Nothing was sent, the
                 request can be made again.
             TooLargeError, BrokenAnswerError, SilentError: what went wrong before the answer began.
         """

@@ -39,7 +39,7 @@ async def relay_socket(
         holds: asked before each message is passed on; when it says no, both are closed.
 
     Raises:
-        ConnectionError: nobody listens there, or not the task (``ForeignListenerError``).
+        ConnectionError: no program listens there, or not the task (``ForeignListenerError``).
         BrokenAnswerError: the program takes no WebSocket there.
     """
     try:

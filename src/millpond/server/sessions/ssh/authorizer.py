@@ -1,7 +1,7 @@
 """Answers the gateway: who a key stands for, whether they may be inside a job, and the connection to its task.
 
-The gateway speaks with anybody who connects, so it has no rights of its own: every visit is judged here, by the rule
-that holds for ``pond exec``, at the moment at which it begins.
+The gateway speaks with every client that connects, so it has no rights of its own: each visit is judged here, by the
+rule that holds for ``pond exec``, at the moment at which it begins.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class SshAuthorizer:
             return {"error": "the store cannot be read or written", "remedy": "try again", "exit": 1}, None
 
     def close(self) -> None:
-        """The gateway is gone, and everybody who was there through it."""
+        """The gateway is gone, and all visits through it."""
         for _, stay in self._visits.values():
             stay.close()
         self._visits.clear()
@@ -124,7 +124,7 @@ class SshAuthorizer:
         ``JOB.TASK`` names another task than the first. A job whose id reads so comes first.
 
         Raises:
-            NotLoggedInError: the key stands for nobody any more.
+            NotLoggedInError: the key stands for no user any more.
             NotFoundError, NotAllowedError: as for ``pond exec``.
         """
         bearer = self._bearer(question)
@@ -186,9 +186,9 @@ def _through(way: TaskRoute) -> socket.socket:
     except ForeignListenerError as error:
         raise UnavailableError(str(error), "have the job listen on another port") from error
     except OSError as error:
-        raise UnavailableError(f"nobody listens on port {way.port}", "wait until the program does") from error
+        raise UnavailableError(f"no program listens on port {way.port}", "wait until the program does") from error
 
 
 def _knocking(question: dict[str, Any]) -> tuple[str, str]:
-    """What is counted when somebody fails: keys cannot be guessed, so the address alone, apart from its passwords."""
+    """What is counted for a failed login: keys cannot be guessed, so the address alone, apart from its passwords."""
     return f"ssh from {question['address']}", question["address"]

@@ -1,4 +1,4 @@
-"""The gateway's side of the conversation with the gatekeeper (``messages``)."""
+"""The gateway's side of the conversation with the authorizer (``messages``)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _TELL_USE_EVERY_S: Final = 5.0
 
 
 class RefusalError(Exception):
-    """The gatekeeper says no: why, and as which exit code a client should see it."""
+    """The authorizer says no: why, and as which exit code a client should see it."""
 
     def __init__(self, error: str, remedy: str, exit_code: int) -> None:
         super().__init__(f"{error}; {remedy}" if remedy else error)
@@ -24,7 +24,7 @@ class GatewayControl:
     """Asks questions and takes their answers, in whatever order they come.
 
     Args:
-        connection: to the gatekeeper; it keeps the bounds of messages.
+        connection: to the authorizer; it keeps the bounds of messages.
     """
 
     def __init__(self, connection: socket.socket) -> None:
@@ -39,7 +39,7 @@ class GatewayControl:
         """The answer to a question; ``connection`` in it is what was handed over.
 
         Raises:
-            RefusalError: the answer is no, or nobody is there to answer.
+            RefusalError: the answer is no, or the server is gone.
         """
         self._numbers += 1
         waiting = self._waiting[self._numbers] = asyncio.get_running_loop().create_future()
@@ -51,7 +51,7 @@ class GatewayControl:
 
     def tell(self, ask: GatewayRequest, about: dict[str, Any]) -> None:
         """Say something that wants no answer, or ask."""
-        # A full socket means that the gatekeeper is slow: nobody is let in meanwhile.
+        # A full socket means that the authorizer is slow: no client is let in meanwhile.
         self._connection.setblocking(True)
         try:
             send(self._connection, {"ask": ask.value, **about})
@@ -61,7 +61,7 @@ class GatewayControl:
             self._connection.setblocking(False)
 
     async def until_gone(self) -> None:
-        """Until the gatekeeper has gone."""
+        """Until the authorizer has gone."""
         await self._gone.wait()
 
     def _take(self) -> None:
@@ -95,7 +95,7 @@ class GatewayControl:
 
 
 class TaskSession:
-    """Somebody's stay at a task, told to the gatekeeper while it lasts."""
+    """A visit at a task, reported to the authorizer while it lasts."""
 
     def __init__(self, control: GatewayControl, number: int) -> None:
         self._control = control

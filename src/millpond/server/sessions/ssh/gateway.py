@@ -1,4 +1,4 @@
-"""The gateway: a process that speaks SSH with people and asks the gatekeeper about everything.
+"""The gateway: a process that speaks SSH with people and asks the authorizer about everything.
 
 Started by the server (``gateway_process``) as ``python -m millpond.server.sessions.ssh.gateway LISTENER CONTROL [UID]``
 with the host key on standard input; the first two are descriptors. It is a process of its own because it reads what
@@ -84,7 +84,7 @@ class SshConnection(asyncssh.SSHServer):
         return True
 
     async def validate_public_key(self, username: str, key: asyncssh.SSHKey) -> bool:
-        """Whether the key is anybody's; that they have it too is proved by a signature after this."""
+        """Whether the key is a user's; that the client has it is proved by a signature after this."""
         line = key.export_public_key("openssh").decode()
         try:
             known = (await self._control.ask(GatewayRequest.KNOW, self.claim | {"key": line}))["known"]

@@ -27,7 +27,7 @@ _LONGEST_PAUSE_S: Final = 60.0
 _HEARS_WITHIN_S: Final = 10
 _ENDS_WITHIN_S: Final = 5.0
 _MOST_FORWARDS: Final = 64
-"""So many programs are connected to at once; whoever logs in does not wait for them."""
+"""So many programs are connected to at once; logins do not wait for them."""
 _TIMEVAL: Final = "ll"
 
 
@@ -36,7 +36,7 @@ class Gateway:
 
     Args:
         listener: where people connect.
-        uid: the account that the process becomes; None: it stays ours.
+        uid: the account that the process becomes; None: the server's.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Gateway:
         self._closing = threading.Event()
         self._lock = threading.Lock()
         self._sending = threading.Lock()
-        self._ours: socket.socket | None = None
+        self._conversation: socket.socket | None = None
         self._thread = threading.Thread(target=self._run, name="ssh-gateway", daemon=True)
 
     def start(self) -> None:
@@ -57,11 +57,11 @@ class Gateway:
         self._thread.start()
 
     def close(self) -> None:
-        """Let nobody in any more; whoever is inside a job through it is out."""
+        """Take no more clients; ends all visits."""
         with self._lock:
             self._closing.set()
-            if self._ours is not None:
-                self._ours.shutdown(socket.SHUT_RDWR)
+            if self._conversation is not None:
+                self._conversation.shutdown(socket.SHUT_RDWR)
         self._thread.join()
         self._listener.close()
 
@@ -69,17 +69,17 @@ class Gateway:
         pause_s = _FIRST_PAUSE_S
         while not self._closing.is_set():
             with ExitStack() as stack:
-                ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-                stack.enter_context(ours)
+                own, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+                stack.enter_context(own)
                 with theirs:
                     process = self._spawn(theirs)
                 stack.callback(_end, process)
                 with self._lock:
-                    self._ours = ours
-                if not self._closing.is_set() and self._converse(ours):
+                    self._conversation = own
+                if not self._closing.is_set() and self._converse(own):
                     pause_s = _FIRST_PAUSE_S
                 with self._lock:
-                    self._ours = None
+                    self._conversation = None
             self._authorizer.close()
             if not self._closing.is_set():
                 log.error("the SSH gateway ended with exit code %s; another one in %g s", process.returncode, pause_s)
@@ -100,28 +100,28 @@ class Gateway:
             stdin.write(self._host_key.private.encode())
         return process
 
-    def _converse(self, ours: socket.socket) -> bool:
+    def _converse(self, own: socket.socket) -> bool:
         """Answer until the gateway is gone; whether it asked anything at all."""
         # What it does not take for so long, it never will.
-        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack(_TIMEVAL, _HEARS_WITHIN_S, 0))
+        own.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack(_TIMEVAL, _HEARS_WITHIN_S, 0))
         asked = False
         forwards = ThreadPoolExecutor(_MOST_FORWARDS, "ssh-forward")
         try:
-            while (received := receive(ours)) is not None:
+            while (received := receive(own)) is not None:
                 question, _ = received
                 asked = True
-                if question.get("ask") == GatewayRequest.FORWARD:  # a program may take its time to let somebody in
-                    forwards.submit(self._answer, ours, question).add_done_callback(_tell_trouble)
+                if question.get("ask") == GatewayRequest.FORWARD:  # a program may take its time to accept
+                    forwards.submit(self._answer, own, question).add_done_callback(_tell_trouble)
                 else:
-                    self._answer(ours, question)
+                    self._answer(own, question)
         except (OSError, ValueError, KeyError) as error:
             if not self._closing.is_set():
                 log.error("the SSH gateway does not understand or is not understood (%r)", error)
         finally:
-            forwards.shutdown(cancel_futures=True)  # nobody begins a visit after the gatekeeper has ended them all
+            forwards.shutdown(cancel_futures=True)  # no visit begins after the authorizer has ended them all
         return asked
 
-    def _answer(self, ours: socket.socket, question: dict[str, Any]) -> None:
+    def _answer(self, own: socket.socket, question: dict[str, Any]) -> None:
         """Answer one question, if it wants an answer."""
         answer, handed = self._authorizer.answer(question)
         with ExitStack() as stack:
@@ -129,7 +129,7 @@ class Gateway:
                 stack.enter_context(handed)
             if "id" in question:
                 with self._sending:
-                    send(ours, answer | {"id": question["id"]}, handed)
+                    send(own, answer | {"id": question["id"]}, handed)
 
 
 def _tell_trouble(answered: Future[None]) -> None:

@@ -1,7 +1,7 @@
-"""What the gateway asks the gatekeeper, and what it is told: JSON on a socket that keeps the bounds of messages.
+"""What the gateway asks the authorizer, and what it is told: JSON on a socket that keeps the bounds of messages.
 
 A question is ``{"id": .., "ask": .., ..}``, its answer ``{"id": .., ..}``, with ``error``, ``remedy`` and ``exit``
-where it is no. ``job`` may be ``JOB.TASK``. An answer that lets somebody beside a task brings the open connection to
+where it is no. ``job`` may be ``JOB.TASK``. An answer that grants access to a task brings the open connection to
 the task's supervisor with it (``SCM_RIGHTS``): what is said there goes past the server. Messages without an id want no
 answer.
 """
@@ -20,20 +20,20 @@ class GatewayRequest(StrEnum):
     """What the gateway says."""
 
     GREET = "greet"
-    """Somebody at ``address`` begins to log in: may they try?"""
+    """A client at ``address`` begins to log in: may it try?"""
     KNOW = "know"
-    """Whether the public key ``key`` stands for anybody."""
+    """Whether the public key ``key`` stands for a user."""
     ENTERED = "entered"
-    """Somebody at ``address`` has proved to have ``key``, and wants to ``job``."""
+    """A client at ``address`` has proved to have ``key``, and wants to ``job``."""
     FAILED = "failed"
-    """Somebody at ``address`` who wanted to ``job`` left without having proved anything."""
+    """A client at ``address`` that wanted to ``job`` left without having proved anything."""
     VISIT = "visit"
     """The bearer of ``key`` wants to run something beside ``job``. Answered with a connection and a ``visit``."""
     FORWARD = "forward"
     """The bearer of ``key`` wants to ``port`` of ``job``; 0 is where it serves. Answered with ``visit`` and ``port``,
     and with a connection where the gateway cannot make one itself."""
     USED = "used"
-    """Somebody does something in ``visit``."""
+    """``visit`` is in use."""
     LEFT = "left"
     """``visit`` is over."""
 

@@ -1,6 +1,6 @@
 """Contents named by their SHA-256: written once, never changed, shared by whatever refers to them.
 
-``STATE/blobs/ab/cd...``. A content comes under its name only when it is whole and its hash is right. Nobody but this
+``STATE/blobs/ab/cd...``. A content comes under its name only when it is whole and its hash is right. Only this
 server reads or writes here: tasks get copies (``node.task.workspace``).
 """
 
@@ -70,7 +70,7 @@ class BlobStore:
             return None
 
     def missing(self, digests: Iterable[str]) -> list[str]:
-        """Those that are not here. The others are kept for a while, as somebody is about to refer to them."""
+        """Those that are not here. The others are kept for a while, as a job is about to refer to them."""
         absent = []
         for digest in digests:
             try:
@@ -111,7 +111,7 @@ class BlobStore:
             name = path.parent.name + path.name
             if name in kept:
                 continue
-            with suppress(FileNotFoundError):  # sent again and renamed over, or somebody tidied up by hand
+            with suppress(FileNotFoundError):  # sent again and renamed over, or removed by hand
                 found = path.stat()
                 if found.st_mtime < unused_since:
                     path.unlink()

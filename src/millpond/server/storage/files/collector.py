@@ -1,4 +1,4 @@
-"""Removes what nobody needs any more: contents that no job kept and no dataset refers to, datasets that were removed,
+"""Removes what is no longer needed: contents that no job kept and no dataset refers to, datasets that were removed,
 and the copies that ended jobs ran in. At start, and then every hour.
 """
 
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 EVERY_S: Final = 3_600.0
 SPARED_S: Final = 3_600.0
 """What was sent or asked for so recently is spared: the submission that refers to it may still be on its way. So is the
-copy of a job that ended so recently: somebody may be looking what went wrong."""
+copy of a job that ended so recently: a user may be looking what went wrong."""
 
 
 class Collector:
@@ -61,7 +61,7 @@ class Collector:
         self._worker.close()
 
     def tidy(self, now: float) -> None:
-        """Remove all that nobody needs; seconds since 1970."""
+        """Remove all that is not needed; seconds since 1970."""
         self.collect(now)
         for collect in self._others:
             collect(now)

@@ -91,7 +91,7 @@ class Datasets:
         return Dataset(**row._mapping)
 
     def seen_by(self, caller: Caller, ref: DatasetRef) -> Dataset:
-        """A version that somebody may read.
+        """A version that the caller may read.
 
         Raises:
             NotFoundError: it is not here, or not for them, in the same words.

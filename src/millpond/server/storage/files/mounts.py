@@ -2,7 +2,7 @@
 
 What counts is where a path leads after all links, at submission and again when an attempt starts, as far as the account
 that the job's tasks run as can follow it. The state directory
-is nobody's data, whatever the configuration says.
+is no job's data, whatever the configuration says.
 """
 
 from __future__ import annotations

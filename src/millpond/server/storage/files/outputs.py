@@ -19,7 +19,7 @@ MOST_LISTED: Final = 100_000
 
 @dataclass(frozen=True, slots=True)
 class OpenedFile:
-    """A file of an output, to be closed by whoever gets it; ``size`` in bytes and ``version`` as it was opened."""
+    """A file of an output, to be closed by the caller; ``size`` in bytes and ``version`` as it was opened."""
 
     file: BinaryIO
     size: int

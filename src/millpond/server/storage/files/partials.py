@@ -1,11 +1,11 @@
 """What came of large contents whose sending was cut off: kept aside for a day, so that it can go on from there.
 
-``STATE/blobs/partials/DIGEST.USER``. A part belongs to whoever sends it: nobody can spoil another's by sending what it
+``STATE/blobs/partials/DIGEST.USER``. A part belongs to its sender: no other user can spoil it by sending what it
 is not, and it counts as theirs on the disk. Whether it is what it is called is seen when it is whole. It grows under
 its own name, so that it is there after a server was killed as well.
 
 One request at a time adds to a part. Another that begins anew meanwhile has a file of its own; one that would go on is
-refused, unless nothing has come by the first for long: its client is gone, and nobody has told us.
+refused, unless nothing has come by the first for long: its client is gone, unnoticed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _PIECE: Final = 2**20
 
 @dataclass(frozen=True, slots=True)
 class UploadProgress:
-    """How much of a content is here of somebody's; ``busy``: more is coming at the moment."""
+    """How much of a user's content is here; ``busy``: more is coming at the moment."""
 
     received: int
     busy: bool
@@ -57,7 +57,7 @@ class Partials:
         self._lock = threading.Lock()
 
     def progress(self, user: str, digest: str) -> UploadProgress:
-        """How far somebody's sending of a content has come."""
+        """How far a user's upload of a content has come."""
         path = self._path(user, digest)
         with self._lock:
             growing = self._growing.get(path)
@@ -91,7 +91,7 @@ class Partials:
             return growing
 
     def collect(self, unused_since: float) -> None:
-        """Remove what nobody has gone on with since; seconds since 1970."""
+        """Remove what has not grown since; seconds since 1970."""
         for path in self._folder.glob("*"):
             with suppress(FileNotFoundError):
                 if path.stat().st_mtime < unused_since:
@@ -137,7 +137,7 @@ class GrowingPart(Incoming):
 
     @property
     def is_silent(self) -> bool:
-        """Whether nothing has come for so long that whoever sent it may be gone."""
+        """Whether nothing has come for so long that the sender may be gone."""
         return self._clock() - self._heard_at >= SILENT_S
 
     def heard(self) -> None:

@@ -37,7 +37,7 @@ _PIECE: Final = 2**20
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The rest of a content, from its byte ``first`` on; ``total``: bytes of all of it, None where nobody said."""
+    """The rest of a content, from its byte ``first`` on; ``total``: bytes of all of it; None: not known."""
 
     first: int = 0
     total: int | None = None

@@ -1,4 +1,4 @@
-"""What a submission needs of the machine: which image it means, and whether everything is near already."""
+"""What a submission needs of the machine: which image it containers, and whether everything is near already."""
 
 from __future__ import annotations
 
@@ -116,21 +116,22 @@ class Provisions:
             identity: whom they run as; None: as the server does.
 
         Raises:
-            UnavailableError: what runs containers does not work any more, or cannot run them as somebody else.
+            UnavailableError: what runs containers does not work any more, or cannot run them as another account.
         """
         if file.image is None:
             return None
-        means = self._host.containers()
+        containers = self._host.containers()
         if file.pinned is None or file.pinned.image is None:
             raise InconsistentStateError(f"a job with the image {file.image.name!r} came to start without its digest")
-        image = means.images.at(file.pinned.image)
-        if identity is not None and means.runtime.as_caller:
+        image = containers.images.at(file.pinned.image)
+        if identity is not None and containers.runtime.as_caller:
             raise UnavailableError(
-                f"{means.version} cannot run containers as {identity.name}", "install podman, or have jobs run as one"
+                f"{containers.version} cannot run containers as {identity.name}",
+                "install podman, or have jobs run as one",
             )
-        owner = default_owner(means) if identity is None else (identity.uid, identity.gid)
+        owner = default_owner(containers) if identity is None else (identity.uid, identity.gid)
         boundaries = {role.name: _boundary(file, role) for role in file.all_roles()}
-        return ContainerLaunch(means, image, self._host.state_dir, boundaries, owner)
+        return ContainerLaunch(containers, image, self._host.state_dir, boundaries, owner)
 
     # ---- for the staging ----------------------------------------------------------------------------------------
 
@@ -173,7 +174,7 @@ class Provisions:
         return [path for path in found if self._cache.source_of(path) is not None]
 
     def _resolve(self, file: JobFile, caller: Caller) -> tuple[str, bool]:
-        """The digest of the image that a job means, empty where that is not known yet; and whether it is here."""
+        """The digest of the image that a job containers, empty where that is not known yet; and whether it is here."""
         assert file.image is not None
         images, name = self._host.containers().images, file.image.name
         entry = self._sources.usable(name, caller)

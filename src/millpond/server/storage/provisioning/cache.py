@@ -102,7 +102,7 @@ class DataCache:
         """
         source = self.source_of(path)
         if source is None:
-            raise InvalidInputError(f"{path} is in no source of the configuration any more", "hand the job in again")
+            raise InvalidInputError(f"{path} is in no source of the configuration any more", "submit the job again")
         try:
             return self._fetch(source, path, progress, stop)
         except FileNotFoundError as error:
@@ -157,7 +157,7 @@ class DataCache:
         return key
 
     def _make_room(self, source: DataSource, size: int, key: str) -> None:
-        """Drop copies that nobody reads, those wanted longest ago first, until there is room.
+        """Drop copies that no job reads, those wanted longest ago first, until there is room.
 
         Raises:
             UnavailableError: what is left is in use.

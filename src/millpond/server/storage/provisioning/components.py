@@ -52,30 +52,34 @@ class ProvisioningDependencies:
 
 
 class Provisioning:
-    """The parts, each for whoever needs it.
+    """The parts, each for its users.
 
     Args:
         vault: has the logins of registries.
     """
 
     def __init__(
-        self, store: Store, state_dir: Path, vault: Vault, means: ProvisioningDependencies = ProvisioningDependencies()
+        self,
+        store: Store,
+        state_dir: Path,
+        vault: Vault,
+        dependencies: ProvisioningDependencies = ProvisioningDependencies(),
     ) -> None:
         self._store = store
-        config = means.provisioning()
-        self.rules = MountRules(means.paths, state_dir)
-        self.host = ContainerHost(RuntimeChoice(config.runtime), state_dir, time.monotonic, means.has_cards)
+        config = dependencies.provisioning()
+        self.rules = MountRules(dependencies.paths, state_dir)
+        self.host = ContainerHost(RuntimeChoice(config.runtime), state_dir, time.monotonic, dependencies.has_cards)
         self.catalogue = Catalogue(store)
         self.cache = DataCache(
             config.cache or state_dir / CACHE_FOLDER,
-            lambda: means.provisioning().sources,
+            lambda: dependencies.provisioning().sources,
             lambda: store.jobs.pinned_copies() | self.staging.found(),
         )
-        rules = ImageRules(self.rules, means.provisioning, vault)
+        rules = ImageRules(self.rules, dependencies.provisioning, vault)
         self.sources = ImageSources(store, self.host, self.catalogue, rules)
         self.provisions = Provisions(store, self.host, self.sources, self.cache, rules)
-        self.staging = Staging(self.provisions, means.wake)
-        self.images = ImageService(self.host, self.catalogue, self.sources, state_dir, means.nodes)
+        self.staging = Staging(self.provisions, dependencies.wake)
+        self.images = ImageService(self.host, self.catalogue, self.sources, state_dir, dependencies.nodes)
 
     def tidy(self, now: float) -> None:
         """Drop containers that ended long ago, and images that were taken out of the catalogue.
@@ -84,17 +88,17 @@ class Provisioning:
             now: seconds since 1970.
         """
         if not self.catalogue.all() and not self._store.jobs.ended_with(("image",), now):
-            return  # nobody ever ran a container
+            return  # no container ever ran here
         try:
-            means = self.host.containers()
+            containers = self.host.containers()
         except UnavailableError as error:
             log.warning("containers cannot be tidied up: %s", error)
             return
-        dropped = drop_ended(means, self.host.mark, now - SPARED_S)
+        dropped = drop_ended(containers, self.host.mark, now - SPARED_S)
         if dropped:
             log.info("removed %d containers of ended tasks", dropped)
         kept = {entry.held_as for entry in self.catalogue.all()}
-        for name in means.images.names(OURS):
-            image = None if name in kept else means.images.find(name)
+        for name in containers.images.names(OURS):
+            image = None if name in kept else containers.images.find(name)
             if image is not None and not self.sources.is_needed(image.digest):
-                means.images.drop(name)
+                containers.images.drop(name)

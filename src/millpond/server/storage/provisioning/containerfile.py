@@ -20,7 +20,7 @@ def bases_of(text: str) -> list[str]:
     """The images that a Containerfile builds upon or copies from.
 
     Raises:
-        InvalidInputError: what it builds upon is not written out, so that nobody could say whether that is allowed.
+        InvalidInputError: what it builds upon is not written out, so that it cannot be checked.
     """
     if _OTHER_ESCAPE.search(text):
         raise InvalidInputError("the build has an escape character of its own", "continue lines with \\")

@@ -155,7 +155,7 @@ def _opened(entry: TreeEntry, source: Path) -> BinaryIO:
 
 
 def _give_rights(entry: TreeEntry, target: Path) -> None:
-    """Who may read the original may read the copy, and nobody else."""
+    """Users who may read the original may read the copy, and no others."""
     if os.geteuid() == 0:
         os.chown(target, entry.user, entry.group)
         target.chmod(entry.mode)

@@ -1,4 +1,4 @@
-"""The container runtime of the server's machine, looked for when somebody first needs it."""
+"""The container runtime of the server's machine, looked for when it is first needed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from millpond.node.containers.container import state_mark
 from millpond.node.containers.detection import Containers, RuntimeChoice, find_containers
 
 LOOK_AGAIN_S: Final = 30.0
-"""After nothing was found, nobody looks again for so long."""
+"""After nothing was found, it is not looked for again for so long."""
 
 
 class ContainerHost:
@@ -46,7 +46,7 @@ class ContainerHost:
 
     @property
     def found(self) -> Containers | None:
-        """What was found, if anybody has looked; does not block."""
+        """What was found, if it was looked for; does not block."""
         return self._found
 
     def containers(self) -> Containers:

@@ -136,7 +136,7 @@ class ImageSources:
     def fetched(self, reference: str, login: RegistryLogin | None, tell: Callable[[str], None]) -> Iterator[LocalImage]:
         """An image that its registry has just given.
 
-        What took a login stays only under the names that it is given meanwhile: somebody else who names the reference
+        What took a login stays only under the names that it is given meanwhile: another user who names the reference
         has to be let in by the registry, too.
         """
         images = self._host.containers().images
@@ -160,7 +160,7 @@ class ImageSources:
             if found is not None:
                 return found
             if entry is None or entry.digest != item.digest:
-                raise InvalidInputError(f"the image {item.name} was replaced or removed", "hand the job in again")
+                raise InvalidInputError(f"the image {item.name} was replaced or removed", "submit the job again")
             return self.fetch_catalogued(entry, tell)
         reference = whole(item.name)
         here = images.find(reference)

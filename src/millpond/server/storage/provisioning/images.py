@@ -86,13 +86,13 @@ class ImageService:
         entry = self._catalogue.get(name, tag)
         return AccessTarget("image", f"{name}:{tag}") if entry is None else entry.seen
 
-    def change(self, name: str, tag: str, wish: ImageChange) -> ImageInfo:
+    def change(self, name: str, tag: str, request: ImageChange) -> ImageInfo:
         """Other words about an image.
 
         Raises:
             NotFoundError: there is none.
         """
-        told = {field: value for field, value in wish.model_dump().items() if value is not None}
+        told = {field: value for field, value in request.model_dump().items() if value is not None}
         return self._info(self._catalogue.change(name, tag, lambda old: replace(old, **told)), True)
 
     def remove(self, name: str, tag: str) -> ImageInfo:
@@ -107,7 +107,7 @@ class ImageService:
             self._host.found.images.drop(entry.held_as)
         return self._info(entry, False)
 
-    def add(self, wish: ImageAdd, caller: Caller, queue: str) -> Work:
+    def add(self, request: ImageAdd, caller: Caller, queue: str) -> Work:
         """Put an image of a registry, or of this machine, into the catalogue.
 
         Args:
@@ -115,29 +115,29 @@ class ImageService:
 
         Raises:
             InvalidInputError: it may not come from there, or its secret is no login.
-            NotFoundError: nobody has that secret.
+            NotFoundError: there is no such secret.
         """
-        reference, secret = self._sources.check_reference(queue, wish.reference), wish.login or ""
+        reference, secret = self._sources.check_reference(queue, request.reference), request.login or ""
         login = self._sources.login(caller.user, first_group(caller), secret)
         if reference.startswith(f"{LOCAL_REGISTRY}/"):
-            return self._add_local(wish, caller, reference)
+            return self._add_local(request, caller, reference)
 
         def work(tell: Tell) -> CatalogueImage:
             self._sources.check_place(queue, reference)
             with self._sources.fetched(reference, login, tell) as image:
-                return self._put(wish, caller, image, reference, secret)
+                return self._put(request, caller, image, reference, secret)
 
         return work
 
-    def _add_local(self, wish: ImageAdd, caller: Caller, reference: str) -> Work:
-        if wish.login:
-            raise InvalidInputError(f"{wish.reference!r} is an image of this machine, which takes no login", "")
+    def _add_local(self, request: ImageAdd, caller: Caller, reference: str) -> Work:
+        if request.login:
+            raise InvalidInputError(f"{request.reference!r} is an image of this machine, which takes no login", "")
 
         def work(_tell: Tell) -> CatalogueImage:
             image = self._host.containers().images.find(reference)
             if image is None:
-                raise NotFoundError(f"no image {wish.reference!r} on this machine", "name its registry")
-            return self._put(wish, caller, replace(image, exact=()), reference)
+                raise NotFoundError(f"no image {request.reference!r} on this machine", "name its registry")
+            return self._put(request, caller, replace(image, exact=()), reference)
 
         return work
 
@@ -155,10 +155,10 @@ class ImageService:
 
         return work
 
-    def push(self, entry: CatalogueImage, wish: ImagePush, caller: Caller, queue: str) -> Work:
+    def push(self, entry: CatalogueImage, request: ImagePush, caller: Caller, queue: str) -> Work:
         """Send an image of the catalogue to a registry.
 
-        The registry lets in whom the secret names, else nobody: what the server's own account may is for fetching.
+        The registry lets in the account that the secret names, else none: the server's own account is for fetching.
 
         Args:
             queue: whose rule about registries counts; empty: none.
@@ -168,9 +168,9 @@ class ImageService:
 
         Raises:
             InvalidInputError: it may not go there, or its secret is no login.
-            NotFoundError: nobody has that secret.
+            NotFoundError: there is no such secret.
         """
-        reference, secret = self._sources.check_target(queue, wish.reference), wish.login or ""
+        reference, secret = self._sources.check_target(queue, request.reference), request.login or ""
         login = self._sources.login(caller.user, first_group(caller), secret)
 
         def work(tell: Tell) -> CatalogueImage:
@@ -184,14 +184,14 @@ class ImageService:
 
         return work
 
-    def build(self, wish: ImageBuild, caller: Caller, queue: str) -> Work:
+    def build(self, request: ImageBuild, caller: Caller, queue: str) -> Work:
         """Build an image from a folder that was sent; ``queue`` as in ``add``.
 
         Raises:
             InvalidInputError: not everything of it was sent, or nothing in it says how.
         """
-        paths = {entry.path for entry in complete_snapshot(self._blobs, wish.snapshot).files}
-        file = wish.file or next((name for name in BUILD_FILES if name in paths), BUILD_FILES[0])
+        paths = {entry.path for entry in complete_snapshot(self._blobs, request.snapshot).files}
+        file = request.file or next((name for name in BUILD_FILES if name in paths), BUILD_FILES[0])
         if file not in paths:
             raise InvalidInputError(f"there is no {file} in the folder", "write one, or name it with --file")
 
@@ -199,43 +199,45 @@ class ImageService:
             images = self._host.containers().images
             folder = Path(tempfile.mkdtemp(prefix=_BUILD_PREFIX, dir=self._state_dir))
             try:
-                lay_out(self._blobs.folder, wish.snapshot, folder)
+                lay_out(self._blobs.folder, request.snapshot, folder)
                 named = bases_of((folder / file).read_text(errors="replace"))
                 bases = {base: self._sources.base(base, caller, queue, tell) for base in named}
-                image = images.build(folder, file, held_as(wish.name, wish.tag), tell, bases)
+                image = images.build(folder, file, held_as(request.name, request.tag), tell, bases)
             finally:
                 shutil.rmtree(folder, ignore_errors=True)
-            return self._put(wish, caller, image, f"built by {caller.user} from {file}")
+            return self._put(request, caller, image, f"built by {caller.user} from {file}")
 
         return work
 
-    def save(self, wish: ImageSave, job: JobInfo, caller: Caller) -> Work:
+    def save(self, request: ImageSave, job: JobInfo, caller: Caller) -> Work:
         """Make an image of what a task has become.
 
         Raises:
             NotFoundError: the job has no such task.
             ConflictError: it does not run in a container.
         """
-        record = read_record(TaskFiles.of(self._state_dir, TaskId(job.id, job.attempt, wish.task)))
+        record = read_record(TaskFiles.of(self._state_dir, TaskId(job.id, job.attempt, request.task)))
         if record is None:
-            raise NotFoundError(f"task {wish.task} of job {job.id} never ran", "wait until it runs")
+            raise NotFoundError(f"task {request.task} of job {job.id} never ran", "wait until it runs")
         if not record.container:
             raise ConflictError(f"job {job.id} does not run in a container", "give it an image first")
 
         def work(tell: Tell) -> CatalogueImage:
             images = self._host.containers().images
-            image = images.save(record.container, held_as(wish.name, wish.tag), caller.user, tell)
-            return self._put(wish, caller, image, f"saved from {job.id} by {caller.user}")
+            image = images.save(record.container, held_as(request.name, request.tag), caller.user, tell)
+            return self._put(request, caller, image, f"saved from {job.id} by {caller.user}")
 
         return work
 
-    def _put(self, wish: ImageEntry, caller: Caller, image: LocalImage, origin: str, login: str = "") -> CatalogueImage:
-        earlier = self._catalogue.get(wish.name, wish.tag)
-        seen: Visibility = wish.visibility or ("group" if earlier is None else earlier.visibility)
-        words = wish.description or ("" if earlier is None else earlier.description)
+    def _put(
+        self, request: ImageEntry, caller: Caller, image: LocalImage, origin: str, login: str = ""
+    ) -> CatalogueImage:
+        earlier = self._catalogue.get(request.name, request.tag)
+        seen: Visibility = request.visibility or ("group" if earlier is None else earlier.visibility)
+        words = request.description or ("" if earlier is None else earlier.description)
         entry = CatalogueImage(
-            wish.name,
-            wish.tag,
+            request.name,
+            request.tag,
             origin,
             image.digest,
             image.size,

@@ -1,6 +1,6 @@
 """Getting what jobs need to this machine before they queue, so that nothing is held on cards meanwhile.
 
-What several jobs need is fetched once. Threads of this file's own fetch; whoever asks how far a job is never waits. All
+What several jobs need is fetched once. Threads of this file's own fetch; a look at how far a job is never waits. All
 of it can be begun anew after a restart: what is here already is found here.
 """
 
@@ -110,7 +110,7 @@ class _Wanting:
 
 
 class _StoppedError(Exception):
-    """Nobody wants it any more."""
+    """No job wants it any more."""
 
 
 class Staging:
@@ -176,7 +176,7 @@ class Staging:
                     work.jobs.discard(job)
 
     def look(self, job: str) -> Stage:
-        """How far a job is; one that nobody began is ready."""
+        """How far a job is; one that was not begun is ready."""
         with self._condition:
             wanting = self._wanting.get(job)
             if wanting is None:
@@ -255,7 +255,7 @@ class Staging:
     def _drop(self, work: _Work) -> None:
         with self._condition:
             self._works.pop(work.item, None)
-            if work.jobs and not self._closing:  # somebody came at the last moment
+            if work.jobs and not self._closing:  # another job came at the last moment
                 self._add(work.item, work.jobs)
 
     def _give_up(self, work: _Work, error: MillpondError) -> None:
