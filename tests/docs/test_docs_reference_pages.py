@@ -12,7 +12,7 @@ from jsonschema_rs import ValidationError, validator_for
 
 from millpond.client.cli.commands.library.schema import command
 from millpond.specs.config.cluster import read_cluster
-from millpond.specs.job.job_file import read_jobs
+from millpond.specs.job.job_spec import read_jobs
 from millpond.specs.reference import OF_THE_SERVER, REFERENCES, models_in, page_of, schema_of
 from millpond.specs.reference_examples import EXAMPLES
 from millpond.specs.source_positions import read_documents

@@ -29,7 +29,7 @@ from millpond.server.runtime.scheduler_thread import SchedulerThread
 from millpond.server.runtime.turn_processor import TurnProcessor
 from millpond.server.store.store import Store
 from millpond.server.views.job_cache import JobCache
-from millpond.specs.job.job_file import check_job
+from millpond.specs.job.job_spec import check_job
 
 
 class KilledError(Exception):

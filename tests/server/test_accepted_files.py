@@ -11,8 +11,8 @@ from millpond.model.errors import NotFoundError
 from millpond.server.jobs.job_files import Accepted, JobFiles
 from millpond.server.store.jobs import NewJob
 from millpond.server.store.store import Store
-from millpond.specs.job.job_file import check_job
 from millpond.specs.job.job_ids import member_id
+from millpond.specs.job.job_spec import check_job
 
 
 @pytest.fixture

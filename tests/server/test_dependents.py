@@ -13,7 +13,7 @@ from millpond.model.errors import ConflictError, InvalidInputError
 from millpond.model.states import Outcome
 from millpond.node.task.records import TaskId
 from millpond.server.runtime.inbox import Submission
-from millpond.specs.job.job_file import stored_job
+from millpond.specs.job.job_spec import stored_job
 
 
 def submit(server: Server, name: str, **fields: Any) -> None:

@@ -10,7 +10,7 @@ from millpond.model.workloads import Job
 from millpond.server.jobs.forecasts import Forecaster
 from millpond.server.views.job_cache import view_before_start
 from millpond.specs.api.jobs import JobInfo
-from millpond.specs.job.job_file import check_job
+from millpond.specs.job.job_spec import check_job
 
 
 def job(name: str = "", kind: str = "train", user: str = "ada") -> Job:

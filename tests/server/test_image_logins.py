@@ -34,7 +34,7 @@ from millpond.server.store.audit import AuditEntry
 from millpond.specs.api.images import ImageAdd, ImagePush
 from millpond.specs.config.cluster import read_cluster
 from millpond.specs.config.provisioning import ProvisioningRules
-from millpond.specs.job.job_file import check_job
+from millpond.specs.job.job_spec import check_job
 
 REFERENCE = "registry.example.com/team/torch:1"
 FIRST = "sha256:" + "1" * 64

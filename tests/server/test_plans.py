@@ -18,7 +18,7 @@ from millpond.model.tenants import Queue
 from millpond.scheduling.scheduler import Scheduler
 from millpond.server.jobs.what_if import plan, plan_apart
 from millpond.specs.api.plans import PlanInfo
-from millpond.specs.job.job_file import check_job
+from millpond.specs.job.job_spec import check_job
 
 
 def real_node(vendor: str) -> Node:

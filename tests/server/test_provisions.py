@@ -32,7 +32,7 @@ from millpond.specs.config.provisioning import DataSource, ProvisioningRules
 from millpond.specs.config.queues import QueuePaths
 from millpond.specs.errors import SpecError
 from millpond.specs.job.images import OURS
-from millpond.specs.job.job_file import check_job
+from millpond.specs.job.job_spec import check_job
 from real_containers import IMAGE, RealPodman
 
 PATIENCE_S = 60.0

@@ -18,8 +18,8 @@ from millpond.server.serving.revisions import (
 )
 from millpond.server.serving.routing import Routes, Split
 from millpond.specs.errors import SpecError
-from millpond.specs.job.job_file import check_job
 from millpond.specs.job.job_ids import revision_job, service_of
+from millpond.specs.job.job_spec import check_job
 from millpond.specs.job.serving import Rollout
 
 RULE = Rollout()

@@ -18,7 +18,7 @@ from millpond.server.serving.proxy.endpoints import TaskEndpoint
 from millpond.server.sessions.task_sockets import TaskRoute
 from millpond.specs.api.jobs import JobInfo
 from millpond.specs.errors import Problem, SpecError
-from millpond.specs.job.job_file import JobSpec, stored_job
+from millpond.specs.job.job_spec import JobSpec, stored_job
 from millpond.specs.job.serving import Serve
 
 FILE: dict[str, Any] = {"kind": "service", "name": "web", "command": "old", "tasks": 2}

@@ -18,7 +18,7 @@ from millpond.server.serving.proxy.metering import ProxyMeter
 from millpond.server.serving.replica_counts import Sizing
 from millpond.server.sessions.task_sockets import ADDRESS, TaskRoute
 from millpond.specs.errors import SpecError
-from millpond.specs.job.job_file import check_job
+from millpond.specs.job.job_spec import check_job
 from millpond.specs.job.serving import Scale
 
 SCALE = Scale(requests_per_s=10.0, open_requests=4.0, latency="500ms")

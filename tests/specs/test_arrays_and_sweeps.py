@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from millpond.specs.errors import SpecError
 from millpond.specs.job.arrays import parse_members, written_indices
-from millpond.specs.job.job_file import check_job, read_jobs
 from millpond.specs.job.job_ids import split_member
+from millpond.specs.job.job_spec import check_job, read_jobs
 from millpond.specs.job.members import member_document, only_members
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from millpond.specs.config.cluster import read_cluster
 from millpond.specs.errors import SpecError
-from millpond.specs.job.job_file import read_jobs
+from millpond.specs.job.job_spec import read_jobs
 from millpond.specs.validation import MOST_TOLD
 
 LAUGHS = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(

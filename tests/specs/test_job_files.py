@@ -14,7 +14,7 @@ from millpond.model.workloads import CheckpointMode, Kind, Priority
 from millpond.specs.errors import Problem, SpecError
 from millpond.specs.job.changes import FieldEdit
 from millpond.specs.job.images import ImageRequest, is_below, whole
-from millpond.specs.job.job_file import check_job, read_jobs
+from millpond.specs.job.job_spec import check_job, read_jobs
 
 FULL = """\
 kind: train

@@ -6,7 +6,7 @@ import pytest
 
 from millpond.model.workloads import FailureRule, RetryDelay
 from millpond.specs.errors import SpecError
-from millpond.specs.job.job_file import read_jobs
+from millpond.specs.job.job_spec import read_jobs
 
 
 def test_exit_codes_signals_and_classes_are_read() -> None:

@@ -11,7 +11,7 @@ import pytest
 from millpond.client.cli.commands.submission import template_needs
 from millpond.model.errors import NotFoundError, UnavailableError
 from millpond.specs.job.changes import FieldEdit
-from millpond.specs.job.job_file import check_job
+from millpond.specs.job.job_spec import check_job
 from millpond.specs.job.template_environments import waiting_for
 from millpond.specs.job.templates import all_templates, find_template
 

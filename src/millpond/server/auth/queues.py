@@ -10,7 +10,7 @@ from millpond.model.tenants import DEFAULT_QUEUE
 from millpond.model.workloads import Job, Kind
 from millpond.server.auth.accounts import Accounts
 from millpond.server.auth.roles import AccessTarget, Caller, Verb, allows
-from millpond.specs.job.job_file import JobSpec, check_job
+from millpond.specs.job.job_spec import JobSpec, check_job
 
 
 @dataclass(frozen=True, slots=True)

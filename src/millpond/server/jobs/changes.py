@@ -139,7 +139,7 @@ class Changes:
                 raise InvalidInputError(
                     f"{request.tasks} is not a number of tasks of role {role.name!r} of job {record.id!r} "
                     f"(min {role.minimum}, max {role.maximum})",
-                    "stay within the bounds, which its job file lays down, such as tasks: {min: 1, max: 3}",
+                    "stay within these bounds, which its job file lays down",
                 )
             return DesiredCountChanged(now, record.id, role.name, request.tasks, f"{by or 'somebody'} asked for it")
 

@@ -21,8 +21,8 @@ from millpond.server.storage.provisioning.staging import NothingToStage, Staging
 from millpond.server.store.store import Store
 from millpond.server.views.job_lookup import JobLookup
 from millpond.specs.api.reasons import ReasonInfo
-from millpond.specs.job.job_file import stored_job
 from millpond.specs.job.job_ids import split_member
+from millpond.specs.job.job_spec import stored_job
 from millpond.specs.job.mounts import After
 
 _WANTED = {"ok": "succeed", "any": "end", "failed": "fail"}

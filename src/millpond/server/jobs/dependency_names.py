@@ -18,8 +18,8 @@ from millpond.server.views.job_cache import JobCache
 from millpond.server.views.job_lookup import JobLookup
 from millpond.server.views.visibility import reader_of
 from millpond.specs.api.jobs import JobInfo
-from millpond.specs.job.job_file import JobSpec
 from millpond.specs.job.job_ids import member_id, split_member
+from millpond.specs.job.job_spec import JobSpec
 
 _NAMED_IN_DOUBT = 4
 

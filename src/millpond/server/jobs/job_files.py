@@ -11,8 +11,9 @@ from typing import Final
 
 from millpond.server.store.store import Store
 from millpond.server.views.not_found import absent
-from millpond.specs.job.job_file import JobFile, JobSpec, stored_job
+from millpond.specs.job.job_file import JobFile
 from millpond.specs.job.job_ids import split_member
+from millpond.specs.job.job_spec import JobSpec, stored_job
 from millpond.specs.job.members import member_document
 
 _MOST_REMEMBERED: Final = 1_000

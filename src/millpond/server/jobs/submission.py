@@ -25,8 +25,9 @@ from millpond.server.startup.server_components import ServerComponents
 from millpond.specs.api.jobs import JobInfo
 from millpond.specs.config.origins import LONGEST_JOB_NAME, slug_of
 from millpond.specs.errors import Problem, SpecError
-from millpond.specs.job.job_file import JobFile, JobSpec, check_job
+from millpond.specs.job.job_file import JobFile
 from millpond.specs.job.job_ids import name_of_program
+from millpond.specs.job.job_spec import JobSpec, check_job
 
 _ID_LETTERS: Final = "abcdefghijklmnopqrstuvwxyz234567"
 _UNNAMED: Final = "job"

@@ -34,7 +34,7 @@ from millpond.server.serving.routing import Split
 from millpond.server.storage.provisioning.admission import NEEDED
 from millpond.server.store.store import Store
 from millpond.specs.api.jobs import JobInfo
-from millpond.specs.job.job_file import stored_job
+from millpond.specs.job.job_spec import stored_job
 from millpond.specs.job.serving import Serve
 
 log = logging.getLogger(__name__)

@@ -21,8 +21,9 @@ from millpond.server.serving.services import Services
 from millpond.server.startup.server_components import ServerComponents
 from millpond.specs.api.jobs import JobInfo
 from millpond.specs.api.services import FieldChange, RevisionPlan, RevisionRequest, RolloutRequest, ServiceInfo
-from millpond.specs.job.job_file import JobFile, JobSpec, check_job, stored_job
+from millpond.specs.job.job_file import JobFile
 from millpond.specs.job.job_ids import service_of
+from millpond.specs.job.job_spec import JobSpec, check_job, stored_job
 from millpond.specs.job.serving import Serve
 
 _LEFT_OUT: Final = object()

@@ -11,8 +11,8 @@ from millpond.server.views.job_cache import JobCache, cancelled_view, view_befor
 from millpond.server.views.not_found import absent
 from millpond.specs.api.jobs import JobInfo
 from millpond.specs.job.arrays import parse_members
-from millpond.specs.job.job_file import stored_job
 from millpond.specs.job.job_ids import member_id, split_member
+from millpond.specs.job.job_spec import stored_job
 
 
 class JobLookup:

@@ -1,27 +1,17 @@
-"""The job file: what somebody wants to run, from text to the scheduler's ``Job`` and the launcher's ``Launch``."""
+"""The fields of a job file."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path as FilePath
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
-from millpond.model import workloads
-from millpond.model.errors import InvalidInputError
 from millpond.model.nodes import DEFAULT_POOL
-from millpond.model.sharing import ShareClass
 from millpond.model.tenants import DEFAULT_QUEUE
-from millpond.model.workloads import Job
-from millpond.specs.errors import BadValueError, Problem, SpecError
-from millpond.specs.job import legacy_json
-from millpond.specs.job.arrays import ArrayFile, Members
-from millpond.specs.job.changes import FieldEdit
+from millpond.specs.errors import BadValueError
+from millpond.specs.job.arrays import ArrayFile
 from millpond.specs.job.fields import (
-    MOST_TASKS,
     VARIABLE,
     CheckpointFile,
     Cpus,
@@ -37,21 +27,16 @@ from millpond.specs.job.fields import (
     Topology,
 )
 from millpond.specs.job.images import ImageRequest, Pinned
-from millpond.specs.job.members import array_faults, members_of, unfilled
-from millpond.specs.job.mounts import DATASET_PREFIX, MOST_MOUNTS, After, DataSource, HostPath, Ship, dataset_ref
-from millpond.specs.job.replicas import replica_faults
+from millpond.specs.job.mounts import MOST_MOUNTS, After, DataSource, HostPath, Ship, dataset_ref
 from millpond.specs.job.serving import SERVING_KINDS, RequestHold, Scale, Serve
 from millpond.specs.job.snapshots import Digest
 from millpond.specs.job.sweeps import SweepFile
-from millpond.specs.job.to_model import build_checkpoint, build_job, share_class_of
 from millpond.specs.job.windows import Windows
-from millpond.specs.source_positions import Located, Path, read_documents
-from millpond.specs.validation import STORED, JobName, Strict, same_path, validate
+from millpond.specs.validation import STORED, JobName, Strict
 
 _ENV_NAME = re.compile(VARIABLE)
-_RESTING: Final = Scale.model_validate({"idle_after": Scale.model_fields["idle_after"].default}, context=STORED)
+_SCALE_TO_ZERO: Final = Scale.model_validate({"idle_after": Scale.model_fields["idle_after"].default}, context=STORED)
 """The rule of a service that may go without replicas and names none."""
-_TIMES: Final = "say how often: retries: 3"
 _ONE_TASK: Final = Tasks(desired=1, min=1, max=1)
 
 
@@ -251,7 +236,7 @@ class JobFile(Strict):
     def scale(self) -> Scale | None:
         """The rule for the number of replicas; None where that stays as it is."""
         scale = None if self.serve is None else self.serve.scale
-        return _RESTING if scale is None and self.may_rest else scale
+        return _SCALE_TO_ZERO if scale is None and self.may_rest else scale
 
     @property
     def hold(self) -> RequestHold | None:
@@ -275,210 +260,3 @@ class JobFile(Strict):
             )
             for role in written
         ]
-
-
-@dataclass(frozen=True, slots=True)
-class Launch:
-    """What the scheduler need not know: how to start the tasks.
-
-    Attributes:
-        commands: by role; text is a shell line, a tuple a program with its arguments.
-        workdir: absolute; empty: a fresh folder of the job's own.
-    """
-
-    commands: dict[str, str | tuple[str, ...]]
-    workdir: str
-    env: dict[str, str]
-
-
-@dataclass(frozen=True, slots=True)
-class JobSpec:
-    """A checked job file.
-
-    Attributes:
-        document: the file as plain data, as a client sends it; ``workdir`` in it is absolute.
-        job: for the scheduler, under no id of its own yet.
-        warnings: what was accepted and has no effect here.
-    """
-
-    document: dict[str, Any]
-    file: JobFile
-    job: Job
-    warnings: tuple[str, ...] = ()
-
-    def to_job(self, job_id: str, user: str = "") -> Job:
-        """The job for the scheduler."""
-        return replace(self.job, id=job_id, user=user)
-
-    def in_queue(self, queue: str) -> JobSpec:
-        """As if its file named this queue, which is there; nothing is checked again."""
-        document, file = {**self.document, "queue": queue}, self.file.model_copy(update={"queue": queue})
-        return replace(self, document=document, file=file, job=replace(self.job, queue=queue))
-
-    @property
-    def checkpoint(self) -> workloads.Checkpoint:
-        """How it is told to save its work."""
-        return build_checkpoint(self.file.checkpoint)
-
-    @property
-    def share_class(self) -> ShareClass:
-        """Who goes first where it shares a card."""
-        return share_class_of(self.file)
-
-    @property
-    def members(self) -> Members | None:
-        """The members of the array or sweep that it asks for; None when it is one job."""
-        return members_of(self.file)
-
-    @property
-    def launch(self) -> Launch:
-        """The part for whoever starts it."""
-        commands = {role.name: role.command for role in self.file.all_roles() if role.command is not None}
-        return Launch(commands, self.file.workdir or "", dict(self.file.env))
-
-
-def read_jobs(
-    text: str, source: str = "", base: FilePath | None = None, changes: Sequence[FieldEdit] = ()
-) -> list[JobSpec]:
-    """All jobs of a YAML or JSON text, in Millpond's or in the older flat form.
-
-    Args:
-        source: the file's name, for messages.
-        base: folder that a relative ``workdir`` (default: ``.``), ``data`` or ``output`` refers to; None leaves them
-            as written.
-        changes: made to each of them before it is checked.
-
-    Raises:
-        SpecError: with every fault of every document.
-    """
-    jobs: list[JobSpec] = []
-    problems: list[Problem] = []
-    for located in read_documents(text, source):
-        try:
-            jobs.append(read_job(located, base, changes))
-        except SpecError as error:
-            problems.extend(error.problems)
-    if problems:
-        raise SpecError(problems)
-    return jobs
-
-
-def read_job(located: Located, base: FilePath | None = None, changes: Sequence[FieldEdit] = ()) -> JobSpec:
-    """One job of a text that was read already; ``base`` and ``changes`` as in ``read_jobs``.
-
-    Raises:
-        SpecError: with every fault found.
-    """
-    for change in changes:
-        change.apply(located)
-    return _read_one(located, base)
-
-
-def check_job(document: Any, base: FilePath | None = None) -> JobSpec:
-    """A job from plain data (the body of a request, a command line), checked like a file.
-
-    Raises:
-        SpecError: with every fault found; lines and columns are 0.
-    """
-    return _read_one(Located(document), base)
-
-
-def stored_job(document: Any) -> JobSpec:
-    """A job that was accepted before, perhaps by an earlier version, which took lengths of time without a unit.
-
-    Raises:
-        SpecError: with every fault found.
-    """
-    return _read_one(Located(document), None, STORED)
-
-
-def _read_one(located: Located, base: FilePath | None, context: object = None) -> JobSpec:
-    warnings: tuple[str, ...] = ()
-    written: Callable[[Path], Path] = same_path
-    if legacy_json.is_flat(located.value):
-        document, warnings = legacy_json.translate(located)
-        located = Located(document, located.source, located.values, located.keys, located.sources)
-        written = legacy_json.written
-    if isinstance(located.value, dict) and base is not None:
-        located.value = {"workdir": ".", **located.value}
-        _make_absolute(located.value, base)
-    file = validate(JobFile, located, written, context)
-    if problems := _cross_checks(file, located, written):
-        raise SpecError(problems)
-    try:
-        job = build_job(file, "check", "")
-    except InvalidInputError as error:
-        raise SpecError([located.problem((), error.cause, error.remedy)]) from error
-    return JobSpec(located.value, file, job, (*warnings, *unfilled(file)))
-
-
-def _make_absolute(document: dict[str, Any], base: FilePath) -> None:
-    """Relative paths refer to the job file's folder; what is no path is left for the checks to find."""
-
-    def absolute(value: Any) -> Any:
-        if not isinstance(value, str) or not value or value.startswith(DATASET_PREFIX):
-            return value
-        return str(base.absolute().joinpath(FilePath(value).expanduser()))
-
-    for name in ("workdir", "output"):
-        if name in document:
-            document[name] = absolute(document[name])
-    if isinstance(document.get("data"), dict):
-        document["data"] = {name: absolute(value) for name, value in document["data"].items()}
-
-
-def _cross_checks(file: JobFile, located: Located, written: Callable[[Path], Path]) -> list[Problem]:
-    """Faults between fields."""
-    problems = []
-    if file.roles is not None and file.tasks is not None:
-        hint = "give each role its own tasks"
-        problems.append(located.problem(written(("tasks",)), "both tasks and roles", hint, at_key=True))
-    for field, message, hint in array_faults(file):
-        problems.append(located.problem(written((field,)), message, hint, at_key=True))
-    roles = file.all_roles()
-    seen: set[str] = set()
-    for index, role in enumerate(roles):
-        at: Path = ("roles", index) if file.roles is not None else ()
-        if role.command is None:
-            problems.append(located.problem(written(at), "the field 'command' is missing", "say what to run"))
-        if role.name in seen:
-            message = f"two roles are called {role.name!r}"
-            problems.append(located.problem(written((*at, "name")), message, "give each its own name"))
-        seen.add(role.name)
-        if role.retry_on and not file.retries:
-            problems.append(
-                located.problem(written((*at, "retry_on")), "retry_on without retries", _TIMES, at_key=True)
-            )
-    if all(role.daemon for role in roles):
-        hint = "leave daemon out of the role that does the work"
-        problems.append(located.problem(written(("roles",)), "all roles are daemons", hint, at_key=True))
-    if (count := sum(role.tasks.max for role in roles if role.tasks)) > MOST_TASKS:
-        problems.append(located.problem((), f"{count} tasks in all", f"use at most {MOST_TASKS}"))
-    variables: set[str] = set()
-    for name in file.data:
-        variable = re.sub(r"[^a-z0-9]", "_", name.lower())
-        if variable in variables:
-            message = f"the data name {name!r} differs from another only in signs that its variable has not"
-            problems.append(located.problem(written(("data", name)), message, "rename one", at_key=True))
-        variables.add(variable)
-    if file.serve is not None and not file.serves:
-        message = f"a job of kind {file.kind} serves nothing"
-        problems.append(located.problem(written(("serve",)), message, "use kind dev or service", at_key=True))
-    if file.network == "host" and file.network_named != "host":
-        message = "serve.listen: private asks for a private network"
-        problems.append(located.problem(written(("network",)), message, "leave network out, or use listen: port"))
-    problems += replica_faults(file, located, written)
-    if file.stdin and (file.kind != "train" or file.array or file.sweep or count != 1):
-        message = "standard input is for one task of kind train"
-        problems.append(located.problem(written(("stdin",)), message, "leave stdin out, or have one task", at_key=True))
-    elif file.stdin and file.retries:
-        message = "retries of a job that reads standard input, which comes once only"
-        problems.append(located.problem(written(("retries",)), message, "leave one of them out", at_key=True))
-    if file.keep is not None and (file.kind != "train" or file.array or file.sweep):
-        message = "the place of a failed task is kept for a single job of kind train"
-        hint = "leave keep out" + (", and run the member that fails by itself" if file.array or file.sweep else "")
-        problems.append(located.problem(written(("keep",)), message, hint, at_key=True))
-    if file.workdir is not None and not FilePath(file.workdir).is_absolute():
-        message = f"the working directory {file.workdir!r} is relative"
-        problems.append(located.problem(written(("workdir",)), message, "write an absolute path"))
-    return problems

@@ -6,14 +6,12 @@ import json
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from millpond.specs.errors import suggest
 from millpond.specs.job.arrays import ArrayFile, Members, written_indices
+from millpond.specs.job.job_file import JobFile
 from millpond.specs.job.sweeps import Parameters, SweepFile, Value
-
-if TYPE_CHECKING:
-    from millpond.specs.job.job_file import JobFile
 
 PARAMETERS_VARIABLE: Final = "MILLPOND_PARAMETERS"
 _PLACE: Final = re.compile(r"(?<!\$)\{([A-Za-z_][A-Za-z0-9_]*)\}")
@@ -94,13 +92,3 @@ def unfilled(file: JobFile) -> Iterator[str]:
         if name not in known:
             near = suggest(name, known)
             yield f"{{{name}}} in the command stays as it is, as the sweep has no such parameter; {near}"
-
-
-def array_faults(file: JobFile) -> list[tuple[str, str, str]]:
-    """What contradicts an array or a sweep: the field, what is wrong with it, and what to do."""
-    if file.array is not None and file.sweep is not None:
-        return [("sweep", "both array and sweep", "leave one of them out")]
-    field = "array" if file.array is not None else "sweep"
-    if (file.array or file.sweep) is not None and file.kind != "train":
-        return [(field, f"a job of kind {file.kind} is one job", "use kind train")]
-    return []

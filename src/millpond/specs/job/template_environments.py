@@ -12,7 +12,7 @@ import shlex
 from collections.abc import Sequence
 from typing import Any, Final
 
-from millpond.specs.job.job_file import JobSpec, check_job
+from millpond.specs.job.job_spec import JobSpec, check_job
 
 _FOLDER: Final = ".cache/millpond/environments"
 """Below the home of the user on the machine."""

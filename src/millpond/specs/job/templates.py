@@ -17,7 +17,7 @@ from pydantic import Field, model_validator
 from millpond.model.errors import MillpondError, NotFoundError, UnavailableError
 from millpond.specs.errors import BadValueError, SpecError, suggest
 from millpond.specs.job.changes import FieldEdit
-from millpond.specs.job.job_file import JobSpec, read_job
+from millpond.specs.job.job_spec import JobSpec, read_job
 from millpond.specs.job.template_environments import command_in, making_job
 from millpond.specs.source_positions import Located, read_documents
 from millpond.specs.validation import Strict, validate

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from millpond.model.resources import CARD_MILLI, SHARE_OF_CARD, SliceRequest, TaskRequest
 from millpond.model.sharing import ShareClass
 from millpond.model.topology import Level
@@ -19,11 +17,9 @@ from millpond.model.workloads import (
     Role,
     Suspendable,
 )
+from millpond.specs.job.fields import CheckpointFile, Gpus
+from millpond.specs.job.job_file import JobFile, RoleFile
 from millpond.specs.job.windows import model_of
-
-if TYPE_CHECKING:
-    from millpond.specs.job import fields
-    from millpond.specs.job.job_file import JobFile, RoleFile
 
 _LEVELS = {"node": Level.NODE, "rack": Level.RACK, "zone": Level.ZONE, "any": Level.ZONE}
 
@@ -101,7 +97,7 @@ def _role(role: RoleFile, file: JobFile) -> Role:
     return Role(request, role.tasks.count, least, role.tasks.max, role.name, role.daemon, own if is_own else None)
 
 
-def _slice(gpus: fields.Gpus) -> SliceRequest:
+def _slice(gpus: Gpus) -> SliceRequest:
     """Whole cards unless a part was named; memory alone guarantees no compute."""
     if gpus.compute is None and gpus.memory is None:
         return SliceRequest()
@@ -113,7 +109,7 @@ def _slice(gpus: fields.Gpus) -> SliceRequest:
     return SliceRequest(compute, memory, limit)
 
 
-def build_checkpoint(written: fields.CheckpointFile) -> Checkpoint:
+def build_checkpoint(written: CheckpointFile) -> Checkpoint:
     """How a job saves its work; whoever names a signal and no mode means that mode."""
     mode = written.mode or ("signal" if "signal" in written.model_fields_set else "none")
     return Checkpoint(CheckpointMode(mode), written.signal, written.grace)

@@ -21,8 +21,8 @@ from millpond.client.sdk.functions.handles import InlineJob, JobHandle, JobHandl
 from millpond.job.envelopes import EACH, pack
 from millpond.model.errors import InvalidInputError
 from millpond.specs.api.jobs import JobInfo
-from millpond.specs.job.job_file import check_job
 from millpond.specs.job.job_ids import member_id
+from millpond.specs.job.job_spec import check_job
 
 T = TypeVar("T")
 S = TypeVar("S")

@@ -17,8 +17,8 @@ from millpond.server.store.jobs import CLOSED, DEPENDENT, LIVE, NewJob
 from millpond.server.store.store import Store
 from millpond.specs.api.jobs import JobInfo
 from millpond.specs.api.reasons import ReasonInfo
-from millpond.specs.job.job_file import stored_job
 from millpond.specs.job.job_ids import split_member
+from millpond.specs.job.job_spec import stored_job
 
 
 class Arrays:

@@ -15,7 +15,7 @@ from millpond.model.errors import ConflictError
 from millpond.specs.api.jobs import JobInfo
 from millpond.specs.job.arrays import MOST_MEMBERS
 from millpond.specs.job.changes import FieldEdit
-from millpond.specs.job.job_file import read_jobs
+from millpond.specs.job.job_spec import read_jobs
 from millpond.specs.job.members import only_members
 
 

@@ -12,7 +12,7 @@ from millpond.client.sdk import Client
 from millpond.client.sdk.resources.services import named
 from millpond.model.errors import InvalidInputError
 from millpond.specs.api.services import FieldChange
-from millpond.specs.job.job_file import JobSpec
+from millpond.specs.job.job_spec import JobSpec
 
 _LONGEST = 60
 

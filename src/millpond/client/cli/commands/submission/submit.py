@@ -14,7 +14,7 @@ from millpond.client.cli.connection import asks_server, connect
 from millpond.client.cli.error_output import say
 from millpond.model.errors import InvalidInputError, UnavailableError
 from millpond.specs.job.changes import FieldEdit
-from millpond.specs.job.job_file import JobSpec, read_jobs
+from millpond.specs.job.job_spec import JobSpec, read_jobs
 
 if TYPE_CHECKING:
     from millpond.client.sdk import Client

@@ -14,7 +14,7 @@ from millpond.client.sdk.environment import carried_environment
 from millpond.client.sdk.transport.discovery import is_on_this_machine
 from millpond.model.errors import UnavailableError
 from millpond.specs.job.changes import FieldEdit
-from millpond.specs.job.job_file import JobSpec
+from millpond.specs.job.job_spec import JobSpec
 from millpond.specs.job.template_environments import waiting_for
 from millpond.specs.job.templates import Template, TemplateNeed
 

@@ -1,0 +1,174 @@
+"""Job files are read and checked: from text or data to the scheduler's ``Job`` and the engine's ``Launch``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path as FilePath
+from typing import Any
+
+from millpond.model import workloads
+from millpond.model.errors import InvalidInputError
+from millpond.model.sharing import ShareClass
+from millpond.model.workloads import Job
+from millpond.specs.errors import Problem, SpecError
+from millpond.specs.job import legacy_json
+from millpond.specs.job.arrays import Members
+from millpond.specs.job.changes import FieldEdit
+from millpond.specs.job.cross_checks import cross_faults
+from millpond.specs.job.job_file import JobFile
+from millpond.specs.job.members import members_of, unfilled
+from millpond.specs.job.mounts import DATASET_PREFIX
+from millpond.specs.job.to_model import build_checkpoint, build_job, share_class_of
+from millpond.specs.source_positions import Located, Path, read_documents
+from millpond.specs.validation import STORED, same_path, validate
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """How to start the tasks, of which the scheduler knows nothing.
+
+    Attributes:
+        commands: by role; text is a shell line, a tuple a program with its arguments.
+        workdir: absolute; empty: a fresh folder of the job's own.
+    """
+
+    commands: dict[str, str | tuple[str, ...]]
+    workdir: str
+    env: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class JobSpec:
+    """A checked job file.
+
+    Attributes:
+        document: the file as plain data, as a client sends it; ``workdir`` in it is absolute.
+        job: for the scheduler, under no id of its own yet.
+        warnings: what was accepted and has no effect here.
+    """
+
+    document: dict[str, Any]
+    file: JobFile
+    job: Job
+    warnings: tuple[str, ...] = ()
+
+    def to_job(self, job_id: str, user: str = "") -> Job:
+        """The job for the scheduler."""
+        return replace(self.job, id=job_id, user=user)
+
+    def in_queue(self, queue: str) -> JobSpec:
+        """As if its file named this queue, which is there; nothing is checked again."""
+        document, file = {**self.document, "queue": queue}, self.file.model_copy(update={"queue": queue})
+        return replace(self, document=document, file=file, job=replace(self.job, queue=queue))
+
+    @property
+    def checkpoint(self) -> workloads.Checkpoint:
+        """How it is told to save its work."""
+        return build_checkpoint(self.file.checkpoint)
+
+    @property
+    def share_class(self) -> ShareClass:
+        """Who goes first where it shares a card."""
+        return share_class_of(self.file)
+
+    @property
+    def members(self) -> Members | None:
+        """The members of the array or sweep that it asks for; None when it is one job."""
+        return members_of(self.file)
+
+    @property
+    def launch(self) -> Launch:
+        """What the engine needs to start its tasks."""
+        commands = {role.name: role.command for role in self.file.all_roles() if role.command is not None}
+        return Launch(commands, self.file.workdir or "", dict(self.file.env))
+
+
+def read_jobs(
+    text: str, source: str = "", base: FilePath | None = None, changes: Sequence[FieldEdit] = ()
+) -> list[JobSpec]:
+    """All jobs of a YAML or JSON text, in Millpond's or in the older flat form.
+
+    Args:
+        source: the file's name, for messages.
+        base: folder that a relative ``workdir`` (default: ``.``), ``data`` or ``output`` refers to; None leaves them
+            as written.
+        changes: made to each of them before it is checked.
+
+    Raises:
+        SpecError: with every fault of every document.
+    """
+    jobs: list[JobSpec] = []
+    problems: list[Problem] = []
+    for located in read_documents(text, source):
+        try:
+            jobs.append(read_job(located, base, changes))
+        except SpecError as error:
+            problems.extend(error.problems)
+    if problems:
+        raise SpecError(problems)
+    return jobs
+
+
+def read_job(located: Located, base: FilePath | None = None, changes: Sequence[FieldEdit] = ()) -> JobSpec:
+    """One job of a text that was read already; ``base`` and ``changes`` as in ``read_jobs``.
+
+    Raises:
+        SpecError: with every fault found.
+    """
+    for change in changes:
+        change.apply(located)
+    return _read_one(located, base)
+
+
+def check_job(document: Any, base: FilePath | None = None) -> JobSpec:
+    """A job from plain data (the body of a request, a command line), checked like a file.
+
+    Raises:
+        SpecError: with every fault found; lines and columns are 0.
+    """
+    return _read_one(Located(document), base)
+
+
+def stored_job(document: Any) -> JobSpec:
+    """A job that was accepted before, perhaps by an earlier version, which took lengths of time without a unit.
+
+    Raises:
+        SpecError: with every fault found.
+    """
+    return _read_one(Located(document), None, STORED)
+
+
+def _read_one(located: Located, base: FilePath | None, context: object = None) -> JobSpec:
+    warnings: tuple[str, ...] = ()
+    written: Callable[[Path], Path] = same_path
+    if legacy_json.is_flat(located.value):
+        document, warnings = legacy_json.translate(located)
+        located = Located(document, located.source, located.values, located.keys, located.sources)
+        written = legacy_json.written
+    if isinstance(located.value, dict) and base is not None:
+        located.value = {"workdir": ".", **located.value}
+        _make_absolute(located.value, base)
+    file = validate(JobFile, located, written, context)
+    if problems := cross_faults(file, located, written):
+        raise SpecError(problems)
+    try:
+        job = build_job(file, "check", "")
+    except InvalidInputError as error:
+        raise SpecError([located.problem((), error.cause, error.remedy)]) from error
+    return JobSpec(located.value, file, job, (*warnings, *unfilled(file)))
+
+
+def _make_absolute(document: dict[str, Any], base: FilePath) -> None:
+    """Relative paths refer to the job file's folder; what is no path is left for the checks to find."""
+
+    def absolute(value: Any) -> Any:
+        if not isinstance(value, str) or not value or value.startswith(DATASET_PREFIX):
+            return value
+        return str(base.absolute().joinpath(FilePath(value).expanduser()))
+
+    for name in ("workdir", "output"):
+        if name in document:
+            document[name] = absolute(document[name])
+    if isinstance(document.get("data"), dict):
+        document["data"] = {name: absolute(value) for name, value in document["data"].items()}
