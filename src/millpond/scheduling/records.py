@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from millpond.model.decisions import Placement, SuspendMode
@@ -58,6 +58,7 @@ class Migration:
                 return f"stayed on {self.source}, as it could not be {how} to {self.target}: {self.reason}"
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class TaskRecord:
     """One task of a job.
 
@@ -69,25 +70,19 @@ class TaskRecord:
         kept_until: it has failed for good, and its place is kept up to this instant; None: that is not so.
     """
 
-    __slots__ = (
-        "detail", "device_failed", "exit_code", "holding", "kept_until", "number", "outcome", "placement", "role",
-        "role_index", "state", "surplus", "vacating",
-    )  # fmt: skip
-
-    def __init__(self, number: int, role: str, role_index: int) -> None:
-        self.number = number
-        self.role = role
-        self.role_index = role_index
-        self.state = TaskState.QUEUED
-        self.placement: Placement | None = None
-        self.holding: Holding | None = None
-        self.vacating: Holding | None = None
-        self.outcome: Outcome | None = None
-        self.exit_code: int | None = None
-        self.detail = ""
-        self.surplus = False
-        self.device_failed = False
-        self.kept_until: float | None = None
+    number: int
+    role: str
+    role_index: int
+    state: TaskState = TaskState.QUEUED
+    placement: Placement | None = None
+    holding: Holding | None = None
+    vacating: Holding | None = None
+    outcome: Outcome | None = None
+    exit_code: int | None = None
+    detail: str = ""
+    surplus: bool = False
+    device_failed: bool = False
+    kept_until: float | None = None
 
     def dismiss(self) -> None:
         """It waits and is not missed: the job is done without it."""
@@ -99,6 +94,7 @@ class TaskRecord:
         self.state = advance(self.state, trigger)
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class JobRecord:
     """One job and all its runs.
 
@@ -134,100 +130,58 @@ class JobRecord:
         scaled_to_zero: why a service has no tasks and stands in no line; empty while it is wanted.
     """
 
-    __slots__ = (
-        "amount",
-        "attained_before_s",
-        "attained_s",
-        "attempt",
-        "bins_outlived",
-        "cautious_s",
-        "debt_s",
-        "demand",
-        "displaces_above",
-        "elastic",
-        "ended_at",
-        "expected_s",
-        "failed_starts",
-        "failures",
-        "first_started_at",
-        "gpu_milli",
-        "id",
-        "job",
-        "key",
-        "leave_s",
-        "line",
-        "migration",
-        "out_of_memory_failures",
-        "preemptions",
-        "queue",
-        "ready_at",
-        "rekey_at",
-        "requeued_at",
-        "retry_at",
-        "return_s",
-        "scaled_to_zero",
-        "sequence",
-        "size_class",
-        "slot",
-        "started_at",
-        "state",
-        "stop_cause",
-        "stop_trigger",
-        "submitted_at",
-        "suspend_mode",
-        "suspend_refused",
-        "suspend_requester",
-        "suspended_at",
-        "suspended_by",
-        "suspended_why",
-        "tasks",
-    )  # fmt: skip
+    job: Job
+    demand: RequestClass
+    sequence: int
+    submitted_at: float
+    id: str = field(init=False)
+    queue: str = field(init=False)
+    gpu_milli: int = field(init=False)
+    elastic: bool = field(init=False)
+    amount: Amount = field(init=False)
+    requeued_at: float = field(init=False)
+    attempt: int = 0
+    state: JobState = JobState.QUEUED
+    first_started_at: float | None = None
+    started_at: float | None = None
+    ended_at: float | None = None
+    attained_s: float = 0.0
+    attained_before_s: float = 0.0
+    failed_starts: int = 0
+    debt_s: float = 0.0
+    expected_s: float | None = None
+    cautious_s: float | None = None
+    preemptions: int = 0
+    failures: int = 0
+    out_of_memory_failures: int = 0
+    retry_at: float = 0.0
+    key: tuple[float, ...] = ()
+    displaces_above: float = float("inf")
+    line: tuple[object, ...] = ()
+    rekey_at: float = 0.0
+    slot: int = -1
+    bins_outlived: int = 0
+    size_class: int = 0
+    stop_trigger: Trigger | None = None
+    stop_cause: Cause | None = None
+    suspended_at: float = 0.0
+    suspended_by: str = ""
+    suspended_why: Cause | None = None
+    suspend_mode: SuspendMode = SuspendMode.FREEZE
+    suspend_requester: str = ""
+    ready_at: float = 0.0
+    leave_s: float = 0.0
+    return_s: float = 0.0
+    migration: Migration | None = None
+    suspend_refused: bool = False
+    scaled_to_zero: str = ""
+    tasks: list[TaskRecord] = field(default_factory=list)
 
-    def __init__(self, job: Job, demand: RequestClass, sequence: int, submitted_at: float) -> None:
-        self.job = job
-        self.demand = demand
-        self.id = job.id
-        self.queue = job.queue
-        self.gpu_milli = demand.gpu_milli
-        self.elastic = demand.elastic
-        self.amount = demand.amount
-        self.sequence = sequence
-        self.submitted_at = self.requeued_at = submitted_at
-        self.attempt = 0
-        self.state = JobState.QUEUED
-        self.first_started_at: float | None = None
-        self.started_at: float | None = None
-        self.ended_at: float | None = None
-        self.attained_s = 0.0
-        self.attained_before_s = 0.0
-        self.failed_starts = 0
-        self.debt_s = 0.0
-        self.expected_s: float | None = None
-        self.cautious_s: float | None = None
-        self.preemptions = 0
-        self.failures = 0
-        self.out_of_memory_failures = 0
-        self.retry_at = 0.0
-        self.key: tuple[float, ...] = ()
-        self.displaces_above = float("inf")
-        self.line: tuple[object, ...] = ()
-        self.rekey_at = 0.0
-        self.slot = -1
-        self.bins_outlived = 0
-        self.size_class = 0
-        self.stop_trigger: Trigger | None = None
-        self.stop_cause: Cause | None = None
-        self.suspended_at = 0.0
-        self.suspended_by = ""
-        self.suspended_why: Cause | None = None
-        self.suspend_mode = SuspendMode.FREEZE
-        self.suspend_requester = ""
-        self.ready_at = 0.0
-        self.leave_s = self.return_s = 0.0
-        self.migration: Migration | None = None
-        self.suspend_refused = False
-        self.scaled_to_zero = ""
-        self.tasks: list[TaskRecord] = []
+    def __post_init__(self) -> None:
+        job, demand = self.job, self.demand
+        self.id, self.queue = job.id, job.queue
+        self.gpu_milli, self.elastic, self.amount = demand.gpu_milli, demand.elastic, demand.amount
+        self.requeued_at = self.submitted_at
         for index, role in enumerate(job.roles):
             for _ in range(role.desired):
                 self.tasks.append(TaskRecord(len(self.tasks), role.name, index))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
+from dataclasses import fields
 from operator import itemgetter
 from typing import Any
 
@@ -221,11 +222,15 @@ def _heap(by_instant: Sequence[tuple[float, str]], state: State) -> list[tuple[f
     return heap
 
 
-_RECORD_FIELDS = (
-    "sequence", "submitted_at", "requeued_at", "attempt", "first_started_at", "started_at", "ended_at", "attained_s",
-    "attained_before_s", "failed_starts", "debt_s", "bins_outlived", "expected_s", "cautious_s", "preemptions",
-    "failures", "out_of_memory_failures", "size_class", "suspended_at", "suspended_by", "rekey_at",
-)  # fmt: skip
+_MADE_ANEW = {"demand", "id", "queue", "gpu_milli", "elastic", "amount", "state", "line", "slot"}
+"""Fields of a job's record that follow from others."""
+_CONVERTED = {
+    "job", "tasks", "key", "displaces_above", "suspended_why", "suspend_mode", "ready_at", "suspend_refused", "leave_s",
+    "return_s", "migration", "stop_trigger", "stop_cause",
+}  # fmt: skip
+"""Fields that ``_record_plain`` and ``_record`` write and read one by one."""
+_RECORD_FIELDS = tuple(each.name for each in fields(JobRecord) if each.name not in _MADE_ANEW | _CONVERTED)
+"""All others: they are JSON as they are."""
 
 
 def _record_plain(state: State, record: JobRecord) -> dict[str, Any]:
@@ -233,9 +238,6 @@ def _record_plain(state: State, record: JobRecord) -> dict[str, Any]:
     if record.slot >= 0:
         plain["bins_outlived"] = int(state.roster.slots[SLOT_BIN, record.slot])
     plain["job"] = to_plain(record.job)
-    plain["scaled_to_zero"] = record.scaled_to_zero
-    plain["retry_at"] = record.retry_at
-    plain["suspend_requester"] = record.suspend_requester
     plain["suspended"] = [
         to_plain(record.suspended_why),
         record.suspend_mode.value,
@@ -279,9 +281,6 @@ def _record(state: State, plain: dict[str, Any]) -> JobRecord:
     record = state.new_record(from_plain(plain["job"]), plain["sequence"], plain["submitted_at"])
     for name in _RECORD_FIELDS:
         setattr(record, name, plain[name])
-    record.retry_at = plain["retry_at"]
-    record.scaled_to_zero = plain["scaled_to_zero"]
-    record.suspend_requester = plain["suspend_requester"]
     why, mode, record.ready_at, record.suspend_refused = plain["suspended"]
     record.leave_s, record.return_s = plain["switching_s"]
     record.suspended_why, record.suspend_mode = Cause(why) if why else None, SuspendMode(mode)
