@@ -7,9 +7,7 @@ starts, so that a server that died between the two changes nothing.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
-from typing import TypeVar
 
 from millpond.model.errors import InvalidInputError
 from millpond.model.events import Event, LimitChanged, QueueChanged
@@ -18,11 +16,8 @@ from millpond.server.auth.accounts import Accounts
 from millpond.server.auth.records import Group, User
 from millpond.server.runtime.core import Core
 from millpond.server.runtime.loop import Loop
+from millpond.server.runtime.queries import CoreQueries
 from millpond.server.startup.isolation import Isolation
-
-T = TypeVar("T")
-
-ANSWER_WITHIN_S = 30.0
 
 
 class Tenants:
@@ -36,6 +31,7 @@ class Tenants:
         self._accounts = accounts
         self._isolation = isolation
         self._loop = loop
+        self._queries = CoreQueries(loop)
         self._clock = clock
 
     def events(self, core: Core) -> list[Event]:
@@ -53,20 +49,19 @@ class Tenants:
         Raises:
             InvalidInputError: it has queues below it, or is the root.
         """
-        await self._ask(lambda core: _check(core, queue))
+        await self._queries.query(lambda core: _check(core, queue))
 
     async def changed_group(self, group: Group) -> None:
         """A group is new, or has other limits."""
-        self._loop.notify(await self._ask(lambda core: self._of_group(core, group)))
-        await self._ask(lambda core: None)
+        self._loop.notify(await self._queries.query(lambda core: self._of_group(core, group)))
+        await self._queries.query(lambda core: None)
 
     async def changed_user(self, user: User) -> None:
         """A user is new, or has other limits, or was disabled or enabled."""
-        self._loop.notify(await self._ask(lambda core: [*self._of_user(core, user), *self._isolation.events(core)]))
-        await self._ask(lambda core: None)
-
-    async def _ask(self, question: Callable[[Core], T]) -> T:
-        return await asyncio.wait_for(asyncio.wrap_future(self._loop.query(question)), ANSWER_WITHIN_S)
+        self._loop.notify(
+            await self._queries.query(lambda core: [*self._of_user(core, user), *self._isolation.events(core)])
+        )
+        await self._queries.query(lambda core: None)
 
     def _of_group(self, core: Core, group: Group) -> list[Event]:
         limits = group.limits
