@@ -13,8 +13,7 @@ from millpond.model.errors import ConflictError
 from millpond.node.task.input_ring import ROOM_BYTES, InputRing
 from millpond.node.task.records import TaskFiles, TaskId
 from millpond.server.jobs import task_inputs
-from millpond.server.jobs.input_watch import InputWatch
-from millpond.server.jobs.task_inputs import SILENT_S, InputPiece, TaskInputs
+from millpond.server.jobs.task_inputs import SILENT_S, InputPiece, TaskInputs, end_silent
 from millpond.server.views.job_cache import JobCache
 from millpond.specs.api.job_requests import InputInfo
 from millpond.specs.api.jobs import JobInfo, TaskInfo
@@ -110,13 +109,11 @@ def test_the_history_of_a_job_tells_that_its_input_was_ended(scene: Scene) -> No
     job_cache, told = JobCache(), []
     assert scene.live is not None
     job_cache.put(scene.live)
-    watch = InputWatch(
-        SimpleNamespace(job_cache=job_cache, note=lambda job, text: told.append((job, text))), scene.inputs
-    )  # type: ignore[arg-type]
+    loop = SimpleNamespace(job_cache=job_cache, note=lambda job, text: told.append((job, text)))
     InputRing.create(scene.path).close()
-    watch.look()
+    end_silent(loop, scene.inputs)  # type: ignore[arg-type]
     scene.now += SILENT_S
-    watch.look()
+    end_silent(loop, scene.inputs)  # type: ignore[arg-type]
     assert told == [("j", "its standard input was ended: its sender was not heard of for 10m")]
 
 

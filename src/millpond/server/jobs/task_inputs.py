@@ -3,6 +3,10 @@
 A piece that is repeated, as its answer was lost, is taken once. A task that reads slowly makes the request wait for a
 while, and its client with it. How far a task's input is stands in a file that outlives the server
 (``node.task.input_ring``).
+
+Input whose sender is gone is ended: else a task that reads it would wait, and hold its cards, for ever. A client that
+is cut off looks for its server for two minutes, and then goes on where it was, so a sender that has been silent for
+much longer (``SILENT_S``) does not come back.
 """
 
 from __future__ import annotations
@@ -16,17 +20,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from millpond.model.amounts import seconds_text
 from millpond.model.errors import ConflictError, UnavailableError
 from millpond.model.states import JobState
 from millpond.node.task import runner
 from millpond.node.task.input_ring import InputRing
 from millpond.node.task.records import TaskFiles, TaskId, read_record
+from millpond.server.runtime.loop import Loop
 from millpond.specs.api.job_requests import InputInfo
 from millpond.specs.api.jobs import JobInfo
 
 WAIT_S: Final = 5.0
 SILENT_S: Final = 600.0
 """A sender that has not been heard of for so long is gone: five times as long as clients look for a lost server."""
+LOOK_EVERY_S: Final = 30.0
+"""Between two calls of ``end_silent``."""
 _FIRST_LOOK_S: Final = 0.005
 _LONGEST_LOOK_S: Final = 0.2
 
@@ -156,3 +164,14 @@ class TaskInputs:
         if job.state in (JobState.QUEUED, JobState.STARTING):
             return ConflictError(f"job {job.id} has not started", "send its input when it runs")
         return ConflictError(f"job {job.id} reads no standard input", "submit it with `stdin: true`")
+
+
+def end_silent(loop: Loop, inputs: TaskInputs) -> None:
+    """End the standard input of jobs whose sender is gone, and note it in their histories.
+
+    Raises:
+        OSError: what is known of a task's input cannot be read or written.
+    """
+    for job in inputs.end_silent(loop.job_cache.newest_first()):
+        text = f"its standard input was ended: its sender was not heard of for {seconds_text(SILENT_S)}"
+        loop.note(job, text)

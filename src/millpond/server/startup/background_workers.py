@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Protocol
 
+from millpond.node.host.periodic_worker import PeriodicWorker
+from millpond.server.jobs import task_inputs
 from millpond.server.jobs.idle_jobs import IdleWatch, cpu_s_of
-from millpond.server.jobs.input_watch import InputWatch
 from millpond.server.jobs.sweeps.sweep_watch import SweepWatch
 from millpond.server.monitoring.power.enforcement import Policy, PowerEnforcer
 from millpond.server.monitoring.telemetry.sampling import Telemetry
@@ -33,7 +35,7 @@ class BackgroundWorker(Protocol):
     def start(self) -> None:
         """Begin."""
 
-    def close(self) -> None:
+    def close(self) -> object:
         """End; the next server goes on with what is under way."""
 
 
@@ -100,8 +102,9 @@ def _of_work(current: Current, base: CoreComponents, service: Service) -> list[B
     sizing = Sizing(components.loop, front.balancer, wall_clock)
     scaler = Autoscaler(components.loop, sizing, components.job_files.file_of, front.meter, use_milli, wall_clock)
     scaler.is_spoken_for = service.rollouts.speaks_for
+    end_silent = partial(task_inputs.end_silent, components.loop, service.inputs)
     return [
-        InputWatch(components.loop, service.inputs),
+        PeriodicWorker("input-watch", end_silent, task_inputs.LOOK_EVERY_S, "standard input cannot be looked after"),
         IdleWatch(components.loop, service.activity, components.state_dir, current.config.dev, wall_clock, cpu_s_of),
         scaler,
         service.rollouts,
