@@ -113,6 +113,12 @@ def procfs_self() -> dict:
         "boot_id": procfs.boot_id(),
         "supervisor_pid": own,
         "supervisor_start": procfs.start_ticks(own),
+        "groups": [],
+        "cpus": [],
+        "grants": [],
+        "share_class": "normal",
+        "held_by": "",
+        "escapes": "report",
     }
 
 
