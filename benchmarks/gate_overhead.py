@@ -114,12 +114,12 @@ def _pauses_ms(cards: Cards) -> list[float]:
             time.sleep(0.05)
             launches = cards.driver.launches_of(busy.pid)
             began = last = time.monotonic()
-            slices[0].region.pause()
+            slices[0].region.set(paused=True)
             while (now := time.monotonic()) < began + 0.1:
                 if (seen := cards.driver.launches_of(busy.pid)) != launches:
                     launches, last = seen, now
             found.append((last - began) * 1000)
-            slices[0].region.resume()
+            slices[0].region.set(paused=False)
     return found
 
 

@@ -2,11 +2,11 @@
 
     python benchmarks/sharing_walk.py --walks 10000
 
-Each walk takes the node's own code (steward, arbiter, ledger, reconciler, checkpoint mover) through some dozen steps on
-a pretended node (``fake_device``): tasks of all classes start, are frozen, swapped, resumed and migrated to other
-devices, use more and less memory, start processes, end, are killed while they are moved; strangers take memory; the
-driver hangs, fails, refuses maps and has no room; the agent is killed in the middle of a call and its successor takes
-over. After each step
+Each walk takes the node's own code (residency manager, arbiter, ledger, reconciler, checkpoint mover) through some
+dozen steps on a pretended node (``fake_device``): tasks of all classes start, are frozen, swapped, resumed and
+migrated to other devices, use more and less memory, start processes, end, are killed while they are moved; strangers
+take memory; the driver hangs, fails, refuses maps and has no room; the agent is killed in the middle of a call and its
+successor takes over. After each step
 
 - the node's books say of every task what the devices and its processes say, and on which devices it is,
 - nobody who ended is in the books, and nobody is halted or on the host whom nobody wants there,
@@ -110,7 +110,7 @@ class Walk:
         devices = {f"gpu-{number}": _CARD_MIB for number in range(self.random.randint(1, 3))}
         self.node = FakeNode(devices, self.random, self.faults)
         self.host_mib = self.random.choice([0, _CARD_MIB, 4 * _CARD_MIB])
-        self.residency = self._new_steward()
+        self.residency = self._new_residency()
 
     def step(self) -> None:
         """Something happens; then everything must be in order."""
@@ -263,7 +263,7 @@ class Walk:
 
     # ---- the agent and the core -------------------------------------------------------------------------------------
 
-    def _new_steward(self) -> ResidencyManager:
+    def _new_residency(self) -> ResidencyManager:
         ledger = Ledger(self.node.capacity_mib, {_NODE: self.host_mib})
         checkpoints = CheckpointMover(self.node, self.node, lambda task: 0, self.node.clock)
         mover = VendorMover(self.node, checkpoints, lambda task: "nvidia")
@@ -284,7 +284,7 @@ class Walk:
     def _take_over(self, about: TaskId | None) -> None:
         for _ in range(_MOST_LIVES):
             self.counts["lives"] += 1
-            self.residency = self._new_steward()
+            self.residency = self._new_residency()
             living = [self._as_recorded(task) for task in self.expected]
             try:
                 self.residency.recover(living, lambda task: task == about, DEADLINE_S)

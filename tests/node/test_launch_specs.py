@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from millpond.model.decisions import Placement
 from millpond.model.errors import InvalidInputError
 from millpond.model.sharing import SliceHold
 from millpond.node.sandbox.sandbox import Sandbox
+from millpond.node.sharing.backend import TaskEnv
 from millpond.node.task.launch import LaunchSpec, base_environment
 from millpond.node.task.records import TaskId
 from millpond.node.task.start_plan import TaskStartPlan
@@ -56,7 +58,7 @@ def test_a_task_under_mps_meets_its_daemon_in_the_machines_shared_memory(
     tmp_path: Path, held_by: SliceHold, own: bool
 ) -> None:
     task = TaskId("j", 1, 0)
-    start = TaskStart(task, "worker", "n", 1, (), {"PATH": "/usr/bin:/bin"}, held_by=held_by)
+    start = TaskStart(task, 1, Placement(0, "worker", "n"), {"PATH": "/usr/bin:/bin"}, TaskEnv(held_by))
     launch = LaunchSpec("work", Path("/usr"), own_shared_memory=True)
     plan = plan_start(tmp_path, start, launch, Sandbox("bwrap", ()))
     assert plan.wrapped is not None

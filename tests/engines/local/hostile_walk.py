@@ -17,6 +17,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
 
+from millpond.model.decisions import Placement
 from millpond.model.errors import InvalidInputError
 from millpond.node.host.identities import HOMES, numbered
 from millpond.node.sandbox.detection import SandboxMode, find_sandbox
@@ -132,7 +133,7 @@ class World:
             (case.program, "-c", "true"), workdir, workspace=workspace, identity=self.identity, account=account
         )
         env = {"PATH": "/usr/bin:/bin", **case.env}
-        plan = plan_start(self.state, TaskStart(task, "worker", "n", 1, (), env), launch, self.sandbox)
+        plan = plan_start(self.state, TaskStart(task, 1, Placement(0, "worker", "n"), env), launch, self.sandbox)
         told = self._run(plan, files, case)
         self.walked += "walked" in told.splitlines()
         found = [line for line in told.splitlines() if line.startswith("read ")]

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hostile_walk import CANARY, World, as_account, walk
 
+from millpond.model.decisions import Placement
 from millpond.node.sandbox.detection import SandboxMode, find_sandbox, trouble_with_identities
 from millpond.node.sandbox.sandbox import Sandbox
 from millpond.node.task.launch import LaunchSpec
@@ -108,7 +109,7 @@ def test_a_link_that_is_put_in_place_of_a_folder_after_its_check_shows_nothing(f
     launch = LaunchSpec(
         f"cat {named}/token > {report}", named if what == "workdir" else Path("/usr"), workspace=workspace
     )
-    plan = plan_start(world.state, TaskStart(task, "worker", "n", 1, (), env), launch, world.sandbox)
+    plan = plan_start(world.state, TaskStart(task, 1, Placement(0, "worker", "n"), env), launch, world.sandbox)
     named.rmdir()
     named.symlink_to(world.state)
     assert CANARY not in world.run(plan, files)

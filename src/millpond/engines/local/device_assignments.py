@@ -1,4 +1,4 @@
-"""On which devices this engine's tasks belong, on disk, in memory, and to what holds them (``sharing.homes.Homes``)."""
+"""The devices on which this engine's tasks belong: on disk, in memory, and for what holds them to their slices."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ class TaskAssignments:
     environment: Callable[[Sequence[str]], Mapping[str, str]]
 
     def of(self, task: TaskId) -> tuple[Grant, ...]:
-        """See ``Homes``."""
+        """See ``DeviceAssignments``."""
         live = self.live.get(task)
         return () if live is None else live.record.grants
 
     def move(self, task: TaskId, grants: Sequence[Grant], left: Sequence[str]) -> None:
-        """See ``Homes``. What holds it follows first: the next engine finds out itself whether it has."""
+        """See ``DeviceAssignments``. What holds it follows first: the next engine finds out itself whether it has."""
         self.slices.move(task, grants)
         self._note(task, grants, left)
 
     def arrived(self, task: TaskId) -> None:
-        """See ``Homes``."""
+        """See ``DeviceAssignments``."""
         live = self.live.get(task)
         if live is not None and live.record.left:
             self._note(task, live.record.grants, ())

@@ -19,10 +19,9 @@ from millpond.model.confinement import Confinement, loosest
 from millpond.model.decisions import Decision, Placement, Start
 from millpond.model.devices import Device
 from millpond.model.errors import UnavailableError
-from millpond.model.sharing import SliceHold
 from millpond.node.host.machine import Machine
 from millpond.node.sandbox.sandbox import Sandbox
-from millpond.node.sharing.backend import TaskEnv
+from millpond.node.sharing.backend import UNSLICED, TaskEnv
 from millpond.node.task import runner
 from millpond.node.task.forkserver_client import ForkserverClient
 from millpond.node.task.launch import LaunchSpec, ListenMode
@@ -33,7 +32,6 @@ from millpond.specs.job.job_ids import service_of
 from millpond.specs.job.serving import base_path
 
 _CRASHED = Refusal("the task's supervisor did not come up; see supervisors.log in the state directory", True)
-_UNSLICED = TaskEnv(SliceHold.UNKNOWN)
 _KILLED = Refusal("the task's supervisor was killed while it started", True)
 
 
@@ -152,7 +150,7 @@ class PendingStart:
         self._port = meeting.port
         for task, placed in self.tasks.items():
             try:
-                start = self._task_start(task, placed, meeting, envs.get(task, _UNSLICED))
+                start = self._task_start(task, placed, meeting, envs.get(task, UNSLICED))
                 plan = plan_start(self._site.state_dir, start, self._launch, self._site.sandbox)
                 record = TaskFiles.of(self._site.state_dir, task).record
                 spawned = runner.spawn(self._site.forkserver, self._site.state_dir, record, plan)
@@ -168,7 +166,7 @@ class PendingStart:
             self._on_answer(self)
 
     def _task_start(self, task: TaskId, placed: Placement, meeting: Rendezvous, sliced: TaskEnv) -> TaskStart:
-        devices = tuple(self._devices[grant.device] for grant in placed.grants)
+        devices = [self._devices[grant.device] for grant in placed.grants]
         env = {
             **self._launch.inherited,
             **self._launch.env,
@@ -181,7 +179,6 @@ class PendingStart:
             "MILLPOND_NODE": placed.node,
             "MILLPOND_NETWORK": "private" if meeting.private else "host",
         }
-        uuids = tuple(device.uuid for device in devices)
         port, key = self.ports.get(task.task), ""
         if port is not None:
             key = secrets.token_urlsafe(24)
@@ -193,18 +190,13 @@ class PendingStart:
             env["LD_PRELOAD"] = os.pathsep.join(filter(None, (sliced.preload, env.get("LD_PRELOAD", ""))))
         return TaskStart(
             task,
-            placed.role,
-            placed.node,
             self.decision.id,
-            uuids,
+            placed,
             env,
+            sliced,
             self._limits(task, placed.role),
             port,
             key,
-            placed.grants,
-            sliced.hold,
-            sliced.reason,
-            sliced.mounts,
             self._site.server,
             meeting.private,
         )

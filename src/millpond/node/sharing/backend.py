@@ -83,6 +83,10 @@ class TaskEnv:
     mounts: tuple[Mount, ...] = ()
 
 
+UNSLICED = TaskEnv(SliceHold.UNKNOWN)
+"""Of a task that has no slices."""
+
+
 @dataclass(frozen=True, slots=True)
 class SliceUsage:
     """What a slice uses, as its hold counts it; None is unknown.

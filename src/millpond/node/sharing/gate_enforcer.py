@@ -16,7 +16,7 @@ from millpond.model.errors import MillpondError, UnavailableError
 from millpond.model.sharing import ShareClass, SliceHold
 from millpond.node.sandbox.sandbox import Mount
 from millpond.node.sharing.backend import Capability, Owner, SliceUsage, TaskEnv
-from millpond.node.sharing.gate.building import environment, library
+from millpond.node.sharing.gate.building import library
 from millpond.node.sharing.gate.region import CONTROL, SHARED, USAGE, GateRegion, GateSettings, GateUsage
 from millpond.node.task.records import TaskId
 
@@ -48,7 +48,7 @@ class GateEnforcer:
         self._tampered: set[TaskId] = set()
 
     def probe(self) -> Capability:
-        """See ``Hold``."""
+        """See ``SliceEnforcer``."""
         try:
             library(self._cache)
         except MillpondError as error:
@@ -58,7 +58,7 @@ class GateEnforcer:
     def prepare(
         self, task: TaskId, folder: Path, grants: Sequence[Grant], share_class: ShareClass, owner: Owner | None
     ) -> TaskEnv:
-        """See ``Hold``."""
+        """See ``SliceEnforcer``."""
         if len(grants) != 1:
             raise UnavailableError(
                 f"the gate holds a slice of one card, not of {len(grants)}", "ask for one slice, or for whole cards"
@@ -73,11 +73,10 @@ class GateEnforcer:
             Mount(folder / USAGE, writable=True),
             Mount(folder / SHARED, writable=True),
         )
-        env = environment(built, folder)
-        return TaskEnv(self.kind, "", {"MILLPOND_GATE": env["MILLPOND_GATE"]}, str(built), mounts)
+        return TaskEnv(self.kind, "", {"MILLPOND_GATE": str(folder)}, str(built), mounts)
 
     def adopt(self, task: TaskId, folder: Path, devices: Sequence[str]) -> bool:
-        """See ``Hold``."""
+        """See ``SliceEnforcer``."""
         region = GateRegion.open(folder, self._cards)
         if region is None:
             return False
@@ -88,14 +87,14 @@ class GateEnforcer:
         return True
 
     def hold_launches(self, task: TaskId, held: bool) -> None:
-        """See ``Hold``."""
+        """See ``SliceEnforcer``."""
         with self._guard:
             region = self._regions.get(task)
             if region is not None and region.settings.paused is not held:
                 region.set(paused=held)
 
     def usage(self, task: TaskId) -> SliceUsage | None:
-        """See ``Hold``."""
+        """See ``SliceEnforcer``."""
         with self._guard:
             region = self._regions.get(task)
             if region is None:
@@ -106,22 +105,22 @@ class GateEnforcer:
             return _usage(region.usage(), task in self._tampered)
 
     def processes(self) -> list[int]:
-        """See ``Hold``. The gate lives in the task's own."""
+        """See ``SliceEnforcer``. The gate lives in the task's own."""
         return []
 
     def mates(self, task: TaskId) -> frozenset[TaskId]:
-        """See ``Hold``. Contexts are the driver's own, and a fault stays in its."""
+        """See ``SliceEnforcer``. Contexts are the driver's own, and a fault stays in its."""
         return frozenset()
 
     def move(self, task: TaskId, devices: Sequence[str]) -> None:
-        """See ``Hold``."""
+        """See ``SliceEnforcer``."""
         with self._guard:
             region = self._regions.get(task)
             if region is not None and region.settings.uuid != devices[0]:
                 region.move(self._cards / devices[0], devices[0])
 
     def release(self, task: TaskId) -> None:
-        """See ``Hold``."""
+        """See ``SliceEnforcer``."""
         with self._guard:
             self._tampered.discard(task)
             region = self._regions.pop(task, None)

@@ -73,7 +73,7 @@ class MpsEnforcer:
         self._packs: dict[str, _Pack] = {}
 
     def probe(self) -> Capability:
-        """See ``Hold``."""
+        """See ``SliceEnforcer``."""
         if shutil.which(self._program) is None:
             return Capability(False, f"{self._program} is not installed; it comes with the NVIDIA driver")
         return Capability(True)
@@ -81,7 +81,7 @@ class MpsEnforcer:
     def prepare(
         self, task: TaskId, folder: Path, grants: Sequence[Grant], share_class: ShareClass, owner: Owner | None
     ) -> TaskEnv:
-        """See ``Hold``."""
+        """See ``SliceEnforcer``."""
         if len(grants) != 1:
             raise UnavailableError(
                 f"a pack shares one card, not {len(grants)}", "ask for one slice, or for whole cards"
@@ -102,7 +102,7 @@ class MpsEnforcer:
         return TaskEnv(self.kind, env=env, mounts=(Mount(pack.folder, writable=True),))
 
     def adopt(self, task: TaskId, folder: Path, devices: Sequence[str]) -> bool:
-        """See ``Hold``."""
+        """See ``SliceEnforcer``."""
         note = read_json(folder / _NOTE)
         if note is None:
             return False
@@ -112,34 +112,34 @@ class MpsEnforcer:
         return True
 
     def hold_launches(self, task: TaskId, held: bool) -> None:
-        """See ``Hold``. The service cannot."""
+        """See ``SliceEnforcer``. The service cannot."""
 
     def usage(self, task: TaskId) -> SliceUsage | None:
-        """See ``Hold``. To the driver all of a pack's work is the service's own."""
+        """See ``SliceEnforcer``. To the driver all of a pack's work is the service's own."""
         return None
 
     def processes(self) -> list[int]:
-        """See ``Hold``."""
+        """See ``SliceEnforcer``."""
         with self._guard:
             folders = [pack.env[_PIPES] for pack in self._packs.values()]
         return [pid for folder in folders for pid in procfs.with_variable(_PIPES, folder)]
 
     def mates(self, task: TaskId) -> frozenset[TaskId]:
-        """See ``Hold``."""
+        """See ``SliceEnforcer``."""
         with self._guard:
             return frozenset(
                 mate for pack in self._packs.values() if task in pack.tasks for mate in pack.tasks - {task}
             )
 
     def move(self, task: TaskId, devices: Sequence[str]) -> None:
-        """See ``Hold``. The service is one card's, and the driver moves none of its clients."""
+        """See ``SliceEnforcer``. The service is one card's, and the driver moves none of its clients."""
         raise UnavailableError(
             "it runs under the multi-process service of its card (hold: mps), which it cannot leave",
             "end it and start it anew",
         )
 
     def release(self, task: TaskId) -> None:
-        """See ``Hold``."""
+        """See ``SliceEnforcer``."""
         with self._guard:
             for pack in list(self._packs.values()):
                 if task in pack.tasks:

@@ -34,7 +34,7 @@ class FindingMover(Mover, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ResidencyDependencies:
-    """What a steward works with."""
+    """What a residency manager works with."""
 
     ledger: Ledger
     mover: FindingMover

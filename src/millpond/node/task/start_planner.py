@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from millpond.model.decisions import Grant
+from millpond.model.decisions import Placement
 from millpond.model.sharing import SliceHold
 from millpond.node.containers.container import container_name
 from millpond.node.containers.container_launch import ContainerTask, plan_container
@@ -17,6 +17,7 @@ from millpond.node.host import memory_cgroup
 from millpond.node.host.file_rights import with_rights_of
 from millpond.node.sandbox.sandbox import Mount, Sandbox, SandboxRequest
 from millpond.node.sessions.task_socket import PROGRAM_SOCKET, door_name, door_of, folder_behind
+from millpond.node.sharing.backend import UNSLICED, TaskEnv
 from millpond.node.task.environment import LOG_VARIABLE
 from millpond.node.task.kept_place import held
 from millpond.node.task.launch import LaunchSpec, ListenMode
@@ -37,26 +38,22 @@ class TaskStart:
 
     Attributes:
         decision: the decision it follows from; the same one never starts it twice.
+        placed: its role, its node and its grants.
         env: its whole environment.
+        slices: what keeps it to its slices.
         limits: what keeps it to what it asked for.
-        port, access_key, grants, held_by, hold_reason, server: as in its record.
-        mounts: what else must be found in its sandbox or container.
+        port, access_key, server: as in its record.
         private_network: it shares a network with its gang alone, not with the machine.
     """
 
     id: TaskId
-    role: str
-    node: str
     decision: int
-    devices: tuple[str, ...]
+    placed: Placement
     env: Mapping[str, str]
+    slices: TaskEnv = UNSLICED
     limits: TaskLimits = NO_LIMITS
     port: int | None = None
     access_key: str = ""
-    grants: tuple[Grant, ...] = ()
-    held_by: SliceHold = SliceHold.UNKNOWN
-    hold_reason: str = ""
-    mounts: tuple[Mount, ...] = ()
     server: str = ""
     private_network: bool = False
 
@@ -92,7 +89,8 @@ def plan_start(state_dir: Path, start: TaskStart, launch: LaunchSpec, sandbox: S
     files.record.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     if launch.workspace is not None and launch.workspace.empty:
         make_output(files.record.parent)  # here, where it costs less than the import that the supervisor would need
-    argv, identity, workspace = launch.argv_of(start.role), launch.identity, launch.workspace
+    devices = [grant.device for grant in start.placed.grants]
+    argv, identity, workspace = launch.argv_of(start.placed.role), launch.identity, launch.workspace
     inside = held(argv, files.failure, launch.notice_signal) if launch.keep_s else argv
     socket = _socket(state_dir, start, launch, files)
     place = _place(state_dir, start, launch, files, socket)
@@ -102,16 +100,16 @@ def plan_start(state_dir: Path, start: TaskStart, launch: LaunchSpec, sandbox: S
         container_task = ContainerTask(
             name,
             start.id.job,
-            start.role,
+            start.placed.role,
             files.record,
             inside,
             place.workdir,
             place.mounts,
             place.env,
-            start.devices,
+            devices,
             launch.reads_input,
             () if launch.account is None else launch.account.hidden,
-            launch.amounts_of(start.role).processes,
+            launch.amounts_of(start.placed.role).processes,
         )
         wrapped, container = plan_container(launch.container, container_task)
     elif sandbox is not None:
@@ -121,9 +119,9 @@ def plan_start(state_dir: Path, start: TaskStart, launch: LaunchSpec, sandbox: S
             installed=with_rights_of(identity, lambda: _reachable(installed)) if identity else installed,
             identity=identity,
             account=launch.account,
-            memory_mib=launch.amounts_of(start.role).memory_mib,
+            memory_mib=launch.amounts_of(start.placed.role).memory_mib,
             # Who computes through NVIDIA's multi-process service meets it in the machine's.
-            own_shared_memory=launch.own_shared_memory and start.held_by is not SliceHold.MPS,
+            own_shared_memory=launch.own_shared_memory and start.slices.hold is not SliceHold.MPS,
         )
         wrapped = sandbox.around(inside, request)
     record = _record(start, launch) | {
@@ -163,11 +161,11 @@ def _record(start: TaskStart, launch: LaunchSpec) -> dict[str, Any]:
         "job": start.id.job,
         "attempt": start.id.attempt,
         "task": start.id.task,
-        "role": start.role,
-        "node": start.node,
+        "role": start.placed.role,
+        "node": start.placed.node,
         "decision": start.decision,
         "server": start.server,
-        "devices": list(start.devices),
+        "devices": [grant.device for grant in start.placed.grants],
         "notice_signal": launch.notice_signal,
         "saves": bool(launch.checkpoint_signal),
         "limited_by": start.limits.kind.value,
@@ -176,11 +174,11 @@ def _record(start: TaskStart, launch: LaunchSpec) -> dict[str, Any]:
         "cpus": list(start.limits.process.cpus),
         "port": start.port,
         "access_key": start.access_key,
-        "grants": [list(dataclasses.astuple(grant)) for grant in start.grants],
+        "grants": [list(dataclasses.astuple(grant)) for grant in start.placed.grants],
         "share_class": launch.share_class.value,
         "escapes": launch.slice_rules.escapes.value,
-        "held_by": start.held_by.value,
-        "hold_reason": start.hold_reason,
+        "held_by": start.slices.hold.value,
+        "hold_reason": start.slices.reason,
     }
 
 
@@ -199,7 +197,7 @@ def _place(
     if not at_home:  # where its user may have laid links; it finds its home as a whole
         # What lies in the account may be its owner's: another user's task reads there at the most.
         mounts.insert(0, Mount(workdir, writable=launch.account is None or workdir.is_relative_to(state_dir)))
-    mounts += start.mounts
+    mounts += start.slices.mounts
     if identity is not None and workdir.is_relative_to(state_dir) and not at_home:
         owned.append(workdir)
     if launch.home is not None and launch.home.is_dir():

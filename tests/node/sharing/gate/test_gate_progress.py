@@ -60,9 +60,9 @@ def test_a_slice_that_was_moved_takes_turns_with_its_new_neighbours(card: GatedC
     keep_busy(task)
     until(lambda: _is_active(card.card_folder))
     elsewhere = card.folder / "card-1"
-    task.region.pause()
+    task.region.set(paused=True)
     task.region.move(elsewhere, "GPU-of-card-1")
-    task.region.resume()
+    task.region.set(paused=False)
     until(lambda: _is_active(elsewhere))
     assert not _is_active(card.card_folder)  # its place there is free
     found = GateRegion.open(task.region.folder, card.folder)

@@ -40,13 +40,13 @@ def present(card_folder: Path) -> list[int]:
 
 def test_an_agent_that_starts_anew_finds_the_slice_as_it_was(tmp_path: Path) -> None:
     first = GateRegion.create(tmp_path / "one", tmp_path / "card", SETTINGS)
-    first.pause()
+    first.set(paused=True)
     first.detach()
     found = GateRegion.open(tmp_path / "one", tmp_path)
     assert found is not None
     assert found.settings == SETTINGS.__class__(**{**_fields(SETTINGS), "paused": True})
     assert found.verify()
-    found.resume()
+    found.set(paused=False)
     assert found.verify()
 
 
@@ -129,5 +129,5 @@ def test_a_compiler_that_fails_is_quoted(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_the_environment_keeps_what_the_job_wants_loaded() -> None:
-    env = building.environment(Path("/gate.so"), Path("/slice"), preload="/own.so", required=True)
-    assert env == {"LD_PRELOAD": "/gate.so:/own.so", "MILLPOND_GATE": "/slice", "MILLPOND_GATE_REQUIRED": "1"}
+    env = building.environment(Path("/gate.so"), Path("/slice"), preload="/own.so")
+    assert env == {"LD_PRELOAD": "/gate.so:/own.so", "MILLPOND_GATE": "/slice"}

@@ -116,12 +116,12 @@ def test_a_paused_slice_launches_nothing_until_it_is_resumed(card: GatedCard) ->
     pid = task.program.pid
     task.program.send("busy", 100_000, FOR_EVER_MS)
     card.until(lambda: card.driver.launches_of(pid) > 10)
-    task.region.pause()
+    task.region.set(paused=True)
     card.pass_time(0.05)  # many times what it may take
     launches = card.driver.launches_of(pid)
     card.pass_time(0.1)
     assert card.driver.launches_of(pid) == launches
-    task.region.resume()
+    task.region.set(paused=False)
     card.until(lambda: card.driver.launches_of(pid) > launches)
 
 

@@ -46,16 +46,14 @@ def library(cache: Path) -> Path:
     return built
 
 
-def environment(library: Path, folder: Path, preload: str = "", *, required: bool = False) -> dict[str, str]:
+def environment(library: Path, folder: Path, preload: str = "") -> dict[str, str]:
     """What a gated task finds in its environment.
 
     Args:
         folder: with the slice's files, as the task sees it.
         preload: the libraries that the job itself wants loaded.
-        required: a program whose gate is missing finds no driver; otherwise it runs without limits, and says so.
     """
-    found = {"LD_PRELOAD": f"{library}:{preload}" if preload else str(library), "MILLPOND_GATE": str(folder)}
-    return found | {"MILLPOND_GATE_REQUIRED": "1"} if required else found
+    return {"LD_PRELOAD": f"{library}:{preload}" if preload else str(library), "MILLPOND_GATE": str(folder)}
 
 
 def _build(sources: list[Path], target: Path) -> None:

@@ -44,6 +44,7 @@ class GateSettings:
         refuse_managed: whether managed memory is refused; with it a process cannot be moved off its device.
         quantum_us: length of a turn on a device that several want.
         uuid: the device, as NVML spells it; only of this one NVML then shows the slice. Empty: of all.
+        paused: launches are held back; what is queued on the device goes on, and memory stays.
     """
 
     cap_mib: int
@@ -184,14 +185,6 @@ class GateRegion:
         self._control = _control(self._control.member, self.settings, self._control.sequence + 1, self._control.cards)
         self._write_control()
         self._announce()
-
-    def pause(self) -> None:
-        """Hold back launches from now on; what is queued on the device goes on, and memory stays."""
-        self.set(paused=True)
-
-    def resume(self) -> None:
-        """Let launches through again."""
-        self.set(paused=False)
 
     def usage(self) -> GateUsage:
         """What the task's processes count, with their pids as the kernel tells them here."""
