@@ -20,11 +20,11 @@ from typing import Any
 import pytest
 from real_pond import Pond, until
 
+from event_logs import replay_log
 from millpond.client.sdk import Client
 from millpond.client.sdk.resources.jobs import ENDED
 from millpond.model.events import Ended
 from millpond.scheduling.scheduler import Scheduler
-from millpond.simulation.log import replay_log
 from twin import Run, live_course, simulated_course, stored_run
 
 JOBS = 200

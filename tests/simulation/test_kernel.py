@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 from first_come import FirstCome
 
+from event_logs import replay_log
 from millpond.model.decisions import Decision, Grant, Migrate, Placement, Resume, Start, Stop, Suspend
 from millpond.model.events import Confirmed, DurationPredicted, Ended, JobSubmitted, Tick
 from millpond.model.reasons import Cause
@@ -20,7 +21,6 @@ from millpond.simulation.clusters import uniform_cluster
 from millpond.simulation.costs import Costs
 from millpond.simulation.engine import NEVER, SimulatedEngine
 from millpond.simulation.kernel import Simulation, World
-from millpond.simulation.log import replay_log
 from millpond.simulation.results.history import history_of
 from millpond.simulation.trace import TraceJob, Workload, gang_roles
 

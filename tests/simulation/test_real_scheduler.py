@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import pytest
 
+from event_logs import replay_log
 from millpond.model.codec import from_plain, to_plain
 from millpond.model.decisions import Decision
 from millpond.model.workloads import Job
@@ -15,7 +16,6 @@ from millpond.scheduling.settings import ORDERINGS, PreemptionCost, Settings
 from millpond.simulation.clusters import uniform_cluster
 from millpond.simulation.costs import Costs
 from millpond.simulation.kernel import KNOWLEDGE, Simulation, World
-from millpond.simulation.log import replay_log
 from millpond.simulation.results.history import history_of
 from millpond.simulation.scenario import PREEMPTIVE_ORDERINGS
 from millpond.simulation.synthetic import SyntheticOptions, synthesise

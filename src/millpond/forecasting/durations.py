@@ -1,6 +1,6 @@
 """How long a job will run, learnt from those that ended before it.
 
-People repeat themselves: the best guess for a job is what the same user's jobs of the same name took lately
+Users repeat their jobs: the best guess for a job is what the same user's jobs of the same name took lately
 (Hu et al., SC'21, "QSSF"). Where that history is short, the guess leans on the user's other jobs, then on jobs of
 that queue and size, then on all. Everything is kept as the logarithm of seconds, because errors there are factors.
 """

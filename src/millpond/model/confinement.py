@@ -13,7 +13,7 @@ class LimitKind(StrEnum):
     """What keeps a task to the CPUs and the memory that it asked for."""
 
     UNKNOWN = ""
-    """The engine does not tell."""
+    """The engine does not report it."""
     CONTROL_GROUP = "control-group"
     """The kernel, for all its processes together."""
     PROCESS = "process"
@@ -24,11 +24,11 @@ class NetworkScope(StrEnum):
     """Whose network a task is in; ``network`` of job files has the same words."""
 
     UNKNOWN = ""
-    """The engine does not tell."""
+    """The engine does not report it."""
     HOST = "host"
     """The machine's."""
     PRIVATE = "private"
-    """One that the tasks of its run share with nobody else."""
+    """One that only the tasks of its run share."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Confinement:
 
 
 UNTOLD = Confinement()
-"""Of what is no start, or of an engine that does not tell."""
+"""Of what is no start, or of an engine that does not report it."""
 
 
 def loosest(of: Sequence[Confinement]) -> Confinement:

@@ -1,4 +1,4 @@
-"""What the scheduler tells an engine to do. Each decision has an id and counts as done until the engine answers."""
+"""What the scheduler asks of an engine. Each decision has an id and counts as done until the engine answers."""
 
 from __future__ import annotations
 

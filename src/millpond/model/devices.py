@@ -17,7 +17,7 @@ class DeviceHealth(StrEnum):
     FAULTY = "faulty"
     """It reported an error, or vanished."""
     BUSY_ELSEWHERE = "busy-elsewhere"
-    """Somebody else has it: processes that are not ours, or a layout that leaves nothing of it to hand out. It is shown
+    """Others use it: foreign processes, or a layout that leaves nothing of it to hand out. It is shown
     and never handed out."""
 
 

@@ -42,13 +42,13 @@ class ConflictError(MillpondError):
 
 
 class NotAllowedError(MillpondError):
-    """Whoever asks has no right to it."""
+    """The caller has no right to it."""
 
     exit_code = 3
 
 
 class NotLoggedInError(NotAllowedError):
-    """Whoever asks has not shown who they are, or no longer may."""
+    """The caller is not authenticated, or no longer."""
 
 
 class TooManyTriesError(NotAllowedError):

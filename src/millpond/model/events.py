@@ -83,7 +83,7 @@ class NodeLost(Event):
 
 @dataclass(frozen=True, slots=True)
 class NodeClosed(Event):
-    """Somebody closed a node, or laid down when it will be closed.
+    """A node is closed, now or at a planned time.
 
     It replaces the unplanned closure of the node, or the planned one that begins at the same instant.
     """
@@ -94,7 +94,7 @@ class NodeClosed(Event):
 
 @dataclass(frozen=True, slots=True)
 class NodeOpened(Event):
-    """Somebody opened a node before its closure ended by itself.
+    """A node is opened before its cordon ended.
 
     Attributes:
         planned: what is planned for later is given up too.
@@ -111,7 +111,7 @@ class SchedulingPaused(Event):
 
     Attributes:
         cause: the kind of trouble; there may be one of each kind.
-        text: what it is and what would mend it, for people whose jobs wait.
+        text: what it is and what would mend it, for the owners of waiting jobs.
     """
 
     cause: Cause
@@ -180,7 +180,7 @@ class DurationPredicted(Event):
 
 @dataclass(frozen=True, slots=True)
 class StopRequested(Event):
-    """Somebody with the right to do so asked for the end of a job; ``reason`` tells people why."""
+    """The end of a job was requested; ``reason`` says why, as text."""
 
     job: str
     by: str = ""
@@ -189,7 +189,7 @@ class StopRequested(Event):
 
 @dataclass(frozen=True, slots=True)
 class SuspendRequested(Event):
-    """Somebody asked that a job leave its cards and keep its processes."""
+    """A job is asked to leave its cards and keep its processes."""
 
     job: str
     swap: bool = False
@@ -198,7 +198,7 @@ class SuspendRequested(Event):
 
 @dataclass(frozen=True, slots=True)
 class ResumeRequested(Event):
-    """Somebody asked that a suspended job go on as soon as it can."""
+    """A suspended job may go on as soon as it can."""
 
     job: str
     by: str = ""
@@ -206,7 +206,7 @@ class ResumeRequested(Event):
 
 @dataclass(frozen=True, slots=True)
 class MigrateRequested(Event):
-    """Somebody asked that a running job go on with other cards.
+    """A running job is asked to go on with other cards.
 
     Attributes:
         to: names of the cards, task by task (``NODE/INDEX`` or a UUID), or of one node; empty: wherever there is room.
@@ -227,7 +227,7 @@ class DesiredCountChanged(Event):
 
     Attributes:
         desired: 0 lets a service without roles rest: its run ends, and it waits for nothing but to be wanted again.
-        why: for people, in a clause; may be empty.
+        why: a clause of text; may be empty.
         swap: one that rests keeps its processes, if it can be swapped to host memory.
     """
 
@@ -240,7 +240,7 @@ class DesiredCountChanged(Event):
 
 @dataclass(frozen=True, slots=True)
 class TimeLimitChanged(Event):
-    """Somebody with the right to do so gave a job another time limit.
+    """A job gets another time limit.
 
     Attributes:
         time_limit_s: how long it may run in all.

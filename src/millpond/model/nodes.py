@@ -70,8 +70,8 @@ class Node:
         link_map: a name in ``topology.LINK_MAPS``; empty means by switch and socket.
         swap_mib: host memory that may hold the device memory of suspended work.
         extras: named extra resources as sorted (name, amount) pairs.
-        schedulable: false while its engine lets nothing new start there; what runs there goes on. What people close is
-            not told here, see ``Cordon``.
+        schedulable: false while its engine lets nothing new start there; what runs there goes on. Cordons
+            are apart, see ``Cordon``.
         rack_name, zone_name: its place; empty means the one unnamed rack or zone.
     """
 
@@ -94,8 +94,8 @@ class Cordon:
     """A span of time in which nothing new starts on a node.
 
     Attributes:
-        begin, until: the span, in seconds; without an end it lasts until somebody opens the node.
-        reason: for people.
+        begin, until: the span, in seconds; without an end it lasts until the node is opened.
+        reason: as text.
         drain: preemptible work there is asked to leave when the span begins; all other work may go on to its end.
         planned: laid down beforehand, so that work known to run into it does not start there. A node has any number of
             planned closures and at most one other.

@@ -1,4 +1,4 @@
-"""How much devices may draw, and how fast they may run: what people lay down, and what a device allows."""
+"""How much devices may draw, and how fast they may run: what is configured, and what a device allows."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ class PowerRule:
     classes: Mapping[ShareClass, PowerSetting] = field(default_factory=dict)
 
     def setting(self, present: Collection[ShareClass]) -> PowerSetting:
-        """What a device is kept to while work of these classes is on it: what suits whoever goes first there."""
+        """What a device is kept to while work of these classes is on it: what suits the first of them."""
         first = min(present, key=lambda each: each.rank, default=None)
         return self.always if first is None else self.classes.get(first, self.always)
 
 
 @dataclass(frozen=True, slots=True)
 class PowerLimits:
-    """What a device's driver lets itself be told; None is unknown.
+    """What a device's driver takes as limits; None is unknown.
 
     Attributes:
         cap_w: what it is kept to now.

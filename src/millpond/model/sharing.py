@@ -10,7 +10,7 @@ class ShareClass(StrEnum):
     """Who goes first on one device, from the first to the last."""
 
     ONLINE = "online"
-    """Somebody waits for each answer."""
+    """A caller waits for each answer."""
     NORMAL = "normal"
     BACKFILL = "backfill"
     """Uses what the others leave."""
@@ -28,7 +28,7 @@ class SliceHold(StrEnum):
     """What keeps a task to its part of a device."""
 
     UNKNOWN = ""
-    """It has no part of a device, or the engine does not tell."""
+    """It has no part of a device, or the engine does not report it."""
     GATE = "gate"
     """The library that is loaded into its programs, and the watch beside it."""
     MPS = "mps"
@@ -43,9 +43,9 @@ class EscapePolicy(StrEnum):
     """What becomes of a task that uses a device beyond its part."""
 
     REPORT = "report"
-    """It is told to its owner."""
+    """Its owner is notified."""
     SUSPEND = "suspend"
-    """It is halted until somebody resumes it."""
+    """It is halted until it is resumed."""
     KILL = "kill"
     """It fails."""
 

@@ -69,4 +69,4 @@ class Outcome(StrEnum):
     """The engine could not start it (no such directory, no such image)."""
     TIME_LIMIT = "time-limit"
     STOPPED = "stopped"
-    """It ended because it was told to (preempted, stopped, its gang ended)."""
+    """It ended by a decision (preempted, stopped, its gang ended)."""

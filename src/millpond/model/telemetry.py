@@ -1,6 +1,6 @@
-"""What devices tell of themselves: how busy they are, what they draw, what goes wrong on them.
+"""What devices report: how busy they are, what they draw, what goes wrong on them.
 
-Whatever a device or its driver does not tell is None. Zero is a measurement.
+Whatever a device or its driver does not report is None. Zero is a measurement.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class DeviceSample:
         energy_j: drawn since the driver was loaded; only differences mean anything.
         temperature_c: of the chip.
         clock_mhz: of what computes.
-        processes: who is on it; None when that cannot be told, empty when it is nobody.
+        processes: who is on it; None when that is unknown, empty when there are none.
     """
 
     device: str
@@ -57,7 +57,7 @@ class DeviceLink:
     """How two devices of one machine are joined.
 
     Attributes:
-        one, other: their UUIDs; each pair is told once.
+        one, other: their UUIDs; each pair is listed once.
         link: the best way between them; the smaller the value, the better.
     """
 
@@ -72,7 +72,7 @@ class FaultScope(StrEnum):
     TASK = "task"
     """A program on the device did something wrong, or has to be started again; the device is well."""
     DEVICE = "device"
-    """The device cannot be trusted until somebody has looked after it."""
+    """The device cannot be trusted until it has been serviced."""
     NOTE = "note"
     """Nothing has to be done."""
 
@@ -83,7 +83,7 @@ class HealthEvent:
 
     Attributes:
         device: its UUID, or that of the card it was cut out of; empty when the driver did not say.
-        text: what it was, for people.
+        text: what it was.
     """
 
     device: str

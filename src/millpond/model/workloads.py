@@ -1,4 +1,4 @@
-"""Jobs, roles and tasks: what people submit, as the scheduler sees it."""
+"""Jobs, roles and tasks: what users submit, as the scheduler sees it."""
 
 from __future__ import annotations
 

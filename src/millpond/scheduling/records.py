@@ -17,7 +17,7 @@ from millpond.scheduling.ledger.holdings import Holding, HoldState, counted
 from millpond.scheduling.lifecycle import Trigger, advance, job_state
 
 BY_REQUEST = "request"
-"""``JobRecord.suspended_by`` of work that people suspended."""
+"""``JobRecord.suspended_by`` of work that was suspended on request."""
 
 
 class MigrationStage(StrEnum):
@@ -35,7 +35,7 @@ class Migration:
 
     Attributes:
         live: as it ran; otherwise it was ended and started anew.
-        source, target: cards, as people name them.
+        source, target: cards, as ``NODE/INDEX``.
         reason: why it was refused.
     """
 
@@ -47,7 +47,7 @@ class Migration:
 
     @property
     def text(self) -> str:
-        """For people, with the one word that says which of the two it was."""
+        """The text of a history, with the one word that says which of the two it was."""
         how = "live-migrated" if self.live else "restart-migrated"
         match self.stage:
             case MigrationStage.UNDER_WAY:
@@ -66,7 +66,7 @@ class TaskRecord:
         vacating: what it has where it comes from until the engine says that it has come to ``holding``.
         outcome, exit_code: how it ended in the present or last run; None while it has not.
         surplus: its role was made smaller; its end says nothing about the job.
-        device_failed: it was told to end because a device failed under it.
+        device_failed: it was asked to end because a device failed under it.
         kept_until: it has failed for good, and its place is kept up to this instant; None: that is not so.
     """
 
@@ -120,9 +120,9 @@ class JobRecord:
         bins_outlived, size_class: where the job stands in what the ordering learns (see ``ordering.survival``).
         stop_trigger, stop_cause: what becomes of its tasks once the decided end has happened, and why.
         suspended_at: when it was last suspended.
-        suspended_by: who keeps it suspended; empty when it may go on. People do so even when its run is lost meanwhile.
+        suspended_by: what keeps it suspended; empty when it may go on. A request does so even when its run is lost.
         suspended_why, suspend_mode: why and how it was suspended last.
-        suspend_requester: who asked for that last, where anybody did.
+        suspend_requester: the user who requested that last; empty if none did.
         ready_at: since when it may go on, were there room.
         leave_s, return_s: how long leaving its devices, and coming back to them, took the last time.
         migration: the latest of this run, or the one that led to it.
@@ -188,7 +188,7 @@ class JobRecord:
 
     @property
     def is_parked(self) -> bool:
-        """Whether it lost its run while people kept it suspended: it stands in no line until they resume it."""
+        """Whether it lost its run while it was suspended on request: it stands in no line until it is resumed."""
         return self.suspended_by == BY_REQUEST and self.state is JobState.QUEUED
 
     @property
@@ -201,7 +201,7 @@ class JobRecord:
 
     @property
     def is_ending(self) -> bool:
-        """Whether all that is left of its run has been told to end."""
+        """Whether all that is left of its run has been asked to end."""
         return self.stop_trigger is not None and self.kept is None
 
     def count_tasks(self) -> None:

@@ -49,7 +49,7 @@ from millpond.scheduling.tenancy.windows import follow_hours, next_change
 
 
 class Scheduler:
-    """The core. One thread owns it; everybody else reads snapshots.
+    """The core. One thread owns it; other threads read snapshots.
 
     Attributes:
         jobs: every job it knows, by id; to be read, not written. Ended jobs stay until ``forget``.

@@ -1,4 +1,4 @@
-"""What a scheduler can be told about its policies: part of its snapshot, so same settings, same log, same decisions."""
+"""The settings of a scheduler's policies: part of its snapshot, so same settings, same log, same decisions."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def take(state: State, placer: Placer, claims: Claims, event_handlers: EventHand
         "cordons": state.cordons.snapshot(),
         "holds": {cause.value: text for cause, text in state.holds.items()},
         "nodes": [to_plain(node) for node in cluster.nodes if node is not None],
-        "load": {name: list(load) for name, load in event_handlers.fleet.load.items()},
+        "load": {name: list(load) for name, load in event_handlers.nodes.load.items()},
         "jobs": [_record_plain(state, record) for record in state.jobs.values()],
         "running": list(state.running),
         "suspended": list(state.suspended),
@@ -167,7 +167,7 @@ def _give_places(plain: dict[str, Any], state: State, event_handlers: EventHandl
     for node in plain["nodes"]:
         cluster.add_node(from_plain(node))
     for name, load in plain["load"].items():
-        event_handlers.fleet.load[name] = (load[0], load[1])
+        event_handlers.nodes.load[name] = (load[0], load[1])
         if name in cluster.node_index:
             cluster.set_load(name, round(load[0]))
 

@@ -50,7 +50,7 @@ class State:
         kept: jobs that have failed and whose place is kept, by id.
         elastic: those of the running jobs that can run with fewer or more tasks, by id.
         growing: running jobs some of whose tasks wait to join them, by id.
-        outbox: decisions taken between cycles, handed out by the next one.
+        outbox: decisions taken between cycles, returned by the next one.
         pending: decisions that wait for the engine's answer, by id.
         deadlines: heap of (instant, job, attempt): time limits of running jobs.
         paused: heap of (instant, sequence, job): when jobs whose start was refused, or that wait before another try,

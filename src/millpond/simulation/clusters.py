@@ -22,7 +22,7 @@ _SHAPE = re.compile(r"(\d+)[xX](\d+)(?::([\w.-]+))?")
 def uniform_cluster(text: str) -> tuple[Node, ...]:
     """Nodes of ``NxG`` or ``NxG:MODEL``: N nodes of G cards, each card with 12 cores and 64 GiB beside it.
 
-    A model that ends like ``-32GB`` tells the memory of its cards; twice as much host memory takes what is swapped.
+    A model that ends like ``-32GB`` gives the memory of its cards; twice as much host memory takes what is swapped.
 
     Raises:
         InvalidInputError: another form, or numbers outside 1..1,000,000 nodes and 1..64 cards.
@@ -51,8 +51,8 @@ def capacity_milli(nodes: Sequence[Node]) -> int:
 
 
 def _node(name: str, cards: int, model: str) -> Node:
-    told = _MEMORY.search(model)
-    memory_mib = int(told[1]) * 1024 if told else 0
+    found = _MEMORY.search(model)
+    memory_mib = int(found[1]) * 1024 if found else 0
     devices = tuple(Device(f"{name}/{index}", index, "trace", model, memory_mib) for index in range(cards))
     swap_mib = 2 * cards * memory_mib
     return Node(name, cards * CPU_PER_CARD_MILLI, cards * MEMORY_PER_CARD_MIB, devices, swap_mib=swap_mib)

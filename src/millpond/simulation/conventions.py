@@ -38,5 +38,5 @@ def conventions_of(trace_format: str) -> Conventions:
 
 
 def default_placement(trace_format: str, ordering: str) -> str:
-    """Where jobs go unless told otherwise: the published orderings were measured with consolidated best-fit."""
+    """The default placement: the published orderings were measured with consolidated best-fit."""
     return "default" if trace_format == "openb" or ordering == "default" else "best-fit"

@@ -18,7 +18,7 @@ class Costs:
         start_s: from the decision to start a job until its work begins; cards are held meanwhile.
         restore_s: the same again for a job that ran before.
         preemption: extra work that a job has to do after it was preempted or moved.
-        grace_s: how long a job that is told to end holds its cards on.
+        grace_s: how long a job that is asked to end holds its cards on.
         lost_work_s: work since the last checkpoint that a preempted job repeats; infinity keeps nothing.
         suspend_s: what suspending takes, and resuming again.
         swap_mib_per_s: device memory that moves to the host or back in a second; 0: it moves at once.

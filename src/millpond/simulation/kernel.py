@@ -1,6 +1,6 @@
 """The simulator: one loop that moves a virtual clock from event to event and asks the scheduler what to do.
 
-The scheduler cannot tell this world from a live one. What differs is who answers (``SimulatedEngine``) and where
+The scheduler does not know this world from a live one. What differs is who answers (``SimulatedEngine``) and where
 the time comes from.
 """
 
@@ -74,7 +74,7 @@ class World:
             raise InvalidInputError(f"unknown durations {self.durations!r}", f"choose one of {', '.join(KNOWLEDGE)}")
 
     def opening(self) -> list[Event]:
-        """The events that tell a scheduler the cluster and the queues."""
+        """The events that define the cluster and the queues."""
         at = self.start_at
         queues = () if self.durations == "none" else self.workload.queues()
         return [
@@ -162,7 +162,7 @@ class Simulation:
                 progress(reported)
 
     def _next_wakeup(self, now: float) -> float:
-        """The scheduler's next wish, but never the present instant again: the clock has to move on."""
+        """The scheduler's next wakeup, but never the present instant again: the clock has to move on."""
         wake = self._scheduler.next_wakeup(now)
         return NEVER if wake is None else max(wake, now + LEAST_STEP_S)
 

@@ -16,7 +16,7 @@ from millpond.simulation.synthetic import SyntheticOptions, synthesise
 
 @contextmanager
 def told_of_kernels(on_compiled: Callable[[int], None]) -> Iterator[None]:
-    """Within it, be told how many kernels have been compiled; of those that come from the cache nothing is told.
+    """Within it, report how many kernels have been compiled; those from the cache are not counted.
 
     Args:
         on_compiled: also called with 0 when the first one begins; on the thread that compiles.

@@ -54,7 +54,7 @@ class PackingResult:
 def packing_settings(settings: Settings, pods: Workload, *, mix_known: bool) -> Settings:
     """Settings for a packing replay: strictly one by one, with the pods' shapes known beforehand or learnt.
 
-    Only the static mix of the pod list is told, never how the arrivals are drawn from it.
+    Only the static mix of the pod list is given, never how the arrivals are drawn from it.
     """
     mix = tuple(task_counts(pods).items()) if mix_known else ()
     return replace(one_by_one(settings), typical_mix=mix)

@@ -22,7 +22,7 @@ PACKING_FORMAT = "openb"
 SYNTHETIC_FORMAT = "synthetic"
 FORMATS = (PACKING_FORMAT, *QUEUEING_FORMATS, SYNTHETIC_FORMAT)
 PREEMPTIVE_ORDERINGS = frozenset({"default", "srtf", "srsf", "tiresias"})
-"""Orderings that preempt unless told otherwise."""
+"""Orderings that preempt by default."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ class SyntheticOptions:
         load: GPU time asked for, over the GPU time that the cluster has while jobs arrive.
         day_swing: how much arrivals rise above and fall below their mean within a day, 0..1.
         median_s, spread: of the log-normal durations; ``spread`` is the standard deviation of the natural log.
-        users: how many people submit; each repeats a few kinds of job, whose durations resemble each other.
+        users: how many users submit; each repeats a few kinds of job, whose durations resemble each other.
     """
 
     jobs: int = 1000

@@ -151,7 +151,7 @@ class AdmissionCycle:
         return True
 
     def _charge_claims(self, sign: int) -> None:
-        """During the walk quotas count what is claimed as held, so that nobody slips in while the victims leave."""
+        """During the walk quotas count what is claimed as held, so that no job slips in while the victims leave."""
         if self._claims.by_job and (self._state.has_bounds or self._state.queues.has_guarantees):
             for job, claim in self._claims.by_job.items():
                 record = self._state.jobs[job]
@@ -270,7 +270,7 @@ class AdmissionCycle:
         if len(outcome.plans) >= PLANS_PER_CYCLE or not is_guaranteed(self._state, record):
             return AdmissionVerdict.NOT_ADMITTED
         if is_limited_by_user(self._state, record):
-            return AdmissionVerdict.NOT_ADMITTED  # whoever leaves, it would not help
+            return AdmissionVerdict.NOT_ADMITTED  # no departure would help
         if self._is_limit_being_vacated(record):
             return AdmissionVerdict.NOT_ADMITTED
         plan = self._planner.by_guarantee(record, self._claims.mask(record))
@@ -282,7 +282,7 @@ class AdmissionCycle:
         return AdmissionVerdict.PLACED
 
     def _is_limit_being_vacated(self, record: JobRecord) -> bool:
-        """Whether work under the limit that keeps the job out is leaving: it still counts, so nobody else is asked."""
+        """Whether work under the limit that keeps the job out is leaving: it still counts, so no other is asked."""
         queues = self._state.queues
         limiting = limit_in_the_way(self._state, record)
         return limiting is not None and any(
@@ -304,7 +304,7 @@ class AdmissionCycle:
         return record.gpu_milli <= self._state.cluster.free_gpu_milli or record.elastic
 
     def _might_make_room(self, record: JobRecord) -> bool:
-        """A quick look whether any rule could let somebody leave for the job."""
+        """A quick check whether any rule could make work leave for the job."""
         return (
             self._least_priority < record.job.priority
             or self._state.queues.has_guarantees

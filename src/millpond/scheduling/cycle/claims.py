@@ -72,7 +72,7 @@ class Claims:
         return any(task.holding is not None and task.holding.node in claimed for task in record.tasks)
 
     def have_asked(self, record: JobRecord) -> bool:
-        """Whether somebody whose place is claimed waits for this run of a job to leave, or for others with it."""
+        """Whether a claim waits for this run of a job to leave, or for others with it."""
         return any(
             (record.id, record.attempt) == victim[:2] for claim in self.by_job.values() for victim in claim.victims
         )
@@ -102,7 +102,7 @@ class Claims:
                 self.keep(pool, None)
 
     def _is_clung_to(self, claim: Claim) -> bool:
-        """Whether somebody who was to leave runs on, as the engine could not suspend it."""
+        """Whether a victim runs on, as the engine could not suspend it."""
         running = self._state.running
         leaving = ((running.get(job), attempt, numbers) for job, attempt, numbers in claim.victims)
         return any(
@@ -145,7 +145,7 @@ class Claims:
         self._masks.clear()
 
     def bind(self, pool: str) -> None:
-        """The walk has passed the first blocked job of the pool: its reservation binds whoever comes now."""
+        """The walk has passed the first blocked job of the pool: its reservation binds all jobs behind it."""
         self._not_reached.discard(pool)
 
     def end_walk(self) -> None:

@@ -258,5 +258,5 @@ class _Taking:
             self._journal.rollback(self._mark)
 
     def pop(self, shape: Shape, choice: Choice) -> Holding:
-        """The holding that realises a choice; each is handed out once."""
+        """The holding that realises a choice; each is returned once."""
         return self._taken[choice.node, choice.devices, shape].pop(0)

@@ -3,8 +3,8 @@
 Where a preemption costs nothing, all work is placed anew from an empty cluster in order of the keys, and whatever does
 not keep its nodes moves (the convention of the Tiresias and Muri simulators). Where it costs something, jobs are chosen
 by counting cards in order of the keys; running work that is not chosen leaves, chosen work stays where it is, and the
-rest of the chosen is placed if it fits (the convention of the Lucid simulator, except that nobody is asked to leave
-unless somebody else is proved to fit).
+rest of the chosen is placed if it fits (the convention of the Lucid simulator, except that work is asked to leave
+only if other work is proved to fit).
 
 The published systems know one queue of jobs that may all be moved at any time. Here what a job was promised holds all
 the same: work that is protected from preemption keeps its place, gangs that must lie together do so, and queues keep
@@ -117,7 +117,7 @@ class Replanner:
                 runs.stop(state, record, Trigger.ENDED_FOR_RETRY, Cause.PREEMPTED)
             return
         for record, placed in starts:
-            # Whoever stayed may hold other cards of its node than in the trial, so the cards are chosen again.
+            # Work that stayed may hold other cards of its node than in the trial, so the cards are chosen again.
             taken = [(task, self._placer.take_on(holding.node, self._shape(record, task))) for task, holding in placed]
             found = [(task, holding) for task, holding in taken if holding is not None]
             if len(found) == len(placed) and is_admitted(state, record, [task for task, _ in found]):
@@ -212,7 +212,7 @@ class Replanner:
                 self._start(record, placed)
 
     def _capacity_milli(self) -> dict[str, int]:
-        """Compute that may be handed out, by pool."""
+        """Allocatable compute, by pool."""
         cluster = self._state.cluster
         if len(cluster.pools) == 1:
             return dict.fromkeys(cluster.pools, cluster.gpu_capacity_milli)

@@ -1,4 +1,4 @@
-"""EASY reservations: the first job of a pool that does not fit gets nodes and a time; nobody behind it may delay that.
+"""EASY reservations: the first job of a pool that does not fit gets nodes and a time; no job behind it may delay that.
 
 The time is the earliest at which, by the expected ends of what runs, its tasks have room, within one rack or node where
 that is required; the nodes are those where the room comes first. Nodes that are closed count from when they open, and

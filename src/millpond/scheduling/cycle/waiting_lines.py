@@ -1,4 +1,4 @@
-"""The waiting lines: who waits, in order, without looking at everybody in every cycle.
+"""The waiting lines: waiting jobs in order, without a look at each of them in every cycle.
 
 Jobs that ask for the same thing from the same queue stand in one line, sorted by the ordering's key. If the first of a
 line does not fit, none of the line does, so a cycle looks at one job per line, not at every job.
@@ -59,7 +59,7 @@ class WaitingLines:
         goes_before = place + 1 == len(waiting) or entry < waiting[place + 1]
         goes_after = place == 0 or waiting[place - 1] < entry
         if goes_before and goes_after:
-            waiting[place] = entry  # it has passed nobody
+            waiting[place] = entry  # it has passed no other
         else:
             del waiting[place]
             insort(waiting, entry)
@@ -79,15 +79,15 @@ class WaitingLines:
                 yield record
 
     def lowest_displacing(self) -> float:
-        """The lowest key above which the first of some line displaces running work; infinite when nobody waits."""
+        """The lowest key above which the first of some line displaces running work; infinite when nothing waits."""
         return min((line[0][2].displaces_above for line in self.lines.values()), default=float("inf"))
 
     def highest_class(self) -> int:
-        """The highest class of priority among those that wait; -1 when nobody does."""
+        """The highest class of priority among waiting jobs; -1 when there are none."""
         return max((line[0][2].job.priority for line in self.lines.values()), default=-1)
 
     def ranked(self, rank: Callable[[JobRecord], Rank]) -> list[JobRecord]:
-        """Everybody, first to last: by ``rank`` of the record, then key, then arrival. O(n log n): for explanations."""
+        """All jobs, first to last: by ``rank`` of the record, then key, then arrival. O(n log n): for explanations."""
         return sorted(self, key=lambda record: (rank(record), record.sequence))
 
     def heads(self, rank: Callable[[JobRecord], Rank]) -> Heads:

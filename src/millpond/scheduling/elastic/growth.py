@@ -1,8 +1,8 @@
 """Work that is there already goes on and grows: suspended jobs resume, elastic gangs get tasks that are missing.
 
 A suspended job goes on before its equals that wait, for it holds memory until it has ended, and after higher classes.
-A gang grows when its turn comes: after everybody who waits and goes before it by guarantee and class of priority (and
-by share, where that decides), and before its equals, who would otherwise keep it from ever growing.
+A gang grows after all waiting jobs that go before it by guarantee and class of priority (and by share, where that
+decides), and before its equals, which would otherwise keep it from ever growing.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def resume_suspended(
     """Let suspended work of this class or a higher one go on that may and can, but not into room that is claimed.
 
     Where its own devices are taken, swapped work goes on with others of its node if its engine can do that.
-    Nor does work go on that has just left for somebody who has not started yet. Returns those that may and cannot.
+    Nor does work go on that has just left for a job that has not started yet. Returns those that may and cannot.
 
     Args:
         lent: those go on too whose room was taken back by a queue that it was guaranteed to.
@@ -70,7 +70,7 @@ def grow(state: State, placer: Placer, claims: Claims, record: JobRecord) -> Pla
 
 
 def grow_all(state: State, placer: Placer, claims: Claims) -> None:
-    """Let all running gangs grow, where nobody waits who might go first."""
+    """Let all running gangs grow, where no job waits that might go first."""
     gangs = in_order(state, QueueRank(state)) if state.growing else []
     while gangs:
         _, record = gangs.pop()

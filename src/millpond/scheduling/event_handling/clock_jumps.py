@@ -1,4 +1,4 @@
-"""Somebody set the clock forward: what is counted in seconds does not count those that never passed.
+"""The clock was set forward: what is counted in seconds does not count those that never passed.
 
 Instants on a clock (windows, closures) follow the clock as it is.
 """

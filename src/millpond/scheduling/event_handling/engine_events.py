@@ -1,4 +1,4 @@
-"""What the engine answers to decisions, and what it tells of the ends of tasks.
+"""The engine's answers to decisions, and its reports of the ends of tasks.
 
 An answer about an earlier run of a job, or about a decision that was answered before, is let go: what it spoke of is
 over.
@@ -23,9 +23,9 @@ from millpond.scheduling.suspension import suspension
 class EngineEvents:
     """Applies what the engine says to a state, within the open transaction."""
 
-    def __init__(self, state: State, fleet: Nodes, migrations: Migrations, task_completion: TaskCompletion) -> None:
+    def __init__(self, state: State, nodes: Nodes, migrations: Migrations, task_completion: TaskCompletion) -> None:
         self._state = state
-        self._fleet = fleet
+        self._nodes = nodes
         self._migrations = migrations
         self._task_completion = task_completion
 
@@ -45,7 +45,7 @@ class EngineEvents:
                 self._arrived(record)
             case Migrate():
                 self._arrived(record)
-            case _:  # of a stop, the ends of its tasks are told one by one
+            case _:  # of a stop, the ends of its tasks are reported one by one
                 pass
 
     def refused(self, event: Refused) -> None:
@@ -60,7 +60,7 @@ class EngineEvents:
                 suspension.suspend_refused(self._state, decision, event.reason)
             case Migrate():
                 self._migrations.refused(decision, event.reason)
-                self._fleet.leave_failed_place(record)
+                self._nodes.leave_failed_place(record)
             case Resume():
                 self._resume_refused(record, decision, event)
             case _:  # a stop that is refused concerns what is not there: the engine reports its end itself
@@ -123,7 +123,7 @@ class EngineEvents:
 
     def _arrived(self, record: JobRecord) -> None:
         self._migrations.arrived(record)
-        self._fleet.leave_failed_place(record)
+        self._nodes.leave_failed_place(record)
 
     def _start_refused(self, record: JobRecord, decision: Start, event: Refused) -> None:
         tasks = [record.tasks[placement.task] for placement in decision.placements]
@@ -138,7 +138,7 @@ class EngineEvents:
 
     def _resume_refused(self, record: JobRecord, decision: Resume, event: Refused) -> None:
         if self._migrations.not_back(decision, event.reason):
-            self._fleet.leave_failed_place(record)  # else it waits for its own cards again
+            self._nodes.leave_failed_place(record)  # else it waits for its own cards again
         elif record.id in self._state.running:
             # It cannot go on where it is; what is left of it ends, and it runs anew.
             for task in record.tasks:

@@ -1,4 +1,4 @@
-"""What each event does to the state: the table says who answers it. What is configured and what people want is here,
+"""What each event does to the state: a table of handlers. Those of configuration and of users' requests are here,
 what is seen of machines in ``scheduling.nodes.nodes``, what the engine says in ``engine_events``."""
 
 from __future__ import annotations
@@ -31,28 +31,28 @@ class EventHandlers:
     """Applies events to a state, each within one transaction.
 
     Attributes:
-        fleet: has what was measured of the machines.
+        nodes: the handlers of events about machines, with what was measured of them.
     """
 
     def __init__(self, state: State, placer: Placer, migrations: Migrations) -> None:
         self.state = state
         self._placer = placer
         task_completion = TaskCompletion(state)
-        self.fleet = Nodes(state, placer, migrations, task_completion)
-        answers = EngineEvents(state, self.fleet, migrations, task_completion)
+        self.nodes = Nodes(state, placer, migrations, task_completion)
+        engine = EngineEvents(state, self.nodes, migrations, task_completion)
         self._by_type: dict[type, Callable[[Any], None]] = {
             events.PoolChanged: self._pool_changed,
             events.QueueChanged: self._queue_changed,
             events.LimitChanged: self._limit_changed,
-            events.NodeJoined: self.fleet.node_joined,
-            events.NodeLost: self.fleet.node_lost,
+            events.NodeJoined: self.nodes.node_joined,
+            events.NodeLost: self.nodes.node_lost,
             events.NodeClosed: self._node_closed,
             events.NodeOpened: self._node_opened,
-            events.SchedulingPaused: self._starts_held,
-            events.SchedulingResumed: self._starts_freed,
-            events.ClockJumped: self._clock_set_forward,
-            events.DeviceHealthChanged: self.fleet.device_health_changed,
-            events.LoadSampled: self.fleet.load_sampled,
+            events.SchedulingPaused: self._scheduling_paused,
+            events.SchedulingResumed: self._scheduling_resumed,
+            events.ClockJumped: self._clock_jumped,
+            events.DeviceHealthChanged: self.nodes.device_health_changed,
+            events.LoadSampled: self.nodes.load_sampled,
             events.JobSubmitted: self._job_submitted,
             events.DurationPredicted: self._duration_predicted,
             events.StopRequested: self._stop_requested,
@@ -62,10 +62,10 @@ class EventHandlers:
             events.DesiredCountChanged: self._desired_count_changed,
             events.TimeLimitChanged: self._time_limit_changed,
             events.Noted: self._noted,
-            events.Confirmed: answers.confirmed,
-            events.Refused: answers.refused,
-            events.Kept: answers.kept,
-            events.Ended: answers.ended,
+            events.Confirmed: engine.confirmed,
+            events.Refused: engine.refused,
+            events.Kept: engine.kept,
+            events.Ended: engine.ended,
         }
 
     def handle(self, event: events.Event) -> None:
@@ -98,17 +98,17 @@ class EventHandlers:
     def _node_opened(self, event: events.NodeOpened) -> None:
         open_node(self.state, event.node, planned=event.planned)
 
-    def _starts_held(self, event: events.SchedulingPaused) -> None:
+    def _scheduling_paused(self, event: events.SchedulingPaused) -> None:
         self.state.holds[event.cause] = event.text
 
-    def _starts_freed(self, event: events.SchedulingResumed) -> None:
+    def _scheduling_resumed(self, event: events.SchedulingResumed) -> None:
         if self.state.holds.pop(event.cause, None) is not None:
             self.state.cluster.releases += 1
 
-    def _clock_set_forward(self, event: events.ClockJumped) -> None:
+    def _clock_jumped(self, event: events.ClockJumped) -> None:
         skip(self.state, event.seconds)
 
-    # ---- what people want ---------------------------------------------------------------------------------------
+    # ---- what users request -------------------------------------------------------------------------------------
 
     def _job_submitted(self, event: events.JobSubmitted) -> None:
         job = event.job
@@ -184,7 +184,7 @@ class EventHandlers:
         record.suspended_by, record.ready_at = "", self.state.now
 
     def _freed(self, job: str) -> bool:
-        """Whether it is, or is about to be, without the run in which people suspended it: then it may have another."""
+        """Whether a job suspended on request has lost that run, or is about to: then it may have another."""
         state = self.state
         record = state.jobs.get(job)
         if record is None or record.suspended_by != BY_REQUEST or record.id in state.suspended or record.state.ended:
@@ -226,4 +226,4 @@ class EventHandlers:
                 self.state.enroll(record)
 
     def _noted(self, event: events.Noted) -> None:
-        """For people only."""
+        """A note for the history; no decision depends on it."""

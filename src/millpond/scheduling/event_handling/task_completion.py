@@ -55,10 +55,10 @@ class TaskCompletion:
         """A task's program has failed, and its engine keeps its place.
 
         If the job has failed with it for good, the place stays, and its mates end. Else it is given back, and its end
-        is told as ever.
+        is reported as usual.
         """
         if task.state is TaskState.STOPPING:
-            return  # the engine has been told
+            return  # its end is decided already
         state = self._state
         if not self._is_kept(record, task, failure):
             number = state.next_id()
@@ -105,13 +105,13 @@ class TaskCompletion:
             state.growing.pop(record.id, None)
             state.pause(record)
         told_to_stop = [task for task in tasks if task.state is TaskState.STOPPING]
-        if told_to_stop:  # they never began, so nobody else will report their end
+        if told_to_stop:  # they never began, so the engine will not report their end
             self.end(record, told_to_stop, Outcome.STOPPED, None, reason, None)
         else:
             self._settle(record, None)
 
     def devices_failed(self, record: JobRecord, details: Mapping[TaskRecord, str]) -> None:
-        """Devices failed under these tasks: they are told to end, by their gang's rule alone or with all their mates.
+        """Devices failed under these tasks: they are asked to end, by their gang's rule alone or with all their mates.
 
         Args:
             details: what is said of each one's device.
@@ -149,7 +149,7 @@ class TaskCompletion:
         if any(task.device_failed for task in unforeseen):
             outcome = Outcome.DEVICE_LOST  # whatever they died of, and their mates with them
         elif outcome is Outcome.STOPPED:
-            outcome = Outcome.NODE_LOST  # nobody had told them to end: the platform lost them
+            outcome = Outcome.NODE_LOST  # no decision ended them: the platform lost them
         for task in unforeseen:
             task.outcome = outcome
         if unforeseen:
@@ -180,7 +180,7 @@ class TaskCompletion:
         """Tasks of an elastic gang that are not in it at its end are not missed if enough others have succeeded.
 
         Those are tasks that never joined this run and, unless the gang stands or falls as one, tasks that it lost.
-        Whoever was ended by decision is missed: the gang had not finished its work. Daemons are not missed by those
+        A task that was ended by decision is missed: the gang had not finished its work. Daemons are not missed by those
         that have.
         """
         if not _is_missing_work(record):

@@ -152,8 +152,8 @@ class CapacityGap:
             ("room_for_tasks", room),
             ("tasks", tasks),
         )
-        told = f"it asks for {what}; {missing}{self._kept(job.pool)}{self._out_of_use(record)}"
-        return Reason(Cause.NO_ROOM, told, numbers, nodes)
+        text = f"it asks for {what}; {missing}{self._kept(job.pool)}{self._out_of_use(record)}"
+        return Reason(Cause.NO_ROOM, text, numbers, nodes)
 
     def _out_of_use(self, record: JobRecord) -> str:
         """The cards of the job's pool that would count if nothing were wrong with them, and what is."""
@@ -171,18 +171,18 @@ class CapacityGap:
         return "".join(f"; {each}" for each in found[:MOST_NAMES]) + more
 
     def _kept(self, pool: str) -> str:
-        """What of a pool's device memory is handed out to nobody for the sake of work that was swapped off."""
+        """Device memory of a pool that is kept free for work that was swapped off."""
         cluster = self._state.cluster
         kept_mib = sum(
             mib
             for device, mib in cluster.swapped.kept_mib.items()
             if (found := cluster.device(device)) is not None and found[0].pool == pool
         )
-        told = f"; {memory_text(kept_mib)} of device memory are kept for work that was swapped off (memory_overcommit)"
-        return told if kept_mib else ""
+        text = f"; {memory_text(kept_mib)} of device memory are kept for work that was swapped off (memory_overcommit)"
+        return text if kept_mib else ""
 
     def _free_milli(self, pool: int) -> int:
-        """Free compute of the devices of a pool that may be handed out."""
+        """Free compute of the usable devices of a pool."""
         arrays = self._state.cluster.arrays
         count = arrays.node_count
         usable = (arrays.pool[:count] == pool) & (arrays.node_usable[:count] != 0)

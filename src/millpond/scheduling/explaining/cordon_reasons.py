@@ -29,7 +29,7 @@ class _CordonedNode:
     """A node that a job may not use now.
 
     Attributes:
-        opens_at: when it may; ``NEVER`` when somebody has to open the node.
+        opens_at: when it may; ``NEVER`` when the node has to be opened by hand.
         closed: it is closed now; otherwise it closes too soon for the job.
     """
 
@@ -120,7 +120,7 @@ def _fit_with(
 
 def _reason(state: State, used: Sequence[_CordonedNode]) -> Reason:
     cordons = state.cordons
-    told = []
+    parts = []
     for closed in (True, False):
         some = [each for each in used if each.closed is closed]
         if not some:
@@ -133,11 +133,11 @@ def _reason(state: State, used: Sequence[_CordonedNode]) -> Reason:
         )
         one = len(some) == 1
         how = ("is closed" if one else "are closed") if closed else ("closes" if one else "close") + " too soon for it"
-        told.append(f"{_names(some)}, which {how}" + (f" ({'; '.join(why)})" if why else ""))
+        parts.append(f"{_names(some)}, which {how}" + (f" ({'; '.join(why)})" if why else ""))
     opens_at = max(each.opens_at for each in used)
     return Reason(
         Cause.NODES_CLOSED,
-        f"it would fit on {', and on '.join(told)}",
+        f"it would fit on {', and on '.join(parts)}",
         (("nodes", len(used)),),
         blocked_by=used[0].name,
         opens_at=None if opens_at == NEVER else opens_at,

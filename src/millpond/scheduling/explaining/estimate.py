@@ -1,8 +1,8 @@
-"""When will it start? A conservative profile: everybody ahead gets the earliest room, nobody overtakes.
+"""The estimated start of a job by a conservative profile: each job ahead gets the earliest room, none overtakes.
 
 The queue is laid out on a copy of the ledger in its present order, each job holding its room for as long as it is
 expected to run. Once with expected lengths and others allowed to slip past (the early end of the interval), once with
-cautious lengths and in strict order (the late end). Nodes close and open on the way as people have laid down. Jobs
+cautious lengths and in strict order (the late end). Nodes close and open on the way by their cordons. Jobs
 submitted later are not known; the estimate says so.
 
 Source: conservative backfilling as in Mu'alem and Feitelson, IEEE TPDS 2001.
@@ -108,7 +108,7 @@ class _Timeline:
         state = self._state
         for running in state.running.values():
             if running.suspended_by == BY_REQUEST:
-                continue  # it ends only after people have resumed it, and nobody knows when
+                continue  # it ends only after it has been resumed, at an unknown instant
             held = [task.holding for task in running.tasks if task.holding is not None]
             if held:
                 kept = running.kept

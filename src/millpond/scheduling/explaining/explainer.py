@@ -1,6 +1,6 @@
 """Why not me, and when? The reason a job waits, with numbers, a remedy that was tried, and an estimate.
 
-The cycle stores nothing about jobs that wait; this looks when somebody asks. Every remedy offered has been tried on the
+The cycle stores nothing about jobs that wait; this looks on request. Every remedy offered has been tried on the
 ledger, in a trial that was rolled back, with the quotas in force.
 """
 
@@ -75,7 +75,7 @@ class Explainer:
         selector = self._placer.selector
         rounds = selector.rounds
         reason = answer(record)
-        # What is tried here places nothing: a placement that draws lots goes on as if nobody had asked.
+        # What is tried here places nothing: a placement that draws lots goes on as before.
         selector.rounds = rounds
         return reason
 

@@ -1,4 +1,4 @@
-"""Why a job can never run here, as a value: for whoever refuses it and for whoever explains it."""
+"""Why a job can never run here, as a value: for its refusal and for its explanation."""
 
 from __future__ import annotations
 

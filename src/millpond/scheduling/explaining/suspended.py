@@ -1,4 +1,4 @@
-"""Suspended jobs for people: what they still hold, who keeps them so, and what has to happen before they go on."""
+"""Reasons of suspended jobs: what they still hold, what keeps them so, and what has to happen before they go on."""
 
 from __future__ import annotations
 
@@ -70,15 +70,15 @@ def frozen_in_the_way(state: State, record: JobRecord, fits: Callable[[], bool])
 def behind_frozen(state: State, reason: Reason, holder: JobRecord) -> Reason:
     """The reason of a job that finds no room, with who keeps it although it computes nothing, and what would help."""
     how = "swap it to host memory (pond suspend --swap)" if may_vacate(state, holder) else "stop it (pond stop)"
-    told = f"{holder.id} is suspended and keeps its device memory on its cards, which would be room enough"
+    text = f"{holder.id} is suspended and keeps its device memory on its cards, which would be room enough"
     remedy = Remedy(f"{how}, or resume it so that it ends: {holder.id}", "", "")
-    return replace(reason, summary=f"{reason.summary}; {told}", blocked_by=holder.id, remedy=remedy)
+    return replace(reason, summary=f"{reason.summary}; {text}", blocked_by=holder.id, remedy=remedy)
 
 
 def why_parked(record: JobRecord) -> Reason:
-    """The reason of a job that lost its run while people kept it suspended."""
-    told = next((f" ({task.detail})" for task in record.tasks if task.detail), "")
-    lost = f"suspended on request, and its run ended meanwhile{told}"
+    """The reason of a job that lost its run while users kept it suspended."""
+    text = next((f" ({task.detail})" for task in record.tasks if task.detail), "")
+    lost = f"suspended on request, and its run ended meanwhile{text}"
     return Reason(Cause.SUSPENDED, f"{lost}; it lines up again once it is resumed")
 
 
@@ -88,15 +88,15 @@ def _until(state: State, record: JobRecord) -> tuple[Cause, str, float | None]:
     if by in (BY_WINDOW, BY_LENDING):
         own = by == BY_WINDOW
         hours = record.job.windows if own else state.cluster.pools[record.job.pool].lending
-        told = f"when its {'window opens' if own else 'pool lends again'} ({' and '.join(map(str, hours))})"
-        return Cause.WINDOW_CLOSED if own else Cause.LENDING_OVER, told, windows.opens_at(hours, state.now)
+        text = f"when its {'window opens' if own else 'pool lends again'} ({' and '.join(map(str, hours))})"
+        return Cause.WINDOW_CLOSED if own else Cause.LENDING_OVER, text, windows.opens_at(hours, state.now)
     if by == BY_REST:
         took = f"; coming back took {record.return_s:.1f} s the last time" if record.return_s else ""
-        told = (
+        text = (
             f"with the next request, as soon as its devices are free, or freed for it, and its queue admits it "
             f"({record.scaled_to_zero}{took})"
         )
-        return Cause.SCALED_TO_ZERO, told, None
+        return Cause.SCALED_TO_ZERO, text, None
     if by == BY_TURN:
         return Cause.SUSPENDED, "when its turn on these cards comes", None
     if by == BY_REQUEST:

@@ -60,7 +60,7 @@ class WhatIfTrial:
     def _gets_its_turn(self, record: JobRecord, job: Job) -> bool:
         """Whether the ordering lets a variant, submitted now instead of the job, go before all others of its pool.
 
-        Only a strict ordering keeps it back otherwise: there those that cannot start hold up whoever comes behind them.
+        Only a strict ordering keeps it back otherwise: there jobs that cannot start hold up all jobs behind them.
         """
         state = self._state
         if not state.ordering.strict:

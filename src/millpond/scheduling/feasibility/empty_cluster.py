@@ -54,7 +54,7 @@ class EmptyCluster:
     def swap_infeasibility(self, job: Job) -> Infeasibility | None:
         """Why a possible job that wants to be swapped, not ended, never could be: no node's host memory takes a task.
 
-        It could run all the same, so whoever was accepted waits as others do when such nodes leave.
+        It could run all the same, so an accepted job waits as others do when such nodes leave.
         """
         pool = self._state.cluster.pools[job.pool]
         if job.suspendable is not Suspendable.SWAP or not pool.suspends:
@@ -191,7 +191,7 @@ def _account_infeasibility(state: State, job: Job, asked: Amount) -> Infeasibili
 
 
 def _beyond(who: str, field: str, wanted: int, most: int, unit: int) -> Infeasibility:
-    """A job that asks for more than ``who`` ever holds, in units of which ``unit`` make one of the numbers told."""
+    """A job that asks for more than ``who`` ever holds, in units of which ``unit`` make one of the numbers given."""
     words = {"gpus": gpus_text, "cpus": cpus_text, "memory": memory_text}[field]
     return Infeasibility(
         f"the job asks for {words(wanted)}; {who} never holds more than {words(most)}",

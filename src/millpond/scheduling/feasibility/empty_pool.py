@@ -1,4 +1,4 @@
-"""The twin of a pool with nobody on it: whether a gang could be placed if it had the pool for itself."""
+"""The empty twin of a pool: whether a gang could be placed if it had the pool for itself."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MOST_VERDICTS = 1_000
 
 
 class EmptyPool:
-    """The nodes of one pool with nobody on them and nothing wrong with them."""
+    """The nodes of one pool, empty and healthy."""
 
     def __init__(self, pool: Pool, nodes: list[Node], settings: Settings, kernels: KernelSet) -> None:
         self._pool = pool

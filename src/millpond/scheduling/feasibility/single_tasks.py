@@ -22,7 +22,7 @@ def task_infeasibility(request: TaskRequest, nodes: Sequence[Node], *, exclusive
 
     Args:
         nodes: those of the job's pool; at least one.
-        exclusive: the pool hands out whole cards only.
+        exclusive: the pool gives whole cards only.
     """
     known = sorted({device.model for node in nodes for device in node.devices})
     if request.models and not set(request.models) & set(known):
@@ -90,15 +90,15 @@ def _too_much(request: TaskRequest, nodes: Sequence[Node]) -> Infeasibility | No
     """CPUs, memory, or one of the extra resources."""
     most_milli = max(node.cpu_milli for node in nodes)
     most_mib = max(node.memory_mib for node in nodes)
-    for asked, most, told, field in (
+    for asked, most, text, field in (
         (request.cpu_milli, most_milli, cpus_text, "cpus"),
         (request.memory_mib, most_mib, memory_text, "memory"),
     ):
         if asked > most:
             unit = 1000 if field == "cpus" else 1
             return Infeasibility(
-                f"a task asks for {told(asked)}{' of memory' * (field == 'memory')}; the largest node has {told(most)}",
-                f"ask for at most {told(most)}",
+                f"a task asks for {text(asked)}{' of memory' * (field == 'memory')}; the largest node has {text(most)}",
+                f"ask for at most {text(most)}",
                 field,
                 milli_text(most) if field == "cpus" else f"{most}MiB",
                 (("asked", asked // unit), ("largest", most // unit)),

@@ -45,7 +45,7 @@ class Cluster:
         self.device_ids: list[str] = []
         self._device_node: list[int] = []
         self.free_gpu_milli = 0
-        """Guaranteed compute that nobody holds, over all devices of nodes that are there: a quick first look."""
+        """Free guaranteed compute of all devices of present nodes: a quick first look."""
         self.closed: set[str] = set()
         """Names of nodes that people have closed (``scheduling.nodes.cordon``), gone ones included; changed by
         ``set_closed``."""

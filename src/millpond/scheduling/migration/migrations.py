@@ -3,7 +3,7 @@
 *Live*: the only task of a job goes to other cards of its node, and its engine takes its memory along. Until the engine
 has answered the ledger holds both places, so whatever the answer is, the task has one. *Restart*: the job is ended with
 notice and grace, its next place is claimed, and it starts there; that counts neither as a failure nor as a preemption.
-Work that does not save itself on notice is moved so only if whoever asks says that it may lose what it has done.
+Work that does not save itself on notice is moved so only if the request says that it may lose what it has done.
 
 Work also leaves a card that has failed so, live and on its node, before it is given up; and suspended work whose memory
 lies in host memory comes back on other cards of its node when its own are taken.
@@ -42,7 +42,7 @@ class Migrations:
         self._placer = placer
         self._claims = claims
 
-    # ---- people ask for it --------------------------------------------------------------------------------------
+    # ---- on request ---------------------------------------------------------------------------------------------
 
     def request(self, event: MigrateRequested) -> None:
         """Move a running job, live if that is possible.
@@ -50,7 +50,7 @@ class Migrations:
         Raises:
             NotFoundError: no such job, node or card.
             InvalidInputError: the job has no cards, or another number of them was named.
-            ConflictError: it does not run, or cannot go there, or would lose its work and nobody said that it may.
+            ConflictError: it does not run, or cannot go there, or would lose its work without leave to.
         """
         placer = self._placer
         lots, stale = placer.selector.rounds, placer.tables_stale
@@ -150,7 +150,7 @@ class Migrations:
 
         Args:
             vacating: what it is about to leave.
-            kept: what of its old place nobody else may have before it has left.
+            kept: what of its old place no other may have before it has left.
         """
         state, cluster, old = self._state, self._state.cluster, task.holding
         assert old is not None
@@ -298,7 +298,7 @@ class Migrations:
     # ---- the engine answers -------------------------------------------------------------------------------------
 
     def arrived(self, record: JobRecord) -> None:
-        """It has left where it was; whoever waits may have that."""
+        """It has left where it was: its old place is free."""
         for task in record.tasks:
             if task.vacating is not None:
                 self._state.cluster.change(task.vacating, HoldState.NOTHING)
@@ -326,7 +326,7 @@ class Migrations:
             try:
                 self._restart(record, MigrationTarget(devices=place.devices))
             except ConflictError:
-                return  # somebody else has the place meanwhile: it stays where it is
+                return  # other work has the place meanwhile: it stays where it is
 
     def not_back(self, decision: Resume, reason: str) -> bool:
         """It could not come back on other cards, and lies in host memory as before; False if that is not the case."""
@@ -349,7 +349,7 @@ def _may_restart(record: JobRecord, agreed: bool) -> bool:
 
 
 def _was_refused(record: JobRecord) -> bool:
-    """Whether its engine has refused to move it in this run: it is not asked again but by people."""
+    """Whether its engine has refused to move it in this run: only a request tries again."""
     return record.migration is not None and record.migration.stage is MigrationStage.REFUSED
 
 

@@ -1,4 +1,4 @@
-"""Where people want a running job to go: nodes and cards by name, looked up and held against what the job has."""
+"""Requested targets of a migration: nodes and cards by name, looked up and compared with what the job has."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from millpond.scheduling.records import JobRecord, TaskRecord
 
 @dataclass(frozen=True, slots=True)
 class MigrationTarget:
-    """Where somebody wants a job to go.
+    """The requested target of a job.
 
     Attributes:
         node: on any cards of this one, by index; None: wherever there is room.
@@ -25,7 +25,7 @@ class MigrationTarget:
 
 
 def resolve(cluster: Cluster, record: JobRecord, names: Sequence[str]) -> MigrationTarget:
-    """What people have named, looked up and checked as far as it does not depend on the way of moving.
+    """The named nodes or cards, looked up and checked as far as it does not depend on the way of moving.
 
     Raises:
         NotFoundError: no such node or card.

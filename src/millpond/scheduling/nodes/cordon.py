@@ -1,7 +1,7 @@
 """Closed nodes: which are closed now, which will be, and when they are open again.
 
-Closing a node is people's business, not its engine's: it is kept here by the name of the node, so that it outlives the
-node's own going and coming. Closures begin and end by themselves; ``turn`` brings the ledger in step with the clock.
+A cordon is set by operators, not by the engine, and kept by the name of the node, so that it outlives the node's
+absence. Cordons begin and end by themselves; ``follow_clock`` brings the ledger in step with the clock.
 
 What starts on a node before a planned closure follows one rule, ``stays_until``: work that is known to run into it does
 not start there. Work that leaves when asked may: if it saves itself on notice, or if nothing is known about its end and
@@ -43,7 +43,7 @@ class Cordons:
     """All closures of a cluster's nodes.
 
     Attributes:
-        by_node: by name of the node, in order of their begin; none that is over once ``turn`` has run.
+        by_node: by name of the node, in order of their begin; none that is over once ``follow_clock`` has run.
     """
 
     def __init__(self, cluster: Cluster) -> None:
@@ -55,7 +55,7 @@ class Cordons:
         self._ahead: list[tuple[float, str]] = []
         self._masks: dict[tuple[int, int], NodeMask] = {}
 
-    # ---- what people do -----------------------------------------------------------------------------------------
+    # ---- on request ---------------------------------------------------------------------------------------------
 
     def close(self, node: str, closure: Cordon) -> None:
         """Enter a closure; see ``model.events.NodeClosed`` for which one it replaces."""
@@ -85,7 +85,7 @@ class Cordons:
 
     # ---- time passes --------------------------------------------------------------------------------------------
 
-    def turn(self, now: float) -> list[str]:
+    def follow_clock(self, now: float) -> list[str]:
         """Bring the ledger in step with the clock, in the open transaction; returns nodes to be emptied from now on."""
         if now < self._due:
             return []

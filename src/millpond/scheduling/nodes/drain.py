@@ -1,6 +1,6 @@
-"""People close and open nodes; closures take effect, and preemptible work leaves the nodes that are drained.
+"""Nodes are closed and opened; cordons take effect, and preemptible work leaves the nodes that are drained.
 
-Whoever leaves gets notice and grace and goes back to its queue. It is neither the work's fault nor another job's wish,
+Work that leaves gets notice and grace and goes back to its queue. Neither it nor another job is the cause,
 so no failure and no preemption is counted, and neither its minimum run time nor its budget of preemptions stands
 against it. A gang that can go on without the tasks that leave does so, and they join it again elsewhere.
 """
@@ -57,7 +57,7 @@ def _known(state: State, name: str) -> None:
 
 def follow_cordons(state: State) -> None:
     """Close and open what is due; ask preemptible work to leave the nodes that are to be emptied from now on."""
-    drained = state.cordons.turn(state.now)
+    drained = state.cordons.follow_clock(state.now)
     if not drained:
         return
     index = state.cluster.node_index

@@ -61,7 +61,7 @@ class Nodes:
             self._task_completion.end(record, tasks, Outcome.NODE_LOST, None, f"node {event.node} was lost", None)
 
     def device_health_changed(self, event: events.DeviceHealthChanged) -> None:
-        """A device has failed or works again; one of a node that is gone concerns nobody."""
+        """A device has failed or works again; one of a node that is gone is ignored."""
         cluster = self._state.cluster
         node = cluster.node_named(event.node)
         if node is None:
@@ -85,13 +85,13 @@ class Nodes:
         self._state.cluster.set_load(event.node, round(load))
 
     def leave_failed_place(self, record: JobRecord) -> None:
-        """What came, or stayed, where a device has failed meanwhile is told to end."""
+        """Ask work to end that came, or stayed, where a device has failed meanwhile."""
         for node in {task.placement.node for task in record.tasks if task.placement is not None}:
             if node in self._state.cluster.node_index:
                 self._leave_faulty_devices(node)
 
     def _leave_faulty_devices(self, node_name: str) -> None:
-        """What still runs on devices of the node that have failed is told to end."""
+        """Ask work to end that still runs on failed devices of the node."""
         cluster = self._state.cluster
         index = cluster.node_index[node_name]
         node, first = cluster.nodes[index], int(cluster.arrays.first_device[index])

@@ -22,8 +22,8 @@ def required_groups(cluster: Cluster, job: Job) -> Int64Array | None:
     return cluster.arrays.rack[:count] if job.together is Level.RACK else np.arange(count, dtype=np.int64)
 
 
-def wished_groups(cluster: Cluster, job: Job) -> list[Int64Array]:
-    """The same for a job whose tasks should lie together, the nearest wish first; empty if it has no such wish."""
+def preferred_groups(cluster: Cluster, job: Job) -> list[Int64Array]:
+    """The same for a job whose tasks should lie together, the nearest first; empty if they may lie anywhere."""
     if job.together_required or job.together > Level.RACK:
         return []
     count = cluster.arrays.node_count

@@ -1,4 +1,4 @@
-"""Pictures of nodes and queues for people: what is there, what is free, who holds what."""
+"""Views of nodes and queues for display: capacity, what is free, which jobs hold what."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class DeviceUse:
     """One device with its present use.
 
     Attributes:
-        compute_free_milli, memory_free_mib: what may still be handed out of it.
+        compute_free_milli, memory_free_mib: what is free of it.
         holders: ids of the jobs that hold a part of it, suspended ones included.
     """
 
@@ -40,7 +40,7 @@ class NodeView:
     """One node with its present use.
 
     Attributes:
-        cpu_capacity_milli: CPUs that may be handed out of it, by the factor of its pool.
+        cpu_capacity_milli: allocatable CPUs, by the factor of its pool.
         jobs: ids of the jobs that hold anything of it.
         closure: what keeps it closed now; None when it is open to new work.
         draining: preemptible work on it was asked to leave.
@@ -106,7 +106,7 @@ class QueueView:
     """A queue's cards.
 
     Attributes:
-        unpromised_milli: how much of what it (or whoever is guaranteed for it) holds is borrowed already; negative:
+        unpromised_milli: how much of what it (or the nearest guaranteed queue above it) holds is borrowed; negative:
             so much is left of the guarantee. None where no queue is guaranteed anything.
         limit_milli: what it may not exceed; None without a limit.
     """

@@ -34,7 +34,7 @@ class Displaceable:
         harm: cost of ending each; infinite for those that may not be ended.
         preference: who leaves first on a node, highest first.
         move_harm: cost of moving each aside to free room elsewhere instead; infinite for those that may not be moved,
-            empty when nobody may.
+            empty when none may.
     """
 
     harm: FloatArray
@@ -43,7 +43,7 @@ class Displaceable:
 
 
 class Ordering:
-    """Base of all orderings: first come, first served; nobody is asked to leave.
+    """Base of all orderings: first come, first served; no work is asked to leave.
 
     Attributes:
         needs_usage: it looks at decayed usage, which is kept only then.
@@ -115,7 +115,7 @@ class Ordering:
         return False
 
     def sizes(self, record: JobRecord) -> tuple[float, float, float, float]:
-        """What the roster keeps of a running job, beside what everybody can see.
+        """What the roster keeps of a running job, beside its public figures.
 
         Its length as the ordering knows it (``NEVER`` when it has to guess); 1.0 if that is certain, else 0.0; by what
         its seconds are multiplied in ``slot_keys``; by how much more than the newcomer's its key must exceed it, for
@@ -135,7 +135,7 @@ class Ordering:
     def victims(
         self, record: JobRecord, slots: FloatArray, keys: FloatArray, open_to_it: BoolArray
     ) -> Displaceable | None:
-        """Whom a waiting job may displace; None for nobody.
+        """Which work a waiting job may displace; None for none.
 
         Args:
             slots: (16, slots), see ``reclaiming.roster``.

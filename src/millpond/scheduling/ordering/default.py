@@ -1,4 +1,4 @@
-"""Our ordering: the least work left goes first, learnt if nobody tells, aged so that nobody is forgotten.
+"""The default ordering: the least work left goes first, learnt where it is not forecast, with ageing.
 
 Between queues and users the decayed weighted share has its say (see ``tenancy.standing``); within, the key is
 

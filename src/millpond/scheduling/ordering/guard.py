@@ -21,7 +21,7 @@ CLASS_GAP = 2
 """Much shorter: by at least so many powers of two."""
 
 LONGEST_DELAY = 0.15
-"""Nobody is held back for more than this part of the own length."""
+"""No job is held back for more than this part of its own length."""
 
 MOST_ROOM = 0.5
 """No more than this part of the cluster is kept free."""

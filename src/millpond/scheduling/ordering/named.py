@@ -72,7 +72,7 @@ class EarliestDeadline(Ordering):
 
 
 class FairShare(Ordering):
-    """First come, first served within a user; between queues and users whoever has had least of late (decayed DRF).
+    """First come, first served within a user; between queues and users by the least recent use (decayed DRF).
 
     The fairness part is a rank that the cycle computes from decayed usage; see ``tenancy.standing``.
     """

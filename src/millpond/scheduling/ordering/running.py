@@ -128,7 +128,7 @@ def displaceable(
     harm: FloatArray,
     move_harm: FloatArray,
 ) -> tuple[bool, bool]:
-    """Fill ``harm`` and ``move_harm`` (slots,) for a waiting job; returns whether anybody may be ended, and moved.
+    """Fill ``harm`` and ``move_harm`` (slots,) for a waiting job; returns whether any may be ended, and moved.
 
     Args:
         keys: (slots,), of ``running_keys``; open_to_it: (slots,) who may be asked at all.

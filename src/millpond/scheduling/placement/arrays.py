@@ -3,7 +3,7 @@
 Two tables, one row per field and one column per node or device, so that a kernel takes two arguments
 instead of twenty. Every field is also an attribute: a C-contiguous view of its row, to be written in
 place (``arrays.cpu_free_milli[node] -= 2000``). The views are replaced when a table grows, so hold the
-``ClusterArrays``, not a view. Whoever changes a node calls ``touch(node)``: the change log is how the
+``ClusterArrays``, not a view. A caller that changes a node calls ``touch(node)``: the change log is how the
 cached scores of the selector stay exact.
 """
 

@@ -2,7 +2,7 @@
 
 Fragmented is what is free (times the total weight of the mix) less what is useful, so the gradient of the one is that
 of the other. Devices of one model are taken to sit next to each other on a node; cards of different models do not
-count together as free cards. How the tables make this one look-up per device is told in ``tables.py``.
+count together as free cards. See ``tables.py`` for how the tables make this one look-up per device.
 
 Source: Weng et al., "Beware of Fragmentation", USENIX ATC 2023, section 3.2.
 """

@@ -2,7 +2,7 @@
 
 Members are placed largest first against the live state, through the caller's transaction, and rolled back if one
 does not fit. A gang of whole nodes goes to the tightest single rack that holds it, else to as few racks as
-possible, largest first; any other gang is packed by score, within the wished-for level first.
+possible, largest first; any other gang is packed by score, within the requested level first.
 
 Where members differ, the order in which they are placed decides whether all fit. If largest first does not work, other
 orders are tried, the shape with the fewest nodes first, and in the end a search that takes back choices (``layouts``).
@@ -97,7 +97,7 @@ def place_gang(
 ) -> GangPlacement | None:
     """Place all ``members`` through ``transaction``, or none: then it is rolled back and None is returned.
 
-    ``level`` is a wish, or with ``required`` a condition. ``node_mask`` and ``level_spare`` are as in
+    ``level`` is a preference, or with ``required`` a condition. ``node_mask`` and ``level_spare`` are as in
     ``Selector.place``; the spare cells are counted down as members break them.
 
     Members of one shape are placed whenever they fit. Members of several shapes are where one of the orders does it or
@@ -112,8 +112,8 @@ def place_gang(
     request = _Request(largest_first, base, level_spare, counts, room)
     if not request.may_fit(base != 0):
         return None
-    wished = [Level.NODE, Level.RACK, Level.ZONE]
-    levels = [level] if required else wished[wished.index(level) :]
+    preferred = [Level.NODE, Level.RACK, Level.ZONE]
+    levels = [level] if required else preferred[preferred.index(level) :]
     for kept in levels:
         for mask in islice(_masks(selector, request, kept, spread=level is Level.ZONE), TRIES_PER_LEVEL):
             choices = _place_somehow(selector, request, transaction, mask)
@@ -242,7 +242,7 @@ def _in_order(wanted: Sequence[Shape], placed: Sequence[Shape], choices: Sequenc
 
 
 def _masks(selector: Selector, request: _Request, level: Level, *, spread: bool) -> Iterator[NodeMask]:
-    """Sets of nodes to try the gang on at ``level``, best first. ``spread``: no closeness was wished for."""
+    """Sets of nodes to try the gang on at ``level``, best first. ``spread``: no closeness was requested."""
     racks = selector.arrays.rack[: selector.arrays.node_count]
     if level is Level.NODE:
         yield from _single_nodes(selector, request)

@@ -1,7 +1,7 @@
 """One source, two speeds: the switch between interpreted and compiled kernels.
 
-A kernel is a plain Python function over numpy arrays, marked with ``@kernel``. ``interpreted()`` hands out the
-functions as they are; ``compiled()`` imports numba and hands out copies of the same code whose calls to other
+A kernel is a plain Python function over numpy arrays, marked with ``@kernel``. ``interpreted()`` returns the
+functions as they are; ``compiled()`` imports numba and returns copies of the same code whose calls to other
 kernels go to compiled kernels too. Nothing else changes, and there is no fast-math: scores are integers, and where
 floats are compared both do the same operations in the same order. So both return identical results, and a server may
 start interpreted and swap when the compiler is done.

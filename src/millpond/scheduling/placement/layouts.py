@@ -84,7 +84,7 @@ class NodeKinds:
             self.of[node] = numbers.setdefault(state, len(numbers))
 
     def signature(self, chosen: Int64Array) -> bytes:
-        """Equal for sets of nodes between which no gang can tell."""
+        """Equal for sets of nodes that are alike for every gang."""
         kinds = self.of[chosen]
         return np.bincount(kinds[kinds >= 0]).tobytes()
 

@@ -61,7 +61,7 @@ class Attempt:
         self.cost = 0.0
 
     def release(self, slot: int, *, is_moved: bool = False) -> bool:
-        """Take a job off the trial ledger, whoever it is not to be asked again; False if it may no longer be asked."""
+        """Take a job off the trial ledger, not to be asked again; False if it may no longer be asked."""
         victim = self._state.roster.records[slot]
         self.cost += float(self.move_harm[slot] if is_moved else self.harm[slot])
         self.harm[slot] = np.inf

@@ -51,7 +51,7 @@ class Planner:
         self._fill_unprotected = kernels.call(unprotected.__name__)
 
     def begin(self) -> None:
-        """A walk begins: nobody has been asked to leave in it yet."""
+        """A cycle begins: no work has been asked to leave in it yet."""
         self._leaving.clear()
 
     def has_asked(self, record: JobRecord) -> bool:
@@ -114,7 +114,7 @@ class Planner:
         return self._find(record, rule)
 
     def by_ordering(self, record: JobRecord, mask: NodeMask | None) -> Plan | None:
-        """End work of the same class whose turn is later, if that pays for itself."""
+        """End work of the same class that the ordering puts later, if that pays for itself."""
         state = self.state
         slots = state.roster.live
         keys = self._running_keys(slots)

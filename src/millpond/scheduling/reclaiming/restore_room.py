@@ -22,7 +22,7 @@ from millpond.scheduling.suspension.suspension import can_retake, is_suspending
 
 
 def bring_back(state: State, claims: Claims, left: Sequence[JobRecord]) -> None:
-    """Ask whoever ranks below suspended work to leave its devices.
+    """Ask work that ranks below suspended work to leave its devices.
 
     Args:
         left: work that may go on and cannot.

@@ -17,7 +17,7 @@ from millpond.model.decisions import SuspendMode
 from millpond.model.reasons import Cause
 from millpond.scheduling.cycle.job_placement import NodeMask, Placed, Placer
 from millpond.scheduling.elastic.gang_sizes import first_tasks, least_tasks
-from millpond.scheduling.nodes.topology_groups import lie_together, near, required_groups, wished_groups
+from millpond.scheduling.nodes.topology_groups import lie_together, near, preferred_groups, required_groups
 from millpond.scheduling.placement.arrays import Int64Array
 from millpond.scheduling.placement.kernels import KernelSet, interpreted
 from millpond.scheduling.placement.selector import NO_NODE
@@ -69,7 +69,7 @@ class Plan:
 
     @property
     def leaving(self) -> tuple[JobRecord, ...]:
-        """Everybody who leaves as a whole."""
+        """All jobs that leave as a whole."""
         return (*self.victims, *(job for job, _ in self.moved))
 
 
@@ -77,7 +77,7 @@ class VictimSearch:
     """Searches plans on a state.
 
     Attributes:
-        asked_anybody: whether the last search got so far as to let anybody leave; if not, nobody's departure would do.
+        asked_anybody: whether the last search got so far as to release work; if not, no departure would do.
     """
 
     def __init__(self, state: State, placer: Placer) -> None:
@@ -134,7 +134,7 @@ class VictimSearch:
     def _find_together(
         self, record: JobRecord, tasks: list[TaskRecord], rule: Rule, mask: NodeMask | None
     ) -> Attempt | None:
-        """The cheapest attempt within one group, where that is required, or wished for and no dearer than elsewhere."""
+        """The cheapest attempt within one group, where that is required, or preferred and no dearer than elsewhere."""
         cluster, journal = self._state.cluster, self._state.journal
         required = required_groups(cluster, record.job)
         if required is not None:
@@ -142,7 +142,7 @@ class VictimSearch:
             return None if group is None else self._attempt(record, tasks, rule, group)
         mark = journal.begin()
         attempt = self._attempt(record, tasks, rule, mask)
-        for groups in wished_groups(cluster, record.job):
+        for groups in preferred_groups(cluster, record.job):
             if attempt is None or lie_together(attempt.placed, groups):
                 break
             journal.rollback(mark)
@@ -232,8 +232,8 @@ class VictimSearch:
             attempt.parts = self._shrink.give_back(
                 attempt.parts, lambda: self._state.queues.limiting(record.queue, amount) is None
             )
-            somebody = attempt.victims or attempt.moved or attempt.parts
-            if somebody and len(attempt.targets) == len(attempt.moved):
+            departures = attempt.victims or attempt.moved or attempt.parts
+            if departures and len(attempt.targets) == len(attempt.moved):
                 journal.commit()
                 return attempt
         journal.rollback(mark)

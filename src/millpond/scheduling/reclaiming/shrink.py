@@ -3,7 +3,7 @@
 An elastic gang goes on without its last tasks, and gets them back when there is room again. A suspended job uses no
 card, but it still holds device memory (frozen) or host memory (swapped); asked to leave, it ends and waits for another
 run. A place that is kept for a look inside holds cards for work that has failed; nothing that its job was promised
-stands against giving it back. All are asked before anybody is ended who runs, by the same rules about who may be asked
+stands against giving it back. All are asked before running work is ended, by the same rules about what may be asked
 at all.
 """
 
@@ -117,7 +117,7 @@ class Shrink:
             near = bool(under and state.queues.is_below(part.record.queue, under)) or any(
                 cluster.is_of_pool(holding.node, pool) and (mask is None or mask[holding.node]) for holding in holdings
             )
-            # Whoever sits on a node that may not be used makes no room there by leaving.
+            # Work on a node that may not be used makes no room there by leaving.
             if not near or any(cluster.is_overdrawn(holding) for holding in holdings) or not still(part.record):
                 continue
             state.charge(part.record, part.record.held_by(part.tasks), -1)

@@ -1,4 +1,4 @@
-"""The gentlest way out: whoever a plan would end is only suspended, where that makes room enough.
+"""Victims of a plan are suspended instead of ended, where that makes room enough.
 
 Tried victim by victim on the trial ledger of a plan that was found, from the least disruptive way to the most: frozen,
 if the place of the successor needs its compute alone and its device memory may stay beside; swapped, if the host memory

@@ -89,17 +89,17 @@ def shift_slot(
 def unprotected(slots: FloatArray, now: float, lowest: float, highest: float, found: NDArray[np.bool_]) -> bool:
     """Fill ``found`` (slots,) with who runs, is of a class from ``lowest`` to ``highest`` and may be asked to leave.
 
-    Returns whether there is anybody.
+    Returns whether there is any.
     """
-    anybody = False
+    any_found = False
     for slot in range(slots.shape[1]):
         found[slot] = (
             slots[SLOT_ALIVE, slot] > 0.0
             and slots[SLOT_PROTECTED_UNTIL, slot] <= now
             and lowest <= slots[SLOT_PRIORITY, slot] <= highest
         )
-        anybody = anybody or found[slot]
-    return anybody
+        any_found = any_found or found[slot]
+    return any_found
 
 
 @lean_kernel
@@ -173,9 +173,9 @@ def vacate(
     victims: Int64Array,
     found: int,
 ) -> int:
-    """Take jobs off the node until the shape fits, the first of ``victims`` first; then put back whoever need not go.
+    """Take jobs off the node until the shape fits, the first of ``victims`` first; then put back the others.
 
-    Returns how many have to go: they stand first in ``victims`` then, and are off the node. -1, and nobody is, if it
+    Returns how many have to go: they stand first in ``victims`` then, and are off the node. -1, and none is, if it
     does not fit without all ``found`` of them.
     """
     taken = 0

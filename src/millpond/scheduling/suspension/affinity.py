@@ -15,7 +15,7 @@ NodeMask = NDArray[np.uint8]
 
 
 class Affinities:
-    """Which size of job each node is for; a node is for nobody as long as it is empty."""
+    """Which size of job each node is for; an empty node is for none."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster

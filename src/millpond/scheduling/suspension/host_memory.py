@@ -1,7 +1,7 @@
-"""What nodes set aside of host memory for swapped work: who starts near it, and what is said where it is too little.
+"""Host memory that nodes set aside for swapped work: which work starts near it, and the reasons where it is too little.
 
-Work that wants to be swapped goes first to nodes whose host memory takes its device memory. A wish, not a need: where
-no such node has room the job starts elsewhere, and is ended where it would have been swapped.
+Work with ``suspend: swap`` prefers nodes whose host memory takes its device memory. Where no such node has room the job
+starts elsewhere, and is ended where it would have been swapped.
 """
 
 from __future__ import annotations

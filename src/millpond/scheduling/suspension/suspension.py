@@ -24,7 +24,7 @@ HOLD_OF = {SuspendMode.FREEZE: HoldState.FROZEN, SuspendMode.SWAP: HoldState.SWA
 """What suspended work still holds, by how it left."""
 
 BY_REST = "rest"
-"""``JobRecord.suspended_by`` of services that nobody wants anything of for now."""
+"""``JobRecord.suspended_by`` of services that are not needed for now."""
 
 FOR_OTHERS = frozenset({Cause.RECLAIMED, Cause.PREEMPTED, Cause.LENDING_OVER, Cause.WINDOW_CLOSED})
 """Why work leaves for others, or for its own hours: it goes on by itself, and if it cannot leave so it is ended."""
@@ -33,8 +33,8 @@ FOR_OTHERS = frozenset({Cause.RECLAIMED, Cause.PREEMPTED, Cause.LENDING_OVER, Ca
 def leaves_by(state: State, record: JobRecord) -> tuple[SuspendMode, ...]:
     """How running work may leave its devices for others without ending, the less disruptive way first.
 
-    All its tasks have to run, and its engine must not have refused before. Of a device whose memory is unknown nobody
-    can say what fits beside work that is frozen there.
+    All its tasks have to run, and its engine must not have refused before. On a device of unknown memory it is
+    unknown what fits beside frozen work.
     """
     pool, job = state.cluster.pools.get(record.job.pool), record.job
     if pool is None or not pool.suspends or record.suspend_refused or not job.may_freeze or record.kept is not None:
@@ -154,12 +154,12 @@ def can_swap(state: State, record: JobRecord) -> bool:
 
 
 def may_vacate(state: State, record: JobRecord) -> bool:
-    """Whether the job may be swapped off its devices for nobody in particular: anybody may come there then."""
+    """Whether the job may be swapped off its devices for no particular job."""
     return not why_not_vacated(state, record)
 
 
 def why_not_vacated(state: State, record: JobRecord) -> str:
-    """Why the job may not be swapped off its devices for nobody in particular; empty when it may."""
+    """Why the job may not be swapped off its devices for no particular job; empty when it may."""
     holdings = [task.holding for task in record.tasks if task.holding is not None]
     if not can_swap(state, record):
         return short_of_host_memory(state.cluster, holdings)
@@ -169,7 +169,7 @@ def why_not_vacated(state: State, record: JobRecord) -> str:
 
 
 def is_suspending(state: State, record: JobRecord) -> bool:
-    """Whether the job was told to leave its devices and has not confirmed that it did."""
+    """Whether the job was asked to leave its devices and has not confirmed that it did."""
     return any(
         type(decision) is Suspend and decision.job == record.id and decision.attempt == record.attempt
         for decision in state.pending.values()
@@ -183,7 +183,7 @@ def is_leaving(record: JobRecord) -> bool:
 
 
 def why_suspend_refused(record: JobRecord) -> str:
-    """Why its engine could not take a running job off its devices, for people; empty where it was not asked to."""
+    """Why its engine could not take a running job off its devices, as text; empty where it was not asked to."""
     if not record.suspend_refused:
         return ""
     why = next((task.detail for task in record.tasks if task.detail), "its engine does not say why")
@@ -191,7 +191,7 @@ def why_suspend_refused(record: JobRecord) -> str:
 
 
 def is_suspending_for(state: State, job_id: str) -> bool:
-    """Whether some work was told to leave its devices for this job and has not confirmed that it did."""
+    """Whether some work was asked to leave its devices for this job and has not confirmed that it did."""
     return any(
         type(decision) is Suspend and decision.for_job == job_id and decision.job in state.suspended
         for decision in state.pending.values()
@@ -310,5 +310,5 @@ def _retake(state: State, tasks: Sequence[TaskRecord]) -> bool:
 
 
 def suspended_tasks(record: JobRecord) -> list[TaskRecord]:
-    """The tasks of a job that were told to leave their devices and to wait."""
+    """The tasks of a job that are frozen or swapped."""
     return [task for task in record.tasks if task.state in (TaskState.FROZEN, TaskState.SWAPPED)]

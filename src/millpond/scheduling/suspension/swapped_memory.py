@@ -1,8 +1,8 @@
 """Device memory of work that was swapped off its devices, and what is kept free on them for its sake.
 
 A pool may bound what is on a device and what was swapped off it together (``Pool.memory_factor_milli``). Where that
-much is there already, nobody else is handed the rest of the device's memory, so that whoever was swapped finds no more
-in its way than its pool allows. It is taken off the free memory in the arrays, where every search sees it.
+much is there already, the rest of the device's memory is kept free, so that swapped work finds no more in its way than
+its pool allows. It is taken off the free memory in the arrays, where every search sees it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Turns on over-subscribed cards: equal work that finds no room goes round on the cards that its equals hold.
+"""Turns on over-subscribed cards: equal work that finds no room shares the cards that its equals hold.
 
 Where a pool suspends, a job that found no room may swap out the work of an equal: one task of its own size and class.
-Whoever waits for a turn longest gets the next one, whether it has had one before or stands in line for its first, as
-soon as those that hold the cards have had theirs. A turn lasts as long as the pool says, and longer where that is
+The job that has waited longest, for its first turn or for another, gets the next one, as soon as those that hold the
+cards have had theirs. A turn lasts as long as the pool says, and longer where that is
 needed to keep the cost of switching below ``MOST_SWITCHING`` of the time: how long leaving and coming back took the
 last time is measured by the engine's answers. At each switch all of a card's work lies in host memory for a moment, so
 there has to be room for all of it.
@@ -130,8 +130,8 @@ class TimeSlicing:
         if not self._are_there() or not self._may_share(record):
             return ""
         alike = [other for other in self._state.running.values() if self._is_alike(record, other)]
-        told = [self._why_no_turn(other) for other in alike]
-        return told[0] if told and all(told) else ""
+        reasons = [self._why_no_turn(other) for other in alike]
+        return reasons[0] if reasons and all(reasons) else ""
 
     def _why_no_turn(self, holder: JobRecord) -> str:
         """Why host memory keeps one from ever handing over to an equal; empty if it does not."""
@@ -203,11 +203,11 @@ class TimeSlicing:
     # ---- going round --------------------------------------------------------------------------------------------
 
     def rotate(self, least_class: int, *, free_only: bool) -> None:
-        """Give the next turns to whoever waits for one longest, as soon as those on its devices have had theirs.
+        """Give the next turns to the jobs that have waited longest, as soon as those on their devices have had theirs.
 
         Args:
             least_class: work of lower classes of priority gets none.
-            free_only: nobody hands over yet: those in line, who may have waited longer, come first.
+            free_only: no job hands over yet: those in line, which may have waited longer, come first.
         """
         state = self._state
         spoken_for: set[int] = set()
@@ -285,7 +285,7 @@ class TimeSlicing:
         return started_at + record.return_s + turn_s(self._pool(record), record)
 
     def next_due(self) -> float | None:
-        """When the next turn ends since the last cycle; None when nobody waits for one."""
+        """When the next turn ends since the last cycle; None when no job waits for one."""
         state = self._state
         waits = any(record.suspended_by == BY_TURN for record in state.suspended.values())
         if not waits and not (state.waiting.count and self._are_there()):

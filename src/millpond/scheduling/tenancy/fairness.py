@@ -63,7 +63,7 @@ class DecayedUsage:
         )
 
     def skip(self, seconds: float) -> None:
-        """So many of the seconds up to now have not passed: nobody used anything in them, and nothing decayed."""
+        """So many of the seconds up to now have not passed: nothing was used in them, and nothing decayed."""
         for account in self._accounts.values():
             account.since += seconds
 

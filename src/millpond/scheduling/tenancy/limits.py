@@ -1,7 +1,7 @@
 """Limits of users and groups: how many jobs may run at once, and how much they may hold together.
 
 A user's limit counts their work in all queues; a queue's counts the work of all its users, beside what the queue tree
-itself bounds. Nothing is counted while there is no limit, so that whoever needs none pays for none.
+itself bounds. Nothing is counted while there is no limit.
 """
 
 from __future__ import annotations

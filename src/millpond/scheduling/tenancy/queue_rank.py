@@ -1,8 +1,8 @@
 """Where a job's queue and user stand: the part of the order that changes with what others hold.
 
 Queues within their guarantee go before those that borrow; then the class of priority; then, for orderings that share
-fairly, recent use. The fair ordering lets the share decide outright; the default one lets it stretch the key: somebody
-who has had four times as much of late waits as if the job were half as long again.
+fairly, recent use. The fair ordering lets the share decide outright; the default one lets it stretch the key: after
+four times as much recent use a job waits as if it were half as long again.
 """
 
 from __future__ import annotations

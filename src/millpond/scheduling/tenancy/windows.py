@@ -2,10 +2,10 @@
 
 A job with windows stands in no line while they are closed. At their end it leaves its devices: its device memory moves
 to host memory if its pool suspends and it can be swapped; it is frozen if that keeps no card from others or is all that
-it allows; else it is ended, with notice and grace, and lines up again when they open. That is the job's own wish, so
-nothing that it was promised stands against it.
+it allows; else it is ended, with notice and grace, and lines up again when they open. The job asked for that, so
+no promise stands against it.
 
-While a pool does not lend, nobody starts or goes on there beyond the guarantee of their queue (``State.admits``). When
+While a pool does not lend, no job starts or goes on there beyond the guarantee of its queue (``State.admits``). When
 its hours end, the youngest borrowed work leaves in the same way, but for what is not preemptible. Neither is a failure
 or a preemption.
 """
@@ -45,11 +45,11 @@ def follow_hours(state: State) -> None:
 
 
 def next_change(state: State, now: float) -> float | None:
-    """When hours begin or end next for anybody; None when none do."""
+    """When hours begin or end next; None when none do."""
     while state.window_changes and state.window_changes[0][2].state.ended:
         heapq.heappop(state.window_changes)
-    anybody = state.cluster.lends_by_hours and (state.running or state.waiting.count)
-    pools = state.cluster.pools.values() if anybody else ()
+    has_work = state.cluster.lends_by_hours and (state.running or state.waiting.count)
+    pools = state.cluster.pools.values() if has_work else ()
     changes = [windows.next_change(pool.lending, now) for pool in pools if pool.lending]
     known = [change for change in changes if change is not None]
     return min([*known, *(at for at, _, _ in state.window_changes[:1])], default=None)
@@ -116,7 +116,7 @@ def _follow_lending(state: State) -> None:
 
 
 def _borrowed(state: State, pool: str) -> list[JobRecord]:
-    """The youngest work on a pool that has to leave so that nobody there has more than is guaranteed."""
+    """The youngest work on a pool that has to leave so that no queue there has more than is guaranteed."""
     candidates = [
         record
         for record in state.running.values()

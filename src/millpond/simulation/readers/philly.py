@@ -1,4 +1,4 @@
-"""Microsoft's Philly trace in two forms that its users publish, told apart by their headers.
+"""Microsoft's Philly trace in two forms that its users publish, with different headers.
 
 *Reduced*: ``timestamp, duration, num_gpus, gpu_time, cluster``; instants count from the first row's midnight and
 ``cluster`` (a virtual cluster) becomes the queue. *Case*: ``job_id, gpu_num, submit_time, duration`` in seconds.

@@ -1,4 +1,4 @@
-"""Results as plain data: what ``pond replay --json`` writes and what people read in its table."""
+"""Results as plain data: what ``pond replay --json`` writes and its table shows."""
 
 from __future__ import annotations
 
